@@ -1,0 +1,50 @@
+# Everything a person or CI does here. `make` alone lists it.
+SHELL := /bin/bash
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+TESTS ?=
+
+.PHONY: help setup demo test check lint types bench lock clean
+
+help:                ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 10
+
+setup: $(READY)      ## a virtual environment from the lock file, and a Java runtime found or provided
+
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "nearcast needs Python 3.11 or newer; none was found on PATH"; exit 1; }
+	@echo "setting up $(VENV) with $$($(PYTHON) --version)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m nearcast.spark.java
+	@touch $@
+
+demo: $(READY)       ## a generated city, all five kinds of subscription, live
+	@$(BIN)/nearcast demo
+
+test: check          ## set up, then everything CI runs
+
+check: lint types    ## format, lint, types, tests, doctests
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
+
+lint: $(READY)       ## ruff, format and rules
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: $(READY)      ## mypy
+	@$(BIN)/mypy
+
+bench: $(READY)      ## a small run of every kind against the scan
+	@for kind in boolean similarity topk nearest social; do \
+		$(BIN)/nearcast bench $$kind --subscriptions 2000 --messages 500 --window 500 --baseline scan --json || exit 1; done
+
+lock: $(READY)       ## pin the newest versions again (needs uv)
+	uv pip compile pyproject.toml --group dev --extra java --universal --python-version 3.11 --upgrade \
+		--generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements.lock
+
+clean:               ## remove what setup and the tools made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build src/*.egg-info

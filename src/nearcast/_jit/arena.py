@@ -1,0 +1,287 @@
+"""Where does all state live?
+
+In named flat arrays that an arena hands out and grows: on the heap, or as memory-mapped files in a folder. Whoever owns
+an array keeps its counters in arrays too, so a copy of the arena is a copy of everything.
+
+    Arena()          heap        new, grow ──> ndarray
+    Arena(folder)    files       new, grow ──> ndarray over a shared mapping
+                     folder/
+                     ├── arena.json               what the arrays are (see `manifest`)
+                     └── <name>.<token>.array     their bytes, nothing else
+
+`save` writes such a folder, `load` reads it to the heap, `attach` maps it in place and goes on. The manifest is written
+last and replaced in one step: whatever happens in between, it never names more than the files hold. What an interrupted
+process leaves is then readable, but may be of two moments: an owner that must know keeps a version elsewhere.
+
+One process writes at a time. Another sees what the arrays hold at once, and that they grew after it attaches again.
+
+Cost: `grow` is geometric, so amortised constant an item; on the heap it copies, in a folder it remaps.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeVar, cast
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from nearcast._jit.manifest import MANIFEST, ArraySpec, read_manifest, write_manifest
+from nearcast.errors import StateError, require
+
+__all__ = ["Arena"]
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_GROWTH = 1.5
+_SMALLEST_GROWTH = 8
+
+Bundle = TypeVar("Bundle", bound=tuple[Any, ...])
+
+
+@dataclass(slots=True)
+class _Entry:
+    """An array, and the mapping under it if it is a file."""
+
+    spec: ArraySpec
+    array: NDArray[Any]
+    mapping: mmap.mmap | None = None
+
+
+class Arena:
+    """Named arrays that grow, on the heap or in a folder.
+
+    >>> arena = Arena()
+    >>> xs = arena.new("xs", np.float64, 2, fill=-1)
+    >>> xs[:] = 3, 4
+    >>> arena.grow("xs", 3)[:4]
+    array([ 3.,  4., -1., -1.])
+    >>> arena.names
+    ('xs',)
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self._entries: dict[str, _Entry] = {}
+        self._closed = False
+        self._folder = None if folder is None else Path(folder)
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if (self._folder / MANIFEST).exists():
+                raise StateError(f"{self._folder} holds an arena already; use Arena.attach to go on with it")
+            self._commit()
+
+    def new(
+        self, name: str, dtype: DTypeLike, length: int, fill: Any = 0, *, columns: int | None = None
+    ) -> NDArray[Any]:
+        """Make an array of `length` items, or rows of `columns` items each, that holds `fill` everywhere."""
+        self._check_open()
+        dtype = np.dtype(dtype)
+        array = f"array {name!r}"
+        require(_NAME.fullmatch(name) is not None, "name", f"must match {_NAME.pattern}", name)
+        require(name not in self._entries, "name", "must be new to the arena", name)
+        require(length >= 0, "length", "must be at least 0", length, subject=array)
+        require(not dtype.hasobject, "dtype", "must not hold Python objects", dtype, subject=array)
+        shape = (int(length),) if columns is None else (int(length), int(columns))
+        return self._put(name, ArraySpec(dtype, shape, np.array(fill, dtype), ""))
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._entry(name).array
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all arrays, oldest first."""
+        return tuple(self._entries)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(entry.spec.nbytes for entry in self._entries.values())
+
+    def bundle(self, prefix: str, kind: type[Bundle]) -> Bundle:
+        """Gather the arrays `prefix.field` in a NamedTuple, as kernels take them.
+
+        >>> from typing import NamedTuple
+        >>> class Points(NamedTuple):
+        ...     xs: np.ndarray
+        ...     ys: np.ndarray
+        >>> arena = Arena()
+        >>> for field in Points._fields:
+        ...     _ = arena.new(f"points.{field}", np.float64, 1)
+        >>> arena.bundle("points", Points)
+        Points(xs=array([0.]), ys=array([0.]))
+        """
+        return kind(*(self[f"{prefix}.{field}"] for field in cast(Any, kind)._fields))
+
+    def grow(self, name: str, at_least: int) -> NDArray[Any]:
+        """Return the array with room for `at_least` items or rows: contents kept, the new part filled.
+
+        Views taken before are stale: on the heap they are another array, in a folder they end where they ended.
+        """
+        entry = self._entry(name)
+        length = entry.spec.shape[0]
+        if at_least <= length:
+            return entry.array
+        longer = max(int(at_least), int(length * _GROWTH), length + _SMALLEST_GROWTH)
+        grown = entry.spec._replace(shape=(longer, *entry.spec.shape[1:]))
+        if self._folder is None:
+            array = _filled(grown)
+            array[:length] = entry.array
+            self._entries[name] = _Entry(grown, array)
+        else:
+            # Cut first: a growth that was interrupted may have left a tail that is not zero.
+            os.truncate(self._folder / grown.file, entry.spec.nbytes)
+            self._entries[name] = _mapped(self._folder, grown, fill_from=length)
+            self._commit()
+        return self[name]
+
+    def renew(self, name: str, length: int) -> NDArray[Any]:
+        """Put a fresh array of `length` under the name; whoever holds the old one may go on reading it.
+
+        This is how a structure is rebuilt, larger or smaller, from its old arrays to new ones.
+        """
+        old = self._entry(name)
+        array = self._put(name, old.spec._replace(shape=(int(length), *old.spec.shape[1:])))
+        self._unlink(old)
+        return array
+
+    def drop(self, name: str) -> None:
+        """Forget an array and give its room back."""
+        entry = self._entry(name)
+        del self._entries[name]
+        self._commit()
+        self._unlink(entry)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write all arrays to a folder, replacing in one step an arena that was saved there before.
+
+        >>> import tempfile
+        >>> arena = Arena()
+        >>> arena.new("seqs", np.int64, 3)[:] = 7, 8, 9
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     arena.save(folder)
+        ...     Arena.load(folder)["seqs"]
+        array([7, 8, 9])
+        """
+        self._check_open()
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        if self._folder is not None and folder.samefile(self._folder):
+            self.flush()
+            return
+        specs = {}
+        for name, entry in self._entries.items():
+            specs[name] = entry.spec._replace(file=_file_name(name))
+            with (folder / specs[name].file).open("wb") as file:
+                entry.array.tofile(file)
+                os.fsync(file.fileno())
+        write_manifest(folder, specs, durable=True)
+        kept = {spec.file for spec in specs.values()}
+        for stale in folder.glob("*.array"):
+            if stale.name not in kept:
+                stale.unlink()
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
+        """Read a folder to the heap."""
+        arena = cls()
+        for name, spec in read_manifest(Path(folder)).items():
+            array = np.fromfile(Path(folder) / spec.file, spec.dtype, count=spec.nbytes // spec.dtype.itemsize)
+            arena._entries[name] = _Entry(spec._replace(file=""), array.reshape(spec.shape))
+        return arena
+
+    @classmethod
+    def attach(cls, folder: str | os.PathLike[str]) -> Self:
+        """Map a folder in place: what is written here is there for whoever attaches next."""
+        arena = cls()
+        arena._folder = Path(folder)
+        arena._entries = {
+            name: _mapped(arena._folder, spec) for name, spec in read_manifest(arena._folder).items()
+        }
+        return arena
+
+    def flush(self) -> None:
+        """Write to disk what the system still holds in memory; other processes see it without."""
+        for entry in self._entries.values():
+            if entry.mapping is not None:
+                entry.mapping.flush()
+
+    def close(self) -> None:
+        """Flush and let go of all arrays; a mapping ends when the last view of it does."""
+        self.flush()
+        self._entries.clear()
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        where = "heap" if self._folder is None else str(self._folder)
+        return f"<Arena on {where}: {len(self._entries)} arrays, {self.nbytes:,} bytes>"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateError("the arena is closed")
+
+    def _entry(self, name: str) -> _Entry:
+        self._check_open()
+        if name not in self._entries:
+            raise KeyError(f"the arena holds no array {name!r}; it holds {', '.join(self._entries) or 'none'}")
+        return self._entries[name]
+
+    def _put(self, name: str, spec: ArraySpec) -> NDArray[Any]:
+        """Make a filled array and put it under the name, in the manifest too."""
+        if self._folder is None:
+            self._entries[name] = _Entry(spec, _filled(spec))
+        else:
+            spec = spec._replace(file=_file_name(name))
+            (self._folder / spec.file).touch(exist_ok=False)
+            self._entries[name] = _mapped(self._folder, spec, fill_from=0)
+            self._commit()
+        return self[name]
+
+    def _commit(self) -> None:
+        if self._folder is not None:
+            write_manifest(self._folder, {name: entry.spec for name, entry in self._entries.items()})
+
+    def _unlink(self, entry: _Entry) -> None:
+        if self._folder is not None:
+            (self._folder / entry.spec.file).unlink()
+
+
+def _file_name(name: str) -> str:
+    # A token, so that a new array never writes into a file that an older manifest names.
+    return f"{name}.{secrets.token_hex(4)}.array"
+
+
+def _filled(spec: ArraySpec) -> NDArray[Any]:
+    """Make a heap array; zeros are left to the system, which hands out their pages when they are touched."""
+    return np.full(spec.shape, spec.fill) if any(spec.fill.tobytes()) else np.zeros(spec.shape, spec.dtype)
+
+
+def _mapped(folder: Path, spec: ArraySpec, *, fill_from: int | None = None) -> _Entry:
+    """Map a file, made longer if need be, and fill its rows from `fill_from` on.
+
+    The array is a plain one and no `numpy.memmap`, which takes Numba longer to recognise at every call.
+    """
+    if spec.nbytes == 0:  # the system maps no empty file
+        return _Entry(spec, np.empty(spec.shape, spec.dtype))
+    with (folder / spec.file).open("r+b") as file:
+        if os.fstat(file.fileno()).st_size < spec.nbytes:
+            # Reserve, do not only extend: a full disk is then an error here, and no SIGBUS in some kernel.
+            os.posix_fallocate(file.fileno(), 0, spec.nbytes)
+        mapping = mmap.mmap(file.fileno(), spec.nbytes)
+    array: NDArray[Any] = np.ndarray(spec.shape, spec.dtype, buffer=mapping)
+    if fill_from is not None and any(spec.fill.tobytes()):  # new bytes of a file are zeros already
+        array[fill_from:] = spec.fill
+    return _Entry(spec, array, mapping)

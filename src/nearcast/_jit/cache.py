@@ -1,0 +1,174 @@
+"""Where does compiled code stay between two runs, and who compiles when many start at once?
+
+    $NEARCAST_CACHE | $XDG_CACHE_HOME/nearcast/kernels | ~/.cache/nearcast/kernels | a private temp folder
+    └── kernels-<folder digest>/
+        ├── lock                                     held by the process that compiles
+        └── <module>.<kernel>-<entry digest>.code    sha256 of the rest, then a pickled compile result
+
+A file is written beside and renamed, so one that exists is whole, and loading needs no lock. Only a process that
+misses a file takes the lock, and looks again before it compiles: of many that start at once, one compiles. A file
+that was damaged since fails its checksum and counts as missing. A disk that is full or read-only costs time, never
+an error.
+
+Cost: loading a kernel takes some milliseconds, compiling one some hundred.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import pickle
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from numba.core import sigutils
+from numba.core.caching import _Cache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from nearcast._jit.fingerprint import entry_digest, folder_digest
+
+__all__ = ["KernelCache", "cache_folder"]
+
+_FOLDER = re.compile(r"kernels-[0-9a-f]{24}")
+_STALE_AFTER_S = 30 * 24 * 3600
+_CHECKSUM_BYTES = hashlib.sha256().digest_size
+
+
+class KernelCache(_Cache):  # type: ignore[misc]  # Numba is untyped
+    """The files of one kernel, in the shape in which Numba asks for them."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._stem = f"{function.__module__}.{function.__qualname__}".replace("<", "").replace(">", "")
+
+    @property
+    def cache_path(self) -> str:
+        """Folder of the files."""
+        return str(cache_folder())
+
+    def lock_if_missing(self, signature: Any) -> AbstractContextManager[Any]:
+        """Hold the lock of the folder while a missing signature is compiled; re-entrant, for callees."""
+        return contextlib.nullcontext() if self._path(signature).exists() else _folder_lock()
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the compile result of `sig`, or None when there is none that is sound."""
+        target_context.refresh()
+        try:
+            stored = self._path(sig).read_bytes()
+        except OSError:
+            return None
+        checksum, data = stored[:_CHECKSUM_BYTES], stored[_CHECKSUM_BYTES:]
+        if hashlib.sha256(data).digest() != checksum:
+            return None
+        signature, reduced = pickle.loads(data)
+        # A class that pickles by value comes back as another class, for which nobody will ever call.
+        if signature.args != _arguments(sig):
+            return None
+        return CompileResult._rebuild(target_context, *reduced)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a compile result, unless it holds addresses of this process or the disk refuses."""
+        if data.lifted or data.library.has_dynamic_globals:
+            return
+        payload = dumps((data.signature, data._reduce()))
+        path = self._path(sig)
+        beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_bytes(hashlib.sha256(payload).digest() + payload)
+            beside.replace(path)
+        except OSError:
+            beside.unlink(missing_ok=True)
+
+    def flush(self) -> None:
+        """Forget every signature of this kernel."""
+        for path in cache_folder().glob(f"{self._stem}-*.code"):
+            path.unlink(missing_ok=True)
+
+    def enable(self) -> None:
+        """Do nothing: the cache is always on."""
+
+    def disable(self) -> None:
+        """Do nothing: the cache is always on."""
+
+    def _path(self, signature: Any) -> Path:
+        digest = entry_digest(self._function, _arguments(signature))
+        return cache_folder() / f"{self._stem}-{digest}.code"
+
+
+def _arguments(signature: Any) -> tuple[Any, ...]:
+    return tuple(sigutils.normalize_signature(signature)[0])
+
+
+@functools.cache
+def _folder_lock() -> FileLock:
+    return FileLock(cache_folder() / "lock")
+
+
+@functools.cache
+def cache_folder() -> Path:
+    """Return the folder of this version of the kernels on this machine: made, and known to be writable.
+
+    >>> cache_folder().name.startswith("kernels-")
+    True
+    """
+    name = f"kernels-{folder_digest()}"
+    for root in _roots():
+        if _make_writable(root / name):
+            _prune(root)
+            return root / name
+    return Path(tempfile.mkdtemp(prefix="nearcast-")) / name
+
+
+def _roots() -> Iterator[Path]:
+    """Yield where the cache may lie, best first."""
+    if chosen := os.environ.get("NEARCAST_CACHE"):
+        yield Path(chosen)
+    else:
+        with contextlib.suppress(RuntimeError):  # a user without a home
+            yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nearcast" / "kernels"
+    shared = Path(tempfile.gettempdir()) / f"nearcast-{os.getuid()}"
+    if _is_private(shared):
+        yield shared
+
+
+def _is_private(folder: Path) -> bool:
+    """Make a folder that only this user may write: what lies in it will be executed."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+
+
+def _make_writable(folder: Path) -> bool:
+    """Make the folder and say whether files can be written there; also marks it as used today."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        os.utime(folder)
+    except OSError:
+        return False
+    return True
+
+
+def _prune(root: Path) -> None:
+    """Throw away versions that no process has opened for a month."""
+    oldest = time.time() - _STALE_AFTER_S
+    for folder in root.iterdir():
+        with contextlib.suppress(OSError):
+            if _FOLDER.fullmatch(folder.name) and folder.stat().st_mtime < oldest:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,51 @@
+"""Which subscriptions does a message concern, beyond doubt? Ask every one of them.
+
+    for each message: for each subscription: its reference score
+
+No pruning, no layout, any kind: a new kind is right through this index at once, and every fast one must agree with
+it. Cost: messages x subscriptions reference scores.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.index.matches import Matches, Work
+from nearcast.model import MessageBatch, Scorer, Subscription
+
+
+class Scan:
+    """The slow index that is always right."""
+
+    def __init__(self) -> None:
+        self.work = Work()
+        self._scorers: dict[int, Scorer] = {}
+
+    def insert(self, slot: int, subscription: Subscription, score: Scorer) -> None:
+        """Take in a subscription."""
+        self._scorers[slot] = score
+
+    def delete(self, slot: int) -> None:
+        """Forget a subscription."""
+        del self._scorers[slot]
+
+    def match(self, batch: MessageBatch, start: int, stop: int, bars: npt.NDArray[np.float64]) -> Matches:
+        """Score every subscription against every message; the bars are ignored."""
+        rows: list[int] = []
+        slots: list[int] = []
+        scores: list[float] = []
+        for row in range(start, stop):
+            document = batch.documents[row]
+            for slot, score_of in self._scorers.items():
+                score = score_of(document)
+                if score is not None:
+                    rows.append(row)
+                    slots.append(slot)
+                    scores.append(score)
+        asked = (stop - start) * len(self._scorers)
+        self.work.visited += asked
+        self.work.candidates += asked
+        self.work.verified += asked
+        self.work.matched += len(rows)
+        return Matches(np.array(rows, np.int64), np.array(slots, np.int32), np.array(scores, np.float64))

@@ -1,0 +1,182 @@
+"""How do messages travel inside? As columns: one array a field, terms in compressed rows.
+
+    ids      m1          m2       m3
+    xs, ys   . .         . .      . .
+    term_indptr  0          3        5        8
+    term_ids     t t t      t t      t t t          int64, distinct and ascending within a row
+    term_counts  1 2 1      1 1      1 1 1          how often each stands in the text
+    idfs, units  weights of each under the engine's vocabulary
+
+A batch is checked as a whole before anything happens to it; one message is a batch of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from nearcast.errors import InvalidInput
+from nearcast.model.document import Document
+from nearcast.model.identity import Id
+from nearcast.model.limits import Limits
+from nearcast.model.message import Message
+from nearcast.model.moment import to_us
+from nearcast.space import Space
+from nearcast.text import Text, Vocabulary, term_ids, tokenize
+
+
+@dataclass(frozen=True)
+class MessageBatch:
+    """Messages as columns, weighed under one vocabulary."""
+
+    seqs: npt.NDArray[np.int64]
+    ids: list[Id]
+    xs: npt.NDArray[np.float64]
+    ys: npt.NDArray[np.float64]
+    ats_us: npt.NDArray[np.int64]
+    """Microseconds since the epoch, NO_TIME where none was given."""
+    places: list[Id | None]
+    term_indptr: npt.NDArray[np.int64]
+    term_ids: npt.NDArray[np.int64]
+    term_counts: npt.NDArray[np.int32]
+    idfs: npt.NDArray[np.float64]
+    units: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def from_messages(
+        cls, messages: Iterable[Message], *, vocabulary: Vocabulary, first_seq: int = 1
+    ) -> MessageBatch:
+        """Turn message objects into columns."""
+        listed = list(messages)
+        for i, message in enumerate(listed):
+            if not isinstance(message, Message):
+                raise InvalidInput("messages", "must hold Message objects", message, subject=f"item {i}")
+        locations = np.array([m.location for m in listed], dtype=np.float64).reshape(-1, 2)
+        return cls.from_columns(
+            ids=[m.id for m in listed],
+            xs=locations[:, 0].copy(),
+            ys=locations[:, 1].copy(),
+            ats_us=np.array([to_us(m.at) for m in listed], dtype=np.int64),
+            places=[m.place for m in listed],
+            texts=[m.text for m in listed],
+            vocabulary=vocabulary,
+            first_seq=first_seq,
+        )
+
+    @classmethod
+    def from_columns(
+        cls,
+        *,
+        ids: list[Id],
+        xs: npt.NDArray[np.float64],
+        ys: npt.NDArray[np.float64],
+        ats_us: npt.NDArray[np.int64],
+        places: list[Id | None],
+        texts: Sequence[Text],
+        vocabulary: Vocabulary,
+        first_seq: int = 1,
+    ) -> MessageBatch:
+        """Tokenise, number and weigh texts that come with their columns."""
+        indptr, numbers, counts = _count_terms(texts)
+        idfs, units = vocabulary.weigh(numbers, counts, indptr)
+        seqs = np.arange(first_seq, first_seq + len(ids), dtype=np.int64)
+        return cls(seqs, ids, xs, ys, ats_us, places, indptr, numbers, counts, idfs, units)
+
+    def check(self, space: Space) -> None:
+        """Raise `InvalidInput` for the first message that lies nowhere or outside the bounds."""
+        b = space.bounds
+        bad = ~(
+            (self.xs >= b.xmin) & (self.xs <= b.xmax) & (self.ys >= b.ymin) & (self.ys <= b.ymax)
+        )  # written so that NaN is bad
+        if bad.any():
+            row = int(np.argmax(bad))
+            location = (float(self.xs[row]), float(self.ys[row]))
+            finite = np.isfinite(location).all()
+            rule = f"must lie in {b}" if finite else "must be a pair of finite numbers"
+            raise InvalidInput("location", rule, location, subject=f"message {self.ids[row]!r}")
+
+    def take(self, rows: npt.NDArray[np.int64]) -> MessageBatch:
+        """Return some rows, in the order given."""
+        starts, stops = self.term_indptr[rows], self.term_indptr[rows + 1]
+        lengths = stops - starts
+        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        at = np.repeat(starts - indptr[:-1], lengths) + np.arange(indptr[-1])
+        return MessageBatch(
+            self.seqs[rows],
+            [self.ids[i] for i in rows],
+            self.xs[rows],
+            self.ys[rows],
+            self.ats_us[rows],
+            [self.places[i] for i in rows],
+            indptr,
+            self.term_ids[at],
+            self.term_counts[at],
+            self.idfs[at],
+            self.units[at],
+        )
+
+    @cached_property
+    def documents(self) -> list[Document]:
+        """Each message as the reference scores see it."""
+        made = []
+        bounds = self.term_indptr.tolist()
+        numbers, units, idfs = self.term_ids.tolist(), self.units.tolist(), self.idfs.tolist()
+        columns = zip(
+            self.seqs.tolist(), self.ids, self.xs.tolist(), self.ys.tolist(), self.ats_us.tolist(), self.places,
+            strict=True,
+        )  # fmt: skip
+        for row, (seq, id_, x, y, at_us, place) in enumerate(columns):
+            start, stop = bounds[row], bounds[row + 1]
+            weight = 0.0
+            for idf in idfs[start:stop]:
+                weight += idf
+            held = dict(zip(numbers[start:stop], units[start:stop], strict=True))
+            made.append(Document(seq, id_, (x, y), at_us, place, held, weight))
+        return made
+
+
+def check_sizes(ids: Sequence[Id], texts: Sequence[Text], limits: Limits) -> None:
+    """Raise `InvalidInput` for the first text that is too long."""
+    limit = limits.text_bytes
+    for id_, text in zip(ids, texts, strict=True):
+        if isinstance(text, str):
+            n = len(text) if text.isascii() else len(text.encode())
+        else:
+            n = sum(len(term.encode()) for term in text)
+        if n > limit:
+            rule = f"must be {limit} bytes at most"
+            raise InvalidInput("text", rule, n, subject=f"message {id_!r}")
+
+
+def _count_terms(
+    texts: Sequence[Text],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Return compressed rows of (term number, count), ascending within a row."""
+    words: list[str] = []
+    lengths = np.zeros(len(texts), dtype=np.int64)
+    for row, text in enumerate(texts):
+        found = tokenize(text)
+        lengths[row] = len(found)
+        words += found
+    if not words:
+        return np.zeros(len(texts) + 1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32)
+    # Each distinct word is hashed once.
+    encoded = pa.array(words, pa.string()).dictionary_encode()
+    numbers = term_ids(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
+    rows = np.repeat(np.arange(len(texts)), lengths)
+    order = np.lexsort((numbers, rows))
+    rows, numbers = rows[order], numbers[order]
+    first = np.ones(len(rows), dtype=bool)
+    first[1:] = (rows[1:] != rows[:-1]) | (numbers[1:] != numbers[:-1])
+    starts = np.flatnonzero(first)
+    counts = np.diff(np.append(starts, len(rows))).astype(np.int32)
+    indptr = np.searchsorted(rows[starts], np.arange(len(texts) + 1)).astype(np.int64)
+    return indptr, numbers[starts], counts

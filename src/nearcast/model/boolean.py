@@ -1,0 +1,114 @@
+"""Kind `boolean`: every message inside a box whose terms satisfy an AND/OR expression (PS2Stream, section III-A)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from nearcast.errors import InvalidInput, require
+from nearcast.model.document import Document
+from nearcast.model.explanation import Explanation, Part
+from nearcast.model.expression import Branch, Expression, all_of, parse
+from nearcast.model.footprint import Footprint
+from nearcast.model.identity import id_key
+from nearcast.model.limits import Limits
+from nearcast.model.meaning import Meaning
+from nearcast.model.message import check_text
+from nearcast.model.subscription import Keeps, Scorer, Subscription, about
+from nearcast.space import Box
+from nearcast.text import Text, term_id
+
+
+@dataclass(frozen=True)
+class BooleanSubscription(Subscription):
+    """Every message in a closed box that satisfies an expression of AND, OR and parentheses.
+
+    >>> BooleanSubscription("b1", region=Box(0, 0, 1, 1), keywords="coffee AND (sale OR discount)").branches()
+    (frozenset({...'coffee'...}), frozenset({...'coffee'...}))
+    """
+
+    kind: ClassVar[str] = "boolean"
+    keeps: ClassVar[Keeps] = Keeps.MATCHES
+
+    region: Box
+    keywords: Text
+    expression: Expression = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(isinstance(self.region, Box), "region", "must be a Box", self.region, subject=self.subject)
+        check_text(self.keywords, "keywords", subject=self.subject)
+        try:
+            expression = parse(self.keywords) if isinstance(self.keywords, str) else self._all_keywords()
+        except InvalidInput as error:
+            raise about(error, self) from None
+        object.__setattr__(self, "expression", expression)
+
+    def _all_keywords(self) -> Expression:
+        require(len(self.keywords) > 0, "keywords", "must hold at least one term", self.keywords)
+        return all_of(self.keywords)
+
+    def branches(self, *, limit: int = Limits.branches) -> tuple[Branch, ...]:
+        """Return the canonical OR of ANDs: a message must hold all terms of one branch."""
+        try:
+            return self.expression.branches(limit=limit)
+        except InvalidInput as error:
+            raise about(error, self) from None
+
+    def check(self, meaning: Meaning, limits: Limits) -> None:
+        """Raise `InvalidInput` if the box leaves the bounds or the expression is too large."""
+        bounds, region = meaning.space.bounds, self.region
+        inside = bounds.contains(region.xmin, region.ymin) and bounds.contains(region.xmax, region.ymax)
+        require(inside, "region", f"must lie in {bounds}", region, subject=self.subject)
+        n = len(frozenset().union(*self.branches(limit=limits.branches)))
+        require(n <= limits.terms, "keywords", f"must hold {limits.terms} terms at most", n, subject=self.subject)
+
+    def bind(self, meaning: Meaning) -> Scorer:
+        """Return 1 for a match."""
+        region = self.region
+        branches = [frozenset(map(term_id, branch)) for branch in self._all_branches()]
+
+        def score(document: Document) -> float | None:
+            if not region.contains(*document.location):
+                return None
+            held = document.units.keys()
+            return 1.0 if any(branch <= held for branch in branches) else None
+
+        return score
+
+    def explain(self, document: Document, meaning: Meaning) -> Explanation:
+        """Say whether the box or the expression fails, and which terms are missing."""
+        inside = self.region.contains(*document.location)
+        missing = [
+            sorted(term for term in branch if term_id(term) not in document.units) for branch in self._all_branches()
+        ]
+        fewest = min(missing, key=len)
+        passes = inside and not fewest
+        parts = (
+            Part("region", float(inside), note=f"{document.location} in {self.region}", passes=inside),
+            Part(
+                "keywords",
+                float(not fewest),
+                note=f"missing: {' '.join(fewest)}" if fewest else "satisfied",
+                passes=not fewest,
+            ),
+        )
+        failed = [part.name for part in parts if not part.passes]
+        reason = "matches" if passes else f"no match, {' and '.join(failed)} failed"
+        return Explanation(
+            self.kind, self.id, document.id, parts, 1.0 if passes else None, passes=passes, reason=reason
+        )
+
+    def footprint(self, meaning: Meaning) -> Footprint:
+        """Return the box and, for each place in a branch, the set of the terms that stand there.
+
+        A message that satisfies a branch holds all its terms, so any choice of one term from each branch must be hit.
+        """
+        branches = [sorted(map(term_id, branch)) for branch in self._all_branches()]
+        longest = max(map(len, branches))
+        sets = (frozenset(branch[min(i, len(branch) - 1)] for branch in branches) for i in range(longest))
+        return Footprint(id_key(self.id), self.region, tuple(dict.fromkeys(sets)))
+
+    def _all_branches(self) -> tuple[Branch, ...]:
+        # `check` has held the size against the engine's limits; after it, no second limit may interfere.
+        return self.expression.branches(limit=1 << 62)

@@ -1,0 +1,191 @@
+"""Which columns do tables have? The way in and out for Arrow, and the names everyone agrees on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nearcast.errors import InvalidInput, require
+from nearcast.model.batch import MessageBatch, check_sizes
+from nearcast.model.identity import Id, check_id, is_id
+from nearcast.model.limits import Limits
+from nearcast.model.moment import NO_TIME
+from nearcast.model.subscription import Subscription
+from nearcast.model.update import Update
+from nearcast.space import Box
+from nearcast.text import Text, Vocabulary
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+MESSAGES = pa.schema(
+    {"id": pa.string(), "x": pa.float64(), "y": pa.float64(), "text": pa.string(), "at": TIMESTAMP,
+     "place": pa.string()}
+)  # fmt: skip
+SUBSCRIPTIONS = pa.schema(
+    {"op": pa.string(), "id": pa.string(), "kind": pa.string(), "x": pa.float64(), "y": pa.float64(),
+     "xmin": pa.float64(), "ymin": pa.float64(), "xmax": pa.float64(), "ymax": pa.float64(),
+     "keywords": pa.string(), "k": pa.int32(), "alpha": pa.float64(), "delta": pa.float64(), "tau": pa.float64(),
+     "user": pa.string(), "at": TIMESTAMP}
+)  # fmt: skip
+UPDATES = pa.schema(
+    {"seq": pa.int64(), "at": TIMESTAMP, "subscription": pa.string(), "message": pa.string(), "change": pa.string(),
+     "score": pa.float64()}
+)  # fmt: skip
+
+_BOX = ("xmin", "ymin", "xmax", "ymax")
+_SPREAD = {"location": ("x", "y"), "region": _BOX}  # fields that take several columns
+
+
+def messages_from_table(table: pa.Table, *, vocabulary: Vocabulary, limits: Limits, first_seq: int) -> MessageBatch:
+    """Read a table of messages; `id`, `x`, `y` and `text` must be there, other columns may."""
+    _require_columns(table, ("id", "x", "y", "text"), "messages")
+    ids = _ids(table, "id", "message")
+    texts = _texts(table, ids)
+    check_sizes(ids, texts, limits)
+    places: list[Id | None] = [None] * len(ids)
+    if "place" in table.column_names:
+        places = table["place"].to_pylist()
+        for id_, place in zip(ids, places, strict=True):
+            if place is not None:
+                check_id(place, "place", subject=f"message {id_!r}")
+    return MessageBatch.from_columns(
+        ids=ids,
+        xs=_numbers(table, "x", ids),
+        ys=_numbers(table, "y", ids),
+        ats_us=_times(table),
+        places=places,
+        texts=texts,
+        vocabulary=vocabulary,
+        first_seq=first_seq,
+    )
+
+
+def subscriptions_from_table(table: pa.Table, kinds: Sequence[type[Subscription]]) -> Iterator[Subscription]:
+    """Read a table of subscriptions; `id` and `kind` must be there, and what each row's kind needs."""
+    _require_columns(table, ("id", "kind"), "subscriptions")
+    of_name = {kind.kind: kind for kind in kinds}
+    for i, row in enumerate(table.to_pylist()):
+        subject = f"row {i}" if row["id"] is None else f"subscription {row['id']!r}"
+        op = row.get("op") or "subscribe"
+        require(op == "subscribe", "op", "must be 'subscribe' here", op, subject=subject)
+        kind = of_name.get(row["kind"])
+        if kind is None:
+            raise InvalidInput("kind", f"must be one of {sorted(of_name)}", row["kind"], subject=subject)
+        yield subscription_from_row(row, kind, subject=subject)
+
+
+def subscription_from_row(row: dict[str, Any], kind: type[Subscription], *, subject: str) -> Subscription:
+    """Make a subscription of a row of columns; columns its kind does not use are left alone."""
+    values: dict[str, Any] = {}
+    for field in fields(kind):
+        if not field.init:
+            continue
+        columns = _SPREAD.get(field.name, (field.name,))
+        for column in columns:
+            if row.get(column) is None:
+                raise InvalidInput(column, f"must be given for kind {kind.kind!r}", None, subject=subject)
+        given = [row[column] for column in columns]
+        if field.name == "region":
+            try:
+                values["region"] = Box(*given)
+            except InvalidInput as error:
+                raise error.about(subject) from None
+        else:
+            values[field.name] = tuple(given) if len(columns) > 1 else given[0]
+    return kind(**values)
+
+
+def subscription_to_row(subscription: Subscription) -> dict[str, Any]:
+    """Return a subscription as a row of columns, its fields as they were given."""
+    row: dict[str, Any] = {"kind": subscription.kind}
+    for field in fields(subscription):
+        if not field.init:
+            continue
+        value = getattr(subscription, field.name)
+        if isinstance(value, Box):
+            row |= zip(_BOX, value.as_tuple(), strict=True)
+        elif field.name in _SPREAD:
+            row |= zip(_SPREAD[field.name], value, strict=True)
+        else:
+            row[field.name] = value
+    return row
+
+
+def ids_from_table(table: pa.Table) -> list[Id]:
+    """Return the `id` column."""
+    _require_columns(table, ("id",), "ids")
+    return _ids(table, "id", "subscription")
+
+
+def updates_to_table(updates: Sequence[Update]) -> pa.Table:
+    """Return updates as a table; ids become strings."""
+    ats = [None if u.at is None else round(u.at * 1_000_000) for u in updates]
+    columns = [
+        pa.array([u.seq for u in updates], pa.int64()),
+        pa.array(ats, pa.int64()).cast(TIMESTAMP),
+        pa.array([str(u.subscription) for u in updates], pa.string()),
+        pa.array([str(u.message) for u in updates], pa.string()),
+        pa.array([u.change for u in updates], pa.string()),
+        pa.array([u.score for u in updates], pa.float64()),
+    ]
+    return pa.Table.from_arrays(columns, schema=UPDATES)
+
+
+def _require_columns(table: pa.Table, names: Sequence[str], what: str) -> None:
+    missing = [name for name in names if name not in table.column_names]
+    require(not missing, "columns", f"of {what} must include {missing}", table.column_names)
+
+
+def _ids(table: pa.Table, name: str, what: str) -> list[Id]:
+    ids: list[Id] = table[name].to_pylist()
+    for row, id_ in enumerate(ids):
+        if not is_id(id_):
+            check_id(id_, name, subject=f"{what} in row {row}")
+    return ids
+
+
+def _numbers(table: pa.Table, name: str, ids: list[Id]) -> npt.NDArray[np.float64]:
+    column = table[name]
+    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+        raise InvalidInput(name, "must be a column of numbers", str(column.type), subject="messages")
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py()
+        raise InvalidInput(name, "must be a finite number", None, subject=f"message {ids[row]!r}")
+    return np.ascontiguousarray(column.to_numpy(), dtype=np.float64)
+
+
+def _texts(table: pa.Table, ids: list[Id]) -> list[Text]:
+    column = table["text"]
+    kind = column.type
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    word = kind.value_type if is_list else kind
+    if not (pa.types.is_string(word) or pa.types.is_large_string(word)):
+        raise InvalidInput("text", "must be a column of strings or of lists of strings", str(kind))
+    texts: list[Any] = column.to_pylist()
+    for id_, text in zip(ids, texts, strict=True):
+        if text is None or (is_list and None in text):
+            raise InvalidInput("text", "must not be null", text, subject=f"message {id_!r}")
+    return texts
+
+
+def _times(table: pa.Table) -> npt.NDArray[np.int64]:
+    if "at" not in table.column_names:
+        return np.full(len(table), NO_TIME, dtype=np.int64)
+    column = table["at"]
+    kind = column.type
+    if pa.types.is_floating(kind):
+        seconds = column.to_numpy()
+        if np.isinf(seconds).any():
+            raise InvalidInput("at", "must be finite seconds since the epoch", float(seconds[np.isinf(seconds)][0]))
+        return np.where(np.isnan(seconds), NO_TIME, np.rint(np.nan_to_num(seconds) * 1e6)).astype(np.int64)
+    if pa.types.is_timestamp(kind):
+        return pc.fill_null(column.cast(TIMESTAMP).cast(pa.int64()), NO_TIME).to_numpy()
+    if pa.types.is_null(kind):
+        return np.full(len(table), NO_TIME, dtype=np.int64)
+    raise InvalidInput("at", "must be a column of timestamps or of seconds", str(kind))

@@ -1,0 +1,35 @@
+"""What may be an id? A string, or an integer that fits 64 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import xxhash
+
+from nearcast.errors import require
+
+Id = str | int
+
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+
+
+def is_id(value: Any) -> bool:
+    """Tell whether a value may be an id."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and _LOWEST <= value <= _HIGHEST
+    return isinstance(value, str)
+
+
+def check_id(value: Any, field: str, *, subject: str = "") -> None:
+    """Raise `InvalidInput` unless the value may be an id."""
+    require(is_id(value), field, "must be a string or a 64-bit integer", value, subject=subject)
+
+
+def id_key(value: Id) -> int:
+    """Return a 64-bit key of an id, the same in every process; 7 and '7' differ.
+
+    >>> id_key("7") != id_key(7) == id_key(7)
+    True
+    """
+    data = b"s" + value.encode() if isinstance(value, str) else b"i" + value.to_bytes(8, "little", signed=True)
+    return xxhash.xxh64_intdigest(data)

@@ -1,0 +1,57 @@
+"""What is published: a message with a place in space and a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nearcast.errors import InvalidInput, is_finite, require
+from nearcast.model.identity import Id, check_id
+from nearcast.model.moment import Moment, to_us
+from nearcast.space import Point
+from nearcast.text import Text
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message.
+
+    >>> Message(id="m1", location=(0.21, 0.3), text="Coffee sale today")
+    Message(id='m1', location=(0.21, 0.3), text='Coffee sale today', at=None, place=None)
+    """
+
+    id: Id
+    location: Point
+    text: Text
+    at: Moment | None = None
+    place: Id | None = None
+
+    def __post_init__(self) -> None:
+        check_id(self.id, "id", subject="message")
+        subject = f"message {self.id!r}"
+        object.__setattr__(self, "location", check_point(self.location, subject=subject))
+        check_text(self.text, "text", subject=subject)
+        to_us(self.at, subject=subject)
+        if self.place is not None:
+            check_id(self.place, "place", subject=subject)
+
+
+def check_point(value: Any, *, subject: str, field: str = "location") -> Point:
+    """Return a point as a pair of floats, or raise `InvalidInput`."""
+    rule = "must be a pair of finite numbers"
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
+        raise InvalidInput(field, rule, value, subject=subject)
+    x, y = value
+    require(is_finite(x) and is_finite(y), field, rule, value, subject=subject)
+    return float(x), float(y)
+
+
+def check_text(value: Any, field: str, *, subject: str) -> None:
+    """Raise `InvalidInput` unless the value is a string or a sequence of strings."""
+    ok = isinstance(value, str) or (
+        isinstance(value, Sequence)
+        and not isinstance(value, (bytes, bytearray))
+        and all(isinstance(term, str) for term in value)
+    )
+    require(ok, field, "must be a string or a list of strings", value, subject=subject)

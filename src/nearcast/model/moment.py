@@ -1,0 +1,38 @@
+"""When? Times are whole microseconds since the epoch inside, so that windows end exactly where they should."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from nearcast.errors import InvalidInput, is_finite
+
+Moment = datetime | float | int
+
+NO_TIME = -(1 << 63)
+"""Stands for "no time given" in a column of microseconds."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_FARTHEST_SECONDS = 9.0e12
+
+
+def to_us(at: Moment | None, *, subject: str = "", field: str = "at") -> int:
+    """Return microseconds since the epoch.
+
+    >>> to_us(1.5), to_us(datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC))
+    (1500000, 2000000)
+    """
+    if at is None:
+        return NO_TIME
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise InvalidInput(field, "must carry a time zone", at, subject=subject, hint="Try at.astimezone().")
+        return (at - _EPOCH) // _MICROSECOND
+    if is_finite(at) and abs(at) < _FARTHEST_SECONDS:
+        return round(at * 1_000_000)
+    raise InvalidInput(field, "must be an aware datetime or finite seconds since the epoch", at, subject=subject)
+
+
+def to_seconds(us: int) -> float | None:
+    """Return seconds since the epoch, or None if there is no time."""
+    return None if us == NO_TIME else us / 1_000_000

@@ -1,0 +1,115 @@
+"""Kind `similarity`: every message whose mix of text and nearness reaches a threshold (STAMP, section II)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from nearcast.model.document import Document
+from nearcast.model.explanation import Explanation, Part
+from nearcast.model.footprint import Footprint
+from nearcast.model.identity import id_key
+from nearcast.model.meaning import Meaning
+from nearcast.model.subscription import Keeps, KeywordSubscription, Scorer
+
+
+@dataclass(frozen=True)
+class SimilaritySubscription(KeywordSubscription):
+    """Every message with `delta * text + (1 - delta) * near >= tau`.
+
+    >>> SimilaritySubscription("s1", location=(.2, .3), keywords="nike shoes", delta=.5, tau=1.7)
+    Traceback (most recent call last):
+        ...
+    nearcast.errors.InvalidInput: tau must be in [0, 1]; got 1.7 (subscription 's1')
+    """
+
+    kind: ClassVar[str] = "similarity"
+    keeps: ClassVar[Keeps] = Keeps.MATCHES
+
+    delta: float
+    tau: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_share("delta")
+        self._check_share("tau")
+
+    def bind(self, meaning: Meaning) -> Scorer:
+        """Return the mix of text and nearness where it reaches tau."""
+        location, delta, tau = self.location, self.delta, self.tau
+        near = meaning.space.near
+        text = self._text(meaning)
+
+        def score(document: Document) -> float | None:
+            mixed = delta * text(document) + (1.0 - delta) * near(location, document.location)
+            return mixed if mixed >= tau else None
+
+        return score
+
+    def _text(self, meaning: Meaning) -> Scorer:
+        idfs = meaning.vocabulary.idfs_of(np.fromiter(self.terms, dtype=np.int64, count=len(self.terms)))
+        weights = dict(zip(self.terms, idfs.tolist(), strict=True))
+        total = 0.0
+        for weight in weights.values():
+            total += weight
+        compare = meaning.text_similarity
+
+        def text(document: Document) -> float:
+            shared, shared_weight = 0, 0.0
+            for number, weight in weights.items():
+                if number in document.units:
+                    shared += 1
+                    shared_weight += weight
+            return compare(shared, shared_weight, len(weights), total, len(document.units), document.weight)
+
+        return text
+
+    def explain(self, document: Document, meaning: Meaning) -> Explanation:
+        """Say how much text and nearness bring, and what would have been needed of each."""
+        text = self._text(meaning)(document) or 0.0
+        near = meaning.space.near(self.location, document.location)
+        score = self.bind(meaning)(document)
+        mixed = self.delta * text + (1.0 - self.delta) * near
+        distance = meaning.space.distance(self.location, document.location)
+        parts = (
+            Part("text", text, self.delta, f"shares {' '.join(self.shared(document)) or 'nothing'}"),
+            Part("near", near, 1.0 - self.delta, f"distance {distance:.6g}"),
+        )
+        return Explanation(
+            self.kind,
+            self.id,
+            document.id,
+            parts,
+            mixed,
+            self.tau,
+            score is not None,
+            self._reason(text, near, mixed),
+        )
+
+    def _reason(self, text: float, near: float, mixed: float) -> str:
+        if mixed >= self.tau:
+            return "matches"
+        best_text = self.delta + (1.0 - self.delta) * near
+        best_near = self.delta * text + (1.0 - self.delta)
+        if best_text < self.tau and best_near < self.tau:
+            return "no match, text and near failed: neither could make up for the other"
+        if best_text < self.tau:
+            return "no match, near failed: too far for any text"
+        if best_near < self.tau:
+            return "no match, text failed: too different at any distance"
+        return "no match, the mix of text and near is below tau"
+
+    def footprint(self, meaning: Meaning) -> Footprint:
+        """Return the box that nearness cannot do without, and the terms if text is needed at all.
+
+        The margins keep what rounding in the score could still let pass.
+        """
+        delta, tau = self.delta, self.tau - 1e-9
+        box = None
+        if tau > delta and delta < 1.0:
+            least_near = (tau - delta) / (1.0 - delta)
+            box = meaning.space.reach(self.location, (1.0 - least_near) * meaning.space.max_distance)
+        needs_text = tau > 1.0 - delta
+        return Footprint(id_key(self.id), box, (frozenset(self.terms),) if needs_text else ())

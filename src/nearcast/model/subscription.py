@@ -1,0 +1,138 @@
+"""What is a subscription, whatever its kind? The protocol that makes a new kind one file.
+
+A kind says what its fields are and which values are legal, what it keeps, how a message scores for it (the reference
+that everything fast is measured against), why, and what can touch it. Nothing outside `model` asks which kind it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nearcast.errors import InvalidInput, is_finite, require
+from nearcast.model.document import Document
+from nearcast.model.explanation import Explanation
+from nearcast.model.footprint import Footprint
+from nearcast.model.identity import Id, check_id, id_key
+from nearcast.model.limits import Limits
+from nearcast.model.meaning import Meaning
+from nearcast.model.message import check_point, check_text
+from nearcast.space import Point
+from nearcast.text import Text, term_id, tokenize
+
+Scorer = Callable[[Document], float | None]
+"""The score of a message for one subscription, or None if it cannot be in the result whatever else there is."""
+
+
+class Keeps(Enum):
+    """What a kind's result holds."""
+
+    MATCHES = "matches"
+    """Every message that matches; the result only grows, and nothing has to be stored."""
+    BEST_IN_WINDOW = "best in window"
+    """The k greatest scores of the window; the newer message wins a tie."""
+    BEST_EVER = "best ever"
+    """The k smallest scores since the subscription came; the older message wins a tie."""
+
+
+@dataclass(frozen=True)
+class Subscription(ABC):
+    """Base of the five kinds."""
+
+    kind: ClassVar[str]
+    keeps: ClassVar[Keeps]
+
+    id: Id
+    _: KW_ONLY
+
+    def __post_init__(self) -> None:
+        check_id(self.id, "id", subject=f"{self.kind} subscription")
+
+    @property
+    def subject(self) -> str:
+        """How errors call this subscription."""
+        return f"subscription {self.id!r}"
+
+    @abstractmethod
+    def check(self, meaning: Meaning, limits: Limits) -> None:
+        """Raise `InvalidInput` if an engine of this meaning and these limits cannot take it."""
+
+    @abstractmethod
+    def bind(self, meaning: Meaning) -> Scorer:
+        """Return the reference score as a function of the message."""
+
+    @abstractmethod
+    def explain(self, document: Document, meaning: Meaning) -> Explanation:
+        """Say how a message fares; what it competes with is not known here."""
+
+    @abstractmethod
+    def footprint(self, meaning: Meaning) -> Footprint:
+        """Return what can touch the subscription; over-approximates."""
+
+    def _check_share(self, name: str) -> None:
+        value = getattr(self, name)
+        require(is_finite(value) and 0 <= value <= 1, name, "must be in [0, 1]", value, subject=self.subject)
+        object.__setattr__(self, name, float(value))
+
+    def _check_k(self) -> None:
+        value: Any = self.k  # type: ignore[attr-defined]
+        ok = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1
+        require(ok, "k", "must be an integer of 1 or more", value, subject=self.subject)
+        object.__setattr__(self, "k", int(value))
+
+
+@dataclass(frozen=True)
+class KeywordSubscription(Subscription):
+    """Base of the kinds that have a point and a bag of keywords."""
+
+    location: Point
+    keywords: Text
+    counts: dict[str, int] = field(init=False, repr=False, compare=False)
+    """Term -> how often it is given, in the order of the term numbers."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "location", check_point(self.location, subject=self.subject))
+        check_text(self.keywords, "keywords", subject=self.subject)
+        counted = Counter(tokenize(self.keywords))
+        require(len(counted) > 0, "keywords", "must hold at least one term", self.keywords, subject=self.subject)
+        object.__setattr__(self, "counts", {term: counted[term] for term in sorted(counted, key=term_id)})
+
+    @cached_property
+    def terms(self) -> dict[int, str]:
+        """Term number -> term, in the order of the numbers."""
+        return {term_id(term): term for term in self.counts}
+
+    def check(self, meaning: Meaning, limits: Limits) -> None:
+        """Raise `InvalidInput` for a point outside the bounds, too many terms, or too great a k."""
+        bounds = meaning.space.bounds
+        require(
+            bounds.contains(*self.location),
+            "location",
+            f"must lie in {bounds}",
+            self.location,
+            subject=self.subject,
+        )
+        n = len(self.counts)
+        require(n <= limits.terms, "keywords", f"must hold {limits.terms} terms at most", n, subject=self.subject)
+        k = getattr(self, "k", 1)
+        require(k <= limits.k, "k", f"must be {limits.k} at most", k, subject=self.subject)
+
+    def shared(self, document: Document) -> list[str]:
+        """Return the terms that a message shares with the subscription."""
+        return [term for number, term in self.terms.items() if number in document.units]
+
+    def _footprint_of_any_term(self) -> Footprint:
+        return Footprint(id_key(self.id), None, (frozenset(self.terms),))
+
+
+def about(error: InvalidInput, subscription: Subscription) -> InvalidInput:
+    """Return the error with the subscription's name on it, if it has none yet."""
+    return error if error.subject else error.about(subscription.subject)

@@ -1,0 +1,91 @@
+"""Kind `topk`: the k best messages of the window by nearness and tf-idf cosine (Skype, section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from nearcast.model.document import Document
+from nearcast.model.explanation import Explanation, Part
+from nearcast.model.footprint import Footprint
+from nearcast.model.meaning import Meaning
+from nearcast.model.subscription import Keeps, KeywordSubscription, Scorer
+
+
+@dataclass(frozen=True)
+class TopKSubscription(KeywordSubscription):
+    """The k messages of the window with the greatest `alpha * near + (1 - alpha) * cosine` that share a term.
+
+    >>> TopKSubscription("t1", location=(.2, .3), keywords="jazz tonight", k=0, alpha=.5)
+    Traceback (most recent call last):
+        ...
+    nearcast.errors.InvalidInput: k must be an integer of 1 or more; got 0 (subscription 't1')
+    """
+
+    kind: ClassVar[str] = "topk"
+    keeps: ClassVar[Keeps] = Keeps.BEST_IN_WINDOW
+
+    k: int
+    alpha: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_k()
+        self._check_share("alpha")
+
+    def bind(self, meaning: Meaning) -> Scorer:
+        """Return the mix of nearness and cosine for messages that share a term."""
+        location, alpha = self.location, self.alpha
+        near = meaning.space.near
+        units = self._units(meaning)
+        numbers = frozenset(units)
+
+        def score(document: Document) -> float | None:
+            if numbers.isdisjoint(document.units):
+                return None
+            return alpha * near(location, document.location) + (1.0 - alpha) * _cosine(units, document)
+
+        return score
+
+    def _units(self, meaning: Meaning) -> dict[int, float]:
+        ids = np.fromiter(self.terms, dtype=np.int64, count=len(self.terms))
+        counts = np.fromiter(self.counts.values(), dtype=np.int32, count=len(ids))
+        _, units = meaning.vocabulary.weigh(ids, counts, np.array([0, len(ids)]))
+        return dict(zip(self.terms, units.tolist(), strict=True))
+
+    def explain(self, document: Document, meaning: Meaning) -> Explanation:
+        """Say what nearness and text bring."""
+        shared = self.shared(document)
+        distance = meaning.space.distance(self.location, document.location)
+        parts = (
+            Part(
+                "near",
+                meaning.space.near(self.location, document.location),
+                self.alpha,
+                f"distance {distance:.6g}",
+            ),
+            Part(
+                "text",
+                _cosine(self._units(meaning), document),
+                1.0 - self.alpha,
+                f"shares {' '.join(shared) or 'nothing'}",
+                passes=bool(shared),
+            ),
+        )
+        reason = "" if shared else "no match, text failed: no term is shared"
+        return Explanation(self.kind, self.id, document.id, parts, self.bind(meaning)(document), reason=reason)
+
+    def footprint(self, meaning: Meaning) -> Footprint:
+        """Return the terms: a message from anywhere matters if it holds one of them."""
+        return self._footprint_of_any_term()
+
+
+def _cosine(units: dict[int, float], document: Document) -> float:
+    total = 0.0
+    for number, unit in units.items():
+        other = document.units.get(number)
+        if other is not None:
+            total += unit * other
+    return total

@@ -1,0 +1,5 @@
+"""WHO: the graph of users and places."""
+
+from nearcast.social.graph import SocialGraph
+
+__all__ = ["SocialGraph"]

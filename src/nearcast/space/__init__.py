@@ -1,0 +1,7 @@
+"""WHERE: points, boxes, and distance under two metrics."""
+
+from nearcast.space.box import Box
+from nearcast.space.metric import METRICS, Metric
+from nearcast.space.space import Point, Space
+
+__all__ = ["METRICS", "Box", "Metric", "Point", "Space"]

@@ -1,0 +1,123 @@
+"""Where things may lie, how far apart they are, and how near that counts as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import asin, cos, degrees, pi, radians, sin
+
+from nearcast.errors import is_finite, require
+from nearcast.space.box import Box
+from nearcast.space.metric import EARTH_RADIUS_M, HALF_CIRCUMFERENCE_M, METRICS, Metric
+
+Point = tuple[float, float]
+
+_METRIC_OF = {metric.name: metric for metric in METRICS}
+
+
+@dataclass(frozen=True)
+class Space:
+    """Bounds, a metric, and the distance at which nearness reaches zero.
+
+    >>> plane = Space(Box(0, 0, 3, 4))
+    >>> plane.max_distance
+    5.0
+    >>> plane.near((0, 0), (0, 1))
+    0.8
+
+    On the earth a point is (longitude, latitude) in degrees, and distances are metres:
+
+    >>> earth = Space.earth(max_distance=10_000)
+    >>> round(earth.distance((13.40, 52.52), (13.45, 52.52)))
+    3383
+    """
+
+    bounds: Box
+    metric: str = "euclidean"
+    max_distance: float = None  # type: ignore[assignment]  # the diagonal of the bounds unless given
+    _metric: Metric = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.bounds, Box), "bounds", "must be a Box", self.bounds, subject="space")
+        require(
+            self.metric in _METRIC_OF,
+            "metric",
+            f"must be one of {sorted(_METRIC_OF)}",
+            self.metric,
+            subject="space",
+        )
+        object.__setattr__(self, "_metric", _METRIC_OF[self.metric])
+        if self.metric == "haversine":
+            inside = Box(-180, -90, 180, 90)
+            corners = ((self.bounds.xmin, self.bounds.ymin), (self.bounds.xmax, self.bounds.ymax))
+            require(
+                all(inside.contains(*corner) for corner in corners),
+                "bounds",
+                "must lie within longitude [-180, 180] and latitude [-90, 90]",
+                self.bounds,
+                subject="space",
+            )
+        if self.max_distance is None:
+            object.__setattr__(self, "max_distance", self._diagonal())
+        require(
+            is_finite(self.max_distance) and self.max_distance > 0,
+            "max_distance",
+            "must be a finite number above 0",
+            self.max_distance,
+            subject="space",
+        )
+        object.__setattr__(self, "max_distance", float(self.max_distance))
+
+    @classmethod
+    def earth(cls, *, max_distance: float = HALF_CIRCUMFERENCE_M) -> Space:
+        """Return the whole earth in metres; set `max_distance` to what still counts as near."""
+        return cls(Box(-180, -90, 180, 90), metric="haversine", max_distance=max_distance)
+
+    def distance(self, a: Point, b: Point) -> float:
+        """Return the distance of two points."""
+        return self._metric.distance(a[0], a[1], b[0], b[1])
+
+    def near(self, a: Point, b: Point) -> float:
+        """Return proximity: 1 at the same point, falling to 0 at `max_distance` and staying there."""
+        return max(0.0, 1.0 - self._metric.distance(a[0], a[1], b[0], b[1]) / self.max_distance)
+
+    def nearest(self, point: Point, box: Box) -> float:
+        """Return the distance to the nearest point of a box; never overestimates."""
+        return self._metric.nearest(point[0], point[1], box.xmin, box.ymin, box.xmax, box.ymax)
+
+    def farthest(self, point: Point, box: Box) -> float:
+        """Return the distance to the farthest point of a box; never underestimates."""
+        return self._metric.farthest(point[0], point[1], box.xmin, box.ymin, box.xmax, box.ymax)
+
+    def reach(self, point: Point, radius: float) -> Box:
+        """Return a box that holds every point of the bounds within `radius`; it may hold others.
+
+        On the earth, a reach across the antimeridian or over a pole takes all longitudes: boxes do not wrap.
+
+        >>> Space(Box(0, 0, 10, 10)).reach((1, 5), 2).contains(0, 7)
+        True
+        """
+        x, y = point
+        if self.metric == "euclidean":
+            dx = dy = radius * (1 + 1e-12) + 1e-12 * max(abs(x), abs(y))
+        else:
+            angle = radius / EARTH_RADIUS_M + 1e-9
+            dy = degrees(angle)
+            if angle >= pi / 2 or abs(y) + dy >= 90:
+                dx = 360.0
+            else:
+                dx = degrees(asin(min(1.0, sin(angle) / cos(radians(y))))) + 1e-9
+            if x - dx < -180 or x + dx > 180:
+                dx = 360.0
+        bounds = self.bounds
+        return Box(
+            min(max(x - dx, bounds.xmin), bounds.xmax),
+            min(max(y - dy, bounds.ymin), bounds.ymax),
+            max(min(x + dx, bounds.xmax), bounds.xmin),
+            max(min(y + dy, bounds.ymax), bounds.ymin),
+        )
+
+    def _diagonal(self) -> float:
+        b = self.bounds
+        if self.metric == "haversine" and b.xmax - b.xmin > 180:
+            return HALF_CIRCUMFERENCE_M  # corner to corner would be the short way round
+        return self._metric.distance(b.xmin, b.ymin, b.xmax, b.ymax)

@@ -1,0 +1,120 @@
+"""How much does a term say? Document frequencies and the weights that follow.
+
+    ids  int64, sorted      the terms that are known
+    idfs float64            ln(1 + N / (1 + df)) of each, or what `with_weights` was given
+
+A term that was never seen has df 0. Only hashes are kept, 16 bytes a term, so a vocabulary of millions of terms is
+two flat arrays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from math import log, sqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.errors import is_finite, require
+from nearcast.text.terms import term_id, term_ids
+from nearcast.text.tokenizer import Text, tokenize
+
+Weights = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+
+
+class Vocabulary:
+    """Term weights, from counted documents or set by hand.
+
+    >>> vocabulary = Vocabulary(documents=100, frequencies={"coffee": 24, "ramen": 3})
+    >>> round(vocabulary.idf("coffee"), 4), round(vocabulary.idf("ramen"), 4), round(vocabulary.idf("zither"), 4)
+    (1.6094, 3.2581, 4.6151)
+    """
+
+    def __init__(self, documents: int, frequencies: Mapping[str, int]) -> None:
+        ok = isinstance(documents, int) and not isinstance(documents, bool) and documents >= 0
+        require(ok, "documents", "must be an integer of 0 or more", documents, subject="vocabulary")
+        for term, df in frequencies.items():
+            ok = isinstance(term, str) and isinstance(df, int) and 0 <= df <= documents
+            require(ok, "frequencies", "must map terms to integers between 0 and documents", {term: df})
+        dfs = np.fromiter(frequencies.values(), dtype=np.float64, count=len(frequencies))
+        self._set(term_ids(frequencies), np.log(1.0 + documents / (1.0 + dfs)), log(1.0 + documents))
+
+    def _set(self, ids: Ids, idfs: Weights, default: float) -> None:
+        order = np.argsort(ids, kind="stable")
+        self.ids: Ids = ids[order]
+        self.idfs: Weights = idfs[order]
+        self.default = float(default)
+
+    @classmethod
+    def from_texts(cls, texts: Iterable[Text]) -> Vocabulary:
+        """Count a sample of texts.
+
+        >>> Vocabulary.from_texts(["a b b", "b c"]).idf("b") == log(1 + 2 / (1 + 2))
+        True
+        """
+        frequencies: Counter[str] = Counter()
+        documents = 0
+        for text in texts:
+            frequencies.update(set(tokenize(text)))
+            documents += 1
+        return cls(documents, frequencies)
+
+    @classmethod
+    def with_weights(cls, weights: Mapping[str, float]) -> Vocabulary:
+        """Set idf directly. A term that is not listed has the greatest of them, or 1 if none is listed.
+
+        >>> Vocabulary.with_weights({"nike": 0.3, "shoes": 0.1}).idf("adidas")
+        0.3
+        """
+        for term, weight in weights.items():
+            ok = isinstance(term, str) and is_finite(weight) and weight >= 0
+            require(ok, "weights", "must map terms to finite numbers of 0 or more", {term: weight})
+        made = cls.__new__(cls)
+        values = np.fromiter((float(w) for w in weights.values()), dtype=np.float64, count=len(weights))
+        made._set(term_ids(weights), values, values.max() if len(values) else 1.0)
+        return made
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def idf(self, term: str) -> float:
+        """Return the weight of one term."""
+        return float(self.idfs_of(np.array([term_id(term)], dtype=np.int64))[0])
+
+    def idfs_of(self, ids: Ids) -> Weights:
+        """Return the weights of many terms, given by number."""
+        if not len(self.ids):
+            return np.full(len(ids), self.default)
+        at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return np.where(self.ids[at] == ids, self.idfs[at], self.default)
+
+    def weigh(self, ids: Ids, counts: npt.NDArray[np.int32], indptr: Ids) -> tuple[Weights, Weights]:
+        """Return, for rows of (term, count) pairs, each pair's idf and its tf-idf in a vector of length 1.
+
+        Rows are summed term by term in the order given, so that the same terms always give the same bits. A row whose
+        weights are all 0 has a vector of zeros.
+        """
+        idfs = self.idfs_of(ids)
+        units = idfs * counts
+        for row in range(len(indptr) - 1):
+            part = units[indptr[row] : indptr[row + 1]]
+            total = 0.0
+            for weight in part.tolist():
+                total += weight * weight
+            if total > 0.0:
+                part /= sqrt(total)
+        return idfs, units
+
+    def state(self) -> dict[str, Any]:
+        """Return what `from_state` needs to make this vocabulary again."""
+        return {"ids": self.ids, "idfs": self.idfs, "default": self.default}
+
+    @classmethod
+    def from_state(cls, *, ids: Ids, idfs: Weights, default: float) -> Vocabulary:
+        """Make a vocabulary again, bit for bit."""
+        made = cls.__new__(cls)
+        made._set(ids, idfs, default)
+        return made

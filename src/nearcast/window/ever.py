@@ -1,0 +1,29 @@
+"""What are the k best since a subscription came? No window ends them, so each arrival only has to compete."""
+
+from __future__ import annotations
+
+from nearcast.model import Scorer
+from nearcast.window.keeper import Found, Kept, KeptChange
+from nearcast.window.ranked import Ranked
+from nearcast.window.sliding import Step
+
+
+class Ever(Ranked):
+    """Keeps the k smallest scores since the subscription came; the older message wins a tie."""
+
+    bars_hold = True  # results only get better
+
+    def __init__(self) -> None:
+        super().__init__(lambda kept: (kept.score, kept.seq), open_bar=float("inf"))
+
+    def insert(self, slot: int, k: int, score: Scorer) -> list[Kept]:
+        """Start with nothing."""
+        self.make_room(slot, k)
+        return []
+
+    def step(self, step: Step, found: Found) -> list[KeptChange]:
+        """Let the coming message compete."""
+        changes: list[KeptChange] = []
+        for slot, score in found:
+            changes += self.compete(step.row, slot, Kept(step.coming.seq, step.coming.id, score))
+        return changes

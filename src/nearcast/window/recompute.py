@@ -1,0 +1,82 @@
+"""What are the k best of the window, beyond doubt? When one of them leaves, look at the whole window again.
+
+    arrival: compete with the worst of k
+    expiry:  score every live message anew, for each subscription that lost one
+
+The slow keeper that is always right; faster ones must agree with it. Cost: subscriptions that lose a result x window.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from nearcast.model import Document, Scorer
+from nearcast.window.keeper import Found, Kept, KeptChange
+from nearcast.window.ranked import Ranked
+from nearcast.window.sliding import Step
+
+
+class Recompute(Ranked):
+    """Keeps the k greatest scores of the window; the newer message wins a tie."""
+
+    bars_hold = False  # an expiry lowers them
+
+    def __init__(self, live: Iterable[Document] = ()) -> None:
+        super().__init__(lambda kept: (-kept.score, -kept.seq), open_bar=float("-inf"))
+        self._live = {document.seq: document for document in live}
+        self._scorers: dict[int, Scorer] = {}
+        self._holders: defaultdict[int, set[int]] = defaultdict(set)  # seq -> slots whose result holds it
+
+    def insert(self, slot: int, k: int, score: Scorer) -> list[Kept]:
+        """Start with the best of the window."""
+        self.make_room(slot, k)
+        self._scorers[slot] = score
+        self.change(0, slot, self._best_of_window(slot))
+        return self.results(slot)
+
+    def delete(self, slot: int) -> list[Kept]:
+        """Forget a subscription and return the result it had."""
+        del self._scorers[slot]
+        had = super().delete(slot)
+        for kept in had:
+            self._holders[kept.seq].discard(slot)
+        return had
+
+    def change(self, row: int, slot: int, best: list[Kept]) -> list[KeptChange]:
+        """Set a result, and remember who holds what."""
+        changes = super().change(row, slot, best)
+        for change in changes:
+            holders = self._holders[change.kept.seq]
+            if change.enter:
+                holders.add(slot)
+            else:
+                holders.discard(slot)
+        return changes
+
+    def step(self, step: Step, found: Found) -> list[KeptChange]:
+        """Let go who leaves, let who comes compete, and refill whoever lost a result."""
+        changes: list[KeptChange] = []
+        lost = self._expire(step.leaving)
+        if step.coming is not None:
+            self._live[step.coming.seq] = step.coming
+        for slot in lost:
+            changes += self.change(step.row, slot, self._best_of_window(slot))
+        for slot, score in found:
+            if slot not in lost:
+                changes += self.compete(step.row, slot, Kept(step.coming.seq, step.coming.id, score))
+        for document in step.leaving:
+            self._holders.pop(document.seq, None)
+        return changes
+
+    def _expire(self, leaving: Iterable[Document]) -> set[int]:
+        lost: set[int] = set()
+        for document in leaving:
+            del self._live[document.seq]
+            lost |= self._holders.get(document.seq, set())
+        return lost
+
+    def _best_of_window(self, slot: int) -> list[Kept]:
+        score_of = self._scorers[slot]
+        scored = ((document, score_of(document)) for document in self._live.values())
+        return self.select(slot, [Kept(d.seq, d.id, score) for d, score in scored if score is not None])
