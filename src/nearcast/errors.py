@@ -91,4 +91,4 @@ def require(ok: bool, field: str, rule: str, value: Any, *, subject: str = "", h
 
 def is_finite(value: Any) -> TypeGuard[float]:
     """Tell whether a value is a number that is neither infinite nor NaN; True and False are no numbers."""
-    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
+    return isinstance(value, Real) and value is not True and value is not False and isfinite(value)

@@ -1,7 +1,7 @@
 """Where does all state live?
 
-In named flat arrays that an arena hands out and grows: on the heap, or as memory-mapped files in a folder. Whoever owns
-an array keeps its counters in arrays too, so a copy of the arena is a copy of everything.
+In named flat arrays that an arena hands out and grows: on the heap, or as memory-mapped files in a folder.
+Whoever owns an array keeps its counters in arrays too, so a copy of the arena is a copy of everything.
 
     Arena()          heap        new, grow ──> ndarray
     Arena(folder)    files       new, grow ──> ndarray over a shared mapping
@@ -9,9 +9,10 @@ an array keeps its counters in arrays too, so a copy of the arena is a copy of e
                      ├── arena.json               what the arrays are (see `manifest`)
                      └── <name>.<token>.array     their bytes, nothing else
 
-`save` writes such a folder, `load` reads it to the heap, `attach` maps it in place and goes on. The manifest is written
-last and replaced in one step: whatever happens in between, it never names more than the files hold. What an interrupted
-process leaves is then readable, but may be of two moments: an owner that must know keeps a version elsewhere.
+`save` writes such a folder, `load` reads it to the heap, `attach` maps it in place and goes on. The manifest is
+written last and replaced in one step: whatever happens in between, it never names more than the files hold. What an
+interrupted process leaves is then readable, but may be of two moments: an owner that must know keeps a version
+elsewhere.
 
 One process writes at a time. Another sees what the arrays hold at once, and that they grew after it attaches again.
 
@@ -24,7 +25,6 @@ import mmap
 import os
 import re
 import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
@@ -202,9 +202,7 @@ class Arena:
         """Map a folder in place: what is written here is there for whoever attaches next."""
         arena = cls()
         arena._folder = Path(folder)
-        arena._entries = {
-            name: _mapped(arena._folder, spec) for name, spec in read_manifest(arena._folder).items()
-        }
+        arena._entries = {name: _mapped(arena._folder, spec) for name, spec in read_manifest(arena._folder).items()}
         return arena
 
     def flush(self) -> None:

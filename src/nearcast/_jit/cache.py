@@ -46,7 +46,7 @@ _STALE_AFTER_S = 30 * 24 * 3600
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
-class KernelCache(_Cache):  # type: ignore[misc]  # Numba is untyped
+class KernelCache(_Cache):
     """The files of one kernel, in the shape in which Numba asks for them."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -76,13 +76,13 @@ class KernelCache(_Cache):  # type: ignore[misc]  # Numba is untyped
         # A class that pickles by value comes back as another class, for which nobody will ever call.
         if signature.args != _arguments(sig):
             return None
-        return CompileResult._rebuild(target_context, *reduced)
+        return CompileResult._rebuild(target_context, *reduced)  # type: ignore[no-untyped-call]
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep a compile result, unless it holds addresses of this process or the disk refuses."""
         if data.lifted or data.library.has_dynamic_globals:
             return
-        payload = dumps((data.signature, data._reduce()))
+        payload = dumps((data.signature, data._reduce()))  # type: ignore[no-untyped-call]
         path = self._path(sig)
         beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
         try:
@@ -109,7 +109,7 @@ class KernelCache(_Cache):  # type: ignore[misc]  # Numba is untyped
 
 
 def _arguments(signature: Any) -> tuple[Any, ...]:
-    return tuple(sigutils.normalize_signature(signature)[0])
+    return tuple(sigutils.normalize_signature(signature)[0])  # type: ignore[no-untyped-call]
 
 
 @functools.cache

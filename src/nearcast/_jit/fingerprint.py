@@ -15,20 +15,22 @@ Cost: the sources are read once a process; a kernel's bytecode is walked once fo
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-import llvmlite
-import llvmlite.binding
 import numba
 import numpy as np
-from numba.core import config, types
-from numba.core.codegen import get_host_cpu_features
+from numba.core import config as _config
+from numba.core import types
+from numba.core.registry import cpu_target
 
 __all__ = ["entry_digest", "folder_digest", "kernel_sources", "machine"]
+
+config: Any = _config  # Numba fills this module from the environment, behind mypy's back
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -58,11 +60,9 @@ def machine() -> dict[str, Any]:
     return {
         "python": sys.version,
         "numba": numba.__version__,
-        "llvmlite": llvmlite.__version__,
+        "llvmlite": importlib.metadata.version("llvmlite"),
         "numpy": np.__version__,
-        "triple": llvmlite.binding.get_process_triple(),
-        "cpu": config.CPU_NAME or llvmlite.binding.get_host_cpu_name(),
-        "features": config.CPU_FEATURES if config.CPU_FEATURES is not None else get_host_cpu_features(),
+        "cpu": cpu_target.target_context.codegen().magic_tuple(),  # triple, name and features
         "boundscheck": config.BOUNDSCHECK,
         "debug": config.DEBUGINFO_DEFAULT,
         "optimise": (str(config.OPT), config.LOOP_VECTORIZE, config.SLP_VECTORIZE),

@@ -4,9 +4,10 @@
     def total(xs):                               compiles a function that is defined, and stays plain, elsewhere
         ...
 
-A kernel is compiled for the types it is called with, on its first call, without the GIL; no `fastmath`, since bounds
-and ties must be exact; no `parallel`, since threads and shards are the parallelism. The code is kept on disk (see
-`cache`), so a machine compiles once. With `NUMBA_DISABLE_JIT=1` a kernel is the plain function and nothing is written.
+A kernel is compiled for the types it is called with, on its first call, and runs without the GIL; no `fastmath`,
+since bounds and ties must be exact; no `parallel`, since threads and shards are the parallelism. The code is kept on
+disk (see `cache`), so a machine compiles once. With `NUMBA_DISABLE_JIT=1` a kernel is the plain function and nothing
+is written.
 
 Cost: a call from Python takes some microseconds, so a kernel should get a batch.
 """
@@ -19,13 +20,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
-from numba.core import config, event
+from numba.core import config as _config
+from numba.core import event
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
 from nearcast._jit.cache import KernelCache, cache_folder
 
 __all__ = ["Kernel", "KernelStats", "compiled_signatures", "kernel", "kernels", "stats", "warm"]
+
+config: Any = _config  # Numba fills this module from the environment, behind mypy's back
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,7 +40,7 @@ _OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None}
 _KERNELS: dict[Callable[..., Any], Any] = {}
 
 
-class Kernel(CPUDispatcher):  # type: ignore[misc]  # Numba is untyped
+class Kernel(CPUDispatcher):
     """A Numba dispatcher that compiles under the lock of the cache, and pickles by name."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -50,7 +54,7 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]  # Numba is untyped
             return super().compile(sig)
 
     def __reduce__(self) -> Any:
-        # By name, not by value: a kernel that is an argument of another kernel then has the same type in every process.
+        # By name, not by value: a kernel that is an argument of a kernel then has the same type in every process.
         return _by_name, (self.py_func.__module__, self.py_func.__qualname__)
 
     def __repr__(self) -> str:
@@ -140,7 +144,7 @@ def warm(calls: Iterable[Callable[[], Any]], progress: Callable[[str], Any] | No
             call()
 
 
-class _Announce(event.Listener):  # type: ignore[misc]  # Numba is untyped
+class _Announce(event.Listener):
     """Says so, once, when something is compiled."""
 
     def __init__(self, progress: Callable[[str], Any] | None) -> None:

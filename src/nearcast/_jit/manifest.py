@@ -79,10 +79,14 @@ def write_manifest(folder: Path, specs: Mapping[str, ArraySpec], *, durable: boo
     arrays = {name: spec.as_json() for name, spec in specs.items()}
     with beside.open("w", encoding="utf-8") as file:
         json.dump({"format": FORMAT, "version": VERSION, "arrays": arrays}, file, indent=1)
+        file.flush()
         if durable:
-            file.flush()
             os.fsync(file.fileno())
     beside.replace(folder / MANIFEST)
+    if durable:  # the rename itself is an entry of the folder
+        entries = os.open(folder, os.O_RDONLY)
+        os.fsync(entries)
+        os.close(entries)
 
 
 def read_manifest(folder: Path) -> dict[str, ArraySpec]:
@@ -98,8 +102,11 @@ def read_manifest(folder: Path) -> dict[str, ArraySpec]:
     found = manifest.get("format"), manifest.get("version")
     if found != (FORMAT, VERSION):
         raise FormatError(f"{path} must be {FORMAT!r} version {VERSION}; found {found[0]!r} version {found[1]!r}")
+    arrays = manifest.get("arrays")
+    if not isinstance(arrays, dict):
+        raise FormatError(f"{path} must list its arrays by name; found {arrays!r}")
     specs = {}
-    for name, spelled in manifest["arrays"].items():
+    for name, spelled in arrays.items():
         try:
             specs[name] = ArraySpec.from_json(spelled)
         except (KeyError, TypeError, ValueError) as error:

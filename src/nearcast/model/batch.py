@@ -51,6 +51,11 @@ class MessageBatch:
         return len(self.ids)
 
     @classmethod
+    def empty(cls) -> MessageBatch:
+        """Return a batch of no messages."""
+        return cls.from_messages((), vocabulary=Vocabulary.with_weights({}))
+
+    @classmethod
     def from_messages(
         cls, messages: Iterable[Message], *, vocabulary: Vocabulary, first_seq: int = 1
     ) -> MessageBatch:

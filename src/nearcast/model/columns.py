@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,19 @@ UPDATES = pa.schema(
     {"seq": pa.int64(), "at": TIMESTAMP, "subscription": pa.string(), "message": pa.string(), "change": pa.string(),
      "score": pa.float64()}
 )  # fmt: skip
+
+
+class Table(Protocol):
+    """A `pyarrow.Table`, for annotations: Arrow carries no types of its own."""
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns."""
+
 
 _BOX = ("xmin", "ymin", "xmax", "ymax")
 _SPREAD = {"location": ("x", "y"), "region": _BOX}  # fields that take several columns
@@ -185,7 +198,8 @@ def _times(table: pa.Table) -> npt.NDArray[np.int64]:
             raise InvalidInput("at", "must be finite seconds since the epoch", float(seconds[np.isinf(seconds)][0]))
         return np.where(np.isnan(seconds), NO_TIME, np.rint(np.nan_to_num(seconds) * 1e6)).astype(np.int64)
     if pa.types.is_timestamp(kind):
-        return pc.fill_null(column.cast(TIMESTAMP).cast(pa.int64()), NO_TIME).to_numpy()
+        times: npt.NDArray[np.int64] = pc.fill_null(column.cast(TIMESTAMP).cast(pa.int64()), NO_TIME).to_numpy()
+        return times
     if pa.types.is_null(kind):
         return np.full(len(table), NO_TIME, dtype=np.int64)
     raise InvalidInput("at", "must be a column of timestamps or of seconds", str(kind))

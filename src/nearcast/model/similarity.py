@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -48,7 +49,7 @@ class SimilaritySubscription(KeywordSubscription):
 
         return score
 
-    def _text(self, meaning: Meaning) -> Scorer:
+    def _text(self, meaning: Meaning) -> Callable[[Document], float]:
         idfs = meaning.vocabulary.idfs_of(np.fromiter(self.terms, dtype=np.int64, count=len(self.terms)))
         weights = dict(zip(self.terms, idfs.tolist(), strict=True))
         total = 0.0
@@ -68,7 +69,7 @@ class SimilaritySubscription(KeywordSubscription):
 
     def explain(self, document: Document, meaning: Meaning) -> Explanation:
         """Say how much text and nearness bring, and what would have been needed of each."""
-        text = self._text(meaning)(document) or 0.0
+        text = self._text(meaning)(document)
         near = meaning.space.near(self.location, document.location)
         score = self.bind(meaning)(document)
         mixed = self.delta * text + (1.0 - self.delta) * near

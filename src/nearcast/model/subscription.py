@@ -83,7 +83,7 @@ class Subscription(ABC):
 
     def _check_k(self) -> None:
         value: Any = self.k  # type: ignore[attr-defined]
-        ok = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1
+        ok = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 1
         require(ok, "k", "must be an integer of 1 or more", value, subject=self.subject)
         object.__setattr__(self, "k", int(value))
 

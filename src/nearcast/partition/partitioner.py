@@ -28,7 +28,9 @@ class Sample(NamedTuple):
 class Routing(Protocol):
     """A fitted partitioner."""
 
-    n_shards: int
+    @property
+    def n_shards(self) -> int:
+        """How many shards there are."""
 
     def place(self, footprints: Sequence[Footprint]) -> npt.NDArray[np.int32]:
         """Return the shard of each subscription."""
@@ -40,7 +42,9 @@ class Routing(Protocol):
 class Partitioner(Protocol):
     """A way to share the work."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """How it is called in configurations."""
 
     def fit(self, sample: Sample, *, n_shards: int) -> Routing:
         """Learn how to share the work among so many shards."""

@@ -45,7 +45,7 @@ class Box:
 
     def as_tuple(self) -> tuple[float, float, float, float]:
         """Return (xmin, ymin, xmax, ymax)."""
-        return astuple(self)  # type: ignore[return-value]
+        return astuple(self)
 
 
 class _Comparison(tuple[float, float]):

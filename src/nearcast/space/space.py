@@ -33,7 +33,7 @@ class Space:
 
     bounds: Box
     metric: str = "euclidean"
-    max_distance: float = None  # type: ignore[assignment]  # the diagonal of the bounds unless given
+    max_distance: float = field(default=None)  # type: ignore[assignment]  # the diagonal unless given
     _metric: Metric = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

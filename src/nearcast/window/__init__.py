@@ -8,7 +8,7 @@ from nearcast.window.forward import Forward
 from nearcast.window.keeper import Found, Keeper, Kept, KeptChange
 from nearcast.window.policy import CountWindow, TimeWindow, WindowPolicy
 from nearcast.window.recompute import Recompute
-from nearcast.window.sliding import SlidingWindow, Step
+from nearcast.window.sliding import SlidingWindow, Step, Ticks
 
 KEEPERS: dict[Keeps, Callable[[Iterable[Document]], Keeper]] = {
     Keeps.MATCHES: lambda live: Forward(),
@@ -26,6 +26,7 @@ __all__ = [
     "KeptChange",
     "SlidingWindow",
     "Step",
+    "Ticks",
     "TimeWindow",
     "WindowPolicy",
 ]

@@ -23,7 +23,8 @@ class Ever(Ranked):
 
     def step(self, step: Step, found: Found) -> list[KeptChange]:
         """Let the coming message compete."""
-        changes: list[KeptChange] = []
-        for slot, score in found:
-            changes += self.compete(step.row, slot, Kept(step.coming.seq, step.coming.id, score))
+        coming, changes = step.coming, list[KeptChange]()
+        if coming is not None:
+            for slot, score in found:
+                changes += self.compete(step.number, slot, Kept(coming.seq, coming.id, score))
         return changes

@@ -33,7 +33,9 @@ class Forward:
     def step(self, step: Step, found: Found) -> list[KeptChange]:
         """Report each match as an enter."""
         coming = step.coming
-        return [KeptChange(step.row, slot, True, Kept(coming.seq, coming.id, score)) for slot, score in found]
+        if coming is None:
+            return []
+        return [KeptChange(step.number, slot, True, Kept(coming.seq, coming.id, score)) for slot, score in found]
 
     def results(self, slot: int) -> list[Kept]:
         """Know of no result: what matched has been passed on."""

@@ -23,8 +23,8 @@ class Kept(NamedTuple):
 class KeptChange(NamedTuple):
     """A message that came into a subscription's result or went out of it."""
 
-    row: int
-    """Row of the step in its batch."""
+    step: int
+    """Which step of its batch."""
     slot: int
     enter: bool
     kept: Kept

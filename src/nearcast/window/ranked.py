@@ -48,21 +48,21 @@ class Ranked:
         """Return the best k of what is offered."""
         return sorted(offered, key=self._rank)[: self._k[slot]]
 
-    def change(self, row: int, slot: int, best: list[Kept]) -> list[KeptChange]:
+    def change(self, step: int, slot: int, best: list[Kept]) -> list[KeptChange]:
         """Set a result and return how it differs from the one before, leaves first."""
         before = self._best[slot]
         self._best[slot] = best
         self.bars[slot] = best[-1].score if len(best) == self._k[slot] else self._open_bar
         old, new = {kept.seq for kept in before}, {kept.seq for kept in best}
-        changes = [KeptChange(row, slot, False, kept) for kept in before if kept.seq not in new]
-        changes += [KeptChange(row, slot, True, kept) for kept in best if kept.seq not in old]
+        changes = [KeptChange(step, slot, False, kept) for kept in before if kept.seq not in new]
+        changes += [KeptChange(step, slot, True, kept) for kept in best if kept.seq not in old]
         return changes
 
-    def compete(self, row: int, slot: int, kept: Kept) -> list[KeptChange]:
+    def compete(self, step: int, slot: int, kept: Kept) -> list[KeptChange]:
         """Let one more message compete and return what changed."""
         if not self._beats(slot, kept):
             return []
-        return self.change(row, slot, self.select(slot, [*self._best[slot], kept]))
+        return self.change(step, slot, self.select(slot, [*self._best[slot], kept]))
 
     def _beats(self, slot: int, kept: Kept) -> bool:
         best = self._best[slot]

@@ -43,9 +43,9 @@ class Recompute(Ranked):
             self._holders[kept.seq].discard(slot)
         return had
 
-    def change(self, row: int, slot: int, best: list[Kept]) -> list[KeptChange]:
+    def change(self, step: int, slot: int, best: list[Kept]) -> list[KeptChange]:
         """Set a result, and remember who holds what."""
-        changes = super().change(row, slot, best)
+        changes = super().change(step, slot, best)
         for change in changes:
             holders = self._holders[change.kept.seq]
             if change.enter:
@@ -58,13 +58,14 @@ class Recompute(Ranked):
         """Let go who leaves, let who comes compete, and refill whoever lost a result."""
         changes: list[KeptChange] = []
         lost = self._expire(step.leaving)
-        if step.coming is not None:
-            self._live[step.coming.seq] = step.coming
+        coming = step.coming
+        if coming is not None:
+            self._live[coming.seq] = coming
+            for slot, score in found:
+                if slot not in lost:
+                    changes += self.compete(step.number, slot, Kept(coming.seq, coming.id, score))
         for slot in lost:
-            changes += self.change(step.row, slot, self._best_of_window(slot))
-        for slot, score in found:
-            if slot not in lost:
-                changes += self.compete(step.row, slot, Kept(step.coming.seq, step.coming.id, score))
+            changes += self.change(step.number, slot, self._best_of_window(slot))
         for document in step.leaving:
             self._holders.pop(document.seq, None)
         return changes

@@ -9,19 +9,30 @@ Times need not come in order: a message that came late leaves early. Cost: one h
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from nearcast.model import Document, MessageBatch
 from nearcast.window.policy import WindowPolicy
 
 
-class Step(NamedTuple):
-    """What happens at one step: first these leave, then that one comes (none, if just time has passed)."""
+class Ticks(NamedTuple):
+    """The steps of a batch, also those whose message a shard does not see: windows move on at all of them."""
 
-    row: int
-    """Row of the message in its batch."""
+    seqs: list[int]
+    ats_us: list[int]
+    nows_us: list[int]
+    """The greatest time seen up to and with each step."""
+
+
+class Step(NamedTuple):
+    """What happens at one step: first these leave, then that one comes."""
+
+    number: int
+    """Which step of its batch."""
     leaving: tuple[Document, ...]
+    row: int
+    """Row of the coming message among those the shard sees; -1 if it sees none at this step."""
     coming: Document | None
 
 
@@ -38,13 +49,17 @@ class SlidingWindow:
     def __len__(self) -> int:
         return len(self.live)
 
-    def admit(self, batch: MessageBatch, nows_us: Sequence[int]) -> list[Step]:
-        """Move on by a batch; `nows_us` is the greatest time seen up to and with each message."""
+    def admit(self, batch: MessageBatch, ticks: Ticks) -> list[Step]:
+        """Move on by the steps of `ticks`, at some of which a message of the batch comes."""
+        coming = dict(zip(batch.seqs.tolist(), range(len(batch)), strict=True))
         steps = []
-        for row, (document, now_us) in enumerate(zip(batch.documents, nows_us, strict=True)):
-            leaving = self.expire(document.seq, now_us)
-            self._add(document)
-            steps.append(Step(row, leaving, document))
+        for index, (seq, now_us) in enumerate(zip(ticks.seqs, ticks.nows_us, strict=True)):
+            leaving = self.expire(seq, now_us)
+            row = coming.get(seq, -1)
+            document = batch.documents[row] if row >= 0 else None
+            if document is not None:
+                self._add(document)
+            steps.append(Step(index, leaving, row, document))
         return steps
 
     def expire(self, seq: int, now_us: int) -> tuple[Document, ...]:

@@ -1,0 +1,6 @@
+"""The embedded engine."""
+
+from nearcast.engine.engine import Engine
+from nearcast.engine.stats import Stats
+
+__all__ = ["Engine", "Stats"]

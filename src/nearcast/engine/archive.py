@@ -1,0 +1,284 @@
+"""How is an engine written down? A folder of Arrow files and one manifest that vouches for them.
+
+    engine.saved/
+      manifest.json        format, version, configuration, counters, size and checksum of each file
+      vocabulary.arrow     ids, idfs
+      social.arrow         edges
+      subscriptions.arrow  the columns of a table of subscriptions, and since when each is there
+      results.arrow        what each subscription's result holds
+      window.arrow         the messages of the window with their weighted terms
+
+Written beside and moved into place, so that there is always one whole engine at the path. Reading refuses another
+format, another version, a file that is missing or was changed, and names it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from nearcast.engine.state import EngineConfig, EngineState, SavedSubscription
+from nearcast.errors import FormatError, InvalidInput
+from nearcast.index import Work
+from nearcast.model import KINDS, Document, Id, Limits
+from nearcast.model.columns import SUBSCRIPTIONS, subscription_from_row, subscription_to_row
+from nearcast.social import SocialGraph
+from nearcast.space import Box, Space
+from nearcast.text import Vocabulary
+from nearcast.window import CountWindow, Kept, TimeWindow, WindowPolicy
+
+FORMAT = "nearcast-engine"
+VERSION = 1
+MANIFEST = "manifest.json"
+
+_WINDOWS: dict[str, type[CountWindow] | type[TimeWindow]] = {"count": CountWindow, "time": TimeWindow}
+_KIND_OF = {kind.kind: kind for kind in KINDS}
+
+
+def write(state: EngineState, path: str | PathLike[str]) -> None:
+    """Write an engine to a folder, replacing one that holds a saved engine."""
+    target = Path(path)
+    if target.exists() and not (target / MANIFEST).is_file():
+        raise FormatError(f"{target} must be new or hold a saved engine; it is something else")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".{target.name}.saving-{os.getpid()}")
+    previous = target.with_name(f".{target.name}.previous-{os.getpid()}")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir()
+    try:
+        _write_files(state, beside)
+        if target.exists():
+            target.rename(previous)
+        beside.rename(target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(previous, ignore_errors=True)
+
+
+def read(path: str | PathLike[str]) -> EngineState:
+    """Read an engine back; raise `FormatError` for anything that is not as it was written."""
+    folder = Path(path)
+    manifest = _read_manifest(folder)
+    tables = {name: _read_table(folder, name, entry) for name, entry in manifest["files"].items()}
+    try:
+        return _read_state(manifest, tables)
+    except (InvalidInput, KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{folder} is not a saved engine of version {VERSION}: {error}") from error
+
+
+def _write_files(state: EngineState, folder: Path) -> None:
+    tables = {
+        "vocabulary": pa.table({"id": state.vocabulary.ids, "idf": state.vocabulary.idfs}),
+        "social": _table_of_edges(state.social),
+        "subscriptions": _table_of_subscriptions(state.subscriptions),
+        "results": _table_of_results(state.subscriptions),
+        "window": _table_of_documents(state.live),
+    }
+    files = {}
+    for name, table in tables.items():
+        file = folder / f"{name}.arrow"
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        files[name] = {"bytes": file.stat().st_size, "crc32": _checksum(file)}
+    config = state.config
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "config": {
+            "space": {
+                "bounds": config.space.bounds.as_tuple(),
+                "metric": config.space.metric,
+                "max_distance": config.space.max_distance,
+            },
+            "window": _describe_window(config.window),
+            "text_similarity": config.text_similarity,
+            "workers": config.workers,
+            "partitioner": config.partitioner,
+            "index": config.index,
+            "limits": asdict(config.limits),
+        },
+        "vocabulary_default": state.vocabulary.default,
+        "counters": {"seq": state.seq, "now_us": state.now_us, "late": state.late, "updates": state.updates},
+        "work": {kind: asdict(work) for kind, work in state.work.items()},
+        "files": files,
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    file = folder / MANIFEST
+    if not file.is_file():
+        raise FormatError(f"{folder} must be a saved engine; it has no {MANIFEST}")
+    try:
+        manifest = json.loads(file.read_text())
+    except ValueError as error:
+        raise FormatError(f"{file} must be JSON: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        found = manifest.get("format") if isinstance(manifest, dict) else manifest
+        raise FormatError(f"{file}: format must be {FORMAT!r}; got {found!r}")
+    if manifest.get("version") != VERSION:
+        raise FormatError(f"{file}: version must be {VERSION}; got {manifest.get('version')!r}")
+    expected = {"format", "version", "config", "vocabulary_default", "counters", "work", "files"}
+    if set(manifest) != expected:
+        raise FormatError(f"{file}: must hold {sorted(expected)}; got {sorted(manifest)}")
+    return manifest
+
+
+def _read_table(folder: Path, name: str, entry: dict[str, int]) -> pa.Table:
+    file = folder / f"{name}.arrow"
+    if not file.is_file():
+        raise FormatError(f"{file} is missing")
+    if file.stat().st_size != entry["bytes"] or _checksum(file) != entry["crc32"]:
+        raise FormatError(f"{file} is not as it was written: size or checksum differ")
+    with pa.OSFile(str(file), "rb") as source:
+        return pa.ipc.open_file(source).read_all()
+
+
+def _read_state(manifest: dict[str, Any], tables: dict[str, pa.Table]) -> EngineState:
+    config = dict(manifest["config"])
+    space = config.pop("space")
+    vocabulary = tables["vocabulary"]
+    return EngineState(
+        EngineConfig(
+            space=Space(Box(*space["bounds"]), metric=space["metric"], max_distance=space["max_distance"]),
+            window=_make_window(config.pop("window")),
+            limits=Limits(**config.pop("limits")),
+            **config,
+        ),
+        Vocabulary.from_state(
+            ids=vocabulary["id"].to_numpy(), idfs=vocabulary["idf"].to_numpy(), default=manifest["vocabulary_default"]
+        ),
+        SocialGraph(zip(_ids(tables["social"], "user"), _ids(tables["social"], "place"), strict=True)),
+        **manifest["counters"],
+        work={kind: Work(**work) for kind, work in manifest["work"].items()},
+        live=_read_documents(tables["window"]),
+        subscriptions=_read_subscriptions(tables["subscriptions"], tables["results"]),
+    )
+
+
+def _describe_window(window: WindowPolicy | None) -> dict[str, Any] | None:
+    for name, kind in _WINDOWS.items():
+        if isinstance(window, kind):
+            return {"kind": name, **asdict(window)}
+    return None
+
+
+def _make_window(described: dict[str, Any] | None) -> WindowPolicy | None:
+    if described is None:
+        return None
+    fields = dict(described)
+    return _WINDOWS[fields.pop("kind")](**fields)
+
+
+def _table_of_edges(social: SocialGraph) -> pa.Table:
+    edges = social.edges()
+    return pa.table({**_id_columns("user", [u for u, _ in edges]), **_id_columns("place", [p for _, p in edges])})
+
+
+def _table_of_subscriptions(saved: Sequence[SavedSubscription]) -> pa.Table:
+    rows = [subscription_to_row(s.subscription) for s in saved]
+    columns: dict[str, Any] = {
+        "since": pa.array([s.since for s in saved], pa.int64()),
+        **_id_columns("id", [row["id"] for row in rows]),
+        **_id_columns("user", [row.get("user") for row in rows]),
+    }
+    for field in SUBSCRIPTIONS:
+        if field.name in ("kind", "x", "y", "xmin", "ymin", "xmax", "ymax", "k", "alpha", "delta", "tau"):
+            columns[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
+    given = [row["keywords"] for row in rows]
+    columns["keywords"] = pa.array([words if isinstance(words, str) else None for words in given], pa.string())
+    columns["terms"] = pa.array(
+        [None if isinstance(words, str) else list(words) for words in given], pa.list_(pa.string())
+    )
+    return pa.table(columns)
+
+
+def _read_subscriptions(table: pa.Table, results: pa.Table) -> list[SavedSubscription]:
+    kept: list[list[Kept]] = [[] for _ in range(len(table))]
+    messages = _ids(results, "message")
+    for row, seq, message, score in zip(
+        results["row"].to_pylist(), results["seq"].to_pylist(), messages, results["score"].to_pylist(), strict=True
+    ):
+        kept[row].append(Kept(seq, message, score))
+    read = []
+    ids, users = _ids(table, "id"), _ids(table, "user")
+    for i, row in enumerate(table.to_pylist()):
+        row |= {
+            "id": ids[i],
+            "user": users[i],
+            "keywords": row["terms"] if row["keywords"] is None else row["keywords"],
+        }
+        subscription = subscription_from_row(row, _KIND_OF[row["kind"]], subject=f"subscription {ids[i]!r}")
+        read.append(SavedSubscription(subscription, row["since"], kept[i]))
+    return read
+
+
+def _table_of_results(saved: Sequence[SavedSubscription]) -> pa.Table:
+    rows = [(row, kept) for row, subscription in enumerate(saved) for kept in subscription.kept]
+    return pa.table(
+        {
+            "row": pa.array([row for row, _ in rows], pa.int64()),
+            "seq": pa.array([kept.seq for _, kept in rows], pa.int64()),
+            "score": pa.array([kept.score for _, kept in rows], pa.float64()),
+            **_id_columns("message", [kept.message for _, kept in rows]),
+        }
+    )
+
+
+def _table_of_documents(documents: Sequence[Document]) -> pa.Table:
+    return pa.table(
+        {
+            "seq": pa.array([d.seq for d in documents], pa.int64()),
+            **_id_columns("id", [d.id for d in documents]),
+            "x": pa.array([d.location[0] for d in documents], pa.float64()),
+            "y": pa.array([d.location[1] for d in documents], pa.float64()),
+            "at_us": pa.array([d.at_us for d in documents], pa.int64()),
+            **_id_columns("place", [d.place for d in documents]),
+            "terms": pa.array([list(d.units) for d in documents], pa.list_(pa.int64())),
+            "units": pa.array([list(d.units.values()) for d in documents], pa.list_(pa.float64())),
+            "weight": pa.array([d.weight for d in documents], pa.float64()),
+        }
+    )
+
+
+def _read_documents(table: pa.Table) -> list[Document]:
+    ids, places = _ids(table, "id"), _ids(table, "place")
+    return [
+        Document(
+            row["seq"],
+            ids[i],
+            (row["x"], row["y"]),
+            row["at_us"],
+            places[i],
+            dict(zip(row["terms"], row["units"], strict=True)),
+            row["weight"],
+        )
+        for i, row in enumerate(table.to_pylist())
+    ]
+
+
+def _id_columns(name: str, ids: Iterable[Id | None]) -> dict[str, pa.Array]:
+    """Return ids as two columns, so that 7 and '7' stay apart."""
+    listed = list(ids)
+    return {
+        name: pa.array([i if isinstance(i, str) else None for i in listed], pa.string()),
+        f"{name}_int": pa.array([i if isinstance(i, int) else None for i in listed], pa.int64()),
+    }
+
+
+def _ids(table: pa.Table, name: str) -> list[Any]:
+    strings, integers = table[name].to_pylist(), table[f"{name}_int"].to_pylist()
+    return [s if s is not None else i for s, i in zip(strings, integers, strict=True)]
+
+
+def _checksum(file: Path) -> int:
+    return zlib.crc32(file.read_bytes())

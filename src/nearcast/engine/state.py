@@ -1,0 +1,67 @@
+"""What is an engine made of? Its configuration, and everything that a saved one must bring back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nearcast.errors import require
+from nearcast.index import INDEXES, Work
+from nearcast.model import NO_TIME, Document, Limits, Subscription
+from nearcast.partition import PARTITIONERS
+from nearcast.social import SocialGraph
+from nearcast.space import Space
+from nearcast.text import TEXT_SIMILARITIES, Vocabulary
+from nearcast.window import CountWindow, Kept, TimeWindow, WindowPolicy
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """How an engine was set up."""
+
+    space: Space
+    window: WindowPolicy | None
+    text_similarity: str
+    workers: int
+    partitioner: str
+    index: str
+    limits: Limits
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.space, Space), "space", "must be a Space", self.space, subject="engine")
+        known = self.window is None or isinstance(self.window, (CountWindow, TimeWindow))
+        require(known, "window", "must be a CountWindow, a TimeWindow or None", self.window, subject="engine")
+        require(isinstance(self.limits, Limits), "limits", "must be Limits", self.limits, subject="engine")
+        ok = isinstance(self.workers, int) and not isinstance(self.workers, bool) and self.workers >= 1
+        require(ok, "workers", "must be an integer of 1 or more", self.workers, subject="engine")
+        for name, known_names in (
+            ("text_similarity", [*TEXT_SIMILARITIES]),
+            ("partitioner", [p.name for p in PARTITIONERS]),
+            ("index", ["auto", *(entry.name for entry in INDEXES)]),
+        ):
+            value = getattr(self, name)
+            require(value in known_names, name, f"must be one of {known_names}", value, subject="engine")
+
+
+@dataclass(frozen=True)
+class SavedSubscription:
+    """A subscription, since when it is there, and the result it has."""
+
+    subscription: Subscription
+    since: int
+    kept: list[Kept]
+
+
+@dataclass(frozen=True)
+class EngineState:
+    """Everything: an engine made from this goes on as if nothing had happened."""
+
+    config: EngineConfig
+    vocabulary: Vocabulary
+    social: SocialGraph
+    seq: int = 0
+    now_us: int = NO_TIME
+    late: int = 0
+    updates: int = 0
+    work: dict[str, Work] = field(default_factory=dict)
+    live: list[Document] = field(default_factory=list)
+    subscriptions: list[SavedSubscription] = field(default_factory=list)

@@ -1,0 +1,69 @@
+"""How is the engine doing? Counts, memory, and how much work the pruning saved."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nearcast.index import Work
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What an engine holds and what it has done since it was made.
+
+    `visited`, `candidates`, `verified` and `matched` are sums over all kinds; `work` has them kind by kind.
+    """
+
+    messages: int
+    """Messages published, late ones included."""
+    late: int
+    """Messages that had expired when they came, and were dropped."""
+    window: int
+    """Messages in the window now."""
+    subscriptions: int
+    updates: int
+    """Updates handed out."""
+    memory_bytes: int
+    """Resident memory of the process."""
+    kinds: dict[str, int]
+    """Subscriptions of each kind."""
+    shards: tuple[int, ...]
+    """Subscriptions of each worker."""
+    work: dict[str, Work] = field(default_factory=dict)
+
+    @property
+    def visited(self) -> int:
+        """Entries looked at."""
+        return sum(work.visited for work in self.work.values())
+
+    @property
+    def candidates(self) -> int:
+        """Subscriptions that no bound ruled out."""
+        return sum(work.candidates for work in self.work.values())
+
+    @property
+    def verified(self) -> int:
+        """Subscriptions whose score was computed."""
+        return sum(work.verified for work in self.work.values())
+
+    @property
+    def matched(self) -> int:
+        """Arrivals that changed a result."""
+        return sum(work.matched for work in self.work.values())
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process, or its peak where the system tells no more."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def add_work(a: Work, b: Work) -> Work:
+    """Return the sum of two."""
+    return Work(a.visited + b.visited, a.candidates + b.candidates, a.verified + b.verified, a.matched + b.matched)

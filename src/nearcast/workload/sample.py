@@ -1,0 +1,149 @@
+"""What is a random message? A place and a set of term ranks: all that the makers of subscriptions need.
+
+    xs, ys     float64[n]                    where
+    indptr     int64[n + 1]  -> ranks        which terms, each once, by rank (0 = the most frequent)
+    ranks      int64[indptr[n]]
+
+Generated and real messages both come in this form, so one set of makers serves both. `Source` is what they ask of
+either.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from nearcast.space import Box
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+_RANDOM_BITS = 44  # below the row number, which leaves room for 2^19 rows
+
+
+class Texts(NamedTuple):
+    """Rows of terms, by rank."""
+
+    indptr: Ints
+    ranks: Ints
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    def sizes(self) -> Ints:
+        """Return the number of terms of each row."""
+        return np.diff(self.indptr)
+
+    def owners(self) -> Ints:
+        """Return the row of each term."""
+        return np.repeat(np.arange(len(self)), self.sizes())
+
+    def spelt(self, terms: pa.StringArray) -> pa.ListArray:
+        """Return the rows as lists of words."""
+        return pa.ListArray.from_arrays(self.indptr.astype(np.int32), terms.take(pa.array(self.ranks)))
+
+    def take(self, rows: Ints) -> Texts:
+        """Return some rows, in the order given.
+
+        >>> Texts(np.array([0, 2, 3]), np.array([5, 6, 7])).take(np.array([1, 0])).ranks.tolist()
+        [7, 5, 6]
+        """
+        sizes = self.sizes()[rows]
+        indptr = start_of(sizes)
+        shifts = np.repeat(self.indptr[rows] - indptr[:-1], sizes)
+        return Texts(indptr, self.ranks[shifts + np.arange(indptr[-1])])
+
+    def put(self, rows: Ints, other: Texts) -> Texts:
+        """Return the same rows, except that `rows` are those of `other`."""
+        both = Texts(np.append(self.indptr, self.indptr[-1] + other.indptr[1:]), np.append(self.ranks, other.ranks))
+        order = np.arange(len(self))
+        order[rows] = len(self) + np.arange(len(other))
+        return both.take(order)
+
+    def any(self, flags: Flags) -> Flags:
+        """Tell for each row whether one of its terms is flagged."""
+        return np.bincount(self.owners()[flags], minlength=len(self)) > 0
+
+    def distinct(self) -> Texts:
+        """Return the rows with every repetition of a term left out.
+
+        Repetitions are rare, so a plain sort (fast) looks for them, and only those found are told apart.
+
+        >>> Texts(np.array([0, 3, 5]), np.array([5, 6, 5, 5, 4])).distinct().ranks.tolist()
+        [5, 6, 5, 4]
+        """
+        owners = self.owners()
+        keys = (owners << 32) | self.ranks
+        ordered = np.sort(keys)
+        repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+        if not len(repeated):
+            return self
+        at = np.minimum(np.searchsorted(repeated, keys), len(repeated) - 1)
+        suspects = np.flatnonzero(repeated[at] == keys)
+        _, firsts = np.unique(keys[suspects], return_index=True)
+        keep = np.ones(len(keys), dtype=np.bool_)
+        keep[np.delete(suspects, firsts)] = False
+        return Texts(start_of(np.bincount(owners[keep], minlength=len(self))), self.ranks[keep])
+
+    def pick(self, rng: np.random.Generator, counts: Ints, *, one_of: Flags | None = None) -> Texts:
+        """Return `counts` random terms of each row, or all where it has fewer.
+
+        Rows with a term flagged in `one_of` keep at least one such term.
+        """
+        owners, starts = self.owners(), self.indptr[:-1]
+        draws = (rng.random(len(owners)) * (1 << _RANDOM_BITS)).astype(np.int64)
+        order = np.argsort((owners << _RANDOM_BITS) | draws)
+        places = np.arange(len(order))
+        if one_of is not None and len(order):
+            found = places[one_of[order]]  # ascending, so the first of a row comes first
+            rows, firsts = np.unique(owners[order[found]], return_index=True)
+            late = found[firsts] - starts[rows] >= counts[rows]  # would not be picked: swap it to the front
+            froms, tos = found[firsts][late], starts[rows][late]
+            order[froms], order[tos] = order[tos], order[froms]
+        kept = order[places - starts[owners] < counts[owners]]
+        return Texts(start_of(np.minimum(counts, self.sizes())), self.ranks[kept])
+
+
+class Sample(NamedTuple):
+    """Random messages; see the module."""
+
+    xs: Floats
+    ys: Floats
+    texts: Texts
+
+
+class Source(Protocol):
+    """Something that random messages can be drawn from."""
+
+    @property
+    def name(self) -> str:
+        """Name it: streams of different sources are independent."""
+
+    @property
+    def seed(self) -> int:
+        """Say what everything random is derived from."""
+
+    @property
+    def bounds(self) -> Box:
+        """Say where messages may lie."""
+
+    def terms(self) -> pa.StringArray:
+        """Return the term of each rank."""
+
+    def sample(self, rng: np.random.Generator, n: int) -> Sample:
+        """Draw messages."""
+
+
+def start_of(sizes: Ints) -> Ints:
+    """Return where each row starts, and the total at the end.
+
+    >>> start_of(np.array([2, 0, 3])).tolist()
+    [0, 2, 2, 5]
+    """
+    indptr = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=indptr[1:])
+    return indptr
