@@ -10,9 +10,9 @@ Whoever owns an array keeps its counters in arrays too, so a copy of the arena i
                      └── <name>.<token>.array     their bytes, nothing else
 
 `save` writes such a folder, `load` reads it to the heap, `attach` maps it in place and goes on. The manifest is
-written last and replaced in one step: whatever happens in between, it never names more than the files hold. What an
-interrupted process leaves is then readable, but may be of two moments: an owner that must know keeps a version
-elsewhere.
+written last and replaced in one step: whatever happens in between, it never names more than the files hold, and what
+is done `together` is there as a whole or not at all. What kernels write is there at once; an owner that must know
+which moment a crash has left keeps a version elsewhere.
 
 One process writes at a time. Another sees what the arrays hold at once, and that they grew after it attaches again.
 
@@ -25,6 +25,8 @@ import mmap
 import os
 import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
@@ -67,13 +69,15 @@ class Arena:
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self._entries: dict[str, _Entry] = {}
+        self._files: set[str] = set()  # all that lie in the folder because of this arena
+        self._changing = False
         self._closed = False
         self._folder = None if folder is None else Path(folder)
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             if (self._folder / MANIFEST).exists():
                 raise StateError(f"{self._folder} holds an arena already; use Arena.attach to go on with it")
-            self._commit()
+            write_manifest(self._folder, {})
 
     def new(
         self, name: str, dtype: DTypeLike, length: int, fill: Any = 0, *, columns: int | None = None
@@ -131,15 +135,15 @@ class Arena:
             return entry.array
         longer = max(int(at_least), int(length * _GROWTH), length + _SMALLEST_GROWTH)
         grown = entry.spec._replace(shape=(longer, *entry.spec.shape[1:]))
-        if self._folder is None:
-            array = _filled(grown)
-            array[:length] = entry.array
-            self._entries[name] = _Entry(grown, array)
-        else:
-            # Cut first: a growth that was interrupted may have left a tail that is not zero.
-            os.truncate(self._folder / grown.file, entry.spec.nbytes)
-            self._entries[name] = _mapped(self._folder, grown, fill_from=length)
-            self._commit()
+        with self.together():
+            if self._folder is None:
+                array = _filled(grown)
+                array[:length] = entry.array
+                self._entries[name] = _Entry(grown, array)
+            else:
+                # Cut first: a growth that was interrupted may have left a tail that is not zero.
+                os.truncate(self._folder / grown.file, entry.spec.nbytes)
+                self._entries[name] = _mapped(self._folder, grown, fill_from=length)
         return self[name]
 
     def renew(self, name: str, length: int) -> NDArray[Any]:
@@ -147,17 +151,44 @@ class Arena:
 
         This is how a structure is rebuilt, larger or smaller, from its old arrays to new ones.
         """
-        old = self._entry(name)
-        array = self._put(name, old.spec._replace(shape=(int(length), *old.spec.shape[1:])))
-        self._unlink(old)
-        return array
+        spec = self._entry(name).spec
+        return self._put(name, spec._replace(shape=(int(length), *spec.shape[1:])))
 
     def drop(self, name: str) -> None:
         """Forget an array and give its room back."""
-        entry = self._entry(name)
-        del self._entries[name]
-        self._commit()
-        self._unlink(entry)
+        self._entry(name)
+        with self.together():
+            del self._entries[name]
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make all changes in the block one: the arena, and the folder if the process dies, has all or none of them.
+
+        >>> arena = Arena()
+        >>> with arena.together():
+        ...     _ = arena.new("xs", np.float64, 4), arena.new("ys", np.float64, -4)
+        Traceback (most recent call last):
+            ...
+        nearcast.errors.InvalidInput: length must be at least 0; got -4 (array 'ys')
+        >>> arena.names
+        ()
+        """
+        if self._changing:  # a change within a change: the outer one ends it
+            yield
+            return
+        self._check_open()
+        before = dict(self._entries)
+        self._changing = True
+        try:
+            yield
+            if self._folder is not None:
+                write_manifest(self._folder, {name: entry.spec for name, entry in self._entries.items()})
+        except BaseException:
+            self._entries = before
+            raise
+        finally:
+            self._changing = False
+            self._sweep()
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write all arrays to a folder, replacing in one step an arena that was saved there before.
@@ -203,6 +234,7 @@ class Arena:
         arena = cls()
         arena._folder = Path(folder)
         arena._entries = {name: _mapped(arena._folder, spec) for name, spec in read_manifest(arena._folder).items()}
+        arena._files = {entry.spec.file for entry in arena._entries.values()}
         return arena
 
     def flush(self) -> None:
@@ -238,23 +270,24 @@ class Arena:
         return self._entries[name]
 
     def _put(self, name: str, spec: ArraySpec) -> NDArray[Any]:
-        """Make a filled array and put it under the name, in the manifest too."""
-        if self._folder is None:
-            self._entries[name] = _Entry(spec, _filled(spec))
-        else:
-            spec = spec._replace(file=_file_name(name))
-            (self._folder / spec.file).touch(exist_ok=False)
-            self._entries[name] = _mapped(self._folder, spec, fill_from=0)
-            self._commit()
+        """Make a filled array and put it under the name."""
+        with self.together():
+            if self._folder is None:
+                self._entries[name] = _Entry(spec, _filled(spec))
+            else:
+                spec = spec._replace(file=_file_name(name))
+                self._files.add(spec.file)
+                (self._folder / spec.file).touch(exist_ok=False)
+                self._entries[name] = _mapped(self._folder, spec, fill_from=0)
         return self[name]
 
-    def _commit(self) -> None:
+    def _sweep(self) -> None:
+        """Remove the files that no array is in any more; mappings of them live on until nobody looks."""
         if self._folder is not None:
-            write_manifest(self._folder, {name: entry.spec for name, entry in self._entries.items()})
-
-    def _unlink(self, entry: _Entry) -> None:
-        if self._folder is not None:
-            (self._folder / entry.spec.file).unlink()
+            kept = {entry.spec.file for entry in self._entries.values()}
+            for file in self._files - kept:
+                (self._folder / file).unlink(missing_ok=True)
+            self._files = kept
 
 
 def _file_name(name: str) -> str:
@@ -276,8 +309,10 @@ def _mapped(folder: Path, spec: ArraySpec, *, fill_from: int | None = None) -> _
         return _Entry(spec, np.empty(spec.shape, spec.dtype))
     with (folder / spec.file).open("r+b") as file:
         if os.fstat(file.fileno()).st_size < spec.nbytes:
-            # Reserve, do not only extend: a full disk is then an error here, and no SIGBUS in some kernel.
-            os.posix_fallocate(file.fileno(), 0, spec.nbytes)
+            os.ftruncate(file.fileno(), spec.nbytes)
+            if hasattr(os, "posix_fallocate"):
+                # Reserve the room, do not only name it: a full disk is then an error here, no SIGBUS in some kernel.
+                os.posix_fallocate(file.fileno(), 0, spec.nbytes)
         mapping = mmap.mmap(file.fileno(), spec.nbytes)
     array: NDArray[Any] = np.ndarray(spec.shape, spec.dtype, buffer=mapping)
     if fill_from is not None and any(spec.fill.tobytes()):  # new bytes of a file are zeros already

@@ -72,7 +72,10 @@ class KernelCache(_Cache):
         checksum, data = stored[:_CHECKSUM_BYTES], stored[_CHECKSUM_BYTES:]
         if hashlib.sha256(data).digest() != checksum:
             return None
-        signature, reduced = pickle.loads(data)
+        try:
+            signature, reduced = pickle.loads(data)
+        except Exception:  # it names a class or a kernel that this process does not have
+            return None
         # A class that pickles by value comes back as another class, for which nobody will ever call.
         if signature.args != _arguments(sig):
             return None
@@ -135,7 +138,7 @@ def cache_folder() -> Path:
 def _roots() -> Iterator[Path]:
     """Yield where the cache may lie, best first."""
     if chosen := os.environ.get("NEARCAST_CACHE"):
-        yield Path(chosen)
+        yield Path(chosen).expanduser().absolute()
     else:
         with contextlib.suppress(RuntimeError):  # a user without a home
             yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nearcast" / "kernels"

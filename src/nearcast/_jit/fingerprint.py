@@ -25,12 +25,13 @@ from typing import Any
 import numba
 import numpy as np
 from numba.core import config as _config
-from numba.core import types
+from numba.core import types as _types
 from numba.core.registry import cpu_target
 
 __all__ = ["entry_digest", "folder_digest", "kernel_sources", "machine"]
 
-config: Any = _config  # Numba fills this module from the environment, behind mypy's back
+config: Any = _config  # Numba fills these modules behind mypy's back
+types: Any = _types
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -106,10 +107,13 @@ def _digest(parts: Iterable[Any]) -> str:
 def _type_parts(argument: Any) -> Iterator[Any]:
     """Spell a Numba type; a NamedTuple's own spelling leaves out its field names and its module."""
     yield str(argument)
-    if isinstance(argument, types.NamedTuple):
+    if isinstance(argument, types.BaseNamedTuple):
         yield _class_parts(argument.instance_class)
-        for inner in argument.types:
+    if isinstance(argument, types.BaseTuple):
+        for inner in argument:
             yield from _type_parts(inner)
+    elif isinstance(argument, types.Dispatcher):  # a kernel handed to a kernel
+        yield from _code_parts(argument.dispatcher.py_func, set())
 
 
 def _code_parts(function: Callable[..., Any], seen: set[int]) -> Iterator[Any]:

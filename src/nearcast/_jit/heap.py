@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearcast._jit.arena import Arena
-from nearcast._jit.column import column
+from nearcast._jit.column import column, same_length
 from nearcast._jit.kernel import kernel
 from nearcast.errors import StateError, require
 
@@ -236,11 +236,13 @@ class Heaps:
         require(order in (GREATEST, SMALLEST), "order", "must be GREATEST (1) or SMALLEST (-1)", order)
         self._arena, self._prefix = arena, prefix
         if f"{prefix}.state" not in arena:
-            for field, dtype in (("scores", np.float64), ("seqs", np.int64), ("offsets", np.int64)):
-                arena.new(f"{prefix}.{field}", dtype, 0)
-            for field in ("rooms", "limits", "sizes"):
-                arena.new(f"{prefix}.{field}", np.int32, 0)
-            arena.new(f"{prefix}.state", np.int64, 3)[_ORDER] = order
+            with arena.together():
+                arena.new(f"{prefix}.scores", np.float64, 0)
+                arena.new(f"{prefix}.seqs", np.int64, 0)
+                arena.new(f"{prefix}.offsets", np.int64, 0)
+                for field in ("rooms", "limits", "sizes"):
+                    arena.new(f"{prefix}.{field}", np.int32, 0)
+                arena.new(f"{prefix}.state", np.int64, 3)[_ORDER] = order
         self.arrays = arena.bundle(prefix, HeapArrays)
         if self.arrays.state[_ORDER] != order:
             raise StateError(f"heaps {prefix!r} have order {self.arrays.state[_ORDER]}; asked for {order}")
@@ -248,8 +250,11 @@ class Heaps:
     def allot(self, rows: ArrayLike, limits: ArrayLike) -> None:
         """Give each row an empty heap of its limit, whatever it held before."""
         rows, limits = column(rows, np.int64), column(limits, np.int32)
+        same_length(rows=rows, limits=limits)
         if rows.size == 0:
             return
+        require(int(rows.min()) >= 0, "row", "must be at least 0", int(rows.min()))
+        require(int(limits.min()) >= 1, "limit", "must be at least 1", int(limits.min()))
         self._grow(("offsets", "rooms", "limits", "sizes"), int(rows.max()) + 1)
         done = heap_allot(self.arrays, rows, limits, 0)
         while done < rows.size:
@@ -258,20 +263,24 @@ class Heaps:
 
     def push(self, row: int, score: float, seq: int) -> tuple[int, float, int]:
         """Offer (score, seq); return what happened, and who is out because of it."""
+        self._check(row)
         outcome, gone_score, gone_seq = heap_push(self.arrays, row, score, seq)
         return int(outcome), float(gone_score), int(gone_seq)
 
     def remove(self, row: int, seq: int) -> bool:
         """Take a seq out of a heap; say whether it was there."""
+        self._check(row)
         return bool(heap_remove(self.arrays, row, seq))
 
     def worst(self, row: int) -> tuple[float, int]:
         """Return the weakest (score, seq) kept; of an empty heap one that is weaker than all."""
+        self._check(row)
         score, seq = heap_worst(self.arrays, row)
         return float(score), int(seq)
 
     def sorted(self, row: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return scores and seqs of a heap, best first."""
+        self._check(row)
         size = int(self.arrays.sizes[row])
         scores, seqs = np.empty(size, np.float64), np.empty(size, np.int64)
         heap_sorted(self.arrays, row, scores, seqs)
@@ -282,7 +291,12 @@ class Heaps:
         rows = np.flatnonzero(self.arrays.rooms).astype(np.int64)
         _pack(self.arrays, rows[np.argsort(self.arrays.offsets[rows], kind="stable")])
 
+    def _check(self, row: int) -> None:
+        n_rows = self.arrays.sizes.size
+        require(0 <= row < n_rows, "row", f"must be in [0, {n_rows}), allotted before", row)
+
     def _grow(self, fields: tuple[str, ...], length: int) -> None:
-        for field in fields:
-            self._arena.grow(f"{self._prefix}.{field}", length)
+        with self._arena.together():
+            for field in fields:
+                self._arena.grow(f"{self._prefix}.{field}", length)
         self.arrays = self._arena.bundle(self._prefix, HeapArrays)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from numba.core import config as _config
 from numba.core import event
+from numba.core import types as _types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
@@ -29,7 +30,8 @@ from nearcast._jit.cache import KernelCache, cache_folder
 
 __all__ = ["Kernel", "KernelStats", "compiled_signatures", "kernel", "kernels", "stats", "warm"]
 
-config: Any = _config  # Numba fills this module from the environment, behind mypy's back
+config: Any = _config  # Numba fills these modules behind mypy's back
+types: Any = _types
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,6 +55,10 @@ class Kernel(CPUDispatcher):
         with global_compiler_lock, self._cache.lock_if_missing(sig):
             return super().compile(sig)
 
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Type a call from another kernel: `f(0)` and `f(slots[i])` are both `f(int64)`, compiled once."""
+        return super().get_call_template(tuple(map(_widen, args)), {name: _widen(kind) for name, kind in kws.items()})
+
     def __reduce__(self) -> Any:
         # By name, not by value: a kernel that is an argument of a kernel then has the same type in every process.
         return _by_name, (self.py_func.__module__, self.py_func.__qualname__)
@@ -60,6 +66,12 @@ class Kernel(CPUDispatcher):
     def __repr__(self) -> str:
         # Numba spells the type of a kernel argument with this: it must not hold an address.
         return f"<kernel {self.py_func.__module__}.{self.py_func.__qualname__}>"
+
+
+def _widen(argument: Any) -> Any:
+    """Return int64 for literals and for narrower integers, and other types as they are."""
+    plain = types.unliteral(argument)
+    return types.int64 if isinstance(plain, types.Integer) and plain.bitwidth < types.int64.bitwidth else plain
 
 
 def kernel(function: F) -> F:

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nearcast._jit.arena import Arena
-from nearcast._jit.column import column
+from nearcast._jit.column import column, same_length
 from nearcast._jit.kernel import kernel
 from nearcast.errors import StateError, require
 
@@ -118,17 +118,17 @@ def postings_append_many(
 @kernel
 def postings_first(postings: PostingArrays, row: int) -> tuple[int, int]:
     """Return the first chunk of a list and how many items it holds; -1 and 0 for an empty list."""
-    return postings.heads[row], min(postings.lengths[row], postings.items.shape[1])
+    return int(postings.heads[row]), min(int(postings.lengths[row]), postings.items.shape[1])
 
 
 @kernel
 def postings_next(postings: PostingArrays, row: int, chunk: int) -> tuple[int, int]:
     """Return the chunk after `chunk` and how many items it holds; -1 and 0 after the last."""
-    following = postings.nexts[chunk]
+    following = int(postings.nexts[chunk])
     if following == _NONE:
         return following, 0
     if following == postings.tails[row]:
-        return following, ((postings.lengths[row] - 1) & (postings.items.shape[1] - 1)) + 1
+        return following, ((int(postings.lengths[row]) - 1) & (postings.items.shape[1] - 1)) + 1
     return following, postings.items.shape[1]
 
 
@@ -151,10 +151,13 @@ def postings_copy(postings: PostingArrays, row: int, out: NDArray[np.int64]) -> 
 
 
 @kernel
-def postings_remove_at(postings: PostingArrays, row: int, chunk: int, place: int) -> None:
-    """Remove the item at a place: the last one of the list comes there, so look at the place again."""
+def postings_remove_at(postings: PostingArrays, row: int, chunk: int, place: int) -> int:
+    """Remove the item at a place; return how many items the chunk still holds.
+
+    The last item of the list comes to the place, so a loop looks there again; at 0 the chunk, and the list, is over.
+    """
     tail = postings.tails[row]
-    last = (postings.lengths[row] - 1) & (postings.items.shape[1] - 1)
+    last = (int(postings.lengths[row]) - 1) & (postings.items.shape[1] - 1)
     postings.items[chunk, place] = postings.items[tail, last]
     postings.lengths[row] -= 1
     if last == 0:  # the tail is empty now
@@ -166,6 +169,7 @@ def postings_remove_at(postings: PostingArrays, row: int, chunk: int, place: int
             postings.nexts[before] = _NONE
         postings.nexts[tail] = postings.state[_FREE]
         postings.state[_FREE] = tail
+    return last if chunk == tail else int(postings.items.shape[1])
 
 
 @kernel
@@ -222,13 +226,14 @@ class Postings:
         require(np.dtype(dtype) in (np.int64, np.int32), "dtype", "must be int64 or int32", dtype)
         self._arena, self._prefix = arena, prefix
         if f"{prefix}.state" not in arena:
-            arena.new(f"{prefix}.heads", np.int32, rows, _NONE)
-            arena.new(f"{prefix}.tails", np.int32, rows, _NONE)
-            arena.new(f"{prefix}.lengths", np.int32, rows)
-            arena.new(f"{prefix}.items", dtype, 0, columns=chunk_size)
-            arena.new(f"{prefix}.nexts", np.int32, 0, _NONE)
-            arena.new(f"{prefix}.prevs", np.int32, 0, _NONE)
-            arena.new(f"{prefix}.state", np.int64, 2)[_FREE] = _NONE
+            with arena.together():
+                arena.new(f"{prefix}.heads", np.int32, rows, _NONE)
+                arena.new(f"{prefix}.tails", np.int32, rows, _NONE)
+                arena.new(f"{prefix}.lengths", np.int32, rows)
+                arena.new(f"{prefix}.items", dtype, 0, columns=chunk_size)
+                arena.new(f"{prefix}.nexts", np.int32, 0, _NONE)
+                arena.new(f"{prefix}.prevs", np.int32, 0, _NONE)
+                arena.new(f"{prefix}.state", np.int64, 2)[_FREE] = _NONE
         self.arrays = arena.bundle(prefix, PostingArrays)
         found = self.arrays.items.dtype, self.arrays.items.shape[1]
         if found != (np.dtype(dtype), chunk_size):
@@ -241,7 +246,7 @@ class Postings:
 
     def __getitem__(self, row: int) -> NDArray[np.int64]:
         """Return a copy of a list; an empty one for a row that nobody has used."""
-        length = int(self.arrays.lengths[row]) if row < len(self) else 0
+        length = int(self.arrays.lengths[row]) if 0 <= row < len(self) else 0
         items = np.empty(length, self.arrays.items.dtype)
         if length:
             postings_copy(self.arrays, row, items)
@@ -249,15 +254,15 @@ class Postings:
 
     def append(self, row: int, item: int) -> None:
         """Put an item at the end of a list."""
-        self.reserve_rows(row + 1)
-        while not postings_append(self.arrays, row, item):
-            self.reserve_chunks(1)
+        self.append_many([row], [item])
 
     def append_many(self, rows: ArrayLike, items: ArrayLike) -> None:
         """Append `items[i]` to list `rows[i]`, for all i."""
         rows, items = column(rows, np.int64), column(items, self.arrays.items.dtype)
+        same_length(rows=rows, items=items)
         if rows.size == 0:
             return
+        require(int(rows.min()) >= 0, "row", "must be at least 0", int(rows.min()))
         self.reserve_rows(int(rows.max()) + 1)
         done = postings_append_many(self.arrays, rows, items, 0)
         while done < rows.size:
@@ -266,11 +271,11 @@ class Postings:
 
     def remove(self, row: int, item: int) -> bool:
         """Remove the first item of a list that equals `item`; say whether there was one."""
-        return row < len(self) and bool(postings_remove(self.arrays, row, item))
+        return 0 <= row < len(self) and bool(postings_remove(self.arrays, row, item))
 
     def clear(self, row: int) -> None:
         """Empty a list."""
-        if row < len(self):
+        if 0 <= row < len(self):
             postings_clear(self.arrays, row)
 
     def reserve_rows(self, n_rows: int) -> None:
@@ -286,14 +291,18 @@ class Postings:
         """Put the chunks of each list side by side and give back the room of the free ones."""
         old = self.arrays
         n_chunks = int(np.sum(-(-old.lengths.astype(np.int64) // old.items.shape[1])))
-        for field in PostingArrays._fields:
-            length = {"state": 2, "items": n_chunks, "nexts": n_chunks, "prevs": n_chunks}.get(field, len(self))
-            self._arena.renew(f"{self._prefix}.{field}", length)
-        self.arrays = self._arena.bundle(self._prefix, PostingArrays)
-        self.arrays.state[_FREE] = _NONE
-        _pack(old, self.arrays)
+        with self._arena.together():
+            for field in ("heads", "tails", "lengths"):
+                self._arena.renew(f"{self._prefix}.{field}", len(self))
+            for field in ("items", "nexts", "prevs"):
+                self._arena.renew(f"{self._prefix}.{field}", n_chunks)
+            self._arena.renew(f"{self._prefix}.state", 2)[_FREE] = _NONE
+            packed = self._arena.bundle(self._prefix, PostingArrays)
+            _pack(old, packed)
+        self.arrays = packed
 
     def _grow(self, fields: tuple[str, ...], length: int) -> None:
-        for field in fields:
-            self._arena.grow(f"{self._prefix}.{field}", length)
+        with self._arena.together():
+            for field in fields:
+                self._arena.grow(f"{self._prefix}.{field}", length)
         self.arrays = self._arena.bundle(self._prefix, PostingArrays)

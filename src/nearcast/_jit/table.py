@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearcast._jit.arena import Arena
-from nearcast._jit.column import column
+from nearcast._jit.column import column, same_length
 from nearcast._jit.kernel import kernel
 
 __all__ = [
@@ -172,9 +172,10 @@ class Table:
         self._arena, self._prefix = arena, prefix
         if f"{prefix}.n_taken" not in arena:
             n_slots = _n_slots(room)
-            arena.new(f"{prefix}.tags", np.uint8, n_slots)
-            arena.new(f"{prefix}.entries", np.int64, n_slots, columns=2)
-            arena.new(f"{prefix}.n_taken", np.int64, 1)
+            with arena.together():
+                arena.new(f"{prefix}.tags", np.uint8, n_slots)
+                arena.new(f"{prefix}.entries", np.int64, n_slots, columns=2)
+                arena.new(f"{prefix}.n_taken", np.int64, 1)
         self.arrays = arena.bundle(prefix, TableArrays)
 
     def __len__(self) -> int:
@@ -206,6 +207,7 @@ class Table:
     def put_many(self, keys: ArrayLike, values: ArrayLike) -> None:
         """Set the values of many keys; of equal keys the last one counts."""
         keys, values = column(keys, np.int64), column(values, np.int64)
+        same_length(keys=keys, values=values)
         done = table_put_many(self.arrays, keys, values, 0)
         while done < keys.size:
             self.reserve(len(self) + 1)
@@ -221,12 +223,13 @@ class Table:
         n_slots = _n_slots(n_keys)
         if n_slots <= self.arrays.tags.size:
             return
-        old = self.arrays
-        self._arena.renew(f"{self._prefix}.tags", n_slots)
-        self._arena.renew(f"{self._prefix}.entries", n_slots)
-        self._arena.renew(f"{self._prefix}.n_taken", 1)
-        self.arrays = self._arena.bundle(self._prefix, TableArrays)
-        _refill(old, self.arrays)
+        with self._arena.together():
+            self._arena.renew(f"{self._prefix}.tags", n_slots)
+            self._arena.renew(f"{self._prefix}.entries", n_slots)
+            self._arena.renew(f"{self._prefix}.n_taken", 1)
+            larger = self._arena.bundle(self._prefix, TableArrays)
+            _refill(self.arrays, larger)
+        self.arrays = larger
 
 
 def _n_slots(n_keys: int) -> int:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -127,7 +127,7 @@ class Engine:
     def subscribe(self, subscriptions: Table) -> Table: ...
     @overload
     def subscribe(self, subscriptions: Iterable[Subscription]) -> list[Update]: ...
-    def subscribe(self, subscriptions: Table | Iterable[Subscription]) -> Table | list[Update]:
+    def subscribe(self, subscriptions: Any) -> Any:
         """Take in subscriptions; return their first results as updates.
 
         An id that exists is replaced, and the updates are the difference between the two results. If a batch holds an
@@ -171,7 +171,7 @@ class Engine:
     def unsubscribe(self, ids: Table) -> Table: ...
     @overload
     def unsubscribe(self, ids: Iterable[Id]) -> list[Update]: ...
-    def unsubscribe(self, ids: Table | Iterable[Id]) -> Table | list[Update]:
+    def unsubscribe(self, ids: Any) -> Any:
         """Forget subscriptions. Nobody is left to be told, so there are no updates."""
         is_table = isinstance(ids, pa.Table)
         require(not isinstance(ids, str), "ids", "must be a list of ids", ids)
@@ -188,7 +188,7 @@ class Engine:
     def publish(self, messages: Table) -> Table: ...
     @overload
     def publish(self, messages: Iterable[Message]) -> list[Update]: ...
-    def publish(self, messages: Table | Iterable[Message]) -> Table | list[Update]:
+    def publish(self, messages: Any) -> Any:
         """Take in messages in order; return what they changed."""
         is_table = isinstance(messages, pa.Table)
         batch = self._batch(messages)
@@ -217,7 +217,7 @@ class Engine:
         ]
         return self._hand_out(updates, is_table)
 
-    def _batch(self, messages: Table | Iterable[Message]) -> MessageBatch:
+    def _batch(self, messages: Any) -> MessageBatch:
         vocabulary, limits, first_seq = self._meaning.vocabulary, self._config.limits, self._seq + 1
         if isinstance(messages, pa.Table):
             batch = messages_from_table(messages, vocabulary=vocabulary, limits=limits, first_seq=first_seq)
@@ -333,7 +333,7 @@ class Engine:
                 total[kind] = add_work(total.get(kind, Work()), work)
         return total
 
-    def _hand_out(self, updates: list[Update], as_table: bool) -> Table | list[Update]:
+    def _hand_out(self, updates: list[Update], as_table: bool) -> Any:
         self._updates += len(updates)
         return updates_to_table(updates) if as_table else updates
 

@@ -1,3 +1,38 @@
-"""FEED: seeded workloads and real data, streamed as Arrow tables."""
+"""FEED: messages and subscriptions to run an engine on, generated from a seed or read from files.
 
+    generator ── messages ──┐                   recording ── messages of Parquet files
+       │ cities, words, zipf├─ Arrow tables         │
+       └── a random message ┴─ subscriptions ───────┘      one maker a kind, as each paper's experiments say
+           community             a social graph, and places that publish
+
+Everything streams: memory does not grow with the number of rows, and row i of a seed is always the same bytes.
+
+>>> from nearcast.workload import make
+>>> tweets = make("tweets", seed=7)
+>>> sum(table.num_rows for table in tweets.messages(20_000))
+20000
+>>> next(tweets.subscriptions("boolean", 1, queries="q2"))["op"].to_pylist()
+['subscribe']
+"""
+
+from nearcast.workload.columns import MESSAGES, SUBSCRIPTIONS, TEXT_MESSAGES
+from nearcast.workload.community import Community
 from nearcast.workload.generator import WORKLOADS, Workload, make
+from nearcast.workload.progress import progress
+from nearcast.workload.recording import Recording, load
+from nearcast.workload.subscriptions import MAKERS, QUERIES
+
+__all__ = [
+    "MAKERS",
+    "MESSAGES",
+    "QUERIES",
+    "SUBSCRIPTIONS",
+    "TEXT_MESSAGES",
+    "WORKLOADS",
+    "Community",
+    "Recording",
+    "Workload",
+    "load",
+    "make",
+    "progress",
+]

@@ -34,9 +34,10 @@ _DECIMALS = 6
 
 @dataclass(frozen=True)
 class Cities:
-    """How many cities, how unequal, how wide; `place` makes a map of them.
+    """How many cities, how unequal, how wide; `draw` is the one thing to do with them.
 
-    >>> cities = Cities(Box(-125, 24.5, -66.5, 49.5), sizes=Zipf(300, 0.9), spread_m=20e3, spread_min_m=3e3, rural=0.05)
+    >>> america = Box(-125, 24.5, -66.5, 49.5)
+    >>> cities = Cities(america, sizes=Zipf(300, 0.9), spread_m=20e3, spread_min_m=3e3, rural=0.05)
     >>> xs, ys, homes = cities.draw(generator(1, "doc"), 5, seed=1)
     >>> bool(np.all((xs >= -125) & (xs <= -66.5) & (homes < 300)))
     True
@@ -56,7 +57,8 @@ class Cities:
     def spreads_m(self) -> Floats:
         """Return the standard deviation of each city, in metres."""
         shares = np.diff(self.sizes.cumulative(), prepend=0.0)
-        return np.maximum(self.spread_m * np.sqrt(shares / shares[0]), self.spread_min_m)
+        spreads: Floats = np.maximum(self.spread_m * np.sqrt(shares / shares[0]), self.spread_min_m)
+        return spreads
 
     def centres(self, seed: int) -> tuple[Floats, Floats]:
         """Return the centres of the cities of a seed."""

@@ -1,10 +1,10 @@
 """Who goes where? Users with a taste, places with a crowd, and the check-ins between them.
 
-The geo-social paper (section 4.1, table 1) takes Yelp: 366,715 users, 60,785 places, 1,521,160 check-ins, so six users
-a place and four check-ins a user. Here
+The geo-social paper (section 4.1, table 1) takes Yelp: 366,715 users, 60,785 places, 1,521,160 check-ins, so six
+users a place and four check-ins a user. Here
 
     places   lie in the cities of the workload; sorted by city and cut into districts of about `district` places
-    users    have a home district and c check-ins, p(c) ~ 1 / c^2, so most have one and a few have hundreds
+    users    have a home district and c check-ins, p(c) ~ 1 / c^1.85, so half have one and a few have hundreds
     check-in with chance `loyalty` at a place of the home district, else anywhere; places of a district, and all
              places together, are visited by a Zipf law
 
@@ -44,8 +44,9 @@ class Taste:
 
     district: int = 40  # places
     loyalty: float = 0.8  # share of check-ins in the home district
-    checkins: Zipf = Zipf(1_000, exponent=2.0)  # how many check-ins a user has
-    fame: float = 0.8  # exponent of the Zipf law of places: how unequal they are
+    most_checkins: int = 500  # of a user; on average six, four of them at different places
+    zeal: float = 1.85  # exponent of the law of check-ins: the greater, the fewer have many
+    fame: float = 0.6  # exponent of the law of places: the greater, the more crowded are the best
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +97,7 @@ def gather(
 
 def _check_in(rng: np.random.Generator, users: int, places: int, taste: Taste) -> tuple[Ints, Ints]:
     """Return user and place of every check-in; places are numbered by district."""
-    counts = 1 + taste.checkins.draw(rng.random(users))
+    counts = 1 + Zipf(taste.most_checkins, taste.zeal).draw(rng.random(users))
     owners = np.repeat(np.arange(users), counts)
     n_districts = max(1, places // taste.district)
     borders = np.arange(n_districts + 1) * places // n_districts

@@ -76,7 +76,7 @@ class Workload:
     phrases: float  # the chance that a term is followed by its partner
     archive: int  # messages of the data set that the workload stands for
     heaps: float = 0.0  # exponent of the growth of the vocabulary; 0: all of it is there from the start
-    lead: int = 10_000  # messages said before message 0
+    lead: int = 100_000  # messages said before message 0
     rate: float = 1_000.0  # messages a second
     seed: int = 0
 
@@ -92,9 +92,7 @@ class Workload:
         check(self.lead >= 1, "lead", "must be 1 or more")
         check(0 < self.rate <= _US, "rate", "must be above 0 and at most 1,000,000, one message a microsecond")
         seed = self.seed
-        check(
-            isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0, "seed", "must be an integer >= 0"
-        )
+        check(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0, "seed", "must be an integer >= 0")
 
     @property
     def bounds(self) -> Box:
@@ -127,7 +125,7 @@ class Workload:
         """Return how many terms the stream may hold by a message.
 
         >>> [make("tweets").terms_at(i) for i in (0, 1_000_000, 100_000_000)]
-        [16394, 326910, 1700000]
+        [72941, 346642, 1700000]
         """
         return int(self._sizes(np.array([message]))[0])
 
@@ -183,7 +181,8 @@ class Workload:
     def _sizes(self, positions: Ints) -> Ints:
         """Return how many terms may be used by the message at each position."""
         grown = ((positions + self.lead) / self.archive) ** self.heaps
-        return np.maximum(1, self.words.size * np.minimum(1.0, grown)).astype(np.int64)
+        sizes: Ints = np.maximum(1, self.words.size * np.minimum(1.0, grown)).astype(np.int64)
+        return sizes
 
     def _write(self, rng: np.random.Generator, positions: Ints) -> Texts:
         """Return the terms of messages at some positions of the stream."""
@@ -206,7 +205,8 @@ class Workload:
             return np.ones(n, dtype=np.int64)
         success = self.terms_shape / (self.terms_shape + self.terms_mean - 1)
         failures = np.floor(np.log(1.0 - rng.random((self.terms_shape, n))) / np.log(1.0 - success))
-        return 1 + failures.sum(axis=0).astype(np.int64)
+        counts: Ints = 1 + failures.sum(axis=0).astype(np.int64)
+        return counts
 
 
 _AMERICA = Box(-125.0, 24.5, -66.5, 49.5)
@@ -214,11 +214,11 @@ _AMERICA = Box(-125.0, 24.5, -66.5, 49.5)
 WORKLOADS = (
     Workload(
         name="tweets",
-        words=Zipf(1_700_000, exponent=1.0, shift=25.0),
+        words=Zipf(1_700_000, exponent=1.0, shift=35.0),
         cities=Cities(_AMERICA, sizes=Zipf(400, exponent=0.9), spread_m=20e3, spread_min_m=3e3, rural=0.05),
         terms_mean=9.0,
         terms_shape=4,
-        phrases=0.1,
+        phrases=0.2,
         archive=12_700_000,
         heaps=0.65,
     ),
@@ -228,7 +228,7 @@ WORKLOADS = (
         cities=Cities(_AMERICA, sizes=Zipf(2_000, exponent=0.8), spread_m=40e3, spread_min_m=5e3, rural=0.2),
         terms_mean=2.94,
         terms_shape=4,
-        phrases=0.1,
+        phrases=0.2,
         archive=9_356_750,
     ),
     Workload(
@@ -237,7 +237,7 @@ WORKLOADS = (
         cities=Cities(_AMERICA, sizes=Zipf(100, exponent=0.8), spread_m=20e3, spread_min_m=5e3, rural=0.02),
         terms_mean=37.0,
         terms_shape=2,
-        phrases=0.1,
+        phrases=0.2,
         archive=1_600_000,
     ),
 )

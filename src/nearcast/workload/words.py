@@ -37,9 +37,9 @@ def words(size: int) -> pa.StringArray:
     """Return the terms of the ranks 0 to size - 1.
 
     >>> words(3).to_pylist()
-    ['ba', 'ze', 'yi']
+    ['ba', 'xu', 'vo']
     >>> words(20_000)[19_999].as_py()
-    'ruduxa'
+    'matede'
     """
     require(0 <= size <= LARGEST, "size", f"must be between 0 and {LARGEST:,}", size, subject="words")
     letters, lengths = [], []

@@ -31,9 +31,9 @@ class Zipf:
 
     >>> law = Zipf(size=1000, exponent=1.0, shift=0.0)
     >>> law.draw(np.array([0.0, 0.5, 0.999])).tolist()
-    [0, 20, 992]
+    [0, 23, 992]
     >>> law.draw(np.array([0.0, 0.5, 0.999]), sizes=np.array([10, 10, 10])).tolist()
-    [0, 2, 9]
+    [0, 1, 9]
     """
 
     size: int

@@ -1,0 +1,21 @@
+"""What tests of Nearcast, and of programs that use it, can build on. Needs `hypothesis`."""
+
+from nearcast.testing.strategies import (
+    GLOBE,
+    PLANE,
+    make_subscription,
+    message_fields,
+    messages,
+    subscription_fields,
+    subscriptions,
+)
+
+__all__ = [
+    "GLOBE",
+    "PLANE",
+    "make_subscription",
+    "message_fields",
+    "messages",
+    "subscription_fields",
+    "subscriptions",
+]

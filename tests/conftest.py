@@ -1,0 +1,27 @@
+"""What several test files draw from."""
+
+import pytest
+
+from nearcast.testing import strategies as world
+
+
+@pytest.fixture(scope="session")
+def random_fields():
+    """Draw the fields of a subscription from a `random.Random`."""
+
+    def draw(kind, space, rng):
+        if kind == "boolean":
+            (x1, y1), (x2, y2) = rng.choices(world.GRID[space], k=2)
+            words = rng.choices(world.TERMS, k=rng.randint(1, 4))
+            joined = words[0] + "".join(rng.choice([" AND ", " OR ", " "]) + word for word in words[1:])
+            return {"region": (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)), "keywords": joined}
+        extra = {
+            "similarity": {"delta": rng.choice(world.SHARES), "tau": rng.choice(world.SHARES)},
+            "topk": {"k": rng.randint(1, 4), "alpha": rng.choice(world.SHARES)},
+            "nearest": {"k": rng.randint(1, 4)},
+            "social": {"k": rng.randint(1, 4), "user": rng.choice(world.USERS)},
+        }
+        words = rng.choices(world.TERMS, k=rng.randint(1, 4))
+        return {"location": rng.choice(world.GRID[space]), "keywords": words, **extra[kind]}
+
+    return draw

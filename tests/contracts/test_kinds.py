@@ -1,0 +1,104 @@
+"""What must hold for every kind, whatever it means?"""
+
+import random
+from dataclasses import fields
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nearcast as nc
+from nearcast.model import KINDS, Limits, MessageBatch
+from nearcast.model.columns import SUBSCRIPTIONS, subscription_from_row, subscription_to_row
+from nearcast.testing import strategies as world
+from nearcast.text import TEXT_SIMILARITIES
+
+KIND_NAMES = [kind.kind for kind in KINDS]
+
+
+def document_of(drawn, vocabulary):
+    return MessageBatch.from_messages([nc.Message(id="m", **drawn)], vocabulary=vocabulary).documents[0]
+
+
+@pytest.mark.parametrize("kind", KIND_NAMES)
+@pytest.mark.parametrize("space", world.SPACES, ids=lambda s: s.metric)
+@pytest.mark.parametrize("text", sorted(TEXT_SIMILARITIES))
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_message_that_scores_touches_the_footprint(kind, space, text, data):
+    meaning = world.meaning(space, text)
+    subscription = world.make_subscription(kind, "s", data.draw(world.subscription_fields(kind, space)))
+    document = document_of(data.draw(world.message_fields(space)), meaning.vocabulary)
+    if subscription.bind(meaning)(document) is not None:
+        assert subscription.footprint(meaning).may_match(*document.location, document.units.keys())
+
+
+@pytest.mark.parametrize("kind", KIND_NAMES)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_explain_agrees_with_the_score(kind, data):
+    meaning = world.meaning(world.PLANE)
+    subscription = world.make_subscription(kind, "s", data.draw(world.subscription_fields(kind)))
+    document = document_of(data.draw(world.message_fields(world.PLANE)), meaning.vocabulary)
+    score = subscription.bind(meaning)(document)
+    explained = subscription.explain(document, meaning)
+    weighted = [part for part in explained.parts if part.weight is not None]
+    if weighted and explained.score is not None:
+        assert sum(p.value * p.weight for p in weighted) == pytest.approx(explained.score, abs=1e-12)
+    if score is not None:
+        assert explained.score == score
+        assert all(part.passes for part in explained.parts)
+    elif explained.score is not None:
+        assert explained.score < explained.bar
+    else:
+        assert not all(part.passes for part in explained.parts)
+        assert "failed" in explained.reason
+    assert repr(subscription.id) in str(explained)
+
+
+@pytest.mark.parametrize("kind", KIND_NAMES)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_a_subscription_survives_its_row(kind, data):
+    subscription = world.make_subscription(kind, "s", data.draw(world.subscription_fields(kind)))
+    row = subscription_to_row(subscription)
+    assert set(row) <= set(SUBSCRIPTIONS.names)
+    assert subscription_from_row(row, type(subscription), subject="s") == subscription
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
+def test_every_field_has_a_column(kind):
+    spread = {"location": {"x", "y"}, "region": {"xmin", "ymin", "xmax", "ymax"}}
+    for field in fields(kind):
+        if field.init:
+            assert spread.get(field.name, {field.name}) <= set(SUBSCRIPTIONS.names)
+
+
+@pytest.mark.parametrize("kind", KIND_NAMES)
+def test_scores_do_not_depend_on_the_order_of_words(kind):
+    rng = random.Random(7)
+    meaning = world.meaning(world.PLANE)
+    words = list("abcdef")
+    given = {
+        "boolean": {"region": (0, 0, 8, 8), "keywords": "a b"},
+        "similarity": {"location": (1, 1), "keywords": words, "delta": 0.3, "tau": 0},
+        "topk": {"location": (1, 1), "keywords": words, "k": 1, "alpha": 0.3},
+        "nearest": {"location": (1, 1), "keywords": words, "k": 1},
+        "social": {"location": (1, 1), "keywords": words, "k": 1, "user": "u0"},
+    }[kind]
+    seen = set()
+    for _ in range(20):
+        rng.shuffle(words)
+        shuffled = {**given, "keywords": list(words)} if kind != "boolean" else given
+        subscription = world.make_subscription(kind, "s", shuffled)
+        rng.shuffle(words)
+        message = {"location": (2.0, 3.0), "text": list(words), "place": None}
+        seen.add(subscription.bind(meaning)(document_of(message, meaning.vocabulary)))
+    assert len(seen) == 1, "the same terms must give the same bits"
+
+
+@pytest.mark.parametrize("kind", KIND_NAMES)
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_what_can_be_drawn_passes_the_check(kind, data):
+    data.draw(world.subscriptions(kind)).check(world.meaning(world.PLANE), Limits())

@@ -1,0 +1,103 @@
+"""Does sharing the work change the answer? Every partitioner against one engine that works alone."""
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+import nearcast as nc
+from nearcast.model import KINDS, MessageBatch
+from nearcast.partition import PARTITIONERS, Sample
+from nearcast.testing import strategies as world
+
+NAMES = [p.name for p in PARTITIONERS]
+
+
+def engine(space, **options):
+    return nc.Engine(
+        space=space,
+        vocabulary=world.vocabulary(),
+        social=world.social_graph(),
+        window=nc.TimeWindow(6),
+        **options,
+    )
+
+
+def canonical(updates):
+    return sorted(updates, key=lambda u: (u.seq, str(u.subscription), u.change, str(u.message)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("space", world.SPACES, ids=lambda s: s.metric)
+def test_many_workers_say_what_one_says(name, workers, space, random_fields):
+    rng = random.Random(workers)
+    with engine(space) as alone, engine(space, workers=workers, partitioner=name) as shared:
+        for step in range(12):
+            subscriptions = [
+                world.make_subscription(kind.kind, rng.randrange(30), random_fields(kind.kind, space, rng))
+                for kind in rng.choices(KINDS, k=6)
+            ]
+            assert canonical(alone.subscribe(subscriptions)) == canonical(shared.subscribe(subscriptions))
+            batch = [
+                nc.Message(
+                    f"m{step}.{i}", rng.choice(world.GRID[space]), rng.choices(world.TERMS, k=3), step + i / 4,
+                    rng.choice(world.PLACES),
+                )
+                for i in range(5)
+            ]  # fmt: skip
+            told, told_shared = alone.publish(batch), shared.publish(batch)
+            assert canonical(told) == canonical(told_shared)
+            assert [u.seq for u in told_shared] == sorted(u.seq for u in told_shared)
+        assert alone.stats().kinds == shared.stats().kinds
+        assert sum(shared.stats().shards) == len(shared)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS, ids=NAMES)
+def test_every_message_reaches_who_it_may_touch(partitioner, random_fields):
+    rng = random.Random(3)
+    meaning = world.meaning(world.PLANE)
+    subscriptions = [
+        world.make_subscription(kind.kind, i, random_fields(kind.kind, world.PLANE, rng))
+        for i, kind in enumerate(rng.choices(KINDS, k=60))
+    ]
+    footprints = [s.footprint(meaning) for s in subscriptions]
+    messages = [
+        nc.Message(i, rng.choice(world.GRID[world.PLANE]), rng.choices(world.TERMS, k=3)) for i in range(40)
+    ]
+    batch = MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary)
+    routing = partitioner.fit(Sample(footprints, batch), n_shards=4)
+    homes = routing.place(footprints)
+    assert set(homes.tolist()) <= set(range(4))
+    routed = [set(rows.tolist()) for rows in routing.route(batch)]
+    for footprint, home in zip(footprints, homes.tolist(), strict=True):
+        for row, document in enumerate(batch.documents):
+            if footprint.may_match(*document.location, document.units.keys()):
+                assert row in routed[home]
+
+
+PLACE = """
+import nearcast as nc
+from nearcast.partition import PARTITIONERS, Sample
+from nearcast.testing import strategies as world
+subscriptions = [nc.NearestSubscription(f"s{i}", location=(0, 0), keywords="a b", k=1) for i in range(50)]
+footprints = [s.footprint(world.meaning()) for s in subscriptions]
+for partitioner in PARTITIONERS:
+    print(partitioner.fit(Sample(footprints, None), n_shards=4).place(footprints).tolist())
+"""
+
+
+def test_placing_is_the_same_in_every_process():
+    placed = {
+        subprocess.run(
+            [sys.executable, "-c", PLACE],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(placed) == 1

@@ -1,0 +1,226 @@
+"""Does bad input get an error that names field, rule and value, and is nothing half-applied?"""
+
+from datetime import datetime
+
+import pyarrow as pa
+import pytest
+
+import nearcast as nc
+from nearcast.engine import Engine
+
+SPACE = nc.Space(nc.Box(0, 0, 1, 1))
+NAN, INF = float("nan"), float("inf")
+BOX = nc.Box(0, 0, 1, 1)
+
+
+def engine(**options):
+    given = {"window": nc.CountWindow(10), "social": nc.SocialGraph([("ann", "cafe")]), **options}
+    return Engine(space=SPACE, **given)
+
+
+GOOD = {
+    "boolean": {"region": BOX, "keywords": "a"},
+    "similarity": {"location": (0.5, 0.5), "keywords": "a", "delta": 0.5, "tau": 0.5},
+    "topk": {"location": (0.5, 0.5), "keywords": "a", "k": 1, "alpha": 0.5},
+    "nearest": {"location": (0.5, 0.5), "keywords": "a", "k": 1},
+    "social": {"location": (0.5, 0.5), "keywords": "a", "k": 1, "user": "ann"},
+}
+KIND = {
+    "boolean": nc.BooleanSubscription,
+    "similarity": nc.SimilaritySubscription,
+    "topk": nc.TopKSubscription,
+    "nearest": nc.NearestSubscription,
+    "social": nc.SocialSubscription,
+}
+BAD = [
+    *[(kind, "location", value) for kind in GOOD if kind != "boolean"
+      for value in [(NAN, 0), (0, INF), (-INF, 0), (2, 0), (0, -0.1), (1,), "ab", None, (True, 0), ("0", "0")]],
+    *[(kind, "keywords", value) for kind in GOOD for value in ["", "   ", "!?", [], 7, ["a", 7]]],
+    *[(kind, "k", value) for kind in ("topk", "nearest", "social") for value in [0, -1, 1.5, True, None, "3", 10_001]],
+    *[(kind, field, value) for kind, field in
+      [("topk", "alpha"), ("similarity", "delta"), ("similarity", "tau")] for value in [-0.1, 1.1, NAN, INF, None, "x"]],
+    *[("boolean", "keywords", value) for value in
+      ["a AND", "OR a", "a AND AND b", "(a", "a)", "()", "a OR", "NOT a", "a & b", "AND", "(" * 200 + "a" + ")" * 200]],
+    ("boolean", "region", None),
+    ("boolean", "region", (0, 0, 1, 1)),
+    ("boolean", "region", nc.Box(-1, 0, 1, 1)),
+    ("social", "user", "nobody"),
+    ("social", "user", None),
+    *[(kind, "id", value) for kind in GOOD for value in [None, 1.5, True, ("a",), 1 << 70]],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "field", "value"), BAD)
+def test_a_bad_subscription_is_refused_by_field_rule_and_value(kind, field, value):
+    here = engine()
+    fields = {"id": "bad", **GOOD[kind], field: value}
+    with pytest.raises(nc.InvalidInput) as caught:
+        here.subscribe([KIND["topk"]("good", **GOOD["topk"]), KIND[kind](**fields)])
+    error = caught.value
+    assert error.field == field
+    assert field in str(error) and "must" in str(error) and "got" in str(error)
+    assert len(here) == 0, "a batch is all or nothing"
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("location", (NAN, 0)), ("location", (0, INF)), ("location", (1.5, 0)), ("location", None), ("location", (1, 2, 3)),
+    ("text", None), ("text", 7), ("text", ["a", None]), ("text", b"bytes"), ("text", "x" * 65_537),
+    ("text", "\u00e9" * 40_000), ("text", ["x" * 40_000, "y" * 40_000]),
+    ("at", NAN), ("at", INF), ("at", "noon"), ("at", datetime(2024, 1, 1)), ("at", 1e300),
+    ("place", 1.5), ("id", None), ("id", 2.5),
+])  # fmt: skip
+def test_a_bad_message_is_refused_and_nothing_of_its_batch_happens(field, value):
+    here = engine()
+    here.subscribe([nc.TopKSubscription("t", **GOOD["topk"])])
+    fields = {"id": "bad", "location": (0.5, 0.5), "text": "a", field: value}
+    with pytest.raises(nc.InvalidInput) as caught:
+        here.publish([nc.Message("good", (0.5, 0.5), "a"), nc.Message(**fields)])
+    assert caught.value.field == field
+    assert here.stats().messages == 0
+    assert here.results("t") == []
+
+
+def test_a_box_may_not_be_inside_out():
+    with pytest.raises(nc.InvalidInput, match=r"ymin must not exceed ymax; got 0.5 > 0.2"):
+        nc.Box(0, 0.5, 1, 0.2)
+    with pytest.raises(nc.InvalidInput, match="xmax must be a finite number"):
+        nc.Box(0, 0, NAN, 1)
+
+
+def test_the_error_reads_like_a_sentence():
+    with pytest.raises(nc.InvalidInput) as caught:
+        nc.TopKSubscription("t9", location=(0, 0), keywords="a", k=1, alpha=1.7)
+    assert str(caught.value) == "alpha must be in [0, 1]; got 1.7 (subscription 't9')"
+    assert isinstance(caught.value, ValueError)
+
+
+def test_an_expression_that_explodes_is_refused_before_it_does():
+    wide = " AND ".join(f"(a{i} OR b{i})" for i in range(40))
+    with pytest.raises(nc.InvalidInput, match="1024 AND-branches at most"):
+        engine().subscribe([nc.BooleanSubscription("b", region=BOX, keywords=wide)])
+
+
+def test_limits_are_configurable():
+    small = engine(limits=nc.Limits(text_bytes=3, terms=2, k=5, branches=2))
+    for bad in (
+        nc.TopKSubscription("t", location=(0, 0), keywords="a b c", k=1, alpha=0),
+        nc.TopKSubscription("t", location=(0, 0), keywords="a", k=6, alpha=0),
+        nc.BooleanSubscription("b", region=BOX, keywords="a OR b OR c"),
+        nc.BooleanSubscription("b", region=BOX, keywords="a b c"),
+    ):
+        with pytest.raises(nc.InvalidInput):
+            small.subscribe([bad])
+    with pytest.raises(nc.InvalidInput, match="text must be 3 bytes at most; got 4"):
+        small.publish([nc.Message("m", (0, 0), "four")])
+    with pytest.raises(nc.InvalidInput, match="k must be an integer"):
+        nc.Limits(k=0)
+
+
+@pytest.mark.parametrize("options", [
+    {"workers": 0}, {"workers": 1.5}, {"partitioner": "magic"}, {"text_similarity": "vibes"}, {"index": "magic"},
+    {"window": 5}, {"limits": 7}, {"space": "here"},
+])  # fmt: skip
+def test_an_engine_cannot_be_set_up_wrongly(options):
+    with pytest.raises(nc.InvalidInput) as caught:
+        Engine(**{"space": SPACE, **options})
+    assert caught.value.field == next(iter(options))
+
+
+@pytest.mark.parametrize("make", [
+    lambda: nc.Space("box"), lambda: nc.Space(BOX, metric="taxicab"), lambda: nc.Space(BOX, max_distance=0),
+    lambda: nc.Space(BOX, max_distance=INF), lambda: nc.Space(nc.Box(1, 1, 1, 1)),
+    lambda: nc.Space(nc.Box(0, 0, 200, 10), metric="haversine"), lambda: nc.CountWindow(0), lambda: nc.CountWindow(1.5),
+    lambda: nc.TimeWindow(0), lambda: nc.TimeWindow(NAN), lambda: nc.Vocabulary(-1, {}),
+    lambda: nc.Vocabulary(1, {"a": 2}), lambda: nc.Vocabulary(1, {1: 1}), lambda: nc.Vocabulary.with_weights({"a": NAN}),
+    lambda: nc.Vocabulary.with_weights({"a": -1}), lambda: nc.SocialGraph([("ann",)]), lambda: nc.SocialGraph([(1.5, "x")]),
+])  # fmt: skip
+def test_what_an_engine_is_made_of_is_checked_too(make):
+    with pytest.raises(nc.InvalidInput):
+        make()
+
+
+def test_asking_for_what_is_not_there():
+    here = engine()
+    here.subscribe([nc.TopKSubscription("t", **GOOD["topk"])])
+    for call in (lambda: here.results("x"), lambda: here.explain("x", "m"), lambda: here.unsubscribe(["t", "x"])):
+        with pytest.raises(nc.UnknownSubscription, match="'x'"):
+            call()
+    assert "t" in here, "an unknown id undoes the whole batch"
+    with pytest.raises(nc.UnknownMessage, match="'gone'"):
+        here.explain("t", "gone")
+    with pytest.raises(KeyError):
+        here.results("x")
+
+
+def test_a_string_is_not_a_list_of_ids():
+    here = engine()
+    here.subscribe([nc.TopKSubscription("t", **GOOD["topk"])])
+    with pytest.raises(nc.InvalidInput, match="ids must be a list of ids"):
+        here.unsubscribe("t")
+
+
+def test_kinds_that_need_a_window_say_so():
+    here = Engine(space=SPACE, social=nc.SocialGraph([("ann", "cafe")]))
+    for kind in ("topk", "social"):
+        with pytest.raises(nc.StateError, match="needs a window"):
+            here.subscribe([KIND[kind]("s", **GOOD[kind])])
+    here.subscribe([nc.BooleanSubscription("b", **GOOD["boolean"])])
+    with pytest.raises(nc.StateError, match="looked up in the window"):
+        here.results("b")
+
+
+def test_a_time_window_needs_times():
+    here = engine(window=nc.TimeWindow(5))
+    with pytest.raises(nc.InvalidInput, match="at must be given where the window is a TimeWindow"):
+        here.publish([nc.Message("m", (0, 0), "a")])
+    assert here.stats().messages == 0
+
+
+def test_things_of_the_wrong_type_are_named():
+    here = engine()
+    with pytest.raises(nc.InvalidInput, match="messages must hold Message objects; got 'm'"):
+        here.publish(["m"])
+    with pytest.raises(nc.InvalidInput, match="subscriptions must hold subscriptions; got 's'"):
+        here.subscribe(["s"])
+
+
+# -- tables
+
+def messages(**columns):
+    return pa.table({"id": ["m"], "x": [0.5], "y": [0.5], "text": ["a"], **columns})
+
+
+@pytest.mark.parametrize(("column", "value"), [
+    ("id", pa.array([None], pa.string())), ("x", [NAN]), ("x", pa.array([None], pa.float64())), ("x", ["east"]),
+    ("y", [7.0]), ("text", pa.array([None], pa.string())), ("text", [7]), ("text", [["a", None]]), ("at", ["noon"]),
+    ("at", [INF]), ("place", [1.5]), ("text", ["x" * 70_000]),
+])  # fmt: skip
+def test_a_bad_cell_in_a_table_of_messages_is_named(column, value):
+    here = engine()
+    with pytest.raises(nc.InvalidInput) as caught:
+        here.publish(messages(**{column: value}))
+    assert caught.value.field in (column, "location")
+    assert here.stats().messages == 0
+
+
+def test_missing_columns_are_named():
+    with pytest.raises(nc.InvalidInput, match=r"columns of messages must include \['text'\]"):
+        engine().publish(messages().drop_columns(["text"]))
+    with pytest.raises(nc.InvalidInput, match=r"columns of subscriptions must include \['kind'\]"):
+        engine().subscribe(pa.table({"id": ["s"]}))
+    with pytest.raises(nc.InvalidInput, match="columns of ids"):
+        engine().unsubscribe(pa.table({"name": ["s"]}))
+
+
+@pytest.mark.parametrize(("row", "field"), [
+    ({"kind": "magic"}, "kind"), ({"kind": None}, "kind"), ({"op": "unsubscribe"}, "op"), ({"k": None}, "k"),
+    ({"x": None}, "x"), ({"alpha": 3.0}, "alpha"), ({"id": None}, "id"), ({"kind": "boolean"}, "xmin"),
+    ({"kind": "boolean", "xmin": 1.0, "ymin": 0.0, "xmax": 0.0, "ymax": 1.0}, "xmin"), ({"keywords": None}, "keywords"),
+])  # fmt: skip
+def test_a_bad_row_in_a_table_of_subscriptions_is_named(row, field):
+    good = {"op": "subscribe", "id": "t", "kind": "topk", "x": 0.5, "y": 0.5, "keywords": "a", "k": 1, "alpha": 0.5}
+    here = engine()
+    with pytest.raises(nc.InvalidInput) as caught:
+        here.subscribe(pa.Table.from_pylist([good, {**good, "id": "bad", **row}]))
+    assert caught.value.field == field
+    assert len(here) == 0

@@ -1,0 +1,77 @@
+"""One process builds, another goes on in the same folder, the first sees all of it."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+from nearcast._jit import GREATEST, Arena, Heaps, Postings, Table
+
+SECOND_PROCESS = """
+import sys
+import numpy as np
+from nearcast._jit import GREATEST, Arena, Heaps, Postings, Table
+
+with Arena.attach(sys.argv[1]) as arena:
+    table, postings = Table(arena, "terms"), Postings(arena, "lists", chunk_size=4)
+    heaps = Heaps(arena, "best", order=GREATEST)
+    assert len(table) == 10 and table.get(-3) == 30
+    sizes = table.arrays.tags.size, postings.arrays.nexts.size, heaps.arrays.scores.size
+
+    table.put_many(np.arange(1000, 3000), np.arange(2000))
+    table.remove(-3)
+    postings.append_many(np.arange(3000) % 300, np.arange(3000))
+    heaps.allot(np.arange(1, 100), np.full(99, 5))
+    for seq in range(100, 200):
+        heaps.push(seq % 100, seq / 200, seq)
+
+    grown = table.arrays.tags.size, postings.arrays.nexts.size, heaps.arrays.scores.size
+    assert all(after > before for before, after in zip(sizes, grown, strict=True))
+"""
+
+
+def test_a_second_process_goes_on_where_the_first_stopped(tmp_path):
+    folder = tmp_path / "arena"
+    with Arena(folder) as arena:
+        Table(arena, "terms").put_many(-np.arange(10), np.arange(10) * 10)
+        Postings(arena, "lists", chunk_size=4).append_many([0, 0, 7], [-1, -2, -3])
+        heaps = Heaps(arena, "best", order=GREATEST)
+        heaps.allot([0], [2])
+        heaps.push(0, 0.9, 1)
+
+    subprocess.run([sys.executable, "-c", SECOND_PROCESS, os.fspath(folder)], check=True, timeout=120)
+
+    with Arena.attach(folder) as arena:
+        table = Table(arena, "terms")
+        expected = {-key: key * 10 for key in range(10) if key != 3} | {key: key - 1000 for key in range(1000, 3000)}
+        assert dict(zip(*(column.tolist() for column in table.items()), strict=True)) == expected
+
+        postings = Postings(arena, "lists", chunk_size=4)
+        assert postings[0].tolist() == [-1, -2, *range(0, 3000, 300)]
+        assert postings[299].tolist() == list(range(299, 3000, 300))
+
+        heaps = Heaps(arena, "best", order=GREATEST)
+        assert [column.tolist() for column in heaps.sorted(0)] == [[0.9, 0.5], [1, 100]]
+        assert heaps.sorted(99)[1].tolist() == [199]
+
+
+DIES_WHILE_IT_GROWS = """
+import os, sys
+import nearcast._jit.table
+from nearcast._jit import Arena, Table
+
+nearcast._jit.table._refill = lambda old, new: os._exit(9)
+Table(Arena.attach(sys.argv[1]), "terms").put_many(range(100), range(100))
+"""
+
+
+def test_a_table_whose_owner_died_while_it_grew_is_as_it_was_before(tmp_path):
+    Table(Arena(tmp_path / "arena"), "terms").put(-1, 5)
+    died = subprocess.run([sys.executable, "-c", DIES_WHILE_IT_GROWS, os.fspath(tmp_path / "arena")], timeout=120)
+    assert died.returncode == 9
+
+    table = Table(Arena.attach(tmp_path / "arena"), "terms")
+    assert (len(table), table.get(-1), table.get(10), table.get(11)) == (12, 5, 10, -1)
+    table.put_many(range(100), range(100))
+    assert len(table) == 101

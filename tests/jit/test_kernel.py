@@ -1,0 +1,338 @@
+import json
+import math
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from numba import config
+
+import nearcast._jit
+from nearcast._jit import cache_folder, compiled_signatures, kernel, kernel_sources, kernels, stats, warm
+from nearcast._jit.fingerprint import folder_digest, machine
+from nearcast.space.metric import euclidean
+
+PACKAGE = Path(nearcast._jit.__file__).parents[1]
+jit_is_off = bool(config.DISABLE_JIT)
+
+REPORT = """
+from nearcast._jit import compiled_signatures, stats
+import json
+print(json.dumps({"value": value, "compiled": compiled_signatures(), "hits": stats().hits,
+                  "misses": stats().misses, "folder": stats().folder.name, "path": str(stats().folder)}))
+"""
+
+USE_A_TABLE = """
+from nearcast._jit import Arena, Table
+table = Table(Arena(), "t")
+table.put(-5, 7)
+value = table.get(-5)
+"""
+
+
+def start(script, cache, **environment):
+    """Start a process that runs the script and reports how its kernels came to be."""
+    defaults = {
+        "NEARCAST_CACHE": os.fspath(cache),
+        "PYTHONPATH": os.fspath(PACKAGE.parent),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script) + REPORT]
+    return subprocess.Popen(
+        command, env=os.environ | defaults | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def finish(process):
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    assert error == ""
+    return json.loads(out.splitlines()[-1])
+
+
+def run(script, cache, **environment):
+    return finish(start(script, cache, **environment))
+
+
+@kernel
+def twice(x):
+    return 2 * x
+
+
+@kernel
+def apply(function, x):
+    return function(x) + 1
+
+
+def hypotenuse(a, b):
+    return math.sqrt(a * a + b * b)
+
+
+class TestDecorator:
+    def test_a_plain_function_has_one_kernel_and_stays_plain(self):
+        compiled = kernel(hypotenuse)
+        assert kernel(hypotenuse) is compiled
+        assert kernel(compiled) is compiled
+        assert compiled(3.0, 4.0) == hypotenuse(3.0, 4.0) == 5.0
+
+    def test_the_metrics_of_the_space_are_kernels_too(self):
+        assert kernel(euclidean)(0.0, 0.0, 3.0, 4.0) == 5.0
+
+    def test_a_closure_is_refused(self):
+        factor = 3
+
+        def scale(x):
+            return factor * x
+
+        with pytest.raises(TypeError, match="scale must not close over variables; it uses factor"):
+            kernel(scale)
+
+    def test_kernels_may_be_handed_to_kernels(self):
+        assert apply(twice, 4) == 9
+
+    def test_a_kernel_pickles_by_name(self):
+        assert pickle.loads(pickle.dumps(nearcast._jit.mix)) is nearcast._jit.mix
+
+    def test_every_kernel_of_the_package_is_among_the_hashed_sources(self):
+        sources = set(kernel_sources())
+        ours = {name: made for name, made in kernels().items() if name.startswith("nearcast.")}
+        assert "nearcast._jit.table.table_put" in ours
+        assert {name for name, made in ours.items() if Path(made.__code__.co_filename) not in sources} == set()
+
+    @pytest.mark.skipif(jit_is_off, reason="nothing is compiled with the JIT off")
+    def test_a_call_is_counted_once(self):
+        @kernel
+        def thrice(x):
+            return 3 * x
+
+        before = stats()
+        assert (thrice(5), thrice(6)) == (15, 18)
+        after = stats()
+        assert after.hits + after.misses == before.hits + before.misses + 1
+        assert len(compiled_signatures()) == after.misses
+
+
+class TestFolder:
+    def test_it_is_named_by_sources_and_machine(self, monkeypatch, tmp_path):
+        for path in kernel_sources():
+            copy = tmp_path / path.relative_to(PACKAGE)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
+        first = folder_digest(tmp_path)
+        assert first == folder_digest(PACKAGE) == cache_folder().name.removeprefix("kernels-")
+
+        (tmp_path / "model").mkdir()
+        (tmp_path / "model" / "message.py").write_text("A = 1\n")
+        assert folder_digest(tmp_path) == first  # no kernel source
+
+        (tmp_path / "index" / "_kernels").mkdir(parents=True)
+        (tmp_path / "index" / "_kernels" / "grid.py").write_text("A = 1\n")
+        second = folder_digest(tmp_path)
+        assert second != first
+
+        (tmp_path / "index" / "_kernels" / "grid.py").write_text("A = 2\n")
+        assert folder_digest(tmp_path) not in {first, second}
+
+        monkeypatch.setattr("nearcast._jit.fingerprint.machine", lambda: machine() | {"boundscheck": "other"})
+        assert folder_digest(PACKAGE) != first
+
+    def test_the_cpu_and_all_versions_count(self):
+        assert {"python", "numba", "llvmlite", "numpy", "cpu", "boundscheck", "debug"} <= machine().keys()
+
+    @pytest.mark.parametrize("place", ["under a file", "in the user's cache"])
+    def test_it_is_found_without_a_word_when_the_first_choice_cannot_be_written(self, tmp_path, place):
+        (tmp_path / "file").touch()
+        script = "value = 0"
+        if place == "under a file":
+            found = run(script, tmp_path / "file" / "cache", TMPDIR=os.fspath(tmp_path))
+            assert Path(found["path"]).parent == tmp_path / f"nearcast-{os.getuid()}"
+            assert Path(found["path"]).parent.stat().st_mode & 0o077 == 0
+        else:
+            found = run(script, "", XDG_CACHE_HOME=os.fspath(tmp_path))
+            assert Path(found["path"]).parent == tmp_path / "nearcast" / "kernels"
+
+    def test_versions_unused_for_a_month_are_thrown_away_and_nothing_else(self, tmp_path):
+        old, recent, foreign = (tmp_path / name for name in ("kernels-" + "0" * 24, "kernels-" + "1" * 24, "mine"))
+        for folder in (old, recent, foreign):
+            folder.mkdir()
+        for folder in (old, foreign):
+            os.utime(folder, (0, 0))
+        used = run("value = 0", tmp_path)["folder"]
+        assert {path.name for path in tmp_path.iterdir()} == {used, recent.name, foreign.name}
+
+
+@pytest.mark.skipif(jit_is_off, reason="nothing is compiled with the JIT off")
+class TestCache:
+    def test_the_second_process_compiles_nothing(self, tmp_path):
+        first, second = run(USE_A_TABLE, tmp_path), run(USE_A_TABLE, tmp_path)
+        assert (first["value"], second["value"]) == (7, 7)
+        assert first["misses"] > 0
+        assert any(name.startswith("nearcast._jit.table.mix(") for name in first["compiled"])
+        assert (second["misses"], second["compiled"]) == (0, [])
+        assert second["hits"] > 0
+
+    def test_of_two_processes_that_start_at_once_one_compiles(self, tmp_path):
+        reports = [finish(process) for process in [start(USE_A_TABLE, tmp_path), start(USE_A_TABLE, tmp_path)]]
+        compiled = [name for report in reports for name in report["compiled"]]
+        assert [report["value"] for report in reports] == [7, 7]
+        assert compiled
+        assert len(compiled) == len(set(compiled))
+
+    def test_of_two_threads_one_compiles(self, tmp_path):
+        report = run(
+            """
+            import threading
+            from nearcast._jit import mix
+            together, values = threading.Barrier(4), []
+            def work():
+                together.wait()
+                values.append(mix(12345))
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            [thread.start() for thread in threads]
+            [thread.join() for thread in threads]
+            value = len(values) if len(set(values)) == 1 else 0
+            """,
+            tmp_path,
+        )
+        assert (report["value"], report["misses"]) == (4, 1)
+
+    def test_neither_literals_nor_narrow_integers_are_specialisations(self, tmp_path):
+        report = run(
+            """
+            import numpy as np
+            from nearcast._jit import kernel
+
+            @kernel
+            def twice(x): return 2 * x
+
+            @kernel
+            def total(slots, tags): return twice(1) + twice(2) + twice(slots[0]) + twice(tags[0])
+
+            value = [int(total(np.array([-3], np.int32), np.array([200], np.uint8)))]
+            value += [str(signature) for signature in twice.signatures]
+            """,
+            tmp_path,
+        )
+        assert report["value"] == [400, "(int64,)"]
+
+    @pytest.mark.parametrize("damage", ["garbage", "truncated", "empty"])
+    def test_damaged_files_are_compiled_again(self, tmp_path, damage):
+        script = "from nearcast._jit import mix; value = mix(1)"
+        first = run(script, tmp_path)
+        (path,) = Path(first["path"]).glob("*.code")
+        whole = path.read_bytes()
+        path.write_bytes({"garbage": b"garbage" * 100, "truncated": whole[:-10], "empty": b""}[damage])
+        second, third = run(script, tmp_path), run(script, tmp_path)
+        assert first["value"] == second["value"] == third["value"]
+        assert (second["misses"], third["misses"]) == (1, 0)
+
+    def test_code_is_never_stale(self, tmp_path):
+        """A callee, a constant and a field order change in other files; the caller's own file does not."""
+        package, cache = tmp_path / "nearcast", tmp_path / "cache"
+        for name in ("_jit", "space"):
+            shutil.copytree(PACKAGE / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(PACKAGE / "errors.py", package)
+        (package / "__init__.py").touch()
+        (package / "index" / "_kernels").mkdir(parents=True)
+        callee, constant = package / "index" / "_kernels" / "callee.py", package / "constant.py"
+        callee.write_text("from nearcast._jit.kernel import kernel\n@kernel\ndef callee(x): return x + 1\n")
+        constant.write_text("FACTOR = 10\nFIELDS = ['a', 'b']\n")
+        (package / "index" / "_kernels" / "caller.py").write_text(
+            textwrap.dedent(
+                """
+                from nearcast._jit.kernel import kernel
+                from nearcast.constant import FACTOR
+                from nearcast.index._kernels.callee import callee
+
+                @kernel
+                def caller(pair): return callee(pair.a) * FACTOR
+                """
+            )
+        )
+        script = """
+        from collections import namedtuple
+        from nearcast.constant import FIELDS
+        from nearcast.index._kernels.caller import caller
+        import nearcast.constant
+        nearcast.constant.Pair = Pair = namedtuple("Pair", FIELDS, module="nearcast.constant")
+        value = caller(Pair(1, 2))
+        """
+
+        def report():
+            return run(script, cache, PYTHONPATH=os.fspath(tmp_path))
+
+        first = report()
+        assert (first["value"], first["misses"]) == (20, 2)
+        assert (report()["value"], report()["misses"]) == (20, 0)
+
+        callee.write_text(callee.read_text().replace("x + 1", "x + 2"))
+        second = report()
+        assert second["value"] == 30
+        assert second["folder"] != first["folder"]
+
+        constant.write_text("FACTOR = 100\nFIELDS = ['a', 'b']\n")  # no kernel source, so the same folder
+        third = report()
+        assert (third["value"], third["folder"]) == (300, second["folder"])
+
+        constant.write_text("FACTOR = 100\nFIELDS = ['b', 'a']\n")
+        assert report()["value"] == 400
+
+    @pytest.mark.parametrize(("argument", "misses_again"), [("inc", 0), ("local()", 1)])
+    def test_a_kernel_argument_is_found_again_if_it_has_a_name(self, tmp_path, argument, misses_again):
+        (tmp_path / "helper.py").write_text(
+            textwrap.dedent(
+                """
+                from nearcast._jit import kernel
+
+                @kernel
+                def through(function, x): return function(x)
+
+                @kernel
+                def inc(x): return x + 1
+
+                def local():
+                    def inc(x): return x + 1
+                    return kernel(inc)
+                """
+            )
+        )
+        script = f"import helper; value = helper.through(helper.{argument}, 3)"
+        path = os.pathsep.join([os.fspath(tmp_path), os.fspath(PACKAGE.parent)])
+        first, second = (run(script, tmp_path / "cache", PYTHONPATH=path) for _ in range(2))
+        assert (first["value"], second["value"]) == (4, 4)
+        assert (first["misses"], second["misses"]) == (2, misses_again)
+
+    def test_with_the_jit_off_nothing_is_written(self, tmp_path):
+        script = """
+        from nearcast._jit import kernels, mix
+        assert kernels()["nearcast._jit.table.mix"] is mix
+        value = mix(1)
+        """
+        cache = tmp_path / "cache"
+        process = subprocess.run(
+            [sys.executable, "-W", "error", "-c", textwrap.dedent(script)],
+            env=os.environ | {"NEARCAST_CACHE": os.fspath(cache), "NUMBA_DISABLE_JIT": "1"},
+            check=True,
+        )
+        assert process.returncode == 0
+        assert not cache.exists()
+
+    def test_warming_says_so_once_and_only_when_it_compiles(self, tmp_path):
+        script = """
+        from nearcast._jit import mix, warm
+        lines = []
+        warm([lambda: mix(1), lambda: mix(2)], progress=lines.append)
+        value = lines
+        """
+        line = "compiling kernels (once per machine)..."
+        assert [run(script, tmp_path)["value"], run(script, tmp_path)["value"]] == [[line], []]
+
+
+def test_warming_runs_every_call():
+    called = []
+    warm([lambda: called.append(1), lambda: called.append(2)])
+    assert called == [1, 2]

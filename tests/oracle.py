@@ -1,0 +1,200 @@
+"""What should the answer be? A second opinion that shares no code with the package.
+
+Everything is recomputed from the list of all messages ever published, straight from the definitions, with plain
+dictionaries. It is far too slow for anything but small tests.
+
+Two messages whose scores differ by less than TOLERANCE may stand in either order, unless they are twins, which
+tie exactly: there the rule for ties decides.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+
+TOLERANCE = 1e-9
+
+
+class Oracle:
+    def __init__(self, *, metric, max_distance, weights, edges, window, text_similarity="containment"):
+        self.metric, self.max_distance = metric, max_distance
+        self.weights, self.edges = weights, set(edges)
+        self.window = window  # ("count", n), ("time", seconds) or None
+        self.text_similarity = text_similarity
+        self.log = []  # every message in time: dicts with seq, id, location, text, place, at
+        self.seq = 0
+        self.now = -math.inf
+        self.late = 0
+        self.subscriptions = {}  # id -> dict with kind, since and fields
+
+    # -- what happens
+
+    def subscribe(self, id_, kind, fields):
+        self.subscriptions[id_] = {"kind": kind, "since": self.seq, **fields}
+
+    def unsubscribe(self, id_):
+        del self.subscriptions[id_]
+
+    def publish(self, message):
+        """Take one message; return whether it came in time."""
+        self.seq += 1
+        if message.get("at") is not None:
+            self.now = max(self.now, message["at"])
+            if self.window and self.window[0] == "time" and message["at"] <= self.now - self.window[1]:
+                self.late += 1
+                return False
+        self.log.append({**message, "seq": self.seq})
+        return True
+
+    def advance(self, now):
+        self.now = max(self.now, now)
+
+    def live(self):
+        if self.window is None:
+            return []
+        kind, size = self.window
+        if kind == "count":
+            return [m for m in self.log if m["seq"] > self.seq - size]
+        return [m for m in self.log if m["at"] > self.now - size]
+
+    # -- what should hold
+
+    def matches(self, id_, message):
+        """Return (must it match, may it match, score) for the kinds whose results only grow."""
+        s = self.subscriptions[id_]
+        if s["kind"] == "boolean":
+            xmin, ymin, xmax, ymax = s["region"]
+            x, y = message["location"]
+            ok = xmin <= x <= xmax and ymin <= y <= ymax and satisfies(s["keywords"], set(terms(message["text"])))
+            return ok, ok, 1.0
+        score = self.similarity(s, message)
+        exact = score == s["tau"]
+        return exact or score >= s["tau"] + TOLERANCE, exact or score >= s["tau"] - TOLERANCE, score
+
+    def check_result(self, id_, result):
+        """Raise AssertionError unless a list of (message id, score), best first, is a right result."""
+        s = self.subscriptions[id_]
+        eligible = {}
+        for m in self.pool(s):
+            score = self.score(s, m)
+            if score is not None:
+                eligible[m["id"]] = (score, m)
+        got = [message for message, _ in result]
+        assert len(got) == len(set(got)), f"{id_}: a message stands twice in {got}"
+        assert len(got) == min(s["k"], len(eligible)), f"{id_}: {got} of {sorted(eligible)}"
+        for message, score in result:
+            assert message in eligible, f"{id_}: {message} does not belong in the result"
+            assert math.isclose(score, eligible[message][0], rel_tol=1e-9, abs_tol=TOLERANCE), (id_, message, score)
+        order = [eligible[message] for message in got]
+        rest = [found for message, found in eligible.items() if message not in got]
+        for better, worse in zip(order, order[1:], strict=False):
+            assert self.may_precede(s, better, worse), f"{id_}: {better} before {worse}"
+        for inside in order:
+            for outside in rest:
+                assert self.may_precede(s, inside, outside), f"{id_}: {inside} kept, {outside} left out"
+
+    def pool(self, s):
+        if s["kind"] == "nearest":
+            return [m for m in self.log if m["seq"] > s["since"]]
+        return self.live()
+
+    def may_precede(self, s, a, b):
+        sign = 1 if s["kind"] == "nearest" else -1
+        if twins(s["kind"], a[1], b[1]):
+            older_first = s["kind"] == "nearest"
+            return (a[1]["seq"] < b[1]["seq"]) == older_first
+        scale = max(1.0, abs(a[0]), abs(b[0]))
+        return sign * (a[0] - b[0]) <= TOLERANCE * scale
+
+    # -- scores, from the definitions
+
+    def score(self, s, m):
+        held, wanted = Counter(terms(m["text"])), Counter(terms(s["keywords"]))
+        shared = set(held) & set(wanted)
+        if s["kind"] == "social":
+            dice = 2 * len(shared) / (len(wanted) + len(held))
+            return self.near(s, m) + dice + self.social(s["user"], m["place"])
+        if not shared:
+            return None
+        if s["kind"] == "nearest":
+            return self.distance(s["location"], m["location"])
+        a, b = self.vector(wanted), self.vector(held)
+        cosine = math.fsum(a[t] * b[t] for t in shared)
+        return s["alpha"] * self.near(s, m) + (1 - s["alpha"]) * cosine
+
+    def similarity(self, s, m):
+        held, wanted = set(terms(m["text"])), set(terms(s["keywords"]))
+        shared = held & wanted
+        weigh = lambda group: math.fsum(self.weight(t) for t in group)  # noqa: E731
+        text = {
+            "containment": lambda: weigh(shared) / weigh(wanted),
+            "overlap": lambda: len(shared) / len(wanted),
+            "jaccard": lambda: weigh(shared) / weigh(held | wanted),
+            "dice": lambda: 2 * len(shared) / (len(held) + len(wanted)),
+            "cosine": lambda: len(shared) / math.sqrt(len(held) * len(wanted)) if held else 0.0,
+        }[self.text_similarity]()
+        return s["delta"] * text + (1 - s["delta"]) * self.near(s, m)
+
+    def vector(self, counts):
+        raw = {t: n * self.weight(t) for t, n in counts.items()}
+        length = math.sqrt(math.fsum(w * w for w in raw.values()))
+        return {t: w / length for t, w in raw.items()}
+
+    def weight(self, term):
+        return self.weights.get(term, max(self.weights.values()))
+
+    def near(self, s, m):
+        return max(0.0, 1 - self.distance(s["location"], m["location"]) / self.max_distance)
+
+    def distance(self, a, b):
+        if self.metric == "euclidean":
+            return math.dist(a, b)
+        # Chord between unit vectors: another way than the haversine formula to the same great circle.
+        va, vb = unit_vector(*a), unit_vector(*b)
+        return 2 * 6_371_008.8 * math.asin(min(1.0, math.dist(va, vb) / 2))
+
+    def social(self, user, place):
+        if place is None:
+            return 0.0
+        if (user, place) in self.edges:
+            return 1.0
+        mine = {p for u, p in self.edges if u == user}
+        best = 0.0
+        for other in {u for u, p in self.edges if p == place}:
+            theirs = {p for u, p in self.edges if u == other}
+            best = max(best, 2 * len(mine & theirs) / (len(mine) + len(theirs)))
+        return best
+
+
+def twins(kind, a, b):
+    """Tell whether two messages are the same to a kind, so that their scores tie to the last bit."""
+    if a["location"] != b["location"]:
+        return False
+    if kind == "nearest":
+        return True
+    same_terms = Counter(terms(a["text"])) == Counter(terms(b["text"]))
+    return same_terms and (kind == "topk" or a["place"] == b["place"])
+
+
+def terms(text):
+    return re.findall(r"[a-z0-9]+", text.lower()) if isinstance(text, str) else list(text)
+
+
+def satisfies(expression, held):
+    """Evaluate an expression by handing it to Python, words side by side joined by `and`."""
+    out, previous = [], None
+    for symbol in re.findall(r"[()]|\w+", expression):
+        if symbol in ("AND", "OR"):
+            out.append(symbol.lower())
+        else:
+            if previous not in (None, "(", "AND", "OR") and symbol != ")":
+                out.append("and")
+            out.append(symbol if symbol in "()" else str(symbol in held))
+        previous = symbol
+    return eval(" ".join(out))
+
+
+def unit_vector(lon, lat):
+    lon, lat = math.radians(lon), math.radians(lat)
+    return (math.cos(lat) * math.cos(lon), math.cos(lat) * math.sin(lon), math.sin(lat))

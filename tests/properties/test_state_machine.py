@@ -1,0 +1,239 @@
+"""After every step, is every result right, and did the updates say exactly what changed?"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from oracle import Oracle
+
+import nearcast as nc
+from nearcast.index import INDEXES
+from nearcast.model import KINDS, Keeps
+from nearcast.partition import PARTITIONERS
+from nearcast.testing import strategies as world
+from nearcast.text import TEXT_SIMILARITIES
+
+KIND_NAMES = [kind.kind for kind in KINDS]
+GROWING = {kind.kind for kind in KINDS if kind.keeps is Keeps.MATCHES}
+IDS = st.sampled_from(["s1", "s2", "s3", "s4", 5, 6])
+STEPS = st.sampled_from([0.0, 0.0, 1.0, 1.0, 2.5, 7.0])
+
+
+class Machine(RuleBasedStateMachine):
+    index = "scan"
+
+    @initialize(
+        space=st.sampled_from(world.SPACES),
+        window=st.sampled_from([("count", 1), ("count", 3), ("count", 6), ("time", 3.0), ("time", 6.0)]),
+        workers=st.sampled_from([1, 1, 3]),
+        partitioner=st.sampled_from([p.name for p in PARTITIONERS]),
+        text_similarity=st.sampled_from(sorted(TEXT_SIMILARITIES)),
+    )
+    def set_up(self, space, window, workers, partitioner, text_similarity):
+        self.space, self.clock, self.published, self.fields = space, 100.0, 0, []
+        kind, size = window
+        self.engine = nc.Engine(
+            space=space,
+            vocabulary=world.vocabulary(),
+            window=nc.CountWindow(size) if kind == "count" else nc.TimeWindow(size),
+            social=world.social_graph(),
+            text_similarity=text_similarity,
+            workers=workers,
+            partitioner=partitioner,
+            index=self.index,
+        )
+        self.oracle = Oracle(
+            metric=space.metric,
+            max_distance=space.max_distance,
+            weights=world.WEIGHTS,
+            edges=world.EDGES,
+            window=window,
+            text_similarity=text_similarity,
+        )
+
+    def teardown(self):
+        if hasattr(self, "engine"):
+            self.engine.close()
+
+    # -- what can happen
+
+    @rule(data=st.data(), id_=IDS, kind=st.sampled_from(KIND_NAMES), as_table=st.booleans())
+    def subscribe(self, data, id_, kind, as_table):
+        fields = data.draw(world.subscription_fields(kind, self.space))
+        before = self.results()
+        subscription = world.make_subscription(kind, id_, fields)
+        if as_table and isinstance(id_, str):
+            updates = self.engine.subscribe(table_of(kind, id_, fields)).to_pylist()
+            updates = [nc.Update(u["seq"], u["subscription"], u["message"], u["change"], u["score"]) for u in updates]
+        else:
+            updates = self.engine.subscribe([subscription])
+        self.oracle.subscribe(id_, kind, fields)
+        assert {u.subscription for u in updates} <= {id_}
+        self.check_updates(updates, before, self.results())
+
+    @precondition(lambda self: len(self.engine) > 0)
+    @rule(data=st.data())
+    def unsubscribe(self, data):
+        id_ = data.draw(st.sampled_from(sorted(self.oracle.subscriptions, key=str)))
+        assert self.engine.unsubscribe([id_]) == []
+        self.oracle.unsubscribe(id_)
+        assert id_ not in self.engine
+
+    @rule(data=st.data(), n=st.integers(1, 3), delays=st.lists(STEPS, min_size=3, max_size=3), as_table=st.booleans())
+    def publish(self, data, n, delays, as_table):
+        batch = []
+        for i in range(n):
+            self.clock += delays[i]
+            self.published += 1
+            late = data.draw(st.sampled_from([0.0, 0.0, 0.0, 2.0, 5.0]))
+            again = st.sampled_from(self.fields) if self.fields else st.nothing()
+            fields = data.draw(world.message_fields(self.space) | again)  # twins make ties
+            self.fields.append(fields)
+            batch.append({"id": f"m{self.published}", "at": self.clock - late, **fields})
+        before = self.results()
+        if as_table:
+            table = pa.table(
+                {
+                    "id": [m["id"] for m in batch],
+                    "x": [m["location"][0] for m in batch],
+                    "y": [m["location"][1] for m in batch],
+                    "text": pa.array([m["text"] for m in batch], pa.list_(pa.string())),
+                    "at": [m["at"] for m in batch],
+                    "place": pa.array([m["place"] for m in batch], pa.string()),
+                }
+            )
+            rows = self.engine.publish(table).to_pylist()
+            assert all(isinstance(row["subscription"], str) for row in rows)
+            updates = [
+                nc.Update(r["seq"], self.native(r["subscription"]), r["message"], r["change"], r["score"]) for r in rows
+            ]
+        else:
+            updates = self.engine.publish([nc.Message(**m) for m in batch])
+        self.check_published(updates, batch, before)
+
+    @rule(delay=STEPS)
+    def advance(self, delay):
+        self.clock += delay
+        before = self.results()
+        updates = self.engine.advance(self.clock)
+        self.oracle.advance(self.clock)
+        assert all(u.seq == self.oracle.seq for u in updates)
+        self.check_updates(updates, before, self.results())
+
+    @rule()
+    def save_and_load(self):
+        before, stats = self.results(), self.engine.stats()
+        with tempfile.TemporaryDirectory() as folder:
+            self.engine.save(Path(folder) / "engine")
+            self.engine.close()
+            self.engine = nc.Engine.load(Path(folder) / "engine")
+        assert self.results() == before
+        after = self.engine.stats()
+        assert (after.messages, after.late, after.updates, after.window) == (
+            stats.messages, stats.late, stats.updates, stats.window,
+        )  # fmt: skip
+        assert after.work == stats.work
+
+    # -- what must hold
+
+    @invariant()
+    def every_result_is_right(self):
+        for id_, s in self.oracle.subscriptions.items():
+            if s["kind"] not in GROWING:
+                self.oracle.check_result(id_, [(r.message, r.score) for r in self.engine.results(id_)])
+
+    @invariant()
+    def counts_agree(self):
+        stats = self.engine.stats()
+        assert stats.messages == self.oracle.seq
+        assert stats.late == self.oracle.late
+        assert stats.window == len(self.oracle.live())
+        assert stats.subscriptions == len(self.oracle.subscriptions) == sum(stats.kinds.values())
+        assert stats.matched <= stats.verified <= stats.candidates <= stats.visited
+
+    def check_published(self, updates, batch, before):
+        """Replay the updates step by step: each step must be the difference of two right results."""
+        held = {id_: dict(result) for id_, result in before.items()}
+        by_step = {}
+        for u in updates:
+            by_step.setdefault(u.seq, []).append(u)
+        assert [u.seq for u in updates] == sorted(u.seq for u in updates)
+        for message in batch:
+            in_time = self.oracle.publish(message)
+            step = by_step.pop(self.oracle.seq, [])
+            self.check_growing(step, message, in_time)
+            for u in step:
+                if self.oracle.subscriptions[u.subscription]["kind"] in GROWING:
+                    continue
+                result = held[u.subscription]
+                if u.change == "enter":
+                    assert u.message not in result, f"{u} entered twice"
+                    result[u.message] = u.score
+                else:
+                    assert result.pop(u.message) == u.score
+            for id_, s in self.oracle.subscriptions.items():
+                if s["kind"] not in GROWING:
+                    sign = 1 if s["kind"] == "nearest" else -1
+                    seqs = {m["id"]: m["seq"] for m in self.oracle.log}
+                    ranked = sorted(held[id_].items(), key=lambda r: (sign * r[1], sign * seqs[r[0]]))  # noqa: B023
+                    self.oracle.check_result(id_, ranked)
+            assert len({(u.subscription, u.message) for u in step}) == len(step), "a step told twice"
+        assert not by_step, f"updates of no message: {by_step}"
+        assert held == {id_: dict(result) for id_, result in self.results().items()}
+
+    def check_growing(self, step, message, in_time):
+        told = {u.subscription: u for u in step if self.oracle.subscriptions[u.subscription]["kind"] in GROWING}
+        for id_, s in self.oracle.subscriptions.items():
+            if s["kind"] not in GROWING:
+                continue
+            must, may, score = self.oracle.matches(id_, message)
+            if id_ in told:
+                assert may and in_time, f"{told[id_]} does not match"
+                assert told[id_].change == "enter" and told[id_].message == message["id"]
+                assert told[id_].score == pytest.approx(score, abs=1e-9)
+            else:
+                assert not (must and in_time), f"{message} should match {s}"
+
+    def check_updates(self, updates, before, after):
+        gone = {(i, m, "leave") for i, r in before.items() for m in dict(r) if m not in dict(after.get(i, ()))}
+        come = {(i, m, "enter") for i, r in after.items() for m in dict(r) if m not in dict(before.get(i, ()))}
+        assert {(u.subscription, u.message, u.change) for u in updates} == gone | come
+        assert len(updates) == len(gone | come)
+
+    def native(self, id_):
+        return int(id_) if id_.isdigit() else id_
+
+    def results(self):
+        """Every result that is kept; what only grows has none."""
+        return {
+            id_: [] if s["kind"] in GROWING else [(r.message, r.score) for r in self.engine.results(id_)]
+            for id_, s in self.oracle.subscriptions.items()
+        }
+
+
+def table_of(kind, id_, fields):
+    row = {"op": "subscribe", "id": id_, "kind": kind, **fields}
+    if "location" in row:
+        row["x"], row["y"] = row.pop("location")
+    if "region" in row:
+        row["xmin"], row["ymin"], row["xmax"], row["ymax"] = row.pop("region")
+    if not isinstance(row["keywords"], str):
+        row["keywords"] = " ".join(row["keywords"])
+    return pa.Table.from_pylist([row])
+
+
+@pytest.mark.parametrize("index", [entry.name for entry in INDEXES])
+def test_every_result_is_right_after_every_step(index):
+    machine = type("Machine", (Machine,), {"index": index})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=150, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )

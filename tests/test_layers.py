@@ -1,0 +1,68 @@
+"""Do imports point one way? Each package imports only from what stands left of it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import nearcast
+
+ROOT = Path(nearcast.__file__).parent
+LAYERS = [
+    {"errors"},
+    {"_jit", "space", "social", "text"},
+    {"model"},
+    {"index", "window", "partition"},
+    {"engine"},
+    {"balance"},
+    {"spark"},
+    {"workload", "testing"},
+    {"service", "cli"},
+]
+LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
+FILES = sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.name == "errors.py")
+
+
+def package_of(path):
+    first = path.relative_to(ROOT).parts[0]
+    return first.removesuffix(".py")
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def modules_at_import(path):
+    """Yield what the module imports when it is imported, not what a function imports later."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_module_imports_only_from_its_left(path):
+    own = package_of(path)
+    assert own in LEVEL, f"{own} has no place in the layers"
+    for name in imports(path):
+        if name.startswith("nearcast."):
+            other = name.split(".")[1]
+            if other != own:
+                assert LEVEL[other] < LEVEL[own], f"{path.name} in {own} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_heavy_libraries_stay_where_they_belong(path):
+    own = package_of(path)
+    in_kernels = own == "_jit" or "_kernels" in path.parts
+    for name in imports(path):
+        top = name.split(".")[0]
+        assert top != "pyspark" or own == "spark", "only spark/ imports pyspark"
+        assert top != "numba" or in_kernels, "only _jit/ and _kernels/ import numba"
+    if own in {"model", "space", "social", "text", "cli"}:
+        assert not any(name.startswith("nearcast._jit") for name in modules_at_import(path))
