@@ -18,6 +18,7 @@ import functools
 import importlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple, TypeVar, cast
 
 from numba.core import config as _config
@@ -91,9 +92,29 @@ def kernel(function: F) -> F:
         names = ", ".join(function.__code__.co_freevars)
         raise TypeError(f"kernel {function.__qualname__} must not close over variables; it uses {names}")
     if function not in _KERNELS:
-        made = function if config.DISABLE_JIT else Kernel(function)
+        made = function if config.DISABLE_JIT else Kernel(_with_compiled_callees(function))
         _KERNELS.setdefault(function, made)  # of two threads, both get what the first one stored
     return cast(F, _KERNELS[function])
+
+
+def _with_compiled_callees(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function with the plain functions of this package that it calls replaced by their kernels.
+
+    So a plain function may call another: the module they stand in stays free of Numba.
+    """
+    package = __name__.partition(".")[0] + "."
+    plain = {
+        name: value
+        for name in function.__code__.co_names
+        if isinstance(value := function.__globals__.get(name), FunctionType)
+        and value is not function
+        and value.__module__.startswith(package)
+    }
+    if not plain:
+        return function
+    compiled = {name: kernel(value) for name, value in plain.items()}
+    made = FunctionType(function.__code__, {**function.__globals__, **compiled}, argdefs=function.__defaults__)
+    return functools.update_wrapper(made, function)
 
 
 def _by_name(module: str, qualname: str) -> Any:

@@ -103,7 +103,9 @@ class Engine:
             index=index,
             limits=limits or Limits(),
         )
-        self._set_up(EngineState(config, vocabulary or Vocabulary.with_weights({}), social or SocialGraph()))
+        if vocabulary is None:
+            vocabulary = Vocabulary.with_weights({})
+        self._set_up(EngineState(config, vocabulary, SocialGraph() if social is None else social))
 
     def _set_up(self, state: EngineState) -> None:
         self._config = config = state.config

@@ -19,13 +19,16 @@ The vocabulary of `tweets` grows as Heaps' law has it. Message i uses the first
 so that new terms keep coming until message `archive`, the size of the paper's data set. A *random message*, from
 which subscriptions are made, is one of that archive: its number is uniform below `archive`.
 
-`tweets` is calibrated to a stream measured elsewhere; for seeds 0 to 2:
+`tweets` is calibrated to a stream measured elsewhere. The first 300 messages of seeds 0 to 2 had
 
-    boolean q1, 5 M subscriptions             CALIB matches a message, CALIB postings visited (64 x 64 cells)
-    similarity, max_distance 500 km           CALIB of the subscriptions match a message
-    the most frequent term                    in CALIB of the messages
+    boolean q1, 5 M subscriptions       113 to 121 matches a message, 0.4 of them of an AND
+        under the least frequent term   350 to 400 postings visited in the message's cell of 64 x 64
+    similarity, max_distance 500 km     0.51 to 0.60 % of the subscriptions match a message
 
-Message i of a seed is always the same, see `streams`. Cost on one core: CALIB.
+and the most frequent term is in 3 % of the messages. A million messages on, matches and visits are a tenth fewer.
+
+Message i of a seed is always the same, see `streams`. Cost of a million messages on one core: 3 s for tweets, 1 s for
+places, 9 s for reviews; 50 MB of tables for tweets, built once per process.
 """
 
 from __future__ import annotations

@@ -1,0 +1,7 @@
+"""`python -m nearcast.cli`."""
+
+import sys
+
+from nearcast.cli import main
+
+sys.exit(main())

@@ -1,0 +1,194 @@
+"""`nearcast bench KIND`: how fast is a kind on a seeded workload, and how much work does it do?
+
+    fill the window ── subscribe (timed: build_seconds) ── warm up ── publish in batches (timed)
+
+Setting up and compiling are never timed. A batch's latency is the time from handing it over to having its updates.
+With a baseline the same messages run through it in the same process, and it must tell as many updates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from nearcast.cli.arguments import amount, count, positive
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nearcast.engine import Engine
+
+NAME = "bench"
+HELP = "measure a kind of subscription on a seeded workload"
+
+BASELINES: dict[str, tuple[str, ...]] = {}
+"""Kind -> rivals beyond the scan, which serves every kind."""
+
+_FIGURES = ("messages_per_second", "p50_ms", "p99_ms", "updates", "build_seconds", "peak_rss_mb")
+_WORK = ("visited", "candidates", "verified", "matched")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what the bench can be told."""
+    from nearcast.index import INDEXES
+    from nearcast.model import KINDS
+    from nearcast.partition import PARTITIONERS
+    from nearcast.workload import QUERIES, WORKLOADS
+
+    add = parser.add_argument
+    add("kind", choices=[kind.kind for kind in KINDS], metavar="KIND", help="boolean, similarity, topk, nearest or social")
+    add("--workload", choices=list(WORKLOADS), default="tweets", help="what streams past")
+    add("--subscriptions", type=positive, default=2_000, help="standing subscriptions; 10k and 5M are numbers too")
+    add("--messages", type=positive, default=1_000, help="messages that are timed")
+    add("--window", type=positive, default=1_000, help="messages in the window; for nearest, messages before the timing")
+    add("--k", type=positive, default=20, help="results a subscription keeps; for nearest and social, the greatest k")
+    add("--workers", type=positive, default=1, help="threads, each with a part of the subscriptions")
+    add("--seed", type=count, default=0, help="two runs with one seed see the same bytes")
+    add("--batch", type=positive, default=100, help="messages a call")
+    add("--queries", choices=list(QUERIES), default="q1", help="which boolean queries")
+    add("--max-distance", type=amount, default=0.0, help="where nearness ends, in metres; 0 means as far as the bounds go")
+    add("--partitioner", choices=[p.name for p in PARTITIONERS], default="hash", help="how workers share the work")
+    add("--index", choices=["auto", *(entry.name for entry in INDEXES)], default="auto", help="what finds")
+    add("--baseline", choices=["scan"], default=None, help="a rival to run on the same messages")
+    add("--json", action="store_true", help="print one JSON object instead of a table")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, and print what came of it."""
+    report = {name: getattr(options, name) for name in ("kind", "workload", "subscriptions", "messages", "window", "k")}
+    report |= {name: getattr(options, name) for name in ("workers", "seed", "batch", "index")}
+    course = Course(options)
+    report |= course.measure(options.index)
+    if options.baseline:
+        report["baseline"] = {"name": options.baseline, **course.measure(options.baseline)}
+        report["ratio"] = report["messages_per_second"] / report["baseline"]["messages_per_second"]
+    if options.json:
+        print(json.dumps(report))
+    else:
+        _print_table(report)
+    if options.baseline and report["baseline"]["updates"] != report["updates"]:
+        print(f"nearcast: {options.baseline} told another number of updates", file=sys.stderr)
+        return 1
+    return 0
+
+
+class Course:
+    """One workload, the same for everyone who runs it."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        from nearcast.model import KINDS, Keeps
+        from nearcast.workload import make
+
+        self._options = options
+        self._workload = make(options.workload, seed=options.seed)
+        self._keeps = next(kind.keeps for kind in KINDS if kind.kind == options.kind)
+        self._is_windowed = self._keeps is Keeps.BEST_IN_WINDOW
+        self._needs_history = self._keeps is Keeps.BEST_EVER
+        self._community = self._workload.social(options.subscriptions) if options.kind == "social" else None
+
+    def measure(self, index: str) -> dict[str, Any]:
+        """Run once on an index and return the figures."""
+        options = self._options
+        before_timing = options.window if self._is_windowed or self._needs_history else 0
+        with self._engine(index) as engine:
+            if self._is_windowed:
+                self._publish(engine, self._messages(before_timing, 0, "window"))
+            started = time.perf_counter()
+            for table in self._subscriptions():
+                engine.subscribe(table)
+            build_seconds = time.perf_counter() - started
+            if self._needs_history:
+                self._publish(engine, self._messages(before_timing, 0, "messages"))
+            self._publish(engine, self._messages(options.batch, before_timing, "warming up"))
+            timed = [
+                batch
+                for table in self._messages(options.messages, before_timing + options.batch, "messages")
+                for batch in _batches(table, options.batch)
+            ]
+            return {**self._time(engine, timed), "build_seconds": round(build_seconds, 3), "peak_rss_mb": _peak_rss_mb()}
+
+    def _time(self, engine: Engine, batches: list[pa.Table]) -> dict[str, Any]:
+        import numpy as np
+
+        work_before = engine.stats()
+        updates, seconds = 0, []
+        for batch in batches:
+            started = time.perf_counter()
+            updates += engine.publish(batch).num_rows
+            seconds.append(time.perf_counter() - started)
+        work = engine.stats()
+        p50, p99 = np.percentile(seconds, [50, 99]) * 1e3
+        return {
+            "messages_per_second": round(sum(b.num_rows for b in batches) / sum(seconds), 1),
+            "p50_ms": round(float(p50), 3),
+            "p99_ms": round(float(p99), 3),
+            "updates": updates,
+            **{name: getattr(work, name) - getattr(work_before, name) for name in _WORK},
+        }
+
+    def _engine(self, index: str) -> Engine:
+        from nearcast import CountWindow, Engine
+
+        options = self._options
+        return Engine(
+            space=self._workload.space(max_distance=options.max_distance or None),
+            vocabulary=self._workload.vocabulary(),
+            window=CountWindow(options.window) if self._is_windowed else None,
+            social=self._community.graph if self._community else None,
+            workers=options.workers,
+            partitioner=options.partitioner,
+            index=index,
+        )
+
+    def _subscriptions(self) -> Iterator[pa.Table]:
+        from nearcast.workload import progress
+
+        options = self._options
+        tables = self._workload.subscriptions(
+            options.kind, options.subscriptions, k=options.k, queries=options.queries, community=self._community
+        )
+        return progress(tables, options.subscriptions, "subscriptions")
+
+    def _messages(self, n: int, start: int, what: str) -> Iterator[pa.Table]:
+        from nearcast.workload import progress
+
+        return progress(self._workload.messages(n, start=start, community=self._community), n, what)
+
+    def _publish(self, engine: Engine, tables: Iterator[pa.Table]) -> None:
+        for table in tables:
+            for batch in _batches(table, self._options.batch):
+                engine.publish(batch)
+
+
+def _batches(table: pa.Table, size: int) -> Iterator[pa.Table]:
+    for start in range(0, table.num_rows, size):
+        yield table.slice(start, size)
+
+
+def _peak_rss_mb() -> float:
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, everyone else kilobytes
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6, 1)
+
+
+def _print_table(report: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    rival = report.get("baseline")
+    title = f"{report['kind']} on {report['workload']}: {report['subscriptions']:,} subscriptions"
+    table = Table("figure", title=title)
+    table.add_column(report["index"], justify="right")
+    if rival:
+        table.add_column(rival["name"], justify="right")
+    for name in (*_FIGURES, *_WORK):
+        values = [source[name] for source in (report, rival) if source]
+        table.add_row(name, *(f"{value:,}" for value in values))
+    if rival:
+        table.add_row("ratio", f"{report['ratio']:.2f}")
+    Console().print(table)

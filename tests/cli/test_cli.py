@@ -1,0 +1,134 @@
+"""Does the command line do what its help says?"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from nearcast.cli import main
+from nearcast.model import KINDS
+
+FIGURES = {
+    "messages_per_second", "p50_ms", "p99_ms", "updates", "build_seconds", "peak_rss_mb", "visited", "candidates",
+    "verified", "matched",
+}  # fmt: skip
+
+
+def bench(capsys, *words):
+    assert main(["bench", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("kind", [kind.kind for kind in KINDS])
+def test_bench_prints_one_object_with_all_figures(kind, capsys):
+    report = bench(capsys, kind, "--subscriptions", "60", "--messages", "40", "--window", "30", "--batch", "7")
+    assert set(report) >= FIGURES
+    assert report["kind"] == kind
+    assert report["visited"] >= report["candidates"] >= report["verified"] >= report["matched"]
+    assert report["messages_per_second"] > 0
+    assert report["p50_ms"] <= report["p99_ms"]
+
+
+def test_two_runs_with_one_seed_tell_the_same_updates(capsys):
+    words = ["topk", "--subscriptions", "200", "--messages", "100", "--window", "50", "--k", "5"]
+    first, second = bench(capsys, *words), bench(capsys, *words)
+    other = bench(capsys, *words, "--seed", "1")
+    assert first["updates"] == second["updates"] > 0
+    assert first["updates"] != other["updates"]
+    shared = bench(capsys, *words, "--workers", "3")
+    assert shared["updates"] == first["updates"]
+
+
+def test_a_baseline_runs_on_the_same_messages(capsys):
+    report = bench(capsys, "nearest", "--subscriptions", "50", "--messages", "20", "--window", "10", "--baseline", "scan")
+    assert set(report["baseline"]) >= FIGURES
+    assert report["baseline"]["updates"] == report["updates"]
+    assert report["ratio"] == pytest.approx(
+        report["messages_per_second"] / report["baseline"]["messages_per_second"], rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("queries", ["q1", "q2", "q3"])
+def test_boolean_queries_can_be_chosen(queries, capsys):
+    words = ["boolean", "--subscriptions", "40", "--messages", "10", "--queries", queries]
+    assert bench(capsys, *words)["visited"] == 400
+
+
+def test_without_json_there_is_a_table(capsys):
+    assert main(["bench", "boolean", "--subscriptions", "20", "--messages", "10", "--baseline", "scan"]) == 0
+    out = capsys.readouterr().out
+    assert "messages_per_second" in out and "ratio" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["bench", "magic"], "invalid choice"),
+        (["bench", "topk", "--subscriptions", "0"], "must be a whole number of 1 or more; got '0'"),
+        (["bench", "topk", "--messages", "many"], "must be a whole number of 0 or more; got 'many'"),
+        (["bench", "topk", "--max-distance", "-3"], "must be a number of 0 or more; got '-3'"),
+        (["bench", "topk", "--workload", "magic"], "invalid choice"),
+        ([], "COMMAND"),
+    ],
+)
+def test_bad_arguments_say_what_is_wrong(words, said, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_engines_errors_end_in_one_line(capsys):
+    assert main(["bench", "topk", "--subscriptions", "5", "--messages", "5", "--k", "20_000"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("nearcast: k must be 10000 at most; got 20000")
+    assert "Traceback" not in err
+
+
+def test_help_is_light():
+    """Half a second of CPU time is what a user notices; the imports are what can be tested without a clock."""
+    code = (
+        "import sys\n"
+        "from nearcast.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('numba', 'pyspark', 'rich', 'hypothesis') if m in sys.modules], file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stderr.strip() == "[]"
+    assert "demo" in ran.stdout and "bench" in ran.stdout
+
+
+def test_the_demo_ends_by_itself_with_a_summary(capsys):
+    assert main(["demo", "--messages", "60", "--subscriptions", "50", "--rate", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "60 of 60" in out
+    assert all(kind.kind in out for kind in KINDS)
+    assert "and this is why" in out
+
+
+def test_the_demo_shows_a_live_view_in_a_terminal():
+    import pty
+
+    leader, follower = pty.openpty()
+    words = [sys.executable, "-m", "nearcast.cli", "demo", "--messages", "60", "--subscriptions", "40", "--rate", "100"]
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "140", "LINES": "40"}
+    shown = b""
+    with subprocess.Popen(words, stdout=follower, stderr=follower, stdin=follower, env=env) as ran:
+        os.close(follower)
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            try:
+                part = os.read(leader, 65536)
+            except OSError:  # the other end was closed: the demo is over
+                break
+            if not part:
+                break
+            shown += part
+    os.close(leader)
+    assert ran.returncode == 0
+    text = shown.decode(errors="replace")
+    assert "a city, live" in text and "latest updates" in text and "60 of 60" in text

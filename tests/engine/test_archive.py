@@ -1,0 +1,168 @@
+"""Does a saved engine go on as if nothing had happened, and is anything else refused?"""
+
+import json
+import random
+import shutil
+
+import pytest
+
+import nearcast as nc
+from nearcast.model import KINDS
+from nearcast.testing import strategies as world
+
+
+def busy_engine(random_fields, **options):
+    rng = random.Random(11)
+    engine = nc.Engine(
+        space=world.GLOBE,
+        vocabulary=nc.Vocabulary(documents=1000, frequencies={"a": 17, "b": 3}),
+        window=nc.TimeWindow(7.25),
+        social=nc.SocialGraph([*world.EDGES, (7, "p1"), ("7", 8)]),
+        text_similarity="jaccard",
+        limits=nc.Limits(k=99),
+        **options,
+    )
+    engine.subscribe(
+        world.make_subscription(kind.kind, i if i % 2 else f"s{i}", random_fields(kind.kind, world.GLOBE, rng))
+        for i, kind in enumerate(KINDS * 4)
+    )
+    engine.publish(stream(rng, 0, 30))
+    return engine
+
+
+def stream(rng, start, n):
+    return [
+        nc.Message(
+            i if i % 3 else f"m{i}",
+            rng.choice(world.GRID[world.GLOBE]),
+            rng.choices(world.TERMS, k=3),
+            at=1.7e9 + i * 0.3 - rng.choice([0, 0, 5]),
+            place=rng.choice([None, 8, *world.PLACES]),
+        )
+        for i in range(start, start + n)
+    ]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_loaded_engine_goes_on_exactly(random_fields, tmp_path, workers):
+    engine = busy_engine(random_fields, workers=workers)
+    engine.save(tmp_path / "saved")
+    loaded = nc.Engine.load(tmp_path / "saved")
+    rng = random.Random(5)
+    for step in range(4):
+        batch = stream(rng, 100 + 10 * step, 10)
+        told, told_again = engine.publish(batch), loaded.publish(batch)
+        key = lambda u: (u.seq, str(u.subscription), str(u.message), u.change)  # noqa: E731
+        assert sorted(told, key=key) == sorted(told_again, key=key)
+        assert told, "the test would prove nothing"
+    a, b = engine.stats(), loaded.stats()
+    assert (a.messages, a.late, a.updates, a.window, a.kinds, a.work) == (
+        b.messages, b.late, b.updates, b.window, b.kinds, b.work,
+    )  # fmt: skip
+    for i in range(20):
+        id_ = i if i % 2 else f"s{i}"
+        assert engine.results(id_) == loaded.results(id_)
+
+
+def test_saving_twice_writes_the_same_engine(random_fields, tmp_path):
+    engine = busy_engine(random_fields)
+    engine.save(tmp_path / "one")
+    nc.Engine.load(tmp_path / "one").save(tmp_path / "two")
+    for file in (tmp_path / "one").iterdir():
+        assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes(), file.name
+
+
+def test_saving_over_a_saved_engine_replaces_it_as_a_whole(random_fields, tmp_path):
+    engine = busy_engine(random_fields)
+    engine.save(tmp_path / "saved")
+    engine.unsubscribe(["s0"])
+    engine.save(tmp_path / "saved")
+    assert "s0" not in nc.Engine.load(tmp_path / "saved")
+    assert [p.name for p in tmp_path.iterdir()] == ["saved"], "nothing is left beside it"
+
+
+def test_a_failed_save_leaves_the_old_one(random_fields, tmp_path, monkeypatch):
+    engine = busy_engine(random_fields)
+    engine.save(tmp_path / "saved")
+    monkeypatch.setattr("nearcast.engine.archive._table_of_documents", lambda documents: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        engine.save(tmp_path / "saved")
+    monkeypatch.undo()
+    assert len(nc.Engine.load(tmp_path / "saved")) == 20
+    assert [p.name for p in tmp_path.iterdir()] == ["saved"]
+
+
+def test_a_folder_that_is_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.txt").write_text("years of work")
+    with pytest.raises(nc.FormatError, match="must be new or hold a saved engine"):
+        nc.Engine(space=world.PLANE).save(tmp_path / "thesis")
+    assert (tmp_path / "thesis" / "chapter1.txt").read_text() == "years of work"
+
+
+@pytest.fixture
+def saved(random_fields, tmp_path):
+    folder = tmp_path / "saved"
+    busy_engine(random_fields).save(folder)
+    return folder
+
+
+def edit(folder, change):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def refused(folder, match):
+    with pytest.raises(nc.FormatError, match=match):
+        nc.Engine.load(folder)
+
+
+def test_what_is_no_engine_is_refused(tmp_path):
+    refused(tmp_path / "nothing", "has no manifest")
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "manifest.json").write_text("{")
+    refused(tmp_path / "x", "must be JSON")
+    (tmp_path / "x" / "manifest.json").write_text("[]")
+    refused(tmp_path / "x", "format must be 'nearcast-engine'")
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda m: m.update(format="other"), "format must be 'nearcast-engine'; got 'other'"),
+        (lambda m: m.update(version=2), "version must be 1; got 2"),
+        (lambda m: m.pop("version"), "version must be 1; got None"),
+        (lambda m: m.update(extra=1), "extra"),
+        (lambda m: m.pop("work"), "must hold"),
+        (lambda m: m["config"].update(partitioner="magic"), "partitioner must be one of"),
+        (lambda m: m["config"].update(index="magic"), "index must be one of"),
+        (lambda m: m["config"].update(colour="red"), "colour"),
+        (lambda m: m["config"]["window"].update(kind="magic"), "magic"),
+        (lambda m: m["config"]["space"].update(metric="magic"), "metric must be one of"),
+        (lambda m: m["config"]["limits"].update(moons=1), "moons"),
+        (lambda m: m["counters"].update(moons=1), "moons"),
+        (lambda m: m["files"].pop("window"), "window"),
+    ],
+)
+def test_what_it_does_not_know_is_refused(saved, change, match):
+    edit(saved, change)
+    refused(saved, match)
+
+
+@pytest.mark.parametrize("name", ["vocabulary", "social", "subscriptions", "results", "window"])
+def test_a_file_that_is_missing_cut_or_changed_is_refused(saved, name, tmp_path):
+    file = saved / f"{name}.arrow"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-9])
+    refused(saved, f"{name}.arrow is not as it was written")
+    middle = len(whole) // 2
+    file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+    refused(saved, f"{name}.arrow is not as it was written")
+    file.unlink()
+    refused(saved, f"{name}.arrow is missing")
+
+
+def test_an_engine_can_be_moved(saved, tmp_path):
+    shutil.move(saved, tmp_path / "elsewhere")
+    assert len(nc.Engine.load(tmp_path / "elsewhere")) == 20
