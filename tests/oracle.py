@@ -9,6 +9,7 @@ tie exactly: there the rule for ties decides.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -88,7 +89,7 @@ class Oracle:
             assert math.isclose(score, eligible[message][0], rel_tol=1e-9, abs_tol=TOLERANCE), (id_, message, score)
         order = [eligible[message] for message in got]
         rest = [found for message, found in eligible.items() if message not in got]
-        for better, worse in zip(order, order[1:], strict=False):
+        for better, worse in itertools.pairwise(order):
             assert self.may_precede(s, better, worse), f"{id_}: {better} before {worse}"
         for inside in order:
             for outside in rest:

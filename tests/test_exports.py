@@ -9,9 +9,7 @@ import pytest
 
 import nearcast
 
-PACKAGES = [
-    name for _, name, is_package in pkgutil.walk_packages(nearcast.__path__, "nearcast.") if is_package
-]
+PACKAGES = [name for _, name, is_package in pkgutil.walk_packages(nearcast.__path__, "nearcast.") if is_package]
 
 
 def test_public_names_are_just_the_exported_ones():

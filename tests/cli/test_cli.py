@@ -43,7 +43,9 @@ def test_two_runs_with_one_seed_tell_the_same_updates(capsys):
 
 
 def test_a_baseline_runs_on_the_same_messages(capsys):
-    report = bench(capsys, "nearest", "--subscriptions", "50", "--messages", "20", "--window", "10", "--baseline", "scan")
+    report = bench(
+        capsys, "nearest", "--subscriptions", "50", "--messages", "20", "--window", "10", "--baseline", "scan"
+    )
     assert set(report["baseline"]) >= FIGURES
     assert report["baseline"]["updates"] == report["updates"]
     assert report["ratio"] == pytest.approx(
@@ -114,7 +116,18 @@ def test_the_demo_shows_a_live_view_in_a_terminal():
     import pty
 
     leader, follower = pty.openpty()
-    words = [sys.executable, "-m", "nearcast.cli", "demo", "--messages", "60", "--subscriptions", "40", "--rate", "100"]
+    words = [
+        sys.executable,
+        "-m",
+        "nearcast.cli",
+        "demo",
+        "--messages",
+        "60",
+        "--subscriptions",
+        "40",
+        "--rate",
+        "100",
+    ]
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "140", "LINES": "40"}
     shown = b""
     with subprocess.Popen(words, stdout=follower, stderr=follower, stdin=follower, env=env) as ran:

@@ -64,9 +64,7 @@ def test_every_message_reaches_who_it_may_touch(partitioner, random_fields):
         for i, kind in enumerate(rng.choices(KINDS, k=60))
     ]
     footprints = [s.footprint(meaning) for s in subscriptions]
-    messages = [
-        nc.Message(i, rng.choice(world.GRID[world.PLANE]), rng.choices(world.TERMS, k=3)) for i in range(40)
-    ]
+    messages = [nc.Message(i, rng.choice(world.GRID[world.PLANE]), rng.choices(world.TERMS, k=3)) for i in range(40)]
     batch = MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary)
     routing = partitioner.fit(Sample(footprints, batch), n_shards=4)
     homes = routing.place(footprints)

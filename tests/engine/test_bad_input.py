@@ -186,6 +186,7 @@ def test_things_of_the_wrong_type_are_named():
 
 # -- tables
 
+
 def messages(**columns):
     return pa.table({"id": ["m"], "x": [0.5], "y": [0.5], "text": ["a"], **columns})
 

@@ -9,8 +9,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
-from oracle import Oracle
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 import nearcast as nc
 from nearcast.index import INDEXES
@@ -18,6 +24,7 @@ from nearcast.model import KINDS, Keeps
 from nearcast.partition import PARTITIONERS
 from nearcast.testing import strategies as world
 from nearcast.text import TEXT_SIMILARITIES
+from oracle import Oracle
 
 KIND_NAMES = [kind.kind for kind in KINDS]
 GROWING = {kind.kind for kind in KINDS if kind.keeps is Keeps.MATCHES}
@@ -111,7 +118,8 @@ class Machine(RuleBasedStateMachine):
             rows = self.engine.publish(table).to_pylist()
             assert all(isinstance(row["subscription"], str) for row in rows)
             updates = [
-                nc.Update(r["seq"], self.native(r["subscription"]), r["message"], r["change"], r["score"]) for r in rows
+                nc.Update(r["seq"], self.native(r["subscription"]), r["message"], r["change"], r["score"])
+                for r in rows
             ]
         else:
             updates = self.engine.publish([nc.Message(**m) for m in batch])
@@ -181,7 +189,7 @@ class Machine(RuleBasedStateMachine):
                 if s["kind"] not in GROWING:
                     sign = 1 if s["kind"] == "nearest" else -1
                     seqs = {m["id"]: m["seq"] for m in self.oracle.log}
-                    ranked = sorted(held[id_].items(), key=lambda r: (sign * r[1], sign * seqs[r[0]]))  # noqa: B023
+                    ranked = sorted(held[id_].items(), key=lambda r: (sign * r[1], sign * seqs[r[0]]))
                     self.oracle.check_result(id_, ranked)
             assert len({(u.subscription, u.message) for u in step}) == len(step), "a step told twice"
         assert not by_step, f"updates of no message: {by_step}"

@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.space import METRICS, Box, Space
-from nearcast.space.metric import EARTH_RADIUS_M, HALF_CIRCUMFERENCE_M, haversine, haversine_farthest, haversine_nearest
+from nearcast.space.metric import (
+    EARTH_RADIUS_M,
+    HALF_CIRCUMFERENCE_M,
+    haversine,
+    haversine_farthest,
+    haversine_nearest,
+)
 
 LON = st.floats(-180, 180) | st.sampled_from([-180.0, -179.9, 0.0, 179.9, 180.0])
 LAT = st.floats(-90, 90) | st.sampled_from([-90.0, -89.9, 0.0, 89.9, 90.0])
@@ -105,13 +111,19 @@ def test_the_way_to_a_box_may_lead_over_a_pole():
 @settings(max_examples=300)
 @given(
     data=st.data(),
-    space=st.sampled_from([Space(Box(-100, -100, 100, 100)), Space.earth(), Space(Box(-50, -20, 179, 89), "haversine")]),
+    space=st.sampled_from(
+        [Space(Box(-100, -100, 100, 100)), Space.earth(), Space(Box(-50, -20, 179, 89), "haversine")]
+    ),
 )
 def test_a_reach_holds_every_point_within_the_radius(data, space):
     b = space.bounds
     point = st.tuples(st.floats(b.xmin, b.xmax), st.floats(b.ymin, b.ymax))
     centre, other = data.draw(point), data.draw(point)
-    radius = data.draw(st.floats(0, 1.2 * space.max_distance)) if data.draw(st.booleans()) else space.distance(centre, other)
+    radius = (
+        data.draw(st.floats(0, 1.2 * space.max_distance))
+        if data.draw(st.booleans())
+        else space.distance(centre, other)
+    )
     if space.distance(centre, other) <= radius:
         assert space.reach(centre, radius).contains(*other)
 

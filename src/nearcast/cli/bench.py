@@ -40,17 +40,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     from nearcast.workload import QUERIES, WORKLOADS
 
     add = parser.add_argument
-    add("kind", choices=[kind.kind for kind in KINDS], metavar="KIND", help="boolean, similarity, topk, nearest or social")
+    add(
+        "kind",
+        choices=[kind.kind for kind in KINDS],
+        metavar="KIND",
+        help="boolean, similarity, topk, nearest or social",
+    )
     add("--workload", choices=list(WORKLOADS), default="tweets", help="what streams past")
     add("--subscriptions", type=positive, default=2_000, help="standing subscriptions; 10k and 5M are numbers too")
     add("--messages", type=positive, default=1_000, help="messages that are timed")
-    add("--window", type=positive, default=1_000, help="messages in the window; for nearest, messages before the timing")
+    add(
+        "--window",
+        type=positive,
+        default=1_000,
+        help="messages in the window; for nearest, messages before the timing",
+    )
     add("--k", type=positive, default=20, help="results a subscription keeps; for nearest and social, the greatest k")
     add("--workers", type=positive, default=1, help="threads, each with a part of the subscriptions")
     add("--seed", type=count, default=0, help="two runs with one seed see the same bytes")
     add("--batch", type=positive, default=100, help="messages a call")
     add("--queries", choices=list(QUERIES), default="q1", help="which boolean queries")
-    add("--max-distance", type=amount, default=0.0, help="where nearness ends, in metres; 0 means as far as the bounds go")
+    add(
+        "--max-distance",
+        type=amount,
+        default=0.0,
+        help="where nearness ends, in metres; 0 means as far as the bounds go",
+    )
     add("--partitioner", choices=[p.name for p in PARTITIONERS], default="hash", help="how workers share the work")
     add("--index", choices=["auto", *(entry.name for entry in INDEXES)], default="auto", help="what finds")
     add("--baseline", choices=["scan"], default=None, help="a rival to run on the same messages")
@@ -59,7 +74,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, and print what came of it."""
-    report = {name: getattr(options, name) for name in ("kind", "workload", "subscriptions", "messages", "window", "k")}
+    report = {
+        name: getattr(options, name) for name in ("kind", "workload", "subscriptions", "messages", "window", "k")
+    }
     report |= {name: getattr(options, name) for name in ("workers", "seed", "batch", "index")}
     course = Course(options)
     report |= course.measure(options.index)
@@ -109,7 +126,11 @@ class Course:
                 for table in self._messages(options.messages, before_timing + options.batch, "messages")
                 for batch in _batches(table, options.batch)
             ]
-            return {**self._time(engine, timed), "build_seconds": round(build_seconds, 3), "peak_rss_mb": _peak_rss_mb()}
+            return {
+                **self._time(engine, timed),
+                "build_seconds": round(build_seconds, 3),
+                "peak_rss_mb": _peak_rss_mb(),
+            }
 
     def _time(self, engine: Engine, batches: list[pa.Table]) -> dict[str, Any]:
         import numpy as np

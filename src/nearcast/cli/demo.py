@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import io
+import re
 import sys
 import time
 from collections import Counter, deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearcast.cli.arguments import amount, count, positive
@@ -29,8 +32,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--subscriptions", type=positive, default=500, help="how many people ask for something")
     parser.add_argument("--messages", type=positive, default=1500, help="how many messages stream past")
     parser.add_argument("--rate", type=amount, default=120.0, help="messages a second; 0 means as fast as it goes")
-    parser.add_argument("--window", type=positive, default=300, help="seconds of the city's time that topk and social see")
+    parser.add_argument(
+        "--window", type=positive, default=300, help="seconds of the city's time that topk and social see"
+    )
     parser.add_argument("--seed", type=count, default=0, help="another seed is another city")
+    parser.add_argument("--picture", metavar="FILE", help="write the last frame to an SVG file")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
         for message in _paced(city, options):
             show.publish(message)
     show.summarise(console)
+    if options.picture:
+        show.draw(options.picture)
     return 0
 
 
@@ -133,7 +141,7 @@ class Show:
                 asked = str(getattr(self._by_id[update.subscription], "keywords", ""))
                 text = self._texts.get(update.message, "")
                 score = f"{update.score:,.0f} m" if kind == "nearest" else f"{update.score:.3f}"
-                table.add_row(sign, kind, escape(f"{asked:24.24}"), escape(f"{text:38.38}"), score)
+                table.add_row(sign, kind, escape(f"{asked:32.32}"), escape(f"{text:36.36}"), score)
             for _ in range(_SHOWN_OF_A_KIND - len(latest)):
                 table.add_row("", kind, "", "", "")
         return table
@@ -159,6 +167,16 @@ class Show:
         ):
             table.add_row(name, value)
         return table
+
+    def draw(self, path: str) -> None:
+        """Write what a terminal would show to an SVG file that asks no other server for anything."""
+        from rich._export_format import CONSOLE_SVG_FORMAT
+        from rich.console import Console
+
+        console = Console(record=True, width=136, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+        console.print(self.picture())
+        alone = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.S)
+        Path(path).write_text(console.export_svg(title="nearcast demo", code_format=alone))
 
     def summarise(self, console: Console) -> None:
         """Say what came of it."""

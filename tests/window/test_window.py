@@ -1,0 +1,92 @@
+"""Windows and keepers on their own."""
+
+import random
+
+import pytest
+
+from nearcast.model import NO_TIME, Document, MessageBatch
+from nearcast.model.message import Message
+from nearcast.text import Vocabulary
+from nearcast.window import KEEPERS, CountWindow, Kept, SlidingWindow, Step, Ticks, TimeWindow
+from nearcast.window.recompute import Recompute
+
+
+def document(seq, score=0.0, at_us=NO_TIME):
+    return Document(seq, f"m{seq}", (score, 0.0), at_us, None, {}, 0.0)
+
+
+def score_of(document):
+    return document.location[0]
+
+
+def test_a_shard_that_sees_only_some_messages_still_lets_go_in_time():
+    window = SlidingWindow(CountWindow(2))
+    messages = [Message(i, (0, 0), "a") for i in range(5)]
+    batch = MessageBatch.from_messages(messages, vocabulary=Vocabulary.with_weights({}))
+    seen = batch.take(batch.seqs[[0, 3]] - 1)
+    ticks = Ticks(batch.seqs.tolist(), [NO_TIME] * 5, [NO_TIME] * 5)
+    steps = window.admit(seen, ticks)
+    assert [(s.row, [d.seq for d in s.leaving]) for s in steps] == [(0, []), (-1, []), (-1, [1]), (1, []), (-1, [])]
+    assert list(window.live) == [4]
+
+
+def test_a_time_window_lets_go_by_time_not_by_arrival():
+    window = SlidingWindow(TimeWindow(10), [document(1, at_us=30_000_000), document(2, at_us=20_000_000)])
+    assert [d.seq for d in window.expire(3, 30_000_000)] == [2]
+    assert [d.seq for d in window.expire(3, 40_000_000)] == [1]
+
+
+def test_without_a_policy_nothing_is_kept():
+    window = SlidingWindow(None, [document(1)])
+    assert len(window) == 0
+    assert window.expire(9, 9) == ()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_recompute_always_holds_the_best_of_the_window(seed):
+    rng = random.Random(seed)
+    keeper, live = Recompute(), {}
+    ks = {}
+    for seq in range(1, 200):
+        if rng.random() < 0.1:
+            slot = rng.randrange(6)
+            if slot in ks:
+                keeper.delete(slot)
+            ks[slot] = rng.randint(1, 5)
+            keeper.insert(slot, ks[slot], score_of)
+        coming = document(seq, float(rng.randrange(6)))
+        leaving = tuple(d for d in live.values() if rng.random() < 0.15)
+        for d in leaving:
+            del live[d.seq]
+        live[seq] = coming
+        before = {slot: keeper.results(slot) for slot in ks}
+        changes = keeper.step(Step(0, leaving, 0, coming), [(slot, score_of(coming)) for slot in ks])
+        for slot, k in ks.items():
+            expected = sorted(live.values(), key=lambda d: (-score_of(d), -d.seq))[:k]
+            assert [kept.seq for kept in keeper.results(slot)] == [d.seq for d in expected]
+            told = [(c.kept.seq, c.enter) for c in changes if c.slot == slot]
+            old, new = {k.seq for k in before[slot]}, {d.seq for d in expected}
+            assert sorted(told) == sorted([(s, False) for s in old - new] + [(s, True) for s in new - old])
+            assert told == sorted(told, key=lambda change: change[1]), "leaves come first"
+            full = len(expected) == k
+            assert keeper.bars[slot] == (score_of(expected[-1]) if full else float("-inf"))
+            assert keeper.bar(slot) == (score_of(expected[-1]) if full else None)
+    assert not keeper._holders.keys() - live.keys(), "nothing is remembered of what has left"
+
+
+@pytest.mark.parametrize("make", KEEPERS.values(), ids=[keeps.value for keeps in KEEPERS])
+def test_a_step_without_a_message_brings_nothing_in(make):
+    keeper = make(())
+    keeper.insert(0, 3, score_of)
+    assert keeper.step(Step(0, (), -1, None), ()) == []
+    assert keeper.results(0) == []
+
+
+def test_what_was_restored_competes_on():
+    keeper = Recompute([document(1, 5.0), document(2, 7.0)])
+    keeper.insert(0, 1, score_of)
+    keeper.restore(0, [Kept(2, "m2", 7.0)])
+    coming = document(3, 6.0)
+    assert keeper.step(Step(0, (), 0, coming), [(0, 6.0)]) == []
+    changes = keeper.step(Step(0, (document(2, 7.0),), -1, None), ())
+    assert [(c.kept.seq, c.enter) for c in changes] == [(2, False), (3, True)]
