@@ -1,11 +1,7 @@
-"""Which columns does a table of messages or subscriptions have?
+"""How is a table of messages or subscriptions put together?
 
-The columns of DESIGN.md part 3, in one fixed order and with one fixed type each, whatever made the table:
-
-    messages        id x y text at place             text: a list of terms; a string where the data is real
-    subscriptions   op id kind x y xmin ymin xmax ymax keywords k alpha delta tau user at
-                    `-- a kind fills the columns it has, the others are null
-
+The columns are those of `nearcast.model.columns`, in that order: a kind fills the ones it has, the others are null.
+Generated text is a list of terms; recorded text is a string.
 """
 
 from __future__ import annotations
@@ -17,41 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_TIME = pa.timestamp("us", tz="UTC")
+from nearcast.model.columns import MESSAGES as TEXT_MESSAGES
+from nearcast.model.columns import SUBSCRIPTIONS
 
-MESSAGES = pa.schema(
-    [
-        ("id", pa.string()),
-        ("x", pa.float64()),
-        ("y", pa.float64()),
-        ("text", pa.list_(pa.string())),
-        ("at", _TIME),
-        ("place", pa.string()),
-    ]
-)
+__all__ = ["MESSAGES", "SUBSCRIPTIONS", "TEXT_MESSAGES", "constant", "fill", "named", "numbered"]
 
-TEXT_MESSAGES = MESSAGES.set(MESSAGES.get_field_index("text"), pa.field("text", pa.string()))
-
-SUBSCRIPTIONS = pa.schema(
-    [
-        ("op", pa.string()),
-        ("id", pa.string()),
-        ("kind", pa.string()),
-        ("x", pa.float64()),
-        ("y", pa.float64()),
-        ("xmin", pa.float64()),
-        ("ymin", pa.float64()),
-        ("xmax", pa.float64()),
-        ("ymax", pa.float64()),
-        ("keywords", pa.string()),
-        ("k", pa.int32()),
-        ("alpha", pa.float64()),
-        ("delta", pa.float64()),
-        ("tau", pa.float64()),
-        ("user", pa.string()),
-        ("at", _TIME),
-    ]
-)
+MESSAGES = TEXT_MESSAGES.set(TEXT_MESSAGES.get_field_index("text"), pa.field("text", pa.list_(pa.string())))
 
 
 def fill(schema: pa.Schema, n: int, columns: Mapping[str, Any]) -> pa.Table:
