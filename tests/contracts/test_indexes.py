@@ -7,7 +7,7 @@ import pytest
 
 from nearcast.index import INDEXES
 from nearcast.index.scan import Scan
-from nearcast.model import KINDS, MessageBatch
+from nearcast.model import KINDS, Cohort, MessageBatch
 from nearcast.testing import strategies as world
 from nearcast.text import TEXT_SIMILARITIES
 
@@ -47,21 +47,19 @@ def found(index, batch, bars):
 def test_an_index_finds_what_the_scan_finds(kind, entry, space, seed, random_fields):
     rng = random.Random(seed)
     meaning = world.meaning(space, rng.choice(sorted(TEXT_SIMILARITIES)))
-    index, scan = entry.make(), Scan()
+    index, scan = entry.make(meaning), Scan(meaning)
     open_bars = np.full(256, np.inf if kind.kind == "nearest" else -np.inf)
-    alive = {}
+    alive = set()
     for round_ in range(4):
-        for _ in range(40):  # subscribe, and now and then unsubscribe
-            slot = rng.randrange(200)
-            if slot in alive:
-                index.delete(slot)
-                scan.delete(slot)
-                del alive[slot]
-            subscription = world.make_subscription(kind.kind, f"s{slot}", random_fields(kind.kind, space, rng))
-            score = subscription.bind(meaning)
-            index.insert(slot, subscription, score)
-            scan.insert(slot, subscription, score)
-            alive[slot] = subscription
+        chosen = rng.sample(range(200), 40)  # subscribe, and for some of them unsubscribe first
+        gone = np.array([slot for slot in chosen if slot in alive], dtype=np.int32)
+        subscriptions = [
+            world.make_subscription(kind.kind, f"s{slot}", random_fields(kind.kind, space, rng)) for slot in chosen
+        ]
+        for one in (index, scan):
+            one.delete(gone)
+            one.insert(np.array(chosen, dtype=np.int32), Cohort(subscriptions, meaning))
+        alive |= set(chosen)
         batch = random_batch(space, rng, 30)
         expected = found(scan, batch, open_bars)
         got = found(index, batch, open_bars)
@@ -73,4 +71,4 @@ def test_an_index_finds_what_the_scan_finds(kind, entry, space, seed, random_fie
 
 @pytest.mark.parametrize(("kind", "entry"), PAIRS, ids=lambda p: getattr(p, "kind", None) or getattr(p, "name", ""))
 def test_an_index_that_holds_nothing_finds_nothing(kind, entry):
-    assert found(entry.make(), random_batch(world.PLANE, random.Random(1), 5), np.zeros(0)) == {}
+    assert found(entry.make(world.meaning()), random_batch(world.PLANE, random.Random(1), 5), np.zeros(0)) == {}

@@ -128,6 +128,11 @@ def test_a_reach_holds_every_point_within_the_radius(data, space):
         assert space.reach(centre, radius).contains(*other)
 
 
+def test_a_reach_knows_of_squares_that_vanish():
+    """Found by Hypothesis: a difference of 1e-170 is a distance of 0."""
+    assert Space(Box(-1, -1, 1, 1)).reach((0, 0), 0.0).contains(0.0, 1e-170)
+
+
 def test_near_falls_to_zero_and_stays_there():
     space = Space(Box(0, 0, 100, 0.5), max_distance=10)
     assert [space.near((0, 0), (x, 0)) for x in (0, 5, 10, 50)] == [1.0, 0.5, 0.0, 0.0]

@@ -2,13 +2,15 @@
 
 import random
 
+import numpy as np
 import pytest
 
-from nearcast.model import NO_TIME, Document, MessageBatch
+from nearcast.model import NO_TIME, Document, Matches, MessageBatch
 from nearcast.model.message import Message
 from nearcast.text import Vocabulary
-from nearcast.window import KEEPERS, CountWindow, Kept, SlidingWindow, Step, Ticks, TimeWindow
+from nearcast.window import KEEPERS, CountWindow, Kept, SlidingWindow, Ticks, TimeWindow
 from nearcast.window.recompute import Recompute
+from nearcast.window.sliding import Step, Steps
 
 
 def document(seq, score=0.0, at_us=NO_TIME):
@@ -24,22 +26,28 @@ def test_a_shard_that_sees_only_some_messages_still_lets_go_in_time():
     messages = [Message(i, (0, 0), "a") for i in range(5)]
     batch = MessageBatch.from_messages(messages, vocabulary=Vocabulary.with_weights({}))
     seen = batch.take(batch.seqs[[0, 3]] - 1)
-    ticks = Ticks(batch.seqs.tolist(), [NO_TIME] * 5, [NO_TIME] * 5)
-    steps = window.admit(seen, ticks)
-    assert [(s.row, [d.seq for d in s.leaving]) for s in steps] == [(0, []), (-1, []), (-1, [1]), (1, []), (-1, [])]
+    no_times = np.full(5, NO_TIME)
+    steps = window.admit(seen, Ticks(batch.seqs, no_times, no_times))
+    assert [(s.row, [d.seq for d in s.leaving]) for s in steps.walk(seen)] == [
+        (0, []),
+        (-1, []),
+        (-1, [1]),
+        (1, []),
+        (-1, []),
+    ]
     assert list(window.live) == [4]
 
 
 def test_a_time_window_lets_go_by_time_not_by_arrival():
     window = SlidingWindow(TimeWindow(10), [document(1, at_us=30_000_000), document(2, at_us=20_000_000)])
-    assert [d.seq for d in window.expire(3, 30_000_000)] == [2]
-    assert [d.seq for d in window.expire(3, 40_000_000)] == [1]
+    assert [d.seq for d in window.advance(3, 30_000_000).leaving[0]] == [2]
+    assert [d.seq for d in window.advance(3, 40_000_000).leaving[0]] == [1]
 
 
 def test_without_a_policy_nothing_is_kept():
     window = SlidingWindow(None, [document(1)])
     assert len(window) == 0
-    assert window.expire(9, 9) == ()
+    assert window.advance(9, 9).leaving == {}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -78,7 +86,9 @@ def test_recompute_always_holds_the_best_of_the_window(seed):
 def test_a_step_without_a_message_brings_nothing_in(make):
     keeper = make(())
     keeper.insert(0, 3, score_of)
-    assert keeper.step(Step(0, (), -1, None), ()) == []
+    nobody = Matches(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0))
+    steps = Steps(2, np.zeros(0, np.int64), {})
+    assert len(keeper.publish(MessageBatch.empty(), steps, lambda start, stop: nobody).steps) == 0
     assert keeper.results(0) == []
 
 

@@ -25,6 +25,8 @@ from nearcast.engine import archive
 from nearcast.engine.shard import Shard, choose_index
 from nearcast.engine.state import EngineConfig, EngineState, SavedSubscription
 from nearcast.engine.stats import Stats, add_work, resident_bytes
+from nearcast.engine.told import Part, as_updates
+from nearcast.engine.told import as_table as told_as_table
 from nearcast.errors import InvalidInput, StateError, UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work
 from nearcast.model import (
@@ -48,6 +50,7 @@ from nearcast.model import (
     to_us,
 )
 from nearcast.model.columns import (
+    UPDATES,
     Table,
     ids_from_table,
     messages_from_table,
@@ -139,14 +142,31 @@ class Engine:
         given = subscriptions_from_table(subscriptions, KINDS) if is_table else subscriptions
         checked = {subscription.id: subscription for subscription in self._checked(given)}
         arriving = list(checked.values())
-        homes = self._routing.place([s.footprint(self._meaning) for s in arriving])
-        updates: list[Update] = []
-        for subscription, home in zip(arriving, homes.tolist(), strict=True):
-            before = self._remove(subscription.id)
-            after = self._shards[home].insert(subscription, self._seq)
-            self._home[subscription.id] = home
-            updates += self._difference(subscription.id, before, after)
-        return self._hand_out(updates, is_table)
+        homes = self._routing.place([s.footprint(self._meaning) for s in arriving]).tolist()
+        before = self._remove([s.id for s in arriving if s.id in self._home])
+        after = self._insert(arriving, homes, [self._seq] * len(arriving))
+        updates = [update for s in arriving for update in self._difference(s.id, before.get(s.id, []), after[s.id])]
+        self._updates += len(updates)
+        return updates_to_table(updates) if is_table else updates
+
+    def _insert(
+        self, arriving: Sequence[Subscription], homes: Sequence[int], sinces: Sequence[int]
+    ) -> dict[Id, list[Kept]]:
+        started: dict[Id, list[Kept]] = {}
+        for home, shard in enumerate(self._shards):
+            chosen = [i for i, own in enumerate(homes) if own == home]
+            started |= shard.insert([arriving[i] for i in chosen], [sinces[i] for i in chosen])
+            self._home |= dict.fromkeys((arriving[i].id for i in chosen), home)
+        return started
+
+    def _remove(self, ids: Iterable[Id]) -> dict[Id, list[Kept]]:
+        leaving: dict[int, list[Id]] = {}
+        for id_ in ids:
+            leaving.setdefault(self._home.pop(id_), []).append(id_)
+        had: dict[Id, list[Kept]] = {}
+        for home, chosen in leaving.items():
+            had |= self._shards[home].delete(chosen)
+        return had
 
     def _checked(self, subscriptions: Iterable[Subscription]) -> Iterable[Subscription]:
         for i, subscription in enumerate(subscriptions):
@@ -157,10 +177,6 @@ class Engine:
                 raise StateError(f"{subscription.subject} of kind {subscription.kind!r} needs a window; give one")
             choose_index(self._config.index, subscription.kind)
             yield subscription
-
-    def _remove(self, id_: Id) -> list[Kept]:
-        home = self._home.pop(id_, None)
-        return [] if home is None else self._shards[home].delete(id_)
 
     def _difference(self, id_: Id, before: list[Kept], after: list[Kept]) -> list[Update]:
         old, new = {kept.seq for kept in before}, {kept.seq for kept in after}
@@ -180,9 +196,8 @@ class Engine:
         leaving = dict.fromkeys(ids_from_table(ids) if is_table else ids)
         for id_ in leaving:
             self._home_of(id_)
-        for id_ in leaving:
-            self._remove(id_)
-        return self._hand_out([], is_table)
+        self._remove(leaving)
+        return UPDATES.empty_table() if is_table else []
 
     # -- messages -----------------------------------------------------------------------------------------------
 
@@ -202,22 +217,10 @@ class Engine:
         in_time = np.flatnonzero(~self._late_rows(batch, nows_us))
         self._late += len(batch) - len(in_time)
         seen = batch.take(in_time) if len(in_time) < len(batch) else batch
-        ticks = Ticks(batch.seqs.tolist(), batch.ats_us.tolist(), nows_us.tolist())
+        ticks = Ticks(batch.seqs, batch.ats_us, nows_us)
         routed = self._routing.route(seen)
-        parts = self._on_shards(lambda shard, rows: shard.publish(self._part(seen, rows), ticks), routed)
-        changes = sorted((change for part in parts for change in part), key=lambda change: change.step)
-        updates = [
-            Update(
-                ticks.seqs[c.step],
-                c.subscription,
-                c.kept.message,
-                ENTER if c.enter else LEAVE,
-                c.kept.score,
-                to_seconds(ticks.ats_us[c.step]),
-            )
-            for c in changes
-        ]
-        return self._hand_out(updates, is_table)
+        told = self._on_shards(lambda shard, rows: shard.publish(self._part(seen, rows), ticks), routed)
+        return self._hand_out([part for parts in told for part in parts], ticks, is_table)
 
     def _batch(self, messages: Any) -> MessageBatch:
         vocabulary, limits, first_seq = self._meaning.vocabulary, self._config.limits, self._seq + 1
@@ -261,13 +264,10 @@ class Engine:
         """
         now_us = to_us(now, field="now")
         self._now_us = max(self._now_us, now_us)
-        changes = [c for shard in self._shards for c in shard.advance(self._seq, self._now_us)]
-        at = to_seconds(self._now_us)
-        updates = [
-            Update(self._seq, c.subscription, c.kept.message, ENTER if c.enter else LEAVE, c.kept.score, at)
-            for c in changes
-        ]
-        self._updates += len(updates)
+        told = [part for shard in self._shards for part in shard.advance(self._seq, self._now_us)]
+        now_column = np.array([self._now_us], dtype=np.int64)
+        ticks = Ticks(np.array([self._seq], dtype=np.int64), now_column, now_column)
+        updates: list[Update] = self._hand_out(told, ticks, False)
         return updates
 
     # -- questions ----------------------------------------------------------------------------------------------
@@ -335,9 +335,9 @@ class Engine:
                 total[kind] = add_work(total.get(kind, Work()), work)
         return total
 
-    def _hand_out(self, updates: list[Update], as_table: bool) -> Any:
-        self._updates += len(updates)
-        return updates_to_table(updates) if as_table else updates
+    def _hand_out(self, told: list[Part], ticks: Ticks, as_table: bool) -> Any:
+        self._updates += sum(len(changes.steps) for _, changes in told)
+        return told_as_table(told, ticks) if as_table else as_updates(told, ticks)
 
     # -- saving -------------------------------------------------------------------------------------------------
 
@@ -380,10 +380,9 @@ class Engine:
 
     def _restore(self, subscriptions: list[SavedSubscription]) -> None:
         homes = self._routing.place([s.subscription.footprint(self._meaning) for s in subscriptions])
-        for saved, home in zip(subscriptions, homes.tolist(), strict=True):
-            self._shards[home].insert(saved.subscription, saved.since)
-            self._shards[home].restore(saved.subscription.id, saved.kept)
-            self._home[saved.subscription.id] = home
+        self._insert([s.subscription for s in subscriptions], homes.tolist(), [s.since for s in subscriptions])
+        for saved in subscriptions:
+            self._home_of(saved.subscription.id).restore(saved.subscription.id, saved.kept)
 
     def close(self) -> None:
         """Stop the worker threads; the engine must not be used after."""

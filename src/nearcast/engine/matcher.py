@@ -1,8 +1,8 @@
 """How does one kind meet a stream? An index finds, a keeper keeps, and this joins the two.
 
-    batch ─ index.match ─ (slot, score) ─ keeper.step ─ changes
-                 ▲                            │
-                 └──────────── bars ──────────┘
+    batch ─ index.match ─ slots, scores ─ keeper.publish ─ changes
+                 ▲                              │
+                 └───────────── bars ───────────┘
 
 Ids stay outside: index and keeper know slots, small dense integers that are used again once free.
 """
@@ -13,9 +13,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.engine.names import Names
 from nearcast.index import Index, Work
-from nearcast.model import Document, Explanation, Id, Keeps, Meaning, MessageBatch, Scorer, Subscription
-from nearcast.window import Found, Keeper, Kept, KeptChange, Step
+from nearcast.model import (
+    Cohort,
+    Document,
+    Explanation,
+    Id,
+    Keeps,
+    Meaning,
+    MessageBatch,
+    Scorer,
+    Subscription,
+)
+from nearcast.window import Changes, Keeper, Kept, Steps
 
 
 class Member(NamedTuple):
@@ -32,6 +46,7 @@ class Matcher:
 
     def __init__(self, keeps: Keeps, index: Index, keeper: Keeper, meaning: Meaning) -> None:
         self.keeps = keeps
+        self.names = Names()
         self._index = index
         self._keeper = keeper
         self._meaning = meaning
@@ -52,54 +67,49 @@ class Matcher:
         """Yield every member."""
         return (member for member in self._members if member is not None)
 
-    def insert(self, subscription: Subscription, since: int) -> list[Kept]:
-        """Take in a subscription that is not there yet and return the result it starts with."""
-        score = subscription.bind(self._meaning)
-        slot = self._free.pop() if self._free else len(self._members)
-        if slot == len(self._members):
-            self._members.append(None)
-        self._members[slot] = Member(subscription, score, since)
-        self._slots[subscription.id] = slot
-        self._index.insert(slot, subscription, score)
-        return self._keeper.insert(slot, getattr(subscription, "k", 0), score)
+    def insert(self, subscriptions: Sequence[Subscription], sinces: Sequence[int]) -> list[list[Kept]]:
+        """Take in subscriptions that are not there yet and return the results they start with."""
+        cohort = Cohort(subscriptions, self._meaning)
+        slots = self._allot(len(subscriptions))
+        started = []
+        for slot, subscription, score, since in zip(
+            slots.tolist(), subscriptions, cohort.scorers, sinces, strict=True
+        ):
+            self._members[slot] = Member(subscription, score, since)
+            self._slots[subscription.id] = slot
+            started.append(self._keeper.insert(slot, getattr(subscription, "k", 0), score))
+        self._index.insert(slots, cohort)
+        self.names.put(slots, [subscription.id for subscription in subscriptions])
+        return started
 
-    def delete(self, id_: Id) -> list[Kept]:
-        """Forget a subscription and return the result it had."""
-        slot = self._slots.pop(id_)
-        self._members[slot] = None
-        self._free.append(slot)
-        self._index.delete(slot)
-        return self._keeper.delete(slot)
+    def _allot(self, n: int) -> npt.NDArray[np.int32]:
+        used_again = [self._free.pop() for _ in range(min(n, len(self._free)))]
+        fresh = range(len(self._members), len(self._members) + n - len(used_again))
+        self._members.extend([None] * len(fresh))
+        return np.array([*used_again, *fresh], dtype=np.int32)
+
+    def delete(self, ids: Sequence[Id]) -> list[list[Kept]]:
+        """Forget subscriptions and return the results they had."""
+        slots = [self._slots.pop(id_) for id_ in ids]
+        for slot in slots:
+            self._members[slot] = None
+        self._free += slots
+        self._index.delete(np.array(slots, dtype=np.int32))
+        return [self._keeper.delete(slot) for slot in slots]
 
     def restore(self, id_: Id, kept: Sequence[Kept]) -> None:
         """Give a subscription the result it had when it was saved."""
         self._keeper.restore(self._slots[id_], kept)
 
-    def publish(self, batch: MessageBatch, steps: Sequence[Step]) -> Iterator[tuple[Id, KeptChange]]:
-        """Move on by a batch and yield what changed, step by step."""
-        if not self._slots:
-            # Nobody asks, but the window moves on.
-            for step in steps:
-                self._keeper.step(step, ())
-            return
-        together = self._find(batch, 0, len(batch)) if self._keeper.bars_hold else None
-        for step in steps:
-            found: Found = ()
-            if step.row >= 0:
-                found = (together or self._find(batch, step.row, step.row + 1)).get(step.row, ())
-            for change in self._keeper.step(step, found):
-                if change.enter and step.coming is not None and change.kept.seq == step.coming.seq:
-                    self._matched += 1
-                yield self._id(change.slot), change
+    def publish(self, batch: MessageBatch, steps: Steps) -> Changes:
+        """Move on by a batch and return what changed."""
+        keeper, index = self._keeper, self._index
+        changes = keeper.publish(batch, steps, lambda start, stop: index.match(batch, start, stop, keeper.bars))
+        self._matched += changes.n_matched
+        return changes
 
-    def _find(self, batch: MessageBatch, start: int, stop: int) -> dict[int, list[tuple[int, float]]]:
-        matches = self._index.match(batch, start, stop, self._keeper.bars)
-        found: dict[int, list[tuple[int, float]]] = {row: [] for row in range(start, stop)}
-        for row, slot, score in zip(*(column.tolist() for column in matches), strict=True):
-            found[row].append((slot, score))
-        return found
-
-    def _id(self, slot: int) -> Id:
+    def id_of(self, slot: int) -> Id:
+        """Return the id of the subscription in a slot."""
         member = self._members[slot]
         assert member is not None, f"slot {slot} is free but was reported"
         return member.subscription.id

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
 
 from nearcast.engine.matcher import Matcher, Member
+from nearcast.engine.told import Part
 from nearcast.errors import StateError
 from nearcast.index import INDEXES, IndexEntry, Work
 from nearcast.model import Document, Explanation, Id, Keeps, Meaning, MessageBatch, Subscription
-from nearcast.window import KEEPERS, Kept, SlidingWindow, Step, Ticks, WindowPolicy
-
-
-class ShardChange(NamedTuple):
-    """A message that came into a subscription's result or went out of it, in one shard."""
-
-    step: int
-    subscription: Id
-    enter: bool
-    kept: Kept
+from nearcast.window import KEEPERS, Kept, SlidingWindow, Steps, Ticks, WindowPolicy
 
 
 class Shard:
@@ -42,14 +33,26 @@ class Shard:
         """The messages that this shard has in its window."""
         return self._window
 
-    def insert(self, subscription: Subscription, since: int) -> list[Kept]:
-        """Take in a subscription whose id is free; return the result it starts with."""
-        self._kind_of[subscription.id] = subscription.kind
-        return self._matcher(type(subscription)).insert(subscription, since)
+    def insert(self, subscriptions: Sequence[Subscription], sinces: Sequence[int]) -> dict[Id, list[Kept]]:
+        """Take in subscriptions whose ids are free; return the results they start with."""
+        started: dict[Id, list[Kept]] = {}
+        for kind in dict.fromkeys(type(subscription) for subscription in subscriptions):
+            chosen = [(s, since) for s, since in zip(subscriptions, sinces, strict=True) if type(s) is kind]
+            ids = [subscription.id for subscription, _ in chosen]
+            kept = self._matcher(kind).insert([s for s, _ in chosen], [since for _, since in chosen])
+            started |= zip(ids, kept, strict=True)
+            self._kind_of |= dict.fromkeys(ids, kind.kind)
+        return started
 
-    def delete(self, id_: Id) -> list[Kept]:
-        """Forget a subscription; return the result it had."""
-        return self._matchers[self._kind_of.pop(id_)].delete(id_)
+    def delete(self, ids: Sequence[Id]) -> dict[Id, list[Kept]]:
+        """Forget subscriptions; return the results they had."""
+        of_kind: dict[str, list[Id]] = {}
+        for id_ in ids:
+            of_kind.setdefault(self._kind_of.pop(id_), []).append(id_)
+        had: dict[Id, list[Kept]] = {}
+        for kind, chosen in of_kind.items():
+            had |= zip(chosen, self._matchers[kind].delete(chosen), strict=True)
+        return had
 
     def restore(self, id_: Id, kept: list[Kept]) -> None:
         """Give a subscription the result it had when it was saved."""
@@ -58,26 +61,21 @@ class Shard:
     def _matcher(self, kind: type[Subscription]) -> Matcher:
         """Return the matcher of a kind, made when the first subscription of that kind comes."""
         if kind.kind not in self._matchers:
+            index = choose_index(self._index, kind.kind).make(self._meaning)
             keeper = KEEPERS[kind.keeps](self._window.live.values())
-            self._matchers[kind.kind] = Matcher(
-                kind.keeps, choose_index(self._index, kind.kind).make(), keeper, self._meaning
-            )
+            self._matchers[kind.kind] = Matcher(kind.keeps, index, keeper, self._meaning)
         return self._matchers[kind.kind]
 
-    def publish(self, batch: MessageBatch, ticks: Ticks) -> list[ShardChange]:
-        """Move on by some steps, seeing the messages of the batch; return what changed."""
+    def publish(self, batch: MessageBatch, ticks: Ticks) -> list[Part]:
+        """Move on by some steps, seeing the messages of the batch; return what changed, kind by kind."""
         return self._move(batch, self._window.admit(batch, ticks))
 
-    def advance(self, seq: int, now_us: int) -> list[ShardChange]:
+    def advance(self, seq: int, now_us: int) -> list[Part]:
         """Let time pass without a message."""
-        return self._move(MessageBatch.empty(), [Step(0, self._window.expire(seq, now_us), -1, None)])
+        return self._move(MessageBatch.empty(), self._window.advance(seq, now_us))
 
-    def _move(self, batch: MessageBatch, steps: list[Step]) -> list[ShardChange]:
-        return [
-            ShardChange(change.step, id_, change.enter, change.kept)
-            for matcher in self._matchers.values()
-            for id_, change in matcher.publish(batch, steps)
-        ]
+    def _move(self, batch: MessageBatch, steps: Steps) -> list[Part]:
+        return [(matcher, matcher.publish(batch, steps)) for matcher in self._matchers.values()]
 
     def results(self, id_: Id) -> list[Kept]:
         """Return a result, best first."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from nearcast.index.matches import Index, Matches, Work
+from nearcast.index.matches import Index, Work
 from nearcast.index.scan import Scan
-from nearcast.model import KINDS
+from nearcast.model import KINDS, Meaning
 
 
 class IndexEntry(NamedTuple):
@@ -13,10 +13,10 @@ class IndexEntry(NamedTuple):
 
     name: str
     kinds: frozenset[str]
-    make: Callable[[], Index]
+    make: Callable[[Meaning], Index]
 
 
 INDEXES: tuple[IndexEntry, ...] = (IndexEntry("scan", frozenset(kind.kind for kind in KINDS), Scan),)
 """Every index, the slowest first: "auto" takes the last one that serves a kind."""
 
-__all__ = ["INDEXES", "Index", "IndexEntry", "Matches", "Scan", "Work"]
+__all__ = ["INDEXES", "Index", "IndexEntry", "Scan", "Work"]

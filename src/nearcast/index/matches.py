@@ -1,25 +1,16 @@
-"""What does an index answer? For each message, the subscriptions it concerns and their exact scores."""
+"""What is an index? The protocol, and how its work is counted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import MessageBatch, Scorer, Subscription
+from nearcast.model import Cohort, Matches, MessageBatch
 
-
-class Matches(NamedTuple):
-    """Pairs of message and subscription, in the order of the messages."""
-
-    rows: npt.NDArray[np.int64]
-    """Row of the message in its batch, ascending."""
-    slots: npt.NDArray[np.int32]
-    """Slot of the subscription."""
-    scores: npt.NDArray[np.float64]
-    """The exact score, as the kind defines it."""
+__all__ = ["Index", "Matches", "Work"]
 
 
 @dataclass
@@ -45,11 +36,11 @@ class Index(Protocol):
 
     work: Work
 
-    def insert(self, slot: int, subscription: Subscription, score: Scorer) -> None:
-        """Take in a subscription under a slot that is free."""
+    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> None:
+        """Take in subscriptions under slots that are free."""
 
-    def delete(self, slot: int) -> None:
-        """Forget the subscription of a slot."""
+    def delete(self, slots: npt.NDArray[np.int32]) -> None:
+        """Forget the subscriptions of some slots."""
 
     def match(self, batch: MessageBatch, start: int, stop: int, bars: npt.NDArray[np.float64]) -> Matches:
         """Return what the messages of some rows concern."""

@@ -11,24 +11,25 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.index.matches import Matches, Work
-from nearcast.model import MessageBatch, Scorer, Subscription
+from nearcast.index.matches import Work
+from nearcast.model import Cohort, Matches, Meaning, MessageBatch, Scorer
 
 
 class Scan:
     """The slow index that is always right."""
 
-    def __init__(self) -> None:
+    def __init__(self, meaning: Meaning) -> None:
         self.work = Work()
         self._scorers: dict[int, Scorer] = {}
 
-    def insert(self, slot: int, subscription: Subscription, score: Scorer) -> None:
-        """Take in a subscription."""
-        self._scorers[slot] = score
+    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> None:
+        """Take in subscriptions."""
+        self._scorers.update(zip(slots.tolist(), cohort.scorers, strict=True))
 
-    def delete(self, slot: int) -> None:
-        """Forget a subscription."""
-        del self._scorers[slot]
+    def delete(self, slots: npt.NDArray[np.int32]) -> None:
+        """Forget subscriptions."""
+        for slot in slots.tolist():
+            del self._scorers[slot]
 
     def match(self, batch: MessageBatch, start: int, stop: int, bars: npt.NDArray[np.float64]) -> Matches:
         """Score every subscription against every message; the bars are ignored."""

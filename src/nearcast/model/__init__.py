@@ -2,11 +2,13 @@
 
 from nearcast.model.batch import MessageBatch, check_sizes
 from nearcast.model.boolean import BooleanSubscription
+from nearcast.model.cohort import Cohort
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
 from nearcast.model.footprint import Footprint
 from nearcast.model.identity import Id, check_id, id_key
 from nearcast.model.limits import Limits
+from nearcast.model.matches import Matches
 from nearcast.model.meaning import Meaning
 from nearcast.model.message import Message
 from nearcast.model.moment import NO_TIME, Moment, to_seconds, to_us
@@ -32,12 +34,14 @@ __all__ = [
     "NO_TIME",
     "BooleanSubscription",
     "Change",
+    "Cohort",
     "Document",
     "Explanation",
     "Footprint",
     "Id",
     "Keeps",
     "Limits",
+    "Matches",
     "Meaning",
     "Message",
     "MessageBatch",

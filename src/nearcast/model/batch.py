@@ -5,7 +5,7 @@
     term_indptr  0          3        5        8
     term_ids     t t t      t t      t t t          int64, distinct and ascending within a row
     term_counts  1 2 1      1 1      1 1 1          how often each stands in the text
-    idfs, units  weights of each under the engine's vocabulary
+    idfs, units  weights of each under the engine's vocabulary, computed when someone asks
 
 A batch is checked as a whole before anything happens to it; one message is a batch of one.
 """
@@ -27,7 +27,7 @@ from nearcast.model.limits import Limits
 from nearcast.model.message import Message
 from nearcast.model.moment import to_us
 from nearcast.space import Space
-from nearcast.text import Text, Vocabulary, term_ids, tokenize
+from nearcast.text import Text, Vocabulary, add_up, encode_column, encode_texts
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,7 @@ class MessageBatch:
     term_indptr: npt.NDArray[np.int64]
     term_ids: npt.NDArray[np.int64]
     term_counts: npt.NDArray[np.int32]
-    idfs: npt.NDArray[np.float64]
-    units: npt.NDArray[np.float64]
+    vocabulary: Vocabulary
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -85,15 +84,24 @@ class MessageBatch:
         ys: npt.NDArray[np.float64],
         ats_us: npt.NDArray[np.int64],
         places: list[Id | None],
-        texts: Sequence[Text],
+        texts: Sequence[Text] | pa.Array,
         vocabulary: Vocabulary,
         first_seq: int = 1,
     ) -> MessageBatch:
-        """Tokenise, number and weigh texts that come with their columns."""
-        indptr, numbers, counts = _count_terms(texts)
-        idfs, units = vocabulary.weigh(numbers, counts, indptr)
+        """Tokenise and number texts, objects or an Arrow array, that come with their columns."""
+        rows = encode_column(texts) if isinstance(texts, pa.Array) else encode_texts(texts)
         seqs = np.arange(first_seq, first_seq + len(ids), dtype=np.int64)
-        return cls(seqs, ids, xs, ys, ats_us, places, indptr, numbers, counts, idfs, units)
+        return cls(seqs, ids, xs, ys, ats_us, places, *rows, vocabulary)
+
+    @cached_property
+    def idfs(self) -> npt.NDArray[np.float64]:
+        """The idf of each term."""
+        return self.vocabulary.idfs_of(self.term_ids)
+
+    @cached_property
+    def units(self) -> npt.NDArray[np.float64]:
+        """The tf-idf of each term, in a vector of length 1 a row."""
+        return self.vocabulary.weigh(self.term_ids, self.term_counts, self.term_indptr)[1]
 
     def check(self, space: Space) -> None:
         """Raise `InvalidInput` for the first message that lies nowhere or outside the bounds."""
@@ -124,8 +132,7 @@ class MessageBatch:
             indptr,
             self.term_ids[at],
             self.term_counts[at],
-            self.idfs[at],
-            self.units[at],
+            self.vocabulary,
         )
 
     @cached_property
@@ -133,18 +140,16 @@ class MessageBatch:
         """Each message as the reference scores see it."""
         made = []
         bounds = self.term_indptr.tolist()
-        numbers, units, idfs = self.term_ids.tolist(), self.units.tolist(), self.idfs.tolist()
+        numbers, units = self.term_ids.tolist(), self.units.tolist()
+        weights = add_up(self.idfs, self.term_indptr).tolist()
         columns = zip(
             self.seqs.tolist(), self.ids, self.xs.tolist(), self.ys.tolist(), self.ats_us.tolist(), self.places,
             strict=True,
         )  # fmt: skip
         for row, (seq, id_, x, y, at_us, place) in enumerate(columns):
             start, stop = bounds[row], bounds[row + 1]
-            weight = 0.0
-            for idf in idfs[start:stop]:
-                weight += idf
             held = dict(zip(numbers[start:stop], units[start:stop], strict=True))
-            made.append(Document(seq, id_, (x, y), at_us, place, held, weight))
+            made.append(Document(seq, id_, (x, y), at_us, place, held, weights[row]))
         return made
 
 
@@ -159,29 +164,3 @@ def check_sizes(ids: Sequence[Id], texts: Sequence[Text], limits: Limits) -> Non
         if n > limit:
             rule = f"must be {limit} bytes at most"
             raise InvalidInput("text", rule, n, subject=f"message {id_!r}")
-
-
-def _count_terms(
-    texts: Sequence[Text],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """Return compressed rows of (term number, count), ascending within a row."""
-    words: list[str] = []
-    lengths = np.zeros(len(texts), dtype=np.int64)
-    for row, text in enumerate(texts):
-        found = tokenize(text)
-        lengths[row] = len(found)
-        words += found
-    if not words:
-        return np.zeros(len(texts) + 1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32)
-    # Each distinct word is hashed once.
-    encoded = pa.array(words, pa.string()).dictionary_encode()
-    numbers = term_ids(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
-    rows = np.repeat(np.arange(len(texts)), lengths)
-    order = np.lexsort((numbers, rows))
-    rows, numbers = rows[order], numbers[order]
-    first = np.ones(len(rows), dtype=bool)
-    first[1:] = (rows[1:] != rows[:-1]) | (numbers[1:] != numbers[:-1])
-    starts = np.flatnonzero(first)
-    counts = np.diff(np.append(starts, len(rows))).astype(np.int32)
-    indptr = np.searchsorted(rows[starts], np.arange(len(texts) + 1)).astype(np.int64)
-    return indptr, numbers[starts], counts

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from nearcast.errors import InvalidInput, require
 from nearcast.model.document import Document
@@ -14,9 +15,10 @@ from nearcast.model.identity import id_key
 from nearcast.model.limits import Limits
 from nearcast.model.meaning import Meaning
 from nearcast.model.message import check_text
+from nearcast.model.slate import BooleanSlate, Slate
 from nearcast.model.subscription import Keeps, Scorer, Subscription, about
 from nearcast.space import Box
-from nearcast.text import Text, term_id
+from nearcast.text import Text, Vocabulary, term_id
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,11 @@ class BooleanSubscription(Subscription):
         return Explanation(
             self.kind, self.id, document.id, parts, 1.0 if passes else None, passes=passes, reason=reason
         )
+
+    @classmethod
+    def slate(cls, subscriptions: Sequence[Any], vocabulary: Vocabulary) -> Slate:
+        """Return boxes and branches as columns."""
+        return BooleanSlate.of(subscriptions)
 
     def footprint(self, meaning: Meaning) -> Footprint:
         """Return the box and, for each place in a branch, the set of the terms that stand there.

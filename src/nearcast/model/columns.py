@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.errors import InvalidInput, require
-from nearcast.model.batch import MessageBatch, check_sizes
+from nearcast.model.batch import MessageBatch
 from nearcast.model.identity import Id, check_id, is_id
 from nearcast.model.limits import Limits
 from nearcast.model.moment import NO_TIME
 from nearcast.model.subscription import Subscription
 from nearcast.model.update import Update
 from nearcast.space import Box
-from nearcast.text import Text, Vocabulary
+from nearcast.text import Vocabulary
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -59,8 +59,7 @@ def messages_from_table(table: pa.Table, *, vocabulary: Vocabulary, limits: Limi
     """Read a table of messages; `id`, `x`, `y` and `text` must be there, other columns may."""
     _require_columns(table, ("id", "x", "y", "text"), "messages")
     ids = _ids(table, "id", "message")
-    texts = _texts(table, ids)
-    check_sizes(ids, texts, limits)
+    texts = _texts(table, ids, limits)
     places: list[Id | None] = [None] * len(ids)
     if "place" in table.column_names:
         places = table["place"].to_pylist()
@@ -173,18 +172,33 @@ def _numbers(table: pa.Table, name: str, ids: list[Id]) -> npt.NDArray[np.float6
     return np.ascontiguousarray(column.to_numpy(), dtype=np.float64)
 
 
-def _texts(table: pa.Table, ids: list[Id]) -> list[Text]:
-    column = table["text"]
+def _texts(table: pa.Table, ids: list[Id], limits: Limits) -> pa.Array:
+    column = table["text"].combine_chunks()
     kind = column.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     word = kind.value_type if is_list else kind
     if not (pa.types.is_string(word) or pa.types.is_large_string(word)):
         raise InvalidInput("text", "must be a column of strings or of lists of strings", str(kind))
-    texts: list[Any] = column.to_pylist()
-    for id_, text in zip(ids, texts, strict=True):
-        if text is None or (is_list and None in text):
-            raise InvalidInput("text", "must not be null", text, subject=f"message {id_!r}")
-    return texts
+    _refuse(column.is_null(), "text", "must not be null", column, ids)
+    sizes = pc.binary_length(column) if not is_list else None
+    if is_list:
+        terms = column.flatten()
+        bounds = column.offsets.to_numpy().astype(np.int64)
+        if terms.null_count:
+            row = int(np.searchsorted(bounds - bounds[0], pc.index(terms.is_null(), True).as_py(), side="right")) - 1
+            raise InvalidInput("text", "must not hold null", column[row].as_py(), subject=f"message {ids[row]!r}")
+        lengths = np.concatenate([[0], np.cumsum(pc.binary_length(terms).to_numpy().astype(np.int64))])
+        sizes = pa.array(np.diff(lengths[bounds - bounds[0]]))
+    rule = f"must be {limits.text_bytes} bytes at most"
+    _refuse(pc.greater(sizes, limits.text_bytes), "text", rule, sizes, ids)
+    return column
+
+
+def _refuse(bad: pa.Array, field: str, rule: str, values: pa.Array, ids: list[Id]) -> None:
+    """Raise `InvalidInput` for the first row that is bad."""
+    row = pc.index(bad, True).as_py()
+    if row >= 0:
+        raise InvalidInput(field, rule, values[row].as_py(), subject=f"message {ids[row]!r}")
 
 
 def _times(table: pa.Table) -> npt.NDArray[np.int64]:

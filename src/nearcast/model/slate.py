@@ -14,14 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model.boolean import BooleanSubscription
 from nearcast.model.identity import Id
-from nearcast.model.subscription import KeywordSubscription
 from nearcast.text import Vocabulary, term_id
+
+if TYPE_CHECKING:
+    from nearcast.model.boolean import BooleanSubscription
+    from nearcast.model.subscription import KeywordSubscription
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -53,7 +56,10 @@ class BooleanSlate:
         branches = [s.branches(limit=1 << 62) for s in subscriptions]
         flat = [sorted(map(term_id, branch)) for row in branches for branch in row]
         return cls(
-            *(np.ascontiguousarray(column) for column in boxes.T),
+            np.ascontiguousarray(boxes[:, 0]),
+            np.ascontiguousarray(boxes[:, 1]),
+            np.ascontiguousarray(boxes[:, 2]),
+            np.ascontiguousarray(boxes[:, 3]),
             _indptr(map(len, branches), len(branches)),
             _indptr(map(len, flat), len(flat)),
             np.array([number for branch in flat for number in branch], dtype=np.int64),
@@ -111,6 +117,9 @@ class KeywordSlate:
             floats("tau"),
             [getattr(s, "user", None) for s in subscriptions],
         )
+
+
+Slate = BooleanSlate | KeywordSlate
 
 
 def _indptr(lengths: object, n: int) -> Longs:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -24,8 +24,9 @@ from nearcast.model.identity import Id, check_id, id_key
 from nearcast.model.limits import Limits
 from nearcast.model.meaning import Meaning
 from nearcast.model.message import check_point, check_text
+from nearcast.model.slate import KeywordSlate, Slate
 from nearcast.space import Point
-from nearcast.text import Text, term_id, tokenize
+from nearcast.text import Text, Vocabulary, term_id, tokenize
 
 Scorer = Callable[[Document], float | None]
 """The score of a message for one subscription, or None if it cannot be in the result whatever else there is."""
@@ -71,6 +72,11 @@ class Subscription(ABC):
     @abstractmethod
     def explain(self, document: Document, meaning: Meaning) -> Explanation:
         """Say how a message fares; what it competes with is not known here."""
+
+    @classmethod
+    @abstractmethod
+    def slate(cls, subscriptions: Sequence[Any], vocabulary: Vocabulary) -> Slate:
+        """Return subscriptions of this kind as the columns an index is built from."""
 
     @abstractmethod
     def footprint(self, meaning: Meaning) -> Footprint:
@@ -124,6 +130,11 @@ class KeywordSubscription(Subscription):
         require(n <= limits.terms, "keywords", f"must hold {limits.terms} terms at most", n, subject=self.subject)
         k = getattr(self, "k", 1)
         require(k <= limits.k, "k", f"must be {limits.k} at most", k, subject=self.subject)
+
+    @classmethod
+    def slate(cls, subscriptions: Sequence[Any], vocabulary: Vocabulary) -> Slate:
+        """Return points, weighted terms and parameters as columns."""
+        return KeywordSlate.of(subscriptions, vocabulary)
 
     def shared(self, document: Document) -> list[str]:
         """Return the terms that a message shares with the subscription."""

@@ -98,7 +98,8 @@ class Space:
         """
         x, y = point
         if self.metric == "euclidean":
-            dx = dy = radius * (1 + 1e-12) + 1e-12 * max(abs(x), abs(y))
+            # The last term: the square of a smaller difference is 0, and so is the distance.
+            dx = dy = radius * (1 + 1e-12) + 1e-12 * max(abs(x), abs(y)) + 1e-150
         else:
             angle = radius / EARTH_RADIUS_M + 1e-9
             dy = degrees(angle)

@@ -1,16 +1,22 @@
 """TERMS: from a text to weighted term numbers."""
 
+from nearcast.text.encode import TermRows, encode_column, encode_texts, hash_column
 from nearcast.text.similarity import TEXT_SIMILARITIES, TextSimilarity, dice
 from nearcast.text.terms import term_id, term_ids
 from nearcast.text.tokenizer import Text, tokenize
-from nearcast.text.vocabulary import Vocabulary
+from nearcast.text.vocabulary import Vocabulary, add_up
 
 __all__ = [
     "TEXT_SIMILARITIES",
+    "TermRows",
     "Text",
     "TextSimilarity",
     "Vocabulary",
+    "add_up",
     "dice",
+    "encode_column",
+    "encode_texts",
+    "hash_column",
     "term_id",
     "term_ids",
     "tokenize",

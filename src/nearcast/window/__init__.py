@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 from nearcast.model import Document, Keeps
 from nearcast.window.ever import Ever
 from nearcast.window.forward import Forward
-from nearcast.window.keeper import Found, Keeper, Kept, KeptChange
+from nearcast.window.keeper import Changes, Find, Keeper, Kept
 from nearcast.window.policy import CountWindow, TimeWindow, WindowPolicy
 from nearcast.window.recompute import Recompute
-from nearcast.window.sliding import SlidingWindow, Step, Ticks
+from nearcast.window.sliding import SlidingWindow, Steps, Ticks
 
 KEEPERS: dict[Keeps, Callable[[Iterable[Document]], Keeper]] = {
     Keeps.MATCHES: lambda live: Forward(),
@@ -19,13 +19,13 @@ KEEPERS: dict[Keeps, Callable[[Iterable[Document]], Keeper]] = {
 
 __all__ = [
     "KEEPERS",
+    "Changes",
     "CountWindow",
-    "Found",
+    "Find",
     "Keeper",
     "Kept",
-    "KeptChange",
     "SlidingWindow",
-    "Step",
+    "Steps",
     "Ticks",
     "TimeWindow",
     "WindowPolicy",

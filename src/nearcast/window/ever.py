@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nearcast.model import Scorer
-from nearcast.window.keeper import Found, Kept, KeptChange
-from nearcast.window.ranked import Ranked
+from nearcast.window.keeper import Kept
+from nearcast.window.ranked import Change, Found, Ranked
 from nearcast.window.sliding import Step
 
 
@@ -21,10 +21,10 @@ class Ever(Ranked):
         self.make_room(slot, k)
         return []
 
-    def step(self, step: Step, found: Found) -> list[KeptChange]:
+    def step(self, step: Step, found: Found) -> list[Change]:
         """Let the coming message compete."""
-        coming, changes = step.coming, list[KeptChange]()
+        coming, changes = step.coming, list[Change]()
         if coming is not None:
             for slot, score in found:
-                changes += self.compete(step.number, slot, Kept(coming.seq, coming.id, score))
+                changes += self.compete(slot, Kept(coming.seq, coming.id, score))
         return changes

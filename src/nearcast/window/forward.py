@@ -1,4 +1,4 @@
-"""What is kept of matches that only grow? Nothing: each one is passed on."""
+"""What is kept of matches that only grow? Nothing: each one is passed on, a batch at a time."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nearcast.model import Document, Scorer
-from nearcast.window.keeper import Found, Kept, KeptChange
-from nearcast.window.sliding import Step
+from nearcast.model import Document, MessageBatch, Scorer
+from nearcast.window.keeper import Changes, Find, Kept
+from nearcast.window.sliding import Steps
 
 
 class Forward:
     """Passes every match on."""
-
-    bars_hold = True
 
     def __init__(self) -> None:
         self.bars = np.zeros(0)
@@ -30,12 +28,11 @@ class Forward:
     def restore(self, slot: int, kept: Sequence[Kept]) -> None:
         """Have nothing to restore."""
 
-    def step(self, step: Step, found: Found) -> list[KeptChange]:
+    def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
         """Report each match as an enter."""
-        coming = step.coming
-        if coming is None:
-            return []
-        return [KeptChange(step.number, slot, True, Kept(coming.seq, coming.id, score)) for slot, score in found]
+        rows, slots, scores = find(0, len(batch))
+        enters = np.ones(len(rows), dtype=bool)
+        return Changes(steps.of_rows[rows], slots, enters, scores, batch.ids, rows, len(rows))
 
     def results(self, slot: int) -> list[Kept]:
         """Know of no result: what matched has been passed on."""

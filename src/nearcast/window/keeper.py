@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Document, Id, Scorer
-from nearcast.window.sliding import Step
+from nearcast.model import Document, Id, Matches, MessageBatch, Scorer
+from nearcast.window.sliding import Steps
 
 
 class Kept(NamedTuple):
@@ -20,18 +20,26 @@ class Kept(NamedTuple):
     score: float
 
 
-class KeptChange(NamedTuple):
-    """A message that came into a subscription's result or went out of it."""
+class Changes(NamedTuple):
+    """What came into results and went out of them, in the order of the steps."""
 
-    step: int
-    """Which step of its batch."""
-    slot: int
-    enter: bool
-    kept: Kept
+    steps: npt.NDArray[np.int64]
+    """Which step of the batch."""
+    slots: npt.NDArray[np.int32]
+    """Whose result."""
+    enters: npt.NDArray[np.bool_]
+    """True where the message came in."""
+    scores: npt.NDArray[np.float64]
+    ids: list[Id]
+    """Ids of messages."""
+    rows: npt.NDArray[np.int64]
+    """Which of them each change is about."""
+    n_matched: int
+    """How many arrivals changed a result."""
 
 
-Found = Sequence[tuple[int, float]]
-"""What an index found for one message: slots and scores."""
+Find = Callable[[int, int], Matches]
+"""Ask the index about some rows of the batch, as the bars are now."""
 
 
 class Keeper(Protocol):
@@ -39,9 +47,6 @@ class Keeper(Protocol):
 
     bars: npt.NDArray[np.float64]
     """Slot -> the score a message must reach to matter (or stay below, where small is good)."""
-
-    bars_hold: bool
-    """True if bars only ever get harder to pass, so that many messages may be matched against the same ones."""
 
     def insert(self, slot: int, k: int, score: Scorer) -> list[Kept]:
         """Take in a subscription and return the result it starts with."""
@@ -52,8 +57,8 @@ class Keeper(Protocol):
     def restore(self, slot: int, kept: Sequence[Kept]) -> None:
         """Give a subscription just inserted the result it had when it was saved."""
 
-    def step(self, step: Step, found: Found) -> list[KeptChange]:
-        """Move on by one message and return what changed: for each subscription, leaves before enters."""
+    def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
+        """Move on by a batch and return what changed: within a step and subscription, leaves before enters."""
 
     def results(self, slot: int) -> list[Kept]:
         """Return a result, best first."""

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Document
-from nearcast.window.keeper import Kept, KeptChange
+from nearcast.model import Document, Matches, MessageBatch
+from nearcast.window.keeper import Changes, Find, Kept
+from nearcast.window.sliding import Step, Steps
 
 Rank = Callable[[Kept], tuple[float, int]]
 """The better, the smaller."""
 
+Found = Sequence[tuple[int, float]]
+"""What an index found for one message: slots and scores."""
 
-class Ranked:
+
+class Change(NamedTuple):
+    """A message that came into a result or went out of it."""
+
+    slot: int
+    enter: bool
+    kept: Kept
+
+
+class Ranked(ABC):
     """The k best of each subscription, best first, under one ranking."""
+
+    bars_hold: bool
+    """True if bars only ever get harder to pass, so that a whole batch may be matched against the same ones."""
 
     def __init__(self, rank: Rank, *, open_bar: float) -> None:
         self._rank = rank
@@ -23,6 +40,33 @@ class Ranked:
         self._best: dict[int, list[Kept]] = {}
         self._k: dict[int, int] = {}
         self.bars: npt.NDArray[np.float64] = np.full(16, open_bar)
+
+    @abstractmethod
+    def step(self, step: Step, found: Found) -> list[Change]:
+        """Move on by one step and return what changed: for each subscription, leaves before enters."""
+
+    def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
+        """Move on step by step."""
+        told: list[tuple[int, Change]] = []
+        n_matched = 0
+        together = _by_row(find(0, len(batch))) if self.bars_hold else None
+        for step in steps.walk(batch):
+            found: Found = ()
+            if step.row >= 0:
+                by_row = _by_row(find(step.row, step.row + 1)) if together is None else together
+                found = by_row.get(step.row, ())
+            for change in self.step(step, found):
+                told.append((step.number, change))
+                n_matched += change.enter and step.coming is not None and change.kept.seq == step.coming.seq
+        return Changes(
+            np.array([number for number, _ in told], dtype=np.int64),
+            np.array([change.slot for _, change in told], dtype=np.int32),
+            np.array([change.enter for _, change in told], dtype=bool),
+            np.array([change.kept.score for _, change in told], dtype=np.float64),
+            [change.kept.message for _, change in told],
+            np.arange(len(told)),
+            n_matched,
+        )
 
     def make_room(self, slot: int, k: int) -> None:
         """Begin an empty result."""
@@ -42,27 +86,27 @@ class Ranked:
 
     def restore(self, slot: int, kept: Sequence[Kept]) -> None:
         """Set a result as it was saved."""
-        self.change(0, slot, list(kept))
+        self.change(slot, list(kept))
 
     def select(self, slot: int, offered: Iterable[Kept]) -> list[Kept]:
         """Return the best k of what is offered."""
         return sorted(offered, key=self._rank)[: self._k[slot]]
 
-    def change(self, step: int, slot: int, best: list[Kept]) -> list[KeptChange]:
+    def change(self, slot: int, best: list[Kept]) -> list[Change]:
         """Set a result and return how it differs from the one before, leaves first."""
         before = self._best[slot]
         self._best[slot] = best
         self.bars[slot] = best[-1].score if len(best) == self._k[slot] else self._open_bar
         old, new = {kept.seq for kept in before}, {kept.seq for kept in best}
-        changes = [KeptChange(step, slot, False, kept) for kept in before if kept.seq not in new]
-        changes += [KeptChange(step, slot, True, kept) for kept in best if kept.seq not in old]
+        changes = [Change(slot, False, kept) for kept in before if kept.seq not in new]
+        changes += [Change(slot, True, kept) for kept in best if kept.seq not in old]
         return changes
 
-    def compete(self, step: int, slot: int, kept: Kept) -> list[KeptChange]:
+    def compete(self, slot: int, kept: Kept) -> list[Change]:
         """Let one more message compete and return what changed."""
         if not self._beats(slot, kept):
             return []
-        return self.change(step, slot, self.select(slot, [*self._best[slot], kept]))
+        return self.change(slot, self.select(slot, [*self._best[slot], kept]))
 
     def _beats(self, slot: int, kept: Kept) -> bool:
         best = self._best[slot]
@@ -81,3 +125,10 @@ class Ranked:
         """Return the score of the worst of k results; None if there is room."""
         best = self._best[slot]
         return best[-1].score if len(best) == self._k[slot] else None
+
+
+def _by_row(matches: Matches) -> dict[int, list[tuple[int, float]]]:
+    found: dict[int, list[tuple[int, float]]] = {}
+    for row, slot, score in zip(*(column.tolist() for column in matches), strict=True):
+        found.setdefault(row, []).append((slot, score))
+    return found

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from nearcast.model import Document, Scorer
-from nearcast.window.keeper import Found, Kept, KeptChange
-from nearcast.window.ranked import Ranked
+from nearcast.window.keeper import Kept
+from nearcast.window.ranked import Change, Found, Ranked
 from nearcast.window.sliding import Step
 
 
@@ -32,7 +32,7 @@ class Recompute(Ranked):
         """Start with the best of the window."""
         self.make_room(slot, k)
         self._scorers[slot] = score
-        self.change(0, slot, self._best_of_window(slot))
+        self.change(slot, self._best_of_window(slot))
         return self.results(slot)
 
     def delete(self, slot: int) -> list[Kept]:
@@ -43,9 +43,9 @@ class Recompute(Ranked):
             self._holders[kept.seq].discard(slot)
         return had
 
-    def change(self, step: int, slot: int, best: list[Kept]) -> list[KeptChange]:
+    def change(self, slot: int, best: list[Kept]) -> list[Change]:
         """Set a result, and remember who holds what."""
-        changes = super().change(step, slot, best)
+        changes = super().change(slot, best)
         for change in changes:
             holders = self._holders[change.kept.seq]
             if change.enter:
@@ -54,18 +54,18 @@ class Recompute(Ranked):
                 holders.discard(slot)
         return changes
 
-    def step(self, step: Step, found: Found) -> list[KeptChange]:
+    def step(self, step: Step, found: Found) -> list[Change]:
         """Let go who leaves, let who comes compete, and refill whoever lost a result."""
-        changes: list[KeptChange] = []
+        changes: list[Change] = []
         lost = self._expire(step.leaving)
         coming = step.coming
         if coming is not None:
             self._live[coming.seq] = coming
             for slot, score in found:
                 if slot not in lost:
-                    changes += self.compete(step.number, slot, Kept(coming.seq, coming.id, score))
+                    changes += self.compete(slot, Kept(coming.seq, coming.id, score))
         for slot in lost:
-            changes += self.change(step.number, slot, self._best_of_window(slot))
+            changes += self.change(slot, self._best_of_window(slot))
         for document in step.leaving:
             self._holders.pop(document.seq, None)
         return changes

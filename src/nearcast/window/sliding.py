@@ -9,8 +9,11 @@ Times need not come in order: a message that came late leaves early. Cost: one h
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from nearcast.model import Document, MessageBatch
 from nearcast.window.policy import WindowPolicy
@@ -19,9 +22,9 @@ from nearcast.window.policy import WindowPolicy
 class Ticks(NamedTuple):
     """The steps of a batch, also those whose message a shard does not see: windows move on at all of them."""
 
-    seqs: list[int]
-    ats_us: list[int]
-    nows_us: list[int]
+    seqs: npt.NDArray[np.int64]
+    ats_us: npt.NDArray[np.int64]
+    nows_us: npt.NDArray[np.int64]
     """The greatest time seen up to and with each step."""
 
 
@@ -34,6 +37,23 @@ class Step(NamedTuple):
     row: int
     """Row of the coming message among those the shard sees; -1 if it sees none at this step."""
     coming: Document | None
+
+
+class Steps(NamedTuple):
+    """The steps of a batch as one shard sees them."""
+
+    n_steps: int
+    of_rows: npt.NDArray[np.int64]
+    """The step at which each row of the batch comes."""
+    leaving: dict[int, tuple[Document, ...]]
+    """Step -> the messages that leave at it, the first to leave first; steps at which none leaves are not there."""
+
+    def walk(self, batch: MessageBatch) -> Iterator[Step]:
+        """Yield the steps one by one."""
+        row_of = dict(zip(self.of_rows.tolist(), range(len(batch)), strict=True))
+        for number in range(self.n_steps):
+            row = row_of.get(number, -1)
+            yield Step(number, self.leaving.get(number, ()), row, batch.documents[row] if row >= 0 else None)
 
 
 class SlidingWindow:
@@ -49,21 +69,24 @@ class SlidingWindow:
     def __len__(self) -> int:
         return len(self.live)
 
-    def admit(self, batch: MessageBatch, ticks: Ticks) -> list[Step]:
+    def admit(self, batch: MessageBatch, ticks: Ticks) -> Steps:
         """Move on by the steps of `ticks`, at some of which a message of the batch comes."""
-        coming = dict(zip(batch.seqs.tolist(), range(len(batch)), strict=True))
-        steps = []
-        for index, (seq, now_us) in enumerate(zip(ticks.seqs, ticks.nows_us, strict=True)):
-            leaving = self.expire(seq, now_us)
-            row = coming.get(seq, -1)
-            document = batch.documents[row] if row >= 0 else None
-            if document is not None:
-                self._add(document)
-            steps.append(Step(index, leaving, row, document))
+        steps = Steps(len(ticks.seqs), np.searchsorted(ticks.seqs, batch.seqs).astype(np.int64), {})
+        if self.policy is not None:
+            coming = dict(zip(steps.of_rows.tolist(), batch.documents, strict=True))
+            for number, (seq, now_us) in enumerate(zip(ticks.seqs.tolist(), ticks.nows_us.tolist(), strict=True)):
+                if gone := self._expire(seq, now_us):
+                    steps.leaving[number] = gone
+                if number in coming:
+                    self._add(coming[number])
         return steps
 
-    def expire(self, seq: int, now_us: int) -> tuple[Document, ...]:
-        """Let go what has left by then, the first to leave first."""
+    def advance(self, seq: int, now_us: int) -> Steps:
+        """Let time pass without a message: one step at which nobody comes."""
+        gone = self._expire(seq, now_us)
+        return Steps(1, np.zeros(0, dtype=np.int64), {0: gone} if gone else {})
+
+    def _expire(self, seq: int, now_us: int) -> tuple[Document, ...]:
         if self.policy is None:
             return ()
         horizon = self.policy.horizon(seq, now_us)

@@ -1,0 +1,1 @@
+"""Kernels of `text`; importing them loads Numba."""
