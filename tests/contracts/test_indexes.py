@@ -58,7 +58,7 @@ def test_an_index_finds_what_the_scan_finds(kind, entry, space, seed, random_fie
         ]
         for one in (index, scan):
             one.delete(gone)
-            one.insert(np.array(chosen, dtype=np.int32), Cohort(subscriptions, meaning))
+            one.insert(np.array(chosen, dtype=np.int32), Cohort.of(subscriptions, meaning))
         alive |= set(chosen)
         batch = random_batch(space, rng, 30)
         expected = found(scan, batch, open_bars)

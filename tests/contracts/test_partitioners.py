@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import nearcast as nc
-from nearcast.model import KINDS, MessageBatch
+from nearcast.model import KINDS, Footprints, MessageBatch
 from nearcast.partition import PARTITIONERS, Sample
 from nearcast.testing import strategies as world
 
@@ -63,7 +63,7 @@ def test_every_message_reaches_who_it_may_touch(partitioner, random_fields):
         world.make_subscription(kind.kind, i, random_fields(kind.kind, world.PLANE, rng))
         for i, kind in enumerate(rng.choices(KINDS, k=60))
     ]
-    footprints = [s.footprint(meaning) for s in subscriptions]
+    footprints = Footprints.of([s.footprint(meaning) for s in subscriptions])
     messages = [nc.Message(i, rng.choice(world.GRID[world.PLANE]), rng.choices(world.TERMS, k=3)) for i in range(40)]
     batch = MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary)
     routing = partitioner.fit(Sample(footprints, batch), n_shards=4)
@@ -78,10 +78,11 @@ def test_every_message_reaches_who_it_may_touch(partitioner, random_fields):
 
 PLACE = """
 import nearcast as nc
+from nearcast.model import Footprints
 from nearcast.partition import PARTITIONERS, Sample
 from nearcast.testing import strategies as world
 subscriptions = [nc.NearestSubscription(f"s{i}", location=(0, 0), keywords="a b", k=1) for i in range(50)]
-footprints = [s.footprint(world.meaning()) for s in subscriptions]
+footprints = Footprints.of([s.footprint(world.meaning()) for s in subscriptions])
 for partitioner in PARTITIONERS:
     print(partitioner.fit(Sample(footprints, None), n_shards=4).place(footprints).tolist())
 """

@@ -150,7 +150,7 @@ def test_what_it_does_not_know_is_refused(saved, change, match):
     refused(saved, match)
 
 
-@pytest.mark.parametrize("name", ["vocabulary", "social", "subscriptions", "results", "window"])
+@pytest.mark.parametrize("name", ["vocabulary", "graph", "results", "window", *(kind.kind for kind in KINDS)])
 def test_a_file_that_is_missing_cut_or_changed_is_refused(saved, name, tmp_path):
     file = saved / f"{name}.arrow"
     whole = file.read_bytes()

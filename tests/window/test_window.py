@@ -5,8 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from nearcast.model import NO_TIME, Document, Matches, MessageBatch
+from nearcast.model import NO_TIME, Cohort, Document, Matches, MessageBatch, NearestSubscription
 from nearcast.model.message import Message
+from nearcast.testing import strategies as world
 from nearcast.text import Vocabulary
 from nearcast.window import KEEPERS, CountWindow, Kept, SlidingWindow, Ticks, TimeWindow
 from nearcast.window.recompute import Recompute
@@ -19,6 +20,14 @@ def document(seq, score=0.0, at_us=NO_TIME):
 
 def score_of(document):
     return document.location[0]
+
+
+def cohort(k):
+    """One subscription that scores a message by its x."""
+    subscription = NearestSubscription("s", location=(0, 0), keywords="a", k=k)
+    made = Cohort.of([subscription], world.meaning())
+    made.__dict__["scorers"] = [score_of]
+    return made
 
 
 def test_a_shard_that_sees_only_some_messages_still_lets_go_in_time():
@@ -59,9 +68,9 @@ def test_recompute_always_holds_the_best_of_the_window(seed):
         if rng.random() < 0.1:
             slot = rng.randrange(6)
             if slot in ks:
-                keeper.delete(slot)
+                keeper.delete(np.array([slot], np.int32))
             ks[slot] = rng.randint(1, 5)
-            keeper.insert(slot, ks[slot], score_of)
+            keeper.insert(np.array([slot], np.int32), cohort(ks[slot]))
         coming = document(seq, float(rng.randrange(6)))
         leaving = tuple(d for d in live.values() if rng.random() < 0.15)
         for d in leaving:
@@ -85,7 +94,7 @@ def test_recompute_always_holds_the_best_of_the_window(seed):
 @pytest.mark.parametrize("make", KEEPERS.values(), ids=[keeps.value for keeps in KEEPERS])
 def test_a_step_without_a_message_brings_nothing_in(make):
     keeper = make(())
-    keeper.insert(0, 3, score_of)
+    keeper.insert(np.zeros(1, np.int32), cohort(3))
     nobody = Matches(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0))
     steps = Steps(2, np.zeros(0, np.int64), {})
     assert len(keeper.publish(MessageBatch.empty(), steps, lambda start, stop: nobody).steps) == 0
@@ -94,7 +103,7 @@ def test_a_step_without_a_message_brings_nothing_in(make):
 
 def test_what_was_restored_competes_on():
     keeper = Recompute([document(1, 5.0), document(2, 7.0)])
-    keeper.insert(0, 1, score_of)
+    keeper.insert(np.zeros(1, np.int32), cohort(1))
     keeper.restore(0, [Kept(2, "m2", 7.0)])
     coming = document(3, 6.0)
     assert keeper.step(Step(0, (), 0, coming), [(0, 6.0)]) == []

@@ -3,9 +3,9 @@
     engine.saved/
       manifest.json        format, version, configuration, counters, size and checksum of each file
       vocabulary.arrow     ids, idfs
-      social.arrow         edges
-      subscriptions.arrow  the columns of a table of subscriptions, and since when each is there
-      results.arrow        what each subscription's result holds
+      graph.arrow          edges of the social graph
+      boolean.arrow ...    the subscriptions of each kind as they are written down, and since when they are there
+      results.arrow        what the results hold, by kind and row
       window.arrow         the messages of the window with their weighted terms
 
 Written beside and moved into place, so that there is always one whole engine at the path. Reading refuses another
@@ -18,19 +18,21 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from nearcast.engine.state import EngineConfig, EngineState, SavedSubscription
+from nearcast.engine.state import EngineConfig, EngineState, SavedCohort
 from nearcast.errors import FormatError, InvalidInput
 from nearcast.index import Work
-from nearcast.model import KINDS, Document, Id, Limits
-from nearcast.model.columns import SUBSCRIPTIONS, subscription_from_row, subscription_to_row
+from nearcast.model import KINDS, Document, Limits, Subscription
+from nearcast.model.pairs import join, split
+from nearcast.model.stored import stored_schema
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.text import Vocabulary
@@ -76,12 +78,13 @@ def read(path: str | PathLike[str]) -> EngineState:
 
 
 def _write_files(state: EngineState, folder: Path) -> None:
+    cohorts = _joined(state.cohorts)
     tables = {
         "vocabulary": pa.table({"id": state.vocabulary.ids, "idf": state.vocabulary.idfs}),
-        "social": _table_of_edges(state.social),
-        "subscriptions": _table_of_subscriptions(state.subscriptions),
-        "results": _table_of_results(state.subscriptions),
+        "graph": _table_of_edges(state.social),
+        "results": _table_of_results(cohorts),
         "window": _table_of_documents(state.live),
+        **{saved.kind.kind: saved.stored.append_column("since", pa.array(saved.sinces)) for saved in cohorts},
     }
     files = {}
     for name, table in tables.items():
@@ -157,11 +160,11 @@ def _read_state(manifest: dict[str, Any], tables: dict[str, pa.Table]) -> Engine
         Vocabulary.from_state(
             ids=vocabulary["id"].to_numpy(), idfs=vocabulary["idf"].to_numpy(), default=manifest["vocabulary_default"]
         ),
-        SocialGraph(zip(_ids(tables["social"], "user"), _ids(tables["social"], "place"), strict=True)),
+        SocialGraph(zip(join(tables["graph"], "user"), join(tables["graph"], "place"), strict=True)),
         **manifest["counters"],
         work={kind: Work(**work) for kind, work in manifest["work"].items()},
         live=_read_documents(tables["window"]),
-        subscriptions=_read_subscriptions(tables["subscriptions"], tables["results"]),
+        cohorts=_read_cohorts(tables),
     )
 
 
@@ -181,68 +184,70 @@ def _make_window(described: dict[str, Any] | None) -> WindowPolicy | None:
 
 def _table_of_edges(social: SocialGraph) -> pa.Table:
     edges = social.edges()
-    return pa.table({**_id_columns("user", [u for u, _ in edges]), **_id_columns("place", [p for _, p in edges])})
+    return pa.table({**split("user", [u for u, _ in edges]), **split("place", [p for _, p in edges])})
 
 
-def _table_of_subscriptions(saved: Sequence[SavedSubscription]) -> pa.Table:
-    rows = [subscription_to_row(s.subscription) for s in saved]
-    columns: dict[str, Any] = {
-        "since": pa.array([s.since for s in saved], pa.int64()),
-        **_id_columns("id", [row["id"] for row in rows]),
-        **_id_columns("user", [row.get("user") for row in rows]),
-    }
-    for field in SUBSCRIPTIONS:
-        if field.name in ("kind", "x", "y", "xmin", "ymin", "xmax", "ymax", "k", "alpha", "delta", "tau"):
-            columns[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
-    given = [row["keywords"] for row in rows]
-    columns["keywords"] = pa.array([words if isinstance(words, str) else None for words in given], pa.string())
-    columns["terms"] = pa.array(
-        [None if isinstance(words, str) else list(words) for words in given], pa.list_(pa.string())
-    )
-    return pa.table(columns)
+def _joined(cohorts: Sequence[SavedCohort]) -> list[SavedCohort]:
+    """Return one cohort a kind: how many shards there were is not written down."""
+    by_kind: dict[type[Subscription], list[SavedCohort]] = {}
+    for saved in cohorts:
+        by_kind.setdefault(saved.kind, []).append(saved)
+    return [
+        SavedCohort(
+            kind,
+            pa.concat_tables([saved.stored for saved in group]).combine_chunks(),
+            np.concatenate([saved.sinces for saved in group]),
+            [kept for saved in group for kept in saved.kept],
+        )
+        for kind, group in by_kind.items()
+    ]
 
 
-def _read_subscriptions(table: pa.Table, results: pa.Table) -> list[SavedSubscription]:
-    kept: list[list[Kept]] = [[] for _ in range(len(table))]
-    messages = _ids(results, "message")
-    for row, seq, message, score in zip(
-        results["row"].to_pylist(), results["seq"].to_pylist(), messages, results["score"].to_pylist(), strict=True
-    ):
-        kept[row].append(Kept(seq, message, score))
-    read = []
-    ids, users = _ids(table, "id"), _ids(table, "user")
-    for i, row in enumerate(table.to_pylist()):
-        row |= {
-            "id": ids[i],
-            "user": users[i],
-            "keywords": row["terms"] if row["keywords"] is None else row["keywords"],
-        }
-        subscription = subscription_from_row(row, _KIND_OF[row["kind"]], subject=f"subscription {ids[i]!r}")
-        read.append(SavedSubscription(subscription, row["since"], kept[i]))
-    return read
-
-
-def _table_of_results(saved: Sequence[SavedSubscription]) -> pa.Table:
-    rows = [(row, kept) for row, subscription in enumerate(saved) for kept in subscription.kept]
+def _table_of_results(cohorts: Sequence[SavedCohort]) -> pa.Table:
+    rows = [
+        (saved.kind.kind, row, kept) for saved in cohorts for row, result in enumerate(saved.kept) for kept in result
+    ]
     return pa.table(
         {
-            "row": pa.array([row for row, _ in rows], pa.int64()),
-            "seq": pa.array([kept.seq for _, kept in rows], pa.int64()),
-            "score": pa.array([kept.score for _, kept in rows], pa.float64()),
-            **_id_columns("message", [kept.message for _, kept in rows]),
+            "kind": pa.array([kind for kind, _, _ in rows], pa.string()),
+            "row": pa.array([row for _, row, _ in rows], pa.int64()),
+            "seq": pa.array([kept.seq for _, _, kept in rows], pa.int64()),
+            "score": pa.array([kept.score for _, _, kept in rows], pa.float64()),
+            **split("message", [kept.message for _, _, kept in rows]),
         }
     )
+
+
+def _read_cohorts(tables: dict[str, pa.Table]) -> list[SavedCohort]:
+    unknown = set(tables) - set(_KIND_OF) - {"vocabulary", "graph", "results", "window"}
+    if unknown:
+        raise ValueError(f"files of unknown kinds: {sorted(unknown)}")
+    cohorts = {
+        name: SavedCohort(
+            _KIND_OF[name],
+            table.drop_columns(["since"]).cast(stored_schema(_KIND_OF[name])),
+            table["since"].to_numpy(),
+            [[] for _ in range(len(table))],
+        )
+        for name, table in tables.items()
+        if name in _KIND_OF
+    }
+    results = tables["results"]
+    columns = [results[name].to_pylist() for name in ("kind", "row", "seq", "score")]
+    for kind, row, seq, score, message in zip(*columns, join(results, "message"), strict=True):
+        cohorts[kind].kept[row].append(Kept(seq, message, score))
+    return list(cohorts.values())
 
 
 def _table_of_documents(documents: Sequence[Document]) -> pa.Table:
     return pa.table(
         {
             "seq": pa.array([d.seq for d in documents], pa.int64()),
-            **_id_columns("id", [d.id for d in documents]),
+            **split("id", [d.id for d in documents]),
             "x": pa.array([d.location[0] for d in documents], pa.float64()),
             "y": pa.array([d.location[1] for d in documents], pa.float64()),
             "at_us": pa.array([d.at_us for d in documents], pa.int64()),
-            **_id_columns("place", [d.place for d in documents]),
+            **split("place", [d.place for d in documents]),
             "terms": pa.array([list(d.units) for d in documents], pa.list_(pa.int64())),
             "units": pa.array([list(d.units.values()) for d in documents], pa.list_(pa.float64())),
             "weight": pa.array([d.weight for d in documents], pa.float64()),
@@ -251,7 +256,7 @@ def _table_of_documents(documents: Sequence[Document]) -> pa.Table:
 
 
 def _read_documents(table: pa.Table) -> list[Document]:
-    ids, places = _ids(table, "id"), _ids(table, "place")
+    ids, places = join(table, "id"), join(table, "place")
     return [
         Document(
             row["seq"],
@@ -264,20 +269,6 @@ def _read_documents(table: pa.Table) -> list[Document]:
         )
         for i, row in enumerate(table.to_pylist())
     ]
-
-
-def _id_columns(name: str, ids: Iterable[Id | None]) -> dict[str, pa.Array]:
-    """Return ids as two columns, so that 7 and '7' stay apart."""
-    listed = list(ids)
-    return {
-        name: pa.array([i if isinstance(i, str) else None for i in listed], pa.string()),
-        f"{name}_int": pa.array([i if isinstance(i, int) else None for i in listed], pa.int64()),
-    }
-
-
-def _ids(table: pa.Table, name: str) -> list[Any]:
-    strings, integers = table[name].to_pylist(), table[f"{name}_int"].to_pylist()
-    return [s if s is not None else i for s, i in zip(strings, integers, strict=True)]
 
 
 def _checksum(file: Path) -> int:

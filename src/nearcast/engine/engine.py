@@ -11,7 +11,6 @@ step those of one subscription stand together, leaves first. One caller at a tim
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
@@ -22,21 +21,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.engine import archive
-from nearcast.engine.shard import Shard, choose_index
-from nearcast.engine.state import EngineConfig, EngineState, SavedSubscription
+from nearcast.engine.admission import Admission
+from nearcast.engine.directory import Directory
+from nearcast.engine.shard import Shard
+from nearcast.engine.state import EngineConfig, EngineState, SavedCohort
 from nearcast.engine.stats import Stats, add_work, resident_bytes
-from nearcast.engine.told import Part, as_updates
-from nearcast.engine.told import as_table as told_as_table
-from nearcast.errors import InvalidInput, StateError, UnknownMessage, UnknownSubscription, require
+from nearcast.engine.told import Part, as_table, as_updates
+from nearcast.errors import InvalidInput, UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work
 from nearcast.model import (
     ENTER,
-    KINDS,
     LEAVE,
+    NO_TIME,
+    Cohort,
     Document,
     Explanation,
     Id,
-    Keeps,
     Limits,
     Meaning,
     Message,
@@ -49,14 +49,7 @@ from nearcast.model import (
     to_seconds,
     to_us,
 )
-from nearcast.model.columns import (
-    UPDATES,
-    Table,
-    ids_from_table,
-    messages_from_table,
-    subscriptions_from_table,
-    updates_to_table,
-)
+from nearcast.model.columns import UPDATES, Table, ids_from_table, messages_from_table, updates_to_table
 from nearcast.partition import PARTITIONERS, Sample
 from nearcast.social import SocialGraph
 from nearcast.space import Space
@@ -116,12 +109,13 @@ class Engine:
             config.space, state.vocabulary, state.social, TEXT_SIMILARITIES[config.text_similarity]
         )
         partitioner = {p.name: p for p in PARTITIONERS}[config.partitioner]
-        self._routing = partitioner.fit(Sample((), None), n_shards=config.workers)
+        self._routing = partitioner.fit(Sample(None, None), n_shards=config.workers)
         self._shards = [
             Shard(self._meaning, config.window, index=config.index, live=state.live) for _ in range(config.workers)
         ]
         self._pool = ThreadPoolExecutor(config.workers, "nearcast") if config.workers > 1 else None
-        self._home: dict[Id, int] = {}  # subscription -> shard
+        self._admission = Admission(config, self._meaning)
+        self._directory = Directory()
         self._seq, self._now_us = state.seq, state.now_us
         self._late, self._updates = state.late, state.updates
         self._work_before = state.work
@@ -139,44 +133,44 @@ class Engine:
         id twice, the last one counts.
         """
         is_table = isinstance(subscriptions, pa.Table)
-        given = subscriptions_from_table(subscriptions, KINDS) if is_table else subscriptions
-        checked = {subscription.id: subscription for subscription in self._checked(given)}
-        arriving = list(checked.values())
-        homes = self._routing.place([s.footprint(self._meaning) for s in arriving]).tolist()
-        before = self._remove([s.id for s in arriving if s.id in self._home])
-        after = self._insert(arriving, homes, [self._seq] * len(arriving))
-        updates = [update for s in arriving for update in self._difference(s.id, before.get(s.id, []), after[s.id])]
+        cohorts = self._admission.cohorts(subscriptions)
+        ids = [id_ for cohort in cohorts for id_ in cohort.ids]
+        before = self._remove(self._directory.known(ids))
+        after: dict[Id, list[Kept]] = {}
+        for cohort in cohorts:
+            after |= self._insert(cohort, np.full(len(cohort), self._seq, dtype=np.int64))
+        updates = [
+            update
+            for id_ in (ids if before or after else ())
+            for update in self._difference(id_, before.get(id_, []), after.get(id_, []))
+        ]
         self._updates += len(updates)
         return updates_to_table(updates) if is_table else updates
 
-    def _insert(
-        self, arriving: Sequence[Subscription], homes: Sequence[int], sinces: Sequence[int]
-    ) -> dict[Id, list[Kept]]:
+    def _insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> dict[Id, list[Kept]]:
+        """Place subscriptions of one kind; return the results that are not empty."""
+        homes = self._routing.place(cohort.footprints) if len(self._shards) > 1 else np.zeros(len(cohort), np.int32)
         started: dict[Id, list[Kept]] = {}
         for home, shard in enumerate(self._shards):
-            chosen = [i for i, own in enumerate(homes) if own == home]
-            started |= shard.insert([arriving[i] for i in chosen], [sinces[i] for i in chosen])
-            self._home |= dict.fromkeys((arriving[i].id for i in chosen), home)
+            rows = np.flatnonzero(homes == home)
+            part = cohort if len(rows) == len(cohort) else cohort.take(rows)
+            if not len(part):
+                continue
+            slots, results = shard.insert(part, sinces[rows])
+            self._directory.put(part.ids, home, cohort.kind.kind, slots)
+            if results:
+                started |= {id_: results[slot] for id_, slot in zip(part.ids, slots.tolist(), strict=True)}
         return started
 
     def _remove(self, ids: Iterable[Id]) -> dict[Id, list[Kept]]:
-        leaving: dict[int, list[Id]] = {}
-        for id_ in ids:
-            leaving.setdefault(self._home.pop(id_), []).append(id_)
+        """Forget subscriptions; return the results that are not empty."""
         had: dict[Id, list[Kept]] = {}
-        for home, chosen in leaving.items():
-            had |= self._shards[home].delete(chosen)
+        for (home, kind), leaving in self._directory.pop(ids).items():
+            slots = np.array([slot for _, slot in leaving], dtype=np.int32)
+            results = self._shards[home].matchers[kind].delete(slots)
+            if results:
+                had |= {id_: results[slot] for id_, slot in leaving}
         return had
-
-    def _checked(self, subscriptions: Iterable[Subscription]) -> Iterable[Subscription]:
-        for i, subscription in enumerate(subscriptions):
-            if not isinstance(subscription, KINDS):
-                raise InvalidInput("subscriptions", "must hold subscriptions", subscription, subject=f"item {i}")
-            subscription.check(self._meaning, self._config.limits)
-            if subscription.keeps is Keeps.BEST_IN_WINDOW and self._config.window is None:
-                raise StateError(f"{subscription.subject} of kind {subscription.kind!r} needs a window; give one")
-            choose_index(self._config.index, subscription.kind)
-            yield subscription
 
     def _difference(self, id_: Id, before: list[Kept], after: list[Kept]) -> list[Update]:
         old, new = {kept.seq for kept in before}, {kept.seq for kept in after}
@@ -195,7 +189,8 @@ class Engine:
         require(not isinstance(ids, str), "ids", "must be a list of ids", ids)
         leaving = dict.fromkeys(ids_from_table(ids) if is_table else ids)
         for id_ in leaving:
-            self._home_of(id_)
+            if id_ not in self._directory:
+                raise UnknownSubscription(id_)
         self._remove(leaving)
         return UPDATES.empty_table() if is_table else []
 
@@ -209,12 +204,16 @@ class Engine:
         """Take in messages in order; return what they changed."""
         is_table = isinstance(messages, pa.Table)
         batch = self._batch(messages)
-        self._check_times(batch)
+        policy = self._config.window
+        if policy is not None and policy.needs_time and (batch.ats_us == NO_TIME).any():
+            subject = f"message {batch.ids[int(np.argmax(batch.ats_us == NO_TIME))]!r}"
+            raise InvalidInput("at", "must be given where the window is a TimeWindow", None, subject=subject)
         nows_us = np.maximum.accumulate(np.maximum(batch.ats_us, self._now_us))
         self._seq += len(batch)
         if len(batch):
             self._now_us = int(nows_us[-1])
-        in_time = np.flatnonzero(~self._late_rows(batch, nows_us))
+        expired = policy is not None and policy.key(batch.seqs, batch.ats_us) <= policy.horizon(batch.seqs, nows_us)
+        in_time = np.flatnonzero(~np.broadcast_to(expired, len(batch)))
         self._late += len(batch) - len(in_time)
         seen = batch.take(in_time) if len(in_time) < len(batch) else batch
         ticks = Ticks(batch.seqs, batch.ats_us, nows_us)
@@ -232,19 +231,6 @@ class Engine:
             check_sizes(batch.ids, [m.text for m in listed], limits)
         batch.check(self._config.space)
         return batch
-
-    def _check_times(self, batch: MessageBatch) -> None:
-        if self._config.window is not None:
-            for id_, at_us in zip(batch.ids, batch.ats_us.tolist(), strict=True):
-                self._config.window.check_time(at_us, f"message {id_!r}")
-
-    def _late_rows(self, batch: MessageBatch, nows_us: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        policy = self._config.window
-        if policy is None:
-            return np.zeros(len(batch), dtype=bool)
-        rows = zip(batch.seqs.tolist(), batch.ats_us.tolist(), nows_us.tolist(), strict=True)
-        late = (policy.key(seq, at_us) <= policy.horizon(seq, now_us) for seq, at_us, now_us in rows)
-        return np.fromiter(late, dtype=bool, count=len(batch))
 
     @staticmethod
     def _part(batch: MessageBatch, rows: npt.NDArray[np.int64]) -> MessageBatch:
@@ -278,8 +264,8 @@ class Engine:
         Matches of kinds that only grow are not kept: for these it is what came since the subscription and is still in
         the window.
         """
-        shard = self._home_of(subscription)
-        kept = shard.results(subscription)
+        address = self._directory[subscription]
+        kept = self._shards[address.shard].results(address.kind, address.slot)
         return [Result(k.message, k.score) for k in kept]
 
     def explain(self, subscription: Id, message: Message | Id) -> Explanation:
@@ -287,12 +273,9 @@ class Engine:
 
         The message is one of the window, by id (the newest, if several carry it), or any other, as if published now.
         """
-        shard = self._home_of(subscription)
-        if isinstance(message, Message):
-            document = self._batch([message]).documents[0]
-        else:
-            document = self._find(message)
-        return shard.explain(subscription, document)
+        address = self._directory[subscription]
+        document = self._batch([message]).documents[0] if isinstance(message, Message) else self._find(message)
+        return self._shards[address.shard].matchers[address.kind].explain(address.slot, document)
 
     def _find(self, id_: Id) -> Document:
         for shard in self._shards:
@@ -301,29 +284,27 @@ class Engine:
                     return document
         raise UnknownMessage(id_)
 
-    def _home_of(self, id_: Id) -> Shard:
-        if id_ not in self._home:
-            raise UnknownSubscription(id_)
-        return self._shards[self._home[id_]]
-
     def __len__(self) -> int:
         """Return the number of subscriptions."""
-        return len(self._home)
+        return len(self._directory)
 
     def __contains__(self, subscription: Id) -> bool:
-        return subscription in self._home
+        return subscription in self._directory
 
     def stats(self) -> Stats:
         """Return counts, memory, and the work that was done."""
-        kinds = sum((shard.counts() for shard in self._shards), Counter[str]())
+        kinds: dict[str, int] = {}
+        for shard in self._shards:
+            for kind, matcher in shard.matchers.items():
+                kinds[kind] = kinds.get(kind, 0) + len(matcher.roster)
         return Stats(
             messages=self._seq,
             late=self._late,
             window=max(len(shard.window) for shard in self._shards),
-            subscriptions=len(self._home),
+            subscriptions=len(self._directory),
             updates=self._updates,
             memory_bytes=resident_bytes(),
-            kinds=dict(kinds),
+            kinds=kinds,
             shards=tuple(len(shard) for shard in self._shards),
             work=self._work(),
         )
@@ -331,13 +312,13 @@ class Engine:
     def _work(self) -> dict[str, Work]:
         total = dict(self._work_before)
         for shard in self._shards:
-            for kind, work in shard.work().items():
-                total[kind] = add_work(total.get(kind, Work()), work)
+            for kind, matcher in shard.matchers.items():
+                total[kind] = add_work(total.get(kind, Work()), matcher.work)
         return total
 
-    def _hand_out(self, told: list[Part], ticks: Ticks, as_table: bool) -> Any:
+    def _hand_out(self, told: list[Part], ticks: Ticks, is_table: bool) -> Any:
         self._updates += sum(len(changes.steps) for _, changes in told)
-        return told_as_table(told, ticks) if as_table else as_updates(told, ticks)
+        return as_table(told, ticks) if is_table else as_updates(told, ticks)
 
     # -- saving -------------------------------------------------------------------------------------------------
 
@@ -351,20 +332,19 @@ class Engine:
         state = archive.read(path)
         engine = cls.__new__(cls)
         engine._set_up(state)
-        engine._restore(state.subscriptions)
+        for saved in state.cohorts:
+            engine._restore(saved)
         return engine
 
     def _state(self) -> EngineState:
         live = {d.seq: d for shard in self._shards for d in shard.window.live.values()}
-        saved = [
-            SavedSubscription(
-                member.subscription,
-                member.since,
-                [] if member.subscription.keeps is Keeps.MATCHES else shard.results(member.subscription.id),
-            )
-            for shard in self._shards
-            for member in shard.members()
-        ]
+        cohorts = []
+        for shard in self._shards:
+            for matcher in shard.matchers.values():
+                slots = matcher.roster.taken()
+                kept = [matcher.kept(slot) for slot in slots.tolist()]
+                stored = matcher.roster.rows(slots)
+                cohorts.append(SavedCohort(matcher.kind, stored, matcher.roster.sinces(slots), kept))
         return EngineState(
             self._config,
             self._meaning.vocabulary,
@@ -375,14 +355,16 @@ class Engine:
             updates=self._updates,
             work=self._work(),
             live=[live[seq] for seq in sorted(live)],
-            subscriptions=saved,
+            cohorts=cohorts,
         )
 
-    def _restore(self, subscriptions: list[SavedSubscription]) -> None:
-        homes = self._routing.place([s.subscription.footprint(self._meaning) for s in subscriptions])
-        self._insert([s.subscription for s in subscriptions], homes.tolist(), [s.since for s in subscriptions])
-        for saved in subscriptions:
-            self._home_of(saved.subscription.id).restore(saved.subscription.id, saved.kept)
+    def _restore(self, saved: SavedCohort) -> None:
+        cohort = Cohort(saved.kind, saved.stored, self._meaning)
+        self._insert(cohort, saved.sinces)
+        for id_, kept in zip(cohort.ids, saved.kept, strict=True):
+            if kept:
+                address = self._directory[id_]
+                self._shards[address.shard].matchers[address.kind].restore(address.slot, kept)
 
     def close(self) -> None:
         """Stop the worker threads; the engine must not be used after."""

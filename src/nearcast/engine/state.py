@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from nearcast.errors import require
 from nearcast.index import INDEXES, Work
@@ -42,13 +47,13 @@ class EngineConfig:
             require(value in known_names, name, f"must be one of {known_names}", value, subject="engine")
 
 
-@dataclass(frozen=True)
-class SavedSubscription:
-    """A subscription, since when it is there, and the result it has."""
+class SavedCohort(NamedTuple):
+    """Subscriptions of one kind, since when they are there, and the results that were kept."""
 
-    subscription: Subscription
-    since: int
-    kept: list[Kept]
+    kind: type[Subscription]
+    stored: pa.Table
+    sinces: npt.NDArray[np.int64]
+    kept: list[list[Kept]]
 
 
 @dataclass(frozen=True)
@@ -64,4 +69,4 @@ class EngineState:
     updates: int = 0
     work: dict[str, Work] = field(default_factory=dict)
     live: list[Document] = field(default_factory=list)
-    subscriptions: list[SavedSubscription] = field(default_factory=list)
+    cohorts: list[SavedCohort] = field(default_factory=list)

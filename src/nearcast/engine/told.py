@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nearcast.engine.roster import Roster
 from nearcast.model import ENTER, LEAVE, NO_TIME, Update, to_seconds
 from nearcast.model.columns import TIMESTAMP, UPDATES
 from nearcast.window import Changes, Ticks
 
-if TYPE_CHECKING:
-    from nearcast.engine.matcher import Matcher
-
-Part = tuple["Matcher", Changes]
+Part = tuple[Roster, Changes]
 """What the subscriptions of one kind in one shard have to tell, in the order of the steps."""
 
 
@@ -24,12 +21,14 @@ def as_updates(parts: Sequence[Part], ticks: Ticks) -> list[Update]:
     """Return updates as objects."""
     seqs, ats = ticks.seqs.tolist(), [to_seconds(at_us) for at_us in ticks.ats_us.tolist()]
     merged: list[tuple[int, Update]] = []
-    for matcher, changes in parts:
-        columns = (changes.steps, changes.slots, changes.enters, changes.scores, changes.rows)
-        for step, slot, enter, score, row in zip(*(column.tolist() for column in columns), strict=True):
+    for roster, changes in parts:
+        if not len(changes.steps):
+            continue
+        columns = (changes.steps, changes.enters, changes.scores, changes.rows)
+        ids = roster.ids(changes.slots)
+        for id_, step, enter, score, row in zip(ids, *(column.tolist() for column in columns), strict=True):
             change = ENTER if enter else LEAVE
-            update = Update(seqs[step], matcher.id_of(slot), changes.ids[row], change, score, ats[step])
-            merged.append((step, update))
+            merged.append((step, Update(seqs[step], id_, changes.ids[row], change, score, ats[step])))
     merged.sort(key=lambda told: told[0])  # stable: parts are in order, and stay so within a step
     return [update for _, update in merged]
 
@@ -45,7 +44,7 @@ def as_table(parts: Sequence[Part], ticks: Ticks) -> pa.Table:
         [
             pa.array(ticks.seqs[steps]),
             pa.array(ats_us, mask=ats_us == NO_TIME).cast(TIMESTAMP),
-            pa.chunked_array([matcher.names.take(changes.slots) for matcher, changes in parts]),
+            pa.chunked_array([roster.names(changes.slots) for roster, changes in parts]),
             pa.chunked_array([_strings(changes) for _, changes in parts]),
             pc.if_else(pa.array(np.concatenate([changes.enters for _, changes in parts])), ENTER, LEAVE),
             pa.array(np.concatenate([changes.scores for _, changes in parts])),

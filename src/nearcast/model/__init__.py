@@ -5,7 +5,7 @@ from nearcast.model.boolean import BooleanSubscription
 from nearcast.model.cohort import Cohort
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
-from nearcast.model.footprint import Footprint
+from nearcast.model.footprint import Footprint, Footprints
 from nearcast.model.identity import Id, check_id, id_key
 from nearcast.model.limits import Limits
 from nearcast.model.matches import Matches
@@ -38,6 +38,7 @@ __all__ = [
     "Document",
     "Explanation",
     "Footprint",
+    "Footprints",
     "Id",
     "Keeps",
     "Limits",

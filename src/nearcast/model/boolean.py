@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from nearcast.errors import InvalidInput, require
 from nearcast.model.document import Document
@@ -15,8 +17,8 @@ from nearcast.model.identity import id_key
 from nearcast.model.limits import Limits
 from nearcast.model.meaning import Meaning
 from nearcast.model.message import check_text
-from nearcast.model.slate import BooleanSlate, Slate
-from nearcast.model.subscription import Keeps, Scorer, Subscription, about
+from nearcast.model.slate import BooleanSlate, Slate, are_plain
+from nearcast.model.subscription import Keeps, Scorer, Subscription, about, has_strings, within
 from nearcast.space import Box
 from nearcast.text import Text, Vocabulary, term_id
 
@@ -102,9 +104,20 @@ class BooleanSubscription(Subscription):
         )
 
     @classmethod
-    def slate(cls, subscriptions: Sequence[Any], vocabulary: Vocabulary) -> Slate:
+    def slate(cls, stored: pa.Table, vocabulary: Vocabulary) -> Slate:
         """Return boxes and branches as columns."""
-        return BooleanSlate.of(subscriptions)
+        return BooleanSlate.of_stored(stored)
+
+    @classmethod
+    def surely_legal(cls, table: pa.Table, meaning: Meaning, limits: Limits) -> bool:
+        """Look at whole columns: boxes in the bounds and the right way round, expressions of one operator."""
+        b = meaning.space.bounds
+        legal = all(within(table, name, b.xmin, b.xmax) for name in ("xmin", "xmax"))
+        legal = legal and all(within(table, name, b.ymin, b.ymax) for name in ("ymin", "ymax"))
+        legal = legal and has_strings(table, "keywords")
+        for low, high in (("xmin", "xmax"), ("ymin", "ymax")):
+            legal = legal and pc.all(pc.less_equal(table[low], table[high])).as_py() is not False
+        return legal and are_plain(table["keywords"].combine_chunks(), most=min(limits.terms, limits.branches))
 
     def footprint(self, meaning: Meaning) -> Footprint:
         """Return the box and, for each place in a branch, the set of the terms that stand there.

@@ -1,4 +1,9 @@
-"""How do subscriptions of one kind come together? As objects, and as scorers and columns once someone asks."""
+"""How do subscriptions of one kind come together? Written down in columns; as objects, scorers or a slate on demand.
+
+objects ──┐                       ┌── subscriptions, scorers    what the slow parts ask
+          ├── stored columns ─────┤
+a table ──┘                       └── slate                     what the fast parts ask
+"""
 
 from __future__ import annotations
 
@@ -6,20 +11,54 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nearcast.model.footprint import Footprints
+from nearcast.model.identity import Id, id_key
 from nearcast.model.meaning import Meaning
+from nearcast.model.pairs import join
 from nearcast.model.slate import Slate
+from nearcast.model.stored import restore, store
 from nearcast.model.subscription import Scorer, Subscription
+from nearcast.text import hash_column
 
 
 @dataclass(frozen=True)
 class Cohort:
     """Subscriptions of one kind that are taken in together."""
 
-    subscriptions: Sequence[Subscription]
+    kind: type[Subscription]
+    stored: pa.Table
+    """As written down, see `stored`."""
     meaning: Meaning
 
     def __len__(self) -> int:
-        return len(self.subscriptions)
+        return len(self.stored)
+
+    @classmethod
+    def of(cls, subscriptions: Sequence[Subscription], meaning: Meaning) -> Cohort:
+        """Gather objects of one kind, at least one."""
+        kind = type(subscriptions[0])
+        made = cls(kind, store(subscriptions, kind), meaning)
+        made.__dict__["subscriptions"] = list(subscriptions)
+        return made
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Cohort:
+        """Return some of them, in the order given."""
+        return Cohort(self.kind, self.stored.take(pa.array(rows)), self.meaning)
+
+    @cached_property
+    def ids(self) -> list[Id]:
+        """Their ids."""
+        return join(self.stored, "id")
+
+    @cached_property
+    def subscriptions(self) -> list[Subscription]:
+        """The objects."""
+        return restore(self.stored, self.kind)
 
     @cached_property
     def scorers(self) -> list[Scorer]:
@@ -28,5 +67,16 @@ class Cohort:
 
     @cached_property
     def slate(self) -> Slate:
-        """The columns an index is built from; a cohort of nobody has none."""
-        return type(self.subscriptions[0]).slate(self.subscriptions, self.meaning.vocabulary)
+        """The columns that an index is built from."""
+        return self.kind.slate(self.stored, self.meaning.vocabulary)
+
+    @cached_property
+    def footprints(self) -> Footprints:
+        """What can touch each."""
+        return Footprints(self._keys(), lambda: [s.footprint(self.meaning) for s in self.subscriptions])
+
+    def _keys(self) -> npt.NDArray[np.uint64]:
+        if self.stored["id"].null_count:
+            return np.array([id_key(id_) for id_ in self.ids], dtype=np.uint64)
+        prefixed = pc.binary_join_element_wise("s", self.stored["id"].combine_chunks(), "")  # see `id_key`
+        return hash_column(prefixed).view(np.uint64)

@@ -52,7 +52,7 @@ class Table(Protocol):
 
 
 _BOX = ("xmin", "ymin", "xmax", "ymax")
-_SPREAD = {"location": ("x", "y"), "region": _BOX}  # fields that take several columns
+SPREAD = {"location": ("x", "y"), "region": _BOX}  # fields that take several columns
 
 
 def messages_from_table(table: pa.Table, *, vocabulary: Vocabulary, limits: Limits, first_seq: int) -> MessageBatch:
@@ -98,7 +98,7 @@ def subscription_from_row(row: dict[str, Any], kind: type[Subscription], *, subj
     for field in fields(kind):
         if not field.init:
             continue
-        columns = _SPREAD.get(field.name, (field.name,))
+        columns = SPREAD.get(field.name, (field.name,))
         for column in columns:
             if row.get(column) is None:
                 raise InvalidInput(column, f"must be given for kind {kind.kind!r}", None, subject=subject)
@@ -122,8 +122,8 @@ def subscription_to_row(subscription: Subscription) -> dict[str, Any]:
         value = getattr(subscription, field.name)
         if isinstance(value, Box):
             row |= zip(_BOX, value.as_tuple(), strict=True)
-        elif field.name in _SPREAD:
-            row |= zip(_SPREAD[field.name], value, strict=True)
+        elif field.name in SPREAD:
+            row |= zip(SPREAD[field.name], value, strict=True)
         else:
             row[field.name] = value
     return row

@@ -6,8 +6,12 @@ that touches it may change nothing. So a new kind and a new partitioner never ha
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
+from typing import NamedTuple, overload
+
+import numpy as np
+import numpy.typing as npt
 
 from nearcast.space import Box
 
@@ -27,3 +31,31 @@ class Footprint(NamedTuple):
         if self.box is not None and not self.box.contains(x, y):
             return False
         return all(not needed.isdisjoint(terms) for needed in self.terms)
+
+
+class Footprints(Sequence[Footprint]):
+    """The footprints of many subscriptions; their keys are at hand, the rest is made when someone asks."""
+
+    def __init__(self, keys: npt.NDArray[np.uint64], make: Callable[[], Sequence[Footprint]]) -> None:
+        self.keys = keys
+        """uint64 (n,): the key of each."""
+        self._make = make
+
+    @classmethod
+    def of(cls, footprints: Sequence[Footprint]) -> Footprints:
+        """Gather footprints that are made already."""
+        return cls(np.array([footprint.key for footprint in footprints], dtype=np.uint64), lambda: footprints)
+
+    @cached_property
+    def _made(self) -> Sequence[Footprint]:
+        return self._make()
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, at: int) -> Footprint: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Footprint]: ...
+    def __getitem__(self, at: int | slice) -> Footprint | Sequence[Footprint]:
+        return self._made[at]

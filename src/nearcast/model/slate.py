@@ -12,15 +12,19 @@ Values are those of the subscriptions; numbers of terms and weights are those of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from nearcast.model.expression import Branch, all_of, parse
 from nearcast.model.identity import Id
-from nearcast.text import Vocabulary, term_id
+from nearcast.model.pairs import join
+from nearcast.text import TermRows, Vocabulary, encode_column, encode_texts, term_id
 
 if TYPE_CHECKING:
     from nearcast.model.boolean import BooleanSubscription
@@ -29,6 +33,11 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
+
+_WORD = "[a-z0-9]+"
+_ALL = f"^{_WORD}(?:(?: AND)? {_WORD})*$"
+_ANY = f"^{_WORD}(?: OR {_WORD})+$"
+_NO_LIMIT = 1 << 62  # whoever asks for a slate has held the expression against a limit
 
 
 @dataclass(frozen=True)
@@ -52,17 +61,34 @@ class BooleanSlate:
     @classmethod
     def of(cls, subscriptions: Sequence[BooleanSubscription]) -> BooleanSlate:
         """Put subscription objects into columns."""
-        boxes = np.array([s.region.as_tuple() for s in subscriptions], dtype=np.float64).reshape(-1, 4)
-        branches = [s.branches(limit=1 << 62) for s in subscriptions]
-        flat = [sorted(map(term_id, branch)) for row in branches for branch in row]
+        from nearcast.model.boolean import BooleanSubscription
+        from nearcast.model.stored import store
+
+        return cls.of_stored(store(subscriptions, BooleanSubscription))
+
+    @classmethod
+    def of_stored(cls, table: pa.Table) -> BooleanSlate:
+        """Put subscriptions that were written down into columns; plain ANDs and plain ORs are read all at once."""
+        keywords = table["keywords"].combine_chunks()
+        is_all, is_any = _which(keywords, _ALL), _which(keywords, _ANY)
+        groups = [_plain(keywords, is_all, " AND "), _apart(_plain(keywords, is_any, " OR "))]
+        others = np.flatnonzero(~is_all & ~is_any)
+        groups.append(_parsed(table, others))
+        owners, lengths, terms = (np.concatenate(parts) for parts in zip(*groups, strict=True))
+        order = np.argsort(owners, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(lengths)])[:-1][order]
+        lengths = lengths[order]
+        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        at = np.repeat(starts - indptr[:-1], lengths) + np.arange(indptr[-1])
+        branches = np.bincount(owners, minlength=len(table))
         return cls(
-            np.ascontiguousarray(boxes[:, 0]),
-            np.ascontiguousarray(boxes[:, 1]),
-            np.ascontiguousarray(boxes[:, 2]),
-            np.ascontiguousarray(boxes[:, 3]),
-            _indptr(map(len, branches), len(branches)),
-            _indptr(map(len, flat), len(flat)),
-            np.array([number for branch in flat for number in branch], dtype=np.int64),
+            _floats(table, "xmin"),
+            _floats(table, "ymin"),
+            _floats(table, "xmax"),
+            _floats(table, "ymax"),
+            np.concatenate([[0], np.cumsum(branches)]).astype(np.int64),
+            indptr,
+            terms[at],
         )
 
 
@@ -93,36 +119,93 @@ class KeywordSlate:
 
     @classmethod
     def of(cls, subscriptions: Sequence[KeywordSubscription], vocabulary: Vocabulary) -> KeywordSlate:
-        """Put subscription objects into columns."""
-        points = np.array([s.location for s in subscriptions], dtype=np.float64).reshape(-1, 2)
-        indptr = _indptr((len(s.counts) for s in subscriptions), len(subscriptions))
-        ids = np.array([number for s in subscriptions for number in s.terms], dtype=np.int64)
-        counts = np.array([n for s in subscriptions for n in s.counts.values()], dtype=np.int32)
-        idfs, units = vocabulary.weigh(ids, counts, indptr)
+        """Put subscription objects of one kind into columns."""
+        from nearcast.model.stored import store
 
-        def floats(name: str) -> Floats:
-            return np.array([getattr(s, name, np.nan) for s in subscriptions], dtype=np.float64)
+        return cls.of_stored(store(subscriptions, type(subscriptions[0])), vocabulary)
 
+    @classmethod
+    def of_stored(cls, table: pa.Table, vocabulary: Vocabulary) -> KeywordSlate:
+        """Put subscriptions that were written down into columns."""
+        rows = encode_keywords(table)
+        idfs, units = vocabulary.weigh(rows.ids, rows.counts, rows.indptr)
+        has = set(table.column_names)
         return cls(
-            np.ascontiguousarray(points[:, 0]),
-            np.ascontiguousarray(points[:, 1]),
-            indptr,
-            ids,
-            counts,
+            _floats(table, "x"),
+            _floats(table, "y"),
+            rows.indptr,
+            rows.ids,
+            rows.counts,
             idfs,
             units,
-            np.array([getattr(s, "k", 0) for s in subscriptions], dtype=np.int32),
-            floats("alpha"),
-            floats("delta"),
-            floats("tau"),
-            [getattr(s, "user", None) for s in subscriptions],
+            table["k"].to_numpy().astype(np.int32) if "k" in has else np.zeros(len(table), dtype=np.int32),
+            _floats(table, "alpha"),
+            _floats(table, "delta"),
+            _floats(table, "tau"),
+            join(table, "user") if "user" in has else [None] * len(table),
         )
 
 
 Slate = BooleanSlate | KeywordSlate
 
 
-def _indptr(lengths: object, n: int) -> Longs:
-    indptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.fromiter(lengths, dtype=np.int64, count=n), out=indptr[1:])  # type: ignore[call-overload]
-    return indptr
+def encode_keywords(table: pa.Table) -> TermRows:
+    """Return the terms of keywords that were written down."""
+    keywords = table["keywords"]
+    if keywords.null_count == 0:
+        return encode_column(keywords.combine_chunks())
+    return encode_texts(join(table, "keywords"))
+
+
+def are_plain(keywords: pa.Array, *, most: int) -> bool:
+    """Tell whether all expressions are plain ANDs or plain ORs of no more than so many words."""
+    if not bool((_which(keywords, _ALL) | _which(keywords, _ANY)).all()):
+        return False
+    return int(pc.max(pc.count_substring(keywords, " ")).as_py() or 0) < most
+
+
+Branches = tuple[Longs, Longs, Longs]
+"""Owner and length of each branch, and the terms of all."""
+
+
+def _which(keywords: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
+    matched = pc.fill_null(pc.match_substring_regex(keywords, pattern), False)
+    return np.asarray(matched.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _plain(keywords: pa.Array, chosen: npt.NDArray[np.bool_], operator: str) -> Branches:
+    """Read expressions of one operator as one branch each."""
+    rows = np.flatnonzero(chosen)
+    words = pc.replace_substring(keywords.take(pa.array(rows)), operator, " ")
+    terms = encode_column(words)
+    return rows, np.diff(terms.indptr), terms.ids
+
+
+def _apart(branches: Branches) -> Branches:
+    """Make every term a branch of its own."""
+    owners, lengths, terms = branches
+    return np.repeat(owners, lengths), np.ones(len(terms), dtype=np.int64), terms
+
+
+def _parsed(table: pa.Table, rows: Longs) -> Branches:
+    """Read whatever expressions one by one."""
+    owners: list[int] = []
+    flat: list[list[int]] = []
+    given = join(table.take(pa.array(rows)), "keywords")
+    for row, keywords in zip(rows.tolist(), given, strict=True):
+        for branch in _branches(keywords):
+            owners.append(row)
+            flat.append(sorted(map(term_id, branch)))
+    lengths = np.array([len(branch) for branch in flat], dtype=np.int64)
+    return np.array(owners, dtype=np.int64), lengths, np.array([t for b in flat for t in b], dtype=np.int64)
+
+
+def _branches(keywords: str | Sequence[str]) -> Iterable[Branch]:
+    expression = parse(keywords) if isinstance(keywords, str) else all_of(keywords)
+    return expression.branches(limit=_NO_LIMIT)
+
+
+def _floats(table: pa.Table, name: str) -> Floats:
+    if name not in table.column_names:
+        return np.full(len(table), np.nan)
+    return np.ascontiguousarray(table[name].to_numpy(), dtype=np.float64)

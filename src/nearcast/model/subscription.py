@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field, fields
 from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from nearcast.errors import InvalidInput, is_finite, require
 from nearcast.model.document import Document
@@ -26,7 +28,7 @@ from nearcast.model.meaning import Meaning
 from nearcast.model.message import check_point, check_text
 from nearcast.model.slate import KeywordSlate, Slate
 from nearcast.space import Point
-from nearcast.text import Text, Vocabulary, term_id, tokenize
+from nearcast.text import Text, Vocabulary, encode_column, term_id, tokenize
 
 Scorer = Callable[[Document], float | None]
 """The score of a message for one subscription, or None if it cannot be in the result whatever else there is."""
@@ -75,8 +77,16 @@ class Subscription(ABC):
 
     @classmethod
     @abstractmethod
-    def slate(cls, subscriptions: Sequence[Any], vocabulary: Vocabulary) -> Slate:
-        """Return subscriptions of this kind as the columns an index is built from."""
+    def slate(cls, stored: pa.Table, vocabulary: Vocabulary) -> Slate:
+        """Return subscriptions of this kind that were written down as the columns an index is built from."""
+
+    @classmethod
+    @abstractmethod
+    def surely_legal(cls, table: pa.Table, meaning: Meaning, limits: Limits) -> bool:
+        """Tell whether all rows of a table of subscriptions, all of this kind, are legal beyond doubt.
+
+        False sends them one by one through the constructor and `check`, which know what to say.
+        """
 
     @abstractmethod
     def footprint(self, meaning: Meaning) -> Footprint:
@@ -132,9 +142,28 @@ class KeywordSubscription(Subscription):
         require(k <= limits.k, "k", f"must be {limits.k} at most", k, subject=self.subject)
 
     @classmethod
-    def slate(cls, subscriptions: Sequence[Any], vocabulary: Vocabulary) -> Slate:
+    def slate(cls, stored: pa.Table, vocabulary: Vocabulary) -> Slate:
         """Return points, weighted terms and parameters as columns."""
-        return KeywordSlate.of(subscriptions, vocabulary)
+        return KeywordSlate.of_stored(stored, vocabulary)
+
+    @classmethod
+    def surely_legal(cls, table: pa.Table, meaning: Meaning, limits: Limits) -> bool:
+        """Look at whole columns: points in the bounds, terms, and the parameters that the kind has."""
+        bounds = meaning.space.bounds
+        legal = has_strings(table, "keywords") and within(table, "x", bounds.xmin, bounds.xmax)
+        legal = legal and within(table, "y", bounds.ymin, bounds.ymax)
+        named = {field.name for field in fields(cls)}
+        for share in named & {"alpha", "delta", "tau"}:
+            legal = legal and within(table, share, 0.0, 1.0)
+        if "k" in named:
+            legal = legal and pa.types.is_integer(column_type(table, "k")) and within(table, "k", 1, limits.k)
+        if "user" in named:
+            legal = legal and has_strings(table, "user")
+            legal = legal and meaning.social.users.keys() >= set(table["user"].to_pylist())
+        if not legal:
+            return False
+        n_terms = np.diff(encode_column(table["keywords"].combine_chunks()).indptr)
+        return len(n_terms) == 0 or (int(n_terms.min()) >= 1 and int(n_terms.max()) <= limits.terms)
 
     def shared(self, document: Document) -> list[str]:
         """Return the terms that a message shares with the subscription."""
@@ -147,3 +176,23 @@ class KeywordSubscription(Subscription):
 def about(error: InvalidInput, subscription: Subscription) -> InvalidInput:
     """Return the error with the subscription's name on it, if it has none yet."""
     return error if error.subject else error.about(subscription.subject)
+
+
+def column_type(table: pa.Table, name: str) -> pa.DataType:
+    """Return the type of a column; null if there is none."""
+    return table.schema.field(name).type if name in table.column_names else pa.null()
+
+
+def has_strings(table: pa.Table, name: str) -> bool:
+    """Tell whether a column holds strings and no null."""
+    kind = column_type(table, name)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind)) and not table[name].null_count
+
+
+def within(table: pa.Table, name: str, low: float, high: float) -> bool:
+    """Tell whether a column holds numbers from low to high and no null; NaN is not."""
+    kind = column_type(table, name)
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)) or table[name].null_count:
+        return False
+    inside = pc.all(pc.and_(pc.greater_equal(table[name], low), pc.less_equal(table[name], high)))
+    return bool(inside.as_py() is not False)

@@ -5,13 +5,12 @@ Nothing has to be learned and no subscription ever moves. Cost: each message goe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Footprint, MessageBatch
+from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.partitioner import Sample
 
 
@@ -21,9 +20,9 @@ class HashRouting:
 
     n_shards: int
 
-    def place(self, footprints: Sequence[Footprint]) -> npt.NDArray[np.int32]:
+    def place(self, footprints: Footprints) -> npt.NDArray[np.int32]:
         """Return the key modulo the number of shards."""
-        return np.array([footprint.key % self.n_shards for footprint in footprints], dtype=np.int32)
+        return (footprints.keys % np.uint64(self.n_shards)).astype(np.int32)
 
     def route(self, batch: MessageBatch) -> list[npt.NDArray[np.int64]]:
         """Send every row to every shard."""

@@ -9,19 +9,18 @@ They see footprints only: a new kind and a new partitioner never meet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Footprint, MessageBatch
+from nearcast.model import Footprints, MessageBatch
 
 
 class Sample(NamedTuple):
     """What a partitioner may learn from."""
 
-    footprints: Sequence[Footprint]
+    footprints: Footprints | None
     messages: MessageBatch | None
 
 
@@ -32,7 +31,7 @@ class Routing(Protocol):
     def n_shards(self) -> int:
         """How many shards there are."""
 
-    def place(self, footprints: Sequence[Footprint]) -> npt.NDArray[np.int32]:
+    def place(self, footprints: Footprints) -> npt.NDArray[np.int32]:
         """Return the shard of each subscription."""
 
     def route(self, batch: MessageBatch) -> list[npt.NDArray[np.int64]]:

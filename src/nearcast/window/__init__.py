@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from nearcast.model import Document, Keeps
 from nearcast.window.ever import Ever
 from nearcast.window.forward import Forward
-from nearcast.window.keeper import Changes, Find, Keeper, Kept
+from nearcast.window.keeper import Changes, Find, Keeper, Kept, Results
 from nearcast.window.policy import CountWindow, TimeWindow, WindowPolicy
 from nearcast.window.recompute import Recompute
 from nearcast.window.sliding import SlidingWindow, Steps, Ticks
@@ -24,6 +24,7 @@ __all__ = [
     "Find",
     "Keeper",
     "Kept",
+    "Results",
     "SlidingWindow",
     "Steps",
     "Ticks",

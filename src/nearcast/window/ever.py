@@ -16,9 +16,8 @@ class Ever(Ranked):
     def __init__(self) -> None:
         super().__init__(lambda kept: (kept.score, kept.seq), open_bar=float("inf"))
 
-    def insert(self, slot: int, k: int, score: Scorer) -> list[Kept]:
+    def begin(self, slot: int, score: Scorer) -> list[Kept]:
         """Start with nothing."""
-        self.make_room(slot, k)
         return []
 
     def step(self, step: Step, found: Found) -> list[Change]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from nearcast.model import Document, MessageBatch, Scorer
-from nearcast.window.keeper import Changes, Find, Kept
+from nearcast.model import Cohort, Document, MessageBatch
+from nearcast.window.keeper import Changes, Find, Kept, Results
 from nearcast.window.sliding import Steps
 
 
@@ -17,13 +18,13 @@ class Forward:
     def __init__(self) -> None:
         self.bars = np.zeros(0)
 
-    def insert(self, slot: int, k: int, score: Scorer) -> list[Kept]:
+    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> Results:
         """Start with nothing."""
-        return []
+        return {}
 
-    def delete(self, slot: int) -> list[Kept]:
+    def delete(self, slots: npt.NDArray[np.int32]) -> Results:
         """End with nothing."""
-        return []
+        return {}
 
     def restore(self, slot: int, kept: Sequence[Kept]) -> None:
         """Have nothing to restore."""

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Document, Id, Matches, MessageBatch, Scorer
+from nearcast.model import Cohort, Document, Id, Matches, MessageBatch
 from nearcast.window.sliding import Steps
 
 
@@ -18,6 +18,10 @@ class Kept(NamedTuple):
     seq: int
     message: Id
     score: float
+
+
+Results = dict[int, list[Kept]]
+"""Slot -> its result, best first; who has an empty one need not be there."""
 
 
 class Changes(NamedTuple):
@@ -48,11 +52,11 @@ class Keeper(Protocol):
     bars: npt.NDArray[np.float64]
     """Slot -> the score a message must reach to matter (or stay below, where small is good)."""
 
-    def insert(self, slot: int, k: int, score: Scorer) -> list[Kept]:
-        """Take in a subscription and return the result it starts with."""
+    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> Results:
+        """Take in subscriptions and return the results they start with."""
 
-    def delete(self, slot: int) -> list[Kept]:
-        """Forget a subscription and return the result it had."""
+    def delete(self, slots: npt.NDArray[np.int32]) -> Results:
+        """Forget subscriptions and return the results they had."""
 
     def restore(self, slot: int, kept: Sequence[Kept]) -> None:
         """Give a subscription just inserted the result it had when it was saved."""

@@ -9,23 +9,28 @@ Each window gives a message a key and, at each step, a horizon; a message has le
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol, TypeVar
 
-from nearcast.errors import InvalidInput, is_finite, require
-from nearcast.model.moment import NO_TIME
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.errors import is_finite, require
+
+T = TypeVar("T", int, npt.NDArray[np.int64])
 
 
 class WindowPolicy(Protocol):
-    """How long messages stay."""
+    """How long messages stay; for one message or a column of them."""
 
-    def key(self, seq: int, at_us: int) -> int:
+    @property
+    def needs_time(self) -> bool:
+        """True if a message without a time cannot be placed."""
+
+    def key(self, seq: T, at_us: T) -> T:
         """Return what decides when a message leaves."""
 
-    def horizon(self, seq: int, now_us: int) -> int:
+    def horizon(self, seq: T, now_us: T) -> T:
         """Return the greatest key that has left, at the step of message `seq`."""
-
-    def check_time(self, at_us: int, subject: str) -> None:
-        """Raise `InvalidInput` if a message without a time cannot be placed."""
 
 
 @dataclass(frozen=True)
@@ -39,21 +44,19 @@ class CountWindow:
     """
 
     n: int
+    needs_time: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         ok = isinstance(self.n, int) and not isinstance(self.n, bool) and self.n >= 1
         require(ok, "n", "must be an integer of 1 or more", self.n, subject="window")
 
-    def key(self, seq: int, at_us: int) -> int:
+    def key(self, seq: T, at_us: T) -> T:
         """Return the seq."""
         return seq
 
-    def horizon(self, seq: int, now_us: int) -> int:
+    def horizon(self, seq: T, now_us: T) -> T:
         """Return the seq of the newest message that is too old."""
         return seq - self.n
-
-    def check_time(self, at_us: int, subject: str) -> None:
-        """Take messages with or without a time."""
 
 
 @dataclass(frozen=True)
@@ -65,20 +68,16 @@ class TimeWindow:
     """
 
     seconds: float
+    needs_time: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         ok = is_finite(self.seconds) and self.seconds >= 1e-6
         require(ok, "seconds", "must be a finite number of one microsecond or more", self.seconds, subject="window")
 
-    def key(self, seq: int, at_us: int) -> int:
+    def key(self, seq: T, at_us: T) -> T:
         """Return the time."""
         return at_us
 
-    def horizon(self, seq: int, now_us: int) -> int:
+    def horizon(self, seq: T, now_us: T) -> T:
         """Return the latest time that is too long ago."""
         return now_us - round(self.seconds * 1_000_000)
-
-    def check_time(self, at_us: int, subject: str) -> None:
-        """Refuse a message that has no time."""
-        if at_us == NO_TIME:
-            raise InvalidInput("at", "must be given where the window is a TimeWindow", None, subject=subject)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Document, Matches, MessageBatch
-from nearcast.window.keeper import Changes, Find, Kept
+from nearcast.model import Cohort, Document, Matches, MessageBatch, Scorer
+from nearcast.window.keeper import Changes, Find, Kept, Results
 from nearcast.window.sliding import Step, Steps
 
 Rank = Callable[[Kept], tuple[float, int]]
@@ -68,8 +68,19 @@ class Ranked(ABC):
             n_matched,
         )
 
-    def make_room(self, slot: int, k: int) -> None:
-        """Begin an empty result."""
+    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> Results:
+        """Take in subscriptions and return the results they start with."""
+        started: Results = {}
+        for slot, subscription, score in zip(slots.tolist(), cohort.subscriptions, cohort.scorers, strict=True):
+            self._make_room(slot, subscription.k)  # type: ignore[attr-defined]
+            started[slot] = self.begin(slot, score)
+        return started
+
+    @abstractmethod
+    def begin(self, slot: int, score: Scorer) -> list[Kept]:
+        """Fill an empty result and return it."""
+
+    def _make_room(self, slot: int, k: int) -> None:
         if slot >= len(self.bars):
             grown = np.full(max(slot + 1, 2 * len(self.bars)), self._open_bar)
             grown[: len(self.bars)] = self.bars
@@ -78,8 +89,12 @@ class Ranked(ABC):
         self._best[slot] = []
         self.bars[slot] = self._open_bar
 
-    def delete(self, slot: int) -> list[Kept]:
-        """Forget a subscription and return the result it had."""
+    def delete(self, slots: npt.NDArray[np.int32]) -> Results:
+        """Forget subscriptions and return the results they had."""
+        return {slot: self.end(slot) for slot in slots.tolist()}
+
+    def end(self, slot: int) -> list[Kept]:
+        """Forget one."""
         del self._k[slot]
         self.bars[slot] = self._open_bar
         return self._best.pop(slot)

@@ -28,17 +28,16 @@ class Recompute(Ranked):
         self._scorers: dict[int, Scorer] = {}
         self._holders: defaultdict[int, set[int]] = defaultdict(set)  # seq -> slots whose result holds it
 
-    def insert(self, slot: int, k: int, score: Scorer) -> list[Kept]:
+    def begin(self, slot: int, score: Scorer) -> list[Kept]:
         """Start with the best of the window."""
-        self.make_room(slot, k)
         self._scorers[slot] = score
         self.change(slot, self._best_of_window(slot))
         return self.results(slot)
 
-    def delete(self, slot: int) -> list[Kept]:
-        """Forget a subscription and return the result it had."""
+    def end(self, slot: int) -> list[Kept]:
+        """Forget a subscription and who holds what."""
         del self._scorers[slot]
-        had = super().delete(slot)
+        had = super().end(slot)
         for kept in had:
             self._holders[kept.seq].discard(slot)
         return had
