@@ -1,0 +1,128 @@
+"""Do subscriptions mean the same as columns and as objects?"""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nearcast as nc
+from nearcast.model import KINDS, Cohort, Limits, id_key
+from nearcast.model.columns import SUBSCRIPTIONS, subscriptions_from_table
+from nearcast.model.slate import BooleanSlate
+from nearcast.model.stored import restore, store, store_table
+from nearcast.testing import strategies as world
+from nearcast.text import term_id
+
+KIND_NAMES = [kind.kind for kind in KINDS]
+KIND_OF = {kind.kind: kind for kind in KINDS}
+ODD = st.sampled_from([0.0, 1.0, -0.5, 2.0, 9.0, math.nan, math.inf])
+WORDS = st.sampled_from(["a", "a b", "b a a", "", " ", "!", "T-Shirt", "é", "a AND b", "a OR b OR a", "a AND (b OR c)",
+                         "a OR b c", "(a", "NOT a", "AND", "x1 y2 z3"])  # fmt: skip
+
+
+def rows(kind):
+    """Draw rows of a table, many of them wrong in some way."""
+    good = {
+        "x": st.just(1.0), "y": st.just(2.0), "xmin": st.just(0.0), "ymin": st.just(0.0), "xmax": st.just(3.0),
+        "ymax": st.just(3.0), "keywords": WORDS, "k": st.just(2), "alpha": st.just(0.5), "delta": st.just(0.5),
+        "tau": st.just(0.5), "user": st.just("u0"),
+    }  # fmt: skip
+    odd = {
+        **dict.fromkeys(("x", "y", "xmin", "ymin", "xmax", "ymax", "alpha", "delta", "tau"), ODD),
+        "keywords": WORDS, "k": st.sampled_from([0, 1, 20_000]), "user": st.sampled_from(["u1", "nobody"]),
+    }  # fmt: skip
+    one = st.sampled_from(sorted(good))
+    return st.builds(
+        lambda row, name, value, use: {**row, name: value[name]} if use else row,
+        st.fixed_dictionaries(good), one, st.fixed_dictionaries(odd), st.booleans(),
+    ).map(lambda row: {**row, "kind": kind, "op": "subscribe"})  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KIND_NAMES)
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_columns_are_let_in_only_if_every_row_would_be(kind, data):
+    drawn = data.draw(st.lists(rows(kind), min_size=1, max_size=3))
+    table = pa.Table.from_pylist([{**row, "id": f"s{i}"} for i, row in enumerate(drawn)], schema=SUBSCRIPTIONS)
+    meaning = world.meaning(world.PLANE)
+    if not KIND_OF[kind].surely_legal(table, meaning, Limits()):
+        return
+    objects = list(subscriptions_from_table(table, KINDS))  # must not raise
+    for subscription in objects:
+        subscription.check(meaning, Limits())
+    cohort = Cohort(KIND_OF[kind], store_table(table, KIND_OF[kind]), meaning)
+    assert cohort.subscriptions == objects
+
+
+@pytest.mark.parametrize("kind", KIND_NAMES)
+def test_ordinary_columns_are_let_in_at_once(kind):
+    row = {"op": "subscribe", "id": "s", "kind": kind, "x": 1.0, "y": 1.0, "xmin": 0.0, "ymin": 0.0, "xmax": 1.0,
+           "ymax": 1.0, "keywords": "a AND b", "k": 3, "alpha": 0.5, "delta": 0.0, "tau": 1.0, "user": "u0"}  # fmt: skip
+    table = pa.Table.from_pylist([row], schema=SUBSCRIPTIONS)
+    assert KIND_OF[kind].surely_legal(table, world.meaning(), Limits())
+    for name in ("x", "keywords", "k") if kind != "boolean" else ("xmin", "keywords"):
+        if name in {"k"} and kind == "similarity":
+            continue
+        nulled = table.set_column(table.column_names.index(name), name, pa.nulls(1, table.schema.field(name).type))
+        assert not KIND_OF[kind].surely_legal(nulled, world.meaning(), Limits())
+
+
+@pytest.mark.parametrize("kind", KIND_NAMES)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_what_is_written_down_can_be_read_again(kind, data):
+    drawn = data.draw(st.lists(world.subscriptions(kind), min_size=1, max_size=4))
+    assert restore(store(drawn, KIND_OF[kind]), KIND_OF[kind]) == drawn
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        world.expressions() | st.sampled_from(["a", "a AND b", "b OR a", "c c", "b OR b"]), min_size=1, max_size=80
+    )
+)
+def test_a_slate_of_expressions_holds_their_branches(expressions):
+    subscriptions = [
+        nc.BooleanSubscription(i, region=nc.Box(0, 0, i, 1), keywords=text) for i, text in enumerate(expressions)
+    ]
+    slate = BooleanSlate.of(subscriptions)
+    assert slate.xmaxs.tolist() == list(range(len(expressions)))
+    for i, subscription in enumerate(subscriptions):
+        held = set()
+        for branch in range(slate.branch_indptr[i], slate.branch_indptr[i + 1]):
+            terms = slate.term_ids[slate.term_indptr[branch] : slate.term_indptr[branch + 1]].tolist()
+            assert terms == sorted(set(terms))
+            held.add(frozenset(terms))
+        assert held == {frozenset(map(term_id, branch)) for branch in subscription.branches()}
+        assert slate.branch_indptr[i + 1] - slate.branch_indptr[i] == len(held)
+
+
+@pytest.mark.parametrize("ids", [["a", "b7"], [7, "7", -1], [f"s{i}" for i in range(100)]])
+def test_keys_of_a_cohort_are_those_of_its_footprints(ids):
+    subscriptions = [nc.NearestSubscription(id_, location=(0, 0), keywords="a", k=1) for id_ in ids]
+    footprints = Cohort.of(subscriptions, world.meaning()).footprints
+    assert footprints.keys.tolist() == [id_key(id_) for id_ in ids]
+    assert [f.key for f in footprints] == footprints.keys.tolist()
+    assert footprints.keys.dtype == np.uint64
+
+
+def test_a_large_table_and_its_rows_lead_to_the_same_engine():
+    from nearcast.workload import make
+
+    workload = make("tweets", seed=3)
+    table = pa.concat_tables(
+        [next(workload.subscriptions(kind, 150)) for kind in ("boolean", "similarity", "topk", "nearest")]
+    )
+    table = table.set_column(1, "id", pa.array([f"s{i}" for i in range(len(table))]))
+    messages = next(workload.messages(80))
+    told = []
+    for given_as in (table, list(subscriptions_from_table(table, KINDS))):
+        engine = nc.Engine(space=workload.space(), vocabulary=workload.vocabulary(), window=nc.CountWindow(20))
+        engine.subscribe(given_as)
+        rows_ = engine.publish(messages).to_pylist()
+        told.append(sorted(rows_, key=lambda r: (r["seq"], r["subscription"], r["message"], r["change"])))
+    assert told[0] == told[1]
+    assert told[0]
