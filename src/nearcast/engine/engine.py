@@ -317,7 +317,7 @@ class Engine:
         return total
 
     def _hand_out(self, told: list[Part], ticks: Ticks, is_table: bool) -> Any:
-        self._updates += sum(len(changes.steps) for _, changes in told)
+        self._updates += sum(len(part.changes.steps) for part in told)
         return as_table(told, ticks) if is_table else as_updates(told, ticks)
 
     # -- saving -------------------------------------------------------------------------------------------------

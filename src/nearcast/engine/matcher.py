@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from nearcast.engine.names import Names
 from nearcast.engine.roster import Roster
 from nearcast.index import Index, Work
 from nearcast.model import Cohort, Document, Explanation, Keeps, Meaning, MessageBatch, Subscription
@@ -29,6 +30,7 @@ class Matcher:
     def __init__(self, kind: type[Subscription], index: Index, keeper: Keeper, meaning: Meaning) -> None:
         self.kind = kind
         self.roster = Roster(kind)
+        self.names = Names(self.roster)
         self._index = index
         self._keeper = keeper
         self._meaning = meaning
@@ -42,6 +44,7 @@ class Matcher:
     def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> tuple[Slots, Results]:
         """Take in subscriptions; return their slots and the results they start with."""
         slots = self.roster.seat(cohort, sinces)
+        self.names.seated(slots)
         self._index.insert(slots, cohort)
         return slots, self._keeper.insert(slots, cohort)
 

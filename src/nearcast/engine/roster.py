@@ -1,6 +1,6 @@
 """Who sits in a slot? Subscriptions as they were written down, found by slot, a million at a time.
 
-    where    slot -> place                   int64
+    where    slot -> place                   int64; a free slot leads nowhere
     chunks   places 0.. | ..  | ..           tables, each about as large as all that follow it
     sinces   slot -> the last message published before it came
 
@@ -30,6 +30,7 @@ class Roster:
         self._kind = kind
         self._where = np.zeros(0, dtype=np.int64)
         self._sinces = np.zeros(0, dtype=np.int64)
+        self._taken = np.zeros(0, dtype=bool)
         self._chunks: list[pa.Table] = []
         self._n_places = 0
         self._n_slots = 0
@@ -51,6 +52,8 @@ class Roster:
             room = np.zeros(max(self._n_slots, 2 * len(self._where)) - len(self._where), dtype=np.int64)
             self._where = np.concatenate([self._where, room])
             self._sinces = np.concatenate([self._sinces, room])
+            self._taken = np.concatenate([self._taken, room.astype(bool)])
+        self._taken[slots] = True
         self._where[slots] = self._n_places + np.arange(n)
         self._sinces[slots] = sinces
         self._append(cohort.stored)
@@ -61,12 +64,15 @@ class Roster:
     def leave(self, slots: Slots) -> None:
         """Free slots."""
         self._free += slots.tolist()
+        self._taken[slots] = False
 
     def taken(self) -> Slots:
         """Return the slots that are not free, in order."""
-        taken = np.ones(self._n_slots, dtype=bool)
-        taken[self._free] = False
-        return np.flatnonzero(taken).astype(np.int32)
+        return np.flatnonzero(self._taken[: self._n_slots]).astype(np.int32)
+
+    def still(self, slots: Slots) -> Slots:
+        """Return those of some slots that are not free."""
+        return slots[self._taken[slots]]
 
     def rows(self, slots: Slots) -> pa.Table:
         """Return what was written down of some."""

@@ -50,7 +50,7 @@ class Shard:
         return self._move(MessageBatch.empty(), self.window.advance(seq, now_us))
 
     def _move(self, batch: MessageBatch, steps: Steps) -> list[Part]:
-        return [(matcher.roster, matcher.publish(batch, steps)) for matcher in self.matchers.values()]
+        return [Part(m.roster, m.names, m.publish(batch, steps)) for m in self.matchers.values()]
 
     def results(self, kind: str, slot: int) -> list[Kept]:
         """Return a result, best first."""

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nearcast.engine.names import Names, gather
 from nearcast.engine.roster import Roster
-from nearcast.model import ENTER, LEAVE, NO_TIME, Update, to_seconds
+from nearcast.model import ENTER, LEAVE, NO_TIME, Id, Update, to_seconds
 from nearcast.model.columns import TIMESTAMP, UPDATES
 from nearcast.window import Changes, Ticks
 
-Part = tuple[Roster, Changes]
-"""What the subscriptions of one kind in one shard have to tell, in the order of the steps."""
+
+class Part(NamedTuple):
+    """What the subscriptions of one kind in one shard have to tell, in the order of the steps."""
+
+    roster: Roster
+    names: Names
+    changes: Changes
 
 
 def as_updates(parts: Sequence[Part], ticks: Ticks) -> list[Update]:
     """Return updates as objects."""
     seqs, ats = ticks.seqs.tolist(), [to_seconds(at_us) for at_us in ticks.ats_us.tolist()]
     merged: list[tuple[int, Update]] = []
-    for roster, changes in parts:
+    for roster, _, changes in parts:
         if not len(changes.steps):
             continue
         columns = (changes.steps, changes.enters, changes.scores, changes.rows)
@@ -35,29 +43,45 @@ def as_updates(parts: Sequence[Part], ticks: Ticks) -> list[Update]:
 
 def as_table(parts: Sequence[Part], ticks: Ticks) -> pa.Table:
     """Return updates as a table; ids become strings."""
-    parts = [part for part in parts if len(part[1].steps)]
+    parts = [part for part in parts if len(part.changes.steps)]
     if not parts:
         return UPDATES.empty_table()
-    steps = np.concatenate([changes.steps for _, changes in parts])
+    changes = [part.changes for part in parts]
+    steps = np.concatenate([c.steps for c in changes])
+    order = None
+    if len(parts) > 1:
+        order = np.argsort(steps, kind="stable")
+        steps = steps[order]
+
+    def merged(columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        column = np.concatenate(columns)
+        return column if order is None else column[order]
+
     ats_us = ticks.ats_us[steps]
-    table = pa.Table.from_arrays(
-        [
-            pa.array(ticks.seqs[steps]),
-            pa.array(ats_us, mask=ats_us == NO_TIME).cast(TIMESTAMP),
-            pa.chunked_array([roster.names(changes.slots) for roster, changes in parts]),
-            pa.chunked_array([_strings(changes) for _, changes in parts]),
-            pc.if_else(pa.array(np.concatenate([changes.enters for _, changes in parts])), ENTER, LEAVE),
-            pa.array(np.concatenate([changes.scores for _, changes in parts])),
-        ],
-        schema=UPDATES,
-    )
-    if len(parts) == 1:
-        return table
-    return table.take(pa.array(np.argsort(steps, kind="stable")))
+    enters = merged([c.enters for c in changes])
+    columns = [
+        pa.array(ticks.seqs[steps]),
+        pa.array(ats_us, mask=ats_us == NO_TIME).cast(TIMESTAMP),
+        gather([(part.roster, part.names, part.changes.slots) for part in parts], order),
+        _messages(changes, merged),
+        pa.repeat(ENTER, len(steps)) if enters.all() else pc.if_else(pa.array(enters), ENTER, LEAVE),
+        pa.array(merged([c.scores for c in changes])),
+    ]
+    return pa.Table.from_arrays(columns, schema=UPDATES)
 
 
-def _strings(changes: Changes) -> pa.Array:
-    ids = changes.ids
+def _messages(
+    changes: Sequence[Changes], merged: Callable[[Sequence[npt.NDArray[Any]]], npt.NDArray[Any]]
+) -> pa.Array:
+    """Return the ids of the messages; kinds that pass on what came share the ids of the batch."""
+    ids: list[Id] = []
+    starts: dict[int, int] = {}
+    rows = []
+    for c in changes:
+        if id(c.ids) not in starts:
+            starts[id(c.ids)] = len(ids)
+            ids += c.ids
+        rows.append(c.rows + starts[id(c.ids)])
     if not all(isinstance(id_, str) for id_ in ids):
         ids = [str(id_) for id_ in ids]
-    return pa.array(ids, pa.string()).take(pa.array(changes.rows))
+    return pa.array(ids, pa.string()).take(pa.array(merged(rows)))

@@ -12,6 +12,7 @@ A small batch does not load Numba at all. Cost of the kernels: about 20 ns a ter
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ import pyarrow as pa
 from nearcast.text.terms import term_ids
 from nearcast.text.tokenizer import Text, tokenize
 
-_WORTH_A_KERNEL = 64
+WORTH_A_KERNEL = 64
 _QUADRATIC = 4096  # terms a row past which sorting by insertion is no longer cheap
 
 
@@ -62,7 +63,7 @@ def encode_column(column: pa.Array) -> TermRows:
     >>> encode_column(pa.array(["to be or not to be"])).counts.tolist()
     [2, 2, 1, 1]
     """
-    if len(column) < _WORTH_A_KERNEL or not _has_jit():
+    if len(column) < WORTH_A_KERNEL or not has_jit():
         return encode_texts(column.to_pylist())
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return _encode_strings(column)
@@ -78,11 +79,11 @@ def hash_column(strings: pa.Array) -> npt.NDArray[np.int64]:
     >>> hash_column(pa.array(["coffee"])).tolist() == [term_id("coffee")]
     True
     """
-    if len(strings) < _WORTH_A_KERNEL or not _has_jit():
+    if len(strings) < WORTH_A_KERNEL or not has_jit():
         return term_ids(strings.to_pylist())
     from nearcast.text._kernels.encode import hash_strings
 
-    data, offsets = _bytes_of(strings)
+    data, offsets = bytes_of(strings)
     out = np.empty(len(strings), dtype=np.int64)
     hash_strings(data, offsets, out)
     return out
@@ -91,7 +92,7 @@ def hash_column(strings: pa.Array) -> npt.NDArray[np.int64]:
 def _encode_strings(column: pa.Array) -> TermRows:
     from nearcast.text._kernels.encode import hash_texts
 
-    data, offsets = _bytes_of(column)
+    data, offsets = bytes_of(column)
     starts = (offsets[:-1] - offsets[0]) // 2 + np.arange(len(column))
     numbers = np.empty(int(offsets[-1] - offsets[0]) // 2 + len(column) + 1, dtype=np.int64)
     lengths = np.empty(len(column), dtype=np.int64)
@@ -135,7 +136,7 @@ def _count(numbers: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Te
     return TermRows(indptr, numbers[starts], counts)
 
 
-def _bytes_of(strings: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+def bytes_of(strings: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Return the bytes of an array of strings and where each begins, the end included."""
     width = np.int64 if pa.types.is_large_string(strings.type) else np.int32
     _, offsets, data = strings.buffers()
@@ -145,7 +146,6 @@ def _bytes_of(strings: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.
     return held, np.ascontiguousarray(bounds, dtype=np.int64)
 
 
-def _has_jit() -> bool:
-    import os
-
+def has_jit() -> bool:
+    """Tell whether kernels are compiled; plain Python then has its own way, which is faster than theirs."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")

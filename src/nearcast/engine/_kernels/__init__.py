@@ -1,0 +1,1 @@
+"""Kernels of `engine`; importing them loads Numba."""
