@@ -13,9 +13,11 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearcast.cli.arguments import amount, count, positive
+from nearcast.errors import StateError, require
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 NAME = "bench"
 HELP = "measure a kind of subscription on a seeded workload"
 
-BASELINES: dict[str, tuple[str, ...]] = {}
-"""Kind -> rivals beyond the scan, which serves every kind."""
+RIVALS = {"boolean": ("gi2",), "similarity": ("sp", "sp-hi", "sp-rp-hi")}
+"""Kind -> the papers' indexes, which live in `benchmarks/baselines` of a checkout; the scan serves every kind."""
 
 _FIGURES = ("messages_per_second", "p50_ms", "p99_ms", "updates", "build_seconds", "peak_rss_mb")
 _WORK = ("visited", "candidates", "verified", "matched")
@@ -68,7 +70,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--partitioner", choices=[p.name for p in PARTITIONERS], default="hash", help="how workers share the work")
     add("--index", choices=["auto", *(entry.name for entry in INDEXES)], default="auto", help="what finds")
-    add("--baseline", choices=["scan"], default=None, help="a rival to run on the same messages")
+    rivals = ["scan", *(name for names in RIVALS.values() for name in names)]
+    add("--baseline", choices=rivals, default=None, help="a rival to run on the same messages")
     add("--json", action="store_true", help="print one JSON object instead of a table")
 
 
@@ -78,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
         name: getattr(options, name) for name in ("kind", "workload", "subscriptions", "messages", "window", "k")
     }
     report |= {name: getattr(options, name) for name in ("workers", "seed", "batch", "index")}
+    if options.baseline:
+        _load_rival(options.baseline, options.kind)
     course = Course(options)
     report |= course.measure(options.index)
     if options.baseline:
@@ -91,6 +96,24 @@ def run(options: argparse.Namespace) -> int:
         print(f"nearcast: {options.baseline} told another number of updates", file=sys.stderr)
         return 1
     return 0
+
+
+def _load_rival(name: str, kind: str) -> None:
+    """Make a rival known to the engine."""
+    from nearcast.index import register
+
+    if name == "scan":
+        return
+    require(name in RIVALS.get(kind, ()), "baseline", f"must be one of {['scan', *RIVALS.get(kind, ())]} here", name)
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        from benchmarks.baselines import BASELINES  # type: ignore[import-not-found]
+    except ImportError:
+        raise StateError("the papers' baselines live in benchmarks/ of a checkout; run from there") from None
+    finally:
+        sys.path.pop(0)
+    for entry in BASELINES:
+        register(entry)
 
 
 class Course:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from nearcast.engine.matcher import Matcher, Slots
 from nearcast.engine.told import Part
 from nearcast.errors import StateError
-from nearcast.index import INDEXES, IndexEntry
+from nearcast.index import IndexEntry, find_index
 from nearcast.model import Cohort, Document, Keeps, Meaning, MessageBatch, Subscription
 from nearcast.window import KEEPERS, Kept, Results, SlidingWindow, Steps, Ticks, WindowPolicy
 
@@ -61,8 +61,8 @@ class Shard:
 
 
 def choose_index(name: str, kind: str) -> IndexEntry:
-    """Return the index of that name for a kind; "auto" is the fastest there is."""
-    serving = [entry for entry in INDEXES if kind in entry.kinds and name in ("auto", entry.name)]
-    if not serving:
+    """Return the index of that name, which has to serve a kind."""
+    entry = find_index(name, kind)
+    if entry is None:
         raise StateError(f"index {name!r} does not serve kind {kind!r}")
-    return serving[-1]
+    return entry

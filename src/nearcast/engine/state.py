@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.errors import require
-from nearcast.index import INDEXES, Work
+from nearcast.index import Work, index_names
 from nearcast.model import NO_TIME, Document, Limits, Subscription
 from nearcast.partition import PARTITIONERS
 from nearcast.social import SocialGraph
@@ -41,7 +41,7 @@ class EngineConfig:
         for name, known_names in (
             ("text_similarity", [*TEXT_SIMILARITIES]),
             ("partitioner", [p.name for p in PARTITIONERS]),
-            ("index", ["auto", *(entry.name for entry in INDEXES)]),
+            ("index", index_names()),
         ):
             value = getattr(self, name)
             require(value in known_names, name, f"must be one of {known_names}", value, subject="engine")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from nearcast.errors import require
 from nearcast.index.matches import Index, Work
 from nearcast.index.scan import Scan
 from nearcast.model import KINDS, Meaning
@@ -19,4 +20,27 @@ class IndexEntry(NamedTuple):
 INDEXES: tuple[IndexEntry, ...] = (IndexEntry("scan", frozenset(kind.kind for kind in KINDS), Scan),)
 """Every index, the slowest first: "auto" takes the last one that serves a kind."""
 
-__all__ = ["INDEXES", "Index", "IndexEntry", "Scan", "Work"]
+_REGISTERED: dict[str, IndexEntry] = {}
+
+
+def register(entry: IndexEntry) -> None:
+    """Let an index from elsewhere be chosen by name, as rivals in benchmarks are; "auto" never takes it."""
+    taken = {"auto", *(known.name for known in INDEXES)}
+    require(entry.name not in taken, "name", f"must not be one of {sorted(taken)}", entry.name, subject="index")
+    _REGISTERED[entry.name] = entry
+
+
+def index_names() -> list[str]:
+    """Return the names by which an index can be chosen."""
+    return ["auto", *(entry.name for entry in INDEXES), *_REGISTERED]
+
+
+def find_index(name: str, kind: str) -> IndexEntry | None:
+    """Return the index of that name if it serves a kind; "auto" is the fastest there is."""
+    if name in _REGISTERED:
+        return _REGISTERED[name] if kind in _REGISTERED[name].kinds else None
+    serving = [entry for entry in INDEXES if kind in entry.kinds and name in ("auto", entry.name)]
+    return serving[-1] if serving else None
+
+
+__all__ = ["INDEXES", "Index", "IndexEntry", "Scan", "Work", "find_index", "index_names", "register"]
