@@ -9,6 +9,7 @@ With a baseline the same messages run through it in the same process, and it mus
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 import time
@@ -107,12 +108,12 @@ def _load_rival(name: str, kind: str) -> None:
     require(name in RIVALS.get(kind, ()), "baseline", f"must be one of {['scan', *RIVALS.get(kind, ())]} here", name)
     sys.path.insert(0, str(Path.cwd()))
     try:
-        from benchmarks.baselines import BASELINES  # type: ignore[import-not-found]
+        baselines = importlib.import_module("benchmarks.baselines")
     except ImportError:
         raise StateError("the papers' baselines live in benchmarks/ of a checkout; run from there") from None
     finally:
         sys.path.pop(0)
-    for entry in BASELINES:
+    for entry in baselines.BASELINES:
         register(entry)
 
 

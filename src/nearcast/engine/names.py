@@ -1,6 +1,6 @@
 """How do millions of slots become ids in a table? By short strings in records of sixteen bytes, one read each.
 
-    records   slot -> | c o f f e e - 7 . . . . . . . | 8 |        fifteen bytes and the length; 255: too long
+    records   slot -> | c o f f e e - 7 | . . . . . . . 8 |        fifteen bytes and the length; 255: too long
 
 A table of updates names a subscription in every row, at random places among millions: a string of an Arrow column
 costs three reads there, a record one. Records are made for those who are asked for, when the first large table is.
@@ -18,7 +18,7 @@ import pyarrow as pa
 from nearcast.engine.roster import Roster, Slots
 from nearcast.text.encode import WORTH_A_KERNEL, bytes_of, has_jit
 
-Records = npt.NDArray[np.uint8]
+Records = npt.NDArray[np.uint64]
 
 
 class Names:
@@ -26,7 +26,7 @@ class Names:
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
-        self._records = np.zeros((0, 16), dtype=np.uint8)
+        self._records = np.zeros((0, 2), dtype=np.uint64)
         self._pending: list[Slots] = []
 
     def seated(self, slots: Slots) -> None:
@@ -35,13 +35,13 @@ class Names:
 
     def records(self) -> Records:
         """Return the records of all slots."""
-        from nearcast.engine._kernels.names import WIDTH, write_records
+        from nearcast.engine._kernels.names import write_records
 
         if self._pending:
             slots = self._roster.still(np.unique(np.concatenate(self._pending)))
             n = max(len(self._records), int(slots.max(initial=-1)) + 1)
             if n > len(self._records):
-                grown = np.zeros((max(n, 2 * len(self._records)), WIDTH), dtype=np.uint8)
+                grown = np.zeros((max(n, 2 * len(self._records)), 2), dtype=np.uint64)
                 grown[: len(self._records)] = self._records
                 self._records = grown
             if len(slots):
@@ -74,8 +74,8 @@ def _by_records(
     if order is not None:
         places = places[order]
     offsets = np.zeros(n + 1, dtype=np.int32)
-    data = np.empty(n * LONGEST, dtype=np.uint8)
-    used = read_records(records, places, offsets, data)
+    words = np.empty((n * LONGEST) // 8 + 2, dtype=np.uint64)
+    used = read_records(records, places, offsets, words)
     if used < 0:
         return None
-    return pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(data[:used]))
+    return pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(words).slice(0, used))

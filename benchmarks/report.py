@@ -1,0 +1,138 @@
+"""Runs a small table of benchmarks and writes it, with plots, to docs/benchmarks.
+
+    python -m benchmarks.report [--scale 1.0] [--out docs/benchmarks]
+
+Every row is one run of `nearcast bench` in a process of its own, so that peaks of memory do not mix. Ratios are
+within one run. `--scale` multiplies the numbers of subscriptions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+GROWTH = (50_000, 200_000, 800_000)
+VERSUS = 400_000
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    runs = {
+        "boolean": ["--batch", "1000", "--messages", "20000"],
+        "similarity": ["--batch", "100", "--messages", "500", "--max-distance", "500000"],
+    }
+    rivals = {
+        "boolean": [("gi2", q) for q in ("q1", "q2", "q3")],
+        "similarity": [(n, "q1") for n in SIMILARITY_RIVALS],
+    }
+    parts = [f"# Benchmarks\n\n{machine()}\n"]
+    for kind, words in runs.items():
+        growth = [bench(kind, int(n * options.scale), *words) for n in GROWTH]
+        versus = [
+            bench(kind, int(VERSUS * options.scale), *words, "--baseline", name, "--queries", queries)
+            for name, queries in rivals[kind]
+        ]
+        plot_growth(kind, growth, options.out / f"{kind}-growth.svg")
+        plot_rivals(kind, versus, rivals[kind], options.out / f"{kind}-rivals.svg")
+        parts.append(section(kind, growth, versus, rivals[kind]))
+    (options.out / "README.md").write_text("\n".join(parts))
+    return 0
+
+
+SIMILARITY_RIVALS = ("sp", "sp-hi", "sp-rp-hi")
+
+
+def bench(kind: str, subscriptions: int, *words: str) -> Row:
+    """Run one benchmark and return what it printed."""
+    command = [sys.executable, "-m", "nearcast.cli", "bench", kind, "--subscriptions", str(subscriptions), *words]
+    print(" ".join(command[3:]), file=sys.stderr)
+    ran = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    if ran.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{ran.stderr}")
+    row: Row = json.loads(ran.stdout)
+    return row
+
+
+def machine() -> str:
+    """Say on what, and of what, this was measured."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    python, cores = platform.python_version(), os.cpu_count()
+    return f"Commit {commit or 'unknown'}, Python {python}, {cores} cores. Made by `make bench`."
+
+
+def section(kind: str, growth: list[Row], versus: list[Row], rivals: list[tuple[str, str]]) -> str:
+    """Write the tables of one kind."""
+    lines = [f"## {kind}\n", "| subscriptions | messages/s | p50 ms | p99 ms | updates | visited | candidates"
+             " | verified | build s | peak MB |", "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for row in growth:
+        n = row["messages"]
+        per = [f"{row[name] / n:,.1f}" for name in ("updates", "visited", "candidates", "verified")]
+        lines.append(
+            f"| {row['subscriptions']:,} | {row['messages_per_second']:,.0f} | {row['p50_ms']} | {row['p99_ms']} | "
+            f"{' | '.join(per)} | {row['build_seconds']} | {row['peak_rss_mb']:,.0f} |"
+        )
+    lines += ["", f"A batch is {growth[0]['batch']:,} messages; latencies are of a batch. Work is a message.", "",
+              f"![cost against subscriptions]({kind}-growth.svg)", "",
+              "| rival | queries | messages/s | rival's | ratio |", "|---|---|---|---|---|"]  # fmt: skip
+    for row, (name, queries) in zip(versus, rivals, strict=True):
+        theirs = row["baseline"]["messages_per_second"]
+        shown = queries if kind == "boolean" else ""
+        lines.append(f"| {name} | {shown} | {row['messages_per_second']:,.0f} | {theirs:,.0f} | {row['ratio']:.1f} |")
+    lines += ["", f"At {versus[0]['subscriptions']:,} subscriptions.", "", f"![rivals]({kind}-rivals.svg)", ""]
+    return "\n".join(lines)
+
+
+def plot_growth(kind: str, rows: list[Row], path: Path) -> None:
+    """Draw the cost of a message against the number of subscriptions."""
+    axes, figure = _axes(f"{kind}: cost of a message")
+    xs = [row["subscriptions"] for row in rows]
+    ys = [1e6 / row["messages_per_second"] for row in rows]
+    axes.plot(xs, ys, marker="o", label="measured")
+    axes.plot(xs, [ys[0] * x / xs[0] for x in xs], linestyle=":", label="in proportion")
+    axes.set(xscale="log", yscale="log", xlabel="subscriptions", ylabel="microseconds a message")
+    axes.legend()
+    figure.savefig(path)
+
+
+def plot_rivals(kind: str, rows: list[Row], rivals: list[tuple[str, str]], path: Path) -> None:
+    """Draw a bar for each rival."""
+    axes, figure = _axes(f"{kind}: messages a second against the papers' indexes")
+    names = [f"{name} {queries}" if kind == "boolean" else name for name, queries in rivals]
+    places = range(len(names))
+    axes.bar([p - 0.2 for p in places], [r["messages_per_second"] for r in rows], width=0.4, label="nearcast")
+    axes.bar(
+        [p + 0.2 for p in places], [r["baseline"]["messages_per_second"] for r in rows], width=0.4, label="rival"
+    )
+    axes.set_xticks(list(places), names)
+    axes.set(ylabel="messages a second")
+    axes.legend()
+    figure.savefig(path)
+
+
+def _axes(title: str) -> tuple[Any, Any]:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "nearcast"  # the same picture for the same numbers
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
+    axes.set_title(title)
+    axes.grid(alpha=0.3)
+    return axes, figure
+
+
+if __name__ == "__main__":
+    sys.exit(main())
