@@ -39,7 +39,7 @@ _Constant = (bool, int, float, complex, str, bytes, np.generic, type(None))
 
 
 def kernel_sources(package: Path = PACKAGE) -> list[Path]:
-    """List the files whose functions may be compiled: `_jit/`, `space/` and every `_kernels/`.
+    """List the files whose functions may be compiled: `_jit/`, `space/`, `text/` and every `_kernels/`.
 
     >>> Path(__file__) in kernel_sources()
     True
@@ -47,7 +47,7 @@ def kernel_sources(package: Path = PACKAGE) -> list[Path]:
 
     def compiles(path: Path) -> bool:
         folders = path.relative_to(package).parts[:-1]
-        return folders[:1] in {("_jit",), ("space",)} or "_kernels" in folders
+        return folders[:1] in {("_jit",), ("space",), ("text",)} or "_kernels" in folders
 
     return sorted(path for path in package.rglob("*.py") if compiles(path))
 
