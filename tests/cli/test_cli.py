@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -55,8 +56,17 @@ def test_a_baseline_runs_on_the_same_messages(capsys):
 
 @pytest.mark.parametrize("queries", ["q1", "q2", "q3"])
 def test_boolean_queries_can_be_chosen(queries, capsys):
-    words = ["boolean", "--subscriptions", "40", "--messages", "10", "--queries", queries]
+    words = ["boolean", "--subscriptions", "40", "--messages", "10", "--queries", queries, "--index", "scan"]
     assert bench(capsys, *words)["visited"] == 400
+
+
+def test_the_papers_indexes_can_be_rivals(capsys, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    words = ["boolean", "--subscriptions", "3000", "--messages", "200", "--baseline", "gi2"]
+    report = bench(capsys, *words)
+    assert report["baseline"]["updates"] == report["updates"] > 0
+    assert main(["bench", "topk", "--subscriptions", "3", "--messages", "2", "--baseline", "gi2"]) == 2
+    assert "baseline must be one of ['scan'] here; got 'gi2'" in capsys.readouterr().err
 
 
 def test_without_json_there_is_a_table(capsys):

@@ -17,8 +17,17 @@ class IndexEntry(NamedTuple):
     make: Callable[[Meaning], Index]
 
 
-INDEXES: tuple[IndexEntry, ...] = (IndexEntry("scan", frozenset(kind.kind for kind in KINDS), Scan),)
-"""Every index, the slowest first: "auto" takes the last one that serves a kind."""
+def _boolean(meaning: Meaning) -> Index:
+    from nearcast.index.boolean import BooleanIndex
+
+    return BooleanIndex(meaning)
+
+
+INDEXES: tuple[IndexEntry, ...] = (
+    IndexEntry("scan", frozenset(kind.kind for kind in KINDS), Scan),
+    IndexEntry("boolean", frozenset({"boolean"}), _boolean),
+)
+"""Every index, the slowest first: "auto" takes the last one that serves a kind. Kernels are loaded when chosen."""
 
 _REGISTERED: dict[str, IndexEntry] = {}
 

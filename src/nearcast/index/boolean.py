@@ -1,0 +1,266 @@
+"""Which boxes with an AND/OR expression does a message concern? Lists by the rarest term, cut up by space where long.
+
+    term id ── table ──> root of its tree ── list of postings
+                            │ 8 x 8                           a list that grows long gives its boxes to 64 children
+                            ├──> child ── list                (those that overlap at most 3 x 3 of them) and keeps
+                            └──> child ── list                the wide ones; a message visits one path a term
+    posting, 20 bytes in 3 columns     box in 60 bits, kind | slot | two more terms
+    slot ──> box in float64, expression as words              asked where a posting alone cannot decide
+
+After GI2 (PS2Stream, section IV-D): every branch of an OR of ANDs stands under its least frequent term, and in the
+cells that its box overlaps. Departures:
+
+- Text first, then space: one lookup a term finds the lists, and rare terms pay for no grid. How finely a term is cut
+  follows from how many subscriptions it has where, down to 2**30 cells along an axis. A box is in a few lists,
+  whatever its size.
+- A posting decides alone. Its box, in steps of its list's cell, is compared in one subtraction; only a message in the
+  very step of an edge asks the float64 box. Its two further terms must be held (an AND of up to three) or must not
+  (an OR of up to three single terms, which is reported by its first held term): nothing is reported twice, and no
+  mark is needed for it. Longer branches and other mixtures ask the expression.
+- A message is matched in passes without branches that depend on data: touch the boxes, keep those that hold the
+  point, take the slots of single terms, then of the rest. Columns, since most postings end with their box.
+- Deletion is immediate. Lists lie in blocks of a power of two that are halved in place when a quarter full; free
+  halves are joined again. Expressions, nodes and terms are used again too.
+
+Cost: a message reads a cache line or two for each term and level, 8 bytes for each posting visited and up to 12 more
+for each whose box fits; the misses, not the instructions, are what it waits for. Insertion and deletion touch the
+lists of one path or a few; a split moves one list, when it has doubled. Arrays grow by half when full.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast._jit import Arena, Table, column
+from nearcast.index._kernels.boolean import (
+    CANDIDATES,
+    CLASSES,
+    DEPTH,
+    FILLED,
+    LIVE,
+    NEED_NODES,
+    NEED_ROWS,
+    NEED_WORDS,
+    NEEDED,
+    TARGETS,
+    TOTAL_BITS,
+    VISITED,
+    Arrivals,
+    Desk,
+    Forest,
+    Messages,
+    boolean_delete,
+    boolean_export,
+    boolean_insert,
+    boolean_match,
+    boolean_sizes,
+)
+from nearcast.index.matches import Matches, Work
+from nearcast.model import Cohort, Meaning, MessageBatch
+from nearcast.model.slate import BooleanSlate
+from nearcast.space import Box
+
+_PREFIX = "boolean"
+_STATE = 10
+_PLACES_A_TERM = 64  # of the hash set of a message: so sparse that a term hardly ever meets another
+_FEWEST_PLACES = 1024
+_MOST_PLACES = 1 << 17
+
+
+class BooleanIndex:
+    """Boxes and expressions, by rarest term and then by place.
+
+    An arena that holds such an index already is gone on with.
+
+    >>> from nearcast.model import BooleanSubscription, Message
+    >>> from nearcast.testing import strategies
+    >>> meaning = strategies.meaning()
+    >>> index = BooleanIndex(meaning)
+    >>> coffee = BooleanSubscription("b1", region=Box(0, 0, 1, 1), keywords="coffee AND (sale OR discount)")
+    >>> index.insert_slate(np.array([7], np.int32), BooleanSlate.of([coffee]))
+    >>> message = Message("m1", location=(1, 0.5), text="Coffee! SALE!")
+    >>> batch = MessageBatch.from_messages([message], vocabulary=meaning.vocabulary)
+    >>> index.match(batch, 0, 1, None).slots
+    array([7], dtype=int32)
+    """
+
+    def __init__(self, meaning: Meaning, *, arena: Arena | None = None) -> None:
+        self.work = Work()
+        self._vocabulary = meaning.vocabulary
+        self._arena = Arena() if arena is None else arena
+        self._targets = np.zeros((TARGETS, 4), np.int64)
+        self._rows, self._slots = np.empty(1 << 12, np.int64), np.empty(1 << 12, np.int32)
+        self._held = np.zeros(_FEWEST_PLACES, np.int32)
+        if f"{_PREFIX}.state" not in self._arena:
+            with self._arena.together():
+                self._make(meaning.space.bounds)
+        self._table = Table(self._arena, f"{_PREFIX}.table")
+
+    def __len__(self) -> int:
+        return int(self._arena[f"{_PREFIX}.state"][LIVE])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays in the arena."""
+        own = (name for name in self._arena.names if name.startswith(f"{_PREFIX}."))
+        return sum(self._arena[name].nbytes for name in own)
+
+    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> None:
+        """Take in subscriptions under slots that are free."""
+        assert isinstance(cohort.slate, BooleanSlate)
+        self.insert_slate(slots, cohort.slate)
+
+    def insert_slate(self, slots: npt.NDArray[np.int32], slate: BooleanSlate) -> None:
+        """Take in subscriptions under slots that are free."""
+        if not len(slots):
+            return
+        arrivals = self._arrivals(slots, slate)
+        for field in ("boxes", "records"):
+            self._arena.grow(f"{_PREFIX}.{field}", int(arrivals.slots.max()) + 1)
+        done = boolean_insert(self._forest, arrivals, 0, self._targets)
+        while done < arrivals.owners.size:
+            self._make_room(arrivals, done)
+            done = boolean_insert(self._forest, arrivals, done, self._targets)
+
+    def delete(self, slots: npt.NDArray[np.int32]) -> None:
+        """Forget the subscriptions of some slots."""
+        if len(slots):
+            boolean_delete(self._forest, column(slots, np.int32), self._targets)
+
+    def match(self, batch: MessageBatch, start: int, stop: int, bars: object) -> Matches:
+        """Return what the messages of some rows concern; every score is 1 and the bars are ignored."""
+        forest = self._forest
+        messages = Messages(
+            column(batch.xs, np.float64),
+            column(batch.ys, np.float64),
+            column(batch.term_indptr, np.int64),
+            column(batch.term_ids, np.int64),
+        )
+        desk = self._desk(messages, start, stop)
+        row = boolean_match(forest, messages, start, stop, desk)
+        while row < stop:
+            room = int(desk.work[FILLED] + desk.work[NEEDED]) * 3 // 2
+            self._rows, self._slots = np.empty(room, np.int64), np.empty(room, np.int32)
+            self._slots[: desk.work[FILLED]] = desk.slots[: desk.work[FILLED]]
+            desk = desk._replace(rows=self._rows, slots=self._slots)
+            row = boolean_match(forest, messages, row, stop, desk)
+        n = int(desk.work[FILLED])
+        self.work.visited += int(desk.work[VISITED])
+        self.work.candidates += int(desk.work[CANDIDATES])
+        self.work.verified += int(desk.work[CANDIDATES])
+        self.work.matched += n
+        rows = np.repeat(np.arange(start, stop), desk.counts[start:stop])
+        return Matches(rows, desk.slots[:n].copy(), np.broadcast_to(1.0, n))
+
+    def compact(self) -> None:
+        """Build everything anew, without the room that deletions left; as much work as inserting it."""
+        slots, slate = self._slate()
+        frame = self._arena[f"{_PREFIX}.frame"].copy()
+        with self._arena.together():
+            for name in self._arena.names:
+                if name.startswith(f"{_PREFIX}."):
+                    self._arena.drop(name)
+            self._make(None)
+            self._arena[f"{_PREFIX}.frame"][:] = frame
+            self._table = Table(self._arena, f"{_PREFIX}.table")
+            self.insert_slate(slots, slate)
+
+    @property
+    def _forest(self) -> Forest:
+        fields = (self._arena[f"{_PREFIX}.{field}"] for field in Forest._fields[1:])
+        return Forest(self._table.arrays, *fields)
+
+    def _make(self, bounds: Box | None) -> None:
+        new = self._arena.new
+        new(f"{_PREFIX}.nodes", np.int32, 0, columns=4)
+        new(f"{_PREFIX}.ids", np.int64, 0)
+        new(f"{_PREFIX}.refs", np.int32, 0)
+        new(f"{_PREFIX}.sides", np.int64, 0)
+        new(f"{_PREFIX}.slots", np.int32, 0)
+        new(f"{_PREFIX}.others", np.int64, 0)
+        new(f"{_PREFIX}.boxes", np.float64, 0, columns=4)
+        new(f"{_PREFIX}.records", np.int64, 0, -1)
+        new(f"{_PREFIX}.words", np.int32, 0)
+        new(f"{_PREFIX}.free_rows", np.int64, CLASSES, -1)
+        new(f"{_PREFIX}.free_tags", np.uint8, 0)
+        new(f"{_PREFIX}.free_words", np.int64, CLASSES, -1)
+        frame = new(f"{_PREFIX}.frame", np.float64, 4)
+        state = new(f"{_PREFIX}.state", np.int64, _STATE)
+        state[3:5] = -1
+        if bounds is not None:
+            frame[:] = bounds.xmin / 2, bounds.ymin / 2, *_steps(bounds)
+
+    def _make_room(self, arrivals: Arrivals, branch: int) -> None:
+        """Grow what the kernel said it needs for a branch."""
+        state = self._arena[f"{_PREFIX}.state"]
+        i = int(arrivals.owners[branch])
+        first, last = arrivals.term_indptr[arrivals.branch_indptr[i : i + 2]]
+        with self._arena.together():
+            for field in ("sides", "slots", "others", "free_tags"):
+                self._arena.grow(f"{_PREFIX}.{field}", int(state[NEED_ROWS]))
+            self._arena.grow(f"{_PREFIX}.words", int(state[NEED_WORDS]))
+            for field in ("nodes", "ids", "refs"):
+                self._arena.grow(f"{_PREFIX}.{field}", int(state[NEED_NODES]))
+            self._table.reserve(len(self._table) + int(last - first))
+
+    def _arrivals(self, slots: npt.NDArray[np.int32], slate: BooleanSlate) -> Arrivals:
+        """Return subscriptions as the kernel takes them: the terms of each branch with the rarest first."""
+        ids = column(slate.term_ids, np.int64)
+        term_indptr, branch_indptr = column(slate.term_indptr, np.int64), column(slate.branch_indptr, np.int64)
+        branches = np.repeat(np.arange(len(term_indptr) - 1), np.diff(term_indptr))
+        if len(ids) > len(term_indptr) - 1:
+            ids = ids[np.lexsort((ids, -self._vocabulary.idfs_of(ids), branches))]
+        return Arrivals(
+            column(slots, np.int32),
+            np.column_stack((slate.xmins, slate.ymins, slate.xmaxs, slate.ymaxs)).astype(np.float64),
+            np.repeat(np.arange(len(slate)), np.diff(branch_indptr)),
+            branch_indptr,
+            term_indptr,
+            ids,
+        )
+
+    def _slate(self) -> tuple[npt.NDArray[np.int32], BooleanSlate]:
+        """Return all slots that are taken and their subscriptions."""
+        forest = self._forest
+        slots = np.flatnonzero(forest.records >= 0).astype(np.int32)
+        n_branches = np.zeros(slots.size, np.int64)
+        term_ids = np.zeros(boolean_sizes(forest, slots, n_branches), np.int64)
+        n_terms = np.zeros(int(n_branches.sum()), np.int64)
+        boolean_export(forest, slots, n_terms, term_ids)
+        xmins, ymins, xmaxs, ymaxs = forest.boxes[slots].T
+        return slots, BooleanSlate(
+            xmins,
+            ymins,
+            xmaxs,
+            ymaxs,
+            np.concatenate(([0], np.cumsum(n_branches))),
+            np.concatenate(([0], np.cumsum(n_terms))),
+            term_ids,
+        )
+
+    def _desk(self, messages: Messages, start: int, stop: int) -> Desk:
+        lengths = np.diff(messages.term_indptr[start : stop + 1])
+        most = int(lengths.max()) if len(lengths) else 0
+        places = _FEWEST_PLACES
+        while places < min(_PLACES_A_TERM * most, _MOST_PLACES) or places < 2 * most:
+            places *= 2
+        if places > self._held.size:
+            self._held = np.zeros(places, np.int32)
+        return Desk(
+            np.empty(int(lengths.sum()), np.int32),
+            self._held[:places],
+            np.empty((most * (DEPTH + 1), 3), np.int64),
+            self._rows,
+            self._slots,
+            np.zeros(stop, np.int64),
+            np.zeros(5, np.int64),
+        )
+
+
+def _steps(bounds: Box) -> tuple[float, float]:
+    """Return how many steps of the finest grid half a unit is, along x and y; any finite number is right."""
+    with np.errstate(divide="ignore", over="ignore"):
+        halves = np.array([bounds.xmax / 2 - bounds.xmin / 2, bounds.ymax / 2 - bounds.ymin / 2])
+        x, y = np.minimum(float(1 << TOTAL_BITS) / halves, np.finfo(np.float64).max)
+    return float(x), float(y)
