@@ -12,7 +12,7 @@ from nearcast.testing import strategies as world
 from nearcast.text import TEXT_SIMILARITIES
 
 PAIRS = [(kind, entry) for kind in KINDS for entry in INDEXES if kind.kind in entry.kinds]
-LARGEST_SHARE = {"scan": 1.0, "boolean": 0.5}
+LARGEST_SHARE = {"scan": 1.0, "boolean": 0.5, "similarity": 1.0}
 """Of what a scan looks at, the most that an index may have for candidates: pruning must not rot."""
 
 

@@ -49,6 +49,14 @@ class Names:
             self._pending = []
         return self._records
 
+    def of(self, slots: Slots) -> Records:
+        """Return the records of some slots."""
+        from nearcast.engine._kernels.names import copy_records
+
+        copied = np.empty((len(slots), 2), dtype=np.uint64)
+        copy_records(self.records(), slots, copied)
+        return copied
+
 
 def gather(parts: Sequence[tuple[Roster, Names, Slots]], order: npt.NDArray[np.int64] | None) -> pa.Array:
     """Return the ids of the slots of several rosters, one part after the other, in an order if one is given."""
@@ -69,7 +77,7 @@ def _by_records(
     if len(parts) == 1:
         records, places = parts[0][1].records(), parts[0][2].astype(np.int64)
     else:
-        records = np.concatenate([names.records()[slots] for _, names, slots in parts])
+        records = np.concatenate([names.of(slots) for _, names, slots in parts])
         places = np.arange(n, dtype=np.int64)
     if order is not None:
         places = places[order]

@@ -23,9 +23,16 @@ def _boolean(meaning: Meaning) -> Index:
     return BooleanIndex(meaning)
 
 
+def _similarity(meaning: Meaning) -> Index:
+    from nearcast.index.similarity import SimilarityIndex
+
+    return SimilarityIndex(meaning)
+
+
 INDEXES: tuple[IndexEntry, ...] = (
     IndexEntry("scan", frozenset(kind.kind for kind in KINDS), Scan),
     IndexEntry("boolean", frozenset({"boolean"}), _boolean),
+    IndexEntry("similarity", frozenset({"similarity"}), _similarity),
 )
 """Every index, the slowest first: "auto" takes the last one that serves a kind. Kernels are loaded when chosen."""
 

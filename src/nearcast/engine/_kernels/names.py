@@ -47,7 +47,7 @@ def read_records(
     pending, n_pending, at = _NOTHING, 0, 0  # bytes that do not fill a word yet
     for i in range(len(order)):
         low, high = records[order[i], 0], records[order[i], 1]
-        n = np.int64(high >> _TOP)
+        n: int = np.int64(high >> _TOP)  # type: ignore[assignment]
         if n == LONG:
             return -1
         total += n
@@ -66,3 +66,11 @@ def read_records(
             n_pending += m
     words[at] = pending
     return total
+
+
+@kernel
+def copy_records(records: NDArray[np.uint64], slots: NDArray[np.int32], out: NDArray[np.uint64]) -> None:
+    """Copy the records of some slots."""
+    for i in range(len(slots)):
+        out[i, 0] = records[slots[i], 0]
+        out[i, 1] = records[slots[i], 1]
