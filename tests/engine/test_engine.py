@@ -338,7 +338,7 @@ def test_explain_knows_what_came_before_the_subscription():
 
 
 def test_stats_count():
-    e = engine(nc.CountWindow(2), workers=2)
+    e = engine(nc.CountWindow(2), workers=2, index="scan")
     e.subscribe([topk("t1", k=1), topk("t2", k=1), nc.BooleanSubscription("b", region=SPACE.bounds, keywords="z")])
     e.publish([at_x(f"m{i}", i) for i in range(4)])
     stats = e.stats()

@@ -6,13 +6,23 @@ import numpy as np
 import pytest
 
 import nearcast as nc
-from nearcast.engine.names import Names, gather
+from nearcast.engine.names import Names
 from nearcast.engine.roster import Roster
+from nearcast.engine.told import Part, _subscriptions
 from nearcast.model import Cohort
 from nearcast.testing import strategies as world
+from nearcast.window import Changes
 
 SHORT = ["", "a", "s17", "exactly15bytes!", "ünïcode", 7, -(1 << 62)]
 LONG = ["sixteen bytes ok", "x" * 300]
+
+
+def gather(parts, order):
+    """Name slots as a table of updates does."""
+    made = [
+        Part(roster, Changes(None, slots, None, None, [], None, 0), names.of(slots)) for roster, names, slots in parts
+    ]
+    return _subscriptions(made, order)
 
 
 def seated(roster, names, ids):

@@ -218,7 +218,9 @@ class Engine:
         seen = batch.take(in_time) if len(in_time) < len(batch) else batch
         ticks = Ticks(batch.seqs, batch.ats_us, nows_us)
         routed = self._routing.route(seen)
-        told = self._on_shards(lambda shard, rows: shard.publish(self._part(seen, rows), ticks), routed)
+        told = self._on_shards(
+            lambda shard, rows: shard.publish(self._part(seen, rows), ticks, for_table=is_table), routed
+        )
         return self._hand_out([part for parts in told for part in parts], ticks, is_table)
 
     def _batch(self, messages: Any) -> MessageBatch:

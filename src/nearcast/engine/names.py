@@ -9,8 +9,6 @@ An id that is too long sends the whole table the slower way, through the roster.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -49,8 +47,10 @@ class Names:
             self._pending = []
         return self._records
 
-    def of(self, slots: Slots) -> Records:
-        """Return the records of some slots."""
+    def of(self, slots: Slots) -> Records | None:
+        """Return the records of some slots; None if these are too few to be worth it."""
+        if len(slots) < WORTH_A_KERNEL or not has_jit():
+            return None
         from nearcast.engine._kernels.names import copy_records
 
         copied = np.empty((len(slots), 2), dtype=np.uint64)
@@ -58,32 +58,14 @@ class Names:
         return copied
 
 
-def gather(parts: Sequence[tuple[Roster, Names, Slots]], order: npt.NDArray[np.int64] | None) -> pa.Array:
-    """Return the ids of the slots of several rosters, one part after the other, in an order if one is given."""
-    n = sum(len(slots) for _, _, slots in parts)
-    if n >= WORTH_A_KERNEL and has_jit():
-        strings = _by_records(parts, order, n)
-        if strings is not None:
-            return strings
-    joined = pa.concat_arrays([roster.names(slots) for roster, _, slots in parts])
-    return joined if order is None else joined.take(pa.array(order))
-
-
-def _by_records(
-    parts: Sequence[tuple[Roster, Names, Slots]], order: npt.NDArray[np.int64] | None, n: int
-) -> pa.Array | None:
+def strings(records: Records, order: npt.NDArray[np.int64] | None) -> pa.Array | None:
+    """Return records as a column of strings, in an order if one is given; None if one of them is too long."""
     from nearcast.engine._kernels.names import LONGEST, read_records
 
-    if len(parts) == 1:
-        records, places = parts[0][1].records(), parts[0][2].astype(np.int64)
-    else:
-        records = np.concatenate([names.of(slots) for _, names, slots in parts])
-        places = np.arange(n, dtype=np.int64)
-    if order is not None:
-        places = places[order]
+    n = len(records)
     offsets = np.zeros(n + 1, dtype=np.int32)
     words = np.empty((n * LONGEST) // 8 + 2, dtype=np.uint64)
-    used = read_records(records, places, offsets, words)
+    used = read_records(records, np.arange(n) if order is None else order, offsets, words)
     if used < 0:
         return None
     return pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(words).slice(0, used))

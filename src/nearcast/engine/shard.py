@@ -41,16 +41,20 @@ class Shard:
             self.matchers[kind.kind] = Matcher(kind, index, keeper, self._meaning)
         return self.matchers[kind.kind]
 
-    def publish(self, batch: MessageBatch, ticks: Ticks) -> list[Part]:
+    def publish(self, batch: MessageBatch, ticks: Ticks, *, for_table: bool) -> list[Part]:
         """Move on by some steps, seeing the messages of the batch; return what changed, kind by kind."""
-        return self._move(batch, self.window.admit(batch, ticks))
+        return self._move(batch, self.window.admit(batch, ticks), for_table)
 
     def advance(self, seq: int, now_us: int) -> list[Part]:
         """Let time pass without a message."""
-        return self._move(MessageBatch.empty(), self.window.advance(seq, now_us))
+        return self._move(MessageBatch.empty(), self.window.advance(seq, now_us), False)
 
-    def _move(self, batch: MessageBatch, steps: Steps) -> list[Part]:
-        return [Part(m.roster, m.names, m.publish(batch, steps)) for m in self.matchers.values()]
+    def _move(self, batch: MessageBatch, steps: Steps, for_table: bool) -> list[Part]:
+        parts = []
+        for matcher in self.matchers.values():
+            changes = matcher.publish(batch, steps)
+            parts.append(Part(matcher.roster, changes, matcher.names.of(changes.slots) if for_table else None))
+        return parts
 
     def results(self, kind: str, slot: int) -> list[Kept]:
         """Return a result, best first."""

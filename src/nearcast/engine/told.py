@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearcast.engine.names import Names, gather
+from nearcast.engine.names import Records, strings
 from nearcast.engine.roster import Roster
 from nearcast.model import ENTER, LEAVE, NO_TIME, Id, Update, to_seconds
 from nearcast.model.columns import TIMESTAMP, UPDATES
@@ -21,15 +21,16 @@ class Part(NamedTuple):
     """What the subscriptions of one kind in one shard have to tell, in the order of the steps."""
 
     roster: Roster
-    names: Names
     changes: Changes
+    records: Records | None = None
+    """Who each change is for, see `names`; for a table of many."""
 
 
 def as_updates(parts: Sequence[Part], ticks: Ticks) -> list[Update]:
     """Return updates as objects."""
     seqs, ats = ticks.seqs.tolist(), [to_seconds(at_us) for at_us in ticks.ats_us.tolist()]
     merged: list[tuple[int, Update]] = []
-    for roster, _, changes in parts:
+    for roster, changes, _ in parts:
         if not len(changes.steps):
             continue
         columns = (changes.steps, changes.enters, changes.scores, changes.rows)
@@ -62,12 +63,23 @@ def as_table(parts: Sequence[Part], ticks: Ticks) -> pa.Table:
     columns = [
         pa.array(ticks.seqs[steps]),
         pa.array(ats_us, mask=ats_us == NO_TIME).cast(TIMESTAMP),
-        gather([(part.roster, part.names, part.changes.slots) for part in parts], order),
+        _subscriptions(parts, order),
         _messages(changes, merged),
         pa.repeat(ENTER, len(steps)) if enters.all() else pc.if_else(pa.array(enters), ENTER, LEAVE),
         pa.array(merged([c.scores for c in changes])),
     ]
     return pa.Table.from_arrays(columns, schema=UPDATES)
+
+
+def _subscriptions(parts: Sequence[Part], order: npt.NDArray[np.int64] | None) -> pa.Array:
+    """Return the ids of the subscriptions."""
+    records = [part.records for part in parts if part.records is not None]
+    if len(records) == len(parts):
+        named = strings(np.concatenate(records), order)
+        if named is not None:
+            return named
+    joined = pa.concat_arrays([part.roster.names(part.changes.slots) for part in parts])
+    return joined if order is None else joined.take(pa.array(order))
 
 
 def _messages(
@@ -82,6 +94,8 @@ def _messages(
             starts[id(c.ids)] = len(ids)
             ids += c.ids
         rows.append(c.rows + starts[id(c.ids)])
-    if not all(isinstance(id_, str) for id_ in ids):
-        ids = [str(id_) for id_ in ids]
-    return pa.array(ids, pa.string()).take(pa.array(merged(rows)))
+    try:
+        names = pa.array(ids, pa.string())
+    except pa.ArrowTypeError:  # some of them are integers
+        names = pa.array([str(id_) for id_ in ids], pa.string())
+    return names.take(pa.array(merged(rows)))

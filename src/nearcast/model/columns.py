@@ -16,7 +16,7 @@ from nearcast.model.batch import MessageBatch
 from nearcast.model.identity import Id, check_id, is_id
 from nearcast.model.limits import Limits
 from nearcast.model.moment import NO_TIME
-from nearcast.model.subscription import Subscription
+from nearcast.model.subscription import Subscription, has_strings
 from nearcast.model.update import Update
 from nearcast.space import Box
 from nearcast.text import Vocabulary
@@ -156,6 +156,8 @@ def _require_columns(table: pa.Table, names: Sequence[str], what: str) -> None:
 
 def _ids(table: pa.Table, name: str, what: str) -> list[Id]:
     ids: list[Id] = table[name].to_pylist()
+    if has_strings(table, name):
+        return ids
     for row, id_ in enumerate(ids):
         if not is_id(id_):
             check_id(id_, name, subject=f"{what} in row {row}")
