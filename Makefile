@@ -38,9 +38,8 @@ lint: $(READY)       ## ruff, format and rules
 types: $(READY)      ## mypy
 	@$(BIN)/mypy
 
-bench: $(READY)      ## a small run of every kind against the scan
-	@for kind in boolean similarity topk nearest social; do \
-		$(BIN)/nearcast bench $$kind --subscriptions 2000 --messages 500 --window 500 --baseline scan --json || exit 1; done
+bench: $(READY)      ## a small table of figures against the papers' indexes, with plots, into docs/benchmarks
+	@$(BIN)/python -m benchmarks.report
 
 lock: $(READY)       ## pin the newest versions again (needs uv)
 	uv pip compile pyproject.toml --group dev --extra java --universal --python-version 3.11 --upgrade \
