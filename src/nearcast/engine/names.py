@@ -18,6 +18,9 @@ from nearcast.text.encode import WORTH_A_KERNEL, bytes_of, has_jit
 
 Records = npt.NDArray[np.uint64]
 
+MOST = (1 << 31) // 16
+"""Records that surely fit a column of strings, whose offsets have 31 bits."""
+
 
 class Names:
     """The ids of a roster as records."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearcast.engine.names import Records, strings
+from nearcast.engine.names import MOST, Records, strings
 from nearcast.engine.roster import Roster
 from nearcast.model import ENTER, LEAVE, NO_TIME, Id, Update, to_seconds
 from nearcast.model.columns import TIMESTAMP, UPDATES
@@ -24,6 +24,10 @@ class Part(NamedTuple):
     changes: Changes
     records: Records | None = None
     """Who each change is for, see `names`; for a table of many."""
+
+
+Merge = Callable[[Sequence[npt.NDArray[Any]]], npt.NDArray[Any]]
+"""Join a column of several parts, in the order of the steps."""
 
 
 def as_updates(parts: Sequence[Part], ticks: Ticks) -> list[Update]:
@@ -58,23 +62,33 @@ def as_table(parts: Sequence[Part], ticks: Ticks) -> pa.Table:
         column = np.concatenate(columns)
         return column if order is None else column[order]
 
-    ats_us = ticks.ats_us[steps]
-    enters = merged([c.enters for c in changes])
     columns = [
         pa.array(ticks.seqs[steps]),
-        pa.array(ats_us, mask=ats_us == NO_TIME).cast(TIMESTAMP),
+        _times(ticks.ats_us[steps], may_lack=bool((ticks.ats_us == NO_TIME).any())),
         _subscriptions(parts, order),
         _messages(changes, merged),
-        pa.repeat(ENTER, len(steps)) if enters.all() else pc.if_else(pa.array(enters), ENTER, LEAVE),
+        _directions(changes, merged),
         pa.array(merged([c.scores for c in changes])),
     ]
     return pa.Table.from_arrays(columns, schema=UPDATES)
 
 
+def _times(ats_us: npt.NDArray[np.int64], *, may_lack: bool) -> pa.Array:
+    """Return the times of steps; some may have none."""
+    return pa.array(ats_us, mask=ats_us == NO_TIME if may_lack else None).cast(TIMESTAMP)
+
+
+def _directions(changes: Sequence[Changes], merged: Merge) -> pa.Array:
+    """Return which way each change goes."""
+    if all(c.enters.all() for c in changes):
+        return pa.repeat(ENTER, sum(len(c.enters) for c in changes))
+    return pc.if_else(pa.array(merged([c.enters for c in changes])), ENTER, LEAVE)
+
+
 def _subscriptions(parts: Sequence[Part], order: npt.NDArray[np.int64] | None) -> pa.Array:
     """Return the ids of the subscriptions."""
     records = [part.records for part in parts if part.records is not None]
-    if len(records) == len(parts):
+    if len(records) == len(parts) and sum(map(len, records)) <= MOST:
         named = strings(np.concatenate(records), order)
         if named is not None:
             return named
