@@ -24,32 +24,32 @@ from numpy.typing import NDArray
 
 from nearcast._jit import kernel, table_get, table_put
 from nearcast.index import similarity
-from nearcast.index._kernels import similarity as shared
-from nearcast.index._kernels.similarity import Columns, Output, State
+from nearcast.index._kernels.similarity.change import forget_record, run_place_of, write_posting, write_record
+from nearcast.index._kernels.similarity.layout import (
+    CANDIDATES,
+    DELTA,
+    EVERYWHERE,
+    NEAR_PLACE,
+    NEEDED,
+    RUN,
+    TAU,
+    USED,
+    VERIFIED,
+    VISITED,
+    Columns,
+    Output,
+    State,
+)
+from nearcast.index._kernels.similarity.lists import claim, drop_list, new_list, remove_at, room_to_append, spot_key
+from nearcast.index._kernels.similarity.match import enter, gap_along, leave, text_shared
+from nearcast.index._kernels.similarity.meaning import is_clear, quick_near, squared_reach, to_frame, true_near
+from nearcast.index._kernels.similarity.plans import cell_key, near_reach, place_in, plan
 from nearcast.model import Meaning
 
 DEPTH = 6  # of the tree; a leaf of the earth is 200 km wide
 STAR = 0  # dense number of the virtual token
 _STAR_ID = -(1 << 62) - 1
 SP, HI, RP = 0, 1, 2  # methods, each with all that the one before does
-
-RUN, NEAR_PLACE, FREE_LIST = shared.RUN, shared.NEAR_PLACE, shared.FREE_LIST
-USED, NEEDED = shared.USED, shared.NEEDED
-VISITED, CANDIDATES, VERIFIED = shared.VISITED, shared.CANDIDATES, shared.VERIFIED
-DELTA, TAU, EVERYWHERE = shared.DELTA, shared.TAU, shared.EVERYWHERE
-
-claim, drop_list, enter, fingerprints = shared.claim, shared.drop_list, shared.enter, shared.fingerprints
-forget_record, gap_along, is_clear, leave = shared.forget_record, shared.gap_along, shared.is_clear, shared.leave
-near_reach, new_list, place_in, plan = shared.near_reach, shared.new_list, shared.place_in, shared.plan
-quick_near, remove_at, room_to_append = shared.quick_near, shared.remove_at, shared.room_to_append
-run_place_of, squared_reach, text_shared = shared.run_place_of, shared.squared_reach, shared.text_shared
-spot_key, cell_key = shared.spot_key, shared.cell_key
-to_frame, true_near, write_posting, write_record = (
-    shared.to_frame,
-    shared.true_near,
-    shared.write_posting,
-    shared.write_record,
-)
 
 
 @kernel
