@@ -155,3 +155,11 @@ def test_the_demo_shows_a_live_view_in_a_terminal():
     assert ran.returncode == 0
     text = shown.decode(errors="replace")
     assert "a city, live" in text and "latest updates" in text and "60 of 60" in text
+
+
+def test_a_first_run_says_that_it_compiles_and_a_second_has_nothing_to_say(tmp_path):
+    words = [sys.executable, "-m", "nearcast.cli", "bench", "boolean", "--subscriptions", "300", "--messages", "100"]
+    env = {**os.environ, "NEARCAST_CACHE": str(tmp_path)}
+    said = [subprocess.run(words, env=env, capture_output=True, text=True, check=True).stderr for _ in range(2)]
+    assert said[0].count("compiling kernels (once per machine)") == 1
+    assert "compiling" not in said[1]

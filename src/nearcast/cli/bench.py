@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearcast.cli.arguments import amount, count, positive
+from nearcast.cli.rehearsal import rehearse
 from nearcast.errors import StateError, require
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class Course:
     def measure(self, index: str) -> dict[str, Any]:
         """Run once on an index and return the figures."""
         options = self._options
+        rehearse(lambda: self._rehearse(index))
         before_timing = options.window if self._is_windowed or self._needs_history else 0
         with self._engine(index) as engine:
             if self._is_windowed:
@@ -155,6 +157,14 @@ class Course:
                 "build_seconds": round(build_seconds, 3),
                 "peak_rss_mb": _peak_rss_mb(),
             }
+
+    def _rehearse(self, index: str) -> None:
+        """Do everything once on a few rows, so that nothing is compiled later."""
+        with self._engine(index) as engine:
+            for table in self._tables_of_subscriptions(min(100, self._options.subscriptions)):
+                engine.subscribe(table)
+            for table in self._workload.messages(200, community=self._community):
+                engine.publish(table)
 
     def _time(self, engine: Engine, batches: list[pa.Table]) -> dict[str, Any]:
         import numpy as np
@@ -192,11 +202,14 @@ class Course:
     def _subscriptions(self) -> Iterator[pa.Table]:
         from nearcast.workload import progress
 
+        n = self._options.subscriptions
+        return progress(self._tables_of_subscriptions(n), n, "subscriptions")
+
+    def _tables_of_subscriptions(self, n: int) -> Iterator[pa.Table]:
         options = self._options
-        tables = self._workload.subscriptions(
-            options.kind, options.subscriptions, k=options.k, queries=options.queries, community=self._community
+        return self._workload.subscriptions(
+            options.kind, n, k=options.k, queries=options.queries, community=self._community
         )
-        return progress(tables, options.subscriptions, "subscriptions")
 
     def _messages(self, n: int, start: int, what: str) -> Iterator[pa.Table]:
         from nearcast.workload import progress

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearcast.cli.arguments import amount, count, positive
+from nearcast.cli.rehearsal import rehearse
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -47,11 +48,16 @@ def run(options: argparse.Namespace) -> int:
     from nearcast.workload.city import City
 
     city = City(seed=options.seed)
-    engine = Engine(
-        space=city.space, vocabulary=city.vocabulary(), window=TimeWindow(options.window), social=city.social
-    )
+
+    def engine_of(subscriptions: list[Subscription]) -> Engine:
+        window = TimeWindow(options.window)
+        made = Engine(space=city.space, vocabulary=city.vocabulary(), window=window, social=city.social)
+        made.subscribe(subscriptions)
+        return made
+
+    rehearse(lambda: engine_of(city.subscriptions(10)).publish(city.messages(3)))
     subscriptions = city.subscriptions(options.subscriptions)
-    engine.subscribe(subscriptions)
+    engine = engine_of(subscriptions)
     show = Show(engine, subscriptions, total=options.messages)
     console = Console()
     if console.is_terminal:
