@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -86,6 +87,24 @@ def test_a_failed_save_leaves_the_old_one(random_fields, tmp_path, monkeypatch):
     engine.save(tmp_path / "saved")
     monkeypatch.setattr("nearcast.engine.archive._table_of_documents", lambda documents: 1 / 0)
     with pytest.raises(ZeroDivisionError):
+        engine.save(tmp_path / "saved")
+    monkeypatch.undo()
+    assert len(nc.Engine.load(tmp_path / "saved")) == 20
+    assert [p.name for p in tmp_path.iterdir()] == ["saved"]
+
+
+def test_a_save_that_cannot_be_put_in_place_leaves_the_old_one(random_fields, tmp_path, monkeypatch):
+    engine = busy_engine(random_fields)
+    engine.save(tmp_path / "saved")
+    rename = Path.rename
+
+    def fail(self, target):
+        if "saving" in self.name:
+            raise OSError("no")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="no"):
         engine.save(tmp_path / "saved")
     monkeypatch.undo()
     assert len(nc.Engine.load(tmp_path / "saved")) == 20

@@ -15,6 +15,7 @@ from nearcast._jit import Arena
 from nearcast.index.boolean import BooleanIndex
 from nearcast.model import BooleanSubscription, Meaning, Message, MessageBatch
 from nearcast.model.slate import BooleanSlate
+from nearcast.model.stored import store
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
@@ -94,7 +95,7 @@ class World:
             for i in range(len(slots))
         ]
         self.n_made += len(made)
-        self.index.insert_slate(np.array(slots, np.int32), BooleanSlate.of(made))
+        self.index.insert_slate(np.array(slots, np.int32), BooleanSlate.of_stored(store(made, BooleanSubscription)))
         self.scores.update(zip(slots, (one.bind(self.meaning) for one in made), strict=True))
 
     def delete(self, slots):
@@ -232,7 +233,7 @@ def test_an_expression_of_many_branches_and_terms_is_reported_once(make_index):
 @pytest.mark.parametrize("make_index", INDEXES)
 def test_nothing_comes_of_nothing(make_index):
     world = World(make_index, BOUNDS["plane"])
-    world.index.insert_slate(np.zeros(0, np.int32), BooleanSlate.of([]))
+    world.index.insert_slate(np.zeros(0, np.int32), BooleanSlate.of_stored(store([], BooleanSubscription)))
     world.index.delete(np.zeros(0, np.int32))
     assert world.check(world.messages(5)) == 0
     world.index.compact()
@@ -377,7 +378,7 @@ SIDES = ["xmin", "ymin", "xmax", "ymax"]
 
 def test_pruning_is_good_on_tweets(tweets):
     meaning, made, batch = tweets
-    slate = BooleanSlate.of(made)
+    slate = BooleanSlate.of_stored(store(made, BooleanSubscription))
     found = []
     for make_index in INDEXES:
         index = make_index(meaning)

@@ -18,8 +18,7 @@ from nearcast._jit import Arena
 from nearcast.errors import InvalidInput
 from nearcast.index.matches import Work
 from nearcast.index.similarity import FILTERS, SimilarityIndex
-from nearcast.model import Meaning, Message, MessageBatch, SimilaritySubscription
-from nearcast.model.slate import KeywordSlate
+from nearcast.model import Cohort, Meaning, Message, MessageBatch, SimilaritySubscription
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.testing import strategies as world
@@ -55,6 +54,10 @@ FLAT = Space(Box(-3, 10, 5, 11), max_distance=0.5)
 @pytest.fixture(params=MAKERS, scope="module")
 def maker(request):
     return MAKERS[request.param]
+
+
+def slate_of(subscriptions, meaning):
+    return Cohort.of(subscriptions, meaning).slate
 
 
 def meaning_of(space, text="containment", vocabulary=None):
@@ -97,7 +100,7 @@ def check(index, alive, batch, meaning):
 def insert(index, subscriptions, meaning, alive=None):
     """Insert by slot."""
     slots = list(subscriptions)
-    index.insert_slate(np.array(slots, np.int32), KeywordSlate.of(list(subscriptions.values()), meaning.vocabulary))
+    index.insert_slate(np.array(slots, np.int32), slate_of(list(subscriptions.values()), meaning))
     if alive is not None:
         alive.update(subscriptions)
 
@@ -271,7 +274,7 @@ def test_nothing_is_found_where_nothing_is(maker):
     index = maker(meaning)
     batch = batch_of([Message("m", (0, 0), "a b")], meaning)
     assert found(index, batch) == {}
-    one = KeywordSlate.of([Tied(world.PLANE, 1).subscription()], meaning.vocabulary)
+    one = slate_of([Tied(world.PLANE, 1).subscription()], meaning)
     none = {name: getattr(one, name)[:0] for name in ("xs", "ys", "term_ids", "idfs", "deltas", "taus")}
     index.insert_slate(np.zeros(0, np.int32), replace(one, term_indptr=one.term_indptr[:1], **none))
     index.delete(np.zeros(0, np.int32))

@@ -88,7 +88,7 @@ def test_a_slate_of_expressions_holds_their_branches(expressions):
     subscriptions = [
         nc.BooleanSubscription(i, region=nc.Box(0, 0, i, 1), keywords=text) for i, text in enumerate(expressions)
     ]
-    slate = BooleanSlate.of(subscriptions)
+    slate = BooleanSlate.of_stored(store(subscriptions, nc.BooleanSubscription))
     assert slate.xmaxs.tolist() == list(range(len(expressions)))
     for i, subscription in enumerate(subscriptions):
         held = set()

@@ -8,8 +8,9 @@
       results.arrow        what the results hold, by kind and row
       window.arrow         the messages of the window with their weighted terms
 
-Written beside and moved into place, so that there is always one whole engine at the path. Reading refuses another
-format, another version, a file that is missing or was changed, and names it does not know.
+Written beside and moved into place: what stands at the path is whole, and if something fails it is what stood there
+before. Reading refuses another format, another version, a file that is missing or was changed, and names it does not
+know.
 """
 
 from __future__ import annotations
@@ -60,10 +61,15 @@ def write(state: EngineState, path: str | PathLike[str]) -> None:
         _write_files(state, beside)
         if target.exists():
             target.rename(previous)
-        beside.rename(target)
+        try:
+            beside.rename(target)
+        except OSError:
+            if previous.exists():
+                previous.rename(target)  # what was there is not given up for what could not be put there
+            raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-        shutil.rmtree(previous, ignore_errors=True)
+    shutil.rmtree(previous, ignore_errors=True)
 
 
 def read(path: str | PathLike[str]) -> EngineState:

@@ -78,7 +78,7 @@ class BooleanIndex:
     >>> meaning = strategies.meaning()
     >>> index = BooleanIndex(meaning)
     >>> coffee = BooleanSubscription("b1", region=Box(0, 0, 1, 1), keywords="coffee AND (sale OR discount)")
-    >>> index.insert_slate(np.array([7], np.int32), BooleanSlate.of([coffee]))
+    >>> index.insert(np.array([7], np.int32), Cohort.of([coffee], meaning))
     >>> message = Message("m1", location=(1, 0.5), text="Coffee! SALE!")
     >>> batch = MessageBatch.from_messages([message], vocabulary=meaning.vocabulary)
     >>> index.match(batch, 0, 1, None).slots

@@ -93,7 +93,7 @@ class SimilarityIndex:
     >>> meaning = meaning()
     >>> index = SimilarityIndex(meaning)
     >>> wanted = SimilaritySubscription("s", location=(2, 4), keywords="a b", delta=0.5, tau=0.75)
-    >>> index.insert_slate(np.array([7], np.int32), KeywordSlate.of([wanted], meaning.vocabulary))
+    >>> index.insert(np.array([7], np.int32), Cohort.of([wanted], meaning))
     >>> said = Message("m", (2, 4), "a c"), Message("n", (8, 8), "a c")
     >>> index.match(MessageBatch.from_messages(said, vocabulary=meaning.vocabulary), 0, 2)
     Matches(rows=array([0]), slots=array([7], dtype=int32), scores=array([0.83333333]))

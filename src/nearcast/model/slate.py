@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +24,6 @@ from nearcast.model.expression import Branch, all_of, parse
 from nearcast.model.identity import Id
 from nearcast.model.pairs import join
 from nearcast.text import TermRows, Vocabulary, encode_column, encode_texts, term_id
-
-if TYPE_CHECKING:
-    from nearcast.model.boolean import BooleanSubscription
-    from nearcast.model.subscription import KeywordSubscription
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -57,14 +52,6 @@ class BooleanSlate:
 
     def __len__(self) -> int:
         return len(self.xmins)
-
-    @classmethod
-    def of(cls, subscriptions: Sequence[BooleanSubscription]) -> BooleanSlate:
-        """Put subscription objects into columns."""
-        from nearcast.model.boolean import BooleanSubscription
-        from nearcast.model.stored import store
-
-        return cls.of_stored(store(subscriptions, BooleanSubscription))
 
     @classmethod
     def of_stored(cls, table: pa.Table) -> BooleanSlate:
@@ -116,13 +103,6 @@ class KeywordSlate:
 
     def __len__(self) -> int:
         return len(self.xs)
-
-    @classmethod
-    def of(cls, subscriptions: Sequence[KeywordSubscription], vocabulary: Vocabulary) -> KeywordSlate:
-        """Put subscription objects of one kind into columns."""
-        from nearcast.model.stored import store
-
-        return cls.of_stored(store(subscriptions, type(subscriptions[0])), vocabulary)
 
     @classmethod
     def of_stored(cls, table: pa.Table, vocabulary: Vocabulary) -> KeywordSlate:
