@@ -1,6 +1,7 @@
 """The embedded engine."""
 
 from nearcast.engine.engine import Engine
+from nearcast.engine.share import Share
 from nearcast.engine.stats import Stats
 
-__all__ = ["Engine", "Stats"]
+__all__ = ["Engine", "Share", "Stats"]

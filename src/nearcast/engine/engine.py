@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from os import PathLike
 from typing import Any, TypeVar, overload
 
@@ -24,6 +25,7 @@ from nearcast.engine import archive
 from nearcast.engine.admission import Admission
 from nearcast.engine.directory import Directory
 from nearcast.engine.shard import Shard
+from nearcast.engine.share import Share
 from nearcast.engine.state import EngineConfig, EngineState, SavedCohort
 from nearcast.engine.stats import Stats, add_work, resident_bytes
 from nearcast.engine.told import Part, as_table, as_updates
@@ -197,31 +199,53 @@ class Engine:
     # -- messages -----------------------------------------------------------------------------------------------
 
     @overload
-    def publish(self, messages: Table) -> Table: ...
+    def publish(self, messages: Table, *, share: Share | None = None) -> Table: ...
     @overload
-    def publish(self, messages: Iterable[Message]) -> list[Update]: ...
-    def publish(self, messages: Any) -> Any:
-        """Take in messages in order; return what they changed."""
+    def publish(self, messages: Iterable[Message], *, share: Share | None = None) -> list[Update]: ...
+    def publish(self, messages: Any, *, share: Share | None = None) -> Any:
+        """Take in messages in order; return what they changed.
+
+        An engine that is one of several, each with a part of the subscriptions, may be given only some messages of a
+        stream; `share` then says which ones, so that all of them number and expire alike.
+        """
         is_table = isinstance(messages, pa.Table)
         batch = self._batch(messages)
+        ticks = self._ticks(batch, share)
+        if share is not None:
+            batch = replace(batch, seqs=ticks.seqs[share.rows])
         policy = self._config.window
-        if policy is not None and policy.needs_time and (batch.ats_us == NO_TIME).any():
-            subject = f"message {batch.ids[int(np.argmax(batch.ats_us == NO_TIME))]!r}"
+        if policy is not None and policy.needs_time and (ticks.ats_us == NO_TIME).any():
+            subject = f"message {batch.ids[int(np.argmax(batch.ats_us == NO_TIME))]!r}" if len(batch) else "stream"
             raise InvalidInput("at", "must be given where the window is a TimeWindow", None, subject=subject)
-        nows_us = np.maximum.accumulate(np.maximum(batch.ats_us, self._now_us))
-        self._seq += len(batch)
-        if len(batch):
-            self._now_us = int(nows_us[-1])
-        expired = policy is not None and policy.key(batch.seqs, batch.ats_us) <= policy.horizon(batch.seqs, nows_us)
-        in_time = np.flatnonzero(~np.broadcast_to(expired, len(batch)))
-        self._late += len(batch) - len(in_time)
-        seen = batch.take(in_time) if len(in_time) < len(batch) else batch
-        ticks = Ticks(batch.seqs, batch.ats_us, nows_us)
+        self._seq += len(ticks.seqs)
+        if len(ticks.seqs):
+            self._now_us = int(ticks.nows_us[-1])
+        seen = self._in_time(batch, ticks)
         routed = self._routing.route(seen)
         told = self._on_shards(
             lambda shard, rows: shard.publish(self._part(seen, rows), ticks, for_table=is_table), routed
         )
         return self._hand_out([part for parts in told for part in parts], ticks, is_table)
+
+    def _ticks(self, batch: MessageBatch, share: Share | None) -> Ticks:
+        """Return the steps of the stream that a batch is, or is a share of."""
+        ats_us = batch.ats_us if share is None else share.ats_us
+        if share is not None:
+            share.check(len(batch))
+        seqs = np.arange(self._seq + 1, self._seq + 1 + len(ats_us), dtype=np.int64)
+        return Ticks(seqs, ats_us, np.maximum.accumulate(np.maximum(ats_us, self._now_us)))
+
+    def _in_time(self, batch: MessageBatch, ticks: Ticks) -> MessageBatch:
+        """Return the messages that have not expired when they come, and count the late ones of the whole stream."""
+        policy = self._config.window
+        if policy is None:
+            return batch
+        expired = policy.key(ticks.seqs, ticks.ats_us) <= policy.horizon(ticks.seqs, ticks.nows_us)
+        late = np.broadcast_to(expired, len(ticks.seqs))
+        if not late.any():
+            return batch
+        self._late += int(late.sum())
+        return batch.take(np.flatnonzero(~late[batch.seqs - ticks.seqs[0]]))
 
     def _batch(self, messages: Any) -> MessageBatch:
         vocabulary, limits, first_seq = self._meaning.vocabulary, self._config.limits, self._seq + 1

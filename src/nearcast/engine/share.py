@@ -1,0 +1,27 @@
+"""Which messages of a stream are these? What an engine has to know that sees only some of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.errors import require
+
+
+class Share(NamedTuple):
+    """The messages of a batch among all that the stream has at that point."""
+
+    rows: npt.NDArray[np.int64]
+    """Which of the stream's next messages these are, ascending."""
+    ats_us: npt.NDArray[np.int64]
+    """The time of every message of the stream, those that go elsewhere included; NO_TIME where it has none."""
+
+    def check(self, n_messages: int) -> None:
+        """Raise `InvalidInput` if this is no share of so many messages."""
+        require(len(self.rows) == n_messages, "share.rows", f"must be {n_messages}, one a message", len(self.rows))
+        ascend = bool((np.diff(self.rows, prepend=-1) > 0).all())
+        require(ascend, "share.rows", "must ascend from 0 or more", self.rows)
+        last = int(self.rows[-1]) if len(self.rows) else -1
+        require(last < len(self.ats_us), "share.rows", f"must be below {len(self.ats_us)}", last)
