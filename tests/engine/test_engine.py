@@ -254,8 +254,8 @@ def test_a_table_in_gives_a_table_out():
     )
     assert published.schema == UPDATES
     assert published.select(["seq", "subscription", "message"]).to_pylist() == [
-        {"seq": 1, "subscription": "t", "message": "m1"},
         {"seq": 1, "subscription": "b", "message": "m1"},
+        {"seq": 1, "subscription": "t", "message": "m1"},
         {"seq": 2, "subscription": "b", "message": "m2"},
     ]
     assert published["at"].to_pylist() == [datetime(2026, 1, 1, tzinfo=UTC)] * 2 + [None]

@@ -1,66 +1,136 @@
-"""Does the roster know who sits where, whatever came and went?"""
+"""Does the roster know who sits where, and where everyone sits, whatever came and went?"""
 
 import random
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import nearcast as nc
-from nearcast.engine.directory import Address, Directory
+from nearcast._jit import Arena
+from nearcast.engine import names
+from nearcast.engine._kernels import roster as kernels
 from nearcast.engine.roster import Roster
-from nearcast.model import Cohort
+from nearcast.model import KINDS, Cohort, IdColumn
 from nearcast.testing import strategies as world
 
+LONG = "x" * 300
+POOL = ["", "a", "s17", "eleven byte", "twelve bytes", "ünïcode", LONG, LONG + "y", "7", 7, -(1 << 62)]
 
-def nearest(id_, k=1):
-    return nc.NearestSubscription(id_, location=(k % 8, 0), keywords=["a", f"w{id_}"], k=k)
+
+def nearest(id_, k=1, keywords=None):
+    return nc.NearestSubscription(id_, location=(k % 8, 0), keywords=keywords or ["a", f"w{id_}"], k=k)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_whoever_was_seated_is_found(seed):
+def slots_of(slots):
+    return np.array(slots, dtype=np.int32)
+
+
+@pytest.fixture(params=["heap", "files"])
+def arena(request, tmp_path):
+    return Arena() if request.param == "heap" else Arena(tmp_path / "arena")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whoever_was_seated_is_found(seed, arena):
     rng = random.Random(seed)
-    roster, seated = Roster(nc.NearestSubscription), {}
-    for round_ in range(60):
-        cohort = Cohort.of(
-            [nearest(rng.choice([f"s{round_}.{i}", 1000 * round_ + i]), 1 + i) for i in range(rng.randint(1, 60))],
-            world.meaning(),
-        )
+    roster, seated = Roster(nc.NearestSubscription, arena), {}
+    for round_ in range(40):
+        ids = [
+            rng.choice([f"s{round_}.{i}", f"{LONG}{round_}.{i}", 1000 * round_ + i])
+            for i in range(rng.randint(1, 60))
+        ]
+        words = [rng.choice([None, "plain words", "w " * rng.randint(1, 400)]) for _ in ids]
+        cohort = Cohort.of([nearest(id_, 1 + i, words[i]) for i, id_ in enumerate(ids)], world.meaning())
         slots = roster.seat(cohort, np.full(len(cohort), round_))
         assert len(set(slots.tolist())) == len(slots) and not set(slots.tolist()) & set(seated)
         seated |= {slot: (s, round_) for slot, s in zip(slots.tolist(), cohort.subscriptions, strict=True)}
         leaving = rng.sample(sorted(seated), rng.randint(0, len(seated)))
-        roster.leave(np.array(leaving, dtype=np.int32))
-        for slot in leaving:
-            del seated[slot]
+        gone = [seated.pop(slot)[0].id for slot in leaving]
+        roster.leave(slots_of(leaving))
         assert len(roster) == len(seated)
         assert roster.taken().tolist() == sorted(seated)
-        asked = np.array(rng.choices(sorted(seated), k=20) if seated else [], dtype=np.int32)
+        assert (roster.find(IdColumn.of([*gone, "never"])) == -1).all()
+        held = sorted(seated)
+        assert roster.find(IdColumn.of([seated[slot][0].id for slot in held])).tolist() == held
+        asked = slots_of(rng.choices(held, k=20) if seated else [])
+        assert roster.ids(asked).objects == [seated[slot][0].id for slot in asked.tolist()]
+        assert roster.names(asked).to_pylist() == [str(seated[slot][0].id) for slot in asked.tolist()]
+        assert roster.sinces(asked).tolist() == [seated[slot][1] for slot in asked.tolist()]
         if seated:
-            assert roster.ids(asked) == [seated[slot][0].id for slot in asked.tolist()]
-            assert roster.names(asked).to_pylist() == [str(seated[slot][0].id) for slot in asked.tolist()]
-            assert roster.sinces(asked).tolist() == [seated[slot][1] for slot in asked.tolist()]
             assert roster.subscription(int(asked[0])) == seated[int(asked[0])][0]
-    assert roster._n_slots <= 60 * 60
-    assert roster._n_places <= 2 * len(roster) + 1024 + 60
 
 
-def test_what_left_is_not_kept_for_ever():
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_what_was_written_down_comes_back(kind, data):
+    fields = data.draw(st.lists(world.subscription_fields(kind.kind), min_size=1, max_size=len(POOL)))
+    made = [world.make_subscription(kind.kind, id_, f) for id_, f in zip(POOL, fields, strict=False)]
+    cohort = Cohort.of(made, world.meaning())
+    roster = Roster(kind)
+    slots = roster.seat(cohort, np.zeros(len(made), np.int64))
+    assert roster.rows(slots).equals(cohort.stored)
+    assert [roster.subscription(slot) for slot in slots.tolist()] == made
+
+
+def test_ids_that_look_alike_are_told_apart():
+    roster = Roster(nc.NearestSubscription)
+    slots = roster.seat(Cohort.of([nearest(id_) for id_ in POOL], world.meaning()), np.zeros(len(POOL), np.int64))
+    assert roster.find(IdColumn.of(POOL)).tolist() == slots.tolist()
+    assert roster.find(IdColumn.of([LONG + "z", "x" * 12, 17, "-4611686018427387904"])).tolist() == [-1] * 4
+
+
+def test_ids_of_one_hash_are_told_apart(monkeypatch):
+    monkeypatch.setattr(IdColumn, "keys", property(lambda self: np.full(len(self), 5 << 40, np.uint64)))
+    roster, ids = Roster(nc.NearestSubscription), [f"s{i}" for i in range(500)]
+    slots = roster.seat(Cohort.of([nearest(id_) for id_ in ids], world.meaning()), np.zeros(len(ids), np.int64))
+    roster.leave(slots[::2])
+    assert roster.find(IdColumn.of(ids)).tolist() == [-1 if i % 2 == 0 else s for i, s in enumerate(slots.tolist())]
+
+
+def test_segments_split_and_everyone_is_still_found():
+    roster, ids = Roster(nc.NearestSubscription), [f"s{i}" for i in range(9_000)]
+    for start in range(0, len(ids), 1_500):
+        some = [nearest(id_, keywords="a") for id_ in ids[start : start + 1_500]]
+        roster.seat(Cohort.of(some, world.meaning()), np.zeros(len(some), np.int64))
+    assert roster._array("state")[kernels.N_SEGMENTS] > 8
+    assert roster.find(IdColumn.of(ids)).tolist() == list(range(9_000))
+    roster.leave(np.arange(0, 9_000, 3, dtype=np.int32))
+    assert (roster.find(IdColumn.of(ids)) >= 0).tolist() == [i % 3 != 0 for i in range(9_000)]
+
+
+def test_room_of_those_who_left_is_used_again():
     roster = Roster(nc.NearestSubscription)
     for round_ in range(200):
-        slots = roster.seat(Cohort.of([nearest(f"{round_}.{i}") for i in range(20)], world.meaning()), np.zeros(20))
-        roster.leave(slots)
-    assert roster._n_slots == 20
-    assert sum(len(chunk) for chunk in roster._chunks) <= 1100
+        some = [nearest(f"{round_:03}.{i}", keywords="w " * (1 + i)) for i in range(20)]
+        roster.leave(roster.seat(Cohort.of(some, world.meaning()), np.zeros(20, np.int64)))
+        if round_ == 0:
+            used = roster._array("state")[kernels.USED]
+    assert roster._array("state")[kernels.N_SLOTS] == 20
+    assert roster._array("state")[kernels.USED] == used
 
 
-def test_an_address_survives_packing():
-    directory = Directory()
-    directory.put(["a", 7], 3, "social", np.array([0, 2_000_000_000], dtype=np.int32))
-    assert directory["a"] == Address(3, "social", 0)
-    assert directory[7] == Address(3, "social", 2_000_000_000)
-    assert directory.known(["b", 7]) == [7]
-    assert directory.pop([7]) == {(3, "social"): [(7, 2_000_000_000)]}
-    with pytest.raises(nc.UnknownSubscription):
-        directory[7]
-    with pytest.raises(nc.UnknownSubscription):
-        directory[["a"]]
+def test_a_roster_in_files_is_gone_on_with(tmp_path):
+    with Arena(tmp_path / "arena") as arena:
+        roster = Roster(nc.NearestSubscription, arena)
+        roster.seat(Cohort.of([nearest(id_) for id_ in POOL], world.meaning()), np.arange(len(POOL)))
+    again = Roster(nc.NearestSubscription, Arena.attach(tmp_path / "arena"))
+    assert again.ids(again.taken()).objects == POOL
+    assert again.find(IdColumn.of(POOL)).tolist() == list(range(len(POOL)))
+    assert again.sinces(again.taken()).tolist() == list(range(len(POOL)))
+
+
+def test_names_past_two_gigabytes_come_in_several_columns():
+    rows = np.array([0, 1, 2, 2, 1] * 40)
+    strings = pa.array(["ab", "c" * 30, ""])
+    data, offsets = names.bytes_of(strings)
+    columns = names._columns(
+        len(rows),
+        lambda first, done, out: kernels.repeat_names(data, offsets, rows[first:], done, out),
+        most_words=16,
+    )
+    assert columns.num_chunks > 5
+    assert columns.to_pylist() == strings.take(pa.array(rows)).to_pylist()

@@ -4,18 +4,20 @@
     subscriptions ── check ── place ────────────┤    ...    ├── merge ── updates
                                                 └─ shard n ─┘
 
-Everything a call brings is checked before any of it happens, so a batch is all or nothing. Shards run on threads of
-their own, share nothing that changes, and are merged by step: updates come in the order of the messages; within a
-step those of one subscription stand together, leaves first. One caller at a time: the engine does not lock.
+Everything a call brings is checked before any of it happens, so a batch is all or nothing. Threads then do the work,
+in one of two ways: kinds that keep results are parted, each shard moving its own subscriptions on through the whole
+stream; kinds that keep nothing are shared in the first shard, each thread taking some of the messages, unless the
+partitioner sends messages to some shards only. Updates come in the order of the messages; within a step those of one
+subscription stand together, leaves first. One caller at a time: the engine does not lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from os import PathLike
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +25,12 @@ import pyarrow as pa
 
 from nearcast.engine import archive
 from nearcast.engine.admission import Admission
-from nearcast.engine.directory import Directory
-from nearcast.engine.shard import Shard
+from nearcast.engine.matcher import Matcher, Slots
+from nearcast.engine.shard import Job, Shard
 from nearcast.engine.share import Share
 from nearcast.engine.state import EngineConfig, EngineState, SavedCohort
 from nearcast.engine.stats import Stats, add_work, resident_bytes
-from nearcast.engine.told import Part, as_table, as_updates
+from nearcast.engine.told import joined_objects, joined_tables
 from nearcast.errors import InvalidInput, UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work
 from nearcast.model import (
@@ -39,6 +41,8 @@ from nearcast.model import (
     Document,
     Explanation,
     Id,
+    IdColumn,
+    Keeps,
     Limits,
     Meaning,
     Message,
@@ -48,6 +52,7 @@ from nearcast.model import (
     Subscription,
     Update,
     check_sizes,
+    is_id,
     to_seconds,
     to_us,
 )
@@ -57,8 +62,6 @@ from nearcast.social import SocialGraph
 from nearcast.space import Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 from nearcast.window import Kept, Ticks, WindowPolicy
-
-T = TypeVar("T")
 
 
 class Engine:
@@ -117,7 +120,6 @@ class Engine:
         ]
         self._pool = ThreadPoolExecutor(config.workers, "nearcast") if config.workers > 1 else None
         self._admission = Admission(config, self._meaning)
-        self._directory = Directory()
         self._seq, self._now_us = state.seq, state.now_us
         self._late, self._updates = state.late, state.updates
         self._work_before = state.work
@@ -136,14 +138,15 @@ class Engine:
         """
         is_table = isinstance(subscriptions, pa.Table)
         cohorts = self._admission.cohorts(subscriptions)
-        ids = [id_ for cohort in cohorts for id_ in cohort.ids]
-        before = self._remove(self._directory.known(ids))
+        before: dict[Id, list[Kept]] = {}
         after: dict[Id, list[Kept]] = {}
+        for cohort in cohorts:
+            before |= self._remove(cohort.ids)
         for cohort in cohorts:
             after |= self._insert(cohort, np.full(len(cohort), self._seq, dtype=np.int64))
         updates = [
             update
-            for id_ in (ids if before or after else ())
+            for id_ in (id_ for cohort in (cohorts if before or after else ()) for id_ in cohort.ids)
             for update in self._difference(id_, before.get(id_, []), after.get(id_, []))
         ]
         self._updates += len(updates)
@@ -151,7 +154,9 @@ class Engine:
 
     def _insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> dict[Id, list[Kept]]:
         """Place subscriptions of one kind; return the results that are not empty."""
-        homes = self._routing.place(cohort.footprints) if len(self._shards) > 1 else np.zeros(len(cohort), np.int32)
+        is_shared = self._routing.sends_all and cohort.kind.keeps is Keeps.MATCHES
+        is_one = is_shared or len(self._shards) == 1
+        homes = np.zeros(len(cohort), np.int32) if is_one else self._routing.place(cohort.footprints)
         started: dict[Id, list[Kept]] = {}
         for home, shard in enumerate(self._shards):
             rows = np.flatnonzero(homes == home)
@@ -159,20 +164,34 @@ class Engine:
             if not len(part):
                 continue
             slots, results = shard.insert(part, sinces[rows])
-            self._directory.put(part.ids, home, cohort.kind.kind, slots)
             if results:
                 started |= {id_: results[slot] for id_, slot in zip(part.ids, slots.tolist(), strict=True)}
         return started
 
-    def _remove(self, ids: Iterable[Id]) -> dict[Id, list[Kept]]:
-        """Forget subscriptions; return the results that are not empty."""
+    def _remove(self, ids: IdColumn) -> dict[Id, list[Kept]]:
+        """Forget those subscriptions that are there; return the results that are not empty."""
         had: dict[Id, list[Kept]] = {}
-        for (home, kind), leaving in self._directory.pop(ids).items():
-            slots = np.array([slot for _, slot in leaving], dtype=np.int32)
-            results = self._shards[home].matchers[kind].delete(slots)
+        for _, matcher, rows, slots in self._seats(ids):
+            results = matcher.delete(slots)
             if results:
-                had |= {id_: results[slot] for id_, slot in leaving}
+                had |= {ids[row]: results[slot] for row, slot in zip(rows.tolist(), slots.tolist(), strict=True)}
         return had
+
+    def _seats(self, ids: IdColumn) -> Iterator[tuple[Shard, Matcher, npt.NDArray[np.int64], Slots]]:
+        """Yield who has some of the ids, which rows these are, and their slots."""
+        for shard in self._shards:
+            for matcher in shard.matchers.values():
+                slots = matcher.roster.find(ids)
+                rows = np.flatnonzero(slots >= 0)
+                if len(rows):
+                    yield shard, matcher, rows, slots[rows]
+
+    def _seat(self, id_: Any) -> tuple[Shard, Matcher, int]:
+        """Return who has a subscription, and its slot."""
+        if is_id(id_):
+            for shard, matcher, _, slots in self._seats(IdColumn.of([id_])):
+                return shard, matcher, int(slots[0])
+        raise UnknownSubscription(id_)
 
     def _difference(self, id_: Id, before: list[Kept], after: list[Kept]) -> list[Update]:
         old, new = {kept.seq for kept in before}, {kept.seq for kept in after}
@@ -189,12 +208,24 @@ class Engine:
         """Forget subscriptions. Nobody is left to be told, so there are no updates."""
         is_table = isinstance(ids, pa.Table)
         require(not isinstance(ids, str), "ids", "must be a list of ids", ids)
-        leaving = dict.fromkeys(ids_from_table(ids) if is_table else ids)
-        for id_ in leaving:
-            if id_ not in self._directory:
-                raise UnknownSubscription(id_)
+        leaving = self._known(ids_from_table(ids).objects if is_table else ids)
         self._remove(leaving)
         return UPDATES.empty_table() if is_table else []
+
+    def _known(self, ids: Iterable[Id]) -> IdColumn:
+        """Return ids, each once, all of which are here."""
+        listed = []
+        for id_ in ids:
+            if not is_id(id_):
+                raise UnknownSubscription(id_)
+            listed.append(id_)
+        column = IdColumn.of(list(dict.fromkeys(listed)))
+        missing = np.ones(len(column), dtype=bool)
+        for _, _, rows, _ in self._seats(column):
+            missing[rows] = False
+        if missing.any():
+            raise UnknownSubscription(column[int(np.argmax(missing))])
+        return column
 
     # -- messages -----------------------------------------------------------------------------------------------
 
@@ -221,11 +252,11 @@ class Engine:
         if len(ticks.seqs):
             self._now_us = int(ticks.nows_us[-1])
         seen = self._in_time(batch, ticks)
-        routed = self._routing.route(seen)
-        told = self._on_shards(
-            lambda shard, rows: shard.publish(self._part(seen, rows), ticks, for_table=is_table), routed
-        )
-        return self._hand_out([part for parts in told for part in parts], ticks, is_table)
+        jobs: list[Job] = []
+        for shard, rows in zip(self._shards, self._routing.route(seen), strict=True):
+            part = seen if len(rows) == len(seen) else seen.take(rows)
+            jobs += shard.publish(part, ticks, as_table=is_table, cuts=self._cuts(len(part)))
+        return self._hand_out(jobs, is_table)
 
     def _ticks(self, batch: MessageBatch, share: Share | None) -> Ticks:
         """Return the steps of the stream that a batch is, or is a share of."""
@@ -258,16 +289,10 @@ class Engine:
         batch.check(self._config.space)
         return batch
 
-    @staticmethod
-    def _part(batch: MessageBatch, rows: npt.NDArray[np.int64]) -> MessageBatch:
-        return batch if len(rows) == len(batch) else batch.take(rows)
-
-    def _on_shards(
-        self, work: Callable[[Shard, npt.NDArray[np.int64]], T], routed: Sequence[npt.NDArray[np.int64]]
-    ) -> list[T]:
-        if self._pool is None:
-            return [work(shard, rows) for shard, rows in zip(self._shards, routed, strict=True)]
-        return list(self._pool.map(work, self._shards, routed))
+    def _cuts(self, n_messages: int) -> Sequence[int]:
+        """Return where messages are parted among threads, if any of these may have any of them."""
+        n_parts = self._config.workers if self._routing.sends_all else 1
+        return [n_messages * i // n_parts for i in range(n_parts + 1)]
 
     def advance(self, now: Moment) -> list[Update]:
         """Let time pass without a message: what has expired by then leaves.
@@ -276,10 +301,10 @@ class Engine:
         """
         now_us = to_us(now, field="now")
         self._now_us = max(self._now_us, now_us)
-        told = [part for shard in self._shards for part in shard.advance(self._seq, self._now_us)]
         now_column = np.array([self._now_us], dtype=np.int64)
         ticks = Ticks(np.array([self._seq], dtype=np.int64), now_column, now_column)
-        updates: list[Update] = self._hand_out(told, ticks, False)
+        jobs = [job for shard in self._shards for job in shard.advance(self._seq, ticks)]
+        updates: list[Update] = self._hand_out(jobs, False)
         return updates
 
     # -- questions ----------------------------------------------------------------------------------------------
@@ -290,8 +315,8 @@ class Engine:
         Matches of kinds that only grow are not kept: for these it is what came since the subscription and is still in
         the window.
         """
-        address = self._directory[subscription]
-        kept = self._shards[address.shard].results(address.kind, address.slot)
+        shard, matcher, slot = self._seat(subscription)
+        kept = shard.results(matcher.kind.kind, slot)
         return [Result(k.message, k.score) for k in kept]
 
     def explain(self, subscription: Id, message: Message | Id) -> Explanation:
@@ -299,9 +324,9 @@ class Engine:
 
         The message is one of the window, by id (the newest, if several carry it), or any other, as if published now.
         """
-        address = self._directory[subscription]
+        _, matcher, slot = self._seat(subscription)
         document = self._batch([message]).documents[0] if isinstance(message, Message) else self._find(message)
-        return self._shards[address.shard].matchers[address.kind].explain(address.slot, document)
+        return matcher.explain(slot, document)
 
     def _find(self, id_: Id) -> Document:
         for shard in self._shards:
@@ -312,10 +337,10 @@ class Engine:
 
     def __len__(self) -> int:
         """Return the number of subscriptions."""
-        return len(self._directory)
+        return sum(map(len, self._shards))
 
     def __contains__(self, subscription: Id) -> bool:
-        return subscription in self._directory
+        return is_id(subscription) and any(True for _ in self._seats(IdColumn.of([subscription])))
 
     def stats(self) -> Stats:
         """Return counts, memory, and the work that was done."""
@@ -327,7 +352,7 @@ class Engine:
             messages=self._seq,
             late=self._late,
             window=max(len(shard.window) for shard in self._shards),
-            subscriptions=len(self._directory),
+            subscriptions=len(self),
             updates=self._updates,
             memory_bytes=resident_bytes(),
             kinds=kinds,
@@ -342,9 +367,15 @@ class Engine:
                 total[kind] = add_work(total.get(kind, Work()), matcher.work)
         return total
 
-    def _hand_out(self, told: list[Part], ticks: Ticks, is_table: bool) -> Any:
-        self._updates += sum(len(part.changes.steps) for part in told)
-        return as_table(told, ticks) if is_table else as_updates(told, ticks)
+    def _hand_out(self, jobs: Sequence[Job], is_table: bool) -> Any:
+        """Have the work done, and return what all have to tell."""
+        run = map if self._pool is None or len(jobs) == 1 else self._pool.map
+        told = [part for parts in run(lambda job: job(), jobs) for part in parts]
+        for matcher, part in told:
+            matcher.n_matched += part.n_matched
+            self._updates += len(part.steps)
+        parts = [part for _, part in told]
+        return joined_tables(parts) if is_table else joined_objects(parts)
 
     # -- saving -------------------------------------------------------------------------------------------------
 
@@ -387,10 +418,10 @@ class Engine:
     def _restore(self, saved: SavedCohort) -> None:
         cohort = Cohort(saved.kind, saved.stored, self._meaning)
         self._insert(cohort, saved.sinces)
-        for id_, kept in zip(cohort.ids, saved.kept, strict=True):
-            if kept:
-                address = self._directory[id_]
-                self._shards[address.shard].matchers[address.kind].restore(address.slot, kept)
+        for _, matcher, rows, slots in self._seats(cohort.ids):
+            for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
+                if saved.kept[row]:
+                    matcher.restore(slot, saved.kept[row])
 
     def close(self) -> None:
         """Stop the worker threads; the engine must not be used after."""

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.engine.names import Names
-from nearcast.engine.roster import Roster
+from nearcast.engine.told import Part, tell
 from nearcast.index import Index, Work
 from nearcast.model import Cohort, Document, Explanation, Keeps, Meaning, MessageBatch, Subscription
-from nearcast.window import Changes, Keeper, Kept, Results, Steps
+from nearcast.window import Keeper, Kept, Results, Steps, Ticks
+
+if TYPE_CHECKING:
+    from nearcast.engine.roster import Roster
 
 Slots = npt.NDArray[np.int32]
 
@@ -27,24 +30,25 @@ Slots = npt.NDArray[np.int32]
 class Matcher:
     """The subscriptions of one kind in one shard."""
 
-    def __init__(self, kind: type[Subscription], index: Index, keeper: Keeper, meaning: Meaning) -> None:
+    def __init__(
+        self, kind: type[Subscription], roster: Roster, index: Index, keeper: Keeper, meaning: Meaning
+    ) -> None:
         self.kind = kind
-        self.roster = Roster(kind)
-        self.names = Names(self.roster)
+        self.roster = roster
+        self.n_matched = 0
+        """Arrivals that changed a result, so far."""
         self._index = index
         self._keeper = keeper
         self._meaning = meaning
-        self._n_matched = 0
 
     @property
     def work(self) -> Work:
         """How much was done so far; a match is an arrival that changed a result."""
-        return replace(self._index.work, matched=self._n_matched)
+        return replace(self._index.work, matched=self.n_matched)
 
     def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> tuple[Slots, Results]:
         """Take in subscriptions; return their slots and the results they start with."""
         slots = self.roster.seat(cohort, sinces)
-        self.names.seated(slots)
         self._index.insert(slots, cohort)
         return slots, self._keeper.insert(slots, cohort)
 
@@ -58,12 +62,11 @@ class Matcher:
         """Give a subscription the result it had when it was saved."""
         self._keeper.restore(slot, kept)
 
-    def publish(self, batch: MessageBatch, steps: Steps) -> Changes:
-        """Move on by a batch and return what changed."""
+    def publish(self, batch: MessageBatch, steps: Steps, ticks: Ticks, *, as_table: bool) -> Part:
+        """Move on by a batch and tell what changed; where nothing is kept, on several threads at once."""
         keeper, index = self._keeper, self._index
         changes = keeper.publish(batch, steps, lambda start, stop: index.match(batch, start, stop, keeper.bars))
-        self._n_matched += changes.n_matched
-        return changes
+        return tell(self.roster, changes, ticks, as_table=as_table)
 
     def kept(self, slot: int) -> list[Kept]:
         """Return the result that is kept, best first."""

@@ -1,74 +1,62 @@
-"""How do millions of slots become ids in a table? By short strings in records of sixteen bytes, one read each.
+"""How do millions of rows get their names? Kernels write columns of strings; this makes room for them.
 
-    records   slot -> | c o f f e e - 7 | . . . . . . . 8 |        fifteen bytes and the length; 255: too long
-
-A table of updates names a subscription in every row, at random places among millions: a string of an Arrow column
-costs three reads there, a record one. Records are made for those who are asked for, when the first large table is.
-An id that is too long sends the whole table the slower way, through the roster.
+A column of strings holds two gigabytes at most: what is longer comes in several.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nearcast.engine.roster import Roster, Slots
+from nearcast.engine._kernels.roster import Book, Output, repeat_names, write_names
 from nearcast.text.encode import WORTH_A_KERNEL, bytes_of, has_jit
 
-Records = npt.NDArray[np.uint64]
+_A_NAME = 12  # bytes for which room is made at first
+_MOST_WORDS = (1 << 28) - 8
 
-MOST = (1 << 31) // 16
-"""Records that surely fit a column of strings, whose offsets have 31 bits."""
-
-
-class Names:
-    """The ids of a roster as records."""
-
-    def __init__(self, roster: Roster) -> None:
-        self._roster = roster
-        self._records = np.zeros((0, 2), dtype=np.uint64)
-        self._pending: list[Slots] = []
-
-    def seated(self, slots: Slots) -> None:
-        """Note that slots have someone new."""
-        self._pending.append(slots)
-
-    def records(self) -> Records:
-        """Return the records of all slots."""
-        from nearcast.engine._kernels.names import write_records
-
-        if self._pending:
-            slots = self._roster.still(np.unique(np.concatenate(self._pending)))
-            n = max(len(self._records), int(slots.max(initial=-1)) + 1)
-            if n > len(self._records):
-                grown = np.zeros((max(n, 2 * len(self._records)), 2), dtype=np.uint64)
-                grown[: len(self._records)] = self._records
-                self._records = grown
-            if len(slots):
-                write_records(*bytes_of(self._roster.names(slots)), slots, self._records)
-            self._pending = []
-        return self._records
-
-    def of(self, slots: Slots) -> Records | None:
-        """Return the records of some slots; None if these are too few to be worth it."""
-        if len(slots) < WORTH_A_KERNEL or not has_jit():
-            return None
-        from nearcast.engine._kernels.names import copy_records
-
-        copied = np.empty((len(slots), 2), dtype=np.uint64)
-        copy_records(self.records(), slots, copied)
-        return copied
+Write = Callable[[int, int, Output], int]
+"""Write rows: where the column begins, how many of its rows are done, and into what; return how many then are."""
 
 
-def strings(records: Records, order: npt.NDArray[np.int64] | None) -> pa.Array | None:
-    """Return records as a column of strings, in an order if one is given; None if one of them is too long."""
-    from nearcast.engine._kernels.names import LONGEST, read_records
+def names_of(book: Book, slots: npt.NDArray[np.int32]) -> pa.ChunkedArray:
+    """Return the ids of slots as strings."""
+    return _columns(len(slots), lambda first, done, out: write_names(book, slots[first:], done, out))
 
-    n = len(records)
-    offsets = np.zeros(n + 1, dtype=np.int32)
-    words = np.empty((n * LONGEST) // 8 + 2, dtype=np.uint64)
-    used = read_records(records, np.arange(n) if order is None else order, offsets, words)
-    if used < 0:
-        return None
-    return pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(words).slice(0, used))
+
+def repeated(strings: pa.Array, rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
+    """Return strings by row; rows that follow each other are often the same.
+
+    >>> repeated(pa.array(["a", "b"]), np.array([1, 1, 0])).to_pylist()
+    ['b', 'b', 'a']
+    """
+    if len(rows) < WORTH_A_KERNEL or not has_jit():
+        return pa.chunked_array([strings.take(pa.array(rows))])
+    data, offsets = bytes_of(strings)
+    return _columns(len(rows), lambda first, done, out: repeat_names(data, offsets, rows[first:], done, out))
+
+
+def _columns(n: int, write: Write, *, most_words: int = _MOST_WORDS) -> pa.ChunkedArray:
+    columns, first = [], 0
+    while first < n or not columns:
+        column, done = _column(n - first, first, write, most_words)
+        columns.append(column)
+        first += done
+    return pa.chunked_array(columns)
+
+
+def _column(n: int, first: int, write: Write, most_words: int) -> tuple[pa.Array, int]:
+    """Return a column of what follows, and how many rows went into it."""
+    room = min(n * _A_NAME // 8 + 16, most_words)
+    out = Output(np.empty(room, np.uint64), np.zeros(n + 1, np.int32), np.zeros(2, np.uint64))
+    done = write(first, 0, out)
+    while done < n and len(out.words) < most_words:
+        longer = np.empty(min(2 * len(out.words), most_words), np.uint64)
+        longer[: len(out.words)] = out.words
+        out = out._replace(words=longer)
+        done = write(first, done, out)
+    total = int(out.offsets[done])
+    buffers = [None, pa.py_buffer(out.offsets), pa.py_buffer(out.words).slice(0, total)]
+    return pa.StringArray.from_buffers(done, buffers[1], buffers[2]), done

@@ -1,8 +1,14 @@
-"""What does one worker own? A part of the subscriptions, of every kind, and a window over what it sees."""
+"""What does one worker own? A part of the subscriptions, of every kind, and a window over what it sees.
+
+Kinds that keep nothing need no order among messages: their subscriptions may be shared, each thread taking some of
+the messages. The work of a batch is therefore handed out as jobs: one for the kinds that keep results, and as many as
+are wanted for those that do not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +19,10 @@ from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
 from nearcast.model import Cohort, Document, Keeps, Meaning, MessageBatch, Subscription
 from nearcast.window import KEEPERS, Kept, Results, SlidingWindow, Steps, Ticks, WindowPolicy
+
+Told = list[tuple[Matcher, Part]]
+Job = Callable[[], Told]
+"""A piece of work for some thread: move matchers on, and say what each has to tell."""
 
 
 class Shard:
@@ -36,25 +46,40 @@ class Shard:
     def _matcher(self, kind: type[Subscription]) -> Matcher:
         """Return the matcher of a kind, made when the first subscription of that kind comes."""
         if kind.kind not in self.matchers:
+            from nearcast.engine.roster import Roster  # with the first subscription, not before, come the kernels
+
             index = choose_index(self._index, kind.kind).make(self._meaning)
             keeper = KEEPERS[kind.keeps](self.window.live.values())
-            self.matchers[kind.kind] = Matcher(kind, index, keeper, self._meaning)
+            self.matchers[kind.kind] = Matcher(kind, Roster(kind), index, keeper, self._meaning)
         return self.matchers[kind.kind]
 
-    def publish(self, batch: MessageBatch, ticks: Ticks, *, for_table: bool) -> list[Part]:
-        """Move on by some steps, seeing the messages of the batch; return what changed, kind by kind."""
-        return self._move(batch, self.window.admit(batch, ticks), for_table)
+    def publish(self, batch: MessageBatch, ticks: Ticks, *, as_table: bool, cuts: Sequence[int]) -> list[Job]:
+        """Take in messages, some of a batch; return the work that is to be done then.
 
-    def advance(self, seq: int, now_us: int) -> list[Part]:
+        `cuts` are rows at which the messages may be parted among threads.
+        """
+        return self._jobs(batch, self.window.admit(batch, ticks), ticks, as_table, cuts)
+
+    def advance(self, seq: int, ticks: Ticks) -> list[Job]:
         """Let time pass without a message."""
-        return self._move(MessageBatch.empty(), self.window.advance(seq, now_us), False)
+        steps = self.window.advance(seq, int(ticks.nows_us[-1]))
+        return self._jobs(MessageBatch.empty(), steps, ticks, False, (0, 0))
 
-    def _move(self, batch: MessageBatch, steps: Steps, for_table: bool) -> list[Part]:
-        parts = []
-        for matcher in self.matchers.values():
-            changes = matcher.publish(batch, steps)
-            parts.append(Part(matcher.roster, changes, matcher.names.of(changes.slots) if for_table else None))
-        return parts
+    def _jobs(
+        self, batch: MessageBatch, steps: Steps, ticks: Ticks, as_table: bool, cuts: Sequence[int]
+    ) -> list[Job]:
+        def job(matchers: Sequence[Matcher], rows: MessageBatch, at: Steps) -> Job:
+            return lambda: [(m, m.publish(rows, at, ticks, as_table=as_table)) for m in matchers]
+
+        forward = [m for m in self.matchers.values() if m.kind.keeps is Keeps.MATCHES]
+        keeping = [m for m in self.matchers.values() if m.kind.keeps is not Keeps.MATCHES]
+        jobs = []
+        if forward:
+            for start, stop in pairwise(cuts):
+                jobs.append(job(forward, batch.slice(start, stop), steps.slice(start, stop)))
+        if keeping:
+            jobs.append(job(keeping, batch, steps))
+        return jobs
 
     def results(self, kind: str, slot: int) -> list[Kept]:
         """Return a result, best first."""

@@ -1,115 +1,123 @@
-"""How do changes of many kinds and shards become one stream of updates? Merged by step, as objects or as a table."""
+"""How do changes of many kinds, shards and threads become one stream of updates? In the order of the steps.
+
+Each part is written by the thread that found it, as objects or as a table. Threads that part a batch tell about steps
+that follow each other, so that their tables are put one behind the other as they are; only where kinds or shards tell
+about the same steps are rows put in order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearcast.engine.names import MOST, Records, strings
-from nearcast.engine.roster import Roster
-from nearcast.model import ENTER, LEAVE, NO_TIME, Id, Update, to_seconds
+from nearcast.model import ENTER, LEAVE, NO_TIME, Update, to_seconds
 from nearcast.model.columns import TIMESTAMP, UPDATES
 from nearcast.window import Changes, Ticks
 
+if TYPE_CHECKING:
+    from nearcast.engine.roster import Roster
+
 
 class Part(NamedTuple):
-    """What the subscriptions of one kind in one shard have to tell, in the order of the steps."""
+    """What the subscriptions of one kind in one shard have to tell of some steps, in the order of the steps."""
 
-    roster: Roster
-    changes: Changes
-    records: Records | None = None
-    """Who each change is for, see `names`; for a table of many."""
-
-
-Merge = Callable[[Sequence[npt.NDArray[Any]]], npt.NDArray[Any]]
-"""Join a column of several parts, in the order of the steps."""
+    steps: npt.NDArray[np.int64]
+    updates: list[Update] | pa.Table
+    n_matched: int
+    """How many arrivals changed a result."""
 
 
-def as_updates(parts: Sequence[Part], ticks: Ticks) -> list[Update]:
-    """Return updates as objects."""
-    seqs, ats = ticks.seqs.tolist(), [to_seconds(at_us) for at_us in ticks.ats_us.tolist()]
-    merged: list[tuple[int, Update]] = []
-    for roster, changes, _ in parts:
-        if not len(changes.steps):
-            continue
-        columns = (changes.steps, changes.enters, changes.scores, changes.rows)
-        ids = roster.ids(changes.slots)
-        for id_, step, enter, score, row in zip(ids, *(column.tolist() for column in columns), strict=True):
-            change = ENTER if enter else LEAVE
-            merged.append((step, Update(seqs[step], id_, changes.ids[row], change, score, ats[step])))
+def tell(roster: Roster, changes: Changes, ticks: Ticks, *, as_table: bool) -> Part:
+    """Write changes down."""
+    write = _table if as_table else _objects
+    return Part(changes.steps, write(roster, changes, ticks), changes.n_matched)
+
+
+def joined_objects(parts: Sequence[Part]) -> list[Update]:
+    """Return all updates in order."""
+    merged = [told for part in parts for told in zip(part.steps.tolist(), part.updates, strict=True)]
     merged.sort(key=lambda told: told[0])  # stable: parts are in order, and stay so within a step
     return [update for _, update in merged]
 
 
-def as_table(parts: Sequence[Part], ticks: Ticks) -> pa.Table:
-    """Return updates as a table; ids become strings."""
-    parts = [part for part in parts if len(part.changes.steps)]
+def joined_tables(parts: Sequence[Part]) -> pa.Table:
+    """Return all updates in order."""
+    parts = [part for part in parts if len(part.steps)]
     if not parts:
         return UPDATES.empty_table()
-    changes = [part.changes for part in parts]
-    steps = np.concatenate([c.steps for c in changes])
-    order = None
-    if len(parts) > 1:
-        order = np.argsort(steps, kind="stable")
-        steps = steps[order]
+    table = pa.concat_tables([part.updates for part in parts])  # copies nothing
+    if all(a.steps[-1] < b.steps[0] for a, b in pairwise(parts)):
+        return table
+    order = np.argsort(np.concatenate([part.steps for part in parts]), kind="stable")
+    return table.combine_chunks().take(pa.array(order))
 
-    def merged(columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        column = np.concatenate(columns)
-        return column if order is None else column[order]
 
+def _objects(roster: Roster, changes: Changes, ticks: Ticks) -> list[Update]:
+    if not len(changes.steps):
+        return []
+    columns = (ticks.seqs[changes.steps], ticks.ats_us[changes.steps], changes.enters, changes.scores, changes.rows)
+    messages = changes.ids.objects
+    return [
+        Update(seq, id_, messages[row], ENTER if enter else LEAVE, score, to_seconds(at_us))
+        for id_, seq, at_us, enter, score, row in zip(
+            roster.ids(changes.slots), *(column.tolist() for column in columns), strict=True
+        )
+    ]
+
+
+def _table(roster: Roster, changes: Changes, ticks: Ticks) -> pa.Table:
+    from nearcast.engine.names import repeated
+
+    if not len(changes.steps):
+        return UPDATES.empty_table()
     columns = [
-        pa.array(ticks.seqs[steps]),
-        _times(ticks.ats_us[steps], may_lack=bool((ticks.ats_us == NO_TIME).any())),
-        _subscriptions(parts, order),
-        _messages(changes, merged),
-        _directions(changes, merged),
-        pa.array(merged([c.scores for c in changes])),
+        pa.array(ticks.seqs[changes.steps]),
+        _times(ticks.ats_us, changes.steps),
+        roster.names(changes.slots),
+        repeated(changes.ids.strings, changes.rows),
+        _directions(changes.enters),
+        _scores(changes.scores),
     ]
     return pa.Table.from_arrays(columns, schema=UPDATES)
 
 
-def _times(ats_us: npt.NDArray[np.int64], *, may_lack: bool) -> pa.Array:
+def _times(ats_us: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> pa.Array:
     """Return the times of steps; some may have none."""
-    return pa.array(ats_us, mask=ats_us == NO_TIME if may_lack else None).cast(TIMESTAMP)
+    lacking = ats_us == NO_TIME
+    if lacking.all():
+        return _constant(None, len(steps))
+    times = ats_us[steps]
+    return pa.array(times, mask=times == NO_TIME if lacking.any() else None).cast(TIMESTAMP)
 
 
-def _directions(changes: Sequence[Changes], merged: Merge) -> pa.Array:
+def _directions(enters: npt.NDArray[np.bool_]) -> pa.Array:
     """Return which way each change goes."""
-    if all(c.enters.all() for c in changes):
-        return pa.repeat(ENTER, sum(len(c.enters) for c in changes))
-    return pc.if_else(pa.array(merged([c.enters for c in changes])), ENTER, LEAVE)
+    if enters.strides == (0,) or enters.all():
+        return _constant(ENTER, len(enters))
+    return pc.if_else(pa.array(enters), ENTER, LEAVE)
 
 
-def _subscriptions(parts: Sequence[Part], order: npt.NDArray[np.int64] | None) -> pa.Array:
-    """Return the ids of the subscriptions."""
-    records = [part.records for part in parts if part.records is not None]
-    if len(records) == len(parts) and sum(map(len, records)) <= MOST:
-        named = strings(np.concatenate(records), order)
-        if named is not None:
-            return named
-    joined = pa.concat_arrays([part.roster.names(part.changes.slots) for part in parts])
-    return joined if order is None else joined.take(pa.array(order))
+def _scores(scores: npt.NDArray[np.float64]) -> pa.Array:
+    """Return the scores, which may be one score over and over."""
+    return _constant(float(scores[0]), len(scores)) if scores.strides == (0,) else pa.array(scores)
 
 
-def _messages(
-    changes: Sequence[Changes], merged: Callable[[Sequence[npt.NDArray[Any]]], npt.NDArray[Any]]
-) -> pa.Array:
-    """Return the ids of the messages; kinds that pass on what came share the ids of the batch."""
-    ids: list[Id] = []
-    starts: dict[int, int] = {}
-    rows = []
-    for c in changes:
-        if id(c.ids) not in starts:
-            starts[id(c.ids)] = len(ids)
-            ids += c.ids
-        rows.append(c.rows + starts[id(c.ids)])
-    try:
-        names = pa.array(ids, pa.string())
-    except pa.ArrowTypeError:  # some of them are integers
-        names = pa.array([str(id_) for id_ in ids], pa.string())
-    return names.take(pa.array(merged(rows)))
+_CONSTANTS: dict[Any, pa.Array] = {}
+_MOST_CONSTANT = 1 << 22
+
+
+def _constant(value: Any, n: int) -> pa.Array:
+    """Return a column of one value; columns up to some length share their bytes."""
+    kind = TIMESTAMP if value is None else pa.scalar(value).type
+    if n > _MOST_CONSTANT:
+        return pa.repeat(pa.scalar(value, kind), n)
+    kept = _CONSTANTS.get(value)
+    if kept is None or len(kept) < n:
+        kept = _CONSTANTS[value] = pa.repeat(pa.scalar(value, kind), 1 << max(n - 1, 1).bit_length())
+    return kept.slice(0, n)

@@ -6,7 +6,8 @@ from nearcast.model.cohort import Cohort
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
 from nearcast.model.footprint import Footprint, Footprints
-from nearcast.model.identity import Id, check_id, id_key
+from nearcast.model.identity import Id, check_id, id_key, is_id
+from nearcast.model.ids import IdColumn
 from nearcast.model.limits import Limits
 from nearcast.model.matches import Matches
 from nearcast.model.meaning import Meaning
@@ -40,6 +41,7 @@ __all__ = [
     "Footprint",
     "Footprints",
     "Id",
+    "IdColumn",
     "Keeps",
     "Limits",
     "Matches",
@@ -59,6 +61,7 @@ __all__ = [
     "check_id",
     "check_sizes",
     "id_key",
+    "is_id",
     "to_seconds",
     "to_us",
 ]

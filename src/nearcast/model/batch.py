@@ -5,9 +5,10 @@
     term_indptr  0          3        5        8
     term_ids     t t t      t t      t t t          int64, distinct and ascending within a row
     term_counts  1 2 1      1 1      1 1 1          how often each stands in the text
-    idfs, units  weights of each under the engine's vocabulary, computed when someone asks
+    idfs, units  weights of each under the engine's vocabulary
 
-A batch is checked as a whole before anything happens to it; one message is a batch of one.
+A batch is checked as a whole before anything happens to it; one message is a batch of one. Terms and weights are made
+when someone asks: threads that part a batch each make their own.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ import pyarrow as pa
 from nearcast.errors import InvalidInput
 from nearcast.model.document import Document
 from nearcast.model.identity import Id
+from nearcast.model.ids import IdColumn
 from nearcast.model.limits import Limits
 from nearcast.model.message import Message
 from nearcast.model.moment import to_us
 from nearcast.space import Space
-from nearcast.text import Text, Vocabulary, add_up, encode_column, encode_texts
+from nearcast.text import TermRows, Text, Vocabulary, add_up, encode_column, encode_texts
 
 
 @dataclass(frozen=True)
@@ -35,15 +37,14 @@ class MessageBatch:
     """Messages as columns, weighed under one vocabulary."""
 
     seqs: npt.NDArray[np.int64]
-    ids: list[Id]
+    ids: IdColumn
     xs: npt.NDArray[np.float64]
     ys: npt.NDArray[np.float64]
     ats_us: npt.NDArray[np.int64]
     """Microseconds since the epoch, NO_TIME where none was given."""
     places: list[Id | None]
-    term_indptr: npt.NDArray[np.int64]
-    term_ids: npt.NDArray[np.int64]
-    term_counts: npt.NDArray[np.int32]
+    texts: Sequence[Text] | pa.Array | TermRows
+    """What was said; as terms already, if they came so."""
     vocabulary: Vocabulary
 
     def __len__(self) -> int:
@@ -79,19 +80,41 @@ class MessageBatch:
     def from_columns(
         cls,
         *,
-        ids: list[Id],
+        ids: IdColumn | Sequence[Id],
         xs: npt.NDArray[np.float64],
         ys: npt.NDArray[np.float64],
         ats_us: npt.NDArray[np.int64],
         places: list[Id | None],
-        texts: Sequence[Text] | pa.Array,
+        texts: Sequence[Text] | pa.Array | TermRows,
         vocabulary: Vocabulary,
         first_seq: int = 1,
     ) -> MessageBatch:
-        """Tokenise and number texts, objects or an Arrow array, that come with their columns."""
-        rows = encode_column(texts) if isinstance(texts, pa.Array) else encode_texts(texts)
+        """Number messages that come as columns, their texts as objects, an Arrow array or rows of terms."""
         seqs = np.arange(first_seq, first_seq + len(ids), dtype=np.int64)
-        return cls(seqs, ids, xs, ys, ats_us, places, *rows, vocabulary)
+        column = ids if isinstance(ids, IdColumn) else IdColumn.of(ids)
+        return cls(seqs, column, xs, ys, ats_us, places, texts, vocabulary)
+
+    @cached_property
+    def terms(self) -> TermRows:
+        """The texts, tokenised and numbered."""
+        if isinstance(self.texts, TermRows):
+            return self.texts
+        return encode_column(self.texts) if isinstance(self.texts, pa.Array) else encode_texts(self.texts)
+
+    @property
+    def term_indptr(self) -> npt.NDArray[np.int64]:
+        """Where each row's terms begin."""
+        return self.terms.indptr
+
+    @property
+    def term_ids(self) -> npt.NDArray[np.int64]:
+        """Term numbers, distinct and ascending within a row."""
+        return self.terms.ids
+
+    @property
+    def term_counts(self) -> npt.NDArray[np.int32]:
+        """How often each stands in the text."""
+        return self.terms.counts
 
     @cached_property
     def idfs(self) -> npt.NDArray[np.float64]:
@@ -124,14 +147,34 @@ class MessageBatch:
         at = np.repeat(starts - indptr[:-1], lengths) + np.arange(indptr[-1])
         return MessageBatch(
             self.seqs[rows],
-            [self.ids[i] for i in rows],
+            self.ids.take(rows),
             self.xs[rows],
             self.ys[rows],
             self.ats_us[rows],
             [self.places[i] for i in rows],
-            indptr,
-            self.term_ids[at],
-            self.term_counts[at],
+            TermRows(indptr, self.term_ids[at], self.term_counts[at]),
+            self.vocabulary,
+        )
+
+    def slice(self, start: int, stop: int) -> MessageBatch:
+        """Return the rows of a range; copies nothing, and makes no terms that are not made yet."""
+        texts: Sequence[Text] | pa.Array | TermRows = self.__dict__.get("terms", self.texts)
+        if isinstance(texts, TermRows):
+            first, last = texts.indptr[start], texts.indptr[stop]
+            indptr = texts.indptr[start : stop + 1] - first
+            part: Sequence[Text] | pa.Array | TermRows = TermRows(
+                indptr, texts.ids[first:last], texts.counts[first:last]
+            )
+        else:
+            part = texts[start:stop]
+        return MessageBatch(
+            self.seqs[start:stop],
+            self.ids.slice(start, stop),
+            self.xs[start:stop],
+            self.ys[start:stop],
+            self.ats_us[start:stop],
+            self.places[start:stop],
+            part,
             self.vocabulary,
         )
 

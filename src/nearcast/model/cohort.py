@@ -14,16 +14,13 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nearcast.model.footprint import Footprints
-from nearcast.model.identity import Id, id_key
+from nearcast.model.ids import IdColumn
 from nearcast.model.meaning import Meaning
-from nearcast.model.pairs import join
 from nearcast.model.slate import Slate
 from nearcast.model.stored import restore, store
 from nearcast.model.subscription import Scorer, Subscription
-from nearcast.text import hash_column
 
 
 @dataclass(frozen=True)
@@ -51,9 +48,10 @@ class Cohort:
         return Cohort(self.kind, self.stored.take(pa.array(rows)), self.meaning)
 
     @cached_property
-    def ids(self) -> list[Id]:
+    def ids(self) -> IdColumn:
         """Their ids."""
-        return join(self.stored, "id")
+        names, numbers = (self.stored[name].combine_chunks() for name in ("id", "id_int"))
+        return IdColumn(names, numbers)
 
     @cached_property
     def subscriptions(self) -> list[Subscription]:
@@ -73,10 +71,4 @@ class Cohort:
     @cached_property
     def footprints(self) -> Footprints:
         """What can touch each."""
-        return Footprints(self._keys(), lambda: [s.footprint(self.meaning) for s in self.subscriptions])
-
-    def _keys(self) -> npt.NDArray[np.uint64]:
-        if self.stored["id"].null_count:
-            return np.array([id_key(id_) for id_ in self.ids], dtype=np.uint64)
-        prefixed = pc.binary_join_element_wise("s", self.stored["id"].combine_chunks(), "")  # see `id_key`
-        return hash_column(prefixed).view(np.uint64)
+        return Footprints(self.ids.keys, lambda: [s.footprint(self.meaning) for s in self.subscriptions])

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from nearcast.errors import InvalidInput, require
 from nearcast.model.batch import MessageBatch
 from nearcast.model.identity import Id, check_id, is_id
+from nearcast.model.ids import IdColumn
 from nearcast.model.limits import Limits
 from nearcast.model.moment import NO_TIME
 from nearcast.model.subscription import Subscription, has_strings
@@ -58,7 +59,7 @@ SPREAD = {"location": ("x", "y"), "region": _BOX}  # fields that take several co
 def messages_from_table(table: pa.Table, *, vocabulary: Vocabulary, limits: Limits, first_seq: int) -> MessageBatch:
     """Read a table of messages; `id`, `x`, `y` and `text` must be there, other columns may."""
     _require_columns(table, ("id", "x", "y", "text"), "messages")
-    ids = _ids(table, "id", "message")
+    ids = _ids(table, "message")
     texts = _texts(table, ids, limits)
     places: list[Id | None] = [None] * len(ids)
     if "place" in table.column_names:
@@ -129,10 +130,10 @@ def subscription_to_row(subscription: Subscription) -> dict[str, Any]:
     return row
 
 
-def ids_from_table(table: pa.Table) -> list[Id]:
+def ids_from_table(table: pa.Table) -> IdColumn:
     """Return the `id` column."""
     _require_columns(table, ("id",), "ids")
-    return _ids(table, "id", "subscription")
+    return _ids(table, "subscription")
 
 
 def updates_to_table(updates: Sequence[Update]) -> pa.Table:
@@ -154,17 +155,17 @@ def _require_columns(table: pa.Table, names: Sequence[str], what: str) -> None:
     require(not missing, "columns", f"of {what} must include {missing}", table.column_names)
 
 
-def _ids(table: pa.Table, name: str, what: str) -> list[Id]:
-    ids: list[Id] = table[name].to_pylist()
-    if has_strings(table, name):
-        return ids
+def _ids(table: pa.Table, what: str) -> IdColumn:
+    if has_strings(table, "id"):
+        return IdColumn(table["id"].combine_chunks().cast(pa.string()))
+    ids: list[Id] = table["id"].to_pylist()
     for row, id_ in enumerate(ids):
         if not is_id(id_):
-            check_id(id_, name, subject=f"{what} in row {row}")
-    return ids
+            check_id(id_, "id", subject=f"{what} in row {row}")
+    return IdColumn.of(ids)
 
 
-def _numbers(table: pa.Table, name: str, ids: list[Id]) -> npt.NDArray[np.float64]:
+def _numbers(table: pa.Table, name: str, ids: IdColumn) -> npt.NDArray[np.float64]:
     column = table[name]
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise InvalidInput(name, "must be a column of numbers", str(column.type), subject="messages")
@@ -174,7 +175,7 @@ def _numbers(table: pa.Table, name: str, ids: list[Id]) -> npt.NDArray[np.float6
     return np.ascontiguousarray(column.to_numpy(), dtype=np.float64)
 
 
-def _texts(table: pa.Table, ids: list[Id], limits: Limits) -> pa.Array:
+def _texts(table: pa.Table, ids: IdColumn, limits: Limits) -> pa.Array:
     column = table["text"].combine_chunks()
     kind = column.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -196,7 +197,7 @@ def _texts(table: pa.Table, ids: list[Id], limits: Limits) -> pa.Array:
     return column
 
 
-def _refuse(bad: pa.Array, field: str, rule: str, values: pa.Array, ids: list[Id]) -> None:
+def _refuse(bad: pa.Array, field: str, rule: str, values: pa.Array, ids: IdColumn) -> None:
     """Raise `InvalidInput` for the first row that is bad."""
     row = pc.index(bad, True).as_py()
     if row >= 0:

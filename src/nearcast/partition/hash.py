@@ -19,6 +19,7 @@ class HashRouting:
     """Subscriptions by key, messages to all."""
 
     n_shards: int
+    sends_all = True
 
     def place(self, footprints: Footprints) -> npt.NDArray[np.int32]:
         """Return the key modulo the number of shards."""

@@ -31,6 +31,10 @@ class Routing(Protocol):
     def n_shards(self) -> int:
         """How many shards there are."""
 
+    @property
+    def sends_all(self) -> bool:
+        """Whether every message goes to every shard, so that who holds a subscription makes no difference."""
+
     def place(self, footprints: Footprints) -> npt.NDArray[np.int32]:
         """Return the shard of each subscription."""
 

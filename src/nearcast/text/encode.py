@@ -141,8 +141,9 @@ def bytes_of(strings: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.i
     width = np.int64 if pa.types.is_large_string(strings.type) else np.int32
     _, offsets, data = strings.buffers()
     bounds = np.frombuffer(offsets, dtype=width)[strings.offset : strings.offset + len(strings) + 1]
-    held = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, dtype=np.uint8)
     # Arrow's buffers are read-only, which is a specialisation of its own: kernels must not see both sorts.
+    held = np.frombuffer(data if data is not None else b"", dtype=np.uint8)
+    held.flags.writeable = False
     return held, np.ascontiguousarray(bounds, dtype=np.int64)
 
 

@@ -32,7 +32,7 @@ class Forward:
     def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
         """Report each match as an enter."""
         rows, slots, scores = find(0, len(batch))
-        enters = np.ones(len(rows), dtype=bool)
+        enters = np.broadcast_to(True, len(rows))
         return Changes(steps.of_rows[rows], slots, enters, scores, batch.ids, rows, len(rows))
 
     def results(self, slot: int) -> list[Kept]:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Cohort, Document, Id, Matches, MessageBatch
+from nearcast.model import Cohort, Document, Id, IdColumn, Matches, MessageBatch
 from nearcast.window.sliding import Steps
 
 
@@ -34,7 +34,7 @@ class Changes(NamedTuple):
     enters: npt.NDArray[np.bool_]
     """True where the message came in."""
     scores: npt.NDArray[np.float64]
-    ids: list[Id]
+    ids: IdColumn
     """Ids of messages."""
     rows: npt.NDArray[np.int64]
     """Which of them each change is about."""

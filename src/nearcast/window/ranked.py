@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Cohort, Document, Matches, MessageBatch, Scorer
+from nearcast.model import Cohort, Document, IdColumn, Matches, MessageBatch, Scorer
 from nearcast.window.keeper import Changes, Find, Kept, Results
 from nearcast.window.sliding import Step, Steps
 
@@ -63,7 +63,7 @@ class Ranked(ABC):
             np.array([change.slot for _, change in told], dtype=np.int32),
             np.array([change.enter for _, change in told], dtype=bool),
             np.array([change.kept.score for _, change in told], dtype=np.float64),
-            [change.kept.message for _, change in told],
+            IdColumn.of([change.kept.message for _, change in told]),
             np.arange(len(told)),
             n_matched,
         )

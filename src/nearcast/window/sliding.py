@@ -48,6 +48,10 @@ class Steps(NamedTuple):
     leaving: dict[int, tuple[Document, ...]]
     """Step -> the messages that leave at it, the first to leave first; steps at which none leaves are not there."""
 
+    def slice(self, start: int, stop: int) -> Steps:
+        """Return the steps as those see them who are given some of the rows and keep nothing."""
+        return self._replace(of_rows=self.of_rows[start:stop])
+
     def walk(self, batch: MessageBatch) -> Iterator[Step]:
         """Yield the steps one by one."""
         row_of = dict(zip(self.of_rows.tolist(), range(len(batch)), strict=True))

@@ -1,0 +1,511 @@
+"""Ids, texts and a directory of ids as flat arrays; see `nearcast.engine.roster`.
+
+A *head* is two words: eleven bytes of the id, where the slot's record begins, and a code on top:
+
+    low    b b b b b b b b                  high   b b b | where where where where | code
+    code   0..11 bytes that the id has, LONG if it stands in the record; + NUMBER if it is an integer
+
+A *record* is a run of texts in whole words: for each its length and kind in one variable-length number, then its
+bytes. Blocks of one size are used again for that size. What is not used of a head is zero, so equal ids have equal
+heads, where apart.
+
+The *directory* is cut into segments of 1,024 entries, each a small hash table; a segment that fills up is split in
+two by one more bit of the hash, so that growing never takes longer than that.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast._jit import kernel
+
+SHORT = 11
+LONG, NUMBER = 12, 16
+SEGMENT_BITS = 10
+SEGMENT = 1 << SEGMENT_BITS
+FULLEST = SEGMENT * 13 // 16
+HASH_BITS, SLOT_BITS = 32, 31
+CLASSES = 128
+USED, N_SEGMENTS, N_SLOTS, N_FREE, DEPTH = 0, 1, 2, 3, 4
+STATE = 8
+FREE = -1
+
+_EXACT = 64  # words up to which every size has blocks of its own
+_SLOT = (1 << SLOT_BITS) - 1
+_NOTHING = np.uint64(0)
+_ONE = np.uint64(1)
+_CODE = np.uint64(56)
+_WHERE = np.uint64(24)
+_WHERE_MASK = np.uint64(((1 << 32) - 1) << 24)
+_IN_HIGH = np.uint64((1 << 24) - 1)
+_AHEAD = 64  # names whose heads are fetched at a time
+
+
+class Book(NamedTuple):
+    """The ids and texts of a roster."""
+
+    heads: NDArray[np.uint64]
+    """uint64 (n_slots, 2): see above."""
+    words: NDArray[np.uint64]
+    """uint64 (room,): records; the first word of a free block is 1 + where the next one of its size is, or 0."""
+    data: NDArray[np.uint8]
+    """uint8 (8 x room,): the same bytes."""
+    free: NDArray[np.int64]
+    """int64 (CLASSES,): 1 + where the first free block of each size is, or 0."""
+    entries: NDArray[np.int64]
+    """int64 (n_segments x SEGMENT,): 32 bits of hash, 31 of slot; FREE where there is none."""
+    segments: NDArray[np.int32]
+    """int32 (2 ** depth,): which segment the hashes that begin so are in."""
+    depths: NDArray[np.uint8]
+    """uint8 (n_segments,): how many first bits all hashes of a segment share."""
+    counts: NDArray[np.int32]
+    """int32 (n_segments,): entries taken."""
+    state: NDArray[np.int64]
+    """int64 (STATE,): words used, segments used, slots handed out, slots free, bits that choose a segment."""
+
+
+class Texts(NamedTuple):
+    """Strings in a column, `width` of them a row."""
+
+    data: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    """int64 (n x width + 1,)."""
+    kinds: NDArray[np.uint8]
+    """uint8 (n x width,): two bits the owner gives a meaning."""
+
+
+# -- heads ------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _gather(data: NDArray[np.uint8], start: int, n: int) -> np.uint64:
+    """Return up to eight bytes as a word."""
+    word = _NOTHING
+    for i in range(n):
+        word |= np.uint64(data[start + i]) << np.uint64(8 * i)
+    return word
+
+
+@kernel
+def _high(data: NDArray[np.uint8], start: int, stop: int, kind: int) -> np.uint64:
+    """Return the second word of a head, nowhere yet."""
+    n = stop - start
+    code = (n if n <= SHORT else LONG) + NUMBER * kind
+    word = np.uint64(code) << _CODE
+    if 8 < n <= SHORT:
+        word |= _gather(data, start + 8, n - 8)
+    return word
+
+
+@kernel
+def _low(data: NDArray[np.uint8], start: int, stop: int) -> np.uint64:
+    """Return the first word of a head."""
+    return _gather(data, start, min(stop - start, 8))
+
+
+@kernel
+def _where(high: np.uint64) -> int:
+    return np.int64((high & _WHERE_MASK) >> _WHERE)  # type: ignore[return-value]
+
+
+@kernel
+def _code(high: np.uint64) -> int:
+    return np.int64(high >> _CODE)  # type: ignore[return-value]
+
+
+@kernel
+def _is_long(high: np.uint64) -> bool:
+    return (_code(high) & (NUMBER - 1)) == LONG
+
+
+# -- records ----------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _size_of_number(number: int) -> int:
+    n = 1
+    while number >= 128:
+        number >>= 7
+        n += 1
+    return n
+
+
+@kernel
+def _write_number(data: NDArray[np.uint8], at: int, number: int) -> int:
+    """Write a number, seven bits a byte; return where it ends."""
+    while number >= 128:
+        data[at] = 128 | (number & 127)
+        number >>= 7
+        at += 1
+    data[at] = number
+    return at + 1
+
+
+@kernel
+def _read_number(data: NDArray[np.uint8], at: int) -> tuple[int, int]:
+    """Return a number and where it ends."""
+    number, shift = 0, 0
+    while data[at] >= 128:
+        number |= (int(data[at]) & 127) << shift
+        shift += 7
+        at += 1
+    return number | (int(data[at]) << shift), at + 1
+
+
+@kernel
+def _class_of(n_words: int) -> int:
+    if n_words <= _EXACT:
+        return n_words
+    power = 0
+    while (1 << power) < n_words:
+        power += 1
+    return _EXACT + power
+
+
+@kernel
+def _words_of(size_class: int) -> int:
+    return size_class if size_class <= _EXACT else 1 << (size_class - _EXACT)
+
+
+@kernel
+def _take_block(book: Book, n_bytes: int) -> int:
+    """Return where a block of words begins; there is room."""
+    size_class = _class_of((n_bytes + 7) >> 3)
+    first = book.free[size_class]
+    if first != 0:
+        book.free[size_class] = np.int64(book.words[first - 1])
+        return first - 1
+    at = book.state[USED]
+    book.state[USED] += _words_of(size_class)
+    return at
+
+
+@kernel
+def _give_block(book: Book, at: int, n_bytes: int) -> None:
+    size_class = _class_of((n_bytes + 7) >> 3)
+    book.words[at] = np.uint64(book.free[size_class])
+    book.free[size_class] = at + 1
+
+
+@kernel
+def _size_of_record(ids: Texts, texts: Texts, row: int, width: int) -> int:
+    n = ids.offsets[row + 1] - ids.offsets[row]
+    size = n + _size_of_number(n << 2) if n > SHORT else 0
+    for i in range(row * width, row * width + width):
+        n = texts.offsets[i + 1] - texts.offsets[i]
+        size += n + _size_of_number(n << 2)
+    return size
+
+
+@kernel
+def _write_text(data: NDArray[np.uint8], at: int, texts: Texts, i: int) -> int:
+    start, n = texts.offsets[i], texts.offsets[i + 1] - texts.offsets[i]
+    at = _write_number(data, at, (n << 2) | int(texts.kinds[i]))
+    for j in range(n):
+        data[at + j] = texts.data[start + j]
+    return at + n
+
+
+@kernel
+def write_rows(book: Book, ids: Texts, texts: Texts, slots: NDArray[np.int32]) -> None:
+    """Write the heads and records of some slots; there is room for them."""
+    width = texts.kinds.size // slots.size
+    for row in range(slots.size):
+        start, stop = ids.offsets[row], ids.offsets[row + 1]
+        where = _take_block(book, _size_of_record(ids, texts, row, width))
+        at = where << 3
+        if stop - start > SHORT:
+            at = _write_text(book.data, at, ids, row)
+        for i in range(row * width, row * width + width):
+            at = _write_text(book.data, at, texts, i)
+        book.heads[slots[row], 0] = _low(ids.data, start, stop)
+        high = _high(ids.data, start, stop, int(ids.kinds[row]))
+        book.heads[slots[row], 1] = high | (np.uint64(where) << _WHERE)
+
+
+@kernel
+def free_rows(book: Book, slots: NDArray[np.int32], width: int) -> None:
+    """Give back the records of some slots."""
+    for slot in slots:
+        high = book.heads[slot, 1]
+        first = at = _where(high) << 3
+        for _ in range(width + _is_long(high)):
+            number, at = _read_number(book.data, at)
+            at += number >> 2
+        _give_block(book, first >> 3, at - first)
+
+
+@kernel
+def size_rows(book: Book, slots: NDArray[np.int32], width: int, sizes: NDArray[np.int64]) -> None:
+    """Add up the bytes of ids, in the first of `sizes`, and of the texts after it."""
+    for slot in slots:
+        high = book.heads[slot, 1]
+        at = _where(high) << 3
+        if _is_long(high):
+            number, at = _read_number(book.data, at)
+            sizes[0] += number >> 2
+            at += number >> 2
+        else:
+            sizes[0] += _code(high) & (NUMBER - 1)
+        for _ in range(width):
+            number, at = _read_number(book.data, at)
+            sizes[1] += number >> 2
+            at += number >> 2
+
+
+@kernel
+def read_rows(book: Book, slots: NDArray[np.int32], ids: Texts, texts: Texts) -> None:
+    """Write the ids and texts of some slots into columns that have the room."""
+    width = texts.kinds.size // slots.size
+    for row in range(slots.size):
+        low, high = book.heads[slots[row], 0], book.heads[slots[row], 1]
+        at = _where(high) << 3
+        to = ids.offsets[row]
+        n = _code(high) & (NUMBER - 1)
+        ids.kinds[row] = _code(high) >= NUMBER
+        if n == LONG:
+            number, at = _read_number(book.data, at)
+            n = number >> 2
+            for j in range(n):
+                ids.data[to + j] = book.data[at + j]
+            at += n
+        else:
+            for j in range(n):
+                word = low >> np.uint64(8 * j) if j < 8 else high >> np.uint64(8 * (j - 8))
+                ids.data[to + j] = np.uint8(word & np.uint64(255))
+        ids.offsets[row + 1] = to + n
+        for i in range(row * width, row * width + width):
+            number, at = _read_number(book.data, at)
+            n, to = number >> 2, texts.offsets[i]
+            texts.kinds[i] = number & 3
+            for j in range(n):
+                texts.data[to + j] = book.data[at + j]
+            texts.offsets[i + 1] = to + n
+            at += n
+
+
+# -- the directory ----------------------------------------------------------------------------------------------
+
+
+@kernel
+def _segment_of(book: Book, hash_: int) -> int:
+    """Return the segment that a hash belongs to."""
+    return int(book.segments[hash_ >> (HASH_BITS - book.state[DEPTH])])
+
+
+@kernel
+def _is_same(book: Book, slot: int, ids: Texts, row: int, low: np.uint64, high: np.uint64) -> bool:
+    """Say whether a slot has the id of a row, whose head is given."""
+    there = book.heads[slot, 1]
+    if book.heads[slot, 0] != low or (there & ~_WHERE_MASK) != high:
+        return False
+    if not _is_long(high):
+        return True
+    number, at = _read_number(book.data, _where(there) << 3)
+    start, n = ids.offsets[row], ids.offsets[row + 1] - ids.offsets[row]
+    if number >> 2 != n:
+        return False
+    for j in range(8, n):  # noqa: SIM110 (kernels know no generators)
+        if book.data[at + j] != ids.data[start + j]:
+            return False
+    return True
+
+
+@kernel
+def find_ids(book: Book, ids: Texts, keys: NDArray[np.uint64], slots: NDArray[np.int32]) -> None:
+    """Write the slot of each id, FREE for one that is not here."""
+    for row in range(slots.size):
+        start, stop = ids.offsets[row], ids.offsets[row + 1]
+        low, high = _low(ids.data, start, stop), _high(ids.data, start, stop, int(ids.kinds[row]))
+        hash_ = np.int64(keys[row] >> np.uint64(64 - HASH_BITS))
+        first = _segment_of(book, hash_) << SEGMENT_BITS
+        at = hash_ & (SEGMENT - 1)
+        slots[row] = FREE
+        entry = book.entries[first + at]
+        while entry != FREE:
+            if (entry >> SLOT_BITS) == hash_ and _is_same(book, entry & _SLOT, ids, row, low, high):
+                slots[row] = entry & _SLOT
+                break
+            at = (at + 1) & (SEGMENT - 1)
+            entry = book.entries[first + at]
+
+
+@kernel
+def _enter(book: Book, segment: int, entry: int) -> None:
+    """Put an entry into a segment that has room."""
+    first = segment << SEGMENT_BITS
+    at = (entry >> SLOT_BITS) & (SEGMENT - 1)
+    while book.entries[first + at] != FREE:
+        at = (at + 1) & (SEGMENT - 1)
+    book.entries[first + at] = entry
+    book.counts[segment] += 1
+
+
+@kernel
+def _split(book: Book, segment: int, hash_: int, moved: NDArray[np.int64]) -> None:
+    """Give half of a segment, by the next bit of the hash, to a new one; there is room, and depth."""
+    depth = int(book.depths[segment]) + 1
+    fresh = book.state[N_SEGMENTS]
+    book.state[N_SEGMENTS] += 1
+    book.depths[segment] = book.depths[fresh] = depth
+    span = book.segments.size >> depth
+    begin = (hash_ >> (HASH_BITS - depth + 1)) * 2 * span
+    for i in range(begin + span, begin + 2 * span):
+        book.segments[i] = fresh
+    first = segment << SEGMENT_BITS
+    moved[:] = book.entries[first : first + SEGMENT]
+    for i in range(SEGMENT):
+        book.entries[first + i] = FREE
+    book.counts[segment] = 0
+    for entry in moved:
+        if entry != FREE:
+            upper = (entry >> (SLOT_BITS + HASH_BITS - depth)) & 1
+            _enter(book, fresh if upper else segment, entry)
+
+
+@kernel
+def enter_ids(
+    book: Book, keys: NDArray[np.uint64], slots: NDArray[np.int32], start: int, moved: NDArray[np.int64]
+) -> int:
+    """Enter ids that are not here from row `start` on; return the row before which something has to grow."""
+    for row in range(start, slots.size):
+        hash_ = np.int64(keys[row] >> np.uint64(64 - HASH_BITS))
+        segment = _segment_of(book, hash_)
+        while book.counts[segment] >= FULLEST:
+            if book.state[N_SEGMENTS] == book.depths.size or (1 << int(book.depths[segment])) == book.segments.size:
+                return row
+            _split(book, segment, hash_, moved)
+            segment = _segment_of(book, hash_)
+        _enter(book, segment, (hash_ << SLOT_BITS) | int(slots[row]))
+    return slots.size
+
+
+@kernel
+def leave_ids(book: Book, keys: NDArray[np.uint64], slots: NDArray[np.int32]) -> None:
+    """Take out ids that are here: followers move back, so that there are no marks."""
+    last = SEGMENT - 1
+    for row in range(slots.size):
+        hash_ = np.int64(keys[row] >> np.uint64(64 - HASH_BITS))
+        segment = _segment_of(book, hash_)
+        first = segment << SEGMENT_BITS
+        wanted = (hash_ << SLOT_BITS) | int(slots[row])
+        hole = hash_ & last
+        while book.entries[first + hole] != wanted:
+            hole = (hole + 1) & last
+        at = (hole + 1) & last
+        entry = book.entries[first + at]
+        while entry != FREE:
+            home = (entry >> SLOT_BITS) & last
+            if ((at - home) & last) >= ((at - hole) & last):
+                book.entries[first + hole] = entry
+                hole = at
+            at = (at + 1) & last
+            entry = book.entries[first + at]
+        book.entries[first + hole] = FREE
+        book.counts[segment] -= 1
+
+
+# -- names in bulk ----------------------------------------------------------------------------------------------
+
+
+class Output(NamedTuple):
+    """A column of strings as it is written: words, since strings are shifted into place, not copied byte by byte."""
+
+    words: NDArray[np.uint64]
+    """uint64 (room,)."""
+    offsets: NDArray[np.int32]
+    """int32 (n + 1,)."""
+    held: NDArray[np.uint64]
+    """uint64 (2,): the bytes that do not fill a word yet; a word that means nothing."""
+
+
+@kernel
+def _push(
+    words: NDArray[np.uint64], total: int, pending: np.uint64, word: np.uint64, n: int
+) -> tuple[int, np.uint64]:
+    """Append up to eight bytes, the rest of the word being zero; return the total and what is pending then."""
+    filled = total & 7
+    pending |= word << np.uint64(8 * filled)
+    if filled + n >= 8:
+        words[total >> 3] = pending
+        pending = word >> np.uint64(8 * (8 - filled)) if filled > 0 else _NOTHING
+    return total + n, pending
+
+
+@kernel
+def _push_bytes(
+    words: NDArray[np.uint64], total: int, pending: np.uint64, data: NDArray[np.uint8], start: int, stop: int
+) -> tuple[int, np.uint64]:
+    for at in range(start, stop, 8):
+        n = min(8, stop - at)
+        total, pending = _push(words, total, pending, _gather(data, at, n), n)
+    return total, pending
+
+
+@kernel
+def write_names(book: Book, slots: NDArray[np.int32], start: int, out: Output) -> int:
+    """Write the ids of slots from row `start` on as strings; return the row that found no room, or how many."""
+    total, pending, touched = np.int64(out.offsets[start]), out.held[0], out.held[1]
+    words, ends = out.words, out.offsets
+    room = np.int64(words.size) << 3
+    done = slots.size
+    for block in range(start, slots.size, _AHEAD):
+        stop = min(block + _AHEAD, slots.size)
+        for row in range(block, stop):  # these wait for nothing, so that their cache misses overlap
+            touched ^= book.heads[slots[row], 1]
+        for row in range(block, stop):
+            low, high = book.heads[slots[row], 0], book.heads[slots[row], 1]
+            n = _code(high) & (NUMBER - 1)
+            if n != LONG and total + 16 <= room:
+                total, pending = _push(words, total, pending, low, min(n, 8))
+                if n > 8:
+                    total, pending = _push(words, total, pending, high & _IN_HIGH, n - 8)
+            elif n == LONG:
+                number, at = _read_number(book.data, _where(high) << 3)
+                n = number >> 2
+                if total + n + 16 <= room:
+                    total, pending = _push_bytes(words, total, pending, book.data, at, at + n)
+                else:
+                    done = row
+            else:
+                done = row
+            if done < slots.size:
+                break
+            ends[row + 1] = total
+        if done < slots.size:
+            break
+    words[total >> 3] = pending
+    out.held[0], out.held[1] = pending, touched
+    return done
+
+
+@kernel
+def repeat_names(
+    data: NDArray[np.uint8], offsets: NDArray[np.int64], rows: NDArray[np.int64], start: int, out: Output
+) -> int:
+    """Write strings of a column, by row and often the same again; return the row that found no room, or how many."""
+    total, pending = np.int64(out.offsets[start]), out.held[0]
+    words, ends = out.words, out.offsets
+    room = np.int64(words.size) << 3
+    done = rows.size
+    before, first, n, low, high = -1, 0, 0, _NOTHING, _NOTHING
+    for i in range(start, rows.size):
+        if rows[i] != before:
+            before = rows[i]
+            first, n = offsets[before], offsets[before + 1] - offsets[before]
+            low, high = _gather(data, first, min(n, 8)), _gather(data, first + 8, max(0, min(n - 8, 8)))
+        if total + n + 16 > room:
+            done = i
+            break
+        total, pending = _push(words, total, pending, low, min(n, 8))
+        if n > 8:
+            total, pending = _push(words, total, pending, high, min(n - 8, 8))
+            if n > 16:
+                total, pending = _push_bytes(words, total, pending, data, first + 16, first + n)
+        ends[i + 1] = total
+    words[total >> 3] = pending
+    out.held[0] = pending
+    return done

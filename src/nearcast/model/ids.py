@@ -1,0 +1,94 @@
+"""How do ids travel? As a column: strings that stay in Arrow's bytes, integers beside them, objects on demand.
+
+names     a      null    "7"        a string, or
+numbers   null   7       null       an integer: 7 and "7" are two ids
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nearcast.model.identity import Id, id_key
+from nearcast.model.pairs import split
+from nearcast.text import hash_column
+
+
+class IdColumn(Sequence[Id]):
+    """Ids, one a row.
+
+    >>> ids = IdColumn.of(["a", 7])
+    >>> list(ids), ids.strings.to_pylist(), ids.are_numbers.tolist()
+    (['a', 7], ['a', '7'], [False, True])
+    """
+
+    def __init__(self, names: pa.Array, numbers: pa.Array | None = None) -> None:
+        self._names = names
+        self._numbers = numbers if names.null_count else None
+
+    @classmethod
+    def of(cls, ids: Sequence[Id]) -> IdColumn:
+        """Gather ids that are objects."""
+        try:
+            return cls(pa.array(ids, pa.string()))
+        except (pa.ArrowTypeError, pa.ArrowInvalid):  # some of them are integers
+            columns = split("id", ids)
+            return cls(columns["id"], columns["id_int"])
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, row: int) -> Id:  # type: ignore[override]
+        return self.objects[row]
+
+    def __iter__(self) -> Iterator[Id]:
+        return iter(self.objects)
+
+    @cached_property
+    def objects(self) -> list[Id]:
+        """The ids themselves."""
+        names: list[Id] = self._names.to_pylist()
+        if self._numbers is None:
+            return names
+        return [n if n is not None else m for n, m in zip(names, self._numbers.to_pylist(), strict=True)]
+
+    @property
+    def columns(self) -> dict[str, pa.Array]:
+        """The pair of columns that they are written down in."""
+        numbers = pa.nulls(len(self), pa.int64()) if self._numbers is None else self._numbers
+        return {"id": self._names, "id_int": numbers}
+
+    @cached_property
+    def strings(self) -> pa.Array:
+        """All as strings: what a table of updates says."""
+        return self._names if self._numbers is None else pc.coalesce(self._names, self._numbers.cast(pa.string()))
+
+    @cached_property
+    def are_numbers(self) -> npt.NDArray[np.bool_]:
+        """Which are integers."""
+        if self._numbers is None:
+            return np.zeros(len(self), dtype=bool)
+        flags: npt.NDArray[np.bool_] = self._names.is_null().to_numpy(zero_copy_only=False)
+        return flags
+
+    @cached_property
+    def keys(self) -> npt.NDArray[np.uint64]:
+        """A 64-bit key of each, see `id_key`."""
+        if self._numbers is not None:
+            return np.array([id_key(id_) for id_ in self.objects], dtype=np.uint64)
+        return hash_column(pc.binary_join_element_wise("s", self._names, "")).view(np.uint64)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> IdColumn:
+        """Return some rows, in the order given."""
+        at = pa.array(rows)
+        return IdColumn(self._names.take(at), None if self._numbers is None else self._numbers.take(at))
+
+    def slice(self, start: int, stop: int) -> IdColumn:
+        """Return the rows of a range; copies nothing."""
+        n = stop - start
+        return IdColumn(self._names.slice(start, n), None if self._numbers is None else self._numbers.slice(start, n))
