@@ -4,7 +4,9 @@ from benchmarks.baselines.gi2 import GI2
 from benchmarks.baselines.stamp import RIVALS
 from nearcast.index import IndexEntry
 
-BASELINES = (
-    IndexEntry("gi2", frozenset({"boolean"}), GI2),
-    *(IndexEntry(name, frozenset({"similarity"}), make) for name, make in RIVALS.items()),
+_MAKERS = {"gi2": ("boolean", GI2), **{name: ("similarity", make) for name, make in RIVALS.items()}}
+
+BASELINES = tuple(
+    IndexEntry(name, frozenset({kind}), lambda meaning, arena, make=make: make(meaning), in_arena=False)
+    for name, (kind, make) in _MAKERS.items()
 )

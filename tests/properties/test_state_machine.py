@@ -42,20 +42,23 @@ class Machine(RuleBasedStateMachine):
         workers=st.sampled_from([1, 1, 3]),
         partitioner=st.sampled_from([p.name for p in PARTITIONERS]),
         text_similarity=st.sampled_from(sorted(TEXT_SIMILARITIES)),
+        in_folder=st.booleans(),
     )
-    def set_up(self, space, window, workers, partitioner, text_similarity):
+    def set_up(self, space, window, workers, partitioner, text_similarity, in_folder):
         self.space, self.clock, self.published, self.fields = space, 100.0, 0, []
         kind, size = window
-        self.engine = nc.Engine(
-            space=space,
-            vocabulary=world.vocabulary(),
-            window=nc.CountWindow(size) if kind == "count" else nc.TimeWindow(size),
-            social=world.social_graph(),
-            text_similarity=text_similarity,
-            workers=workers,
-            partitioner=partitioner,
-            index=self.index,
-        )
+        self.options = {
+            "space": space,
+            "vocabulary": world.vocabulary(),
+            "window": nc.CountWindow(size) if kind == "count" else nc.TimeWindow(size),
+            "social": world.social_graph(),
+            "text_similarity": text_similarity,
+            "workers": workers,
+            "partitioner": partitioner,
+            "index": self.index,
+        }
+        self.folder = tempfile.TemporaryDirectory() if in_folder else None
+        self.engine = nc.Engine(**self.options, folder=self.folder and self.folder.name)
         self.oracle = Oracle(
             metric=space.metric,
             max_distance=space.max_distance,
@@ -68,6 +71,8 @@ class Machine(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, "engine"):
             self.engine.close()
+            if self.folder:
+                self.folder.cleanup()
 
     # -- what can happen
 
@@ -136,6 +141,7 @@ class Machine(RuleBasedStateMachine):
         assert all(u.seq == self.oracle.seq for u in updates)
         self.check_updates(updates, before, self.results())
 
+    @precondition(lambda self: self.folder is None)
     @rule()
     def save_and_load(self):
         before, stats = self.results(), self.engine.stats()
@@ -143,6 +149,18 @@ class Machine(RuleBasedStateMachine):
             self.engine.save(Path(folder) / "engine")
             self.engine.close()
             self.engine = nc.Engine.load(Path(folder) / "engine")
+        self.check_same(before, stats)
+
+    @precondition(lambda self: self.folder is not None)
+    @rule()
+    def seal_and_attach(self):
+        before, stats = self.results(), self.engine.stats()
+        self.engine.seal("now")
+        self.engine.close()
+        self.engine = nc.Engine.attach(self.folder.name, "now", **self.options)
+        self.check_same(before, stats)
+
+    def check_same(self, before, stats):
         assert self.results() == before
         after = self.engine.stats()
         assert (after.messages, after.late, after.updates, after.window) == (

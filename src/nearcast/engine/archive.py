@@ -19,7 +19,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
@@ -88,8 +88,15 @@ def _write_files(state: EngineState, folder: Path) -> None:
     tables = {
         "vocabulary": pa.table({"id": state.vocabulary.ids, "idf": state.vocabulary.idfs}),
         "graph": _table_of_edges(state.social),
-        "results": _table_of_results(cohorts),
-        "window": _table_of_documents(state.live),
+        "results": table_of_results(
+            [
+                (saved.kind.kind, row, kept)
+                for saved in cohorts
+                for row, held in enumerate(saved.kept)
+                for kept in held
+            ]
+        ),
+        "window": table_of_documents(state.live),
         **{saved.kind.kind: saved.stored.append_column("since", pa.array(saved.sinces)) for saved in cohorts},
     }
     files = {}
@@ -169,7 +176,7 @@ def _read_state(manifest: dict[str, Any], tables: dict[str, pa.Table]) -> Engine
         SocialGraph(zip(join(tables["graph"], "user"), join(tables["graph"], "place"), strict=True)),
         **manifest["counters"],
         work={kind: Work(**work) for kind, work in manifest["work"].items()},
-        live=_read_documents(tables["window"]),
+        live=read_documents(tables["window"]),
         cohorts=_read_cohorts(tables),
     )
 
@@ -209,10 +216,8 @@ def _joined(cohorts: Sequence[SavedCohort]) -> list[SavedCohort]:
     ]
 
 
-def _table_of_results(cohorts: Sequence[SavedCohort]) -> pa.Table:
-    rows = [
-        (saved.kind.kind, row, kept) for saved in cohorts for row, result in enumerate(saved.kept) for kept in result
-    ]
+def table_of_results(rows: Sequence[tuple[str, int, Kept]]) -> pa.Table:
+    """Return what results hold: of which kind, in which row, and what."""
     return pa.table(
         {
             "kind": pa.array([kind for kind, _, _ in rows], pa.string()),
@@ -238,14 +243,20 @@ def _read_cohorts(tables: dict[str, pa.Table]) -> list[SavedCohort]:
         for name, table in tables.items()
         if name in _KIND_OF
     }
-    results = tables["results"]
-    columns = [results[name].to_pylist() for name in ("kind", "row", "seq", "score")]
-    for kind, row, seq, score, message in zip(*columns, join(results, "message"), strict=True):
-        cohorts[kind].kept[row].append(Kept(seq, message, score))
+    for kind, row, kept in read_results(tables["results"]):
+        cohorts[kind].kept[row].append(kept)
     return list(cohorts.values())
 
 
-def _table_of_documents(documents: Sequence[Document]) -> pa.Table:
+def read_results(table: pa.Table) -> Iterator[tuple[str, int, Kept]]:
+    """Yield what results held."""
+    columns = [table[name].to_pylist() for name in ("kind", "row", "seq", "score")]
+    for kind, row, seq, score, message in zip(*columns, join(table, "message"), strict=True):
+        yield kind, row, Kept(seq, message, score)
+
+
+def table_of_documents(documents: Sequence[Document]) -> pa.Table:
+    """Return messages of the window with their weighted terms."""
     return pa.table(
         {
             "seq": pa.array([d.seq for d in documents], pa.int64()),
@@ -261,7 +272,8 @@ def _table_of_documents(documents: Sequence[Document]) -> pa.Table:
     )
 
 
-def _read_documents(table: pa.Table) -> list[Document]:
+def read_documents(table: pa.Table) -> list[Document]:
+    """Return messages of the window."""
     ids, places = join(table, "id"), join(table, "place")
     return [
         Document(

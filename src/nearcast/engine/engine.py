@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from os import PathLike
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +26,14 @@ import pyarrow as pa
 
 from nearcast.engine import archive
 from nearcast.engine.admission import Admission
+from nearcast.engine.archive import read_documents, read_results, table_of_documents, table_of_results
 from nearcast.engine.matcher import Matcher, Slots
 from nearcast.engine.shard import Job, Shard
 from nearcast.engine.share import Share
 from nearcast.engine.state import EngineConfig, EngineState, SavedCohort
 from nearcast.engine.stats import Stats, add_work, resident_bytes
 from nearcast.engine.told import joined_objects, joined_tables
-from nearcast.errors import InvalidInput, UnknownMessage, UnknownSubscription, require
+from nearcast.errors import InvalidInput, StateError, UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work
 from nearcast.model import (
     ENTER,
@@ -61,7 +63,10 @@ from nearcast.partition import PARTITIONERS, Sample
 from nearcast.social import SocialGraph
 from nearcast.space import Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
-from nearcast.window import Kept, Ticks, WindowPolicy
+from nearcast.window import Kept, Results, Ticks, WindowPolicy
+
+if TYPE_CHECKING:
+    from nearcast.engine.folder import EngineFolder
 
 
 class Engine:
@@ -89,11 +94,13 @@ class Engine:
         partitioner: str = "hash",
         index: str = "auto",
         limits: Limits | None = None,
+        folder: str | PathLike[str] | None = None,
     ) -> None:
         """Set up an engine without subscriptions.
 
         Without a vocabulary every term weighs the same. Without a window no kind can be subscribed that needs one.
         `index` names one index for all kinds ("scan" asks every subscription); "auto" takes the fastest for each.
+        With a `folder`, whose content is replaced, the engine lives there instead of in memory, see `seal`.
         """
         config = EngineConfig(
             space=space,
@@ -106,7 +113,14 @@ class Engine:
         )
         if vocabulary is None:
             vocabulary = Vocabulary.with_weights({})
+        if folder is not None:
+            from nearcast.engine.folder import EngineFolder
+
+            self._folder = EngineFolder(folder)
+            self._folder.clear()
         self._set_up(EngineState(config, vocabulary, SocialGraph() if social is None else social))
+
+    _folder: EngineFolder | None = None
 
     def _set_up(self, state: EngineState) -> None:
         self._config = config = state.config
@@ -116,7 +130,14 @@ class Engine:
         partitioner = {p.name: p for p in PARTITIONERS}[config.partitioner]
         self._routing = partitioner.fit(Sample(None, None), n_shards=config.workers)
         self._shards = [
-            Shard(self._meaning, config.window, index=config.index, live=state.live) for _ in range(config.workers)
+            Shard(
+                self._meaning,
+                config.window,
+                index=config.index,
+                live=state.live,
+                arena=None if self._folder is None else partial(self._folder.arena, number),
+            )
+            for number in range(config.workers)
         ]
         self._pool = ThreadPoolExecutor(config.workers, "nearcast") if config.workers > 1 else None
         self._admission = Admission(config, self._meaning)
@@ -138,6 +159,7 @@ class Engine:
         """
         is_table = isinstance(subscriptions, pa.Table)
         cohorts = self._admission.cohorts(subscriptions)
+        self._about_to_change()
         before: dict[Id, list[Kept]] = {}
         after: dict[Id, list[Kept]] = {}
         for cohort in cohorts:
@@ -209,6 +231,7 @@ class Engine:
         is_table = isinstance(ids, pa.Table)
         require(not isinstance(ids, str), "ids", "must be a list of ids", ids)
         leaving = self._known(ids_from_table(ids).objects if is_table else ids)
+        self._about_to_change()
         self._remove(leaving)
         return UPDATES.empty_table() if is_table else []
 
@@ -230,7 +253,7 @@ class Engine:
     # -- messages -----------------------------------------------------------------------------------------------
 
     @overload
-    def publish(self, messages: Table, *, share: Share | None = None) -> Table: ...
+    def publish(self, messages: Table | MessageBatch, *, share: Share | None = None) -> Table: ...
     @overload
     def publish(self, messages: Iterable[Message], *, share: Share | None = None) -> list[Update]: ...
     def publish(self, messages: Any, *, share: Share | None = None) -> Any:
@@ -239,7 +262,7 @@ class Engine:
         An engine that is one of several, each with a part of the subscriptions, may be given only some messages of a
         stream; `share` then says which ones, so that all of them number and expire alike.
         """
-        is_table = isinstance(messages, pa.Table)
+        is_table = isinstance(messages, (pa.Table, MessageBatch))
         batch = self._batch(messages)
         ticks = self._ticks(batch, share)
         if share is not None:
@@ -248,6 +271,7 @@ class Engine:
         if policy is not None and policy.needs_time and (ticks.ats_us == NO_TIME).any():
             subject = f"message {batch.ids[int(np.argmax(batch.ats_us == NO_TIME))]!r}" if len(batch) else "stream"
             raise InvalidInput("at", "must be given where the window is a TimeWindow", None, subject=subject)
+        self._about_to_change()
         self._seq += len(ticks.seqs)
         if len(ticks.seqs):
             self._now_us = int(ticks.nows_us[-1])
@@ -280,7 +304,10 @@ class Engine:
 
     def _batch(self, messages: Any) -> MessageBatch:
         vocabulary, limits, first_seq = self._meaning.vocabulary, self._config.limits, self._seq + 1
-        if isinstance(messages, pa.Table):
+        if isinstance(messages, MessageBatch):
+            seqs = np.arange(first_seq, first_seq + len(messages), dtype=np.int64)
+            batch = replace(messages, seqs=seqs, vocabulary=vocabulary)
+        elif isinstance(messages, pa.Table):
             batch = messages_from_table(messages, vocabulary=vocabulary, limits=limits, first_seq=first_seq)
         else:
             listed = list(messages)
@@ -300,6 +327,7 @@ class Engine:
         The updates carry the seq of the last message. Time never goes back: an earlier `now` changes nothing.
         """
         now_us = to_us(now, field="now")
+        self._about_to_change()
         self._now_us = max(self._now_us, now_us)
         now_column = np.array([self._now_us], dtype=np.int64)
         ticks = Ticks(np.array([self._seq], dtype=np.int64), now_column, now_column)
@@ -393,8 +421,66 @@ class Engine:
             engine._restore(saved)
         return engine
 
-    def _state(self) -> EngineState:
+    def seal(self, mark: str) -> None:
+        """Leave an engine that lives in a folder to whoever attaches it next, in this process or another.
+
+        The mark says which moment this is. The first change breaks the seal, so that a process that dies on the way
+        leaves nothing that could be taken for whole.
+        """
+        if self._folder is None:
+            raise StateError("an engine must live in a folder to be sealed; give it one")
+        from nearcast.engine.folder import Sealed
+
+        tables = {}
+        if self._config.window is not None:
+            tables["window"] = table_of_documents(self._live())
+        kept = [
+            (f"{number}.{kind}", slot, kept)
+            for number, shard in enumerate(self._shards)
+            for kind, matcher in shard.matchers.items()
+            if matcher.kind.keeps is not Keeps.MATCHES
+            for slot in matcher.roster.taken().tolist()
+            for kept in matcher.kept(slot)
+        ]
+        if kept:
+            tables["results"] = table_of_results(kept)
+        work = {kind: asdict(work) for kind, work in self._work().items()}
+        self._folder.seal(mark, Sealed({**self._counters(), "work": work}, tables))
+
+    @classmethod
+    def attach(cls, folder: str | PathLike[str], mark: str, **options: Any) -> Engine:
+        """Go on with the engine that was sealed with a mark in a folder; `options` are those it was made with."""
+        from nearcast.engine.folder import EngineFolder
+
+        engine = cls(**options)
+        config, meaning = engine._config, engine._meaning
+        engine._folder = EngineFolder(folder)
+        counters, tables = engine._folder.open(mark)
+        work = {kind: Work(**done) for kind, done in counters.pop("work").items()}
+        live = read_documents(tables["window"]) if "window" in tables else []
+        engine.close()
+        engine._set_up(EngineState(config, meaning.vocabulary, meaning.social, **counters, work=work, live=live))
+        kept: dict[str, Results] = {}
+        for where, slot, one in read_results(tables["results"]) if "results" in tables else ():
+            kept.setdefault(where, {}).setdefault(slot, []).append(one)
+        for number, shard in enumerate(engine._shards):
+            for kind in engine._folder.kinds(number):
+                shard.attach(kind, kept.get(f"{number}.{kind}", {}))
+        return engine
+
+    def _about_to_change(self) -> None:
+        if self._folder is not None:
+            self._folder.break_seal()
+
+    def _live(self) -> list[Document]:
+        """Return the messages of the window, in order."""
         live = {d.seq: d for shard in self._shards for d in shard.window.live.values()}
+        return [live[seq] for seq in sorted(live)]
+
+    def _counters(self) -> dict[str, int]:
+        return {"seq": self._seq, "now_us": self._now_us, "late": self._late, "updates": self._updates}
+
+    def _state(self) -> EngineState:
         cohorts = []
         for shard in self._shards:
             for matcher in shard.matchers.values():
@@ -406,12 +492,9 @@ class Engine:
             self._config,
             self._meaning.vocabulary,
             self._meaning.social,
-            seq=self._seq,
-            now_us=self._now_us,
-            late=self._late,
-            updates=self._updates,
+            **self._counters(),
             work=self._work(),
-            live=[live[seq] for seq in sorted(live)],
+            live=self._live(),
             cohorts=cohorts,
         )
 

@@ -58,6 +58,20 @@ class Matcher:
         self._index.delete(slots)
         return self._keeper.delete(slots)
 
+    def go_on(self, kept: Results, *, is_indexed: bool) -> None:
+        """Make what lies in no arena of what the roster knows, and set the results that were kept."""
+        if is_indexed and self.kind.keeps is Keeps.MATCHES:
+            return
+        slots = self.roster.taken()
+        if not len(slots):
+            return
+        cohort = Cohort(self.kind, self.roster.rows(slots), self._meaning)
+        if not is_indexed:
+            self._index.insert(slots, cohort)
+        self._keeper.insert(slots, cohort)
+        for slot, result in kept.items():
+            self._keeper.restore(slot, result)
+
     def restore(self, slot: int, kept: Sequence[Kept]) -> None:
         """Give a subscription the result it had when it was saved."""
         self._keeper.restore(slot, kept)

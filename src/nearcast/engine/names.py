@@ -39,7 +39,8 @@ def repeated(strings: pa.Array, rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
 
 
 def _columns(n: int, write: Write, *, most_words: int = _MOST_WORDS) -> pa.ChunkedArray:
-    columns, first = [], 0
+    columns: list[pa.Array] = []
+    first = 0
     while first < n or not columns:
         column, done = _column(n - first, first, write, most_words)
         columns.append(column)

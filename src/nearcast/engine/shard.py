@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,13 @@ from nearcast.engine.matcher import Matcher, Slots
 from nearcast.engine.told import Part
 from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
-from nearcast.model import Cohort, Document, Keeps, Meaning, MessageBatch, Subscription
+from nearcast.model import KINDS, Cohort, Document, Keeps, Meaning, MessageBatch, Subscription
 from nearcast.window import KEEPERS, Kept, Results, SlidingWindow, Steps, Ticks, WindowPolicy
+
+if TYPE_CHECKING:
+    from nearcast._jit import Arena
+
+_KIND_OF = {kind.kind: kind for kind in KINDS}
 
 Told = list[tuple[Matcher, Part]]
 Job = Callable[[], Told]
@@ -29,12 +35,20 @@ class Shard:
     """A part of the subscriptions, alone with the stream."""
 
     def __init__(
-        self, meaning: Meaning, policy: WindowPolicy | None, *, index: str, live: Iterable[Document] = ()
+        self,
+        meaning: Meaning,
+        policy: WindowPolicy | None,
+        *,
+        index: str,
+        live: Iterable[Document] = (),
+        arena: Callable[[str], Arena] | None = None,
     ) -> None:
+        """Start without subscriptions; `arena` gives the state of each kind a place, in memory if there is none."""
         self.window = SlidingWindow(policy, live)
         self.matchers: dict[str, Matcher] = {}
         self._meaning = meaning
         self._index = index
+        self._arena = arena
 
     def __len__(self) -> int:
         return sum(len(matcher.roster) for matcher in self.matchers.values())
@@ -46,12 +60,20 @@ class Shard:
     def _matcher(self, kind: type[Subscription]) -> Matcher:
         """Return the matcher of a kind, made when the first subscription of that kind comes."""
         if kind.kind not in self.matchers:
-            from nearcast.engine.roster import Roster  # with the first subscription, not before, come the kernels
+            from nearcast._jit import Arena  # with the first subscription, not before, come the kernels
+            from nearcast.engine.roster import Roster
 
-            index = choose_index(self._index, kind.kind).make(self._meaning)
+            arena = Arena() if self._arena is None else self._arena(kind.kind)
+            index = choose_index(self._index, kind.kind).make(self._meaning, arena)
             keeper = KEEPERS[kind.keeps](self.window.live.values())
-            self.matchers[kind.kind] = Matcher(kind, Roster(kind), index, keeper, self._meaning)
+            self.matchers[kind.kind] = Matcher(kind, Roster(kind, arena), index, keeper, self._meaning)
+            self.matchers = {name: self.matchers[name] for name in _KIND_OF if name in self.matchers}
         return self.matchers[kind.kind]
+
+    def attach(self, kind: str, kept: Results) -> None:
+        """Go on with a kind whose arena is there already, and with the results it had."""
+        matcher = self._matcher(_KIND_OF[kind])
+        matcher.go_on(kept, is_indexed=choose_index(self._index, kind).in_arena)
 
     def publish(self, batch: MessageBatch, ticks: Ticks, *, as_table: bool, cuts: Sequence[int]) -> list[Job]:
         """Take in messages, some of a batch; return the work that is to be done then.

@@ -1,12 +1,17 @@
 """FIND: which subscriptions does a message concern? One module a structure, each behind the same protocol."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nearcast.errors import require
 from nearcast.index.matches import Index, Work
 from nearcast.index.scan import Scan
 from nearcast.model import KINDS, Meaning
+
+if TYPE_CHECKING:
+    from nearcast._jit import Arena
 
 
 class IndexEntry(NamedTuple):
@@ -14,23 +19,26 @@ class IndexEntry(NamedTuple):
 
     name: str
     kinds: frozenset[str]
-    make: Callable[[Meaning], Index]
+    make: Callable[[Meaning, Arena], Index]
+    """Make one that keeps its state in an arena, if it can."""
+    in_arena: bool = True
+    """Whether it does: an arena that holds such an index already is gone on with."""
 
 
-def _boolean(meaning: Meaning) -> Index:
+def _boolean(meaning: Meaning, arena: Arena) -> Index:
     from nearcast.index.boolean import BooleanIndex
 
-    return BooleanIndex(meaning)
+    return BooleanIndex(meaning, arena=arena)
 
 
-def _similarity(meaning: Meaning) -> Index:
+def _similarity(meaning: Meaning, arena: Arena) -> Index:
     from nearcast.index.similarity import SimilarityIndex
 
-    return SimilarityIndex(meaning)
+    return SimilarityIndex(meaning, arena=arena)
 
 
 INDEXES: tuple[IndexEntry, ...] = (
-    IndexEntry("scan", frozenset(kind.kind for kind in KINDS), Scan),
+    IndexEntry("scan", frozenset(kind.kind for kind in KINDS), lambda meaning, arena: Scan(meaning), in_arena=False),
     IndexEntry("boolean", frozenset({"boolean"}), _boolean),
     IndexEntry("similarity", frozenset({"similarity"}), _similarity),
 )

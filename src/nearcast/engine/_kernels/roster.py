@@ -174,11 +174,11 @@ def _words_of(size_class: int) -> int:
 def _take_block(book: Book, n_bytes: int) -> int:
     """Return where a block of words begins; there is room."""
     size_class = _class_of((n_bytes + 7) >> 3)
-    first = book.free[size_class]
+    first = int(book.free[size_class])
     if first != 0:
         book.free[size_class] = np.int64(book.words[first - 1])
         return first - 1
-    at = book.state[USED]
+    at = int(book.state[USED])
     book.state[USED] += _words_of(size_class)
     return at
 
@@ -192,17 +192,17 @@ def _give_block(book: Book, at: int, n_bytes: int) -> None:
 
 @kernel
 def _size_of_record(ids: Texts, texts: Texts, row: int, width: int) -> int:
-    n = ids.offsets[row + 1] - ids.offsets[row]
+    n = int(ids.offsets[row + 1] - ids.offsets[row])
     size = n + _size_of_number(n << 2) if n > SHORT else 0
     for i in range(row * width, row * width + width):
-        n = texts.offsets[i + 1] - texts.offsets[i]
+        n = int(texts.offsets[i + 1] - texts.offsets[i])
         size += n + _size_of_number(n << 2)
     return size
 
 
 @kernel
 def _write_text(data: NDArray[np.uint8], at: int, texts: Texts, i: int) -> int:
-    start, n = texts.offsets[i], texts.offsets[i + 1] - texts.offsets[i]
+    start, n = int(texts.offsets[i]), int(texts.offsets[i + 1] - texts.offsets[i])
     at = _write_number(data, at, (n << 2) | int(texts.kinds[i]))
     for j in range(n):
         data[at + j] = texts.data[start + j]
@@ -291,6 +291,11 @@ def read_rows(book: Book, slots: NDArray[np.int32], ids: Texts, texts: Texts) ->
 
 
 @kernel
+def _hash_of(key: np.uint64) -> int:
+    return np.int64(key >> np.uint64(64 - HASH_BITS))  # type: ignore[return-value]
+
+
+@kernel
 def _segment_of(book: Book, hash_: int) -> int:
     """Return the segment that a hash belongs to."""
     return int(book.segments[hash_ >> (HASH_BITS - book.state[DEPTH])])
@@ -320,7 +325,7 @@ def find_ids(book: Book, ids: Texts, keys: NDArray[np.uint64], slots: NDArray[np
     for row in range(slots.size):
         start, stop = ids.offsets[row], ids.offsets[row + 1]
         low, high = _low(ids.data, start, stop), _high(ids.data, start, stop, int(ids.kinds[row]))
-        hash_ = np.int64(keys[row] >> np.uint64(64 - HASH_BITS))
+        hash_ = _hash_of(keys[row])
         first = _segment_of(book, hash_) << SEGMENT_BITS
         at = hash_ & (SEGMENT - 1)
         slots[row] = FREE
@@ -372,7 +377,7 @@ def enter_ids(
 ) -> int:
     """Enter ids that are not here from row `start` on; return the row before which something has to grow."""
     for row in range(start, slots.size):
-        hash_ = np.int64(keys[row] >> np.uint64(64 - HASH_BITS))
+        hash_ = _hash_of(keys[row])
         segment = _segment_of(book, hash_)
         while book.counts[segment] >= FULLEST:
             if book.state[N_SEGMENTS] == book.depths.size or (1 << int(book.depths[segment])) == book.segments.size:
@@ -388,7 +393,7 @@ def leave_ids(book: Book, keys: NDArray[np.uint64], slots: NDArray[np.int32]) ->
     """Take out ids that are here: followers move back, so that there are no marks."""
     last = SEGMENT - 1
     for row in range(slots.size):
-        hash_ = np.int64(keys[row] >> np.uint64(64 - HASH_BITS))
+        hash_ = _hash_of(keys[row])
         segment = _segment_of(book, hash_)
         first = segment << SEGMENT_BITS
         wanted = (hash_ << SLOT_BITS) | int(slots[row])
@@ -448,9 +453,9 @@ def _push_bytes(
 @kernel
 def write_names(book: Book, slots: NDArray[np.int32], start: int, out: Output) -> int:
     """Write the ids of slots from row `start` on as strings; return the row that found no room, or how many."""
-    total, pending, touched = np.int64(out.offsets[start]), out.held[0], out.held[1]
+    total, pending, touched = int(out.offsets[start]), out.held[0], out.held[1]
     words, ends = out.words, out.offsets
-    room = np.int64(words.size) << 3
+    room = words.size << 3
     done = slots.size
     for block in range(start, slots.size, _AHEAD):
         stop = min(block + _AHEAD, slots.size)
@@ -487,9 +492,9 @@ def repeat_names(
     data: NDArray[np.uint8], offsets: NDArray[np.int64], rows: NDArray[np.int64], start: int, out: Output
 ) -> int:
     """Write strings of a column, by row and often the same again; return the row that found no room, or how many."""
-    total, pending = np.int64(out.offsets[start]), out.held[0]
+    total, pending = int(out.offsets[start]), out.held[0]
     words, ends = out.words, out.offsets
-    room = np.int64(words.size) << 3
+    room = words.size << 3
     done = rows.size
     before, first, n, low, high = -1, 0, 0, _NOTHING, _NOTHING
     for i in range(start, rows.size):

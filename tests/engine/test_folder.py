@@ -1,0 +1,103 @@
+"""Can processes take turns with an engine in a folder, and is nothing half-done ever taken for whole?"""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+import nearcast as nc
+from nearcast.errors import StateError
+from nearcast.testing import strategies as world
+
+OPTIONS = {
+    "space": world.PLANE,
+    "vocabulary": world.vocabulary(),
+    "social": world.social_graph(),
+    "window": nc.CountWindow(3),
+}
+SUBSCRIPTIONS = [
+    nc.BooleanSubscription("b", region=nc.Box(0, 0, 8, 8), keywords="a OR b"),
+    nc.SimilaritySubscription(7, location=(1, 1), keywords="a", delta=0.5, tau=0.3),
+    nc.TopKSubscription("t", location=(1, 1), keywords="a b", k=2, alpha=0.5),
+    nc.NearestSubscription("n", location=(1, 1), keywords="a", k=2),
+    nc.SocialSubscription("g", location=(1, 1), keywords=["b"], k=1, user=next(iter(world.social_graph().users))),
+]
+STREAM = [nc.Message(f"m{i}", (i % 8, i % 5), ["a", "b"][i % 2]) for i in range(24)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("index", ["auto", "scan"])
+def test_an_engine_that_is_handed_on_tells_what_one_in_memory_does(tmp_path, workers, index):
+    options = OPTIONS | {"workers": workers, "index": index}
+    memory, folder = nc.Engine(**options), nc.Engine(**options, folder=tmp_path / "e")
+    assert folder.subscribe(SUBSCRIPTIONS) == memory.subscribe(SUBSCRIPTIONS)
+    for step in range(0, len(STREAM), 4):
+        assert folder.publish(STREAM[step : step + 4]) == memory.publish(STREAM[step : step + 4])
+        extra = replace(SUBSCRIPTIONS[step // 4 % 5], id=f"extra{step}")
+        assert folder.subscribe([extra]) == memory.subscribe([extra])
+        folder.seal(str(step))
+        folder.close()
+        folder = nc.Engine.attach(tmp_path / "e", str(step), **options)
+    ids = [s.id for s in SUBSCRIPTIONS]
+    assert [folder.results(id_) for id_ in ids] == [memory.results(id_) for id_ in ids]
+    assert replace(folder.stats(), memory_bytes=0) == replace(memory.stats(), memory_bytes=0)
+
+
+def test_another_process_goes_on(tmp_path):
+    engine = nc.Engine(space=world.PLANE, folder=tmp_path / "e")
+    engine.subscribe(SUBSCRIPTIONS[:1])
+    engine.seal("one")
+    script = (
+        "import nearcast as nc, sys\n"
+        "from nearcast.testing import strategies as world\n"
+        "engine = nc.Engine.attach(sys.argv[1], 'one', space=world.PLANE)\n"
+        "engine.subscribe([nc.BooleanSubscription(f's{i}', region=nc.Box(0, 0, 8, 8), keywords='a') for i in range(300)])\n"
+        "engine.seal('two')\n"
+    )
+    subprocess.run([sys.executable, "-c", script, tmp_path / "e"], check=True)
+    with pytest.raises(StateError, match=r"sealed with 'one'.*got 'two'"):
+        nc.Engine.attach(tmp_path / "e", "one", space=world.PLANE)
+    engine = nc.Engine.attach(tmp_path / "e", "two", space=world.PLANE)
+    assert len(engine.publish([nc.Message("m", (1, 1), "a")])) == 301
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda e: e.subscribe(SUBSCRIPTIONS[3:4]),
+        lambda e: e.unsubscribe(["b"]),
+        lambda e: e.publish(STREAM[:1]),
+        lambda e: e.advance(5.0),
+    ],
+    ids=["subscribe", "unsubscribe", "publish", "advance"],
+)
+def test_the_first_change_breaks_the_seal(tmp_path, change):
+    engine = nc.Engine(**OPTIONS, folder=tmp_path / "e")
+    engine.subscribe(SUBSCRIPTIONS)
+    engine.seal("whole")
+    nc.Engine.attach(tmp_path / "e", "whole", **OPTIONS)
+    change(engine)
+    with pytest.raises(StateError, match="must hold a sealed engine"):
+        nc.Engine.attach(tmp_path / "e", "whole", **OPTIONS)
+
+
+def test_what_is_refused_does_not_break_the_seal(tmp_path):
+    engine = nc.Engine(**OPTIONS, folder=tmp_path / "e")
+    engine.seal("whole")
+    with pytest.raises(nc.InvalidInput):
+        engine.publish([nc.Message("m", (99, 0), "a")])
+    nc.Engine.attach(tmp_path / "e", "whole", **OPTIONS)
+
+
+def test_a_seal_from_before_the_machine_started_counts_for_nothing(tmp_path, monkeypatch):
+    engine = nc.Engine(**OPTIONS, folder=tmp_path / "e")
+    engine.seal("whole")
+    monkeypatch.setattr("nearcast.engine.folder._boot", lambda: "another")
+    with pytest.raises(StateError, match="on this machine"):
+        nc.Engine.attach(tmp_path / "e", "whole", **OPTIONS)
+
+
+def test_an_engine_in_memory_cannot_be_sealed():
+    with pytest.raises(StateError, match="must live in a folder"):
+        nc.Engine(**OPTIONS).seal("x")
