@@ -42,7 +42,7 @@ bench: $(READY)      ## a small table of figures against the papers' indexes, wi
 	@$(BIN)/python -m benchmarks.report
 
 lock: $(READY)       ## pin the newest versions again (needs uv)
-	uv pip compile pyproject.toml --group dev --extra java --universal --python-version 3.11 --upgrade \
+	uv pip compile pyproject.toml --group dev --extra java --extra spark --universal --python-version 3.11 --upgrade \
 		--generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements.lock
 
 clean:               ## remove what setup and the tools made

@@ -6,8 +6,9 @@
 
 Every branch of an OR of ANDs stands under its least frequent term in each cell that the box overlaps. A message looks
 up its terms in its cell and asks every subscription in those lists: the box, then the terms. Deletion is lazy: a
-subscription is marked, and its entries go when a message comes past them. The paper marks in a hash table of ids and
-says nothing of a second branch that holds; here marks are an array, and the first branch that holds reports.
+subscription is marked, and its entries go after a message has come past them: not at once, since messages may be
+matched on several threads, but before the next change. The paper marks in a hash table of ids and says nothing of a
+second branch that holds; here marks are an array, and the first branch that holds reports.
 
 Cost: some cache misses a message and term for the lists, and two or three a posting for the subscription.
 """
@@ -32,6 +33,7 @@ from nearcast._jit import (
     postings_remove_at,
     table_get,
 )
+from nearcast.index import desks
 from nearcast.index.matches import Matches, Work
 from nearcast.model import Cohort, Meaning, MessageBatch
 from nearcast.model.slate import BooleanSlate
@@ -40,7 +42,9 @@ CELLS = 64
 """Along each axis."""
 _CELL_BITS = 12
 _LOW = 0xFFFFFFFF
-_VISITED, _CANDIDATES, _VERIFIED, _FILLED = range(4)
+_VISITED, _CANDIDATES, _VERIFIED, _FILLED, _MET = range(5)
+_ROOM = 1 << 12  # matches
+_MOST_MET = 1 << 10
 
 
 class Subscriptions(NamedTuple):
@@ -89,8 +93,10 @@ class Found(NamedTuple):
     """int32 (room,): what was found."""
     counts: npt.NDArray[np.int64]
     """int64 (rows,): how many of them each row has."""
+    met: npt.NDArray[np.int64]
+    """int64 (room,): lists on which deleted ones were met; those that find no room will be met again."""
     work: npt.NDArray[np.int64]
-    """int64 (4,): visited, candidates, verified, how many slots are filled."""
+    """int64 (5,): visited, candidates, verified, how many slots are filled, how many lists were met."""
 
 
 @kernel
@@ -157,19 +163,18 @@ def _scan(
     lists: Lists, subscriptions: Subscriptions, row: int, x: float, y: float, message: npt.NDArray[np.int64],
     found: Found,
 ) -> None:  # fmt: skip
-    """Ask the subscriptions of a list, and drop those that were deleted."""
+    """Ask the subscriptions of a list, and note it if some were deleted."""
     boxes, work, postings = subscriptions.boxes, found.work, lists.postings
+    n_dead = 0
     chunk, n = postings_first(postings, row)
     while n > 0:
-        place = 0
-        while place < n:
+        for place in range(n):
             item = postings.items[chunk, place]
             i = item & _LOW
             work[_VISITED] += 1
             if (subscriptions.dead[i >> 3] >> (i & 7)) & 1:
-                n = postings_remove_at(postings, row, chunk, place)
+                n_dead += 1
                 continue
-            place += 1
             work[_CANDIDATES] += 1
             if x < boxes[i, 0] or y < boxes[i, 1] or x > boxes[i, 2] or y > boxes[i, 3]:
                 continue
@@ -177,9 +182,27 @@ def _scan(
             if _reports(subscriptions, i, item >> 32, message):
                 found.slots[work[_FILLED]] = subscriptions.slots[i]
                 work[_FILLED] += 1
-        if n == 0:
-            return
         chunk, n = postings_next(postings, row, chunk)
+    if n_dead > 0 and work[_MET] < found.met.size:
+        found.met[work[_MET]] = row
+        work[_MET] += 1
+
+
+@kernel
+def _sweep(postings: PostingArrays, dead: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64]) -> None:
+    """Drop those that were deleted from some lists."""
+    for row in rows:
+        chunk, n = postings_first(postings, row)
+        while n > 0:
+            place = 0
+            while place < n:
+                i = postings.items[chunk, place] & _LOW
+                if (dead[i >> 3] >> (i & 7)) & 1:
+                    n = postings_remove_at(postings, row, chunk, place)
+                else:
+                    place += 1
+            if n > 0:
+                chunk, n = postings_next(postings, row, chunk)
 
 
 @kernel
@@ -188,11 +211,12 @@ def _match(
 ) -> int:  # fmt: skip
     """Match messages from row `start` on; return the row that may not find room, or `stop`."""
     frame, work = subscriptions.frame, found.work
+    before = np.empty(5, np.int64)
     for row in range(start, stop):
+        before[:] = work
         x, y = messages.xs[row], messages.ys[row]
         cell = _cell(y * 0.5, frame[1], frame[3]) * CELLS + _cell(x * 0.5, frame[0], frame[2])
         message = messages.term_ids[messages.term_indptr[row] : messages.term_indptr[row + 1]]
-        before = work[_FILLED]
         for term in message:
             number = table_get(lists.terms, term, -1)
             if number < 0:
@@ -201,22 +225,36 @@ def _match(
             if found_row < 0:
                 continue
             if work[_FILLED] + lists.postings.lengths[found_row] > found.slots.size:
-                work[_FILLED] = before
+                work[:] = before
                 return row
             _scan(lists, subscriptions, found_row, x, y, message, found)
-        found.counts[row] = work[_FILLED] - before
+        found.counts[row] = work[_FILLED] - before[_FILLED]
     return stop
+
+
+class Desk(desks.Desk):
+    """Room to match."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.slots = np.empty(room, np.int32)
+        self.met = np.empty(_MOST_MET, np.int64)
 
 
 class GI2:
     """Boxes and expressions in a uniform grid of inverted lists."""
 
-    def __init__(self, meaning: Meaning, *, arena: Arena | None = None) -> None:
-        self.work = Work()
+    def __init__(self, meaning: Meaning, *, arena: Arena | None = None, room: int = _ROOM) -> None:
+        self._desks = desks.Desks(lambda: Desk(room))
+        self._met: set[int] = set()  # lists
         self._meaning = meaning
         self._arena = Arena() if arena is None else arena
-        self._found = np.empty(1 << 12, np.int32)
         self._make()
+
+    @property
+    def work(self) -> Work:
+        """How much was done so far."""
+        return self._desks.work
 
     @property
     def nbytes(self) -> int:
@@ -232,6 +270,7 @@ class GI2:
         """Take in subscriptions under slots that are free."""
         if not len(slots):
             return
+        self._clean()
         n_branches = self._n_branches
         first = self._store(slots, slate)
         ids = column(slate.term_ids, np.int64)
@@ -250,6 +289,7 @@ class GI2:
 
     def delete(self, slots: npt.NDArray[np.int32]) -> None:
         """Mark the subscriptions of some slots."""
+        self._clean()
         _mark(self._arena["subscriptions.dead"], self._places[slots])
 
     def match(self, batch: MessageBatch, start: int, stop: int, bars: object) -> Matches:
@@ -262,20 +302,20 @@ class GI2:
             column(batch.term_indptr, np.int64),
             column(batch.term_ids, np.int64),
         )
-        found = Found(self._found, np.zeros(stop, np.int64), np.zeros(4, np.int64))
-        row = _match(lists, subscriptions, messages, start, stop, found)
-        while row < stop:
-            self._found = np.empty(2 * found.slots.size, np.int32)
-            self._found[: found.slots.size] = found.slots
-            found = found._replace(slots=self._found)
-            row = _match(lists, subscriptions, messages, row, stop, found)
-        visited, candidates, verified, n = found.work.tolist()
-        self.work.visited += visited
-        self.work.candidates += candidates
-        self.work.verified += verified
-        self.work.matched += n
-        rows = np.repeat(np.arange(start, stop), found.counts[start:stop])
-        return Matches(rows, found.slots[:n].copy(), np.broadcast_to(1.0, n))
+        with self._desks.take() as desk:
+            found = Found(desk.slots, np.empty(stop, np.int64), desk.met, np.zeros(5, np.int64))
+            row = _match(lists, subscriptions, messages, start, stop, found)
+            while row < stop:
+                desk.slots = np.empty(2 * found.slots.size, np.int32)
+                desk.slots[: found.slots.size] = found.slots
+                found = found._replace(slots=desk.slots)
+                row = _match(lists, subscriptions, messages, row, stop, found)
+            visited, candidates, verified, n, n_met = found.work.tolist()
+            desk.count(visited=visited, candidates=candidates, verified=verified, matched=n)
+            if n_met:
+                self._met.update(found.met[:n_met].tolist())  # one step for all threads
+            rows = np.repeat(np.arange(start, stop), found.counts[start:stop])
+            return Matches(rows, found.slots[:n].copy(), np.broadcast_to(1.0, n))
 
     def compact(self) -> None:
         """Build everything anew from what was not deleted."""
@@ -300,6 +340,7 @@ class GI2:
     def _make(self) -> None:
         bounds = self._meaning.space.bounds
         self._n = self._n_branches = self._n_terms = 0
+        self._met.clear()
         self._places = np.zeros(0, np.int64)  # of slots
         new = self._arena.new
         new("subscriptions.slots", np.int32, 0)
@@ -314,6 +355,12 @@ class GI2:
         new("subscriptions.frame", np.float64, 4)[:] = bounds.xmin / 2, bounds.ymin / 2, *cells
         self._terms, self._rows = Table(self._arena, "terms"), Table(self._arena, "rows")
         self._postings = Postings(self._arena, "postings", chunk_size=8)
+
+    def _clean(self) -> None:
+        """Drop deleted entries from the lists on which messages met them."""
+        if self._met:
+            _sweep(self._postings.arrays, self._arena["subscriptions.dead"], column(sorted(self._met), np.int64))
+            self._met.clear()
 
     def _store(self, slots: npt.NDArray[np.int32], slate: BooleanSlate) -> int:
         """Append subscriptions; return the number of the first."""

@@ -39,6 +39,7 @@ from nearcast.index._kernels.similarity.layout import (
     Columns,
     Output,
     State,
+    World,
 )
 from nearcast.index._kernels.similarity.lists import claim, drop_list, new_list, remove_at, room_to_append, spot_key
 from nearcast.index._kernels.similarity.match import enter, gap_along, leave, text_shared
@@ -327,13 +328,26 @@ def match_rows(
     return stop
 
 
+class Desk(similarity.Desk):
+    """Room to match, with the stamps of candidates."""
+
+    def __init__(self, world: World, room: int, method: int) -> None:
+        super().__init__(world, room)
+        self._seen = np.array([0, method], np.int64)
+
+    def seen_for(self, n_slots: int) -> NDArray[np.int64]:
+        """Return the stamps, long enough for so many slots."""
+        if self._seen.size < 2 + n_slots:
+            self._seen = np.append(self._seen, np.zeros(2 + n_slots - self._seen.size, np.int64))
+        return self._seen
+
+
 class Stamp(similarity.SimilarityIndex):
     """One of the paper's methods, behind the interface of the index whose arrays it uses."""
 
     def __init__(self, meaning: Meaning, *, method: int) -> None:
-        super().__init__(meaning)
         self._method = method
-        self._seen = np.array([0, method], np.int64)
+        super().__init__(meaning)
 
     def delete(self, slots: NDArray[np.int32]) -> None:
         """Forget the subscriptions of some slots."""
@@ -344,18 +358,21 @@ class Stamp(similarity.SimilarityIndex):
             self._number(np.array([_STAR_ID]), np.zeros(1))
         dense = self._number(part.term_ids, part.idfs)
         self._reserve(lists=(DEPTH + 1) * (dense.size + slots.size), cells=(DEPTH + 1) * slots.size)
-        for name in ("order", "reaches", "solos", "rows"):
-            self._room(name, int(np.diff(part.indptr).max()))
-        n_slots = self._array("records.heads").shape[0]
-        if self._seen.size < 2 + n_slots:
-            self._seen = np.append(self._seen, np.zeros(2 + n_slots - self._seen.size, np.int64))
+        self._changes.need(int(np.diff(part.indptr).max()), "order", "reaches", "solos", "rows")
         row = 0
         while row < slots.size:
             self._make_room()
             row = insert_subscriptions(self._state(), part, slots, dense, row, self._method)
 
-    def _match_rows(self, state: State, columns: Columns, row: int, stop: int, first: int, out: Output) -> int:
-        return int(match_rows(state, columns, row, stop, first, self._seen, out))
+    def _new_desk(self, room: int) -> Desk:
+        return Desk(self._world, room, self._method)
+
+    def _match_rows(
+        self, desk: similarity.Desk, columns: Columns, row: int, stop: int, first: int, out: Output
+    ) -> int:
+        assert isinstance(desk, Desk)
+        seen = desk.seen_for(self._array("records.heads").shape[0])
+        return int(match_rows(self._state(desk), columns, row, stop, first, seen, out))
 
 
 RIVALS: dict[str, Callable[[Meaning], Any]] = {

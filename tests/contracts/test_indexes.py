@@ -1,17 +1,27 @@
 """Does every index find what the scan finds, with the same scores and less work?"""
 
 import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
 
+from nearcast._jit import Arena
 from nearcast.index import INDEXES
 from nearcast.index.scan import Scan
 from nearcast.model import KINDS, Cohort, MessageBatch
 from nearcast.testing import strategies as world
 from nearcast.text import TEXT_SIMILARITIES
 
+sys.path.insert(0, str(Path(__file__).parents[2]))  # the baselines live beside the package
+
+from benchmarks.baselines import BASELINES
+
 PAIRS = [(kind, entry) for kind in KINDS for entry in INDEXES if kind.kind in entry.kinds]
+ALL_PAIRS = [(kind, entry) for kind in KINDS for entry in (*INDEXES, *BASELINES) if kind.kind in entry.kinds]
 LARGEST_SHARE = {"scan": 1.0, "boolean": 0.5, "similarity": 1.0}
 """Of what a scan looks at, the most that an index may have for candidates: pruning must not rot."""
 
@@ -47,7 +57,7 @@ def found(index, batch, bars):
 def test_an_index_finds_what_the_scan_finds(kind, entry, space, seed, random_fields):
     rng = random.Random(seed)
     meaning = world.meaning(space, rng.choice(sorted(TEXT_SIMILARITIES)))
-    index, scan = entry.make(meaning), Scan(meaning)
+    index, scan = entry.make(meaning, Arena()), Scan(meaning)
     open_bars = np.full(256, np.inf if kind.kind == "nearest" else -np.inf)
     alive = set()
     for round_ in range(4):
@@ -71,4 +81,52 @@ def test_an_index_finds_what_the_scan_finds(kind, entry, space, seed, random_fie
 
 @pytest.mark.parametrize(("kind", "entry"), PAIRS, ids=lambda p: getattr(p, "kind", None) or getattr(p, "name", ""))
 def test_an_index_that_holds_nothing_finds_nothing(kind, entry):
-    assert found(entry.make(world.meaning()), random_batch(world.PLANE, random.Random(1), 5), np.zeros(0)) == {}
+    assert found(entry.make(world.meaning(), Arena()), random_batch(world.PLANE, random.Random(1), 5), np.zeros(0)) == {}
+
+
+def in_columns(matches):
+    return [column.tolist() for column in matches]
+
+
+def work_of(index):
+    work = index.work
+    return np.array([work.visited, work.candidates, work.verified, work.matched])
+
+
+@pytest.mark.parametrize(
+    ("kind", "entry"), ALL_PAIRS, ids=lambda p: getattr(p, "kind", None) or getattr(p, "name", "")
+)
+def test_matches_on_several_threads_at_once_are_those_of_one(kind, entry, space, random_fields):
+    rng = random.Random(7)
+    meaning = world.meaning(space, rng.choice(sorted(TEXT_SIMILARITIES)))
+    index = entry.make(meaning, Arena())
+    n_slots, n_threads, n_rounds = 300, 4, 12
+    for chosen in (range(n_slots), rng.sample(range(n_slots), 60)):  # some come again, over the gaps of others
+        slots = np.array(chosen, dtype=np.int32)
+        made = [world.make_subscription(kind.kind, f"s{s}", random_fields(kind.kind, space, rng)) for s in chosen]
+        if index.work.visited:
+            index.delete(slots)
+        index.insert(slots, Cohort.of(made, meaning))
+        index.match(random_batch(space, rng, 20), 0, 20, np.zeros(n_slots))
+    index.delete(np.arange(0, n_slots, 7, dtype=np.int32))
+    bars = np.full(n_slots, np.inf if kind.kind == "nearest" else -np.inf)
+    batch = random_batch(space, rng, 60)
+    parts = [(start, start + 3) for start in range(0, len(batch), 3)]
+    before = work_of(index)
+    expected = [in_columns(index.match(batch, *part, bars)) for part in parts]
+    work_of_one = work_of(index) - before
+    assert sum(len(rows) for rows, _, _ in expected) > 0
+    start_together = Barrier(n_threads)
+
+    def take_turns(thread):
+        start_together.wait()
+        return [
+            [(i, index.match(batch, *parts[i], bars)) for i in range(thread, len(parts), n_threads)]
+            for _ in range(n_rounds)
+        ]
+
+    with ThreadPoolExecutor(n_threads) as pool:
+        told = list(pool.map(take_turns, range(n_threads)))
+    for i, matches in (pair for rounds in told for one in rounds for pair in one):
+        assert in_columns(matches) == expected[i]
+    assert (work_of(index) - before).tolist() == ((1 + n_rounds) * work_of_one).tolist()

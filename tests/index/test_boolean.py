@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -253,11 +254,10 @@ def test_a_range_of_rows_is_matched_alone(make_index):
 
 @pytest.mark.parametrize("make_index", INDEXES)
 def test_a_message_with_more_matches_than_there_is_room_for_is_whole(make_index):
-    world = World(make_index, BOUNDS["plane"])
+    world = World(partial(make_index, room=1), BOUNDS["plane"])
     n = 200
     boxes = [BooleanSubscription(f"b{i}", region=BOUNDS["plane"].bounds, keywords="t0 OR t1") for i in range(n)]
     world.insert(list(range(n)), boxes)
-    world.index._slots = world.index._found = np.empty(1, np.int32)
     batch = world.batch([Message(f"m{i}", location=(i, i), text="t0 t1") for i in range(5)])
     assert world.check(batch) == 5 * n
 
@@ -286,10 +286,10 @@ def test_the_whole_space_is_not_written_to_every_cell():
     everywhere = BooleanSubscription("all", region=BOUNDS["plane"].bounds, keywords="t0")
     world.insert(list(range(n, n + n // 4)), [everywhere] * (n // 4))
     assert world.index.nbytes < 2 * before
-    world.index.work.visited = 0
+    visited = world.index.work.visited
     batch = world.messages(20)
     world.check(batch)
-    assert world.index.work.visited < 20 * (n // 4 + n // 8)
+    assert world.index.work.visited - visited < 20 * (n // 4 + n // 8)
 
 
 def test_room_that_deletions_leave_is_used_again():

@@ -1,3 +1,4 @@
+import itertools
 import json
 import os
 
@@ -250,6 +251,137 @@ def test_a_growth_that_was_interrupted_is_harmless(folder):
     again = Arena.attach(folder)
     assert again["xs"].tolist() == [1, 2]
     assert again.grow("xs", 8).tolist()[:8] == [1, 2, 0, 0, 0, 0, 0, 0]
+
+
+LARGE = 300_000  # int64, more than the largest array that is copied
+
+
+@pytest.fixture(params=["granted", "refused", "folder"])
+def roomy(request, tmp_path, monkeypatch):
+    """Arenas of which each grows large arrays in another way."""
+    if request.param == "refused":
+
+        def refuse(*_, **__):
+            raise OSError(12, "Cannot allocate memory")
+
+        monkeypatch.setattr("nearcast._jit.reservation.mmap.mmap", refuse)
+    with Arena(tmp_path / "arena") if request.param == "folder" else Arena() as arena:
+        yield arena
+
+
+@pytest.mark.parametrize("fill", [0, -1])
+def test_a_large_array_grows_as_a_small_one_does(roomy, fill):
+    xs = roomy.new("xs", np.int64, LARGE, fill, columns=2)
+    xs[:, 0] = np.arange(LARGE)
+    for at_least in (LARGE + 1, LARGE + 70_000, 3 * LARGE):
+        before = roomy["xs"].shape[0]
+        grown = roomy.grow("xs", at_least)
+        assert grown.shape[0] >= at_least
+        assert (grown[before:] == fill).all()
+        assert roomy["xs"] is grown
+    assert (grown[:LARGE, 0] == np.arange(LARGE)).all()
+    assert (grown[:LARGE, 1] == fill).all()
+    assert (grown.flags.c_contiguous, grown.flags.writeable, type(grown)) == (True, True, np.ndarray)
+    assert xs[LARGE - 1, 0] == LARGE - 1
+
+
+@pytest.mark.parametrize("fill", [0, 3])
+def test_a_growth_that_was_undone_leaves_nothing_behind(roomy, fill):
+    roomy.new("xs", np.int64, LARGE, fill)
+    with pytest.raises(ZeroDivisionError), roomy.together():
+        roomy.grow("xs", 2 * LARGE)[LARGE:] = 9
+        raise ZeroDivisionError
+    assert roomy["xs"].size == LARGE
+    assert set(roomy.grow("xs", 3 * LARGE).tolist()) == {fill}
+
+
+def test_arrays_that_grow_together_have_one_length(roomy):
+    dtypes = {"bytes": np.uint8, "longs": np.int64, "floats": np.float32}
+    for name, dtype in dtypes.items():
+        roomy.new(name, dtype, 0, fill=1)
+    for at_least in (1, 10, 1000, 60_000, 200_000, 200_001, 900_000, 1_500_000):
+        roomy.grow_all(dtypes, at_least)
+        lengths = {roomy[name].size for name in dtypes}
+        assert len(lengths) == 1
+        assert lengths.pop() >= at_least
+    roomy.grow("bytes", 2_000_000)
+    roomy.grow_all(dtypes, 5)
+    assert len({roomy[name].size for name in dtypes}) == 1
+    assert all((roomy[name] == 1).all() for name in dtypes)
+
+
+def test_a_large_array_on_the_heap_grows_where_it_is_by_a_little():
+    arena = Arena()
+    xs = arena.new("xs", np.int64, LARGE)
+    addresses, lengths = {xs.ctypes.data}, [LARGE]
+    for _ in range(20):
+        grown = arena.grow("xs", lengths[-1] + 1)
+        addresses.add(grown.ctypes.data)
+        lengths.append(grown.size)
+    grown[5] = 7
+    assert xs[5] == 7  # the same bytes
+    assert len(addresses) == 1
+    assert len({b - a for a, b in itertools.pairwise(lengths)}) == 1  # a step, whatever the size
+    assert arena.nbytes == grown.nbytes  # what it holds, not what is reserved for it
+
+
+def test_an_array_that_outgrows_its_addresses_moves(monkeypatch):
+    monkeypatch.setattr("nearcast._jit.reservation._memory", lambda: 1)
+    arena = Arena()
+    xs = arena.new("xs", np.int64, LARGE, fill=2)  # twice as much is reserved
+    xs[:] = 1
+    assert arena.grow("xs", LARGE + 1).ctypes.data == xs.ctypes.data
+    grown = arena.grow("xs", 3 * LARGE)
+    assert grown.ctypes.data != xs.ctypes.data
+    assert ((grown[:LARGE] == 1).all(), (grown[LARGE:] == 2).all()) == (True, True)
+
+
+def test_small_arrays_reserve_nothing(monkeypatch):
+    monkeypatch.setattr("nearcast._jit.arena.reserve", lambda nbytes: pytest.fail(f"reserved for {nbytes}"))
+    arena = Arena()
+    arena.new("xs", np.int64, 1)
+    arena.grow("xs", 1 << 17)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="counts the mappings of the process")
+def test_addresses_are_given_back_with_the_last_view():
+    def longest_mapping():
+        with open("/proc/self/maps") as maps:
+            ranges = [line.split()[0].split("-") for line in maps]
+        return max(int(end, 16) - int(start, 16) for start, end in ranges)
+
+    before = longest_mapping()
+    arena = Arena()
+    view = arena.new("xs", np.int64, LARGE)[7:9]
+    reserved = longest_mapping()
+    arena.renew("xs", 3)
+    still = longest_mapping()
+    del view
+    assert before < reserved == still
+    assert longest_mapping() == before
+    arena.grow("xs", LARGE)
+    arena.drop("xs")
+    assert longest_mapping() == before
+
+
+def test_a_large_array_is_loaded_to_where_it_can_grow(folder):
+    arena = Arena()
+    arena.new("xs", np.int64, LARGE, fill=5)[:3] = 1, 2, 3
+    arena.save(folder)
+    loaded = Arena.load(folder)
+    xs = loaded["xs"]
+    grown = loaded.grow("xs", 2 * LARGE)
+    assert (grown[:3].tolist(), set(grown[3:].tolist())) == ([1, 2, 3], {5})
+    assert grown.ctypes.data == xs.ctypes.data
+
+
+def test_swapped_names_are_in_the_folder_too(folder):
+    arena = Arena(folder)
+    arena.new("xs", np.int64, 1, fill=1)
+    arena.new("ys", np.int64, 2, fill=2)
+    arena.swap("xs", "ys")
+    again = Arena.attach(folder)
+    assert (again["xs"].tolist(), again["ys"].tolist()) == ([2, 2], [1])
 
 
 def change_manifest(folder, **changes):

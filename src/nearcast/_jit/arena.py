@@ -16,7 +16,9 @@ which moment a crash has left keeps a version elsewhere.
 
 One process writes at a time. Another sees what the arrays hold at once, and that they grew after it attaches again.
 
-Cost: `grow` is geometric, so amortised constant an item; on the heap it copies, in a folder it remaps.
+Cost: a small array on the heap grows by half and is copied. One of more than a mebibyte lies in a range of addresses
+of its own (see `reservation`) and grows by a step, with nothing moved: no pause grows with the array. In a folder it
+grows by half and is mapped anew: nothing is copied either, but the disk is asked for the room.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import mmap
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,24 +37,27 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nearcast._jit.manifest import MANIFEST, ArraySpec, read_manifest, write_manifest
+from nearcast._jit.reservation import Reservation, reserve
 from nearcast.errors import StateError, require
 
 __all__ = ["Arena"]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_GROWTH = 1.5
 _SMALLEST_GROWTH = 8
+_SMALL = 1 << 20  # bytes up to which a heap array is copied when it grows
+_STEP = 1 << 16  # rows by which others grow at most; in rows, so that arrays that belong together keep step
 
 Bundle = TypeVar("Bundle", bound=tuple[Any, ...])
 
 
 @dataclass(slots=True)
 class _Entry:
-    """An array, and the mapping under it if it is a file."""
+    """An array, the mapping under it if it is a file, and its addresses if it is a large one on the heap."""
 
     spec: ArraySpec
     array: NDArray[Any]
     mapping: mmap.mmap | None = None
+    reservation: Reservation | None = None
 
 
 class Arena:
@@ -127,24 +132,30 @@ class Arena:
     def grow(self, name: str, at_least: int) -> NDArray[Any]:
         """Return the array with room for `at_least` items or rows: contents kept, the new part filled.
 
-        Views taken before are stale: on the heap they are another array, in a folder they end where they ended.
+        Views taken before are stale: of a small array on the heap they are another array, others end where they
+        ended.
         """
-        entry = self._entry(name)
-        length = entry.spec.shape[0]
-        if at_least <= length:
-            return entry.array
-        longer = max(int(at_least), int(length * _GROWTH), length + _SMALLEST_GROWTH)
-        grown = entry.spec._replace(shape=(longer, *entry.spec.shape[1:]))
-        with self.together():
-            if self._folder is None:
-                array = _filled(grown)
-                array[:length] = entry.array
-                self._entries[name] = _Entry(grown, array)
-            else:
-                # Cut first: a growth that was interrupted may have left a tail that is not zero.
-                os.truncate(self._folder / grown.file, entry.spec.nbytes)
-                self._entries[name] = _mapped(self._folder, grown, fill_from=length)
+        self.grow_all((name,), at_least)
         return self[name]
+
+    def grow_all(self, names: Iterable[str], at_least: int) -> None:
+        """Grow arrays that belong together: all of them have one length after it, so any one tells how much fits.
+
+        >>> arena = Arena()
+        >>> xs, marks = arena.new("xs", np.float64, 2), arena.new("marks", np.uint8, 2)
+        >>> arena.grow_all(("xs", "marks"), 3)
+        >>> arena["xs"].size == arena["marks"].size >= 3
+        True
+        """
+        entries = {name: self._entry(name) for name in names}
+        length = max(entry.spec.shape[0] for entry in entries.values())
+        if at_least > length:
+            length = max(int(at_least), *(self._next_length(entry) for entry in entries.values()))
+        shorter = {name: entry for name, entry in entries.items() if entry.spec.shape[0] < length}
+        if shorter:
+            with self.together():
+                for name, entry in shorter.items():
+                    self._entries[name] = self._lengthened(entry, length)
 
     def renew(self, name: str, length: int) -> NDArray[Any]:
         """Put a fresh array of `length` under the name; whoever holds the old one may go on reading it.
@@ -153,6 +164,18 @@ class Arena:
         """
         spec = self._entry(name).spec
         return self._put(name, spec._replace(shape=(int(length), *spec.shape[1:])))
+
+    def swap(self, name: str, other: str) -> None:
+        """Exchange the names of two arrays; nothing is copied.
+
+        >>> arena = Arena()
+        >>> xs, ys = arena.new("xs", np.int64, 1), arena.new("ys", np.int64, 2)
+        >>> arena.swap("xs", "ys")
+        >>> arena["xs"] is ys
+        True
+        """
+        with self.together():
+            self._entries[name], self._entries[other] = self._entry(other), self._entry(name)
 
     def drop(self, name: str) -> None:
         """Forget an array and give its room back."""
@@ -224,8 +247,9 @@ class Arena:
         """Read a folder to the heap."""
         arena = cls()
         for name, spec in read_manifest(Path(folder)).items():
-            array = np.fromfile(Path(folder) / spec.file, spec.dtype, count=spec.nbytes // spec.dtype.itemsize)
-            arena._entries[name] = _Entry(spec._replace(file=""), array.reshape(spec.shape))
+            arena._entries[name] = entry = _on_heap(spec._replace(file=""), keep=spec.shape[0])
+            with (Path(folder) / spec.file).open("rb") as file:
+                file.readinto(entry.array.reshape(-1).view(np.uint8))
         return arena
 
     @classmethod
@@ -273,13 +297,33 @@ class Arena:
         """Make a filled array and put it under the name."""
         with self.together():
             if self._folder is None:
-                self._entries[name] = _Entry(spec, _filled(spec))
+                self._entries[name] = _on_heap(spec, keep=0)
             else:
                 spec = spec._replace(file=_file_name(name))
                 self._files.add(spec.file)
                 (self._folder / spec.file).touch(exist_ok=False)
                 self._entries[name] = _mapped(self._folder, spec, fill_from=0)
         return self[name]
+
+    def _next_length(self, entry: _Entry) -> int:
+        """Return how long an array gets that is full: by half, or by a step at most where that costs no more."""
+        length = entry.spec.shape[0]
+        half = max(length // 2, _SMALLEST_GROWTH)
+        is_cheap = self._folder is None and (entry.spec.nbytes <= _SMALL or entry.reservation is not None)
+        return length + (min(half, _STEP) if is_cheap else half)
+
+    def _lengthened(self, entry: _Entry, length: int) -> _Entry:
+        spec, before = entry.spec._replace(shape=(length, *entry.spec.shape[1:])), entry.spec.shape[0]
+        if self._folder is not None:
+            # Cut first: a growth that was interrupted may have left a tail that is not zero.
+            os.truncate(self._folder / spec.file, entry.spec.nbytes)
+            return _mapped(self._folder, spec, fill_from=before)
+        held = entry.reservation
+        if held is not None and spec.nbytes <= held.nbytes:
+            return _Entry(spec, held.array(spec, keep=before), reservation=held)
+        moved = _on_heap(spec, keep=before)
+        moved.array[:before] = entry.array
+        return moved
 
     def _sweep(self) -> None:
         """Remove the files that no array is in any more; mappings of them live on until nobody looks."""
@@ -295,9 +339,14 @@ def _file_name(name: str) -> str:
     return f"{name}.{secrets.token_hex(4)}.array"
 
 
-def _filled(spec: ArraySpec) -> NDArray[Any]:
-    """Make a heap array; zeros are left to the system, which hands out their pages when they are touched."""
-    return np.full(spec.shape, spec.fill) if any(spec.fill.tobytes()) else np.zeros(spec.shape, spec.dtype)
+def _on_heap(spec: ArraySpec, *, keep: int) -> _Entry:
+    """Make an array on the heap; rows from `keep` on hold the fill, those before are for the caller to write."""
+    reservation = reserve(spec.nbytes) if spec.nbytes > _SMALL else None
+    if reservation is not None:
+        return _Entry(spec, reservation.array(spec, keep=keep), reservation=reservation)
+    # Zeros are left to the system, which hands out their pages when they are touched.
+    array = np.full(spec.shape, spec.fill) if any(spec.fill.tobytes()) else np.zeros(spec.shape, spec.dtype)
+    return _Entry(spec, array)
 
 
 def _mapped(folder: Path, spec: ArraySpec, *, fill_from: int | None = None) -> _Entry:

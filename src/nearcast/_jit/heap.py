@@ -296,7 +296,5 @@ class Heaps:
         require(0 <= row < n_rows, "row", f"must be in [0, {n_rows}), allotted before", row)
 
     def _grow(self, fields: tuple[str, ...], length: int) -> None:
-        with self._arena.together():
-            for field in fields:
-                self._arena.grow(f"{self._prefix}.{field}", length)
+        self._arena.grow_all([f"{self._prefix}.{field}" for field in fields], length)
         self.arrays = self._arena.bundle(self._prefix, HeapArrays)

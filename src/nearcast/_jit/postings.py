@@ -302,7 +302,5 @@ class Postings:
         self.arrays = packed
 
     def _grow(self, fields: tuple[str, ...], length: int) -> None:
-        with self._arena.together():
-            for field in fields:
-                self._arena.grow(f"{self._prefix}.{field}", length)
+        self._arena.grow_all([f"{self._prefix}.{field}" for field in fields], length)
         self.arrays = self._arena.bundle(self._prefix, PostingArrays)

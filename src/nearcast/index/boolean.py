@@ -24,7 +24,7 @@ cells that its box overlaps. Departures:
 
 Cost: a message reads a cache line or two for each term and level, 8 bytes for each posting visited and up to 12 more
 for each whose box fits; the misses, not the instructions, are what it waits for. Insertion and deletion touch the
-lists of one path or a few; a split moves one list, when it has doubled. Arrays grow by half when full.
+lists of one path or a few; a split moves one list, when it has doubled.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast._jit import Arena, Table, column
+from nearcast.index import desks
 from nearcast.index._kernels.boolean import (
     CANDIDATES,
     CLASSES,
@@ -54,6 +55,7 @@ from nearcast.index._kernels.boolean import (
     boolean_export,
     boolean_insert,
     boolean_match,
+    boolean_order,
     boolean_sizes,
 )
 from nearcast.index.matches import Matches, Work
@@ -66,6 +68,46 @@ _STATE = 10
 _PLACES_A_TERM = 64  # of the hash set of a message: so sparse that a term hardly ever meets another
 _FEWEST_PLACES = 1024
 _MOST_PLACES = 1 << 17
+_ROOM = 1 << 12  # matches
+
+
+class _Desk(desks.Desk):
+    """Room to match, kept because it is large."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.held = np.zeros(_FEWEST_PLACES, np.int32)
+        self.rows = np.empty(room, np.int64)
+        self.slots = np.empty(room, np.int32)
+
+    def for_rows(self, messages: Messages, start: int, stop: int) -> Desk:
+        """Return it as the kernel takes it for some messages."""
+        lengths = np.diff(messages.term_indptr[start : stop + 1])
+        most = int(lengths.max()) if len(lengths) else 0
+        places = _FEWEST_PLACES
+        while places < min(_PLACES_A_TERM * most, _MOST_PLACES) or places < 2 * most:
+            places *= 2
+        if places > self.held.size:
+            self.held = np.zeros(places, np.int32)
+        return Desk(
+            np.empty(int(lengths.sum()), np.int32),
+            self.held[:places],
+            np.empty((most * (DEPTH + 1), 3), np.int64),
+            self.rows,
+            self.slots,
+            np.empty(stop, np.int64),
+            np.zeros(5, np.int64),
+        )
+
+    def enlarge(self, desk: Desk) -> Desk:
+        """Make room for the message that found none; what was found before stays."""
+        filled, needed = int(desk.work[FILLED]), int(desk.work[NEEDED])
+        if needed > self.rows.size:
+            self.rows = np.empty(needed * 3 // 2, np.int64)
+        if filled + needed > self.slots.size:
+            self.slots = np.empty((filled + needed) * 3 // 2, np.int32)
+            self.slots[:filled] = desk.slots[:filled]
+        return desk._replace(rows=self.rows, slots=self.slots)
 
 
 class BooleanIndex:
@@ -85,13 +127,11 @@ class BooleanIndex:
     array([7], dtype=int32)
     """
 
-    def __init__(self, meaning: Meaning, *, arena: Arena | None = None) -> None:
-        self.work = Work()
+    def __init__(self, meaning: Meaning, *, arena: Arena | None = None, room: int = _ROOM) -> None:
+        self._desks = desks.Desks(lambda: _Desk(room))
         self._vocabulary = meaning.vocabulary
         self._arena = Arena() if arena is None else arena
         self._targets = np.zeros((TARGETS, 4), np.int64)
-        self._rows, self._slots = np.empty(1 << 12, np.int64), np.empty(1 << 12, np.int32)
-        self._held = np.zeros(_FEWEST_PLACES, np.int32)
         if f"{_PREFIX}.state" not in self._arena:
             with self._arena.together():
                 self._make(meaning.space.bounds)
@@ -99,6 +139,11 @@ class BooleanIndex:
 
     def __len__(self) -> int:
         return int(self._arena[f"{_PREFIX}.state"][LIVE])
+
+    @property
+    def work(self) -> Work:
+        """How much was done so far."""
+        return self._desks.work
 
     @property
     def nbytes(self) -> int:
@@ -116,8 +161,8 @@ class BooleanIndex:
         if not len(slots):
             return
         arrivals = self._arrivals(slots, slate)
-        for field in ("boxes", "records"):
-            self._arena.grow(f"{_PREFIX}.{field}", int(arrivals.slots.max()) + 1)
+        self._grow(("boxes", "records"), int(arrivals.slots.max()) + 1)
+        self._table.reserve(len(self._table))  # a growth of it goes on
         done = boolean_insert(self._forest, arrivals, 0, self._targets)
         while done < arrivals.owners.size:
             self._make_room(arrivals, done)
@@ -137,21 +182,16 @@ class BooleanIndex:
             column(batch.term_indptr, np.int64),
             column(batch.term_ids, np.int64),
         )
-        desk = self._desk(messages, start, stop)
-        row = boolean_match(forest, messages, start, stop, desk)
-        while row < stop:
-            room = int(desk.work[FILLED] + desk.work[NEEDED]) * 3 // 2
-            self._rows, self._slots = np.empty(room, np.int64), np.empty(room, np.int32)
-            self._slots[: desk.work[FILLED]] = desk.slots[: desk.work[FILLED]]
-            desk = desk._replace(rows=self._rows, slots=self._slots)
-            row = boolean_match(forest, messages, row, stop, desk)
-        n = int(desk.work[FILLED])
-        self.work.visited += int(desk.work[VISITED])
-        self.work.candidates += int(desk.work[CANDIDATES])
-        self.work.verified += int(desk.work[CANDIDATES])
-        self.work.matched += n
-        rows = np.repeat(np.arange(start, stop), desk.counts[start:stop])
-        return Matches(rows, desk.slots[:n].copy(), np.broadcast_to(1.0, n))
+        with self._desks.take() as own:
+            desk = own.for_rows(messages, start, stop)
+            row = boolean_match(forest, messages, start, stop, desk)
+            while row < stop:
+                desk = own.enlarge(desk)
+                row = boolean_match(forest, messages, row, stop, desk)
+            n, n_candidates = int(desk.work[FILLED]), int(desk.work[CANDIDATES])
+            own.count(visited=int(desk.work[VISITED]), candidates=n_candidates, verified=n_candidates, matched=n)
+            rows = np.repeat(np.arange(start, stop), desk.counts[start:stop])
+            return Matches(rows, desk.slots[:n].copy(), np.broadcast_to(1.0, n))
 
     def compact(self) -> None:
         """Build everything anew, without the room that deletions left; as much work as inserting it."""
@@ -197,20 +237,24 @@ class BooleanIndex:
         i = int(arrivals.owners[branch])
         first, last = arrivals.term_indptr[arrivals.branch_indptr[i : i + 2]]
         with self._arena.together():
-            for field in ("sides", "slots", "others", "free_tags"):
-                self._arena.grow(f"{_PREFIX}.{field}", int(state[NEED_ROWS]))
-            self._arena.grow(f"{_PREFIX}.words", int(state[NEED_WORDS]))
-            for field in ("nodes", "ids", "refs"):
-                self._arena.grow(f"{_PREFIX}.{field}", int(state[NEED_NODES]))
+            self._grow(("sides", "slots", "others", "free_tags"), int(state[NEED_ROWS]))
+            self._grow(("words",), int(state[NEED_WORDS]))
+            self._grow(("nodes", "ids", "refs"), int(state[NEED_NODES]))
             self._table.reserve(len(self._table) + int(last - first))
+
+    def _grow(self, fields: tuple[str, ...], length: int) -> None:
+        self._arena.grow_all([f"{_PREFIX}.{field}" for field in fields], length)
 
     def _arrivals(self, slots: npt.NDArray[np.int32], slate: BooleanSlate) -> Arrivals:
         """Return subscriptions as the kernel takes them: the terms of each branch with the rarest first."""
         ids = column(slate.term_ids, np.int64)
         term_indptr, branch_indptr = column(slate.term_indptr, np.int64), column(slate.branch_indptr, np.int64)
-        branches = np.repeat(np.arange(len(term_indptr) - 1), np.diff(term_indptr))
         if len(ids) > len(term_indptr) - 1:
-            ids = ids[np.lexsort((ids, -self._vocabulary.idfs_of(ids), branches))]
+            # Each term once and in order: the vocabulary is then read from end to end, not here and there.
+            distinct, inverse = np.unique(ids, return_inverse=True)
+            ordered = np.empty(len(ids), np.int64)
+            boolean_order(term_indptr, ids, self._vocabulary.idfs_of(distinct)[inverse], ordered)
+            ids = ordered
         return Arrivals(
             column(slots, np.int32),
             np.column_stack((slate.xmins, slate.ymins, slate.xmaxs, slate.ymaxs)).astype(np.float64),
@@ -237,24 +281,6 @@ class BooleanIndex:
             np.concatenate(([0], np.cumsum(n_branches))),
             np.concatenate(([0], np.cumsum(n_terms))),
             term_ids,
-        )
-
-    def _desk(self, messages: Messages, start: int, stop: int) -> Desk:
-        lengths = np.diff(messages.term_indptr[start : stop + 1])
-        most = int(lengths.max()) if len(lengths) else 0
-        places = _FEWEST_PLACES
-        while places < min(_PLACES_A_TERM * most, _MOST_PLACES) or places < 2 * most:
-            places *= 2
-        if places > self._held.size:
-            self._held = np.zeros(places, np.int32)
-        return Desk(
-            np.empty(int(lengths.sum()), np.int32),
-            self._held[:places],
-            np.empty((most * (DEPTH + 1), 3), np.int64),
-            self._rows,
-            self._slots,
-            np.zeros(stop, np.int64),
-            np.zeros(5, np.int64),
         )
 
 

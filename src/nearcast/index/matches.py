@@ -32,9 +32,13 @@ class Index(Protocol):
 
     `bars[slot]` is the score a message has to reach to matter to that subscription (to stay below, where small is
     good). An index may report more than that, but never less; it may ignore the bars altogether.
+
+    `match` may run on several threads at once, of one batch or of several; nothing else may meanwhile.
     """
 
-    work: Work
+    @property
+    def work(self) -> Work:
+        """How much was done so far."""
 
     def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> None:
         """Take in subscriptions under slots that are free."""
@@ -43,4 +47,4 @@ class Index(Protocol):
         """Forget the subscriptions of some slots."""
 
     def match(self, batch: MessageBatch, start: int, stop: int, bars: npt.NDArray[np.float64]) -> Matches:
-        """Return what the messages of some rows concern."""
+        """Return what the messages of some rows concern, in arrays that are the caller's."""

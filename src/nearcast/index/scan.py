@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from nearcast.index.desks import Desk, Desks
 from nearcast.index.matches import Work
 from nearcast.model import Cohort, Matches, Meaning, MessageBatch, Scorer
 
@@ -19,8 +20,13 @@ class Scan:
     """The slow index that is always right."""
 
     def __init__(self, meaning: Meaning) -> None:
-        self.work = Work()
+        self._desks = Desks(Desk)
         self._scorers: dict[int, Scorer] = {}
+
+    @property
+    def work(self) -> Work:
+        """How much was done so far."""
+        return self._desks.work
 
     def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> None:
         """Take in subscriptions."""
@@ -45,8 +51,6 @@ class Scan:
                     slots.append(slot)
                     scores.append(score)
         asked = (stop - start) * len(self._scorers)
-        self.work.visited += asked
-        self.work.candidates += asked
-        self.work.verified += asked
-        self.work.matched += len(rows)
+        with self._desks.take() as desk:
+            desk.count(visited=asked, candidates=asked, verified=asked, matched=len(rows))
         return Matches(np.array(rows, np.int64), np.array(slots, np.int32), np.array(scores, np.float64))

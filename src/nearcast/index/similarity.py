@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from nearcast._jit import Arena, Table, column
 from nearcast.errors import require
+from nearcast.index import desks
 from nearcast.index._kernels import similarity as kernels
 from nearcast.index.matches import Matches, Work
 from nearcast.model import Cohort, Meaning, MessageBatch
@@ -66,7 +67,6 @@ _ARRAYS: dict[str, tuple[Any, int | None, Any]] = {
     "terms.idfs": (np.float64, None, 0),
     "terms.prints": (np.int32, None, 0),
     "terms.homes": (np.int32, None, -1),
-    "terms.marks": (np.uint8, None, 0),
     **{f"{pool}_lists.starts": (np.int32, None, 0) for pool in _POOLS},
     **{f"{pool}_lists.lengths": (np.int32, None, 0) for pool in _POOLS},
     **{f"{pool}_lists.classes": (np.int8, None, -1) for pool in _POOLS},
@@ -81,6 +81,44 @@ _ARRAYS: dict[str, tuple[Any, int | None, Any]] = {
 }
 _STATES = ("records.run_state", "near_lists.state", "term_lists.state")
 _TABLES = ("terms.table", "cell_table", "spots")
+
+
+class Desk(desks.Desk):
+    """Room to match, or to plan a change."""
+
+    def __init__(self, world: kernels.World, room: int) -> None:
+        super().__init__()
+        self.scratch = _scratch(world)
+        self._room = max(room, 1)
+        self._a_row = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the room to work."""
+        return sum(array.nbytes for array in self.scratch)
+
+    def need(self, length: int, *names: str) -> None:
+        """Make arrays long enough; they hold nothing that has to stay."""
+        for name in names:
+            array = getattr(self.scratch, name)
+            if array.size < length:
+                self.scratch = self.scratch._replace(**{name: np.zeros(2 * length, array.dtype)})
+
+    def output(self, n_rows: int) -> kernels.Output:
+        """Return room for as many matches a row as there were the last time, and some more."""
+        room = self._room + int(1.25 * self._a_row * n_rows)
+        return kernels.Output(
+            np.empty(room, np.int32), np.empty(room), np.zeros(n_rows, np.int64), np.zeros(4, np.int64)
+        )
+
+    def finish(self, out: kernels.Output) -> None:
+        """Count what was done, and cut the output to what was found."""
+        n = int(out.ends[-1]) if out.ends.size else 0
+        for array in (out.slots, out.scores):
+            array.resize(n, refcheck=False)  # in place: a copy of what may be hundreds of megabytes is saved
+        visited, candidates, verified, _ = out.work.tolist()
+        self.count(visited=visited, candidates=candidates, verified=verified, matched=n)
+        self._a_row = n / max(out.ends.size, 1)
 
 
 class SimilarityIndex:
@@ -104,8 +142,9 @@ class SimilarityIndex:
     ) -> None:
         unknown = sorted(filters - FILTERS)
         require(not unknown, "filters", f"must be some of {', '.join(sorted(FILTERS))}", unknown)
-        self.work = Work()
         self._world = _world(meaning, filters)
+        self._desks = desks.Desks(lambda: self._new_desk(room))
+        self._changes = self._new_desk(room)
         self._gathered: kernels.State | None = None
         self._arena = Arena() if arena is None else arena
         if f"{_PREFIX}.level_cells" not in self._arena:
@@ -119,8 +158,11 @@ class SimilarityIndex:
                 self._start_states()
         self._tables = {name: Table(self._arena, f"{_PREFIX}.{name}") for name in _TABLES}
         self._reserve(lists=0, cells=0)
-        self._scratch = _scratch(self._world)
-        self._out = np.empty(max(room, 1), np.int32), np.empty(max(room, 1), np.float64)
+
+    @property
+    def work(self) -> Work:
+        """How much was done so far."""
+        return self._desks.work
 
     def insert(self, slots: NDArray[np.int32], cohort: Cohort) -> None:
         """Take in subscriptions under slots that are free."""
@@ -149,32 +191,27 @@ class SimilarityIndex:
         """Return what the messages of some rows concern; there are no bars."""
         none = np.empty(0)
         columns = kernels.Columns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, none, none)
-        if start < stop:
-            self._room("known", 1 + int(np.diff(batch.term_indptr[start : stop + 1]).max()))
-            longest = max(int(self._array(f"{pool}_lists.state")[kernels.LONGEST]) for pool in _POOLS)
-            for name in ("found", "found_terms", "found_runs"):
-                self._room(name, longest)
-        ends, work = np.zeros(max(stop - start, 0), np.int64), np.zeros(4, np.int64)
-        state, row = self._state(), start
-        while row < stop:
-            row = self._match_rows(state, columns, row, stop, start, kernels.Output(*self._out, ends, work))
-            if row < stop:
-                slots, scores = self._out
-                self._out = np.resize(slots, 2 * slots.size), np.resize(scores, 2 * scores.size)
-        total = int(ends[-1]) if ends.size else 0
-        self.work.visited += int(work[kernels.VISITED])
-        self.work.candidates += int(work[kernels.CANDIDATES])
-        self.work.verified += int(work[kernels.VERIFIED])
-        self.work.matched += total
-        rows = np.repeat(np.arange(start, stop, dtype=np.int64), np.diff(ends, prepend=0))
-        return Matches(rows, self._out[0][:total].copy(), self._out[1][:total].copy())
+        with self._desks.take() as desk:
+            if start < stop:
+                desk.need(1 + int(np.diff(batch.term_indptr[start : stop + 1]).max()), "known")
+                longest = max(int(self._array(f"{pool}_lists.state")[kernels.LONGEST]) for pool in _POOLS)
+                desk.need(longest, "found", "found_terms", "found_runs")
+                desk.need(self._array("terms.homes").size, "marks")
+            out, row = desk.output(max(stop - start, 0)), start
+            while row < stop:
+                row = self._match_rows(desk, columns, row, stop, start, out)
+                if row < stop:
+                    out = _doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
+            desk.finish(out)
+            rows = np.repeat(np.arange(start, stop, dtype=np.int64), np.diff(out.ends, prepend=0))
+            return Matches(rows, out.slots, out.scores)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of everything, scratch and output buffers included."""
+        """Bytes of everything, room to work included."""
         names = (name for name in self._arena.names if name.startswith(f"{_PREFIX}."))
         held = sum(self._arena[name].nbytes for name in names)
-        return held + sum(array.nbytes for array in (*self._scratch.values(), *self._out))
+        return held + self._changes.nbytes + self._desks.nbytes
 
     def compact(self) -> None:
         """Build everything anew, as if nothing had ever been deleted; deletions alone never need it."""
@@ -182,27 +219,22 @@ class SimilarityIndex:
         with self._arena.together():
             for name in _ARRAYS:
                 self._arena.renew(f"{_PREFIX}.{name}", 0)
-            for name in _TABLES:
-                for part, length in (("tags", 16), ("entries", 16), ("n_taken", 1)):
-                    self._arena.renew(f"{_PREFIX}.{name}.{part}", length)
+            for table in self._tables.values():
+                table.clear()
             for name in (*_STATES, "level_cells"):
                 self._array(name)[:] = 0
             self._start_states()
-            self._tables = {name: Table(self._arena, f"{_PREFIX}.{name}") for name in _TABLES}
             self._gathered = None
             self._reserve(lists=0, cells=0)
             self._insert(slots, columns)
 
+    def _new_desk(self, room: int) -> Desk:
+        return Desk(self._world, room)
+
     def _match_rows(
-        self,
-        state: kernels.State,
-        columns: kernels.Columns,
-        row: int,
-        stop: int,
-        first: int,
-        out: kernels.Output,
+        self, desk: Desk, columns: kernels.Columns, row: int, stop: int, first: int, out: kernels.Output
     ) -> int:
-        return int(kernels.match_rows(state, columns, row, stop, first, out))
+        return int(kernels.match_rows(self._state(desk), columns, row, stop, first, out))
 
     def _insert(self, slots: NDArray[np.int32], columns: kernels.Columns) -> None:
         if slots.size == 0:
@@ -226,15 +258,14 @@ class SimilarityIndex:
         n_terms = part.term_ids.size
         dense = self._number(part.term_ids, part.idfs)
         self._reserve(lists=n_terms, cells=n_terms + slots.size)
-        for name in ("order", "reaches", "solos", "rows"):
-            self._room(name, int(np.diff(part.indptr).max()))
-        self._room("queue", n_terms)
+        self._changes.need(int(np.diff(part.indptr).max()), "order", "reaches", "solos", "rows")
+        self._changes.need(n_terms, "queue")
         split_at = _SPLIT_AT if self._world.by_cells else -1
         row = 0
         while row < slots.size:
             self._make_room()
             row, n_queued = kernels.insert_rows(self._state(), part, slots, dense, row, split_at)
-            for term in self._scratch["queue"][:n_queued].copy():
+            for term in self._changes.scratch.queue[:n_queued].copy():
                 self._split(int(term))
 
     def _number(self, ids: NDArray[np.int64], idfs: NDArray[np.float64]) -> NDArray[np.int32]:
@@ -278,15 +309,7 @@ class SimilarityIndex:
 
     def _grow(self, prefix: str, fields: tuple[str, ...], length: int) -> None:
         if self._array(f"{prefix}.{fields[0]}").shape[0] < length:
-            with self._arena.together():
-                for field in fields:
-                    self._arena.grow(f"{_PREFIX}.{prefix}.{field}", length)
-            self._gathered = None
-
-    def _room(self, name: str, length: int) -> None:
-        """Make a scratch array long enough."""
-        if self._scratch[name].size < length:
-            self._scratch[name] = np.empty(2 * length, self._scratch[name].dtype)
+            self._arena.grow_all([f"{_PREFIX}.{prefix}.{field}" for field in fields], length)
             self._gathered = None
 
     def _array(self, name: str) -> NDArray[Any]:
@@ -298,11 +321,14 @@ class SimilarityIndex:
             state[kernels.FREE_LIST] = -1
             state[kernels.BLOCKS :] = -1
 
-    def _state(self) -> kernels.State:
-        """Return all arrays as kernels take them; gathered anew only after some of them were replaced."""
+    def _state(self, desk: Desk | None = None) -> kernels.State:
+        """Return all arrays as kernels take them, with the room of a desk, or of that for changes.
+
+        They are gathered anew only after some of them were replaced.
+        """
         if self._gathered is None:
             self._gathered = self._gather()
-        return self._gathered
+        return self._gathered._replace(scratch=(desk or self._changes).scratch)
 
     def _gather(self) -> kernels.State:
         bundle = self._arena.bundle
@@ -318,7 +344,7 @@ class SimilarityIndex:
             bundle(f"{_PREFIX}.near_pool", kernels.Pool),
             bundle(f"{_PREFIX}.term_lists", kernels.Lists),
             bundle(f"{_PREFIX}.term_pool", kernels.Pool),
-            kernels.Scratch(**self._scratch),
+            self._changes.scratch,
         )
 
     def _live(self) -> tuple[NDArray[np.int32], kernels.Columns]:
@@ -370,25 +396,33 @@ def _world(meaning: Meaning, filters: frozenset[str]) -> kernels.World:
     return world._replace(side=side, levels=levels, term_levels=min(levels, _TERM_LEVELS))
 
 
-def _scratch(world: kernels.World) -> dict[str, NDArray[Any]]:
+def _scratch(world: kernels.World) -> kernels.Scratch:
     around = int(2 * max(world.near_spread, world.term_spread)) + 3
     n_cells = 1 + world.levels * around**3
-    return {
-        "point": np.zeros(8),
-        "frame": np.zeros(3),
-        "frame32": np.zeros(3, np.float32),
-        "hits": np.zeros(4096, np.uint8),
-        "known": np.zeros(64, np.int32),
-        "cells": np.zeros(n_cells, np.int32),
-        "cell_gaps": np.zeros(n_cells, np.float32),
-        "term_cells": np.zeros(n_cells, np.int32),
-        "term_gaps": np.zeros(n_cells, np.float32),
-        "found": np.zeros(_FOUND, np.int32),
-        "found_terms": np.zeros(_FOUND, np.int32),
-        "found_runs": np.zeros(_FOUND, np.int32),
-        "order": np.zeros(16, np.int32),
-        "reaches": np.zeros(16),
-        "solos": np.zeros(16),
-        "rows": np.zeros(16, np.int32),
-        "queue": np.zeros(16, np.int32),
-    }
+    return kernels.Scratch(
+        point=np.zeros(8),
+        frame=np.zeros(3),
+        frame32=np.zeros(3, np.float32),
+        hits=np.zeros(4096, np.uint8),
+        marks=np.zeros(0, np.uint8),
+        known=np.zeros(64, np.int32),
+        cells=np.zeros(n_cells, np.int32),
+        cell_gaps=np.zeros(n_cells, np.float32),
+        term_cells=np.zeros(n_cells, np.int32),
+        term_gaps=np.zeros(n_cells, np.float32),
+        found=np.zeros(_FOUND, np.int32),
+        found_terms=np.zeros(_FOUND, np.int32),
+        found_runs=np.zeros(_FOUND, np.int32),
+        order=np.zeros(16, np.int32),
+        reaches=np.zeros(16),
+        solos=np.zeros(16),
+        rows=np.zeros(16, np.int32),
+        queue=np.zeros(16, np.int32),
+    )
+
+
+def _doubled(out: kernels.Output, filled: int) -> kernels.Output:
+    """Return an output with twice the room, that holds what there is."""
+    slots, scores = np.empty(2 * out.slots.size, np.int32), np.empty(2 * out.slots.size)
+    slots[:filled], scores[:filled] = out.slots[:filled], out.scores[:filled]
+    return out._replace(slots=slots, scores=scores)

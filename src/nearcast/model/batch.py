@@ -42,7 +42,7 @@ class MessageBatch:
     ys: npt.NDArray[np.float64]
     ats_us: npt.NDArray[np.int64]
     """Microseconds since the epoch, NO_TIME where none was given."""
-    places: list[Id | None]
+    places: Sequence[Id | None] | pa.Array
     texts: Sequence[Text] | pa.Array | TermRows
     """What was said; as terms already, if they came so."""
     vocabulary: Vocabulary
@@ -84,7 +84,7 @@ class MessageBatch:
         xs: npt.NDArray[np.float64],
         ys: npt.NDArray[np.float64],
         ats_us: npt.NDArray[np.int64],
-        places: list[Id | None],
+        places: Sequence[Id | None] | pa.Array,
         texts: Sequence[Text] | pa.Array | TermRows,
         vocabulary: Vocabulary,
         first_seq: int = 1,
@@ -151,7 +151,7 @@ class MessageBatch:
             self.xs[rows],
             self.ys[rows],
             self.ats_us[rows],
-            [self.places[i] for i in rows],
+            self.places.take(pa.array(rows)) if isinstance(self.places, pa.Array) else [self.places[i] for i in rows],
             TermRows(indptr, self.term_ids[at], self.term_counts[at]),
             self.vocabulary,
         )
@@ -186,9 +186,14 @@ class MessageBatch:
         numbers, units = self.term_ids.tolist(), self.units.tolist()
         weights = add_up(self.idfs, self.term_indptr).tolist()
         columns = zip(
-            self.seqs.tolist(), self.ids, self.xs.tolist(), self.ys.tolist(), self.ats_us.tolist(), self.places,
+            self.seqs.tolist(),
+            self.ids,
+            self.xs.tolist(),
+            self.ys.tolist(),
+            self.ats_us.tolist(),
+            self.places.to_pylist() if isinstance(self.places, pa.Array) else self.places,
             strict=True,
-        )  # fmt: skip
+        )
         for row, (seq, id_, x, y, at_us, place) in enumerate(columns):
             start, stop = bounds[row], bounds[row + 1]
             held = dict(zip(numbers[start:stop], units[start:stop], strict=True))

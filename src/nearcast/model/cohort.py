@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from nearcast.model.columns import one_array
 from nearcast.model.footprint import Footprints
 from nearcast.model.ids import IdColumn
 from nearcast.model.meaning import Meaning
@@ -50,7 +51,7 @@ class Cohort:
     @cached_property
     def ids(self) -> IdColumn:
         """Their ids."""
-        names, numbers = (self.stored[name].combine_chunks() for name in ("id", "id_int"))
+        names, numbers = (one_array(self.stored[name]) for name in ("id", "id_int"))
         return IdColumn(names, numbers)
 
     @cached_property

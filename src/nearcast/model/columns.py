@@ -61,18 +61,12 @@ def messages_from_table(table: pa.Table, *, vocabulary: Vocabulary, limits: Limi
     _require_columns(table, ("id", "x", "y", "text"), "messages")
     ids = _ids(table, "message")
     texts = _texts(table, ids, limits)
-    places: list[Id | None] = [None] * len(ids)
-    if "place" in table.column_names:
-        places = table["place"].to_pylist()
-        for id_, place in zip(ids, places, strict=True):
-            if place is not None:
-                check_id(place, "place", subject=f"message {id_!r}")
     return MessageBatch.from_columns(
         ids=ids,
         xs=_numbers(table, "x", ids),
         ys=_numbers(table, "y", ids),
         ats_us=_times(table),
-        places=places,
+        places=_places(table, ids),
         texts=texts,
         vocabulary=vocabulary,
         first_seq=first_seq,
@@ -157,12 +151,29 @@ def _require_columns(table: pa.Table, names: Sequence[str], what: str) -> None:
 
 def _ids(table: pa.Table, what: str) -> IdColumn:
     if has_strings(table, "id"):
-        return IdColumn(table["id"].combine_chunks().cast(pa.string()))
+        return IdColumn(one_array(table["id"]).cast(pa.string()))
     ids: list[Id] = table["id"].to_pylist()
     for row, id_ in enumerate(ids):
         if not is_id(id_):
             check_id(id_, "id", subject=f"{what} in row {row}")
     return IdColumn.of(ids)
+
+
+def _places(table: pa.Table, ids: IdColumn) -> list[Id | None] | pa.Array:
+    if "place" not in table.column_names or pa.types.is_null(table["place"].type):
+        return pa.nulls(len(table), pa.string())
+    if pa.types.is_string(table["place"].type):
+        return one_array(table["place"])
+    places: list[Id | None] = table["place"].to_pylist()
+    for id_, place in zip(ids, places, strict=True):
+        if place is not None:
+            check_id(place, "place", subject=f"message {id_!r}")
+    return places
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece; copies nothing if it is."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _numbers(table: pa.Table, name: str, ids: IdColumn) -> npt.NDArray[np.float64]:
@@ -176,7 +187,7 @@ def _numbers(table: pa.Table, name: str, ids: IdColumn) -> npt.NDArray[np.float6
 
 
 def _texts(table: pa.Table, ids: IdColumn, limits: Limits) -> pa.Array:
-    column = table["text"].combine_chunks()
+    column = one_array(table["text"])
     kind = column.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     word = kind.value_type if is_list else kind

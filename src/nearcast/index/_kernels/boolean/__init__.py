@@ -14,7 +14,13 @@ Coordinates in the lanes are those of the list's cell in 8192 steps, plus 1; 0 a
 Rounding to steps keeps the order, so unequal steps decide, and equal ones mean: ask the box itself.
 """
 
-from nearcast.index._kernels.boolean.change import boolean_delete, boolean_export, boolean_insert, boolean_sizes
+from nearcast.index._kernels.boolean.change import (
+    boolean_delete,
+    boolean_export,
+    boolean_insert,
+    boolean_order,
+    boolean_sizes,
+)
 from nearcast.index._kernels.boolean.layout import (
     CANDIDATES,
     CLASSES,
@@ -56,5 +62,6 @@ __all__ = [
     "boolean_export",
     "boolean_insert",
     "boolean_match",
+    "boolean_order",
     "boolean_sizes",
 ]

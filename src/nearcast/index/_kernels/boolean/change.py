@@ -9,6 +9,7 @@ from nearcast._jit import kernel, table_get, table_put, table_remove
 from nearcast.index._kernels.boolean.blocks import class_of, give_rows, take_block, take_rows, take_words
 from nearcast.index._kernels.boolean.geometry import children_of, corners_of, high_step, lanes_of, low_step, reach
 from nearcast.index._kernels.boolean.layout import (
+    AHEAD,
     APPENDED,
     ASK,
     BITS,
@@ -32,6 +33,7 @@ from nearcast.index._kernels.boolean.layout import (
     SPAN,
     SPLIT,
     START,
+    TARGETS,
     WANTED,
     WORDS,
     Arrivals,
@@ -251,6 +253,34 @@ def _rows_to_append(forest: Forest, targets: NDArray[np.int64], n: int) -> int:
 
 
 @kernel
+def boolean_order(
+    term_indptr: NDArray[np.int64], term_ids: NDArray[np.int64], idfs: NDArray[np.float64], out: NDArray[np.int64]
+) -> None:  # fmt: skip
+    """Write the terms of each branch by falling idf, equal ones as they come: by ascending id."""
+    for b in range(term_indptr.size - 1):
+        first = term_indptr[b]
+        for i in range(first, term_indptr[b + 1]):
+            at = i
+            while at > first and idfs[out[at - 1]] < idfs[i]:
+                out[at] = out[at - 1]
+                at -= 1
+            out[at] = i
+    for i in range(out.size):
+        out[i] = term_ids[out[i]]
+
+
+@kernel
+def _touch(forest: Forest, term_ids: NDArray[np.int64]) -> int:
+    """Read what inserting some terms will need; the answer means nothing, but cache misses overlap here."""
+    touched = 0
+    for term_id in term_ids:
+        number = table_get(forest.table, term_id, 0)
+        if number != 0:
+            touched ^= forest.refs[number] ^ forest.nodes[number, START]
+    return touched
+
+
+@kernel
 def boolean_insert(forest: Forest, arrivals: Arrivals, start: int, targets: NDArray[np.int64]) -> int:
     """Insert branches from `start` on; return where it stopped for want of room.
 
@@ -260,6 +290,10 @@ def boolean_insert(forest: Forest, arrivals: Arrivals, start: int, targets: NDAr
     for b in range(start, arrivals.owners.size):
         i = arrivals.owners[b]
         slot = int(arrivals.slots[i])
+        if (b - start) % AHEAD == 0:
+            last = arrivals.term_indptr[min(b + AHEAD, arrivals.owners.size)]
+            upcoming = arrivals.term_ids[arrivals.term_indptr[b] : last]
+            targets[TARGETS - 1, 0] = _touch(forest, upcoming)  # kept, so that no compiler drops it
         state[NEED_ROWS] = state[NEED_WORDS] = state[NEED_NODES] = 0
         if forest.records[slot] == NONE and not _register(forest, arrivals, i):
             return b

@@ -23,6 +23,8 @@ SPAN = 3
 """A box that overlaps more children along an axis stays with the parent."""
 TARGETS = 2048
 """More lists than a box can be put in."""
+AHEAD = 32
+"""Branches whose terms are touched before they are inserted."""
 CLASSES = 40
 STEPS = (1 << STEP_BITS) - 1
 BEYOND = STEPS + 2

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from nearcast._jit import kernel, mix, table_get, table_put
 from nearcast.index._kernels.similarity.layout import (
+    AHEAD,
     DELTA,
     FREE_LIST,
     LENGTH,
@@ -129,6 +130,30 @@ def has_room(state: State, slot: int, n_posted: int, near: float) -> bool:
 
 
 @kernel
+def touch(state: State, dense: NDArray[np.int32]) -> float:
+    """Read what posting some terms will need; the answer means nothing.
+
+    Which list and which place follows from which term, so posting waits for one cache miss after the other; those of
+    many terms overlap here.
+    """
+    terms, lists, pool = state.terms, state.term_lists, state.term_pool
+    touched = 0.0
+    for term in dense:
+        touched += terms.idfs[term] + terms.prints[term] + terms.homes[term]
+    for term in dense:
+        home = terms.homes[term]
+        if home >= 0:
+            touched += lists.starts[home] + lists.lengths[home] + lists.classes[home] + lists.reaches[home]
+    for term in dense:
+        home = terms.homes[term]
+        if home >= 0:
+            at = min(lists.starts[home] + lists.lengths[home], pool.slots.size - 1)
+            if at >= 0:
+                touched += pool.slots[at] + pool.others[at] + pool.solos[at] + pool.points[at, 0]
+    return touched
+
+
+@kernel
 def insert_rows(
     state: State, columns: Columns, slots: NDArray[np.int32], dense: NDArray[np.int32], start: int, split_at: int
 ) -> tuple[int, int]:
@@ -140,6 +165,9 @@ def insert_rows(
     n_queued = 0
     for row in range(start, slots.size):
         slot = slots[row]
+        if (row - start) % AHEAD == 0:
+            upcoming = dense[columns.indptr[row] : columns.indptr[min(row + AHEAD, slots.size)]]
+            scratch.point[7] = touch(state, upcoming)  # kept, so that no compiler drops it
         if not write_record(state, slot, columns, row, dense):
             return row, n_queued
         n_posted = plan(state, slot)

@@ -22,6 +22,7 @@ MOST_LEVELS = 8
 EVERYWHERE = 0  # the cell of postings that no distance rules out
 SPLIT = -2  # home of a term whose postings lie in cells
 N_PRINTS = 5  # fingerprints of 12 bits in an int64
+AHEAD = 32  # subscriptions whose terms are touched before they are inserted
 MANY = 1 << 60  # more terms than fingerprints
 
 
@@ -106,8 +107,6 @@ class Terms(NamedTuple):
     """int32 (n_terms,): fingerprint in 1..4095."""
     homes: NDArray[np.int32]
     """int32 (n_terms,): its only list, -1 if it has none, SPLIT if it has one a cell."""
-    marks: NDArray[np.uint8]
-    """uint8 (n_terms,): 1 for the terms of the message at hand."""
 
 
 class Lists(NamedTuple):
@@ -153,6 +152,8 @@ class Scratch(NamedTuple):
     frame32: NDArray[np.float32]
     hits: NDArray[np.uint8]
     """uint8 (4096,): 1 for the fingerprints of the message."""
+    marks: NDArray[np.uint8]
+    """uint8 (at least n_terms,): 1 for the terms of the message."""
     known: NDArray[np.int32]
     """int32 (n_message_terms,): dense terms of the message."""
     cells: NDArray[np.int32]

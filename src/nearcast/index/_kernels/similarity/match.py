@@ -45,7 +45,7 @@ def enter(state: State, batch: Columns, row: int) -> int:
         if dense >= 0:
             scratch.known[n_known] = dense
             n_known += 1
-            terms.marks[dense] = 1
+            scratch.marks[dense] = 1
             scratch.hits[terms.prints[dense]] = 1
     scratch.point[5] = weight
     scratch.point[6] = batch.indptr[row + 1] - batch.indptr[row]
@@ -57,7 +57,7 @@ def leave(state: State, n_known: int) -> None:
     """Take the message out again."""
     for i in range(n_known):
         dense = state.scratch.known[i]
-        state.terms.marks[dense] = 0
+        state.scratch.marks[dense] = 0
         state.scratch.hits[state.terms.prints[dense]] = 0
 
 
@@ -185,14 +185,14 @@ def scan_near(state: State, start: int, length: int, out: Output, total: int) ->
 @kernel
 def text_shared(state: State, slot: int) -> tuple[float, int]:
     """Return the text similarity of a subscription and the message, and the first term they share, or -1."""
-    records, terms = state.records, state.terms
+    records, idfs, marks = state.records, state.terms.idfs, state.scratch.marks
     start, n = records.heads[slot, RUN], records.heads[slot, LENGTH]
     shared, shared_weight, greatest, first = 0, 0.0, -1.0, -1
     for at in range(start, start + n):
         term = records.run_terms[at]
-        if terms.marks[term] != 0:
+        if marks[term] != 0:
             shared += 1
-            weight = terms.idfs[term]
+            weight = idfs[term]
             shared_weight += weight
             if weight > greatest:
                 greatest, first = weight, term
