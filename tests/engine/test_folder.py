@@ -98,6 +98,16 @@ def test_a_seal_from_before_the_machine_started_counts_for_nothing(tmp_path, mon
         nc.Engine.attach(tmp_path / "e", "whole", **OPTIONS)
 
 
+def test_a_saved_engine_can_go_on_in_a_folder(tmp_path):
+    engine = nc.Engine(**OPTIONS)
+    engine.subscribe(SUBSCRIPTIONS)
+    engine.publish(STREAM[:7])
+    engine.save(tmp_path / "saved")
+    nc.Engine.load(tmp_path / "saved", folder=tmp_path / "e").seal("here")
+    again = nc.Engine.attach(tmp_path / "e", "here", **OPTIONS)
+    assert again.publish(STREAM[7:]) == engine.publish(STREAM[7:])
+
+
 def test_an_engine_in_memory_cannot_be_sealed():
     with pytest.raises(StateError, match="must live in a folder"):
         nc.Engine(**OPTIONS).seal("x")

@@ -114,13 +114,16 @@ class Engine:
         if vocabulary is None:
             vocabulary = Vocabulary.with_weights({})
         if folder is not None:
-            from nearcast.engine.folder import EngineFolder
-
-            self._folder = EngineFolder(folder)
-            self._folder.clear()
+            self._live_in(folder)
         self._set_up(EngineState(config, vocabulary, SocialGraph() if social is None else social))
 
     _folder: EngineFolder | None = None
+
+    def _live_in(self, folder: str | PathLike[str]) -> None:
+        from nearcast.engine.folder import EngineFolder
+
+        self._folder = EngineFolder(folder)
+        self._folder.clear()
 
     def _set_up(self, state: EngineState) -> None:
         self._config = config = state.config
@@ -412,10 +415,12 @@ class Engine:
         archive.write(self._state(), path)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Engine:
-        """Return an engine that goes on where the saved one stopped."""
+    def load(cls, path: str | PathLike[str], *, folder: str | PathLike[str] | None = None) -> Engine:
+        """Return an engine that goes on where the saved one stopped, in memory or in a folder, see `seal`."""
         state = archive.read(path)
         engine = cls.__new__(cls)
+        if folder is not None:
+            engine._live_in(folder)
         engine._set_up(state)
         for saved in state.cohorts:
             engine._restore(saved)
