@@ -81,7 +81,9 @@ def test_an_index_finds_what_the_scan_finds(kind, entry, space, seed, random_fie
 
 @pytest.mark.parametrize(("kind", "entry"), PAIRS, ids=lambda p: getattr(p, "kind", None) or getattr(p, "name", ""))
 def test_an_index_that_holds_nothing_finds_nothing(kind, entry):
-    assert found(entry.make(world.meaning(), Arena()), random_batch(world.PLANE, random.Random(1), 5), np.zeros(0)) == {}
+    assert (
+        found(entry.make(world.meaning(), Arena()), random_batch(world.PLANE, random.Random(1), 5), np.zeros(0)) == {}
+    )
 
 
 def in_columns(matches):

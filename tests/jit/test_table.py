@@ -98,67 +98,7 @@ def test_room_reserved_is_enough():
     slots = len(table.arrays.tags)
     table.put_many(range(1000), range(1000))
     assert len(table.arrays.tags) == slots
-    assert table.arrays.old_tags.size == 0
-
-
-class TestGrowth:
-    """Of a table that moves three slots at a time, so that it is in the middle of a growth most of the time."""
-
-    @pytest.fixture(autouse=True)
-    def few_moves(self, monkeypatch):
-        monkeypatch.setattr("nearcast._jit.table._MOVES", 3)
-
-    @thorough
-    @given(
-        st.lists(
-            st.tuples(st.sampled_from(["put", "put_many", "remove", "reserve"]), st.integers(0, 60)), max_size=120
-        )
-    )
-    def test_a_growing_table_is_a_dictionary(self, steps):
-        table, model = Table(Arena(), "t"), {}
-        for i, (step, key) in enumerate(steps):
-            if step == "put":
-                table.put(key, i)
-                model[key] = i
-            elif step == "put_many":
-                table.put_many(range(key, key + 20), [i] * 20)
-                model |= dict.fromkeys(range(key, key + 20), i)
-            elif step == "remove":
-                assert table.remove(key) == (model.pop(key, None) is not None)
-            else:
-                table.reserve(len(table) + key)
-            assert (len(table), key in table, table.get(key)) == (len(model), key in model, model.get(key, -1))
-        assert contents(table) == model
-
-    def test_it_is_gradual_and_comes_to_an_end(self):
-        table = Table(Arena(), "t")
-        table.put_many(range(48), range(48))
-        table.put(48, 48)
-        sizes = []
-        while table.arrays.old_tags.size:
-            sizes.append(int(np.count_nonzero(table.arrays.old_tags > 1)))
-            assert contents(table) == {key: key for key in range(49)}
-            table.reserve(len(table))
-        assert len(sizes) > 10
-        assert sizes == sorted(sizes, reverse=True)
-        assert contents(table) == {key: key for key in range(49)}
-
-    def test_it_is_over_before_the_next_one_is_due(self):
-        table = Table(Arena(), "t", room=200)  # batches are small beside the table
-        for start in range(0, 5000, 10):
-            left = np.count_nonzero(table.arrays.old_tags > 1)
-            slots = table.arrays.tags.size
-            table.reserve(len(table) + 10)
-            assert left == 0 or table.arrays.tags.size == slots
-            table.put_many(range(start, start + 10), range(10))
-
-    def test_clearing_forgets_old_slots_too(self):
-        table = Table(Arena(), "t")
-        table.put_many(range(49), range(49))
-        table.clear()
-        assert (len(table), 3 in table, contents(table)) == (0, False, {})
-        table.put(3, 4)
-        assert contents(table) == {3: 4}
+    assert arena.names == ("t.tags", "t.entries", "t.n_taken")
 
 
 @pytest.mark.parametrize(

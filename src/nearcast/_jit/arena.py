@@ -165,18 +165,6 @@ class Arena:
         spec = self._entry(name).spec
         return self._put(name, spec._replace(shape=(int(length), *spec.shape[1:])))
 
-    def swap(self, name: str, other: str) -> None:
-        """Exchange the names of two arrays; nothing is copied.
-
-        >>> arena = Arena()
-        >>> xs, ys = arena.new("xs", np.int64, 1), arena.new("ys", np.int64, 2)
-        >>> arena.swap("xs", "ys")
-        >>> arena["xs"] is ys
-        True
-        """
-        with self.together():
-            self._entries[name], self._entries[other] = self._entry(other), self._entry(name)
-
     def drop(self, name: str) -> None:
         """Forget an array and give its room back."""
         self._entry(name)
@@ -249,7 +237,7 @@ class Arena:
         for name, spec in read_manifest(Path(folder)).items():
             arena._entries[name] = entry = _on_heap(spec._replace(file=""), keep=spec.shape[0])
             with (Path(folder) / spec.file).open("rb") as file:
-                file.readinto(entry.array.reshape(-1).view(np.uint8))
+                file.readinto(cast(Any, entry.array.reshape(-1).view(np.uint8)))
         return arena
 
     @classmethod

@@ -10,19 +10,11 @@ A hash table of int64 keys and int64 values, as flat arrays: open addressing, li
 Removing shifts the followers back, so there are no tombstones and a table never needs cleaning. At three quarters
 full `table_put` refuses a new key, the owner grows the table (`Table` does) and goes on.
 
-A table grows without a pause. The arrays it had become the old ones, new keys go to larger arrays, and the owner moves
-some of the old slots with every batch (`Table.reserve`); a key that is not among the new ones is looked up among the
-old. A key is in one of the two, so that whoever opens the arena meanwhile finds a whole table.
-
-    new   [ k,v |     | k,v | ...            old   [ gone | gone | k,v |   | ...     gone: moved or removed, tag 1
-                                                     n_moved ──────^
-
-Cost: about two cache misses a lookup that hits, one that misses, twice that while it grows; 23 to 45 bytes a key.
+Cost: about two cache misses a lookup that hits, one that misses; 23 to 45 bytes a key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -39,10 +31,9 @@ __all__ = [
     "Table",
     "TableArrays",
     "mix",
+    "table_find",
     "table_get",
     "table_get_many",
-    "table_has",
-    "table_move",
     "table_put",
     "table_put_many",
     "table_remove",
@@ -53,8 +44,6 @@ FULL, REPLACED, INSERTED = -1, 0, 1
 
 _LOW_HALF = 0xFFFFFFFF
 _SMALLEST = 16
-_GONE = 1  # tag of an old slot whose key is there no more; no tag of a key is below 128
-_MOVES = 1 << 15  # old slots to move at a time: half a millisecond
 
 
 class TableArrays(NamedTuple):
@@ -65,12 +54,7 @@ class TableArrays(NamedTuple):
     entries: NDArray[np.int64]
     """int64 (n_slots, 2): key and value, one cache line for both."""
     n_taken: NDArray[np.int64]
-    """int64 (1,): how many keys there are, old slots included."""
-    old_tags: NDArray[np.uint8]
-    old_entries: NDArray[np.int64]
-    """The arrays before the last growth; empty once all is moved."""
-    n_moved: NDArray[np.int64]
-    """int64 (1,): how many of the old slots were looked at, and moved."""
+    """int64 (1,): how many slots are taken."""
 
 
 @kernel
@@ -89,77 +73,49 @@ def mix(key: int) -> int:
 
 
 @kernel
-def _find(tags: NDArray[np.uint8], entries: NDArray[np.int64], key: int) -> int:
+def table_find(table: TableArrays, key: int) -> int:
     """Return the slot of a key, or `~slot` of the free one where it would go."""
-    last = tags.size - 1
+    last = table.tags.size - 1
     mixed = mix(key)
     tag = 128 | (mixed & 127)
     slot = (mixed >> 7) & last
-    while tags[slot] != 0:
-        if tags[slot] == tag and entries[slot, 0] == key:
+    while table.tags[slot] != 0:
+        if table.tags[slot] == tag and table.entries[slot, 0] == key:
             return slot
         slot = (slot + 1) & last
     return ~slot
 
 
 @kernel
-def table_has(table: TableArrays, key: int) -> bool:
-    """Say whether a key is there."""
-    if _find(table.tags, table.entries, key) >= 0:
-        return True
-    return table.old_tags.size > 0 and _find(table.old_tags, table.old_entries, key) >= 0
-
-
-@kernel
 def table_get(table: TableArrays, key: int, default: int) -> int:
     """Return the value of a key."""
-    slot = _find(table.tags, table.entries, key)
-    if slot >= 0:
-        return table.entries[slot, 1]
-    if table.old_tags.size > 0:
-        slot = _find(table.old_tags, table.old_entries, key)
-        if slot >= 0:
-            return table.old_entries[slot, 1]
-    return default
+    slot = table_find(table, key)
+    return table.entries[slot, 1] if slot >= 0 else default
 
 
 @kernel
 def table_put(table: TableArrays, key: int, value: int) -> int:
     """Set the value of a key: INSERTED, REPLACED, or FULL with nothing changed."""
-    slot = _find(table.tags, table.entries, key)
+    slot = table_find(table, key)
     if slot >= 0:
         table.entries[slot, 1] = value
         return REPLACED
-    if table.old_tags.size > 0:
-        old = _find(table.old_tags, table.old_entries, key)
-        if old >= 0:
-            table.old_entries[old, 1] = value
-            return REPLACED
     if table.n_taken[0] >= table.tags.size - table.tags.size // 4:
         return FULL
-    _take(table, ~slot, key, value)
+    slot = ~slot
+    table.tags[slot] = 128 | (mix(key) & 127)
+    table.entries[slot, 0] = key
+    table.entries[slot, 1] = value
     table.n_taken[0] += 1
     return INSERTED
 
 
 @kernel
-def _take(table: TableArrays, slot: int, key: int, value: int) -> None:
-    """Write a key to a free slot."""
-    table.tags[slot] = 128 | (mix(key) & 127)
-    table.entries[slot, 0] = key
-    table.entries[slot, 1] = value
-
-
-@kernel
 def table_remove(table: TableArrays, key: int) -> bool:
     """Remove a key; say whether it was there."""
-    hole = _find(table.tags, table.entries, key)
+    hole = table_find(table, key)
     if hole < 0:
-        old = _find(table.old_tags, table.old_entries, key) if table.old_tags.size > 0 else -1
-        if old >= 0:
-            table.old_tags[old] = _GONE
-            table.n_taken[0] -= 1
-        return old >= 0
+        return False
     last = table.tags.size - 1
     slot = (hole + 1) & last
     while table.tags[slot] != 0:
@@ -174,22 +130,6 @@ def table_remove(table: TableArrays, key: int) -> bool:
     table.tags[hole] = 0
     table.n_taken[0] -= 1
     return True
-
-
-@kernel
-def table_move(table: TableArrays, n_slots: int) -> bool:
-    """Move the keys of some old slots; say whether none are left."""
-    first = table.n_moved[0]
-    stop = min(first + n_slots, table.old_tags.size)
-    for old in range(first, stop):
-        if table.old_tags[old] > _GONE:
-            key = table.old_entries[old, 0]
-            slot = _find(table.tags, table.entries, key)
-            if slot < 0:  # else a process died between the next two lines
-                _take(table, ~slot, key, table.old_entries[old, 1])
-            table.old_tags[old] = _GONE
-    table.n_moved[0] = stop
-    return stop == table.old_tags.size
 
 
 @kernel
@@ -208,6 +148,13 @@ def table_put_many(table: TableArrays, keys: NDArray[np.int64], values: NDArray[
     return keys.size
 
 
+@kernel
+def _refill(old: TableArrays, new: TableArrays) -> None:
+    for slot in range(old.tags.size):
+        if old.tags[slot] != 0:
+            table_put(new, old.entries[slot, 0], old.entries[slot, 1])
+
+
 class Table:
     """A hash table in an arena that grows by itself; opened again if the arena holds it already.
 
@@ -224,15 +171,18 @@ class Table:
     def __init__(self, arena: Arena, prefix: str, *, room: int = 0) -> None:
         self._arena, self._prefix = arena, prefix
         if f"{prefix}.n_taken" not in arena:
+            n_slots = _n_slots(room)
             with arena.together():
-                self._create(_n_slots(room))
+                arena.new(f"{prefix}.tags", np.uint8, n_slots)
+                arena.new(f"{prefix}.entries", np.int64, n_slots, columns=2)
+                arena.new(f"{prefix}.n_taken", np.int64, 1)
         self.arrays = arena.bundle(prefix, TableArrays)
 
     def __len__(self) -> int:
         return int(self.arrays.n_taken[0])
 
     def __contains__(self, key: int) -> bool:
-        return bool(table_has(self.arrays, key))
+        return int(table_find(self.arrays, key)) >= 0
 
     def get(self, key: int, default: int = -1) -> int:
         """Return the value of a key."""
@@ -240,7 +190,6 @@ class Table:
 
     def put(self, key: int, value: int) -> None:
         """Set the value of a key."""
-        self.reserve(len(self))
         while table_put(self.arrays, key, value) == FULL:
             self.reserve(len(self) + 1)
 
@@ -259,7 +208,6 @@ class Table:
         """Set the values of many keys; of equal keys the last one counts."""
         keys, values = column(keys, np.int64), column(values, np.int64)
         same_length(keys=keys, values=values)
-        self.reserve(len(self))
         done = table_put_many(self.arrays, keys, values, 0)
         while done < keys.size:
             self.reserve(len(self) + 1)
@@ -267,54 +215,21 @@ class Table:
 
     def items(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return all keys and their values, in no order that means anything."""
-        now = self.arrays
-        taken = np.concatenate([now.entries[now.tags != 0], now.old_entries[now.old_tags > _GONE]])
+        taken = self.arrays.entries[self.arrays.tags != 0]
         return taken[:, 0].copy(), taken[:, 1].copy()
 
     def reserve(self, n_keys: int) -> None:
-        """Make room for `n_keys` in all, and go on with the last growth: call it with every batch of keys.
-
-        Twice as many slots are moved as keys are announced, so that a growth is over before the next one is due.
-        """
-        n_slots, n_old = _n_slots(n_keys), self.arrays.old_tags.size
-        is_larger = n_slots > self.arrays.tags.size
-        if n_old and table_move(self.arrays, n_old if is_larger else max(_MOVES, 2 * (n_keys - len(self)))):
-            self._change(self._drop_old)
-        if is_larger:
-            self._change(lambda: self._set_aside(n_slots))
-
-    def clear(self) -> None:
-        """Forget all keys and give their room back."""
-        self._change(self._start_anew)
-
-    def _change(self, change: Callable[[], None]) -> None:
+        """Grow until `n_keys` fit without growing again."""
+        n_slots = _n_slots(n_keys)
+        if n_slots <= self.arrays.tags.size:
+            return
         with self._arena.together():
-            change()
-        self.arrays = self._arena.bundle(self._prefix, TableArrays)
-
-    def _create(self, n_slots: int) -> None:
-        new = self._arena.new
-        for which, length in (("", n_slots), ("old_", 0)):
-            new(f"{self._prefix}.{which}tags", np.uint8, length)
-            new(f"{self._prefix}.{which}entries", np.int64, length, columns=2)
-        for name in ("n_taken", "n_moved"):
-            new(f"{self._prefix}.{name}", np.int64, 1)
-
-    def _start_anew(self) -> None:
-        for field in TableArrays._fields:
-            self._arena.drop(f"{self._prefix}.{field}")
-        self._create(_SMALLEST)
-
-    def _set_aside(self, n_slots: int) -> None:
-        """Make the arrays the old ones, and larger ones the new."""
-        for name in ("tags", "entries"):
-            self._arena.swap(f"{self._prefix}.{name}", f"{self._prefix}.old_{name}")
-            self._arena.renew(f"{self._prefix}.{name}", n_slots)
-        self._arena.renew(f"{self._prefix}.n_moved", 1)
-
-    def _drop_old(self) -> None:
-        for name in ("tags", "entries"):
-            self._arena.renew(f"{self._prefix}.old_{name}", 0)
+            self._arena.renew(f"{self._prefix}.tags", n_slots)
+            self._arena.renew(f"{self._prefix}.entries", n_slots)
+            self._arena.renew(f"{self._prefix}.n_taken", 1)
+            larger = self._arena.bundle(self._prefix, TableArrays)
+            _refill(self.arrays, larger)
+        self.arrays = larger
 
 
 def _n_slots(n_keys: int) -> int:

@@ -1,4 +1,4 @@
-"""The command line: `nearcast demo | bench`. Each command loads what it needs only when it runs."""
+"""The command line: `nearcast demo | run | bench`. Each command loads what it needs only when it runs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from nearcast.cli import bench, demo
+from nearcast.cli import bench, demo, run
 from nearcast.errors import NearcastError
 
-COMMANDS = (demo, bench)
+COMMANDS = (demo, run, bench)
 """A command is a module with NAME, HELP, `add_options(parser)` and `run(options)`."""
 
 

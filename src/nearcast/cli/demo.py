@@ -1,31 +1,31 @@
-"""`nearcast demo`: a made-up city, all five kinds of subscription, and what changes, live."""
+"""`nearcast demo`: a made-up city, all five kinds of subscription, and what changes, live.
+
+The whole pipeline runs: places write messages into a folder, Spark reads them there, shards match, and what changed
+is read back from the folder that Spark writes. `--embedded` does the same in this process, without Spark.
+"""
 
 from __future__ import annotations
 
 import argparse
-import io
-import re
 import sys
+import tempfile
 import time
-from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nearcast.cli.arguments import amount, count, positive
 from nearcast.cli.rehearsal import rehearse
+from nearcast.cli.show import Show
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from nearcast.engine import Engine
-    from nearcast.model import Message, Subscription, Update
+    from nearcast.model import Message, Subscription
     from nearcast.workload.city import City
 
 NAME = "demo"
 HELP = "watch a generated city: subscriptions of all five kinds, messages streaming past, updates as they happen"
-
-_FRAMES_PER_SECOND = 8
-_SHOWN_OF_A_KIND = 3
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,53 +38,33 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=count, default=0, help="another seed is another city")
     parser.add_argument("--picture", metavar="FILE", help="write the last frame to an SVG file")
+    parser.add_argument("--embedded", action="store_true", help="in this process, without Spark")
+    parser.add_argument("--master", default="local[*]", help="which Spark")
+    parser.add_argument(
+        "--folder", type=Path, help="keep the job here, for `nearcast run`; a passing one if not given"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the demo until the messages end."""
     from rich.console import Console
 
-    from nearcast import Engine, TimeWindow
     from nearcast.workload.city import City
 
     city = City(seed=options.seed)
-
-    def engine_of(subscriptions: list[Subscription]) -> Engine:
-        window = TimeWindow(options.window)
-        made = Engine(space=city.space, vocabulary=city.vocabulary(), window=window, social=city.social)
-        made.subscribe(subscriptions)
-        return made
-
-    rehearse(lambda: engine_of(city.subscriptions(10)).publish(city.messages(3)))
     subscriptions = city.subscriptions(options.subscriptions)
-    engine = engine_of(subscriptions)
-    show = Show(engine, subscriptions, total=options.messages)
-    console = Console()
-    if console.is_terminal:
-        _watch(show, city, options, console)
+    show = Show(subscriptions, total=options.messages, console=Console())
+    if options.embedded:
+        _embedded(show, city, subscriptions, options)
     else:
-        for message in _paced(city, options):
-            show.publish(message)
-    show.summarise(console)
+        _on_spark(show, city, subscriptions, options)
     if options.picture:
         show.draw(options.picture)
     return 0
 
 
-def _watch(show: Show, city: City, options: argparse.Namespace, console: Console) -> None:
-    from rich.live import Live
-
-    with Live(show.picture(), console=console, refresh_per_second=_FRAMES_PER_SECOND, transient=True) as live:
-        drawn = time.monotonic()
-        for message in _paced(city, options):
-            show.publish(message)
-            if time.monotonic() - drawn > 1 / _FRAMES_PER_SECOND:
-                live.update(show.picture())
-                drawn = time.monotonic()
-
-
-def _paced(city: City, options: argparse.Namespace) -> Any:
-    """Yield messages no faster than the rate."""
+def _paced(city: City, options: argparse.Namespace) -> Iterator[Message]:
+    """Yield messages no faster than the rate, if someone watches."""
     start = time.monotonic()
     for number, message in enumerate(city.messages(options.messages)):
         if options.rate and sys.stdout.isatty():
@@ -94,102 +74,86 @@ def _paced(city: City, options: argparse.Namespace) -> Any:
         yield message
 
 
-class Show:
-    """What has happened so far, and how it looks."""
+# -- in this process --------------------------------------------------------------------------------------------
 
-    def __init__(self, engine: Engine, subscriptions: list[Subscription], *, total: int) -> None:
-        self._engine = engine
-        self._by_id = {s.id: s for s in subscriptions}
-        self._total = total
-        self._texts: dict[Any, str] = {}
-        self._latest: dict[str, deque[Update]] = {
-            s.kind: deque(maxlen=_SHOWN_OF_A_KIND) for s in sorted(subscriptions, key=lambda s: s.kind)
-        }
-        self._enters: Counter[str] = Counter()
-        self._leaves: Counter[str] = Counter()
-        self._published = 0
-        self._started = time.monotonic()
-        self._busy = 0.0
 
-    def publish(self, message: Message) -> None:
-        """Hand a message to the engine and note what it changed."""
-        self._texts[message.id] = str(message.text)
-        before = time.perf_counter()
-        updates = self._engine.publish([message])
-        self._busy += time.perf_counter() - before
-        self._published += 1
-        for update in updates:
-            kind = self._by_id[update.subscription].kind
-            (self._enters if update.change == "enter" else self._leaves)[kind] += 1
-            self._latest[kind].append(update)
+def _embedded(show: Show, city: City, subscriptions: list[Subscription], options: argparse.Namespace) -> None:
+    from nearcast import Engine, TimeWindow
 
-    def picture(self) -> RenderableType:
-        """Draw the latest updates and the counts."""
-        from rich.columns import Columns
-        from rich.console import Group
-        from rich.panel import Panel
-        from rich.progress_bar import ProgressBar
+    def engine_of(wanted: list[Subscription]) -> Engine:
+        window = TimeWindow(options.window)
+        made = Engine(space=city.space, vocabulary=city.vocabulary(), window=window, social=city.social)
+        made.subscribe(wanted)
+        return made
 
-        body = Columns([self._updates(), self._counts()], expand=False)
-        bar = ProgressBar(total=self._total, completed=self._published, width=60)
-        return Panel(Group(body, bar), title="nearcast: a city, live", subtitle="ends by itself, Ctrl-C stops it")
+    rehearse(lambda: engine_of(city.subscriptions(10)).publish(city.messages(3)))
+    engine = engine_of(subscriptions)
+    busy = 0.0
+    with show.live():
+        for message in _paced(city, options):
+            show.said(message)
+            before = time.perf_counter()
+            updates = engine.publish([message])
+            busy += time.perf_counter() - before
+            for update in updates:
+                show.told(update.subscription, update.message, update.change, update.score)
+            show.facts = {
+                "in window": f"{engine.stats().window:,}",
+                "ms a message": f"{1e3 * busy / max(show.published, 1):.2f}",
+            }
+            show.refresh()
+    show.summarise()
+    topk = next((s for s in subscriptions if s.kind == "topk" and engine.results(s.id)), None)
+    if topk is not None:
+        best = engine.results(topk.id)[0]
+        show.say(f"\nThe best for {topk.id!r} at the end is {best.message!r}, and this is why:")
+        show.say(str(engine.explain(topk.id, best.message)))
 
-    def _updates(self) -> RenderableType:
-        from rich.markup import escape
-        from rich.table import Table
 
-        table = Table(title="latest updates of each kind", box=None, padding=(0, 1))
-        for heading in ("", "kind", "asked for", "message", "score"):
-            table.add_column(heading, no_wrap=True, justify="right" if heading == "score" else "left")
-        for kind, latest in self._latest.items():
-            for update in latest:
-                sign = "[green]+[/]" if update.change == "enter" else "[red]-[/]"
-                asked = str(getattr(self._by_id[update.subscription], "keywords", ""))
-                text = self._texts.get(update.message, "")
-                score = f"{update.score:,.0f} m" if kind == "nearest" else f"{update.score:.3f}"
-                table.add_row(sign, kind, escape(f"{asked:32.32}"), escape(f"{text:36.36}"), score)
-            for _ in range(_SHOWN_OF_A_KIND - len(latest)):
-                table.add_row("", kind, "", "", "")
-        return table
+# -- on Spark ---------------------------------------------------------------------------------------------------
 
-    def _counts(self) -> RenderableType:
-        from rich.table import Table
 
-        stats = self._engine.stats()
-        table = Table(title="counts", box=None, padding=(0, 1))
-        for heading in ("kind", "subscribed", "enter", "leave"):
-            table.add_column(heading, justify="left" if heading == "kind" else "right")
-        for kind, n in stats.kinds.items():
-            table.add_row(kind, f"{n:,}", f"{self._enters[kind]:,}", f"{self._leaves[kind]:,}")
-        table.add_section()
-        elapsed = max(time.monotonic() - self._started, 1e-9)
-        told = sum(self._enters.values()) + sum(self._leaves.values())
-        for name, value in (
-            ("messages", f"{self._published:,} of {self._total:,}"),
-            ("in window", f"{stats.window:,}"),
-            ("messages/s", f"{self._published / elapsed:,.0f}"),
-            ("updates/s", f"{told / elapsed:,.0f}"),
-            ("ms a message", f"{1e3 * self._busy / max(self._published, 1):.2f}"),
-        ):
-            table.add_row(name, value)
-        return table
+def _on_spark(show: Show, city: City, subscriptions: list[Subscription], options: argparse.Namespace) -> None:
+    from nearcast.cli.city_job import CityJob
+    from nearcast.cli.run import reports
+    from nearcast.spark import session
+    from nearcast.spark.follow import Follower
+    from nearcast.spark.plan import read_plan
+    from nearcast.spark.progress import Tally
+    from nearcast.spark.run import start_run
 
-    def draw(self, path: str) -> None:
-        """Write what a terminal would show to an SVG file that asks no other server for anything."""
-        from rich._export_format import CONSOLE_SVG_FORMAT
-        from rich.console import Console
+    where: AbstractContextManager[str] = (
+        tempfile.TemporaryDirectory(prefix="nearcast-")
+        if options.folder is None
+        else nullcontext(str(options.folder))
+    )
+    with where as folder:
+        job = CityJob(Path(folder), city, window_s=options.window)
+        job.write(subscriptions)
+        plan = read_plan(job.file)
+        show.say(f"starting Spark on {options.master}")
+        spark = session(shards=plan.match.shards, master=options.master, app_name="nearcast demo")
+        spark.sparkContext.setLogLevel("ERROR")
+        try:
+            started = start_run(spark, plan)
+            tally, follower = Tally(), Follower(plan.place(str(plan.updates.path)))
+            with show.live():
 
-        console = Console(record=True, width=136, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-        console.print(self.picture())
-        alone = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.S)
-        Path(path).write_text(console.export_svg(title="nearcast demo", code_format=alone))
+                def look() -> None:
+                    for row in follower.rows():
+                        show.told(row["subscription"], row["message"], row["change"], row["score"])
+                    tally.take(reports(started))
+                    show.facts = dict(tally.rows())
+                    show.refresh()
 
-    def summarise(self, console: Console) -> None:
-        """Say what came of it."""
-        console.print(self._counts())
-        topk = next((s for s in self._by_id.values() if s.kind == "topk" and self._engine.results(s.id)), None)
-        if topk is None:
-            return
-        best = self._engine.results(topk.id)[0]
-        console.print(f"\nThe best for {topk.id!r} at the end is {best.message!r}, and this is why:")
-        console.print(str(self._engine.explain(topk.id, best.message)), markup=False, highlight=False)
+                for message in job.feed(_paced(city, options), look):
+                    show.said(message)
+                while tally.messages + tally.rejected < options.messages:
+                    started.wait(1)
+                    look()
+            started.stop()
+        finally:
+            spark.stop()
+        show.summarise()
+        if options.folder is not None:
+            show.say(f"\nThe job is in {job.file}; `nearcast run {job.file}` goes on with it.")

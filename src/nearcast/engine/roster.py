@@ -109,8 +109,7 @@ class Roster:
         used_again = self._array("vacant")[max(n_free - n, 0) : n_free].copy()
         n_fresh = n - len(used_again)
         with self._arena.together():
-            for name in _BY_SLOT:
-                self._arena.grow(f"{_PREFIX}.{name}", n_slots + n_fresh)
+            self._arena.grow_all([f"{_PREFIX}.{name}" for name in _BY_SLOT], n_slots + n_fresh)
         state[kernels.N_SLOTS] += n_fresh
         state[kernels.N_FREE] -= len(used_again)
         return np.concatenate([used_again, np.arange(n_slots, n_slots + n_fresh, dtype=np.int32)])
@@ -124,10 +123,8 @@ class Roster:
             state, segments = self._array("state"), self._array("segments")
             n_segments = int(state[kernels.N_SEGMENTS])
             with self._arena.together():
-                for name, size in (("depths", 1), ("counts", 1), ("entries", kernels.SEGMENT)):
-                    self._arena.grow(f"{_PREFIX}.{name}", (n_segments + 1) * size)
-                # `entries` may have grown by more than whole segments; what counts is `depths`.
-                self._arena.grow(f"{_PREFIX}.entries", len(self._array("depths")) * kernels.SEGMENT)
+                self._arena.grow_all((f"{_PREFIX}.depths", f"{_PREFIX}.counts"), n_segments + 1)
+                self._arena.grow(f"{_PREFIX}.entries", (n_segments + 1) * kernels.SEGMENT)
                 if int(self._array("depths")[:n_segments].max()) == int(state[kernels.DEPTH]):
                     self._arena.renew(f"{_PREFIX}.segments", 2 * len(segments))[:] = np.repeat(segments, 2)
                     state[kernels.DEPTH] += 1

@@ -162,7 +162,6 @@ class BooleanIndex:
             return
         arrivals = self._arrivals(slots, slate)
         self._grow(("boxes", "records"), int(arrivals.slots.max()) + 1)
-        self._table.reserve(len(self._table))  # a growth of it goes on
         done = boolean_insert(self._forest, arrivals, 0, self._targets)
         while done < arrivals.owners.size:
             self._make_room(arrivals, done)

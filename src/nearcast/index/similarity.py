@@ -219,11 +219,13 @@ class SimilarityIndex:
         with self._arena.together():
             for name in _ARRAYS:
                 self._arena.renew(f"{_PREFIX}.{name}", 0)
-            for table in self._tables.values():
-                table.clear()
+            for name in _TABLES:
+                for part, length in (("tags", 16), ("entries", 16), ("n_taken", 1)):
+                    self._arena.renew(f"{_PREFIX}.{name}.{part}", length)
             for name in (*_STATES, "level_cells"):
                 self._array(name)[:] = 0
             self._start_states()
+            self._tables = {name: Table(self._arena, f"{_PREFIX}.{name}") for name in _TABLES}
             self._gathered = None
             self._reserve(lists=0, cells=0)
             self._insert(slots, columns)

@@ -380,7 +380,10 @@ def enter_ids(
         hash_ = _hash_of(keys[row])
         segment = _segment_of(book, hash_)
         while book.counts[segment] >= FULLEST:
-            if book.state[N_SEGMENTS] == book.depths.size or (1 << int(book.depths[segment])) == book.segments.size:
+            n_segments = book.state[N_SEGMENTS]
+            if n_segments == book.depths.size or (n_segments + 1) << SEGMENT_BITS > book.entries.size:
+                return row
+            if 1 << int(book.depths[segment]) == book.segments.size:
                 return row
             _split(book, segment, hash_, moved)
             segment = _segment_of(book, hash_)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nearcast._jit import kernel, table_get
+from nearcast._jit import kernel, table_find
 from nearcast.index._kernels.boolean.geometry import lanes_of, low_step, quantize
 from nearcast.index._kernels.boolean.layout import (
     ASK,
@@ -187,7 +187,8 @@ def boolean_numbers(forest: Forest, term_ids: NDArray[np.int64], numbers: NDArra
     A loop of its own: lookups do not depend on each other, so their cache misses overlap.
     """
     for i in range(term_ids.size):
-        numbers[i] = table_get(forest.table, term_ids[i], 0)
+        slot = table_find(forest.table, term_ids[i])
+        numbers[i] = forest.table.entries[slot, 1] if slot >= 0 else 0
 
 
 @kernel

@@ -109,7 +109,7 @@ def forget_record(state: State, slot: int) -> None:
 
 @kernel
 def has_room(state: State, slot: int, n_posted: int, near: float) -> bool:
-    """Find the lists of a planned subscription; say whether the pools have room for it."""
+    """Find the lists of a planned subscription, and its cell; say whether the pools have room for it."""
     records, scratch, lists = state.records, state.scratch, state.term_lists
     start = records.heads[slot, RUN]
     needed = 0
@@ -121,8 +121,8 @@ def has_room(state: State, slot: int, n_posted: int, near: float) -> bool:
         lists.state[NEEDED] = needed
         return False
     if near >= 0.0:
-        cell = near_cell(state, slot, near)
-        needed = room_to_append(state.near_lists, cell)
+        scratch.cells[0] = near_cell(state, slot, near)
+        needed = room_to_append(state.near_lists, scratch.cells[0])
         if state.near_lists.state[USED] + needed > state.near_pool.slots.size:
             state.near_lists.state[NEEDED] = needed
             return False
@@ -187,7 +187,7 @@ def insert_rows(
                 scratch.queue[n_queued] = term
                 n_queued += 1
         if near >= 0.0:
-            cell = near_cell(state, slot, near)
+            cell = scratch.cells[0]
             at = claim(state.near_lists, state.near_pool, cell, squared_reach(near))
             write_posting(state, state.near_pool, at, slot, near, near, fingerprints(state, slot, -1))
             records.heads[slot, NEAR_PLACE] = state.near_lists.lengths[cell] - 1

@@ -1,0 +1,76 @@
+"""How does an array grow without a copy? It takes more of a range of addresses that was its own from the start.
+
+    reserved    [ handed out so far ........ | never touched ......................................... ]
+    the array   [ its items ............ ]     addresses, no memory: a page comes when it is written to
+
+The range is as long as the machine has memory, so an array hardly ever leaves it. Where the system grants none
+(limits, other platforms) the arena copies instead.
+
+Cost: two system calls to reserve, and growing costs nothing but the pages that are touched, whatever the size.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast._jit.manifest import ArraySpec
+
+__all__ = ["Reservation", "reserve"]
+
+_MEMORY_IF_UNKNOWN = 64 << 30
+
+
+class Reservation:
+    """Addresses for one array; they are given back with the last view of them."""
+
+    def __init__(self, mapping: mmap.mmap) -> None:
+        self._mapping = mapping
+        self._handed_out = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that an array here may have."""
+        return len(self._mapping)
+
+    def array(self, spec: ArraySpec, *, keep: int) -> NDArray[Any]:
+        """Return an array over the first bytes: `keep` rows as they are, the others filled."""
+        array: NDArray[Any] = np.ndarray(spec.shape, spec.dtype, buffer=self._mapping)
+        if any(spec.fill.tobytes()):
+            array[keep:] = spec.fill
+        else:  # zeros, but for what a growth that was undone has left
+            array[keep : -(-self._handed_out * spec.shape[0] // max(spec.nbytes, 1))] = spec.fill
+        self._handed_out = max(self._handed_out, spec.nbytes)
+        return array
+
+
+def reserve(nbytes: int) -> Reservation | None:
+    """Reserve addresses for an array that has so many bytes now; None where that cannot be had.
+
+    >>> reserve(1 << 62) is None
+    True
+    """
+    if not hasattr(mmap, "MAP_ANONYMOUS"):
+        return None
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    try:
+        mapping = mmap.mmap(-1, max(_memory(), 2 * nbytes), flags=flags)
+    except (OSError, OverflowError, ValueError):
+        return None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them; NumPy asks the same for its large arrays
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+    return Reservation(mapping)
+
+
+def _memory() -> int:
+    """Return how much memory the machine has."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return _MEMORY_IF_UNKNOWN
