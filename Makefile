@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 TESTS ?=
 
-.PHONY: help setup demo test check lint types bench lock clean
+.PHONY: help setup demo test check soak lint types bench lock clean
 
 help:                ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 10
@@ -30,6 +30,10 @@ test: check          ## set up, then everything CI runs
 
 check: lint types    ## format, lint, types, tests, doctests
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
+
+KILLS ?= 24
+soak: $(READY)       ## a Spark run of many batches, killed again and again (KILLS=24) and held against one engine
+	@NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/spark/test_crash.py
 
 lint: $(READY)       ## ruff, format and rules
 	@$(BIN)/ruff format --check .

@@ -1,11 +1,12 @@
 """The pipeline on Spark: DataFrames in, exact updates out.
 
-    settings    a SparkSession as the pipeline needs it        job        what one run is about
-    pipeline    `match`, which reads as the diagram            frame      what travels through the shuffle
-    decode      good rows, and rejected ones with the reason   spread     which task a shard gets
-    dispatch    who needs a row                                shard      what a shard does with its frames
-    worker      the stateful operator that hosts shards        java       which Java Spark runs on
-    merge       answers of shards as rows
+    pipeline    `match`, which reads as the diagram            job        what one run is about
+    decode      good rows, and rejected ones with the reason   sent       how it reaches the workers
+    dispatch    who needs a row                                frame      what travels through the shuffle
+    worker      the stateful operator that hosts shards        spread     which task a shard gets
+    merge       answers of shards as rows                      shard      what a shard does with its frames
+    settings    a SparkSession as the pipeline needs it        state      what a shard must not forget
+    java        which Java Spark runs on                       log, home  where that lies, and the engine meanwhile
 
 Importing this package does not import PySpark; using it does.
 """

@@ -1,0 +1,54 @@
+"""What has a query written so far? The files that its sink has committed, in order, each once.
+
+    sink/part-00000-....json             rows; a file may be there that was never committed
+    sink/_spark_metadata/7               the files of batch 7
+    sink/_spark_metadata/9.compact       those of all batches up to 9
+
+Spark's file sinks are exactly-once to whoever reads this log, and only to them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from urllib.parse import unquote, urlparse
+
+from pyarrow import fs
+
+from nearcast.spark.log import Folder
+
+_LOG = "_spark_metadata"
+_COMPACT = ".compact"
+
+
+class Follower:
+    """Reads a folder of JSON lines that a query writes."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Folder(folder)
+        self._seen: set[str] = set()
+        self._last = -1
+
+    def rows(self) -> Iterator[dict[str, object]]:
+        """Yield the rows that were committed since the last call."""
+        for name in self.files():
+            for line in self._folder.read(name).splitlines():
+                yield json.loads(line)
+
+    def files(self) -> Iterator[str]:
+        """Yield the names of files that were committed since the last call."""
+        for batch, name in self._batches():
+            for line in self._folder.read(f"{_LOG}/{name}").decode().splitlines()[1:]:  # the first one is a version
+                path = unquote(urlparse(json.loads(line)["path"]).path)
+                file = path.rpartition("/")[2]
+                if file not in self._seen:
+                    self._seen.add(file)
+                    yield file
+            self._last = batch
+
+    def _batches(self) -> list[tuple[int, str]]:
+        """Return what the log has of batches since the last one, the oldest first."""
+        where = fs.FileSelector(f"{self._folder.path}/{_LOG}", allow_not_found=True)
+        names = [info.base_name for info in self._folder.files.get_file_info(where)]
+        numbered = [(int(name.removesuffix(_COMPACT)), name) for name in names if name[0].isdigit()]
+        return sorted((batch, name) for batch, name in numbered if batch > self._last)

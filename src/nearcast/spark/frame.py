@@ -1,0 +1,136 @@
+"""What travels through the shuffle? Frames: one row a shard and block of rows, its payload a columnar block.
+
+    key        which shard, see `spread`
+    source     "message" or "subscription"
+    part       the task that packed it, and
+    block      the how manyeth of that task: together the order in which rows arrived
+    rows       how many rows the block has, those for other shards included
+    ats        8 bytes a row of the block: its time in microseconds, NO_TIME for none; null if no row has one
+    payload    the rows for this shard, as an Arrow stream
+
+A payload of messages holds terms, not texts: they are tokenised and numbered once, before the shuffle. `row` says
+which rows of the block these are, so that a shard which gets some of the messages still knows the place of each in
+the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from nearcast.model import NO_TIME, MessageBatch
+from nearcast.model.columns import SUBSCRIPTIONS
+from nearcast.model.ids import IdColumn
+from nearcast.text import TermRows, Vocabulary
+
+FRAMES = "key int, source string, part int, block int, rows long, ats binary, payload binary"
+FRAME_COLUMNS = pa.schema(
+    {"key": pa.int32(), "source": pa.string(), "part": pa.int32(), "block": pa.int32(), "rows": pa.int64(),
+     "ats": pa.binary(), "payload": pa.binary()}
+)  # fmt: skip
+
+TOLD = "key int, report string, payload binary"
+"""What a shard answers with: updates as Arrow streams, and last how it fared, as JSON."""
+
+MESSAGE, SUBSCRIPTION = "message", "subscription"
+
+PACKED_MESSAGES = pa.schema(
+    {"row": pa.int64(), "id": pa.string(), "x": pa.float64(), "y": pa.float64(), "place": pa.string(),
+     "terms": pa.list_(pa.int64()), "counts": pa.list_(pa.int32())}
+)  # fmt: skip
+PACKED_SUBSCRIPTIONS = pa.schema([pa.field("row", pa.int64()), *SUBSCRIPTIONS])
+
+
+class Frame(NamedTuple):
+    """A block of rows on its way to a shard."""
+
+    source: str
+    part: int
+    block: int
+    rows: int
+    ats: bytes | None
+    payload: bytes
+
+    @property
+    def ats_us(self) -> npt.NDArray[np.int64]:
+        """The time of every row of the block."""
+        if self.ats is None:
+            return np.full(self.rows, NO_TIME, dtype=np.int64)
+        return np.frombuffer(self.ats, dtype="<i8").astype(np.int64, copy=False)
+
+
+def pack_times(ats_us: npt.NDArray[np.int64]) -> bytes | None:
+    """Return the times of a block as a frame carries them."""
+    return None if (ats_us == NO_TIME).all() else ats_us.astype("<i8").tobytes()
+
+
+def pack_messages(batch: MessageBatch, rows: npt.NDArray[np.int64]) -> bytes:
+    """Return some messages of a block as a payload."""
+    part = batch if len(rows) == len(batch) else batch.take(rows)
+    bounds = pa.array(part.term_indptr.astype(np.int32))
+    columns = [
+        pa.array(rows),
+        part.ids.strings,
+        pa.array(part.xs),
+        pa.array(part.ys),
+        pa.array(part.places, pa.string()),
+        pa.ListArray.from_arrays(bounds, pa.array(part.term_ids)),
+        pa.ListArray.from_arrays(bounds, pa.array(part.term_counts)),
+    ]
+    return pack(pa.Table.from_arrays(columns, schema=PACKED_MESSAGES))
+
+
+def unpack_messages(
+    packed: pa.Table, ats_us: npt.NDArray[np.int64], *, vocabulary: Vocabulary, first_seq: int = 1
+) -> MessageBatch:
+    """Make messages of what was packed, and of the time of each."""
+    table = packed.combine_chunks()
+    terms, counts = (_one_chunk(table, name) for name in ("terms", "counts"))
+    indptr = np.concatenate([[0], np.cumsum(np.diff(terms.offsets.to_numpy()))]).astype(np.int64)
+    return MessageBatch.from_columns(
+        ids=IdColumn(_one_chunk(table, "id")),
+        xs=table["x"].to_numpy().copy(),
+        ys=table["y"].to_numpy().copy(),
+        ats_us=ats_us,
+        places=table["place"].to_pylist(),
+        texts=TermRows(indptr, terms.flatten().to_numpy().copy(), counts.flatten().to_numpy().copy()),
+        vocabulary=vocabulary,
+        first_seq=first_seq,
+    )
+
+
+def pack(table: pa.Table) -> bytes:
+    """Return a table as the bytes of an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def unpack(payload: bytes) -> pa.Table:
+    """Return the table of an Arrow stream."""
+    return pa.ipc.open_stream(payload).read_all()
+
+
+def pack_frames(frames: Sequence[Frame]) -> bytes:
+    """Return frames of one shard as one block of bytes, for its log."""
+    columns = [pa.array(values, FRAME_COLUMNS.field(name).type) for name, values in _columns(frames)]
+    return pack(pa.Table.from_arrays(columns, names=list(Frame._fields)))
+
+
+def unpack_frames(data: bytes) -> list[Frame]:
+    """Return the frames of a block of bytes."""
+    return [Frame(**row) for row in unpack(data).to_pylist()]
+
+
+def _columns(frames: Sequence[Frame]) -> list[tuple[str, list[object]]]:
+    return [(name, [getattr(frame, name) for frame in frames]) for name in Frame._fields]
+
+
+def _one_chunk(table: pa.Table, name: str) -> pa.Array:
+    column = table[name]
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)

@@ -1,0 +1,134 @@
+"""Where do the bytes of a shard's state lie? In files of a folder that every executor can reach.
+
+    <state>/<query>/terms.json                   what the query was started with
+    <state>/<query>/<shard>/00000007.frames      the frames of the batch that made version 7
+    <state>/<query>/<shard>/00000006.engine      the engine as it was at version 6, a tar of its folder
+
+A file is written under another name and moved into place, so what has its name is whole. Writing one again is
+harmless: a batch that is run again writes the same. Any file system that Arrow knows will do, or one that `fsspec`
+knows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from pyarrow import fs
+
+from nearcast.errors import InvalidInput, StateError
+
+TERMS = "terms.json"
+
+
+class Folder:
+    """A folder somewhere.
+
+    >>> from tempfile import mkdtemp
+    >>> folder = Folder(mkdtemp())
+    >>> folder.write("a/b", b"seven"), folder.read("a/b"), folder.size("a/b")
+    (5, b'seven', 5)
+    >>> folder.remove(["a/b", "never there"]), folder.size("a/b")
+    (None, None)
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.files, self.path = _open(uri)
+
+    def read(self, name: str) -> bytes:
+        """Return a whole file."""
+        with self.files.open_input_stream(self._at(name)) as source:
+            return source.read()  # type: ignore[no-any-return]
+
+    def write(self, name: str, data: bytes) -> int:
+        """Write a whole file; return its size."""
+        with self._writing(name) as sink:
+            sink.write(data)
+        return len(data)
+
+    def write_tree(self, name: str, tree: Path) -> int:
+        """Write a local folder as one file; return its size."""
+        with self._writing(name) as sink, tarfile.open(fileobj=sink, mode="w|") as tar:
+            tar.add(tree, arcname=".")
+        return self.size(name) or 0
+
+    def read_tree(self, name: str, tree: Path) -> None:
+        """Unpack what `write_tree` wrote into a local folder."""
+        with (
+            self.files.open_input_stream(self._at(name)) as source,
+            tarfile.open(fileobj=source, mode="r|") as tar,
+        ):
+            tar.extractall(tree, filter="data")
+
+    def size(self, name: str) -> int | None:
+        """Return the size of a file; None if there is none."""
+        info = self.files.get_file_info(self._at(name))
+        return info.size if info.type == fs.FileType.File else None
+
+    def remove(self, names: list[str]) -> None:
+        """Remove files; those that are not there are none to remove."""
+        for name in names:
+            if self.size(name) is not None:
+                self.files.delete_file(self._at(name))
+
+    def claim(self, terms: dict[str, Any]) -> None:
+        """Note what a query was started with; raise `StateError` if it was started with something else before."""
+        if self.size(TERMS) is None:
+            self.write(TERMS, json.dumps(terms, indent=1).encode())
+        before = json.loads(self.read(TERMS))
+        for name, value in terms.items():
+            if before.get(name) != value:
+                rule = f"{name} must be {before.get(name)!r}, as when the query was first started"
+                raise StateError(f"{rule}; got {value!r} (state in {self.path})")
+
+    def _at(self, name: str) -> str:
+        return posixpath.join(self.path, name)
+
+    def _writing(self, name: str) -> _Writing:
+        return _Writing(self.files, self._at(name))
+
+
+class _Writing:
+    """A file that gets its name once it is whole."""
+
+    def __init__(self, files: fs.FileSystem, target: str) -> None:
+        self._files, self._target = files, target
+        folder, name = posixpath.split(target)
+        self._beside = posixpath.join(folder, f".{name}.{os.uname().nodename}-{os.getpid()}")
+        files.create_dir(folder, recursive=True)
+
+    def __enter__(self) -> Any:
+        self._sink = self._files.open_output_stream(self._beside)
+        return self._sink
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._sink.close()
+        if kind is None:
+            self._files.move(self._beside, self._target)
+        else:
+            self._files.delete_file(self._beside)
+
+
+def _open(uri: str) -> tuple[fs.FileSystem, str]:
+    if "://" not in uri and not uri.startswith("file:"):
+        return fs.LocalFileSystem(), str(Path(uri).absolute())
+    try:
+        files, path = fs.FileSystem.from_uri(uri)
+    except (ValueError, OSError) as error:
+        return _open_by_fsspec(uri, error)
+    return files, path
+
+
+def _open_by_fsspec(uri: str, error: Exception) -> tuple[fs.FileSystem, str]:
+    try:
+        import fsspec
+
+        files, path = fsspec.core.url_to_fs(uri)
+    except (ImportError, ValueError):
+        hint = "Install fsspec and what it needs for this scheme."
+        raise InvalidInput("state", f"must be a folder that Arrow can open ({error})", uri, hint=hint) from None
+    return fs.PyFileSystem(fs.FSSpecHandler(files)), path

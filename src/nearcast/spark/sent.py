@@ -1,0 +1,40 @@
+"""How does a job reach the workers? As a broadcast, that is once a host, opened by whoever asks first.
+
+Spark also unpacks a stateful operator in a process that never gets broadcasts, only to ask what state it names. There
+a plain `Broadcast` cannot be unpacked at all; `Sent` can, and only fails where someone wants the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from pyspark.core.broadcast import Broadcast
+from pyspark.sql import SparkSession
+
+from nearcast.spark.job import Job
+
+
+class Sent:
+    """A job, wherever this is unpacked."""
+
+    def __init__(self, find: Callable[..., Broadcast[Job]], *arguments: Any) -> None:
+        self._find, self._arguments = find, arguments
+
+    @cached_property
+    def job(self) -> Job:
+        """The job itself."""
+        job: Job = self._find(*self._arguments).value
+        return job
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        found = self._find(*self._arguments)
+        find, arguments = found.__reduce__()  # tells Spark that who unpacks this needs the broadcast
+        return (Sent, (find, *arguments))
+
+
+def send(spark: SparkSession, job: Job) -> Sent:
+    """Send a job to all workers."""
+    broadcast = spark.sparkContext.broadcast(job)
+    return Sent(lambda: broadcast)

@@ -1,0 +1,63 @@
+"""A run of the pipeline over the files of a folder, to be killed: `python driver.py FOLDER LOCAL`.
+
+Says `batch N` after each batch, and ends when all files are done. Started again, it goes on where it stopped.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import nearcast as nc
+from nearcast.spark import match, session
+from nearcast.testing import strategies as world
+
+MESSAGES = "id string, x double, y double, text string, at timestamp, place string"
+SUBSCRIPTIONS = (
+    "op string, id string, kind string, x double, y double, xmin double, ymin double, xmax double, ymax double, "
+    "keywords string, k int, alpha double, delta double, tau double, user string, at timestamp"
+)
+
+
+def main(folder, local, master="local[2,4]"):
+    spark = session(
+        shards=2,
+        master=master,  # by default a task is tried four times
+        settings={
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.log.level": "ERROR",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.local.dir": local,
+            "spark.nearcast.framesPerSnapshot": 7,
+        },
+    )
+    messages, subscriptions = (
+        spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(f"{folder}/{name}")
+        for name, schema in (("messages", MESSAGES), ("subscriptions", SUBSCRIPTIONS))
+    )
+    matched = match(
+        messages,
+        subscriptions,
+        space=world.PLANE,
+        vocabulary=world.vocabulary(),
+        social=world.social_graph(),
+        window=nc.CountWindow(7),
+        state=f"{folder}/state",
+    )
+    writer = matched.updates.writeStream.format("parquet").option("path", f"{folder}/out")
+    query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start()
+    told = -1
+    while True:
+        ended = query.awaitTermination(0.05)
+        for progress in query.recentProgress:
+            if progress.batchId > told:
+                told = progress.batchId
+                print(f"batch {told}", flush=True)  # noqa: T201 - whom it is read by waits for it
+        if ended:
+            return
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

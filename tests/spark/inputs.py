@@ -1,0 +1,126 @@
+"""Random streams for the pipeline in a small world full of ties, and what one embedded engine says about them."""
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import nearcast as nc
+from nearcast.model import KINDS
+from nearcast.model.columns import MESSAGES, SUBSCRIPTIONS, TIMESTAMP
+from nearcast.spark.job import Job
+from nearcast.testing import strategies as world
+
+
+@dataclass
+class Batch:
+    """What arrives together."""
+
+    messages: pa.Table
+    subscriptions: pa.Table
+
+
+def job(*, space=world.PLANE, window=None, shards=2, **options):
+    return Job(
+        space=space,
+        vocabulary=world.vocabulary(),
+        social=world.social_graph(),
+        window=nc.CountWindow(7) if window is None else window,
+        shards=shards,
+        **options,
+    )
+
+
+def engine(of):
+    return nc.Engine(
+        space=of.space,
+        vocabulary=of.vocabulary,
+        social=of.social,
+        window=of.window,
+        text_similarity=of.text_similarity,
+    )
+
+
+def batches(seed, fields, *, space=world.PLANE, n=4, kinds=tuple(k.kind for k in KINDS), timed=False):
+    """Draw batches; with times, these run against the order of arrival, and some are late."""
+    rng = random.Random(seed)
+    drawn = []
+    for step in range(n):
+        messages = [
+            {
+                "id": f"m{step}.{i}",
+                "x": x,
+                "y": y,
+                "text": " ".join(rng.choices(world.TERMS, k=rng.randint(0, 4))),
+                "at": (step * 6 + rng.randrange(8)) * 1_000_000 if timed else None,
+                "place": rng.choice([None, *world.PLACES]),
+            }
+            for i, (x, y) in enumerate(rng.choices(world.GRID[space], k=rng.randint(0, 9)))
+        ]
+        changes = []
+        for _ in range(rng.randint(0, 9)):
+            row = {"op": "unsubscribe", "id": f"s{rng.randrange(12)}"}
+            if rng.random() < 0.8:
+                kind = rng.choice(kinds)
+                row |= {"op": rng.choice(["subscribe", None]), "kind": kind, **columns(fields(kind, space, rng))}
+            changes.append(row | {"at": rng.randrange(9) * 1_000_000 if timed else None})
+        drawn.append(Batch(table(messages, MESSAGES), table(changes, SUBSCRIPTIONS)))
+    return drawn
+
+
+def numbered(given):
+    """Give every row a time of its own, as they come: then it does not matter how files are read."""
+    made, n = [], 0
+    for batch in given:
+        timed = []
+        for rows in (batch.messages, batch.subscriptions):
+            ats = pa.array([(n + i) * 1_000_000 for i in range(len(rows))], pa.int64()).cast(TIMESTAMP)
+            timed.append(rows.set_column(rows.column_names.index("at"), "at", ats))
+            n += len(rows)
+        made.append(Batch(*timed))
+    return made
+
+
+def columns(fields):
+    """Return the fields of a subscription as columns."""
+    row = dict(fields)
+    if "region" in row:
+        row |= zip(("xmin", "ymin", "xmax", "ymax"), row.pop("region"), strict=True)
+    else:
+        row |= zip(("x", "y"), row.pop("location"), strict=True)
+        row["keywords"] = " ".join(row["keywords"])
+    return row
+
+
+def table(rows, schema):
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def embedded(of, given):
+    """Return what one engine says, row by row, about batches: the meaning that the pipeline has to meet."""
+    alone, told = engine(of), []
+    for batch in given:
+        for row in in_order(batch.subscriptions).to_pylist():
+            if row["op"] != "unsubscribe":
+                told.append(alone.subscribe(table([row | {"op": "subscribe"}], SUBSCRIPTIONS)))
+            elif row["id"] in alone:
+                alone.unsubscribe([row["id"]])
+        told.append(alone.publish(in_order(batch.messages)))
+    return counted(told)
+
+
+def in_order(rows):
+    """Return rows by time, those without one first; a sort that keeps ties as they are."""
+    at = pc.fill_null(rows["at"].cast(pa.int64()), -(1 << 62)).to_pylist()
+    return rows.take(pa.array(sorted(range(len(rows)), key=at.__getitem__), pa.int64()))
+
+
+def counted(tables):
+    """Return updates as a multiset."""
+    return Counter(key(row) for told in tables for row in told.to_pylist())
+
+
+def key(row):
+    return (row["seq"], row["subscription"], row["message"], row["change"], row["score"])

@@ -1,0 +1,206 @@
+"""Is anything lost or told twice when processes die? A run is killed at random moments and started again until done.
+
+How often: NEARCAST_KILLS, 3 unless set. The seed is printed with a failure and can be set as NEARCAST_SEED.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+import nearcast as nc
+from nearcast.spark import match
+from spark import driver, inputs
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the processes to kill in /proc")
+
+BATCHES = 60
+VICTIMS = ("worker", "group", "jvm")
+
+
+class Run:
+    """The driver and all that it started."""
+
+    def __init__(self, folder, number, *master):
+        self.fresh = folder / f"work{number}"  # nothing local survives from one run to the next
+        self.fresh.mkdir()
+        with (self.fresh / "errors").open("w") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, driver.__file__, str(folder), str(self.fresh / "local"), *master],
+                cwd=self.fresh,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+
+    def reach(self, batch):
+        """Wait until a batch is done; tell whether it was, before the end."""
+        return any(int(line.removeprefix("batch ")) >= batch for line in self.process.stdout)
+
+    def kill(self, victim):
+        """Kill a part of it; tell whether there was one."""
+        if victim == "group":
+            os.killpg(self.process.pid, signal.SIGKILL)
+            return True
+        found = [pid for pid, name, parent in descendants(self.process.pid) if is_a(victim, name, parent)]
+        for pid in found[:1]:
+            os.kill(pid, signal.SIGKILL)
+        return bool(found)
+
+    def end(self):
+        """Wait for the end; return what it left as its code, and what it complained about."""
+        if not self.process.stdout.closed:
+            self.process.communicate()
+        return self.process.returncode, (self.fresh / "errors").read_text()[-4000:]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start runs; none outlives the test."""
+    runs = []
+
+    def begin(*master):
+        runs.append(Run(tmp_path, len(runs), *master))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        if run.process.poll() is None:
+            run.kill("group")
+        run.end()
+
+
+def descendants(pid):
+    """Return (pid, command line, command line of the parent) of all processes below one."""
+    parents, names = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                names[int(entry.name)] = (entry / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue  # it has ended meanwhile
+    below, found = {pid}, []
+    while new := [p for p, parent in parents.items() if parent in below and p not in below]:
+        below |= set(new)
+        found += [(p, names[p], names.get(parents[p], "")) for p in new]
+    return found
+
+
+def is_a(victim, name, parent):
+    if victim == "jvm":
+        return "SparkSubmit" in name and "SparkSubmit" not in parent
+    return "pyspark.daemon" in name and "pyspark.daemon" in parent
+
+
+def committed(folder):
+    """Return what the sink committed: its log names the files."""
+    logs = sorted((folder / "out" / "_spark_metadata").glob("[0-9]*"), key=lambda path: int(path.name.split(".")[0]))
+    compact = max((i for i, path in enumerate(logs) if path.suffix == ".compact"), default=0)
+    lines = [line for path in logs[compact:] for line in path.read_text().splitlines() if line.startswith("{")]
+    files = [line.split('"path":"')[1].split('"')[0].removeprefix("file://") for line in lines]
+    assert len(files) == len(set(files))
+    return Counter(inputs.key(row) for row in ds.dataset(files).to_table().to_pylist())
+
+
+def as_batched(checkpoint, given):
+    """Return the batches that Spark made of the files, by its own log.
+
+    A source notes the next file before the batch is noted; who is killed in between takes two files at once later.
+    """
+    ends = []  # of each batch, how many files of subscriptions and of messages were taken by then
+    for n in range(len(list((checkpoint / "offsets").glob("[0-9]*")))):
+        lines = (checkpoint / "offsets" / str(n)).read_text().splitlines()[-2:]
+        ends.append([json.loads(line)["logOffset"] + 1 for line in lines])
+    made = []
+    for (s0, m0), (s1, m1) in pairwise([[0, 0], *ends]):
+        messages = [b.messages for b in given[m0:m1]] or [given[0].messages.slice(0, 0)]
+        subscriptions = [b.subscriptions for b in given[s0:s1]] or [given[0].subscriptions.slice(0, 0)]
+        made.append(inputs.Batch(pa.concat_tables(messages), pa.concat_tables(subscriptions)))
+    assert [sum(len(getattr(b, name)) for b in made) for name in ("messages", "subscriptions")] == [
+        sum(len(getattr(b, name)) for b in given) for name in ("messages", "subscriptions")
+    ]
+    return made
+
+
+def forget_last_commit(folder):
+    """Make Spark run its last batch again, if it has not begun another: then that one is run again anyway."""
+    newest = [max(int(path.name) for path in (folder / log).glob("[0-9]*")) for log in ("commits", "offsets")]
+    if newest[0] == newest[1]:
+        (folder / "commits" / f"{newest[0]}").unlink()
+        (folder / "commits" / f".{newest[0]}.crc").unlink(missing_ok=True)
+    return newest[0] == newest[1]
+
+
+def test_nothing_is_lost_and_nothing_told_twice_when_processes_die(start, tmp_path, write_stream, random_fields):
+    kills = int(os.environ.get("NEARCAST_KILLS", "3"))
+    seed = int(os.environ.get("NEARCAST_SEED", random.randrange(1 << 30)))
+    rng = random.Random(seed)
+    given = inputs.numbered(inputs.batches(seed, random_fields, n=BATCHES))
+    write_stream(given)
+    victims = [VICTIMS[i % len(VICTIMS)] for i in range(kills)]
+    rng.shuffle(victims)
+    moments = sorted(rng.sample(range(1, BATCHES - 3), kills))
+    run = start()
+    for victim, moment in zip(victims, moments, strict=True):
+        assert run.reach(moment), f"ended before batch {moment}, seed {seed}: {run.end()}"
+        try:  # until some moment within a batch
+            run.process.wait(timeout=rng.random())
+        except subprocess.TimeoutExpired:
+            assert run.kill(victim), f"no {victim} to kill, seed {seed}"
+        if victim == "worker":
+            continue  # Spark runs its task again
+        code, _ = run.end()
+        assert code != 0, f"killed {victim}, but it ended well, seed {seed}"
+        forget_last_commit(tmp_path / "checkpoint")
+        run = start()
+    code, errors = run.end()
+    assert code == 0, f"seed {seed}: {errors}"
+    expected = inputs.embedded(inputs.job(), as_batched(tmp_path / "checkpoint", given))
+    assert committed(tmp_path) == expected, f"seed {seed}"
+    assert expected.total() > 500
+
+
+def test_two_executors_say_what_one_engine_says(start, tmp_path, write_stream, random_fields):
+    given = inputs.numbered(inputs.batches(5, random_fields, n=5))
+    write_stream(given)
+    code, errors = start("local-cluster[2,1,1024]").end()
+    assert code == 0, errors
+    assert committed(tmp_path) == inputs.embedded(inputs.job(), given)
+
+
+def test_a_batch_whose_commit_was_lost_is_run_again(spark, tmp_path, write_stream, random_fields):
+    of = inputs.job()
+    given = inputs.batches(11, random_fields, n=9)
+
+    def run(n):
+        folders = write_stream(given[:n])
+        messages, subscriptions = (
+            spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(folder)
+            for folder, schema in zip(folders, (driver.MESSAGES, driver.SUBSCRIPTIONS), strict=True)
+        )
+        matched = match(
+            messages, subscriptions, space=of.space, vocabulary=of.vocabulary, social=of.social,
+            window=nc.CountWindow(7), state=str(tmp_path / "state"),
+        )  # fmt: skip
+        writer = matched.updates.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return [progress.batchId for progress in query.recentProgress]
+
+    assert run(4) == [0, 1, 2, 3]
+    assert forget_last_commit(tmp_path / "checkpoint")
+    assert run(4) == [3]
+    assert forget_last_commit(tmp_path / "checkpoint")
+    assert run(9) == [3, 4, 5, 6, 7, 8]
+    assert committed(tmp_path) == inputs.embedded(of, given)

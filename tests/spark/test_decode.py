@@ -1,0 +1,174 @@
+"""Do bad rows leave with a reason, all of them and no others?"""
+
+import json
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import nearcast as nc
+from nearcast.spark import match
+from nearcast.spark.decode import decode_messages, decode_subscriptions
+from nearcast.spark.sent import send
+from nearcast.testing import strategies as world
+from spark import inputs
+
+NAN, INF = float("nan"), float("inf")
+TEXT = {"id": "m", "x": 1.0, "y": 1.0, "text": "a", "at": 1_000_000, "place": None}
+
+BAD_MESSAGES = [
+    ({"id": None}, "id must be a string or a 64-bit integer; got None"),
+    ({"x": None}, "location must be a pair of finite numbers; got (None, 1.0)"),
+    ({"x": NAN}, "location must be a pair of finite numbers; got (nan, 1.0)"),
+    ({"y": INF}, "location must be a pair of finite numbers; got (1.0, inf)"),
+    ({"y": -INF}, "location must be a pair of finite numbers; got (1.0, -inf)"),
+    ({"x": 8.5}, "location must lie in Box"),
+    ({"y": -0.5}, "location must lie in Box"),
+    ({"text": None}, "text must be a string or a list of strings; got None"),
+    ({"text": "a" * 101}, "text must be 100 bytes at most; got 101"),
+    ({"text": "é" * 51}, "text must be 100 bytes at most; got 102"),
+    ({"at": None}, "at must be given where the window is a TimeWindow; got None"),
+]
+
+POINT = {"id": "s", "op": "subscribe", "kind": "topk", "x": 1.0, "y": 1.0, "keywords": "a", "k": 1, "alpha": 0.5}
+BOX = {"id": "s", "kind": "boolean", "xmin": 0.0, "ymin": 0.0, "xmax": 1.0, "ymax": 1.0, "keywords": "a"}
+NEAR = POINT | {"kind": "similarity", "delta": 0.5, "tau": 0.5}
+WHO = POINT | {"kind": "social", "user": "u0"}
+BAD_SUBSCRIPTIONS = [
+    (POINT | {"id": None}, "id must be a string or a 64-bit integer; got None"),
+    (POINT | {"op": "delete"}, "op must be 'subscribe' or 'unsubscribe'; got 'delete'"),
+    ({"op": "unsubscribe", "id": None}, "id must be a string or a 64-bit integer; got None"),
+    (POINT | {"kind": "top"}, "kind must be one of"),
+    (POINT | {"kind": None}, "kind must be one of"),
+    (POINT | {"x": NAN}, "location must be a pair of finite numbers"),
+    (POINT | {"y": INF}, "location must be a pair of finite numbers"),
+    (POINT | {"x": 9.0}, "location must lie in"),
+    (POINT | {"y": None}, "y must be given for kind 'topk'"),
+    (POINT | {"keywords": "!?"}, "keywords must hold at least one term; got '!?'"),
+    (POINT | {"keywords": None}, "keywords must be given"),
+    (POINT | {"keywords": "a b c d"}, "keywords must hold 3 terms at most; got 4"),
+    (POINT | {"k": 0}, "k must be an integer of 1 or more; got 0"),
+    (POINT | {"k": 10_001}, "k must be 10000 at most; got 10001"),
+    (POINT | {"alpha": 1.7}, "alpha must be in [0, 1]; got 1.7"),
+    (POINT | {"alpha": NAN}, "alpha must be in [0, 1]; got nan"),
+    (NEAR | {"delta": -0.1}, "delta must be in [0, 1]; got -0.1"),
+    (NEAR | {"tau": 2.0}, "tau must be in [0, 1]; got 2.0"),
+    (BOX | {"xmin": 2.0}, "xmin must"),
+    (BOX | {"ymax": 9.0}, "region must lie in"),
+    (BOX | {"keywords": "a AND ("}, "keywords must"),
+    (WHO | {"user": "nobody"}, "user must"),
+]
+
+
+@pytest.fixture(params=[4, 16_384], ids=lambda n: f"blocks of {n}")
+def blocks(spark, request):
+    """Hand rows to Python in blocks of a few, most of them without a fault, or all at once."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, request.param)
+    yield
+    spark.conf.set(name, before)
+
+
+@pytest.fixture
+def sent(spark):
+    limits = nc.Limits(text_bytes=100, terms=3)
+    return send(spark, inputs.job(window=nc.TimeWindow(9), limits=limits))
+
+
+def frame(spark, folder, rows, schema):
+    pq.write_table(inputs.table(rows, schema), folder / "rows.parquet")
+    return spark.read.parquet(str(folder / "rows.parquet"))
+
+
+def mixed(bad, good):
+    """Return bad rows among good ones, at random places; every row has an id of its own."""
+    rows = [*bad, *({**good, "id": f"good{i}"} for i in range(50))]
+    random.Random(4).shuffle(rows)
+    return rows
+
+
+def reasons(rejected, source):
+    rows = rejected.collect()
+    assert all(row.source == source for row in rows)
+    return [(json.loads(row.row), row.reason) for row in rows]
+
+
+def test_messages_that_break_a_rule_are_rejected_with_the_engines_words(spark, sent, blocks, tmp_path):
+    bad = [TEXT | {"id": f"bad{i}"} | fault for i, (fault, _) in enumerate(BAD_MESSAGES)]
+    decoded = decode_messages(frame(spark, tmp_path, mixed(bad, TEXT), inputs.MESSAGES), sent)
+    assert {row.id for row in decoded.good.collect()} == {f"good{i}" for i in range(50)}
+    told = {row["id"]: (row, reason) for row, reason in reasons(decoded.rejected, "message")}
+    assert len(told) == len(BAD_MESSAGES)
+    for i, (fault, words) in enumerate(BAD_MESSAGES):
+        row, reason = told[fault.get("id", f"bad{i}")]
+        assert words in reason, fault
+        assert row["text"] == fault.get("text", "a")
+
+
+def test_subscriptions_that_break_a_rule_are_rejected_with_the_engines_words(spark, sent, blocks, tmp_path):
+    bad = [row | {"id": row["id"] and f"bad{i}"} for i, (row, _) in enumerate(BAD_SUBSCRIPTIONS)]
+    decoded = decode_subscriptions(frame(spark, tmp_path, mixed(bad, POINT), inputs.SUBSCRIPTIONS), sent)
+    assert {row.id for row in decoded.good.collect()} == {f"good{i}" for i in range(50)}
+    told = reasons(decoded.rejected, "subscription")
+    assert len(told) == len(BAD_SUBSCRIPTIONS)
+    for i, (fault, words) in enumerate(BAD_SUBSCRIPTIONS):
+        mine = [reason for row, reason in told if row["id"] == (fault["id"] and f"bad{i}")]
+        assert any(words in reason for reason in mine), (fault, mine)
+
+
+def not_utf8(values):
+    """Return an array of strings that holds whatever bytes there are."""
+    return pa.Array.from_buffers(pa.string(), len(values), pa.array(values, pa.binary()).buffers())
+
+
+def test_bytes_that_are_no_utf8_are_rejected_and_shown(spark, sent, tmp_path):
+    n = 4
+    rows = pa.table(
+        {
+            "id": not_utf8([b"m0", b"m1", b"\xffm2", b"m3"]),
+            "x": [1.0] * n,
+            "y": [1.0] * n,
+            "text": not_utf8([b"ok", b"caf\xe9", b"ok", b"ok"]),
+            "at": pa.array([1] * n, pa.timestamp("us", tz="UTC")),
+            "place": not_utf8([b"p0", b"p0", b"p0", b"\xc0\x80"]),
+        }
+    )
+    pq.write_table(rows, tmp_path / "messages.parquet")
+    decoded = decode_messages(spark.read.parquet(str(tmp_path / "messages.parquet")), sent)
+    assert [row.id for row in decoded.good.collect()] == ["m0"]
+    told = sorted(reason for _, reason in reasons(decoded.rejected, "message"))
+    assert told == [
+        "id must be UTF-8; got '\ufffdm2' (message '\ufffdm2')",
+        "place must be UTF-8; got '\ufffd\ufffd' (message 'm3')",
+        "text must be UTF-8; got 'caf\ufffd' (message 'm1')",
+    ]
+    wanted = pa.table({"id": ["s0", "s1"], "kind": ["nearest"] * 2, "x": [1.0] * 2, "y": [1.0] * 2, "k": [1] * 2})
+    wanted = wanted.append_column("keywords", not_utf8([b"a", b"\xfe"]))
+    pq.write_table(wanted, tmp_path / "subscriptions.parquet")
+    decoded = decode_subscriptions(spark.read.parquet(str(tmp_path / "subscriptions.parquet")), sent)
+    assert [row.id for row in decoded.good.collect()] == ["s0"]
+    ((_, reason),) = reasons(decoded.rejected, "subscription")
+    assert reason == "keywords must be UTF-8; got '\ufffd' (subscription 's1')"
+
+
+def test_bad_rows_never_stop_a_query(spark, tmp_path):
+    good, bad = (
+        [TEXT | {"id": f"good{i}"} for i in range(5)],
+        [TEXT | {"id": f"bad{i}"} | f for i, (f, _) in enumerate(BAD_MESSAGES)],
+    )
+    (tmp_path / "m").mkdir()
+    (tmp_path / "s").mkdir()
+    messages = frame(spark, tmp_path / "m", [*bad, *good, *bad], inputs.MESSAGES).coalesce(1)
+    changes = [row for row, _ in BAD_SUBSCRIPTIONS] + [POINT | {"id": "t"}]
+    subscriptions = frame(spark, tmp_path / "s", changes, inputs.SUBSCRIPTIONS)
+    matched = match(
+        messages, subscriptions, space=world.PLANE, vocabulary=world.vocabulary(), social=world.social_graph(),
+        window=nc.TimeWindow(9), limits=nc.Limits(text_bytes=100, terms=3),
+    )  # fmt: skip
+    rows = matched.updates.collect()
+    assert {(row.subscription, row.message) for row in rows if row.change == "enter"} == {
+        ("t", m["id"]) for m in good
+    }
+    assert matched.rejected.count() == 2 * len(bad) + len(BAD_SUBSCRIPTIONS)

@@ -1,0 +1,142 @@
+"""Do shards that see frames of a stream say together what one engine says? Without Spark: stages are plain functions."""
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import nearcast as nc
+from nearcast.model import KINDS
+from nearcast.spark import dispatch, shard
+from nearcast.spark.frame import Frame, pack_frames, unpack_frames
+from nearcast.spark.sent import Sent
+from nearcast.spark.shard import Counts, apply
+from nearcast.spark.spread import keys_of
+from nearcast.testing import strategies as world
+from spark import inputs
+
+
+class Local:
+    """A broadcast that never left."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+def frames_of(batch, of, *, blocks=1):
+    """Pack a batch as the dispatch stage does; return the frames of each shard."""
+    sent = Sent(lambda: Local(of))
+    subscriptions = batch.subscriptions.set_column(
+        0, "op", pa.array([op or "subscribe" for op in batch.subscriptions["op"].to_pylist()], pa.string())
+    )
+    made = {key: [] for key in keys_of(of.shards)}
+    for pack, rows in (
+        (dispatch._packer("subscription", dispatch._share_subscriptions, sent), subscriptions),
+        (dispatch._packer("message", dispatch._share_messages, sent), batch.messages),
+    ):
+        size = max(1, -(-len(rows) // blocks))
+        for packed in pack(rows.to_batches(max_chunksize=size)):
+            for row in packed.to_pylist():
+                made[row.pop("key")].append(Frame(**row))
+    return list(made.values())
+
+
+def answer(of, given, *, blocks=1, counts=None):
+    engines = [of.new_engine() for _ in range(of.shards)]
+    told = []
+    for batch in given:
+        for engine, frames in zip(engines, frames_of(batch, of, blocks=blocks), strict=True):
+            random.Random(len(told)).shuffle(frames)  # a shuffle keeps no order
+            told += apply(
+                engine,
+                unpack_frames(pack_frames(frames)),
+                vocabulary=of.meaning.vocabulary,
+                counts=counts or Counts(),
+            )
+    return inputs.counted(told)
+
+
+@pytest.mark.parametrize("timed", [False, True], ids=["by arrival", "by time"])
+@pytest.mark.parametrize("shards", [1, 2, 8])
+@pytest.mark.parametrize("space", world.SPACES, ids=lambda s: s.metric)
+def test_shards_say_together_what_one_engine_says(space, shards, timed, random_fields):
+    window = nc.TimeWindow(9) if timed else nc.CountWindow(7)
+    of = inputs.job(space=space, window=window, shards=shards)
+    told = 0
+    for seed in range(12):
+        given = inputs.batches(seed, random_fields, space=space, timed=timed)
+        expected = inputs.embedded(of, given)
+        assert answer(of, given, blocks=3) == expected, f"seed {seed}"
+        told += expected.total()
+    assert told > 200
+
+
+def test_long_batches_are_published_in_parts(monkeypatch, random_fields):
+    monkeypatch.setattr(shard, "CHUNK", 3)
+    of = inputs.job(window=nc.TimeWindow(9), shards=2)
+    for seed in range(5):
+        given = inputs.batches(seed, random_fields, timed=True, n=3)
+        assert answer(of, given) == inputs.embedded(of, given)
+
+
+def test_a_shard_with_some_of_the_messages_numbers_and_expires_like_the_others(monkeypatch, random_fields):
+    """A routing that sends a shard only what may touch it: here, each message to every shard but one."""
+
+    class Some:
+        n_shards = 2
+
+        def __init__(self, whole):
+            self.place = whole.place
+
+        def route(self, batch):
+            return [np.arange(0, len(batch), 2), np.arange(len(batch))]
+
+    of = inputs.job(window=nc.CountWindow(4), shards=2)
+    monkeypatch.setitem(of.__dict__, "routing", Some(of.routing))
+    given = inputs.batches(1, random_fields, n=6)
+    half, whole = answer(of, given), inputs.embedded(of, given)
+    shares = [dict.fromkeys(name for _, name, *_ in half), dict.fromkeys(name for _, name, *_ in whole)]
+    second = [name for name in shares[1] if shard_of(name, of) == 1]
+    assert second
+    for name in second:
+        assert [u for u in half if u[1] == name] and all(half[u] == whole[u] for u in half | whole if u[1] == name)
+
+
+def shard_of(name, of):
+    rows = inputs.table([{"op": "unsubscribe", "id": name}], inputs.SUBSCRIPTIONS)
+    return dispatch._homes(rows, of)[0]
+
+
+def test_the_same_id_may_come_leave_and_come_again_in_one_batch():
+    of = inputs.job(window=nc.CountWindow(9), shards=2)
+    near = {"op": "subscribe", "id": "s", "kind": "topk", "x": 0.0, "y": 0.0, "keywords": "a", "k": 1, "alpha": 0.5}
+    gone = {"op": "unsubscribe", "id": "s"}
+    first = inputs.Batch(
+        inputs.table([{"id": "m", "x": 0.0, "y": 0.0, "text": "a"}], inputs.MESSAGES),
+        inputs.table([], inputs.SUBSCRIPTIONS),
+    )
+    second = inputs.Batch(
+        first.messages.slice(0, 0), inputs.table([near, near | {"k": 2}, gone, gone, near], inputs.SUBSCRIPTIONS)
+    )
+    counts = Counts()
+    told = answer(of, [first, second], counts=counts)
+    assert told == {(1, "s", "m", "enter", 1.0): 2}
+    assert counts.unknown == 1
+
+
+def test_late_messages_are_counted(random_fields):
+    of = inputs.job(window=nc.TimeWindow(5), shards=1)
+    rows = [{"id": f"m{at}", "x": 0.0, "y": 0.0, "text": "a", "at": at * 1_000_000} for at in (20, 1, 30)]
+    empty = inputs.table([], inputs.SUBSCRIPTIONS)
+    counts = Counts()
+    answer(of, [inputs.Batch(inputs.table([row], inputs.MESSAGES), empty) for row in rows], counts=counts)
+    assert (counts.messages, counts.late) == (3, 1)
+
+
+def test_every_kind_takes_part(random_fields):
+    of = inputs.job(shards=2)
+    for kind in KINDS:
+        given = inputs.batches(3, random_fields, n=6, kinds=(kind.kind,))
+        expected = inputs.embedded(of, given)
+        assert expected and answer(of, given) == expected

@@ -1,0 +1,147 @@
+"""Is an engine always the one that the committed state speaks of? Whatever was lost, run twice or left half done."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from nearcast.engine import Engine
+from nearcast.errors import InvalidInput, StateError
+from nearcast.spark import home, state
+from nearcast.spark.home import Home
+from nearcast.spark.log import Folder
+from nearcast.spark.shard import Counts, apply
+from nearcast.spark.state import ShardState, Truth
+from spark import inputs
+from spark.test_shard import frames_of
+
+
+@pytest.fixture
+def shard(tmp_path):
+    of = inputs.job(shards=1, frames_per_snapshot=3)
+    return ShardState(of, Folder(str(tmp_path)), Home("q", of.fingerprint, 0), 0), of
+
+
+def run_batch(shard, truth, batch):
+    """Do what the worker does; return the truth after, and the updates."""
+    kept, of = shard
+    (frames,) = frames_of(batch, of)
+    engine, counts = kept.open(truth), Counts()
+    after = kept.write(truth, frames)
+    told = list(apply(engine, frames, vocabulary=of.meaning.vocabulary, counts=counts))
+    after = after._replace(messages=truth.messages + counts.messages)
+    return kept.close(after, engine), inputs.counted(told)
+
+
+def forget():
+    home._ENGINES.clear()
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["kept", "lost"])
+@pytest.mark.parametrize("again", [False, True], ids=["once", "each batch twice"])
+def test_whatever_is_lost_or_run_again_the_updates_are_the_same(shard, random_fields, lost, again):
+    given = inputs.batches(8, random_fields, n=14)
+    truth, told = Truth(), []
+    for batch in given:
+        if lost:
+            forget()
+        if again:
+            run_batch(shard, truth, batch)  # the state was not committed
+            if lost:
+                forget()
+        truth, updates = run_batch(shard, truth, batch)
+        told.append(updates)
+    assert sum(told, start=told[0] - told[0]) == inputs.embedded(shard[1], given)
+    assert truth.version == 14
+
+
+def test_an_engine_that_is_ahead_of_the_state_is_not_used(shard, random_fields):
+    first, second = inputs.batches(8, random_fields, n=2)
+    truth, _ = run_batch(shard, Truth(), first)
+    _, once = run_batch(shard, truth, second)
+    _, twice = run_batch(shard, truth, second)
+    assert once == twice
+
+
+def test_an_engine_whose_batch_failed_is_not_used_again(shard, random_fields):
+    first, second = inputs.batches(8, random_fields, n=2)
+    truth, _ = run_batch(shard, Truth(), first)
+    shard[0].close(truth, shard[0].open(truth))
+    engine = shard[0].open(truth)
+    assert engine is not shard[0].open(truth)  # the first one was never given back
+    assert run_batch(shard, truth, second)[1]
+
+
+def test_an_engine_that_went_well_is_used_again(shard, random_fields):
+    (batch,) = inputs.batches(8, random_fields, n=1)
+    truth, _ = run_batch(shard, Truth(), batch)
+    engine = shard[0].open(truth)
+    shard[0].close(truth, engine)
+    assert shard[0].open(truth) is engine
+
+
+def test_old_files_are_removed_but_the_last_batch_can_be_run_again(shard, random_fields, tmp_path):
+    given = inputs.batches(3, random_fields, n=20)
+    truth = Truth()
+    for batch in given:
+        before, (truth, updates) = truth, run_batch(shard, truth, batch)
+        files = sorted(path.name for path in (tmp_path / "0").iterdir())
+        assert len([name for name in files if name.endswith(".engine")]) <= 2
+        assert len(files) <= 2 * 3 + 3
+        forget()
+        assert run_batch(shard, before, batch)[1] == updates
+
+
+def test_frames_that_outgrow_the_snapshot_make_a_new_one(shard, random_fields, monkeypatch, tmp_path):
+    monkeypatch.setattr(state, "LEAST_BYTES", 1)
+    kept = (
+        ShardState(replace(shard[1], frames_per_snapshot=1_000), Folder(str(tmp_path)), Home("r", "", 0), 0),
+        shard[1],
+    )
+    truth = Truth()
+    for batch in inputs.batches(3, random_fields, n=12):
+        truth, _ = run_batch(kept, truth, batch)
+        assert truth.log_bytes <= max(truth.snapshot_bytes, 1)
+    assert truth.snapshot
+
+
+def test_frames_of_another_run_are_refused(shard, random_fields, tmp_path):
+    first, second, third = inputs.batches(5, random_fields, n=3)
+    truth, _ = run_batch(shard, Truth(), first)
+    after, _ = run_batch(shard, truth, second)
+    shutil.copy(tmp_path / "0" / "00000002.frames", tmp_path / "kept")
+    run_batch(shard, truth, third)  # a batch of the same number that was never committed
+    forget()
+    with pytest.raises(StateError, match=r"frames must lead to stamp \w+ of version 2; got \w+"):
+        shard[0].open(after)
+    shutil.copy(tmp_path / "kept", tmp_path / "0" / "00000002.frames")
+    assert isinstance(shard[0].open(after), Engine)
+
+
+def test_a_file_has_its_name_only_when_it_is_whole(tmp_path):
+    folder = Folder(str(tmp_path))
+    folder.write("0/a", b"old")
+
+    class Broken:
+        def __len__(self):
+            raise OSError("no room")
+
+    with pytest.raises(TypeError):
+        folder.write("0/a", Broken())
+    assert folder.read("0/a") == b"old"
+    assert [path.name for path in (tmp_path / "0").iterdir()] == ["a"]
+
+
+def test_folders_are_named_by_path_or_address(tmp_path):
+    Folder(str(tmp_path)).write("a", b"1")
+    assert Folder(f"file://{tmp_path}").read("a") == b"1"
+    with pytest.raises(InvalidInput, match=r"state must be a folder that Arrow can open .*; got 'nowhere://x'"):
+        Folder("nowhere://x")
+
+
+def test_what_a_query_was_started_with_is_kept(tmp_path):
+    folder = Folder(str(tmp_path))
+    folder.claim({"shards": 2, "window": "w"})
+    folder.claim({"shards": 2, "window": "w"})
+    with pytest.raises(StateError, match="shards must be 2, as when the query was first started; got 3"):
+        folder.claim({"shards": 3, "window": "w"})
