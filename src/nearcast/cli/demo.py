@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,44 +116,44 @@ def _embedded(show: Show, city: City, subscriptions: list[Subscription], options
 def _on_spark(show: Show, city: City, subscriptions: list[Subscription], options: argparse.Namespace) -> None:
     from nearcast.cli.city_job import CityJob
     from nearcast.cli.run import reports
-    from nearcast.spark import session
+    from nearcast.cli.sparklog import spark_session
     from nearcast.spark.follow import Follower
     from nearcast.spark.plan import read_plan
     from nearcast.spark.progress import Tally
     from nearcast.spark.run import start_run
 
-    where: AbstractContextManager[str] = (
-        tempfile.TemporaryDirectory(prefix="nearcast-")
-        if options.folder is None
-        else nullcontext(str(options.folder))
-    )
-    with where as folder:
-        job = CityJob(Path(folder), city, window_s=options.window)
+    with _folder(options.folder) as folder:
+        job = CityJob(folder, city, window_s=options.window)
         job.write(subscriptions)
         plan = read_plan(job.file)
-        show.say(f"starting Spark on {options.master}")
-        spark = session(shards=plan.match.shards, master=options.master, app_name="nearcast demo")
-        spark.sparkContext.setLogLevel("ERROR")
-        try:
+        tally, follower = Tally(), Follower(plan.place(str(plan.updates.path)))
+        log = folder / "spark.log"
+        with spark_session(log, shards=plan.match.shards, master=options.master) as spark, show.live():
             started = start_run(spark, plan)
-            tally, follower = Tally(), Follower(plan.place(str(plan.updates.path)))
-            with show.live():
 
-                def look() -> None:
-                    for row in follower.rows():
-                        show.told(row["subscription"], row["message"], row["change"], row["score"])
-                    tally.take(reports(started))
-                    show.facts = dict(tally.rows())
-                    show.refresh()
+            def look() -> None:
+                for row in follower.rows():
+                    show.told(row["subscription"], row["message"], row["change"], row["score"])
+                tally.take(reports(started))
+                show.facts = dict(tally.rows())
+                show.refresh()
 
-                for message in job.feed(_paced(city, options), look):
-                    show.said(message)
-                while tally.messages + tally.rejected < options.messages:
-                    started.wait(1)
-                    look()
+            for message in job.feed(_paced(city, options), look):
+                show.said(message)
+            while tally.messages + tally.rejected < options.messages:
+                started.wait(1)
+                look()
             started.stop()
-        finally:
-            spark.stop()
         show.summarise()
         if options.folder is not None:
             show.say(f"\nThe job is in {job.file}; `nearcast run {job.file}` goes on with it.")
+
+
+@contextmanager
+def _folder(given: Path | None) -> Iterator[Path]:
+    """Lend a folder: one that stays, if it was given."""
+    if given is not None:
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="nearcast-") as passing:
+        yield Path(passing)

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nearcast.cli.sparklog import spark_session
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -30,15 +32,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run a job until it ends or is stopped."""
-    from nearcast.spark import session
     from nearcast.spark.plan import read_plan
     from nearcast.spark.run import start_run
 
     plan = read_plan(options.config)
-    print("nearcast: starting Spark", file=sys.stderr)
-    spark = session(shards=plan.match.shards, master=options.master, settings=settings_of(options.conf))
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
+    log, settings = options.config.with_suffix(".log"), settings_of(options.conf)
+    with spark_session(log, shards=plan.match.shards, master=options.master, settings=settings) as spark:
         started = start_run(spark, plan)
         try:
             watch(started, as_json=options.json)
@@ -47,8 +46,6 @@ def run(options: argparse.Namespace) -> int:
             return 130
         finally:
             started.stop()
-    finally:
-        spark.stop()
     return 0
 
 
