@@ -4,7 +4,7 @@
     cache        where its code stays between runs          table       int64 key -> int64 value
     fingerprint  what that code depends on                  heap        the k best of a stream
     arena        where arrays live and grow                 postings    many lists that grow at the end
-    manifest     what the folder of an arena says
+    manifest     what the folder of an arena says           prefetch    memory asked for in time
 
 A structure is three things: a NamedTuple of arrays, kernels over it that stop where the room ends, and a small class
 that owns it in an arena, grows it and goes on. Importing this package imports Numba; nothing outside kernels does.
@@ -42,6 +42,7 @@ from nearcast._jit.postings import (
     postings_remove,
     postings_remove_at,
 )
+from nearcast._jit.prefetch import prefetch
 from nearcast._jit.table import (
     FULL,
     INSERTED,
@@ -52,6 +53,7 @@ from nearcast._jit.table import (
     table_find,
     table_get,
     table_get_many,
+    table_home,
     table_put,
     table_put_many,
     table_remove,
@@ -95,10 +97,12 @@ __all__ = [
     "postings_next",
     "postings_remove",
     "postings_remove_at",
+    "prefetch",
     "stats",
     "table_find",
     "table_get",
     "table_get_many",
+    "table_home",
     "table_put",
     "table_put_many",
     "table_remove",

@@ -34,6 +34,7 @@ __all__ = [
     "table_find",
     "table_get",
     "table_get_many",
+    "table_home",
     "table_put",
     "table_put_many",
     "table_remove",
@@ -70,6 +71,12 @@ def mix(key: int) -> int:
     mixed = ((key & _LOW_HALF) * 0x4F1BBCDD) ^ (((key >> 32) & _LOW_HALF) * 0x2C1B3C6D)
     mixed = ((mixed & _LOW_HALF) ^ (mixed >> 31)) * 0x7FEB352D
     return mixed ^ (mixed >> 32)
+
+
+@kernel
+def table_home(table: TableArrays, key: int) -> int:
+    """Return the slot where the search for a key begins."""
+    return (mix(key) >> 7) & (table.tags.size - 1)
 
 
 @kernel

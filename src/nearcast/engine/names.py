@@ -51,7 +51,7 @@ def _columns(n: int, write: Write, *, most_words: int = _MOST_WORDS) -> pa.Chunk
 def _column(n: int, first: int, write: Write, most_words: int) -> tuple[pa.Array, int]:
     """Return a column of what follows, and how many rows went into it."""
     room = min(n * _A_NAME // 8 + 16, most_words)
-    out = Output(np.empty(room, np.uint64), np.zeros(n + 1, np.int32), np.zeros(2, np.uint64))
+    out = Output(np.empty(room, np.uint64), np.zeros(n + 1, np.int32), np.zeros(1, np.uint64))
     done = write(first, 0, out)
     while done < n and len(out.words) < most_words:
         longer = np.empty(min(2 * len(out.words), most_words), np.uint64)

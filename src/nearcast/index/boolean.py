@@ -92,7 +92,7 @@ class _Desk(desks.Desk):
         return Desk(
             np.empty(int(lengths.sum()), np.int32),
             self.held[:places],
-            np.empty((most * (DEPTH + 1), 3), np.int64),
+            np.empty((2 * most * (DEPTH + 1), 3), np.int64),
             self.rows,
             self.slots,
             np.empty(stop, np.int64),

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nearcast._jit import kernel
+from nearcast._jit import kernel, prefetch
 
 SHORT = 11
 LONG, NUMBER = 12, 16
@@ -41,7 +41,7 @@ _CODE = np.uint64(56)
 _WHERE = np.uint64(24)
 _WHERE_MASK = np.uint64(((1 << 32) - 1) << 24)
 _IN_HIGH = np.uint64((1 << 24) - 1)
-_AHEAD = 64  # names whose heads are fetched at a time
+_AHEAD = 32  # names whose heads are on their way
 
 
 class Book(NamedTuple):
@@ -427,7 +427,7 @@ class Output(NamedTuple):
     offsets: NDArray[np.int32]
     """int32 (n + 1,)."""
     held: NDArray[np.uint64]
-    """uint64 (2,): the bytes that do not fill a word yet; a word that means nothing."""
+    """uint64 (1,): the bytes that do not fill a word yet."""
 
 
 @kernel
@@ -456,37 +456,30 @@ def _push_bytes(
 @kernel
 def write_names(book: Book, slots: NDArray[np.int32], start: int, out: Output) -> int:
     """Write the ids of slots from row `start` on as strings; return the row that found no room, or how many."""
-    total, pending, touched = int(out.offsets[start]), out.held[0], out.held[1]
+    total, pending = int(out.offsets[start]), out.held[0]
     words, ends = out.words, out.offsets
     room = words.size << 3
     done = slots.size
-    for block in range(start, slots.size, _AHEAD):
-        stop = min(block + _AHEAD, slots.size)
-        for row in range(block, stop):  # these wait for nothing, so that their cache misses overlap
-            touched ^= book.heads[slots[row], 1]
-        for row in range(block, stop):
-            low, high = book.heads[slots[row], 0], book.heads[slots[row], 1]
-            n = _code(high) & (NUMBER - 1)
-            if n != LONG and total + 16 <= room:
-                total, pending = _push(words, total, pending, low, min(n, 8))
-                if n > 8:
-                    total, pending = _push(words, total, pending, high & _IN_HIGH, n - 8)
-            elif n == LONG:
-                number, at = _read_number(book.data, _where(high) << 3)
-                n = number >> 2
-                if total + n + 16 <= room:
-                    total, pending = _push_bytes(words, total, pending, book.data, at, at + n)
-                else:
-                    done = row
-            else:
-                done = row
-            if done < slots.size:
-                break
-            ends[row + 1] = total
-        if done < slots.size:
+    for row in range(start, slots.size):
+        prefetch(book.heads, slots[min(row + _AHEAD, slots.size - 1)])
+        low, high = book.heads[slots[row], 0], book.heads[slots[row], 1]
+        n = _code(high) & (NUMBER - 1)
+        at = 0
+        if n == LONG:
+            number, at = _read_number(book.data, _where(high) << 3)
+            n = number >> 2
+        if total + n + 16 > room:
+            done = row
             break
+        if at > 0:
+            total, pending = _push_bytes(words, total, pending, book.data, at, at + n)
+        else:
+            total, pending = _push(words, total, pending, low, min(n, 8))
+            if n > 8:
+                total, pending = _push(words, total, pending, high & _IN_HIGH, n - 8)
+        ends[row + 1] = total
     words[total >> 3] = pending
-    out.held[0], out.held[1] = pending, touched
+    out.held[0] = pending
     return done
 
 

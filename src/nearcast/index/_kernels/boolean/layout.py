@@ -54,7 +54,7 @@ ROWS, WORDS, NODES, FREE_BLOCK, FREE_TERM, APPENDED, NEED_ROWS, NEED_WORDS, NEED
 
 
 # Places in `work`.
-VISITED, CANDIDATES, FILLED, NEEDED, TOUCHED = range(5)
+VISITED, CANDIDATES, FILLED, NEEDED, BASE = range(5)
 
 
 class Forest(NamedTuple):
@@ -130,7 +130,7 @@ class Desk(NamedTuple):
     held: NDArray[np.int32]
     """int32 (a power of two,): hash set of the numbers of one message; all 0 between messages."""
     lists: NDArray[np.int64]
-    """int64 (11 x most terms of a message, 3): first row, length and depth of the lists to scan."""
+    """int64 (2 x 11 x most terms of a message, 3): first row, length and depth of the lists of two messages."""
     rows: NDArray[np.int64]
     """int64 (room,): postings of one message that the boxes left over."""
     slots: NDArray[np.int32]
@@ -138,4 +138,4 @@ class Desk(NamedTuple):
     counts: NDArray[np.int64]
     """int64 (rows,): how many of them each row has."""
     work: NDArray[np.int64]
-    """int64 (5,): visited, candidates, slots filled, how many the next row may need, what was touched."""
+    """int64 (5,): visited, candidates, slots filled, how many the next row may need, where its terms begin."""
