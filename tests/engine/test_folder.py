@@ -82,6 +82,20 @@ def test_the_first_change_breaks_the_seal(tmp_path, change):
         nc.Engine.attach(tmp_path / "e", "whole", **OPTIONS)
 
 
+def test_an_engine_knows_whether_anybody_had_its_folder_since(tmp_path):
+    mine = nc.Engine(**OPTIONS, folder=tmp_path / "e")
+    assert not mine.holds("a")
+    mine.seal("a")
+    assert mine.holds("a") and not mine.holds("b")
+    other = nc.Engine.attach(tmp_path / "e", "a", **OPTIONS)
+    assert mine.holds("a") and other.holds("a")
+    other.publish(STREAM[:1])
+    assert not mine.holds("a") and not other.holds("a")
+    other.seal("a")
+    assert other.holds("a") and not mine.holds("a")
+    assert not nc.Engine(**OPTIONS).holds("a")
+
+
 def test_what_is_refused_does_not_break_the_seal(tmp_path):
     engine = nc.Engine(**OPTIONS, folder=tmp_path / "e")
     engine.seal("whole")

@@ -19,7 +19,9 @@ from spark.test_shard import frames_of
 @pytest.fixture
 def shard(tmp_path):
     of = inputs.job(shards=1, frames_per_snapshot=3)
-    return ShardState(of, Folder(str(tmp_path)), Home("q", of.fingerprint, 0), 0), of
+    with Home(tmp_path / "local", of.options) as at_home:
+        yield ShardState(of, Folder(str(tmp_path)), at_home, 0), of
+    home._MAPPED.clear()
 
 
 def run_batch(shard, truth, batch):
@@ -33,22 +35,29 @@ def run_batch(shard, truth, batch):
     return kept.close(after, engine), inputs.counted(told)
 
 
-def forget():
-    home._ENGINES.clear()
+def another_worker(tmp_path):
+    """Do as if the next batch came to another process of this host."""
+    home._MAPPED.clear()
 
 
-@pytest.mark.parametrize("lost", [False, True], ids=["kept", "lost"])
+def another_host(tmp_path):
+    """Do as if it came to another host, or the local folders were deleted."""
+    home._MAPPED.clear()
+    shutil.rmtree(tmp_path / "local", ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    "lose", [lambda tmp_path: None, another_worker, another_host], ids=["kept", "worker", "host"]
+)
 @pytest.mark.parametrize("again", [False, True], ids=["once", "each batch twice"])
-def test_whatever_is_lost_or_run_again_the_updates_are_the_same(shard, random_fields, lost, again):
+def test_whatever_is_lost_or_run_again_the_updates_are_the_same(shard, random_fields, tmp_path, lose, again):
     given = inputs.batches(8, random_fields, n=14)
     truth, told = Truth(), []
     for batch in given:
-        if lost:
-            forget()
+        lose(tmp_path)
         if again:
             run_batch(shard, truth, batch)  # the state was not committed
-            if lost:
-                forget()
+            lose(tmp_path)
         truth, updates = run_batch(shard, truth, batch)
         told.append(updates)
     assert sum(told, start=told[0] - told[0]) == inputs.embedded(shard[1], given)
@@ -72,6 +81,15 @@ def test_an_engine_whose_batch_failed_is_not_used_again(shard, random_fields):
     assert run_batch(shard, truth, second)[1]
 
 
+def test_a_shard_that_someone_else_has_is_answered_from_memory(shard, random_fields, tmp_path):
+    first, second = inputs.batches(8, random_fields, n=2)
+    truth, _ = run_batch(shard, Truth(), first)
+    with Home(tmp_path / "local", shard[1].options) as elsewhere:
+        beside = ShardState(shard[1], Folder(str(tmp_path)), elsewhere, 0), shard[1]
+        assert run_batch(beside, truth, second) == run_batch(shard, truth, second)
+        assert not beside[0].open(truth).holds(truth.stamp)
+
+
 def test_an_engine_that_went_well_is_used_again(shard, random_fields):
     (batch,) = inputs.batches(8, random_fields, n=1)
     truth, _ = run_batch(shard, Truth(), batch)
@@ -88,20 +106,18 @@ def test_old_files_are_removed_but_the_last_batch_can_be_run_again(shard, random
         files = sorted(path.name for path in (tmp_path / "0").iterdir())
         assert len([name for name in files if name.endswith(".engine")]) <= 2
         assert len(files) <= 2 * 3 + 3
-        forget()
+        another_host(tmp_path)
         assert run_batch(shard, before, batch)[1] == updates
 
 
 def test_frames_that_outgrow_the_snapshot_make_a_new_one(shard, random_fields, monkeypatch, tmp_path):
     monkeypatch.setattr(state, "LEAST_BYTES", 1)
-    kept = (
-        ShardState(replace(shard[1], frames_per_snapshot=1_000), Folder(str(tmp_path)), Home("r", "", 0), 0),
-        shard[1],
-    )
-    truth = Truth()
-    for batch in inputs.batches(3, random_fields, n=12):
-        truth, _ = run_batch(kept, truth, batch)
-        assert truth.log_bytes <= max(truth.snapshot_bytes, 1)
+    of, truth = shard[1], Truth()
+    with Home(tmp_path / "other", of.options) as at_home:
+        state_ = ShardState(replace(of, frames_per_snapshot=1_000), Folder(str(tmp_path / "r")), at_home, 0)
+        for batch in inputs.batches(3, random_fields, n=12):
+            truth, _ = run_batch((state_, of), truth, batch)
+            assert truth.log_bytes <= max(truth.snapshot_bytes, 1)
     assert truth.snapshot
 
 
@@ -111,7 +127,7 @@ def test_frames_of_another_run_are_refused(shard, random_fields, tmp_path):
     after, _ = run_batch(shard, truth, second)
     shutil.copy(tmp_path / "0" / "00000002.frames", tmp_path / "kept")
     run_batch(shard, truth, third)  # a batch of the same number that was never committed
-    forget()
+    another_host(tmp_path)
     with pytest.raises(StateError, match=r"frames must lead to stamp \w+ of version 2; got \w+"):
         shard[0].open(after)
     shutil.copy(tmp_path / "kept", tmp_path / "0" / "00000002.frames")

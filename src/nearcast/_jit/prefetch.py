@@ -10,10 +10,16 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, config, types
+from numba.core import cgutils as _cgutils
+from numba.core import config as _config
+from numba.core import types as _types
 from numba.extending import intrinsic
 
 __all__ = ["prefetch"]
+
+cgutils: Any = _cgutils  # Numba carries no types of its own
+config: Any = _config
+types: Any = _types
 
 _READ, _KEEP, _DATA = 0, 3, 1
 

@@ -452,6 +452,10 @@ class Engine:
         work = {kind: asdict(work) for kind, work in self._work().items()}
         self._folder.seal(mark, Sealed({**self._counters(), "work": work}, tables))
 
+    def holds(self, mark: str) -> bool:
+        """Tell whether the engine is still the one that was sealed with a mark: nobody has had its folder since."""
+        return self._folder is not None and self._folder.holds(mark)
+
     @classmethod
     def attach(cls, folder: str | PathLike[str], mark: str, **options: Any) -> Engine:
         """Go on with the engine that was sealed with a mark in a folder; `options` are those it was made with."""

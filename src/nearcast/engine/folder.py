@@ -43,7 +43,7 @@ class EngineFolder:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self._path = Path(path)
-        self._is_sealed = False
+        self._token: str | None = None  # of the seal that is ours
 
     def clear(self) -> None:
         """Make the folder, empty."""
@@ -65,17 +65,27 @@ class EngineFolder:
             file = str(self._path / f"{name}.arrow")
             with pa.OSFile(file, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table)
-        content = {"mark": mark, "boot": _boot(), "counters": sealed.counters, "tables": list(sealed.tables)}
-        beside = self._path / f".seal-{secrets.token_hex(4)}"
+        token = secrets.token_hex(8)
+        content = {"mark": mark, "token": token, "boot": _boot(), "counters": sealed.counters}
+        content["tables"] = list(sealed.tables)
+        beside = self._path / f".seal-{token}"
         beside.write_text(json.dumps(content))
         beside.replace(self._path / _SEAL)
-        self._is_sealed = True
+        self._token = token
+
+    def holds(self, mark: str) -> bool:
+        """Tell whether the seal is the one that was put on or found here, and bears a mark."""
+        try:
+            content = json.loads((self._path / _SEAL).read_text())
+        except (OSError, ValueError):
+            return False
+        return bool(content["token"] == self._token and content["mark"] == mark)
 
     def break_seal(self) -> None:
         """Take the seal off before the first change."""
-        if self._is_sealed:
+        if self._token is not None:
             (self._path / _SEAL).unlink(missing_ok=True)
-            self._is_sealed = False
+            self._token = None
 
     def open(self, mark: str) -> Sealed:
         """Return what is sealed with a mark; raise `StateError` if that is not what is here."""
@@ -89,7 +99,7 @@ class EngineFolder:
         for name in content["tables"]:
             with pa.OSFile(str(self._path / f"{name}.arrow"), "rb") as source:
                 tables[name] = pa.ipc.open_file(source).read_all()
-        self._is_sealed = True
+        self._token = content["token"]
         return Sealed(content["counters"], tables)
 
 

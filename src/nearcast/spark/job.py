@@ -42,6 +42,8 @@ class Job:
     shards: int = 1
     index: str = "auto"
     limits: Limits | None = None
+    local: str | None = None
+    """A folder of each host for engines between batches; by default one that Spark removes with the application."""
     frames_per_snapshot: int = 50
     """Batches between two snapshots of a shard at most: what a restart may have to do again."""
 
@@ -86,17 +88,22 @@ class Job:
         partitioner = {p.name: p for p in PARTITIONERS}[self.partitioner]
         return partitioner.fit(Sample(None, None), n_shards=self.shards)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the engine of a shard is made with."""
+        return {
+            "space": self.space,
+            "vocabulary": self.meaning.vocabulary,
+            "window": self.window,
+            "social": self.meaning.social,
+            "text_similarity": self.text_similarity,
+            "index": self.index,
+            "limits": self.config.limits,
+        }
+
     def new_engine(self) -> Engine:
         """Return the engine of a shard, before anything happened."""
-        return Engine(
-            space=self.space,
-            vocabulary=self.meaning.vocabulary,
-            window=self.window,
-            social=self.meaning.social,
-            text_similarity=self.text_similarity,
-            index=self.index,
-            limits=self.config.limits,
-        )
+        return Engine(**self.options)
 
     @cached_property
     def terms(self) -> dict[str, Any]:

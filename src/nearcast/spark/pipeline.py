@@ -23,7 +23,7 @@ from nearcast.spark.dispatch import dispatch_messages, dispatch_subscriptions
 from nearcast.spark.job import Job
 from nearcast.spark.merge import merge
 from nearcast.spark.sent import send
-from nearcast.spark.settings import FRAMES_PER_SNAPSHOT, check_session
+from nearcast.spark.settings import FRAMES_PER_SNAPSHOT, LOCAL, check_session
 from nearcast.spark.worker import work
 from nearcast.text import Vocabulary
 from nearcast.window import WindowPolicy
@@ -67,6 +67,7 @@ def match(
     check_session(spark, shards=shards)
     job = Job(
         space, vocabulary, window, social, text_similarity, partitioner, shards, index, limits,
+        local=spark.conf.get(LOCAL, None),
         frames_per_snapshot=int(spark.conf.get(FRAMES_PER_SNAPSHOT, None) or Job.frames_per_snapshot),
     )  # fmt: skip
     folder = _state_folder(messages, state) if _are_streams(messages, subscriptions) else None

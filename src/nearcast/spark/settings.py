@@ -34,6 +34,10 @@ FRAMES_PER_SNAPSHOT = "spark.nearcast.framesPerSnapshot"
 """A setting of ours: after how many batches a shard writes down its engine, at the latest."""
 
 
+LOCAL = "spark.nearcast.local"
+"""A setting of ours: a folder of each host where engines stay between batches, and over a restart."""
+
+
 def session(
     *,
     shards: int = 2,

@@ -107,11 +107,13 @@ class ShardState:
 
     def _rebuild(self, truth: Truth) -> Engine:
         self._folder.claim(self._job.terms)
-        engine, stamp = self._job.new_engine(), truth.snapshot_stamp
+        stamp = truth.snapshot_stamp
         if truth.snapshot:
             with _local_folder() as local:
                 self._folder.read_tree(self._engine(truth.snapshot), local / "engine")
-                engine = Engine.load(local / "engine")
+                engine = self._home.load(local / "engine")
+        else:
+            engine = self._home.new()
         for version in range(truth.snapshot + 1, truth.version + 1):
             packed = self._folder.read(self._frames(version))
             stamp = _stamp(stamp, packed)

@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import SparkFiles, TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -84,14 +85,16 @@ class Worker(StatefulProcessor):
             report.subscriptions = len(engine)
             return
         query, shard = _query_id(), report.shard
-        state = ShardState(job, Folder(f"{self._folder}/{query}"), Home(query, job.fingerprint, shard), shard)
-        held = self._truth.get()
-        before = Truth() if held is None else Truth(*held)
-        engine = state.open(before)
-        after = state.write(before, frames)
-        yield from apply(engine, frames, vocabulary=vocabulary, counts=report)
-        report.subscriptions = len(engine)
-        after = state.close(after._replace(messages=before.messages + report.messages), engine)
+        local = Path(job.local or SparkFiles.getRootDirectory()) / "nearcast" / query / job.fingerprint
+        with Home(local / str(shard), job.options) as home:
+            state = ShardState(job, Folder(f"{self._folder}/{query}"), home, shard)
+            held = self._truth.get()
+            before = Truth() if held is None else Truth(*held)
+            engine = state.open(before)
+            after = state.write(before, frames)
+            yield from apply(engine, frames, vocabulary=vocabulary, counts=report)
+            report.subscriptions = len(engine)
+            after = state.close(after._replace(messages=before.messages + report.messages), engine)
         report.state_bytes = after.log_bytes + after.snapshot_bytes
         self._truth.update(after)
 

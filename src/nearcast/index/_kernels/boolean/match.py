@@ -32,7 +32,6 @@ from nearcast.index._kernels.boolean.layout import (
     Messages,
 )
 
-
 _AHEAD = 16  # terms whose entries are on their way
 
 
