@@ -74,6 +74,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--index", choices=["auto", *(entry.name for entry in INDEXES)], default="auto", help="what finds")
     rivals = ["scan", *(name for names in RIVALS.values() for name in names)]
     add("--baseline", choices=rivals, default=None, help="a rival to run on the same messages")
+    add("--spark", action="store_true", help="run the same through the pipeline on Spark, a shard a worker")
+    add("--spark-batch", type=positive, default=100_000, help="messages a batch of Spark")
+    add("--packed", action="store_true", help="let Spark hand on updates in blocks, not in rows")
     add("--json", action="store_true", help="print one JSON object instead of a table")
 
 
@@ -90,6 +93,9 @@ def run(options: argparse.Namespace) -> int:
     if options.baseline:
         report["baseline"] = {"name": options.baseline, **course.measure(options.baseline)}
         report["ratio"] = report["messages_per_second"] / report["baseline"]["messages_per_second"]
+    if options.spark:
+        report["spark"] = course.measure_on_spark()
+        report["spark"]["ratio"] = report["spark"]["messages_per_second"] / report["messages_per_second"]
     if options.json:
         print(json.dumps(report))
     else:
@@ -158,6 +164,20 @@ class Course:
                 "peak_rss_mb": _peak_rss_mb(),
             }
 
+    def measure_on_spark(self) -> dict[str, Any]:
+        """Run the same through the pipeline, without filling a window first, and return the figures."""
+        from nearcast.cli.bench_spark import measure, pipeline
+
+        options = self._options
+        with pipeline(shards=options.workers, is_packed=options.packed, **self._meaning(options.index)) as job:
+            return measure(
+                job,
+                self._subscriptions(),
+                lambda n, start: self._messages(n, start, "messages"),
+                n_messages=options.messages,
+                batch=options.spark_batch,
+            )
+
     def _rehearse(self, index: str) -> None:
         """Do everything once on a few rows, so that nothing is compiled later."""
         with self._engine(index) as engine:
@@ -186,18 +206,23 @@ class Course:
         }
 
     def _engine(self, index: str) -> Engine:
-        from nearcast import CountWindow, Engine
+        from nearcast import Engine
+
+        return Engine(**self._meaning(index), workers=self._options.workers)
+
+    def _meaning(self, index: str) -> dict[str, Any]:
+        """Return what engines and pipelines are made with."""
+        from nearcast import CountWindow
 
         options = self._options
-        return Engine(
-            space=self._workload.space(max_distance=options.max_distance or None),
-            vocabulary=self._workload.vocabulary(),
-            window=CountWindow(options.window) if self._is_windowed else None,
-            social=self._community.graph if self._community else None,
-            workers=options.workers,
-            partitioner=options.partitioner,
-            index=index,
-        )
+        return {
+            "space": self._workload.space(max_distance=options.max_distance or None),
+            "vocabulary": self._workload.vocabulary(),
+            "window": CountWindow(options.window) if self._is_windowed else None,
+            "social": self._community.graph if self._community else None,
+            "partitioner": options.partitioner,
+            "index": index,
+        }
 
     def _subscriptions(self) -> Iterator[pa.Table]:
         from nearcast.workload import progress
@@ -250,3 +275,8 @@ def _print_table(report: dict[str, Any]) -> None:
     if rival:
         table.add_row("ratio", f"{report['ratio']:.2f}")
     Console().print(table)
+    if "spark" in report:
+        figures = Table("on Spark", "", title=f"{report['workers']} shards")
+        for name, value in report["spark"].items():
+            figures.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:,.3f}")
+        Console().print(figures)

@@ -56,8 +56,10 @@ _MESSAGES_A_FILE = 60
 class CityJob:
     """A folder with a job."""
 
+    NAME = "city.toml"
+
     def __init__(self, folder: Path, city: City, *, window_s: float) -> None:
-        self.file = folder / "city.toml"
+        self.file = folder / self.NAME
         self._folder, self._city, self._window_s = folder, city, window_s
         self._n_files = 0
 

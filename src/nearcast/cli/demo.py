@@ -16,8 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearcast.cli.arguments import amount, count, positive
+from nearcast.cli.city_job import CityJob
 from nearcast.cli.rehearsal import rehearse
+from nearcast.cli.run import wait
 from nearcast.cli.show import Show
+from nearcast.cli.sparklog import interrupts, require_spark, spark_session
+from nearcast.errors import require
 
 if TYPE_CHECKING:
     from nearcast.engine import Engine
@@ -54,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
     city = City(seed=options.seed)
     subscriptions = city.subscriptions(options.subscriptions)
     show = Show(subscriptions, total=options.messages, console=Console())
+    rehearse(lambda: _engine(city, city.subscriptions(10), options).publish(city.messages(3)))
     if options.embedded:
         _embedded(show, city, subscriptions, options)
     else:
@@ -74,20 +79,20 @@ def _paced(city: City, options: argparse.Namespace) -> Iterator[Message]:
         yield message
 
 
+def _engine(city: City, subscriptions: list[Subscription], options: argparse.Namespace) -> Engine:
+    from nearcast import Engine, TimeWindow
+
+    window = TimeWindow(options.window)
+    engine = Engine(space=city.space, vocabulary=city.vocabulary(), window=window, social=city.social)
+    engine.subscribe(subscriptions)
+    return engine
+
+
 # -- in this process --------------------------------------------------------------------------------------------
 
 
 def _embedded(show: Show, city: City, subscriptions: list[Subscription], options: argparse.Namespace) -> None:
-    from nearcast import Engine, TimeWindow
-
-    def engine_of(wanted: list[Subscription]) -> Engine:
-        window = TimeWindow(options.window)
-        made = Engine(space=city.space, vocabulary=city.vocabulary(), window=window, social=city.social)
-        made.subscribe(wanted)
-        return made
-
-    rehearse(lambda: engine_of(city.subscriptions(10)).publish(city.messages(3)))
-    engine = engine_of(subscriptions)
+    engine = _engine(city, subscriptions, options)
     busy = 0.0
     with show.live():
         for message in _paced(city, options):
@@ -114,9 +119,7 @@ def _embedded(show: Show, city: City, subscriptions: list[Subscription], options
 
 
 def _on_spark(show: Show, city: City, subscriptions: list[Subscription], options: argparse.Namespace) -> None:
-    from nearcast.cli.city_job import CityJob
-    from nearcast.cli.run import reports
-    from nearcast.cli.sparklog import spark_session
+    require_spark()
     from nearcast.spark.follow import Follower
     from nearcast.spark.plan import read_plan
     from nearcast.spark.progress import Tally
@@ -128,20 +131,27 @@ def _on_spark(show: Show, city: City, subscriptions: list[Subscription], options
         plan = read_plan(job.file)
         tally, follower = Tally(), Follower(plan.place(str(plan.updates.path)))
         log = folder / "spark.log"
-        with spark_session(log, shards=plan.match.shards, master=options.master) as spark, show.live():
+        with (
+            spark_session(log, shards=plan.match.shards, master=options.master) as spark,
+            interrupts() as check,
+            show.live(),
+        ):
             started = start_run(spark, plan)
 
             def look() -> None:
+                check()
+                # First: what a batch has told is there when the batch is reported.
+                tally.take(started.batches(after=tally.last_batch))
                 for row in follower.rows():
                     show.told(row["subscription"], row["message"], row["change"], row["score"])
-                tally.take(reports(started))
                 show.facts = dict(tally.rows())
                 show.refresh()
 
             for message in job.feed(_paced(city, options), look):
                 show.said(message)
-            while tally.messages + tally.rejected < options.messages:
-                started.wait(1)
+                show.refresh()
+            while tally.messages < options.messages:
+                wait(started, check)
                 look()
             started.stop()
         show.summarise()
@@ -152,8 +162,11 @@ def _on_spark(show: Show, city: City, subscriptions: list[Subscription], options
 @contextmanager
 def _folder(given: Path | None) -> Iterator[Path]:
     """Lend a folder: one that stays, if it was given."""
-    if given is not None:
-        yield given
+    if given is None:
+        with tempfile.TemporaryDirectory(prefix="nearcast-") as passing:
+            yield Path(passing)
         return
-    with tempfile.TemporaryDirectory(prefix="nearcast-") as passing:
-        yield Path(passing)
+    hint = f"`nearcast run {given / CityJob.NAME}` goes on with a job that is there"
+    is_free = not given.exists() or (given.is_dir() and not any(given.iterdir()))
+    require(is_free, "folder", "must be empty, or not there yet", str(given), hint=hint)
+    yield given

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nearcast.cli.sparklog import spark_session
+from nearcast.cli.sparklog import interrupts, require_spark, spark_session
+from nearcast.errors import StateError, require
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 NAME = "run"
 HELP = "run a job on Spark from a file: sources, subscriptions, sinks; started again, it goes on where it stopped"
 
+_LOOK_EVERY_S = 0.25
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what a run can be told."""
@@ -27,20 +31,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark; may be given often"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object a batch, and no table")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a batch, also on a terminal")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run a job until it ends or is stopped."""
+    require_spark()
     from nearcast.spark.plan import read_plan
     from nearcast.spark.run import start_run
 
     plan = read_plan(options.config)
     log, settings = options.config.with_suffix(".log"), settings_of(options.conf)
-    with spark_session(log, shards=plan.match.shards, master=options.master, settings=settings) as spark:
+    with (
+        spark_session(log, shards=plan.match.shards, master=options.master, settings=settings) as spark,
+        interrupts() as check,
+    ):
         started = start_run(spark, plan)
         try:
-            watch(started, as_json=options.json)
+            watch(started, check, as_json=options.json)
         except KeyboardInterrupt:
             print("nearcast: stopping; the same command goes on from here", file=sys.stderr)
             return 130
@@ -55,8 +63,6 @@ def settings_of(given: list[str]) -> dict[str, str]:
     >>> settings_of(["spark.executor.memory=4g"])
     {'spark.executor.memory': '4g'}
     """
-    from nearcast.errors import require
-
     settings = {}
     for one in given:
         name, is_pair, value = one.partition("=")
@@ -65,38 +71,43 @@ def settings_of(given: list[str]) -> dict[str, str]:
     return settings
 
 
-def watch(started: Run, *, as_json: bool) -> Tally:
-    """Show how a job does until it ends."""
+def watch(started: Run, check: Callable[[], None], *, as_json: bool) -> None:
+    """Show how a job does until it ends: a picture on a terminal, else a line a batch."""
     from rich.console import Console
     from rich.live import Live
 
     from nearcast.spark.progress import Tally
 
-    tally, console = Tally(), Console()
+    console = Console()
     if as_json or not console.is_terminal:
-        while True:
-            is_active = started.is_active  # before the last look, so that nothing is missed
-            if tally.take(reports(started)):
-                print(json.dumps(dict(tally.rows())), flush=True)
-            if not is_active:
-                break
-            started.wait(1)
-    else:
-        with Live(picture(tally), console=console, refresh_per_second=2) as live:
-            while True:
-                is_active = started.is_active
-                tally.take(reports(started))
-                live.update(picture(tally))
-                if not is_active:
-                    break
-                started.wait(1)
-    started.wait(0)
-    return tally
+        for tally in progress_of(started, check):
+            print(json.dumps(tally.figures()), flush=True)
+        return
+    with Live(picture(Tally()), console=console, refresh_per_second=2) as live:
+        for tally in progress_of(started, check):
+            live.update(picture(tally))
 
 
-def reports(started: Run) -> list[dict[str, Any]]:
-    """Return what Spark reports of the latest batches."""
-    return [json.loads(progress.json) for progress in started.updates.recentProgress]
+def progress_of(started: Run, check: Callable[[], None]) -> Iterator[Tally]:
+    """Yield how a job does whenever there is something new, until it ends."""
+    from nearcast.spark.progress import Tally
+
+    tally, is_active = Tally(), True
+    while is_active:
+        wait(started, check)
+        is_active = started.is_active  # before the last look, so that nothing is missed
+        if tally.take(started.batches(after=tally.last_batch)):
+            yield tally
+
+
+def wait(started: Run, check: Callable[[], None]) -> None:
+    """Let a job run for a moment; `check` raises if it is to be stopped."""
+    try:
+        started.wait(_LOOK_EVERY_S)
+    except StateError:
+        check()  # Ctrl-C reaches the workers too, whose batch fails then: that is no news
+        raise
+    check()
 
 
 def picture(tally: Tally) -> RenderableType:

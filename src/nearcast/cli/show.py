@@ -131,7 +131,7 @@ class Show:
 
     def say(self, text: str) -> None:
         """Say something below the picture."""
-        self._console.print(text, markup=False, highlight=False)
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def summarise(self) -> None:
         """Say what came of it."""

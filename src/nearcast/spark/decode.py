@@ -100,7 +100,7 @@ def decode_subscriptions(subscriptions: DataFrame, sent: Sent) -> Decoded:
     known = _normal(subscriptions, _SUBSCRIPTION_COLUMNS, ("id", "kind"), "subscriptions")
     rows = _with_row(known, subscriptions.columns).withColumn("op", F.coalesce("op", F.lit(SUBSCRIBE)))
     marked = StructType([*known.schema, StructField("good", BooleanType())])
-    sieved = rows.mapInArrow(partial(_mark_good, sent=sent, names=known.columns), marked)
+    sieved = rows.drop("row").mapInArrow(partial(_mark_good, sent=sent, names=known.columns), marked)
     return Decoded(
         sieved.observe(SUBSCRIPTIONS, *_counts("good")).where("good").drop("good"),
         rows.mapInArrow(partial(_keep_bad, sent=sent), REJECTED),
@@ -231,7 +231,7 @@ def _check_block(table: pa.Table, job: Job) -> None:
         raise InvalidInput("op", rule, op, subject=f"subscription {id_!r}")
     ids_from_table(table)
     comes = table if ops == {SUBSCRIBE} else table.filter(pc.equal(table["op"], SUBSCRIBE))
-    job.admission.cohorts(comes.drop_columns(["row", "broken"]))
+    job.admission.cohorts(comes.select([name for name in comes.column_names if name not in ("row", "broken")]))
 
 
 def _refuse_broken(row: dict[str, Any], subject: str) -> None:

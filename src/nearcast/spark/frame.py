@@ -33,8 +33,11 @@ FRAME_COLUMNS = pa.schema(
      "ats": pa.binary(), "payload": pa.binary()}
 )  # fmt: skip
 
-TOLD = "key int, report string, payload binary"
-"""What a shard answers with: updates as Arrow streams, and last how it fared, as JSON."""
+TOLD = "seq long, at timestamp, subscription string, message string, change string, score double"
+"""What a shard answers with: updates, see `nearcast.model.columns`."""
+
+PACKED = "seq long, updates long, payload binary"
+"""The same in blocks: the first seq, how many updates there are, and these as an Arrow stream."""
 
 MESSAGE, SUBSCRIPTION = "message", "subscription"
 

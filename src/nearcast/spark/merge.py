@@ -1,26 +1,15 @@
-"""How do answers of shards become rows? Each frame of updates is opened into the columns of updates.
+"""How do the answers of shards become one? As they are: a subscription lives in one shard, so nothing is told twice.
 
-A subscription lives in one shard, so what shards found never has to be joined. Rows come in no order; `seq` has it.
+Here is the place to join what replicas found, once a partitioner makes some. Rows come in no order; `seq` has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from nearcast.spark.frame import unpack
-
-UPDATES = "seq long, at timestamp, subscription string, message string, change string, score double"
+from nearcast.model.columns import UPDATES
 
 
 def merge(told: DataFrame) -> DataFrame:
-    """Open frames of updates."""
-    return told.select("payload").where("payload is not null").mapInArrow(_open, UPDATES)
-
-
-def _open(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for payload in batch.column(0).to_pylist():
-            yield from unpack(payload).to_batches()
+    """Return the updates of all shards."""
+    return told.select(*UPDATES.names)

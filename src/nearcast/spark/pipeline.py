@@ -38,6 +38,8 @@ class Matched(NamedTuple):
     """What changed in which subscription's result, in no order but that of `seq`."""
     rejected: DataFrame
     """Rows that broke a rule, and which."""
+    packed: DataFrame
+    """The updates again, for who wants many: rows of `seq, updates, payload`, each an Arrow stream of updates."""
 
 
 def match(
@@ -77,7 +79,11 @@ def match(
     said = decode_messages(messages, sent)
     frames = dispatch_subscriptions(asked.good, sent).union(dispatch_messages(said.good, sent))
     told = work(frames, sent, state=folder)
-    return Matched(updates=merge(told), rejected=asked.rejected.union(said.rejected))
+    return Matched(
+        updates=merge(told),
+        rejected=asked.rejected.union(said.rejected),
+        packed=work(frames, sent, state=folder, is_packed=True),
+    )
 
 
 def _are_streams(messages: DataFrame, subscriptions: DataFrame) -> bool:

@@ -12,16 +12,29 @@ Paths are relative to the file, so that a job can be moved as a folder. Reading 
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from nearcast.errors import InvalidInput, StateError, require
+from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
+from nearcast.spark.job import Job
+from nearcast.text import Vocabulary
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
+
+FILES = ("json", "csv", "parquet", "orc")
+"""Formats that are files in a folder, and need to be told what columns these have."""
+AVAILABLE_NOW = "available now"
+
+_INTERVAL = re.compile(r"(\d+ (millisecond|second|minute|hour|day)s?( |$))+")
+_URI = re.compile(r"[A-Za-z][\w+.-]*:/")
 
 
 @dataclass(frozen=True)
@@ -52,8 +65,8 @@ class VocabularyTable:
 
     def __post_init__(self) -> None:
         given = [name for name in ("file", "learn") if getattr(self, name) is not None]
-        require(len(given) == 1, "vocabulary", "must have one of file and learn", given, subject="[vocabulary]")
-        require(self.rows >= 1, "rows", "must be 1 or more", self.rows, subject="[vocabulary]")
+        require(len(given) == 1, "vocabulary", "must have one of file and learn", given)
+        require(self.rows >= 1, "rows", "must be 1 or more", self.rows)
 
 
 @dataclass(frozen=True)
@@ -87,9 +100,6 @@ class MatchTable:
     text_similarity: str = "containment"
     index: str = "auto"
 
-    def __post_init__(self) -> None:
-        require(self.shards >= 1, "shards", "must be 1 or more", self.shards, subject="[match]")
-
 
 @dataclass(frozen=True)
 class SourceTable:
@@ -103,6 +113,9 @@ class SourceTable:
     select: list[str] = field(default_factory=list)
     """SQL expressions that make the columns Nearcast knows out of those ("lon AS x")."""
 
+    def __post_init__(self) -> None:
+        _check_place(self)
+
 
 @dataclass(frozen=True)
 class SinkTable:
@@ -112,6 +125,9 @@ class SinkTable:
     path: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        _check_place(self)
+
 
 @dataclass(frozen=True)
 class RunTable:
@@ -120,6 +136,10 @@ class RunTable:
     checkpoint: str
     trigger: str = "1 second"
     """An interval, or "available now": everything that is there, then stop."""
+
+    def __post_init__(self) -> None:
+        ok = self.trigger == AVAILABLE_NOW or _INTERVAL.fullmatch(self.trigger) is not None
+        require(ok, "trigger", f"must be {AVAILABLE_NOW!r} or an interval such as '5 seconds'", self.trigger)
 
 
 @dataclass(frozen=True)
@@ -136,12 +156,34 @@ class Plan:
     social: SocialTable | None = None
     match: MatchTable = field(default_factory=MatchTable)
     rejected: SinkTable | None = None
-    folder: Path = field(default_factory=Path)
-    """What paths are relative to."""
+    file: Path = field(default_factory=lambda: Path("job.toml"))
+    """Where this was read; paths are relative to its folder."""
+
+    def __post_init__(self) -> None:
+        self.job()  # refuses what no engine would take
+        given = {f"[{name}]": getattr(self, name) for name in ("messages", "subscriptions", "updates", "rejected")}
+        places = {subject: table.path for subject, table in given.items() if table is not None and table.path}
+        taken = Counter([self.place(path) for path in places.values()] + [self.place(self.run.checkpoint)])
+        for subject, path in places.items():
+            rule = "must be a place that no other table of the job has"
+            require(taken[self.place(path)] == 1, "path", rule, path, subject=subject)
 
     def place(self, path: str) -> str:
         """Return a path of the file as one that leads there from anywhere."""
-        return path if "://" in path else str((self.folder / path).absolute())
+        return path if _URI.match(path) else str((self.file.parent / path).absolute())
+
+    def job(self, *, vocabulary: Vocabulary | None = None, social: SocialGraph | None = None) -> Job:
+        """Return what the shards have to know, given what lies in other files."""
+        return Job(
+            space=self.space.space(),
+            vocabulary=vocabulary,
+            window=None if self.window is None else self.window.window(),
+            social=social,
+            text_similarity=self.match.text_similarity,
+            partitioner=self.match.partitioner,
+            shards=self.match.shards,
+            index=self.match.index,
+        )
 
 
 def read_plan(file: str | Path) -> Plan:
@@ -153,22 +195,29 @@ def read_plan(file: str | Path) -> Plan:
         raise StateError(f"{path} must be a job file: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StateError(f"{path} must be TOML: {error}") from None
+    with naming(path):
+        return make_plan(content, file=path)
+
+
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Let an error say which job file it is about."""
     try:
-        return make_plan(content, folder=path.parent)
+        yield
     except InvalidInput as error:
-        raise error.about(f"{error.subject}, {path}" if error.subject else str(path)) from None
+        raise error.about(f"{error.subject}, {file}" if error.subject else str(file)) from None
 
 
-def make_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
+def make_plan(content: Mapping[str, Any], *, file: Path) -> Plan:
     """Make a plan of what a job file says.
 
-    >>> make_plan({"space": {"bounds": [0, 0, 1, 1], "metrik": "haversine"}}, folder=Path())
+    >>> make_plan({"space": {"bounds": [0, 0, 1, 1], "metrik": "haversine"}}, file=Path("job.toml"))
     Traceback (most recent call last):
         ...
     nearcast.errors.InvalidInput: metrik must be one of ['bounds', ...]; got 'haversine' ([space])
     """
     tables = get_type_hints(Plan)
-    del tables["folder"]
+    del tables["file"]
     _check_names(content, tables, "job")
     made: dict[str, Any] = {}
     for name, kind in tables.items():
@@ -179,11 +228,7 @@ def make_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
             made[name] = _make(table, given, f"[{name}]")
     missing = [f.name for f in fields(Plan) if f.name in tables and _is_required(f) and f.name not in made]
     require(not missing, "job", f"must have the tables {missing}", sorted(content))
-    plan = Plan(**made, folder=folder)
-    plan.space.space()
-    if plan.window is not None:
-        plan.window.window()
-    return plan
+    return Plan(**made, file=file)
 
 
 def _make(table: type[Any], given: Mapping[str, Any], subject: str) -> Any:
@@ -194,7 +239,10 @@ def _make(table: type[Any], given: Mapping[str, Any], subject: str) -> Any:
             _check_type(f.name, given[f.name], hints[f.name], subject)
         else:
             require(not _is_required(f), f.name, "must be given", None, subject=subject)
-    return table(**given)
+    try:
+        return table(**given)
+    except InvalidInput as error:
+        raise error.about(subject) from None
 
 
 def _check_names(given: Mapping[str, Any], known: Mapping[str, Any], subject: str) -> None:
@@ -222,6 +270,14 @@ def _plain(hint: Any) -> Any:
     if get_origin(hint) in (Union, UnionType):
         return next(kind for kind in get_args(hint) if kind is not type(None))
     return hint
+
+
+def _check_place(table: SourceTable | SinkTable) -> None:
+    needs = table.format in FILES
+    require(not needs or table.path is not None, "path", f"must be given for the format {table.format!r}", table.path)
+    for name, value in table.options.items():
+        rule = "must map names, in quotes if they have dots, to strings, numbers, true or false"
+        require(isinstance(value, (str, int, float)), "options", rule, {name: value})
 
 
 def _is_required(f: Any) -> bool:

@@ -1,6 +1,6 @@
 """How is a job doing? What Spark reports of each batch, added up and put into words.
 
-The pipeline observes its own rows on the way (`OBSERVED`), so that counting them costs no query of its own.
+The pipeline observes its own rows on the way, so that counting them costs no query of its own.
 """
 
 from __future__ import annotations
@@ -10,8 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nearcast.spark.frame import MESSAGE, SUBSCRIPTION
+
 MESSAGES, SUBSCRIPTIONS, SHARDS = "nearcast_messages", "nearcast_subscriptions", "nearcast_shards"
 """Names under which the pipeline observes what came in, and what shards report."""
+MALFORMED = {MESSAGE: "nearcast_malformed_messages", SUBSCRIPTION: "nearcast_malformed_subscriptions"}
+"""The same for lines of a source that are no rows at all."""
+_MAY_REJECT = (MESSAGES, SUBSCRIPTIONS, *MALFORMED.values())
 
 
 @dataclass
@@ -47,7 +52,7 @@ class Tally:
 
     def _add(self, batch: Mapping[str, Any]) -> None:
         observed = batch.get("observedMetrics") or {}
-        said, asked = observed.get(MESSAGES) or {}, observed.get(SUBSCRIPTIONS) or {}
+        said = observed.get(MESSAGES) or {}
         reports = [json.loads(report) for report in (observed.get(SHARDS) or {}).get("reports") or ()]
         self.batches += 1
         self.last_batch = batch["batchId"]
@@ -56,7 +61,7 @@ class Tally:
         self.last_updates = sum(report["updates"] for report in reports)
         self.messages += self.last_messages
         self.updates += self.last_updates
-        self.rejected += (said.get("rejected") or 0) + (asked.get("rejected") or 0)
+        self.rejected += sum((observed.get(name) or {}).get("rejected") or 0 for name in _MAY_REJECT)
         self.late += max((report["late"] for report in reports), default=0)
         self.unknown += sum(report["unknown"] for report in reports)
         for report in reports:
@@ -71,19 +76,39 @@ class Tally:
         total = sum(self.work.values())
         return max(self.work.values()) * len(self.work) / total if total else 1.0
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return what there is to say, name by name."""
+    def figures(self) -> dict[str, float]:
+        """Return what there is to say, as numbers; rates are those of the last batch."""
         rate = 1 / self.last_seconds if self.last_seconds else 0.0
+        return {
+            "batch": self.last_batch,
+            "batches": self.batches,
+            "last_batch_seconds": self.last_seconds,
+            "messages": self.messages,
+            "messages_per_second": round(self.last_messages * rate, 1),
+            "updates": self.updates,
+            "updates_per_second": round(self.last_updates * rate, 1),
+            "rejected": self.rejected,
+            "late": self.late,
+            "unknown": self.unknown,
+            "subscriptions": sum(self.subscriptions.values()),
+            "state_bytes": sum(self.state_bytes.values()),
+            "shard_balance": round(self.balance, 3),
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what there is to say, name by name, for people."""
+        said = self.figures()
         return [
             ("batches", f"{self.batches:,}"),
             ("last batch", f"{self.last_seconds:.2f} s"),
             ("messages", f"{self.messages:,}"),
-            ("messages/s", f"{self.last_messages * rate:,.0f}"),
+            ("messages/s", f"{said['messages_per_second']:,.0f}"),
             ("updates", f"{self.updates:,}"),
-            ("updates/s", f"{self.last_updates * rate:,.0f}"),
+            ("updates/s", f"{said['updates_per_second']:,.0f}"),
             ("rejected", f"{self.rejected:,}"),
             ("late", f"{self.late:,}"),
-            ("subscriptions", f"{sum(self.subscriptions.values()):,}"),
-            ("state", f"{sum(self.state_bytes.values()) / 1e6:,.1f} MB"),
+            ("left, never there", f"{self.unknown:,}"),
+            ("subscriptions", f"{said['subscriptions']:,}"),
+            ("state", f"{said['state_bytes'] / 1e6:,.1f} MB"),
             ("shard balance", f"{self.balance:.2f} busiest / average"),
         ]

@@ -11,7 +11,8 @@ are written again. What follows from that:
 - Every value carries a stamp, the hash of all frames so far, so a batch that is run again gets the same one. Only an
   engine with the committed stamp counts as being in memory; frames that do not lead to that stamp are refused.
 
-How often a snapshot is made: when the frames since the last one outgrow it, or there are too many of them.
+How often a snapshot is made: when the frames since the last one are several times as large, or there are too many of
+them. A restart does that much again, and writing snapshots costs a small share of writing frames.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ TRUTH = (
     "snapshot long, snapshot_stamp string, snapshot_bytes long, previous long"
 )
 
-LEAST_BYTES = 16 << 20
+LEAST_BYTES = 64 << 20
 """Bytes of frames that are worth a snapshot, however small it is."""
+MOST_TIMES = 4
+"""How many times larger than the snapshot they may be."""
 
 
 class Truth(NamedTuple):
@@ -84,7 +87,7 @@ class ShardState:
 
     def close(self, truth: Truth, engine: Engine) -> Truth:
         """Keep the engine that a batch left; return the truth, which knows of a snapshot if one was due."""
-        due = truth.log_bytes >= max(truth.snapshot_bytes, LEAST_BYTES)
+        due = truth.log_bytes >= max(MOST_TIMES * truth.snapshot_bytes, LEAST_BYTES)
         if due or truth.version - truth.snapshot >= self._job.frames_per_snapshot:
             truth = self._save(truth, engine)
         self._home.seal(engine, truth.stamp)

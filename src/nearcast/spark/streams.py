@@ -1,72 +1,153 @@
 """How do the sources and sinks of a job file become DataFrames and queries? As Spark has them, with our columns.
 
-Files of JSON lines, CSV and Parquet are read with the columns that Nearcast knows unless a schema is given; sources
-that bring a `value` (a socket, a broker) are taken as JSON of those columns.
+    json, csv ───────── rows of the schema ──┬── rows ────── `select` ──── match
+    a `value` ── JSON ── rows of the schema ─┤
+    anything else ───────────────────────────┘── malformed ─────────────── rejected
+
+Files are read with the columns that Nearcast knows, unless a schema is given. Sources that bring a `value` of text or
+bytes (a socket, a broker) are taken as JSON of those columns; what else they bring is there for `select`. A line that
+cannot be read as the schema says is malformed: it never reaches `match`, and is rejected as it stands.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from nearcast.spark.plan import Plan, SinkTable, SourceTable
+from nearcast.errors import require
+from nearcast.spark.frame import MESSAGE, SUBSCRIPTION
+from nearcast.spark.plan import AVAILABLE_NOW, FILES, Plan, SinkTable, SourceTable
+from nearcast.spark.progress import MALFORMED
+from nearcast.spark.refusal import blaming
 
 MESSAGES = "id string, x double, y double, text string, at timestamp, place string"
 SUBSCRIPTIONS = (
     "op string, id string, kind string, x double, y double, xmin double, ymin double, xmax double, ymax double, "
     "keywords string, k int, alpha double, delta double, tau double, user string, at timestamp"
 )
-FILES = ("json", "csv", "parquet", "orc", "text")
-_AVAILABLE_NOW = "available now"
+_COLUMNS = {MESSAGE: MESSAGES, SUBSCRIPTION: SUBSCRIPTIONS}
+_LINES = ("json", "csv")
+"""Formats of which Spark can give the line that it could not read."""
+_BROKEN = "_malformed"
+_ASKING = {"columnNameOfCorruptRecord": _BROKEN}
+_USUAL = {"csv": {"enforceSchema": "false"}}
+"""Options unless a job has its own: a header of CSV has to agree with the schema."""
 
 
-def read_stream(spark: SparkSession, plan: Plan, source: SourceTable, columns: str) -> DataFrame:
-    """Return a source as a stream of the columns that Nearcast knows."""
-    reader = spark.readStream.format(source.format).options(**_options(source))
-    if source.format in FILES:
-        reader = reader.schema(source.schema or columns)
-    frame = reader.load(None if source.path is None else plan.place(source.path))
-    return shaped(frame, source, columns)
+class Source(NamedTuple):
+    """The rows of a source, and the lines that are none."""
+
+    rows: DataFrame
+    malformed: DataFrame | None
+    """As columns of `rejected`; None where a format has no such thing."""
 
 
-def read_static(spark: SparkSession, plan: Plan, source: SourceTable, path: str) -> DataFrame:
-    """Return what lies at a path now, in the format of a source of messages."""
-    reader = spark.read.format(source.format).options(**_options(source))
-    if source.format in FILES:
-        reader = reader.schema(source.schema or MESSAGES)
-    return shaped(reader.load(plan.place(path)), source, MESSAGES)
+def read_messages(spark: SparkSession, plan: Plan) -> Source:
+    """Return the messages of a job as a stream."""
+    return _read(spark, plan, plan.messages, MESSAGE)
 
 
-def shaped(frame: DataFrame, source: SourceTable, columns: str) -> DataFrame:
-    """Return the columns that Nearcast knows, out of those that a source has."""
-    if "value" in frame.columns and source.format not in FILES:
-        parsed = F.from_json(F.col("value").cast("string"), source.schema or columns)
-        frame = frame.select(parsed.alias("row")).select("row.*")
-    return frame.selectExpr(*source.select) if source.select else frame
+def read_subscriptions(spark: SparkSession, plan: Plan) -> Source:
+    """Return the subscriptions of a job as a stream."""
+    return _read(spark, plan, plan.subscriptions, SUBSCRIPTION)
+
+
+def read_sample(spark: SparkSession, plan: Plan, path: str) -> DataFrame:
+    """Return what lies at a path now, as messages: in the format of theirs, or JSON lines if that is no file."""
+    table = plan.messages
+    format_, options = (table.format, _options(table)) if table.format in FILES else ("json", {})
+    reader = spark.read.format(format_).options(**options)
+    return _selected(reader.schema(_schema(table, MESSAGE)).load(plan.place(path)), table)
 
 
 def start(frame: DataFrame, plan: Plan, sink: SinkTable, name: str) -> StreamingQuery:
     """Start a query that writes a stream to a sink."""
-    writer = frame.writeStream.queryName(f"nearcast {name}").outputMode("append").format(sink.format)
+    with blaming("trigger", "must be an interval of Spark", plan.run.trigger, subject="[run]"):
+        now = {"availableNow": True} if plan.run.trigger == AVAILABLE_NOW else {"processingTime": plan.run.trigger}
+        writer = frame.writeStream.trigger(**now)
+    writer = writer.queryName(f"nearcast {name}").outputMode("append").format(sink.format)
     writer = writer.options(**_options(sink)).option("checkpointLocation", checkpoint(plan, name))
-    return _triggered(writer, plan.run.trigger).start(None if sink.path is None else plan.place(sink.path))
+    with blaming(*_place(sink), subject=f"[{name}]"):
+        return writer.start(None if sink.path is None else plan.place(sink.path))
 
 
 def checkpoint(plan: Plan, name: str) -> str:
-    """Return where a query keeps its checkpoint."""
+    """Return where a part of a job keeps what it must not forget."""
     return f"{plan.place(plan.run.checkpoint)}/{name}"
 
 
-def _triggered(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
-    if trigger == _AVAILABLE_NOW:
-        return writer.trigger(availableNow=True)
-    return writer.trigger(processingTime=trigger)
+def _read(spark: SparkSession, plan: Plan, table: SourceTable, what: str) -> Source:
+    subject = f"[{what}s]"
+    with blaming("schema", "must be columns in Spark's words", table.schema, subject=subject):
+        schema = _schema(table, what)
+    reader = spark.readStream.format(table.format).options(**_options(table))
+    if table.format in FILES:
+        reader = reader.schema(_watched(schema) if table.format in _LINES else schema).options(**_ASKING)
+    with blaming(*_place(table), subject=subject):
+        frame = reader.load(None if table.path is None else plan.place(table.path))
+    if table.format not in FILES:
+        frame = _opened(frame, schema, is_given=table.schema is not None, subject=subject)
+    malformed = None
+    if _BROKEN in frame.columns:
+        malformed = _rejected(frame, what, _rule(table, what))
+        frame = frame.observe(MALFORMED[what], F.count(_BROKEN).alias("rejected"))
+        frame = frame.where(F.col(_BROKEN).isNull()).drop(_BROKEN)
+    with blaming("select", "must be SQL expressions over the columns that are there", table.select, subject=subject):
+        return Source(_selected(frame, table), malformed)
+
+
+def _opened(frame: DataFrame, schema: StructType, *, is_given: bool, subject: str) -> DataFrame:
+    """Return the rows that a `value` spells as JSON, beside what else a source brings."""
+    found = {field.name: field.dataType for field in frame.schema}
+    if not isinstance(found.get("value"), (StringType, BinaryType)):
+        rule = "must be left out where a source brings its own columns"
+        require(not is_given, "schema", rule, schema.simpleString(), subject=subject)
+        return frame
+    row = F.from_json(F.col("value").cast("string"), _watched(schema), _ASKING)
+    others = [name for name in found if name != "value" and name not in schema.names]
+    return frame.select(row.alias("value"), *others).select("value.*", *others)
+
+
+def _rejected(frame: DataFrame, what: str, reason: str) -> DataFrame:
+    """Return lines that are no rows as columns of `rejected`: what could be read of them, and all as it stands."""
+    row = F.to_json(F.struct(*frame.columns))
+    broken = frame.where(F.col(_BROKEN).isNotNull())
+    return broken.select(F.lit(what).alias("source"), row.alias("row"), F.lit(reason).alias("reason"))
+
+
+def _selected(frame: DataFrame, table: SourceTable) -> DataFrame:
+    return frame.selectExpr(*table.select) if table.select else frame
+
+
+def _schema(table: SourceTable, what: str) -> StructType:
+    schema: Any = StructType.fromDDL(table.schema or _COLUMNS[what])
+    return StructType(schema.fields)
+
+
+def _watched(schema: StructType) -> StructType:
+    """Return a schema with a column for what cannot be read by it."""
+    return StructType([*schema.fields, StructField(_BROKEN, StringType())])
+
+
+def _rule(table: SourceTable, what: str) -> str:
+    """Return what a malformed line breaks."""
+    return f"row must be {'CSV' if table.format == 'csv' else 'JSON'} of {table.schema or _COLUMNS[what]}"
+
+
+def _place(table: SourceTable | SinkTable) -> tuple[str, str, str | None]:
+    """Return what is to blame if a format and its options cannot be opened: the path, where there is one."""
+    if table.path is None:
+        return "format", "must be one that Spark can open with these options", table.format
+    return "path", f"must be one that Spark can open as {table.format}", table.path
 
 
 def _options(table: SourceTable | SinkTable) -> dict[str, str]:
     """Return options as Spark takes them: all are strings, true and false in its spelling."""
-    return {
+    given = {
         name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in table.options.items()
     }
+    return {**_USUAL.get(table.format, {}), **given}

@@ -10,9 +10,9 @@ harmless then: see `state`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,28 +21,29 @@ import pandas as pd
 import pyarrow as pa
 from pyspark import SparkFiles, TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from nearcast.errors import StateError
-from nearcast.spark.frame import TOLD, Frame, pack
+from nearcast.spark.frame import PACKED, TOLD, Frame, pack
 from nearcast.spark.home import Home
 from nearcast.spark.log import Folder
-from nearcast.spark.progress import SHARDS
+from nearcast.spark.reports import write_report
 from nearcast.spark.sent import Sent
 from nearcast.spark.shard import Counts, apply
 from nearcast.spark.spread import keys_of
 from nearcast.spark.state import TRUTH, ShardState, Truth
 
-_QUERY = "sql.streaming.queryId"
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
-def work(frames: DataFrame, sent: Sent, *, state: str | None) -> DataFrame:
-    """Let shards answer their frames; `state` is the folder that streaming queries keep theirs in."""
-    told = frames.groupBy("key").transformWithStateInPandas(
-        statefulProcessor=Worker(sent, state), outputStructType=TOLD, outputMode="Append", timeMode="none"
+def work(frames: DataFrame, sent: Sent, *, state: str | None, is_packed: bool = False) -> DataFrame:
+    """Let shards answer their frames, in rows or packed; streaming queries keep their state in a folder."""
+    return frames.groupBy("key").transformWithStateInPandas(
+        statefulProcessor=Worker(sent, state, is_packed=is_packed),
+        outputStructType=PACKED if is_packed else TOLD,
+        outputMode="Append",
+        timeMode="none",
     )
-    return told.observe(SHARDS, F.collect_list("report").alias("reports"))
 
 
 @dataclass
@@ -53,13 +54,20 @@ class Report(Counts):
     subscriptions: int = 0
     state_bytes: int = 0
     seconds: float = 0.0
+    """What the shard took in all; of that,"""
+    opening: float = 0.0
+    """to get at the engine,"""
+    logging: float = 0.0
+    """to write down its frames,"""
+    sealing: float = 0.0
+    """and to leave the engine, with a snapshot if one was due."""
 
 
 class Worker(StatefulProcessor):
     """The shards of one query, one key each."""
 
-    def __init__(self, sent: Sent, state: str | None) -> None:
-        self._sent, self._folder = sent, state
+    def __init__(self, sent: Sent, state: str | None, *, is_packed: bool = False) -> None:
+        self._sent, self._folder, self._is_packed = sent, state, is_packed
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Name the state."""
@@ -69,12 +77,9 @@ class Worker(StatefulProcessor):
         """Answer the frames of a shard in one micro-batch."""
         (number,) = key
         report = Report(shard=keys_of(self._sent.job.shards).index(number))
-        started = perf_counter()
         for told in self._answer(report, [frame for some in rows for frame in _frames(some)]):
             if len(told):
-                yield _row(number, None, pack(told))
-        report.seconds = perf_counter() - started
-        yield _row(number, report, None)
+                yield _packed(told) if self._is_packed else _columns(told)
 
     def _answer(self, report: Report, frames: list[Frame]) -> Iterator[pa.Table]:
         job = self._sent.job
@@ -84,18 +89,27 @@ class Worker(StatefulProcessor):
             yield from apply(engine, frames, vocabulary=vocabulary, counts=report)
             report.subscriptions = len(engine)
             return
-        query, shard = _query_id(), report.shard
+        query, shard = _property(_QUERY), report.shard
+        folder = Folder(f"{self._folder}/{query}")
         local = Path(job.local or SparkFiles.getRootDirectory()) / "nearcast" / query / job.fingerprint
         with Home(local / str(shard), job.options) as home:
-            state = ShardState(job, Folder(f"{self._folder}/{query}"), home, shard)
+            state = ShardState(job, folder, home, shard)
+            clock = [perf_counter()]
             held = self._truth.get()
             before = Truth() if held is None else Truth(*held)
             engine = state.open(before)
+            clock.append(perf_counter())
             after = state.write(before, frames)
+            clock.append(perf_counter())
             yield from apply(engine, frames, vocabulary=vocabulary, counts=report)
             report.subscriptions = len(engine)
+            clock.append(perf_counter())
             after = state.close(after._replace(messages=before.messages + report.messages), engine)
+            clock.append(perf_counter())
         report.state_bytes = after.log_bytes + after.snapshot_bytes
+        report.opening, report.logging, _, report.sealing = (b - a for a, b in pairwise(clock))
+        report.seconds = clock[-1] - clock[0]
+        write_report(folder, int(_property(_BATCH)), shard, asdict(report))
         self._truth.update(after)
 
     def close(self) -> None:
@@ -109,14 +123,20 @@ def _frames(rows: pd.DataFrame) -> list[Frame]:
     ]
 
 
-def _query_id() -> str:
+def _property(name: str) -> str:
+    """Return what Spark tells a task of a streaming query."""
     context = TaskContext.get()
-    query = None if context is None else context.getLocalProperty(_QUERY)
-    if query is None:
-        raise StateError(f"a streaming query must have an id; its tasks have no {_QUERY}")
-    return query
+    value = None if context is None else context.getLocalProperty(name)
+    if value is None:
+        raise StateError(f"the task of a streaming query must have {name}; it has none")
+    return value
 
 
-def _row(key: int, report: Report | None, payload: bytes | None) -> pd.DataFrame:
-    told = None if report is None else json.dumps(asdict(report))
-    return pd.DataFrame({"key": [key], "report": [told], "payload": [payload]})
+def _packed(table: pa.Table) -> pd.DataFrame:
+    """Return a table as one row."""
+    return pd.DataFrame({"seq": [table["seq"][0].as_py()], "updates": [len(table)], "payload": [pack(table)]})
+
+
+def _columns(table: pa.Table) -> pd.DataFrame:
+    """Return a table as Spark takes it, its columns still Arrow's: nothing becomes an object a row."""
+    return pd.DataFrame({name: pd.arrays.ArrowExtensionArray(table[name]) for name in table.column_names})

@@ -1,0 +1,158 @@
+"""How fast is a workload on Spark? The same subscriptions and messages through the pipeline, batch by batch.
+
+subscriptions ── batches that warm up ── batches that count ── small batches ── a restart without local engines
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nearcast.cli.sparklog import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MESSAGES = "id string, x double, y double, text array<string>, at timestamp, place string"
+_WARM = 6  # batches that are not counted: the first ones compile and fill caches
+_SMALL, _N_SMALL = 100, 15
+
+
+class Pipeline:
+    """Folders of input files, and a session to run them through."""
+
+    def __init__(
+        self, spark: SparkSession, folder: Path, *, shards: int, is_packed: bool = False, **options: Any
+    ) -> None:
+        self._spark, self._folder, self._shards = spark, folder, shards
+        self._is_packed, self._options = is_packed, options
+        self._n_files = 0
+        for name in ("messages", "subscriptions"):
+            (folder / name).mkdir(parents=True)
+
+    def add(self, name: str, tables: Iterable[pa.Table]) -> None:
+        """Put a batch of rows into a source; batches are taken in the order they were added."""
+        table = pa.concat_tables(tables)
+        file = self._folder / name / f"{self._n_files:06d}.parquet"
+        pq.write_table(table, file, row_group_size=max(1, -(-len(table) // self._shards)))
+        os.utime(file, (1e9 + self._n_files, 1e9 + self._n_files))
+        self._n_files += 1
+
+    def run(self) -> list[dict[str, Any]]:
+        """Take in what was added since the last run; return Spark's report of each batch, and its shards'."""
+        from nearcast.spark import match
+        from nearcast.spark.reports import batches_of
+        from nearcast.spark.streams import SUBSCRIPTIONS
+
+        def source(name: str, schema: str) -> Any:
+            reader = self._spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+            return reader.parquet(str(self._folder / name))
+
+        state = str(self._folder / "state")
+        sources = source("messages", _MESSAGES), source("subscriptions", SUBSCRIPTIONS)
+        matched = match(*sources, **self._options, shards=self._shards, state=state)
+        updates = matched.packed if self._is_packed else matched.updates
+        writer = updates.writeStream.format("noop").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(self._folder / "checkpoint")).start()
+        query.awaitTermination()
+        return batches_of(query, state)
+
+    def lose_local_engines(self) -> None:
+        """Delete what shards keep on this host between batches."""
+        from pyspark import SparkFiles
+
+        shutil.rmtree(Path(SparkFiles.getRootDirectory()) / "nearcast")
+
+
+@contextmanager
+def pipeline(*, shards: int, **options: Any) -> Iterator[Pipeline]:
+    """Lend a pipeline on as many cores as there are shards."""
+    with tempfile.TemporaryDirectory(prefix="nearcast-bench-") as folder:
+        settings = {"spark.ui.enabled": "false", "spark.driver.memory": "4g", "spark.log.level": "ERROR"}
+        master = f"local[{shards}]"
+        with spark_session(Path(folder) / "spark.log", shards=shards, master=master, settings=settings) as spark:
+            yield Pipeline(spark, Path(folder) / "job", shards=shards, **options)
+
+
+Messages = Callable[[int, int], Iterable[pa.Table]]
+"""So many messages of a workload, from some number on."""
+
+
+def measure(
+    job: Pipeline, subscriptions: Iterable[pa.Table], messages: Messages, *, n_messages: int, batch: int
+) -> dict[str, Any]:
+    """Run a workload and return the figures."""
+    start = 0
+
+    def add(n: int) -> None:
+        nonlocal start
+        job.add("messages", messages(n, start))
+        start += n
+
+    job.add("subscriptions", subscriptions)
+    add(_SMALL)
+    first = job.run()
+    for _ in range(_WARM + max(1, n_messages // batch)):
+        add(batch)
+    counted = job.run()[_WARM:]
+    for _ in range(_N_SMALL):
+        add(_SMALL)
+    small = job.run()[1:]
+    job.lose_local_engines()
+    add(_SMALL)
+    begun = time.perf_counter()
+    job.run()
+    restart = time.perf_counter() - begun
+    return {
+        **_figures(counted),
+        "first_batch_s": _seconds(first[0]),
+        f"batch_of_{_SMALL}_p50_s": statistics.median(map(_seconds, small)),
+        "restart_engines_lost_s": round(restart, 3),
+    }
+
+
+def _figures(batches: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what batches of messages took, and where."""
+    import json
+
+    reports = [
+        [json.loads(report) for report in batch["observedMetrics"]["nearcast_shards"]["reports"]] for batch in batches
+    ]
+
+    def mean(of_batch: Callable[[dict[str, Any]], float]) -> float:
+        return round(statistics.mean(map(of_batch, batches)), 3)
+
+    def slowest(part: str) -> float:
+        return round(float(statistics.mean(max(report[part] for report in shards) for shards in reports)), 3)
+
+    def ms(batch: dict[str, Any], *names: str) -> float:
+        return float(sum(batch["durationMs"].get(name, 0) for name in names) / 1e3)
+
+    n, seconds = sum(batch["numInputRows"] for batch in batches), sum(map(_seconds, batches))
+    shard = slowest("seconds")
+    parts = {part: slowest(part) for part in ("opening", "logging", "sealing")}
+    return {
+        "messages_per_second": round(n / seconds, 1),
+        "updates": sum(report["updates"] for shards in reports for report in shards),
+        "batches": len(batches),
+        "batch_s": mean(_seconds),
+        "planning_s": mean(lambda batch: ms(batch, "queryPlanning", "getBatch", "latestOffset")),
+        "log_s": mean(lambda batch: ms(batch, "walCommit", "commitOffsets")),
+        "reading_shuffle_rows_s": round(mean(lambda batch: ms(batch, "addBatch")) - shard, 3),
+        "state_s": round(sum(parts.values()), 3),
+        "matching_s": round(shard - sum(parts.values()), 3),
+    }
+
+
+def _seconds(batch: dict[str, Any]) -> float:
+    return float(batch["durationMs"]["triggerExecution"] / 1e3)

@@ -1,0 +1,114 @@
+"""What does a job know before its first row? How much a term says, and who likes which place.
+
+A vocabulary that was learned is kept beside the checkpoint: scores mean the same for as long as the job lives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from nearcast.errors import InvalidInput, require
+from nearcast.social import SocialGraph
+from nearcast.spark.log import Folder
+from nearcast.spark.plan import Plan
+from nearcast.spark.refusal import blaming
+from nearcast.spark.streams import read_sample
+from nearcast.text import Vocabulary
+
+_LEARNED = "vocabulary.arrow"
+_FORMATS = {"csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet"}
+"""How the name of a file of edges ends -> what Spark calls that."""
+
+
+def vocabulary_of(spark: SparkSession, plan: Plan) -> Vocabulary | None:
+    """Return the term weights of a job."""
+    table = plan.vocabulary
+    if table is None:
+        return None
+    if table.file is not None:
+        return _spelled(plan, table.file)
+    kept = Folder(plan.place(plan.run.checkpoint))
+    if kept.size(_LEARNED) is None:
+        kept.write(_LEARNED, _packed(_learn(spark, plan, str(table.learn), table.rows)))
+    return _unpacked(kept.read(_LEARNED))
+
+
+def social_of(spark: SparkSession, plan: Plan) -> SocialGraph | None:
+    """Return the graph of users and places of a job."""
+    if plan.social is None:
+        return None
+    file, subject = plan.social.file, "[social]"
+    ending = file.rpartition(".")[2]
+    require(ending in _FORMATS, "file", f"must end in one of {sorted(_FORMATS)}", file, subject=subject)
+    reader = spark.read.format(_FORMATS[ending]).options(header="true", enforceSchema="false", mode="FAILFAST")
+    with blaming("file", "must hold the columns user and place", file, subject=subject), _about(subject):
+        edges = reader.schema("user string, place string").load(plan.place(file))
+        return SocialGraph((row.user, row.place) for row in edges.toLocalIterator())
+
+
+def _spelled(plan: Plan, file: str) -> Vocabulary:
+    """Return the vocabulary that a JSON file spells."""
+    folder, _, name = plan.place(file).rpartition("/")
+    subject = "[vocabulary]"
+    try:
+        content = json.loads(Folder(folder).read(name))
+    except (OSError, ValueError) as error:
+        raise InvalidInput("file", f"must be a file of JSON ({error})", file, subject=subject) from None
+    with _about(subject):
+        return vocabulary_from(content)
+
+
+def vocabulary_from(content: Any) -> Vocabulary:
+    """Return the vocabulary that counts or weights spell.
+
+    >>> vocabulary_from({"weights": {"jazz": 2.0}}).idf("jazz")
+    2.0
+    """
+    keys = sorted(content) if isinstance(content, dict) else content
+    rule = "must be a table of documents and frequencies, or of weights"
+    require(keys in (["documents", "frequencies"], ["weights"]), "file", rule, keys)
+    for name in ("frequencies", "weights"):
+        table = content.get(name, {})
+        require(isinstance(table, dict), name, "must map terms to numbers", table)
+    if keys == ["weights"]:
+        return Vocabulary.with_weights(content["weights"])
+    return Vocabulary(content["documents"], content["frequencies"])
+
+
+def _learn(spark: SparkSession, plan: Plan, path: str, rows: int) -> Vocabulary:
+    """Count the texts of a sample."""
+    with blaming("learn", "must lead to messages as [messages] has them", path, subject="[vocabulary]"):
+        texts = read_sample(spark, plan, path).select("text").where("text is not null").limit(rows).toLocalIterator()
+        learned = Vocabulary.from_texts(row.text for row in texts)
+    require(len(learned) > 0, "learn", "must lead to at least one message with a text", path, subject="[vocabulary]")
+    return learned
+
+
+def _packed(vocabulary: Vocabulary) -> bytes:
+    state = vocabulary.state()
+    default = json.dumps(state["default"])
+    table = pa.table({"id": state["ids"], "idf": state["idfs"]}).replace_schema_metadata({"default": default})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _unpacked(data: bytes) -> Vocabulary:
+    table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+    default = json.loads(table.schema.metadata[b"default"])
+    return Vocabulary.from_state(ids=table["id"].to_numpy(), idfs=table["idf"].to_numpy(), default=default)
+
+
+@contextmanager
+def _about(subject: str) -> Iterator[None]:
+    try:
+        yield
+    except InvalidInput as error:
+        raise error.about(subject) from None
