@@ -2,15 +2,25 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+import nearcast as nc
 from nearcast.cli import main
+from nearcast.cli.city_job import CityJob
+from nearcast.cli.run import settings_of
+from nearcast.errors import InvalidInput
 from nearcast.model import KINDS
+from nearcast.spark.follow import Follower
+from nearcast.workload.city import City
+
+NEARCAST = [sys.executable, "-m", "nearcast.cli"]
 
 FIGURES = {
     "messages_per_second", "p50_ms", "p99_ms", "updates", "build_seconds", "peak_rss_mb", "visited", "candidates",
@@ -114,8 +124,8 @@ def test_help_is_light():
     assert "demo" in ran.stdout and "bench" in ran.stdout
 
 
-def test_the_demo_ends_by_itself_with_a_summary(capsys):
-    assert main(["demo", "--messages", "60", "--subscriptions", "50", "--rate", "0"]) == 0
+def test_the_embedded_demo_ends_by_itself_with_a_summary(capsys):
+    assert main(["demo", "--embedded", "--messages", "60", "--subscriptions", "50", "--rate", "0"]) == 0
     out = capsys.readouterr().out
     assert "60 of 60" in out
     assert all(kind.kind in out for kind in KINDS)
@@ -126,18 +136,7 @@ def test_the_demo_shows_a_live_view_in_a_terminal():
     import pty
 
     leader, follower = pty.openpty()
-    words = [
-        sys.executable,
-        "-m",
-        "nearcast.cli",
-        "demo",
-        "--messages",
-        "60",
-        "--subscriptions",
-        "40",
-        "--rate",
-        "100",
-    ]
+    words = [*NEARCAST, "demo", "--embedded", "--messages", "60", "--subscriptions", "40", "--rate", "100"]
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "140", "LINES": "40"}
     shown = b""
     with subprocess.Popen(words, stdout=follower, stderr=follower, stdin=follower, env=env) as ran:
@@ -157,8 +156,95 @@ def test_the_demo_shows_a_live_view_in_a_terminal():
     assert "a city, live" in text and "latest updates" in text and "60 of 60" in text
 
 
+def city_updates(*, messages, subscriptions, seed=0):
+    """Return what one engine says about the demo's city."""
+    city = City(seed=seed)
+    engine = nc.Engine(space=city.space, vocabulary=city.vocabulary(), window=nc.TimeWindow(300), social=city.social)
+    engine.subscribe(city.subscriptions(subscriptions))
+    return Counter(
+        (u.seq, u.subscription, u.message, u.change, u.score) for u in engine.publish(list(city.messages(messages)))
+    )
+
+
+def committed(folder):
+    """Return the updates that a job has committed."""
+    return Counter(
+        (row["seq"], row["subscription"], row["message"], row["change"], row["score"])
+        for row in Follower(str(folder / "updates")).rows()
+    )
+
+
+def test_the_demo_runs_on_spark_and_leaves_a_job(tmp_path, capsys):
+    folder = tmp_path / "city"
+    words = ["demo", "--messages", "60", "--subscriptions", "40", "--master", "local[2]", "--folder", str(folder)]
+    ran = subprocess.run([*NEARCAST, *words], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "60 of 60" in ran.stdout and "shard balance" in ran.stdout
+    expected = city_updates(messages=60, subscriptions=40)
+    assert committed(folder) == expected
+    assert f" {expected.total():,} " in ran.stdout, "what is shown is what was told"
+    assert "starting Spark" in ran.stderr and "WARN" not in ran.stderr, "Spark talks to its log"
+
+    assert main(words) == 2, "a folder with a job in it is not written over"
+    assert f"folder must be empty, or not there yet; got {str(folder)!r}" in capsys.readouterr().err
+
+
+def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path):
+    """Interrupted as a terminal does it, the whole group at once; then the same command again."""
+    n_files, a_file = 8, 20
+    city = City()
+    job = CityJob(tmp_path, city, window_s=300)
+    job.write(city.subscriptions(40))
+    rows = list(city.messages(n_files * a_file))
+    for i in range(n_files):
+        for _ in job.feed(rows[i * a_file : (i + 1) * a_file], lambda: None):
+            pass
+        written = tmp_path / "messages" / f"{i:06d}.json"
+        os.utime(written, (1_000_000 + i, 1_000_000 + i))  # Spark takes older files first
+    text = job.file.read_text().replace('"200 milliseconds"', '"available now"')
+    one_by_one = 'path = "messages"\noptions = {maxFilesPerTrigger = 1}'
+    job.file.write_text(text.replace('path = "messages"', one_by_one))
+
+    words = [*NEARCAST, "run", str(job.file), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as ran:
+        first = json.loads(ran.stdout.readline())
+        os.killpg(ran.pid, signal.SIGINT)
+        _, err = ran.communicate()
+    assert ran.returncode == 130, err
+    assert "the same command goes on from here" in err and "Traceback" not in err
+    assert first["messages"] > 0
+    expected = city_updates(messages=n_files * a_file, subscriptions=40)
+    assert committed(tmp_path) < expected, "stopped on the way"
+
+    again = subprocess.run(words, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    last = json.loads(again.stdout.splitlines()[-1])
+    assert 0 < last["messages"] < n_files * a_file, "what was done is not done again"
+    assert (last["subscriptions"], last["rejected"], last["late"]) == (40, 0, 0)
+    assert committed(tmp_path) == expected
+
+
+def test_a_job_that_cannot_be_read_never_starts_spark(tmp_path, capsys):
+    file = tmp_path / "job.toml"
+    assert main(["run", str(file)]) == 2
+    assert f"nearcast: {file} must be a job file: No such file" in capsys.readouterr().err
+    file.write_text("[space]\nbounds = 3\n")
+    assert main(["run", str(file)]) == 2
+    err = capsys.readouterr().err
+    assert err == f"nearcast: bounds must be a list; got 3 ([space], {file})\n"
+
+
+def test_settings_of_spark_are_pairs(capsys):
+    assert settings_of(["a.b=c=d", "e="]) == {"a.b": "c=d", "e": ""}
+    for wrong in ("nothing", "=x"):
+        with pytest.raises(InvalidInput, match=f"conf must be NAME=VALUE; got '{wrong}'"):
+            settings_of([wrong])
+
+
 def test_a_first_run_says_that_it_compiles_and_a_second_has_nothing_to_say(tmp_path):
-    words = [sys.executable, "-m", "nearcast.cli", "bench", "boolean", "--subscriptions", "300", "--messages", "100"]
+    words = [*NEARCAST, "bench", "boolean", "--subscriptions", "300", "--messages", "100"]
     env = {**os.environ, "NEARCAST_CACHE": str(tmp_path)}
     said = [subprocess.run(words, env=env, capture_output=True, text=True, check=True).stderr for _ in range(2)]
     assert said[0].count("compiling kernels (once per machine)") == 1

@@ -1,6 +1,5 @@
 """Does the pipeline say what the embedded engine says? On streams and on static frames, with any number of shards."""
 
-import json
 from collections import Counter
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ import nearcast as nc
 from nearcast.errors import InvalidInput, StateError
 from nearcast.spark import match
 from nearcast.spark.progress import Tally
+from nearcast.spark.reports import batches_of
 from nearcast.spark.spread import keys_of, spark_hash
 from nearcast.testing import strategies as world
 from nearcast.workload import make
@@ -129,7 +129,7 @@ def test_a_query_says_how_it_fares(spark, write_stream, tmp_path, random_fields)
     matched = match(*streams(spark, write_stream(given)), **options(inputs.job()), state=str(tmp_path / "state"))
     rows, query = run(matched.updates, tmp_path)
     tally = Tally()
-    assert tally.take(json.loads(progress.json) for progress in query.recentProgress)
+    assert tally.take(batches_of(query, str(tmp_path / "state")))
     assert tally.messages == sum(len(batch.messages) for batch in given) - 2
     assert (tally.rejected, tally.updates) == (3, len(rows))
     alone = inputs.engine(inputs.job())
@@ -142,6 +142,22 @@ def test_a_query_says_how_it_fares(spark, write_stream, tmp_path, random_fields)
                 alone.unsubscribe([row["id"]])
     assert sum(tally.subscriptions.values()) == len(alone) > 0
     assert all(tally.state_bytes[shard] > 0 for shard in (0, 1))
+
+
+def test_packed_updates_are_the_same_in_blocks(spark, write_stream, tmp_path, random_fields):
+    given = inputs.batches(4, random_fields, n=3)
+    folders = write_stream(given)
+    of = inputs.job()
+    for name in ("updates", "packed"):
+        matched = match(*streams(spark, folders), **options(of), state=str(tmp_path / "state"))
+        (tmp_path / name).mkdir()
+        rows, _ = run(getattr(matched, name), tmp_path / name)
+        if name == "updates":
+            expected = counted(rows)
+    blocks = [pa.ipc.open_stream(row["payload"]).read_all() for row in rows]
+    assert [len(block) for block in blocks] == [row["updates"] for row in rows]
+    assert [block["seq"][0].as_py() for block in blocks] == [row["seq"] for row in rows]
+    assert inputs.counted(blocks) == expected == inputs.embedded(of, given)
 
 
 def test_texts_may_be_lists_of_terms(spark):

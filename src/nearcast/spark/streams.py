@@ -11,6 +11,8 @@ cannot be read as the schema says is malformed: it never reaches `match`, and is
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -94,8 +96,10 @@ def _read(spark: SparkSession, plan: Plan, table: SourceTable, what: str) -> Sou
     malformed = None
     if _BROKEN in frame.columns:
         malformed = _rejected(frame, what, _rule(table, what))
-        frame = frame.observe(MALFORMED[what], F.count(_BROKEN).alias("rejected"))
-        frame = frame.where(F.col(_BROKEN).isNull()).drop(_BROKEN)
+        # Asked about every column: one that nobody asks for is not read, and so not found to be malformed.
+        is_empty = reduce(and_, (F.col(name).isNull() for name in frame.columns))
+        counts = F.count(_BROKEN).alias("rejected"), F.count_if(is_empty).alias("empty")
+        frame = frame.observe(MALFORMED[what], *counts).where(F.col(_BROKEN).isNull()).drop(_BROKEN)
     with blaming("select", "must be SQL expressions over the columns that are there", table.select, subject=subject):
         return Source(_selected(frame, table), malformed)
 

@@ -1,0 +1,125 @@
+"""Does a job file become a plan, or an error that names the key, the rule, the value and the file?"""
+
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+import nearcast as nc
+from nearcast.errors import InvalidInput, StateError
+from nearcast.spark.job import Job
+from nearcast.spark.plan import make_plan, read_plan
+
+ROOT = Path(__file__).parents[2]
+JOB = {
+    "space": {"bounds": [0, 0, 8, 8]},
+    "messages": {"format": "json", "path": "messages"},
+    "subscriptions": {"format": "json", "path": "subscriptions"},
+    "updates": {"format": "json", "path": "updates"},
+    "run": {"checkpoint": "checkpoint"},
+}
+
+
+def changed(**tables):
+    """Return the job with other keys in some tables; None takes a table away."""
+    content = deepcopy(JOB)
+    for name, table in tables.items():
+        if table is None:
+            del content[name]
+        else:
+            content[name] = content.get(name, {}) | table if isinstance(table, dict) else table
+    return content
+
+
+def test_what_is_left_out_is_as_in_the_engine():
+    plan = make_plan(JOB, file=Path("job.toml"))
+    assert plan.job() == Job(space=nc.Space(nc.Box(0, 0, 8, 8)), shards=2)
+    assert (plan.run.trigger, plan.match.shards, plan.rejected) == ("1 second", 2, None)
+
+
+def test_a_window_is_by_count_or_by_time():
+    by_count = make_plan(changed(window={"count": 7}), file=Path("job.toml"))
+    by_time = make_plan(changed(window={"seconds": 1.5}), file=Path("job.toml"))
+    assert (by_count.job().window, by_time.job().window) == (nc.CountWindow(7), nc.TimeWindow(1.5))
+
+
+def test_paths_are_relative_to_the_file(tmp_path):
+    plan = make_plan(JOB, file=tmp_path / "job.toml")
+    assert plan.place("messages") == str(tmp_path / "messages")
+    assert plan.place("/messages") == "/messages"
+    assert plan.place("hdfs://name/messages") == "hdfs://name/messages"
+    assert plan.place("file:/messages") == "file:/messages"
+
+
+@pytest.mark.parametrize("trigger", ["available now", "200 milliseconds", "1 minute 30 seconds", "0 seconds"])
+def test_a_trigger_is_an_interval_or_now(trigger):
+    assert make_plan(changed(run={"trigger": trigger}), file=Path("job.toml")).run.trigger == trigger
+
+
+BAD = {
+    "a table is missing": (changed(updates=None), r"job must have the tables \['updates'\]"),
+    "a table is unknown": (changed(sink={}), r"sink must be one of \['match', 'messages'.*; got \{\} \(job\)"),
+    "a table is none": (changed(window=5), r"window must be a table; got 5"),
+    "a key is missing": (changed(run=None) | {"run": {}}, r"checkpoint must be given; got None \(\[run\]\)"),
+    "a key is unknown": (changed(run={"triger": "1 day"}), r"triger must be one of \['checkpoint', 'trigger'\]"),
+    "a string is a number": (changed(run={"trigger": 5}), r"trigger must be a string; got 5 \(\[run\]\)"),
+    "a number is a string": (changed(match={"shards": "two"}), r"shards must be an integer; got 'two'"),
+    "a number is a boolean": (changed(match={"shards": True}), r"shards must be an integer; got True"),
+    "an item is no number": (changed(space={"bounds": [0, 0, 1, "x"]}), r"bounds must be a number; got 'x'"),
+    "bounds are too few": (changed(space={"bounds": [0, 0, 1]}), r"bounds must be \[xmin, ymin, xmax, ymax\]"),
+    "bounds are the wrong way round": (
+        changed(space={"bounds": [5, 0, 1, 1]}),
+        r"xmin must not exceed xmax; got 5.0",
+    ),
+    "a metric is unknown": (changed(space={"metric": "taxi"}), r"metric must be one of .*; got 'taxi' \(\[space\]\)"),
+    "a trigger is no interval": (changed(run={"trigger": "often"}), r"trigger must be 'available now' or .*'often'"),
+    "a window is both": (changed(window={"count": 1, "seconds": 1}), r"window must have one of count and seconds"),
+    "a window is neither": (changed(window={}), r"window must have one of count and seconds; got \[\]"),
+    "a window is empty": (changed(window={"seconds": 0}), r"seconds must be a finite number .*; got 0"),
+    "there are no shards": (changed(match={"shards": 0}), r"shards must be an integer of 1 or more; got 0"),
+    "a partitioner is unknown": (changed(match={"partitioner": "x"}), r"partitioner must be one of .*; got 'x'"),
+    "a similarity is unknown": (changed(match={"text_similarity": "x"}), r"text_similarity must be one of .*'x'"),
+    "words come from nowhere": (changed(vocabulary={}), r"vocabulary must have one of file and learn; got \[\]"),
+    "no words are counted": (changed(vocabulary={"learn": "a", "rows": 0}), r"rows must be 1 or more; got 0"),
+    "files have no folder": (
+        changed(updates=None) | {"updates": {"format": "csv"}},
+        r"path must be given for .*'csv'",
+    ),
+    "a name has dots": (
+        changed(messages={"options": {"a": {"b": 1}}}),
+        r"options must map names, in quotes if .*\{'a'",
+    ),
+    "a sink is a source": (
+        changed(updates={"path": "./messages"}),
+        r"path must be a place that no other .*messages'",
+    ),
+    "a sink is the checkpoint": (changed(updates={"path": "checkpoint"}), r"path must be a place that no other"),
+}
+
+
+@pytest.mark.parametrize(("content", "words"), BAD.values(), ids=BAD)
+def test_a_job_that_breaks_a_rule_is_refused(content, words):
+    with pytest.raises(InvalidInput, match=words):
+        make_plan(content, file=Path("job.toml"))
+
+
+def test_an_error_names_the_file(tmp_path):
+    file = tmp_path / "job.toml"
+    with pytest.raises(StateError, match=r"job\.toml must be a job file: No such file"):
+        read_plan(file)
+    file.write_text("[space\n")
+    with pytest.raises(StateError, match=r"job\.toml must be TOML: .*line 1"):
+        read_plan(file)
+    file.write_bytes(b"\xff")
+    with pytest.raises(StateError, match=r"job\.toml must be TOML: .*utf-8"):
+        read_plan(file)
+    file.write_text("[run]\nspeed = 3\n")
+    with pytest.raises(InvalidInput, match=r"speed must be one of .*; got 3 \(\[run\], .*job\.toml\)"):
+        read_plan(file)
+
+
+def test_the_documented_job_is_a_job():
+    file = ROOT / "examples" / "job.toml"
+    plan = read_plan(file)
+    assert plan.vocabulary is not None and plan.window is not None and plan.rejected is not None
+    assert f"```toml\n{file.read_text()}```" in (ROOT / "docs" / "spark.md").read_text(), "docs show another job"

@@ -1,0 +1,73 @@
+"""Are Spark's reports of batches added up as they should be?"""
+
+import json
+
+import pytest
+
+from nearcast.spark.progress import Tally
+
+
+def report(shard, *, updates=0, late=0, unknown=0, subscriptions=0, seconds=0.0):
+    return json.dumps(
+        {"shard": shard, "messages": 4, "updates": updates, "late": late, "unknown": unknown,
+         "subscriptions": subscriptions, "state_bytes": 100 * (shard + 1), "seconds": seconds}
+    )  # fmt: skip
+
+
+def batch(number, *reports, rows=5, rejected=1, asked=0, broken=(0, 0), ms=500):
+    return {
+        "batchId": number,
+        "numInputRows": rows,
+        "durationMs": {"triggerExecution": ms},
+        "observedMetrics": {
+            "nearcast_messages": {"rows": rows, "rejected": rejected},
+            "nearcast_subscriptions": {"rows": 9, "rejected": asked},
+            "nearcast_malformed_messages": {"rejected": broken[0]},
+            "nearcast_malformed_subscriptions": {"rejected": broken[1]},
+            "nearcast_shards": {"reports": list(reports)},
+        },
+    }
+
+
+def test_batches_are_added_up():
+    tally = Tally()
+    first = batch(
+        0, report(0, updates=3, late=1, subscriptions=7, seconds=3.0), report(1, updates=2, late=1, seconds=1.0)
+    )
+    second = batch(1, report(1, updates=5, unknown=2, subscriptions=4), rows=10, asked=2, broken=(3, 4))
+    assert tally.take([first]) and tally.take([first, second])
+    figures = tally.figures()
+    assert figures["batches"] == 2 and figures["batch"] == 1
+    assert figures["messages"] == 4 + 9
+    assert figures["updates"] == 10
+    assert figures["rejected"] == 1 + 1 + 2 + 3 + 4
+    assert figures["late"] == 1, "every shard sees every message that is late"
+    assert figures["unknown"] == 2
+    assert figures["subscriptions"] == 7 + 4, "a shard that had nothing to do keeps what it has"
+    assert figures["state_bytes"] == 300
+    assert figures["messages_per_second"] == pytest.approx(9 / 0.5)
+    assert figures["updates_per_second"] == pytest.approx(5 / 0.5)
+    assert figures["shard_balance"] == pytest.approx(3.0 / 2.0)
+
+
+def test_what_is_known_or_empty_is_nothing_new():
+    tally = Tally()
+    assert not tally.take([batch(0, rows=0)])
+    assert tally.take([batch(0)])
+    assert not tally.take([batch(0), batch(1, rows=0)])
+    assert tally.batches == 1
+
+
+def test_a_batch_without_observations_counts_as_a_batch():
+    tally = Tally()
+    assert tally.take([{"batchId": 3, "numInputRows": 2}])
+    assert (tally.batches, tally.messages, tally.balance) == (1, 0, 1.0)
+    assert dict(tally.rows())["messages/s"] == "0"
+
+
+def test_everything_is_said_in_words():
+    tally = Tally()
+    tally.take([batch(0, report(0, updates=1234, subscriptions=2), rows=2001, ms=100)])
+    said = dict(tally.rows())
+    assert said["messages"] == "2,000" and said["messages/s"] == "20,000" and said["updates"] == "1,234"
+    assert said["last batch"] == "0.10 s" and said["rejected"] == "1"

@@ -1,0 +1,295 @@
+"""Does a job file run? From files of any format through `match` to files again, with what is wrong said in a line."""
+
+import csv
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import nearcast as nc
+from nearcast.errors import InvalidInput, NearcastError, StateError
+from nearcast.spark.background import vocabulary_from, vocabulary_of
+from nearcast.spark.follow import Follower
+from nearcast.spark.plan import make_plan
+from nearcast.spark.progress import Tally
+from nearcast.spark.run import start_run
+
+MESSAGES = [
+    {"id": "m1", "x": 1.0, "y": 1.0, "text": "jazz tonight", "place": "bar"},
+    {"id": "m2", "x": 2.0, "y": 1.0, "text": "coffee and jazz", "place": "cafe"},
+    {"id": "m3", "x": 7.0, "y": 7.0, "text": "tea", "place": None},
+    {"id": "m4", "x": 1.0, "y": 1.0, "text": "jazz, jazz, jazz", "place": "bar"},
+]
+SUBSCRIPTIONS = [
+    {"id": "b", "kind": "boolean", "xmin": 0.0, "ymin": 0.0, "xmax": 4.0, "ymax": 4.0, "keywords": "jazz"},
+    {"id": "t", "kind": "topk", "x": 1.0, "y": 1.0, "keywords": "jazz coffee", "k": 1, "alpha": 0.3},
+    {"id": "g", "kind": "social", "x": 1.0, "y": 1.0, "keywords": "jazz", "k": 1, "user": "ann"},
+]
+EDGES = [("ann", "cafe"), ("bob", "bar")]
+
+
+def lines(rows):
+    return "".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """Make a job over a folder with messages and subscriptions; keys of tables may be given."""
+    for name, rows in (("messages", MESSAGES), ("subscriptions", SUBSCRIPTIONS)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.json").write_text(lines(rows))
+    with (tmp_path / "edges.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("user", "place"), *EDGES])
+
+    def make(**tables):
+        content = {
+            "space": {"bounds": [0, 0, 8, 8]},
+            "window": {"count": 3},
+            "social": {"file": "edges.csv"},
+            "messages": {"format": "json", "path": "messages"},
+            "subscriptions": {"format": "json", "path": "subscriptions"},
+            "updates": {"format": "json", "path": "updates"},
+            "run": {"checkpoint": "checkpoint", "trigger": "available now"},
+        }
+        for name, table in tables.items():
+            merged = content.get(name, {}) | table
+            content[name] = {key: value for key, value in merged.items() if value is not None}
+        return make_plan(content, file=tmp_path / "job.toml")
+
+    return make
+
+
+def finish(started):
+    """Wait for the end of a run; return what it tells of itself."""
+    tally = Tally()
+    while started.is_active:
+        started.wait(60)
+    tally.take(started.batches())
+    return tally
+
+
+def told(plan):
+    rows = Follower(plan.place(plan.updates.path)).rows()
+    return sorted((row["seq"], row["subscription"], row["message"], row["change"], row["score"]) for row in rows)
+
+
+def expected(*batches, vocabulary=None):
+    """Return what one engine says of the subscriptions and then the messages."""
+    engine = nc.Engine(
+        space=nc.Space(nc.Box(0, 0, 8, 8)),
+        window=nc.CountWindow(3),
+        social=nc.SocialGraph(EDGES),
+        vocabulary=vocabulary,
+    )
+    engine.subscribe(pa.Table.from_pylist(SUBSCRIPTIONS, schema=nc.model.columns.SUBSCRIPTIONS))
+    updates = []
+    for rows in batches:
+        updates += engine.publish(
+            [nc.Message(row["id"], (row["x"], row["y"]), row["text"], place=row["place"]) for row in rows]
+        )
+    assert updates
+    return sorted((u.seq, u.subscription, u.message, u.change, u.score) for u in updates)
+
+
+def test_lines_that_are_no_rows_are_rejected_as_they_stand_and_a_run_goes_on(spark, plan, tmp_path):
+    torn = ['{"id": "m9", "x": 1.0, "y"\n', "nonsense\n", '{"id": "m8", "x": "east", "y": 1.0, "text": "jazz"}\n']
+    late = '{"id": "m7", "x": 1.0, "y": 1.0, "text": "jazz", "at": "noon"}\n'
+    bad = {"id": "m6", "x": 99.0, "y": 1.0, "text": "jazz"}
+    (tmp_path / "messages" / "0.json").write_text(lines([*torn, *MESSAGES[:2], late, bad, *MESSAGES[2:]]))
+    (tmp_path / "subscriptions" / "1.json").write_text("oops\n")
+    job = plan(rejected={"format": "json", "path": "rejected"})
+    tally = finish(start_run(spark, job))
+    assert told(job) == expected(MESSAGES)
+    assert (tally.messages, tally.rejected, tally.updates) == (4, 6, len(told(job)))
+    rejected = list(Follower(job.place("rejected")).rows())
+    broken = {json.loads(row["row"]).get("_malformed"): row for row in rejected}
+    assert set(broken) == {*(line.strip() for line in (*torn, late)), "oops", None}
+    assert broken["nonsense"]["reason"].startswith("row must be JSON of id string, x double")
+    assert (broken["nonsense"]["source"], broken["oops"]["source"]) == ("message", "subscription")
+    assert json.loads(broken[torn[2].strip()]["row"])["id"] == "m8", "what can be read is shown"
+    assert broken[None]["reason"].startswith("location must lie in Box(")
+
+    more = [{"id": "m5", "x": 3.0, "y": 3.0, "text": "jazz coffee", "place": "cafe"}]
+    (tmp_path / "messages" / "1.json").write_text(lines([*more, "more nonsense\n"]))
+    tally = finish(start_run(spark, job))
+    assert (tally.messages, tally.rejected) == (1, 1)
+    assert told(job) == expected(MESSAGES, more)
+
+    with pytest.raises(
+        StateError, match=r"window must be 'CountWindow\(n=3\)', as when .*; got 'CountWindow\(n=4\)'"
+    ):
+        start_run(spark, plan(window={"count": 4}))
+
+
+def test_foreign_columns_become_ours_and_a_vocabulary_is_learned_once(spark, plan, tmp_path):
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    with (foreign / "0.csv").open("w", newline="") as file:
+        rows = [(i, row["x"], row["y"], row["text"], row["place"], 7) for i, row in enumerate(MESSAGES, 1)]
+        malformed = [("x", "y"), (5, 1.0, 1.0, "b", "bar", "a column that nobody uses")]
+        csv.writer(file).writerows([("number", "lon", "lat", "said", "shop", "age"), *rows, *malformed])
+    job = plan(
+        vocabulary={"learn": "foreign"},
+        messages={
+            "format": "csv",
+            "path": "foreign",
+            "options": {"header": True},
+            "schema": "number int, lon double, lat double, said string, shop string, age int",
+            "select": ["concat('m', number) AS id", "lon AS x", "lat AS y", "said AS text", "shop AS place"],
+        },
+        updates={"format": "parquet"},
+    )
+    tally = finish(start_run(spark, job))
+    vocabulary = nc.Vocabulary.from_texts(["b", *(row["text"] for row in MESSAGES)])
+    names = [
+        info["path"]
+        for info in map(json.loads, Path(job.place("updates/_spark_metadata/0")).read_text().splitlines()[1:])
+    ]
+    updates = ds.dataset([name.removeprefix("file://") for name in names], format="parquet").to_table().to_pylist()
+    found = sorted((u["seq"], u["subscription"], u["message"], u["change"], u["score"]) for u in updates)
+    assert found == expected(MESSAGES, vocabulary=vocabulary)
+    assert (tally.messages, tally.rejected) == (4, 2), "counted, though nobody asked to see them"
+    (foreign / "0.csv").unlink()
+    kept = vocabulary_of(spark, job)
+    assert kept.idf("jazz") == vocabulary.idf("jazz") != kept.idf("coffee"), "kept beside the checkpoint"
+
+
+def test_texts_may_be_lists_and_files_parquet(spark, plan, tmp_path):
+    rows = [row | {"text": row["text"].replace(",", "").split()} for row in MESSAGES]
+    (tmp_path / "lists").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "lists" / "0.parquet")
+    schema = "id string, x double, y double, text array<string>, place string"
+    job = plan(messages={"format": "parquet", "path": "lists", "schema": schema})
+    assert finish(start_run(spark, job)).messages == 4
+    assert told(job) == expected(MESSAGES)
+
+
+def test_a_source_may_bring_values_of_json_and_columns_of_its_own(spark, plan, tmp_path):
+    """`text` has a `value` as sockets and brokers do, and `rate-micro-batch` has columns that are none of ours."""
+    job = plan(
+        messages={"format": "text"},
+        subscriptions={
+            "format": "rate-micro-batch",
+            "path": None,
+            "options": {"rowsPerBatch": 1, "numPartitions": 1},
+            "select": [
+                "concat('s', value) AS id", "'nearest' AS kind", "1.0D AS x", "1.0D AS y", "'jazz' AS keywords",
+                "1 AS k", "timestamp AS at",
+            ],
+        },
+    )  # fmt: skip
+    (tmp_path / "messages" / "0.json").write_text(lines([*MESSAGES, "oops\n"]))
+    started = start_run(spark, job)
+    try:
+        tally = Tally()
+        while not tally.messages:
+            started.wait(0.1)
+            tally.take(started.batches())
+    finally:
+        started.stop()
+    assert (tally.messages, tally.rejected) == (4, 1)
+    assert (1, "s0", "m1", "enter", 0.0) in told(job)
+
+
+def refused(plan, tmp_path):
+    """Yield jobs that cannot run, and what is said then."""
+    (tmp_path / "a file").write_text("")
+    (tmp_path / "words.json").write_text("{")
+    (tmp_path / "terms.json").write_text('{"terms": 1}')
+    (tmp_path / "edges.parquet").write_text("no")
+    where = r"\(\[{0}\], .*job\.toml\)"
+    yield (
+        plan(messages={"path": "nowhere"}),
+        r"path must be one that Spark can open as json \(.*does not exist.*; got 'nowhere' "
+        + where.format("messages"),
+    )
+    yield plan(messages={"format": "pigeon"}), r"path must be .* as pigeon \(.*Failed to find the data source"
+    yield (
+        plan(messages={"format": "socket", "path": None}),
+        r"format must be .*host.*; got 'socket' " + where.format("messages"),
+    )
+    yield (
+        plan(messages={"schema": "id strin, x"}),
+        r"schema must be columns in Spark's words \(.*[Ss]yntax.*'id strin, x' " + where.format("messages"),
+    )
+    yield (
+        plan(messages={"select": ["lon AS x"]}),
+        r"select must be SQL .*`lon` cannot be resolved.*; got \['lon AS x'\]",
+    )
+    yield (
+        plan(subscriptions={"select": ["id +"]}),
+        r"select must be SQL .*[Ss]yntax error.* " + where.format("subscriptions"),
+    )
+    yield (
+        plan(messages={"select": ["id", "x"]}),
+        r"columns must include \['y', 'text'\]; got \['id', 'x'\] \(messages, .*toml\)",
+    )
+    yield (
+        plan(vocabulary={"file": "nowhere.json"}),
+        r"file must be a file of JSON \(.*; got 'nowhere.json' " + where.format("vocabulary"),
+    )
+    yield plan(vocabulary={"file": "words.json"}), r"file must be a file of JSON \(.*; got 'words.json'"
+    yield (
+        plan(vocabulary={"file": "terms.json"}),
+        r"file must be a table of .*; got \['terms'\] " + where.format("vocabulary"),
+    )
+    yield plan(vocabulary={"learn": "nowhere"}), r"learn must lead to messages .*does not exist.*; got 'nowhere'"
+    yield plan(vocabulary={"learn": "a file"}), r"learn must lead to at least one message with a text; got 'a file'"
+    yield (
+        plan(social={"file": "nowhere.csv"}),
+        r"file must hold the columns .*does not exist.*'nowhere.csv' " + where.format("social"),
+    )
+    yield (
+        plan(social={"file": "edges.txt"}),
+        r"file must end in one of \['csv', .*; got 'edges.txt' " + where.format("social"),
+    )
+    yield plan(social={"file": "edges.parquet"}), r"file must hold the columns user and place .*'edges.parquet'"
+    yield plan(updates={"format": "pigeon"}), r"path must be .* as pigeon .*" + where.format("updates")
+    yield plan(updates={"path": "a file"}), r"path must be .* as json .*; got 'a file' " + where.format("updates")
+    yield (
+        plan(rejected={"path": "a file", "format": "json"}),
+        r"path must be .*; got 'a file' " + where.format("rejected"),
+    )
+
+
+def test_a_job_that_cannot_run_is_one_line_that_names_the_key_and_the_file(spark, plan, tmp_path):
+    for job, words in refused(plan, tmp_path):
+        with pytest.raises(InvalidInput, match=words) as error:
+            start_run(spark, job)
+        assert "\n" not in str(error.value), words
+    assert not spark.streams.active, "a job whose second query cannot start leaves none behind"
+
+
+def test_a_query_that_fails_is_one_line(spark, plan):
+    started = start_run(spark, plan(messages={"options": {"maxFilesPerTrigger": "many"}}))
+    with pytest.raises(
+        NearcastError, match=r"query 'nearcast updates' must not fail; it did: Invalid value 'many'.*"
+    ) as error:
+        finish(started)
+    assert "\n" not in str(error.value)
+
+
+def test_a_header_that_is_not_the_schema_is_said(spark, plan, tmp_path):
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "0.csv").write_text("id,y,x,text\nm1,1,2,jazz\n")
+    schema = "id string, x double, y double, text string"
+    source = {"format": "csv", "path": "foreign", "options": {"header": True}, "schema": schema}
+    with pytest.raises(NearcastError, match=r"must not fail; it did: .*header does not conform to the schema"):
+        finish(start_run(spark, plan(messages=source)))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ([], "file must be a table of documents and frequencies, or of weights; got []"),
+        ({"weights": [1]}, "weights must map terms to numbers; got [1]"),
+        ({"documents": 2, "frequencies": {"a": 3}}, "frequencies must map terms to integers between 0 and documents"),
+    ],
+)
+def test_a_vocabulary_that_breaks_a_rule_is_refused(content, words):
+    with pytest.raises(InvalidInput) as error:
+        vocabulary_from(content)
+    assert str(error.value).startswith(words)
