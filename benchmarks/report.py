@@ -47,10 +47,32 @@ def main() -> int:
         plot_growth(kind, growth, options.out / f"{kind}-growth.svg")
         plot_rivals(kind, versus, rivals[kind], options.out / f"{kind}-rivals.svg")
         parts.append(section(kind, growth, versus, rivals[kind]))
+    on_spark = {
+        name: bench(kind, int(SPARK * options.scale), *words, "--workers", "2", "--spark", *how)
+        for name, kind, words, how in (
+            ("boolean", "boolean", ["--batch", "4000", "--messages", "600000"], ["--spark-batch", "100000"]),
+            ("boolean, packed", "boolean", ["--batch", "4000", "--messages", "600000"],
+             ["--spark-batch", "200000", "--packed"]),
+            ("similarity, packed", "similarity",
+             ["--batch", "100", "--messages", "8000", "--max-distance", "500000"],
+             ["--spark-batch", "2000", "--packed"]),
+        )
+    }  # fmt: skip
+    plot_batches(on_spark, options.out / "spark-batches.svg")
+    parts.append(spark_section(on_spark))
     (options.out / "README.md").write_text("\n".join(parts))
     return 0
 
 
+SPARK = 200_000
+PARTS = {
+    "planning_s": "planning",
+    "log_s": "Spark's log",
+    "reading_shuffle_rows_s": "reading, dispatch, shuffle, rows",
+    "state_s": "frames, seal, snapshot",
+    "matching_s": "matching (kernels and Arrow)",
+}
+"""What a batch on Spark spends its time on."""
 SIMILARITY_RIVALS = ("sp", "sp-hi", "sp-rp-hi")
 
 
@@ -92,6 +114,36 @@ def section(kind: str, growth: list[Row], versus: list[Row], rivals: list[tuple[
         lines.append(f"| {name} | {shown} | {row['messages_per_second']:,.0f} | {theirs:,.0f} | {row['ratio']:.1f} |")
     lines += ["", f"At {versus[0]['subscriptions']:,} subscriptions.", "", f"![rivals]({kind}-rivals.svg)", ""]
     return "\n".join(lines)
+
+
+def spark_section(rows: dict[str, Row]) -> str:
+    """Write the tables of the pipeline on Spark."""
+    lines = [f"## On Spark `local[2]`, {SPARK:,} subscriptions unless scaled\n",
+             "| run | embedded, 2 workers | on Spark | ratio | batch s | batch of 100 messages s | first batch s |"
+             " restart, engines lost s |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for name, row in rows.items():
+        on = row["spark"]
+        lines.append(
+            f"| {name} | {row['messages_per_second']:,.0f} | {on['messages_per_second']:,.0f} | {on['ratio']:.2f} | "
+            f"{on['batch_s']} | {on['batch_of_100_p50_s']} | {on['first_batch_s']} | {on['restart_engines_lost_s']} |"
+        )
+    lines += ["", "The first batch takes in all subscriptions. Where a batch spends its seconds:", "",
+              f"| run | {' | '.join(PARTS.values())} |", f"|---|{'---|' * len(PARTS)}"]  # fmt: skip
+    lines += [f"| {name} | {' | '.join(str(row['spark'][part]) for part in PARTS)} |" for name, row in rows.items()]
+    return "\n".join([*lines, "", "![where a batch spends its time](spark-batches.svg)", ""])
+
+
+def plot_batches(rows: dict[str, Row], path: Path) -> None:
+    """Draw what a batch spends its time on, a bar a run."""
+    axes, figure = _axes("a batch on Spark: where its seconds go")
+    left = [0.0] * len(rows)
+    for part, name in PARTS.items():
+        seconds = [row["spark"][part] for row in rows.values()]
+        axes.barh(list(rows), seconds, left=left, label=name)
+        left = [a + b for a, b in zip(left, seconds, strict=True)]
+    axes.set(xlabel="seconds a batch")
+    axes.legend(fontsize="small")
+    figure.savefig(path)
 
 
 def plot_growth(kind: str, rows: list[Row], path: Path) -> None:

@@ -6,6 +6,13 @@ import pyarrow.parquet as pq
 import pytest
 
 
+def pytest_collection_modifyitems(items):
+    """Let all tests that need the session run in one process: there is then one session."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     from nearcast.spark.settings import session

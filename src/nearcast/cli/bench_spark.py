@@ -32,9 +32,16 @@ class Pipeline:
     """Folders of input files, and a session to run them through."""
 
     def __init__(
-        self, spark: SparkSession, folder: Path, *, shards: int, is_packed: bool = False, **options: Any
+        self,
+        spark: SparkSession,
+        folder: Path,
+        local: Path,
+        *,
+        shards: int,
+        is_packed: bool = False,
+        **options: Any,
     ) -> None:
-        self._spark, self._folder, self._shards = spark, folder, shards
+        self._spark, self._folder, self._local, self._shards = spark, folder, local, shards
         self._is_packed, self._options = is_packed, options
         self._n_files = 0
         for name in ("messages", "subscriptions"):
@@ -69,19 +76,22 @@ class Pipeline:
 
     def lose_local_engines(self) -> None:
         """Delete what shards keep on this host between batches."""
-        from pyspark import SparkFiles
-
-        shutil.rmtree(Path(SparkFiles.getRootDirectory()) / "nearcast")
+        shutil.rmtree(self._local)
 
 
 @contextmanager
 def pipeline(*, shards: int, **options: Any) -> Iterator[Pipeline]:
     """Lend a pipeline on as many cores as there are shards."""
     with tempfile.TemporaryDirectory(prefix="nearcast-bench-") as folder:
-        settings = {"spark.ui.enabled": "false", "spark.driver.memory": "4g", "spark.log.level": "ERROR"}
-        master = f"local[{shards}]"
-        with spark_session(Path(folder) / "spark.log", shards=shards, master=master, settings=settings) as spark:
-            yield Pipeline(spark, Path(folder) / "job", shards=shards, **options)
+        root = Path(folder)
+        settings = {
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": "4g",
+            "spark.log.level": "ERROR",
+            "spark.nearcast.local": str(root / "local"),
+        }
+        with spark_session(root / "spark.log", shards=shards, master=f"local[{shards}]", settings=settings) as spark:
+            yield Pipeline(spark, root / "job", root / "local", shards=shards, **options)
 
 
 Messages = Callable[[int, int], Iterable[pa.Table]]

@@ -7,6 +7,10 @@
     merge       answers of shards as rows                      shard      what a shard does with its frames
     settings    a SparkSession as the pipeline needs it        state      what a shard must not forget
     java        which Java Spark runs on                       log, home  where that lies, and the engine meanwhile
+    plan, run   a whole job from a file                        reports    how shards fared
+    streams     its sources and sinks                          progress   what that adds up to
+    background  its vocabulary and social graph                follow     what a file sink has committed
+    refusal     Spark's errors in one line
 
 Importing this package does not import PySpark; using it does.
 """
