@@ -13,15 +13,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nearcast.cli.sparklog import spark_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _MESSAGES = "id string, x double, y double, text array<string>, at timestamp, place string"
 _WARM = 6  # batches that are not counted: the first ones compile and fill caches
@@ -33,7 +30,7 @@ class Pipeline:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: Any,
         folder: Path,
         local: Path,
         *,
