@@ -141,6 +141,8 @@ class Course:
 
     def measure(self, index: str) -> dict[str, Any]:
         """Run once on an index and return the figures."""
+        import pyarrow as pa
+
         options = self._options
         rehearse(lambda: self._rehearse(index))
         before_timing = options.window if self._is_windowed or self._needs_history else 0
@@ -155,11 +157,8 @@ class Course:
                 self._publish(engine, self._messages(before_timing, 0, "messages"))
             warm = _WARM * options.batch
             self._publish(engine, self._messages(warm, before_timing, "warming up"))
-            timed = [
-                batch
-                for table in self._messages(options.messages, before_timing + warm, "messages")
-                for batch in _batches(table, options.batch)
-            ]
+            tables = list(self._messages(options.messages, before_timing + warm, "messages"))
+            timed = list(_batches(pa.concat_tables(tables).combine_chunks(), options.batch))
             return {
                 **self._time(engine, timed),
                 "build_seconds": round(build_seconds, 3),
