@@ -9,7 +9,7 @@ from nearcast.spark.frame import TOLD
 from nearcast.spark.worker import _columns
 
 
-def test_a_table_in_several_pieces_becomes_one_batch():
+def test_a_table_in_several_pieces_becomes_one_batch(spark):
     row = {"seq": 1, "at": None, "subscription": "s", "message": "m", "change": "enter", "score": 1.0}
     pieces = pa.concat_tables([pa.Table.from_pylist([row], schema=UPDATES)] * 3)
     assert pieces["seq"].num_chunks == 3

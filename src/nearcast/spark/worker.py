@@ -138,6 +138,6 @@ def _packed(table: pa.Table) -> pd.DataFrame:
 
 
 def _columns(table: pa.Table) -> pd.DataFrame:
-    """Return a table as Spark takes it, its columns still Arrow's and in one piece: nothing becomes an object a row."""
+    """Return a table as Spark takes it, its columns still Arrow's, in one piece: nothing becomes an object a row."""
     whole = table.combine_chunks()  # Spark refuses columns of several pieces, as tables of several kinds have
     return pd.DataFrame({name: pd.arrays.ArrowExtensionArray(whole[name]) for name in whole.column_names})
