@@ -61,7 +61,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="messages in the window; for nearest, messages before the timing",
     )
     add("--k", type=positive, default=20, help="results a subscription keeps; for nearest and social, the greatest k")
-    add("--workers", type=positive, default=1, help="threads, each with a part of the subscriptions")
+    add(
+        "--workers",
+        type=positive,
+        default=1,
+        help="threads; they part the messages of kinds that only grow, else the subscriptions",
+    )
     add("--seed", type=count, default=0, help="two runs with one seed see the same bytes")
     add("--batch", type=positive, default=100, help="messages a call")
     add("--queries", choices=list(QUERIES), default="q1", help="which boolean queries")

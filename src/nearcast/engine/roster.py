@@ -23,7 +23,7 @@ from nearcast._jit import Arena
 from nearcast.engine._kernels import roster as kernels
 from nearcast.engine.names import names_of
 from nearcast.engine.record import pack_ids, pack_texts, text_fields, unpack_ids, unpack_texts
-from nearcast.model import Cohort, Id, IdColumn, Subscription
+from nearcast.model import Cohort, IdColumn, Subscription
 from nearcast.model.pairs import PAIRS
 from nearcast.model.stored import restore, stored_schema
 
@@ -186,10 +186,6 @@ class Roster:
     def subscription(self, slot: int) -> Subscription:
         """Return the subscription of a slot."""
         return restore(self.rows(np.array([slot], dtype=np.int32)), self._kind)[0]
-
-    def id(self, slot: int) -> Id:
-        """Return the id of a slot."""
-        return self.ids(np.array([slot], dtype=np.int32))[0]
 
     def since(self, slot: int) -> int:
         """Return the last message published before it came."""

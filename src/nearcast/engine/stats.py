@@ -30,7 +30,7 @@ class Stats:
     kinds: dict[str, int]
     """Subscriptions of each kind."""
     shards: tuple[int, ...]
-    """Subscriptions of each worker."""
+    """Subscriptions of each shard; kinds that all threads share are in the first."""
     work: dict[str, Work] = field(default_factory=dict)
 
     @property
