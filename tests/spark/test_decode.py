@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import nearcast as nc
-from nearcast.spark import match
+from nearcast.spark import match, pack_messages
 from nearcast.spark.decode import decode_messages, decode_subscriptions
+from nearcast.spark.frame import pack
 from nearcast.spark.sent import send
 from nearcast.testing import strategies as world
 from spark import inputs
@@ -105,6 +106,37 @@ def test_messages_that_break_a_rule_are_rejected_with_the_engines_words(spark, s
         row, reason = told[fault.get("id", f"bad{i}")]
         assert words in reason, fault
         assert row["text"] == fault.get("text", "a")
+
+
+def test_packed_messages_that_break_a_rule_are_rejected_as_rows_are(spark, sent, tmp_path):
+    bad = [TEXT | {"id": f"bad{i}"} | fault for i, (fault, _) in enumerate(BAD_MESSAGES)]
+    strange = inputs.table([TEXT], inputs.MESSAGES).set_column(3, "text", not_utf8([b"caf\xe9"]))
+    table = pa.concat_tables([strange, inputs.table(mixed(bad, TEXT), inputs.MESSAGES)])
+    pq.write_table(table, tmp_path / "rows.parquet")
+    (tmp_path / "blocks").mkdir()
+    for start in (0, 31):
+        (tmp_path / "blocks" / f"{start}.arrow").write_bytes(pack_messages(table.slice(start, 31 if not start else None)))
+    rows = decode_messages(spark.read.parquet(str(tmp_path / "rows.parquet")), sent).rejected
+    packed = decode_messages(spark.read.format("binaryFile").load(str(tmp_path / "blocks")), sent).rejected
+    told = [sorted(reasons(rejected, "message"), key=str) for rejected in (rows, packed)]
+    assert told[0] == told[1]
+    assert len(told[0]) == len(BAD_MESSAGES) + 1
+
+
+def test_what_is_no_block_is_rejected_and_shown_by_its_size(spark, sent):
+    whole = pack_messages(inputs.table([TEXT], inputs.MESSAGES))
+    lacking = pa.table({"id": ["m"]})
+    given = [("a", whole), ("b", b"{}"), ("c", None), ("d", pack(lacking)), ("e", whole[:-200])]
+    blocks = spark.createDataFrame(given, "topic string, payload binary").coalesce(1)
+    told = {row["topic"]: (row["payload_bytes"], reason) for row, reason in reasons(
+        decode_messages(blocks, sent).rejected, "message"
+    )}  # fmt: skip
+    assert {topic: size for topic, (size, _) in told.items()} == {
+        "b": 2, "c": None, "d": len(pack(lacking)), "e": len(whole) - 200
+    }  # fmt: skip
+    assert told["b"][1].startswith("payload must be an Arrow stream of messages; got 2 bytes")
+    assert told["c"][1] == "payload must be an Arrow stream of messages; got None"
+    assert told["d"][1] == "columns must include ['x', 'y', 'text']; got ['id'] (messages)"
 
 
 def test_subscriptions_that_break_a_rule_are_rejected_with_the_engines_words(spark, sent, blocks, tmp_path):

@@ -1,5 +1,6 @@
 """Does the pipeline say what the embedded engine says? On streams and on static frames, with any number of shards."""
 
+import os
 from collections import Counter
 
 import pyarrow as pa
@@ -7,10 +8,11 @@ import pytest
 
 import nearcast as nc
 from nearcast.errors import InvalidInput, StateError
-from nearcast.spark import match
+from nearcast.spark import match, pack_messages
 from nearcast.spark.progress import Tally
 from nearcast.spark.reports import batches_of
 from nearcast.spark.spread import keys_of, spark_hash
+from nearcast.spark.streams import WHOLE_FILES
 from nearcast.testing import strategies as world
 from nearcast.workload import make
 from spark import inputs
@@ -158,6 +160,35 @@ def test_packed_updates_are_the_same_in_blocks(spark, write_stream, tmp_path, ra
     assert [len(block) for block in blocks] == [row["updates"] for row in rows]
     assert [block["seq"][0].as_py() for block in blocks] == [row["seq"] for row in rows]
     assert inputs.counted(blocks) == expected == inputs.embedded(of, given)
+
+
+def test_packed_messages_are_the_same_as_rows(spark, tmp_path, write_stream, random_fields):
+    """Blocks, bad rows and what is no block among them, several to a batch: matched, counted and rejected as rows."""
+    given = inputs.numbered(inputs.batches(4, random_fields, n=4))
+    folders = write_stream(given)
+    bad = inputs.table([{"id": "bad", "x": 99.0, "y": 1.0, "text": "a"}], inputs.MESSAGES)
+    blocks = tmp_path / "blocks"
+    blocks.mkdir()
+    for i, batch in enumerate(given):
+        half = len(batch.messages) // 2
+        parts = (
+            pack_messages(batch.messages.slice(0, half)),
+            pack_messages(pa.concat_tables([batch.messages.slice(half), bad])),
+            b"no block",
+        )
+        for j, part in enumerate(parts):
+            (blocks / f"{i}.{j}").write_bytes(part)
+            os.utime(blocks / f"{i}.{j}", (1_000_000 + 3 * i + j,) * 2)
+    source = spark.readStream.format("binaryFile").schema(WHOLE_FILES).option("maxFilesPerTrigger", 3)
+    asked = streams(spark, folders)[1]
+    of, state = inputs.job(), str(tmp_path / "state")
+    matched = match(source.load(str(blocks)), asked, **options(of), state=state)
+    rows, query = run(matched.updates, tmp_path)
+    assert counted(rows) == inputs.embedded(of, given)
+    tally = Tally()
+    tally.take(batches_of(query, state))
+    n = sum(len(batch.messages) for batch in given)
+    assert (tally.batches, tally.messages, tally.rejected) == (4, n, 2 * 4)
 
 
 def test_texts_may_be_lists_of_terms(spark):

@@ -82,7 +82,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--baseline", choices=rivals, default=None, help="a rival to run on the same messages")
     add("--spark", action="store_true", help="run the same through the pipeline on Spark, a shard a worker")
     add("--spark-batch", type=positive, default=100_000, help="messages a batch of Spark")
-    add("--packed", action="store_true", help="let Spark hand on updates in blocks, not in rows")
+    add(
+        "--packed",
+        action="store_true",
+        help="let messages come to Spark in blocks, not in rows, and updates leave it so",
+    )
     add("--json", action="store_true", help="print one JSON object instead of a table")
 
 
@@ -245,12 +249,21 @@ class Course:
     def _messages(self, n: int, start: int, what: str) -> Iterator[pa.Table]:
         from nearcast.workload import progress
 
-        return progress(self._workload.messages(n, start=start, community=self._community), n, what)
+        tables = self._workload.messages(n, start=start, community=self._community)
+        return progress(map(_as_texts, tables) if self._options.spark else tables, n, what)
 
     def _publish(self, engine: Engine, tables: Iterator[pa.Table]) -> None:
         for table in tables:
             for batch in _batches(table, self._options.batch):
                 engine.publish(batch)
+
+
+def _as_texts(messages: pa.Table) -> pa.Table:
+    """Return messages whose terms are joined to texts, as people have them; tokenised, they are the same terms."""
+    import pyarrow.compute as pc
+
+    column = messages.column_names.index("text")
+    return messages.set_column(column, "text", pc.binary_join(messages["text"], " "))
 
 
 def _batches(table: pa.Table, size: int) -> Iterator[pa.Table]:

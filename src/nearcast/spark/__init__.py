@@ -2,6 +2,7 @@
 
     pipeline    `match`, which reads as the diagram            job        what one run is about
     decode      good rows, and rejected ones with the reason   sent       how it reaches the workers
+    sieve       which rows of a block are bad                  block      messages that come packed
     dispatch    who needs a row                                frame      what travels through the shuffle
     worker      the stateful operator that hosts shards        spread     which task a shard gets
     merge       answers of shards as rows                      shard      what a shard does with its frames
@@ -19,9 +20,15 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Matched", "check_session", "match", "session"]
+__all__ = ["Matched", "check_session", "match", "pack_messages", "session"]
 
-_HOME = {"Matched": "pipeline", "match": "pipeline", "check_session": "settings", "session": "settings"}
+_HOME = {
+    "Matched": "pipeline",
+    "check_session": "settings",
+    "match": "pipeline",
+    "pack_messages": "block",
+    "session": "settings",
+}
 
 
 def __getattr__(name: str) -> Any:

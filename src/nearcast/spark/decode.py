@@ -4,11 +4,14 @@
                                                            └── bad ── make the object, catch the error ─┐
     subscriptions ── the engine's own checks, in blocks ───┬── bad ─────────────────────────────────────┼── rejected
                                                            └── good                                     │
-                     bytes that are no UTF-8 ───────────────────────────────────────────────────────────┘
+                     bytes that are no UTF-8 ───────────────────────────────────────────────────────────┤
+    packed messages ─ the same, block by block ────────────┬── bad rows, and blocks that are none ──────┘
+                                                           └── good: left to dispatch, which opens them anyway
 
-Good messages pay no Python for it. Of subscriptions a block is checked as a whole; where that fails it is halved,
-down to the rows at fault, so one bad row costs a few checks more. Columns that may be missing are filled with nulls;
-a required one that is missing, or a column of the wrong type, is an error of whoever called `match`.
+Good messages pay no Python for it. Of subscriptions and packed messages a block is checked as a whole; where that
+fails it is halved, down to the rows at fault, so one bad row costs a few checks more. Columns that may be missing are
+filled with nulls; a required one that is missing, or a column of the wrong type, is an error of whoever called
+`match`. In a block that came packed it is a fault of that block.
 """
 
 from __future__ import annotations
@@ -16,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, reduce
 from operator import and_
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
     IntegralType,
@@ -34,19 +37,21 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from nearcast.engine import Engine
-from nearcast.errors import InvalidInput, NearcastError, require
-from nearcast.model import Message
-from nearcast.model.columns import ids_from_table
+from nearcast.errors import InvalidInput, require
+from nearcast.spark.block import open_block
 from nearcast.spark.frame import MESSAGE, SUBSCRIPTION
 from nearcast.spark.job import Job
 from nearcast.spark.progress import MESSAGES, SUBSCRIPTIONS
 from nearcast.spark.sent import Sent
+from nearcast.spark.sieve import SUBSCRIBE, bad_messages, bad_subscriptions, fault, message_at, to_json
 
 REJECTED = "source string, row string, reason string"
 _REJECTED_COLUMNS = pa.schema({"source": pa.string(), "row": pa.string(), "reason": pa.string()})
 
-SUBSCRIBE, UNSUBSCRIBE = "subscribe", "unsubscribe"
+PAYLOAD = "payload"
+"""The one column of messages that come packed."""
+_PAYLOADS = (PAYLOAD, "content")  # the second is what Spark's source of whole files calls it
+_REQUIRED = ("id", "x", "y", "text")
 
 
 class Decoded(NamedTuple):
@@ -84,8 +89,11 @@ _SUBSCRIPTION_COLUMNS = {
 
 
 def decode_messages(messages: DataFrame, sent: Sent) -> Decoded:
-    """Part messages into good and rejected ones."""
-    known = _normal(messages, _MESSAGE_COLUMNS, ("id", "x", "y", "text"), "messages")
+    """Part messages into good and rejected ones; what comes packed stays so, and dispatch leaves out what is bad."""
+    payload = _payload_of(messages)
+    if payload is not None:
+        return Decoded(messages.select(F.col(payload).alias(PAYLOAD)), _reject_packed(messages, payload, sent))
+    known = _normal(messages, _MESSAGE_COLUMNS, _REQUIRED, "messages")
     good = _surely_good(known, sent.job)
     counted = known.withColumn("good", good).observe(MESSAGES, *_counts("good"))
     bad = _with_row(known.where(~good), messages.columns).withColumn("at", F.unix_micros("at"))
@@ -105,6 +113,14 @@ def decode_subscriptions(subscriptions: DataFrame, sent: Sent) -> Decoded:
         sieved.observe(SUBSCRIPTIONS, *_counts("good")).where("good").drop("good"),
         rows.mapInArrow(partial(_keep_bad, sent=sent), REJECTED),
     )
+
+
+def _payload_of(messages: DataFrame) -> str | None:
+    """Return the column that holds messages in blocks, if they come so."""
+    found = {field.name: field.dataType for field in messages.schema}
+    if all(name in found for name in _REQUIRED):
+        return None
+    return next((name for name in _PAYLOADS if isinstance(found.get(name), BinaryType)), None)
 
 
 def _counts(good: str) -> list[Column]:
@@ -172,23 +188,39 @@ def _name_faults(batches: Iterable[pa.RecordBatch], *, sent: Sent) -> Iterator[p
     engine = sent.job.new_engine()
     for batch in batches:
         rows = batch.to_pylist()
-        yield _rejected(MESSAGE, [row["row"] for row in rows], [_fault(row, engine) for row in rows])
+        reasons = [fault(row, engine) or "must break a rule; the engine finds none" for row in rows]
+        yield _rejected(MESSAGE, [row["row"] for row in rows], reasons)
 
 
-def _fault(row: dict[str, Any], engine: Engine) -> str:
-    at = None if row["at"] is None else row["at"] / 1_000_000
-    try:
-        _refuse_broken(row, f"message {row['id']!r}")
-        engine.publish([Message(row["id"], (row["x"], row["y"]), row["text"], at, row["place"])])
-    except NearcastError as error:
-        return str(error)
-    raise AssertionError(f"conditions and engine disagree on message {row!r}")
+def _reject_packed(messages: DataFrame, payload: str, sent: Sent) -> DataFrame:
+    """Return the bad rows of blocks; a block that is none is shown by its size and what else Spark knows of it."""
+    others = [name for name in messages.columns if name not in _PAYLOADS]
+    row = F.to_json(F.struct(*others, F.octet_length(payload).alias("payload_bytes")), {"ignoreNullFields": "false"})
+    blocks = messages.select(row.alias("row"), F.col(payload).alias(PAYLOAD))
+    return blocks.mapInArrow(partial(_keep_bad_messages, sent=sent), REJECTED)
+
+
+def _keep_bad_messages(batches: Iterable[pa.RecordBatch], *, sent: Sent) -> Iterator[pa.RecordBatch]:
+    engine = sent.job.new_engine()
+    for batch in batches:
+        for whole, payload in zip(batch["row"].to_pylist(), batch[PAYLOAD], strict=True):
+            try:
+                block = open_block(payload.as_py())
+            except InvalidInput as error:
+                yield _rejected(MESSAGE, [whole], [str(error)])
+                continue
+            rows, reasons = [], []
+            for row, reason in bad_messages(block, sent.job):
+                message = message_at(block, row)
+                rows.append(to_json(message, block.column_names))
+                reasons.append(fault(message, engine) or reason)
+            yield _rejected(MESSAGE, rows, reasons)
 
 
 def _mark_good(batches: Iterable[pa.RecordBatch], *, sent: Sent, names: list[str]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         table = pa.Table.from_batches([batch])
-        bad = {row for row, _ in _sieve(table, sent.job)}
+        bad = {row for row, _ in bad_subscriptions(table, sent.job)}
         good = pa.array([row not in bad for row in range(len(table))], pa.bool_())
         yield from table.select(names).append_column("good", good).to_batches()
 
@@ -196,47 +228,9 @@ def _mark_good(batches: Iterable[pa.RecordBatch], *, sent: Sent, names: list[str
 def _keep_bad(batches: Iterable[pa.RecordBatch], *, sent: Sent) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         table = pa.Table.from_batches([batch])
-        bad = list(_sieve(table, sent.job))
+        bad = list(bad_subscriptions(table, sent.job))
         rows = table["row"].take(pa.array([row for row, _ in bad], pa.int64())).to_pylist()
         yield _rejected(SUBSCRIPTION, rows, [reason for _, reason in bad])
-
-
-def _sieve(table: pa.Table, job: Job) -> Iterator[tuple[int, str]]:
-    """Yield the rows of a table of subscriptions that are bad, ascending, and why."""
-    columns = table.drop_columns(["at"])  # no rule is about it
-
-    def check(start: int, stop: int) -> Iterator[tuple[int, str]]:
-        part = columns.slice(start, stop - start)
-        try:
-            _check_block(part, job)
-        except NearcastError as error:
-            if stop - start == 1:
-                yield start, str(error)
-            else:
-                middle = (start + stop) // 2
-                yield from check(start, middle)
-                yield from check(middle, stop)
-
-    yield from check(0, len(table))
-
-
-def _check_block(table: pa.Table, job: Job) -> None:
-    """Raise the error of a row of a table of subscriptions, if one is bad."""
-    for row in table.filter(pc.greater(pc.list_value_length(table["broken"]), 0)).to_pylist():
-        _refuse_broken(row, f"subscription {row['id']!r}")
-    ops = set(pc.unique(table["op"]).to_pylist())
-    for op in ops - {SUBSCRIBE, UNSUBSCRIBE}:
-        rule = f"must be {SUBSCRIBE!r} or {UNSUBSCRIBE!r}"
-        id_ = table["id"][table["op"].index(op).as_py()].as_py()
-        raise InvalidInput("op", rule, op, subject=f"subscription {id_!r}")
-    ids_from_table(table)
-    comes = table if ops == {SUBSCRIBE} else table.filter(pc.equal(table["op"], SUBSCRIBE))
-    job.admission.cohorts(comes.select([name for name in comes.column_names if name not in ("row", "broken")]))
-
-
-def _refuse_broken(row: dict[str, Any], subject: str) -> None:
-    for field in row["broken"]:
-        raise InvalidInput(field, "must be UTF-8", row[field], subject=subject)
 
 
 def _rejected(source: str, rows: list[str], reasons: list[str]) -> pa.RecordBatch:

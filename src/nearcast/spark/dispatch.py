@@ -1,16 +1,18 @@
 """Who needs a row? Blocks of good rows go to the shards that the routing names, packed as frames.
 
     good messages ────── tokenise, number ── route ──┐
-                                                     ├── frames
+    packed messages ──── open, sift, the same ───────┼── frames
     good subscriptions ── footprints ─────── place ──┘
 
 Stateless: a task that runs again packs the same frames. Every shard gets the times of every block of messages, even
-where none of its messages are for it; so all of them count the stream alike.
+where none of its messages are for it; so all of them count the stream alike. Messages that come packed are counted
+here, on the way: to Spark a block is one row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,12 +21,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
-from nearcast.errors import StateError
+from nearcast.errors import InvalidInput, StateError
 from nearcast.model import KINDS, NO_TIME, Cohort, Footprints
+from nearcast.model.columns import MESSAGES as MESSAGE_COLUMNS
 from nearcast.model.columns import SUBSCRIPTIONS, messages_from_table
 from nearcast.model.ids import IdColumn
 from nearcast.model.stored import store_table
+from nearcast.spark.block import open_block
+from nearcast.spark.decode import PAYLOAD
 from nearcast.spark.frame import (
     FRAME_COLUMNS,
     FRAMES,
@@ -32,20 +38,34 @@ from nearcast.spark.frame import (
     PACKED_SUBSCRIPTIONS,
     SUBSCRIPTION,
     pack,
-    pack_messages,
+    pack_batch,
     pack_times,
 )
 from nearcast.spark.job import Job
+from nearcast.spark.progress import MESSAGES
 from nearcast.spark.sent import Sent
+from nearcast.spark.sieve import good_messages
 from nearcast.spark.spread import keys_of
+
+FRAME_ROWS = 16_384
+"""Messages a frame, of blocks that hold more."""
 
 Packed = Iterator[tuple[int, bytes]]
 """Shards and their payloads."""
+Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_COUNTS = {"rows": "read", "rejected": "rejected"}
+"""What is observed of packed messages, and in which column of the rows that count them."""
+_COUNTED = pa.schema([*FRAME_COLUMNS, *(pa.field(name, pa.int64()) for name in _COUNTS.values())])
 
 
 def dispatch_messages(good: DataFrame, sent: Sent) -> DataFrame:
-    """Pack good messages as frames."""
-    return good.mapInArrow(_packer(MESSAGE, _share_messages, sent), FRAMES)
+    """Pack good messages as frames; of those that come packed, the good ones."""
+    if good.columns != [PAYLOAD]:
+        return good.mapInArrow(_packer(MESSAGE, _share_messages, sent), FRAMES)
+    counted = good.mapInArrow(_repacker(sent), f"{FRAMES}, read long, rejected long")
+    sums = (F.coalesce(F.sum(column), F.lit(0)).alias(name) for name, column in _COUNTS.items())
+    return counted.observe(MESSAGES, *sums).where("key IS NOT NULL").drop(*_COUNTS.values())
 
 
 def dispatch_subscriptions(good: DataFrame, sent: Sent) -> DataFrame:
@@ -53,24 +73,60 @@ def dispatch_subscriptions(good: DataFrame, sent: Sent) -> DataFrame:
     return good.mapInArrow(_packer(SUBSCRIPTION, _share_subscriptions, sent), FRAMES)
 
 
-def _packer(
-    source: str, share: Callable[[pa.Table, Job], Packed], sent: Sent
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _packer(source: str, share: Callable[[pa.Table, Job], Packed], sent: Sent) -> Stage:
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        part = 0 if context is None else context.partitionId()
-        keys = keys_of(sent.job.shards)
         for block, batch in enumerate(batches):
-            table = pa.Table.from_batches([batch])
-            if not len(table):
-                continue
-            ats = pack_times(times_us(table))
-            for shard, payload in share(table, sent.job):
-                row = (keys[shard], source, part, block, len(table), ats, payload)
-                columns = [pa.array([value], field.type) for value, field in zip(row, FRAME_COLUMNS, strict=True)]
-                yield pa.RecordBatch.from_arrays(columns, schema=FRAME_COLUMNS)
+            for frame in _frames(source, block, pa.Table.from_batches([batch]), share, sent.job):
+                yield _row(frame, FRAME_COLUMNS)
 
     return packed
+
+
+def _repacker(sent: Sent) -> Stage:
+    """Return what makes frames of blocks, and after those of a block a row without a key that counts its messages."""
+
+    def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        numbers = count()
+        for batch in batches:
+            for payload in batch[PAYLOAD]:
+                n_read = n_good = 0
+                for n, good in _opened(payload.as_py(), sent.job):
+                    n_read, n_good = n_read + n, n_good + len(good)
+                    for frame in _frames(MESSAGE, next(numbers), good, _share_messages, sent.job):
+                        yield _row((*frame, None, None), _COUNTED)
+                yield _row((None,) * len(FRAME_COLUMNS) + (n_read, n_read - n_good), _COUNTED)
+
+    return packed
+
+
+def _opened(payload: bytes | None, job: Job) -> Iterator[tuple[int, pa.Table]]:
+    """Yield how many rows were read of a block and those of them that are good; one that is none is a bad row."""
+    try:
+        table = open_block(payload)
+    except InvalidInput:
+        yield 1, MESSAGE_COLUMNS.empty_table()
+        return
+    for start in range(0, len(table), FRAME_ROWS):
+        part = table.slice(start, FRAME_ROWS)
+        yield len(part), good_messages(part, job)
+
+
+def _frames(
+    source: str, block: int, table: pa.Table, share: Callable[[pa.Table, Job], Packed], job: Job
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the frames of a block of rows, one a shard."""
+    if not len(table):
+        return
+    context = TaskContext.get()
+    part = 0 if context is None else context.partitionId()
+    ats = pack_times(times_us(table))
+    for shard, payload in share(table, job):
+        yield keys_of(job.shards)[shard], source, part, block, len(table), ats, payload
+
+
+def _row(values: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatch:
+    columns = [pa.array([value], field.type) for value, field in zip(values, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _share_messages(table: pa.Table, job: Job) -> Packed:
@@ -79,7 +135,7 @@ def _share_messages(table: pa.Table, job: Job) -> Packed:
     for shard, rows in enumerate(job.routing.route(batch)):
         same = rows.tobytes()  # often all shards get the same rows
         if same not in payloads:
-            payloads[same] = pack_messages(batch, rows)
+            payloads[same] = pack_batch(batch, rows)
         yield shard, payloads[same]
 
 
@@ -114,5 +170,7 @@ def _unknown_footprint() -> NoReturn:
 
 def times_us(table: pa.Table) -> npt.NDArray[np.int64]:
     """Return the `at` of each row in microseconds, NO_TIME for none."""
+    if "at" not in table.column_names:
+        return np.full(len(table), NO_TIME, dtype=np.int64)
     times: Any = pc.fill_null(table["at"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), NO_TIME).to_numpy()
     return np.ascontiguousarray(times)

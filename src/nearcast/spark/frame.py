@@ -71,7 +71,7 @@ def pack_times(ats_us: npt.NDArray[np.int64]) -> bytes | None:
     return None if (ats_us == NO_TIME).all() else ats_us.astype("<i8").tobytes()
 
 
-def pack_messages(batch: MessageBatch, rows: npt.NDArray[np.int64]) -> bytes:
+def pack_batch(batch: MessageBatch, rows: npt.NDArray[np.int64]) -> bytes:
     """Return some messages of a block as a payload."""
     part = batch if len(rows) == len(batch) else batch.take(rows)
     bounds = pa.array(part.term_indptr.astype(np.int32))
@@ -87,7 +87,7 @@ def pack_messages(batch: MessageBatch, rows: npt.NDArray[np.int64]) -> bytes:
     return pack(pa.Table.from_arrays(columns, schema=PACKED_MESSAGES))
 
 
-def unpack_messages(
+def unpack_batch(
     packed: pa.Table, ats_us: npt.NDArray[np.int64], *, vocabulary: Vocabulary, first_seq: int = 1
 ) -> MessageBatch:
     """Make messages of what was packed, and of the time of each."""
@@ -99,7 +99,7 @@ def unpack_messages(
         xs=table["x"].to_numpy().copy(),
         ys=table["y"].to_numpy().copy(),
         ats_us=ats_us,
-        places=table["place"].to_pylist(),
+        places=_one_chunk(table, "place"),
         texts=TermRows(indptr, terms.flatten().to_numpy().copy(), counts.flatten().to_numpy().copy()),
         vocabulary=vocabulary,
         first_seq=first_seq,

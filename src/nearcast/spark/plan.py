@@ -31,6 +31,8 @@ from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 
 FILES = ("json", "csv", "parquet", "orc")
 """Formats that are files in a folder, and need to be told what columns these have."""
+BLOCKS = "arrow"
+"""The format of files that each are a block of messages; see `block`."""
 AVAILABLE_NOW = "available now"
 
 _INTERVAL = re.compile(r"(\d+ (millisecond|second|minute|hour|day)s?( |$))+")
@@ -161,6 +163,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         self.job()  # refuses what no engine would take
+        for key in ("schema", "select") if self.messages.format == BLOCKS else ():
+            value = getattr(self.messages, key)
+            require(not value, key, f"must be left out for the format {BLOCKS!r}", value, subject="[messages]")
         given = {f"[{name}]": getattr(self, name) for name in ("messages", "subscriptions", "updates", "rejected")}
         places = {subject: table.path for subject, table in given.items() if table is not None and table.path}
         taken = Counter([self.place(path) for path in places.values()] + [self.place(self.run.checkpoint)])
@@ -273,7 +278,7 @@ def _plain(hint: Any) -> Any:
 
 
 def _check_place(table: SourceTable | SinkTable) -> None:
-    needs = table.format in FILES
+    needs = table.format in (*FILES, BLOCKS)
     require(not needs or table.path is not None, "path", f"must be given for the format {table.format!r}", table.path)
     for name, value in table.options.items():
         rule = "must map names, in quotes if they have dots, to strings, numbers, true or false"

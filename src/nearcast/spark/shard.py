@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from nearcast.engine import Engine
 from nearcast.engine.share import Share
 from nearcast.model.columns import SUBSCRIPTIONS
-from nearcast.spark.frame import MESSAGE, SUBSCRIPTION, Frame, unpack, unpack_messages
+from nearcast.spark.frame import MESSAGE, SUBSCRIPTION, Frame, unpack, unpack_batch
 from nearcast.text import Vocabulary
 
 CHUNK = 8192
@@ -105,7 +105,7 @@ def _publish(engine: Engine, frames: Sequence[Frame], vocabulary: Vocabulary, co
         stop = min(start + CHUNK, len(ats_us))
         first, last = np.searchsorted(places, (start, stop)).tolist()
         own = places[first:last]
-        batch = unpack_messages(table.slice(first, last - first), ats_us[own], vocabulary=vocabulary)
+        batch = unpack_batch(table.slice(first, last - first), ats_us[own], vocabulary=vocabulary)
         yield engine.publish(batch, share=Share(own - start, ats_us[start:stop]))
 
 

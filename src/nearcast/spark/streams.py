@@ -3,6 +3,7 @@
     json, csv ───────── rows of the schema ──┬── rows ────── `select` ──── match
     a `value` ── JSON ── rows of the schema ─┤
     anything else ───────────────────────────┘── malformed ─────────────── rejected
+    arrow ──── a file, a block of messages ─────────────────────────────── match
 
 Files are read with the columns that Nearcast knows, unless a schema is given. Sources that bring a `value` of text or
 bytes (a socket, a broker) are taken as JSON of those columns; what else they bring is there for `select`. A line that
@@ -22,7 +23,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from nearcast.errors import require
 from nearcast.spark.frame import MESSAGE, SUBSCRIPTION
-from nearcast.spark.plan import AVAILABLE_NOW, FILES, Plan, SinkTable, SourceTable
+from nearcast.spark.plan import AVAILABLE_NOW, BLOCKS, FILES, Plan, SinkTable, SourceTable
 from nearcast.spark.progress import MALFORMED
 from nearcast.spark.refusal import blaming
 
@@ -31,6 +32,8 @@ SUBSCRIPTIONS = (
     "op string, id string, kind string, x double, y double, xmin double, ymin double, xmax double, ymax double, "
     "keywords string, k int, alpha double, delta double, tau double, user string, at timestamp"
 )
+WHOLE_FILES = "path string, modificationTime timestamp, length long, content binary"
+"""The columns of Spark's source `binaryFile`."""
 _COLUMNS = {MESSAGE: MESSAGES, SUBSCRIPTION: SUBSCRIPTIONS}
 _LINES = ("json", "csv")
 """Formats of which Spark can give the line that it could not read."""
@@ -50,6 +53,8 @@ class Source(NamedTuple):
 
 def read_messages(spark: SparkSession, plan: Plan) -> Source:
     """Return the messages of a job as a stream."""
+    if plan.messages.format == BLOCKS:
+        return Source(_read_whole(spark, plan, plan.messages), None)
     return _read(spark, plan, plan.messages, MESSAGE)
 
 
@@ -102,6 +107,13 @@ def _read(spark: SparkSession, plan: Plan, table: SourceTable, what: str) -> Sou
         frame = frame.observe(MALFORMED[what], *counts).where(F.col(_BROKEN).isNull()).drop(_BROKEN)
     with blaming("select", "must be SQL expressions over the columns that are there", table.select, subject=subject):
         return Source(_selected(frame, table), malformed)
+
+
+def _read_whole(spark: SparkSession, plan: Plan, table: SourceTable) -> DataFrame:
+    """Return files as they are, a row each."""
+    reader = spark.readStream.format("binaryFile").schema(WHOLE_FILES).options(**_options(table))
+    with blaming(*_place(table), subject="[messages]"):
+        return reader.load(None if table.path is None else plan.place(table.path))
 
 
 def _opened(frame: DataFrame, schema: StructType, *, is_given: bool, subject: str) -> DataFrame:

@@ -1,0 +1,153 @@
+"""How do messages come in blocks? As bytes, each an Arrow stream of many messages: one row to Spark, not thousands.
+
+    a table of messages ── pack_messages ── bytes ── a broker, or a file ── open_block ── the columns of messages
+
+A block is opened with care, for anyone may have written it. What is no Arrow, lacks a column or has one of another
+type is refused as a whole. Offsets and sizes are checked before any value is read; whether texts are UTF-8 is a
+question to each row, asked by whoever sifts them. Files of Arrow's (the ones that can be read from both ends) are
+taken as well as streams.
+
+Who makes blocks needs no Spark: nothing here imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from nearcast.errors import InvalidInput, require
+from nearcast.model.columns import TIMESTAMP
+from nearcast.spark.frame import pack
+
+_FILE = b"ARROW1"  # how a file of Arrow's begins, and no stream does
+_REQUIRED = ("id", "x", "y", "text")
+_RULE = "must be an Arrow stream of messages"
+
+
+class _Sort(NamedTuple):
+    """What a column may be, and what it becomes."""
+
+    name: str
+    fits: Callable[[pa.DataType], bool]
+    plain: Callable[[pa.DataType], pa.DataType]
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+_STRING = _Sort("string", _is_string, lambda _: pa.string())
+_TEXT = _Sort(
+    "string or list of strings",
+    lambda kind: _is_string(kind) or (_is_list(kind) and _is_string(kind.value_type)),
+    lambda kind: pa.list_(pa.string()) if _is_list(kind) else pa.string(),
+)
+_NUMBER = _Sort(
+    "double or another number",
+    lambda kind: bool(pa.types.is_floating(kind) or pa.types.is_integer(kind)),
+    lambda _: pa.float64(),
+)
+_TIME = _Sort("timestamp", lambda kind: bool(pa.types.is_timestamp(kind)), lambda _: TIMESTAMP)
+_SORTS = {"id": _STRING, "x": _NUMBER, "y": _NUMBER, "text": _TEXT, "at": _TIME, "place": _STRING}
+
+
+def pack_messages(messages: pa.Table) -> bytes:
+    """Return a table of messages as one block, for a `payload` column of `match`.
+
+    The columns are `id, x, y, text` and, if you have them, `at` and `place`; others are left out. Some thousand
+    messages make a good block. A table that no pipeline would take is refused here; rows are not looked at.
+
+    >>> block = pack_messages(pa.table({"id": ["m1"], "x": [0.2], "y": [0.3], "text": ["Coffee sale today"]}))
+    >>> open_block(block).num_rows
+    1
+    >>> pack_messages(pa.table({"id": [1], "x": [0.2], "y": [0.3], "text": ["Coffee"]}))
+    Traceback (most recent call last):
+        ...
+    nearcast.errors.InvalidInput: id must be a column of string; got 'int64' (messages)
+    """
+    return pack(_plain(_known(messages)))
+
+
+def open_block(payload: bytes | None) -> pa.Table:
+    """Return the messages of a block as plain columns, those that were given; raise `InvalidInput` if there are none.
+
+    >>> open_block(b"what is this?")
+    Traceback (most recent call last):
+        ...
+    nearcast.errors.InvalidInput: payload must be an Arrow stream of messages; got 13 bytes (...)
+    """
+    if payload is None:
+        raise InvalidInput("payload", _RULE, None)
+    try:
+        opened = pa.ipc.open_file(payload) if payload[: len(_FILE)] == _FILE else pa.ipc.open_stream(payload)
+        known = _known(opened.read_all())
+        for column in known.columns:
+            for chunk in column.chunks:
+                _check_shape(chunk)
+        return _plain(known)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput("payload", _RULE, _Bytes(len(payload)), subject=_first_line(error)) from None
+
+
+class _Bytes(int):
+    """A number of bytes, as an error shows it."""
+
+    def __repr__(self) -> str:
+        return f"{int(self)} bytes"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _known(table: pa.Table) -> pa.Table:
+    """Return the columns that are known, if their types are; an optional one of nulls is as good as none."""
+    names = table.column_names
+    missing = [name for name in _REQUIRED if name not in names]
+    require(not missing, "columns", f"must include {missing}", names, subject="messages")
+    known = [name for name in _SORTS if name in names]
+    for name in known:
+        require(names.count(name) == 1, "columns", f"must include {name!r} once", names, subject="messages")
+    known = [name for name in known if name in _REQUIRED or not pa.types.is_null(table[name].type)]
+    for name in known:
+        sort, kind = _SORTS[name], table[name].type
+        require(sort.fits(kind), name, f"must be a column of {sort.name}", str(kind), subject="messages")
+    return table.select(known)
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Return known columns in one type each: nanoseconds and whole numbers are rounded."""
+    columns = {}
+    for name in table.column_names:
+        sort, kind = _SORTS[name], table[name].type
+        is_exact = sort is _TIME and kind.unit != "ns"  # then a time that no timestamp holds is an error
+        columns[name] = table[name].cast(sort.plain(kind), safe=is_exact)
+    return pa.table(columns)
+
+
+def _check_shape(array: pa.Array) -> None:
+    """Raise Arrow's error for an array whose offsets and sizes lead anywhere; texts that are no UTF-8 may pass."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        _as_bytes(array).validate(full=True)
+
+
+def _as_bytes(array: pa.Array) -> pa.Array:
+    """Return an array with bytes for strings; reads no values."""
+    kind = array.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return array.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary())
+    if _is_list(kind):
+        items = _as_bytes(array.values)
+        outer = pa.list_(items.type) if pa.types.is_list(kind) else pa.large_list(items.type)
+        return pa.Array.from_buffers(outer, len(array), array.buffers()[:2], offset=array.offset, children=[items])
+    return array

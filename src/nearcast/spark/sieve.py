@@ -1,0 +1,146 @@
+"""Which rows of a block are bad, and why? The engine's own checks answer, for many rows at once where all are good.
+
+    block ── check ──┬── no error: all rows are good
+                     └── an error: halve, and check both halves ── ... ── a row alone: that one is bad
+
+So one bad row among thousands costs a few checks more. Of a bad message the words are those that the engine has for
+a message given as an object, whichever way it came.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from math import isfinite, isnan
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nearcast.engine import Engine
+from nearcast.errors import InvalidInput, NearcastError
+from nearcast.model import NO_TIME, Message
+from nearcast.model.columns import MESSAGES, ids_from_table, messages_from_table
+from nearcast.spark.job import Job
+
+SUBSCRIBE, UNSUBSCRIBE = "subscribe", "unsubscribe"
+
+Bad = Iterator[tuple[int, str]]
+"""Rows, ascending, and what is wrong with each."""
+
+
+def bad_subscriptions(table: pa.Table, job: Job) -> Bad:
+    """Yield the rows of a table of subscriptions that are bad."""
+    columns = table.drop_columns(["at"])  # no rule is about it
+    return _sieve(len(table), lambda start, n: _check_subscriptions(columns.slice(start, n), job))
+
+
+def bad_messages(table: pa.Table, job: Job) -> Bad:
+    """Yield the rows of an opened block of messages that are bad."""
+    return _sieve(len(table), lambda start, n: _check_messages(table.slice(start, n), job))
+
+
+def good_messages(table: pa.Table, job: Job) -> pa.Table:
+    """Return an opened block of messages without the bad ones."""
+    bad = [row for row, _ in bad_messages(table, job)]
+    if not bad:
+        return table
+    is_good = np.ones(len(table), dtype=np.bool_)
+    is_good[bad] = False
+    return table.filter(pa.array(is_good))
+
+
+def fault(row: dict[str, Any], engine: Engine) -> str | None:
+    """Return what an engine says against a message, `broken` naming fields that are no UTF-8; None for nothing."""
+    at = None if row["at"] is None else row["at"] / 1_000_000
+    try:
+        _refuse_broken(row, f"message {row['id']!r}")
+        engine.publish([Message(row["id"], (row["x"], row["y"]), row["text"], at, row["place"])])
+    except NearcastError as error:
+        return str(error)
+    return None
+
+
+def message_at(table: pa.Table, row: int) -> dict[str, Any]:
+    """Return a message of an opened block as `fault` takes it, with replacement characters where it is no UTF-8."""
+    shown: dict[str, Any] = dict.fromkeys(MESSAGES.names) | {"broken": []}
+    for name in table.column_names:
+        value = table[name].slice(row, 1).combine_chunks()
+        if pa.types.is_timestamp(value.type):
+            value = value.cast(pa.int64())
+        if value.null_count or not (pa.types.is_string(value.type) or pa.types.is_list(value.type)):
+            shown[name] = value[0].as_py()
+            continue
+        is_list = pa.types.is_list(value.type)
+        words = (value.flatten() if is_list else value).cast(pa.binary()).to_pylist()
+        told = [None if word is None else word.decode(errors="replace") for word in words]
+        if [None if word is None else word.encode() for word in told] != words:
+            shown["broken"].append(name)
+        shown[name] = told if is_list else told[0]
+    return shown
+
+
+def to_json(message: dict[str, Any], names: list[str]) -> str:
+    """Return some fields of a message as Spark spells them.
+
+    >>> to_json({"id": "m", "x": float("nan"), "at": 1_500_000}, ["id", "x", "at"])
+    '{"id":"m","x":"NaN","at":"1970-01-01T00:00:01.500Z"}'
+    """
+    row = {name: message[name] for name in names}
+    for name in {"x", "y"}.intersection(row):
+        value = row[name]
+        if value is not None and not isfinite(value):
+            row[name] = "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if row.get("at") is not None:
+        row["at"] = f"{np.datetime64(row['at'] // 1000, 'ms')}Z"
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+
+
+def _sieve(n: int, check: Callable[[int, int], None]) -> Bad:
+    """Yield which of n rows are bad; `check(start, n)` raises an error if one of some rows is."""
+
+    def parts(start: int, n: int) -> Bad:
+        try:
+            check(start, n)
+        except NearcastError as error:
+            if n == 1:
+                yield start, str(error)
+            else:
+                yield from parts(start, n // 2)
+                yield from parts(start + n // 2, n - n // 2)
+
+    return parts(0, n)
+
+
+def _check_messages(table: pa.Table, job: Job) -> None:
+    """Raise an error if a message of a table is bad."""
+    for name in {"id", "text", "place"}.intersection(table.column_names):
+        for chunk in table[name].chunks:
+            try:
+                (chunk.flatten() if pa.types.is_list(chunk.type) else chunk).validate(full=True)
+            except pa.ArrowInvalid:
+                raise InvalidInput(name, "must be UTF-8", None) from None
+    batch = messages_from_table(table, vocabulary=job.meaning.vocabulary, limits=job.config.limits, first_seq=1)
+    batch.check(job.space)
+    if job.window is not None and job.window.needs_time and (batch.ats_us == NO_TIME).any():
+        raise InvalidInput("at", "must be given where the window is a TimeWindow", None)
+
+
+def _check_subscriptions(table: pa.Table, job: Job) -> None:
+    """Raise the error of a row of a table of subscriptions, if one is bad."""
+    for row in table.filter(pc.greater(pc.list_value_length(table["broken"]), 0)).to_pylist():
+        _refuse_broken(row, f"subscription {row['id']!r}")
+    ops = set(pc.unique(table["op"]).to_pylist())
+    for op in ops - {SUBSCRIBE, UNSUBSCRIBE}:
+        rule = f"must be {SUBSCRIBE!r} or {UNSUBSCRIBE!r}"
+        id_ = table["id"][table["op"].index(op).as_py()].as_py()
+        raise InvalidInput("op", rule, op, subject=f"subscription {id_!r}")
+    ids_from_table(table)
+    comes = table if ops == {SUBSCRIBE} else table.filter(pc.equal(table["op"], SUBSCRIBE))
+    job.admission.cohorts(comes.select([name for name in comes.column_names if name not in ("row", "broken")]))
+
+
+def _refuse_broken(row: dict[str, Any], subject: str) -> None:
+    for field in row["broken"]:
+        raise InvalidInput(field, "must be UTF-8", row[field], subject=subject)

@@ -1,0 +1,144 @@
+"""Is a block what was packed, and whatever else comes refused in words? Anyone may have written it."""
+
+import random
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+import nearcast as nc
+from nearcast.errors import InvalidInput
+from nearcast.model.columns import MESSAGES, TIMESTAMP
+from nearcast.spark.block import open_block, pack_messages
+from nearcast.spark.frame import pack
+from nearcast.spark.sieve import bad_messages, good_messages, message_at, to_json
+from spark import inputs
+
+ROWS = [
+    {"id": f"m{i}", "x": float(i % 8), "y": 1.0, "text": "to be, or not", "at": i * 1_000_000, "place": None}
+    for i in range(20)
+]
+TABLE = inputs.table(ROWS, MESSAGES)
+
+
+def not_utf8(values):
+    """Return an array of strings that holds whatever bytes there are."""
+    return pa.Array.from_buffers(pa.string(), len(values), pa.array(values, pa.binary()).buffers())
+
+
+def test_what_was_packed_comes_out():
+    assert open_block(pack_messages(TABLE)).equals(TABLE)
+    assert open_block(pack_messages(TABLE.slice(3, 0))).num_rows == 0
+    assert open_block(pack_messages(TABLE.select(["text", "y", "x", "id"]))).column_names == ["id", "x", "y", "text"]
+
+
+def test_a_file_of_arrows_is_a_block_too(tmp_path):
+    with pa.ipc.new_file(tmp_path / "0.arrow", TABLE.schema) as writer:
+        writer.write_table(TABLE, max_chunksize=7)
+    assert open_block((tmp_path / "0.arrow").read_bytes()).equals(TABLE)
+
+
+def test_columns_of_kindred_types_become_ours():
+    told = pa.table(
+        {
+            "id": pa.array(["a", "b"], pa.large_string()),
+            "x": pa.array([1, 2**60 + 1], pa.int64()),
+            "y": pa.array([1, 2], pa.float32()),
+            "text": pa.array([["a b"], []], pa.large_list(pa.large_string())),
+            "at": pa.array([1_500, None], pa.timestamp("ns")),
+            "place": pa.nulls(2),
+            "price": [3, 4],
+        }
+    )
+    opened = open_block(pack(told))
+    assert opened.schema.types == [pa.string(), pa.float64(), pa.float64(), pa.list_(pa.string()), TIMESTAMP]
+    assert opened["text"].to_pylist() == [["a b"], []]
+    assert opened["at"].cast(pa.int64()).to_pylist() == [1, None]
+
+
+PLAIN = {"id": ["m"], "x": [1.0], "y": [1.0], "text": ["a"]}
+REFUSED = {
+    "a column is missing": (
+        pack(pa.table({"id": ["m"], "x": [1.0], "text": ["a"]})),
+        r"columns must include \['y'\]; got \['id', 'x', 'text'\] \(messages\)",
+    ),
+    "ids are numbers": (pack(pa.table(PLAIN | {"id": [1]})), "id must be a column of string; got 'int64'"),
+    "texts are bytes": (
+        pack(pa.table(PLAIN | {"text": [b"a"]})),
+        "text must be a column of string or list of strings",
+    ),
+    "times are numbers": (pack(pa.table(PLAIN | {"at": [1.0]})), "at must be a column of timestamp; got 'double'"),
+    "a column of nulls where values must be": (pack(pa.table(PLAIN | {"x": pa.nulls(1)})), "x must be a column of"),
+    "a column is there twice": (
+        pack(pa.Table.from_arrays([pa.array(["m"])] * 2 + [pa.array([1.0])] * 3, ["id", "text", "x", "y", "x"])),
+        "columns must include 'x' once",
+    ),
+    "a time that no timestamp holds": (
+        pack(pa.table(PLAIN | {"at": pa.array([2**62], pa.timestamp("s"))})),
+        "payload must be an Arrow stream of messages; got [0-9]+ bytes",
+    ),
+    "nothing": (None, "payload must be an Arrow stream of messages; got None"),
+    "no bytes": (b"", "payload must be an Arrow stream of messages; got 0 bytes"),
+    "JSON": (b'{"id": "m"}', r"payload must be an Arrow stream of messages; got 11 bytes \(.+\)"),
+    "a torn stream": (pack_messages(TABLE)[:-300], "payload must be an Arrow stream of messages; got [0-9]+ bytes"),
+    "a torn file": (b"ARROW1\0\0", "payload must be an Arrow stream of messages; got 8 bytes"),
+}
+
+
+@pytest.mark.parametrize("payload, words", REFUSED.values(), ids=REFUSED)
+def test_what_is_no_block_is_refused_in_words(payload, words):
+    with pytest.raises(InvalidInput, match=words):
+        open_block(payload)
+
+
+def test_who_packs_what_nobody_would_take_is_told_so():
+    with pytest.raises(InvalidInput, match="id must be a column of string; got 'int64'"):
+        pack_messages(pa.table(PLAIN | {"id": [1]}))
+
+
+def test_whatever_is_done_to_a_block_it_is_opened_or_refused():
+    """Bytes are changed at random; what opens can be sifted, and what is left can be published."""
+    of = inputs.job(window=nc.TimeWindow(9))
+    rng = random.Random(3)
+    texts = TABLE.set_column(3, "text", pa.array([["to", "be"]] * len(TABLE), pa.list_(pa.string())))
+    opened = refused = sifted = 0
+    for payload in (pack_messages(TABLE), pack_messages(texts)):
+        for _ in range(1_500):
+            broken = bytearray(payload)
+            for _ in range(rng.choice([1, 1, 3])):
+                broken[rng.randrange(len(broken))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+            try:
+                table = open_block(bytes(broken))
+            except InvalidInput:
+                refused += 1
+                continue
+            opened += 1
+            bad = list(bad_messages(table, of))
+            sifted += bool(bad)
+            for row, _ in bad:
+                to_json(message_at(table, row), table.column_names)
+            good = good_messages(table, of)
+            assert len(good) == len(table) - len(bad)
+            if "at" in good.column_names or not len(good):
+                of.new_engine().publish(good)
+    assert opened > 300 and refused > 300 and sifted > 100
+
+
+@pytest.mark.parametrize(
+    "text", [not_utf8([b"caf\xe9"]), pa.ListArray.from_arrays([0, 2], not_utf8([b"a", b"\xff"]))]
+)
+def test_bytes_that_are_no_utf8_are_a_fault_of_their_row(text):
+    table = pa.table(PLAIN | {"text": text})
+    whole = pa.table(PLAIN | {"text": pa.array([["ok"]] if pa.types.is_list(text.type) else ["ok"], text.type)})
+    opened = open_block(pack(pa.concat_tables([whole, table, whole])))
+    assert [row for row, _ in bad_messages(opened, inputs.job())] == [1]
+    shown = message_at(opened, 1)
+    assert shown["broken"] == ["text"]
+    assert shown["text"] in ("caf\ufffd", ["a", "\ufffd"])
+
+
+def test_who_makes_blocks_needs_no_spark():
+    program = "import sys; from nearcast.spark import pack_messages; print('pyspark' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
