@@ -85,7 +85,7 @@ def test_saving_over_a_saved_engine_replaces_it_as_a_whole(random_fields, tmp_pa
 def test_a_failed_save_leaves_the_old_one(random_fields, tmp_path, monkeypatch):
     engine = busy_engine(random_fields)
     engine.save(tmp_path / "saved")
-    monkeypatch.setattr("nearcast.engine.archive.table_of_documents", lambda documents: 1 / 0)
+    monkeypatch.setattr("nearcast.engine.archive.table_of_results", lambda rows: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         engine.save(tmp_path / "saved")
     monkeypatch.undo()

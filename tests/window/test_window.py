@@ -30,6 +30,10 @@ def cohort(k):
     return made
 
 
+def left(steps):
+    return [d.seq for step in steps.walk(MessageBatch.empty()) for d in step.leaving]
+
+
 def test_a_shard_that_sees_only_some_messages_still_lets_go_in_time():
     window = SlidingWindow(CountWindow(2))
     messages = [Message(i, (0, 0), "a") for i in range(5)]
@@ -44,19 +48,28 @@ def test_a_shard_that_sees_only_some_messages_still_lets_go_in_time():
         (1, []),
         (-1, []),
     ]
-    assert list(window.live) == [4]
+    assert [d.seq for d in window.documents()] == [4]
 
 
 def test_a_time_window_lets_go_by_time_not_by_arrival():
-    window = SlidingWindow(TimeWindow(10), [document(1, at_us=30_000_000), document(2, at_us=20_000_000)])
-    assert [d.seq for d in window.advance(3, 30_000_000).leaving[0]] == [2]
-    assert [d.seq for d in window.advance(3, 40_000_000).leaving[0]] == [1]
+    before = SlidingWindow(TimeWindow(10))
+    messages = [Message(i, (0, 0), "a", at=at) for i, at in enumerate((30.0, 20.5))]
+    batch = MessageBatch.from_messages(messages, vocabulary=Vocabulary.with_weights({}))
+    before.admit(batch, Ticks(batch.seqs, batch.ats_us, np.maximum.accumulate(batch.ats_us)))
+    for window in (SlidingWindow(TimeWindow(10), before.table()), before):
+        assert [d.seq for d in window.documents()] == [1, 2]
+        assert left(window.advance(3, 30_500_000)) == [2]
+        assert left(window.advance(3, 40_000_000)) == [1]
 
 
 def test_without_a_policy_nothing_is_kept():
-    window = SlidingWindow(None, [document(1)])
+    window = SlidingWindow(None)
+    messages = [Message(1, (0, 0), "a")]
+    batch = MessageBatch.from_messages(messages, vocabulary=Vocabulary.with_weights({}))
+    window.admit(batch, Ticks(batch.seqs, batch.ats_us, batch.ats_us))
     assert len(window) == 0
-    assert window.advance(9, 9).leaving == {}
+    assert window.table() is None
+    assert left(window.advance(9, 9)) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -96,7 +109,8 @@ def test_a_step_without_a_message_brings_nothing_in(make):
     keeper = make(())
     keeper.insert(np.zeros(1, np.int32), cohort(3))
     nobody = Matches(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0))
-    steps = Steps(2, np.zeros(0, np.int64), {})
+    none = np.zeros(0, np.int64)
+    steps = Steps(2, none, none, none, none, none, None)
     assert len(keeper.publish(MessageBatch.empty(), steps, lambda start, stop: nobody).steps) == 0
     assert keeper.results(0) == []
 

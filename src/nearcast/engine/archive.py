@@ -31,13 +31,13 @@ import pyarrow as pa
 from nearcast.engine.state import EngineConfig, EngineState, SavedCohort
 from nearcast.errors import FormatError, InvalidInput
 from nearcast.index import Work
-from nearcast.model import KINDS, Document, Limits, Subscription
+from nearcast.model import KINDS, Limits, Subscription
 from nearcast.model.pairs import join, split
 from nearcast.model.stored import stored_schema
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.text import Vocabulary
-from nearcast.window import CountWindow, Kept, TimeWindow, WindowPolicy
+from nearcast.window import LIVE, CountWindow, Kept, TimeWindow, WindowPolicy
 
 FORMAT = "nearcast-engine"
 VERSION = 1
@@ -96,7 +96,7 @@ def _write_files(state: EngineState, folder: Path) -> None:
                 for kept in held
             ]
         ),
-        "window": table_of_documents(state.live),
+        **({} if state.live is None else {"window": state.live}),
         **{saved.kind.kind: saved.stored.append_column("since", pa.array(saved.sinces)) for saved in cohorts},
     }
     files = {}
@@ -176,7 +176,7 @@ def _read_state(manifest: dict[str, Any], tables: dict[str, pa.Table]) -> Engine
         SocialGraph(zip(join(tables["graph"], "user"), join(tables["graph"], "place"), strict=True)),
         **manifest["counters"],
         work={kind: Work(**work) for kind, work in manifest["work"].items()},
-        live=read_documents(tables["window"]),
+        live=None if manifest["config"]["window"] is None else tables["window"].cast(LIVE),
         cohorts=_read_cohorts(tables),
     )
 
@@ -253,40 +253,6 @@ def read_results(table: pa.Table) -> Iterator[tuple[str, int, Kept]]:
     columns = [table[name].to_pylist() for name in ("kind", "row", "seq", "score")]
     for kind, row, seq, score, message in zip(*columns, join(table, "message"), strict=True):
         yield kind, row, Kept(seq, message, score)
-
-
-def table_of_documents(documents: Sequence[Document]) -> pa.Table:
-    """Return messages of the window with their weighted terms."""
-    return pa.table(
-        {
-            "seq": pa.array([d.seq for d in documents], pa.int64()),
-            **split("id", [d.id for d in documents]),
-            "x": pa.array([d.location[0] for d in documents], pa.float64()),
-            "y": pa.array([d.location[1] for d in documents], pa.float64()),
-            "at_us": pa.array([d.at_us for d in documents], pa.int64()),
-            **split("place", [d.place for d in documents]),
-            "terms": pa.array([list(d.units) for d in documents], pa.list_(pa.int64())),
-            "units": pa.array([list(d.units.values()) for d in documents], pa.list_(pa.float64())),
-            "weight": pa.array([d.weight for d in documents], pa.float64()),
-        }
-    )
-
-
-def read_documents(table: pa.Table) -> list[Document]:
-    """Return messages of the window."""
-    ids, places = join(table, "id"), join(table, "place")
-    return [
-        Document(
-            row["seq"],
-            ids[i],
-            (row["x"], row["y"]),
-            row["at_us"],
-            places[i],
-            dict(zip(row["terms"], row["units"], strict=True)),
-            row["weight"],
-        )
-        for i, row in enumerate(table.to_pylist())
-    ]
 
 
 def _checksum(file: Path) -> int:

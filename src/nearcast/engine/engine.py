@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from nearcast.engine import archive
 from nearcast.engine.admission import Admission
-from nearcast.engine.archive import read_documents, read_results, table_of_documents, table_of_results
+from nearcast.engine.archive import read_results, table_of_results
 from nearcast.engine.matcher import Matcher, Slots
 from nearcast.engine.shard import Job, Shard
 from nearcast.engine.share import Share
@@ -361,9 +361,9 @@ class Engine:
 
     def _find(self, id_: Id) -> Document:
         for shard in self._shards:
-            for document in reversed(shard.window.live.values()):
-                if document.id == id_:
-                    return document
+            document = shard.window.find(id_)
+            if document is not None:
+                return document
         raise UnknownMessage(id_)
 
     def __len__(self) -> int:
@@ -437,8 +437,6 @@ class Engine:
         from nearcast.engine.folder import Sealed
 
         tables = {}
-        if self._config.window is not None:
-            tables["window"] = table_of_documents(self._live())
         kept = [
             (f"{number}.{kind}", slot, kept)
             for number, shard in enumerate(self._shards)
@@ -466,9 +464,8 @@ class Engine:
         engine._folder = EngineFolder(folder)
         counters, tables = engine._folder.open(mark)
         work = {kind: Work(**done) for kind, done in counters.pop("work").items()}
-        live = read_documents(tables["window"]) if "window" in tables else []
         engine.close()
-        engine._set_up(EngineState(config, meaning.vocabulary, meaning.social, **counters, work=work, live=live))
+        engine._set_up(EngineState(config, meaning.vocabulary, meaning.social, **counters, work=work))
         kept: dict[str, Results] = {}
         for where, slot, one in read_results(tables["results"]) if "results" in tables else ():
             kept.setdefault(where, {}).setdefault(slot, []).append(one)
@@ -481,10 +478,14 @@ class Engine:
         if self._folder is not None:
             self._folder.break_seal()
 
-    def _live(self) -> list[Document]:
-        """Return the messages of the window, in order."""
-        live = {d.seq: d for shard in self._shards for d in shard.window.live.values()}
-        return [live[seq] for seq in sorted(live)]
+    def _live(self) -> pa.Table | None:
+        """Return the messages of the window, in order; each once, although several shards may have it."""
+        tables = [table for shard in self._shards if (table := shard.window.table()) is not None]
+        if not tables or self._routing.sends_all:
+            return tables[0] if tables else None
+        table = pa.concat_tables(tables)
+        _, rows = np.unique(table["seq"].to_numpy(), return_index=True)
+        return table.take(pa.array(rows))
 
     def _counters(self) -> dict[str, int]:
         return {"seq": self._seq, "now_us": self._now_us, "late": self._late, "updates": self._updates}

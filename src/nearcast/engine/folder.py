@@ -2,8 +2,8 @@
 
     folder/
       0.boolean/ ...     the arena of each shard and kind, mapped by whoever has the engine
-      window.arrow       the messages of the window      ┐  what lies in no arena, written when it is sealed
-      results.arrow      what the results hold           ┘
+      0.window/ ...      that of the messages of the window
+      results.arrow      results that lie in no arena, written when it is sealed
       seal.json          the mark, counters, and which start of the machine this was
 
 An engine is sealed with a mark when nobody is about to change it, and the seal is broken by the first change. So a
@@ -57,7 +57,8 @@ class EngineFolder:
 
     def kinds(self, shard: int) -> list[str]:
         """Return the kinds of which a shard has an arena."""
-        return sorted(folder.name.partition(".")[2] for folder in self._path.glob(f"{shard}.*") if folder.is_dir())
+        named = (folder.name.partition(".")[2] for folder in self._path.glob(f"{shard}.*") if folder.is_dir())
+        return sorted(set(named) - {"window"})
 
     def seal(self, mark: str, sealed: Sealed) -> None:
         """Say that everything is as it should be, under a mark."""

@@ -7,18 +7,20 @@ are wanted for those that do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from nearcast.engine.matcher import Matcher, Slots
 from nearcast.engine.told import Part
 from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
-from nearcast.model import KINDS, Cohort, Document, Keeps, Meaning, MessageBatch, Subscription
+from nearcast.model import KINDS, Cohort, Keeps, Meaning, MessageBatch, Subscription
 from nearcast.window import KEEPERS, Kept, Results, SlidingWindow, Steps, Ticks, WindowPolicy
 
 if TYPE_CHECKING:
@@ -40,11 +42,11 @@ class Shard:
         policy: WindowPolicy | None,
         *,
         index: str,
-        live: Iterable[Document] = (),
+        live: pa.Table | None = None,
         arena: Callable[[str], Arena] | None = None,
     ) -> None:
         """Start without subscriptions; `arena` gives the state of each kind a place, in memory if there is none."""
-        self.window = SlidingWindow(policy, live)
+        self.window = SlidingWindow(policy, live, arena=None if arena is None else partial(arena, "window"))
         self.matchers: dict[str, Matcher] = {}
         self._meaning = meaning
         self._index = index
@@ -65,7 +67,7 @@ class Shard:
 
             arena = Arena() if self._arena is None else self._arena(kind.kind)
             index = choose_index(self._index, kind.kind).make(self._meaning, arena)
-            keeper = KEEPERS[kind.keeps](self.window.live.values())
+            keeper = KEEPERS[kind.keeps](self.window.documents())
             self.matchers[kind.kind] = Matcher(kind, Roster(kind, arena), index, keeper, self._meaning)
             self.matchers = {name: self.matchers[name] for name in _KIND_OF if name in self.matchers}
         return self.matchers[kind.kind]
@@ -108,7 +110,7 @@ class Shard:
         matcher = self.matchers[kind]
         if matcher.kind.keeps is Keeps.MATCHES and self.window.policy is None:
             raise StateError(f"matches of kind {kind!r} are looked up in the window, and this engine has none")
-        return matcher.results(slot, self.window.live.values())
+        return matcher.results(slot, self.window.documents())
 
 
 def choose_index(name: str, kind: str) -> IndexEntry:

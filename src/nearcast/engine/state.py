@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from nearcast.errors import require
 from nearcast.index import Work, index_names
-from nearcast.model import NO_TIME, Document, Limits, Subscription
+from nearcast.model import NO_TIME, Limits, Subscription
 from nearcast.partition import PARTITIONERS
 from nearcast.social import SocialGraph
 from nearcast.space import Space
@@ -68,5 +68,6 @@ class EngineState:
     late: int = 0
     updates: int = 0
     work: dict[str, Work] = field(default_factory=dict)
-    live: list[Document] = field(default_factory=list)
+    live: pa.Table | None = None
+    """The messages of the window, if there is one."""
     cohorts: list[SavedCohort] = field(default_factory=list)

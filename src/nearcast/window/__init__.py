@@ -9,6 +9,7 @@ from nearcast.window.keeper import Changes, Find, Keeper, Kept, Results
 from nearcast.window.policy import CountWindow, TimeWindow, WindowPolicy
 from nearcast.window.recompute import Recompute
 from nearcast.window.sliding import SlidingWindow, Steps, Ticks
+from nearcast.window.store import LIVE
 
 KEEPERS: dict[Keeps, Callable[[Iterable[Document]], Keeper]] = {
     Keeps.MATCHES: lambda live: Forward(),
@@ -19,6 +20,7 @@ KEEPERS: dict[Keeps, Callable[[Iterable[Document]], Keeper]] = {
 
 __all__ = [
     "KEEPERS",
+    "LIVE",
     "Changes",
     "CountWindow",
     "Find",

@@ -1,0 +1,311 @@
+"""Where do the messages of a window lie? In rings of flat arrays: who comes is written ahead of who left last.
+
+    numbers      ... 41  42  43 | 44  45  46  47 ...       each message has the next number
+                  gone        first            next
+    by message   seqs xs ys ats weights, and where its terms and bytes begin           ring of a power of two
+    lanes        terms: term_ids, units        bytes: ids and places as text           rings, a batch in one piece
+
+A number's place in a ring is the number modulo its size, so nothing is moved and leaving costs nothing. What has left
+stays readable until the next messages come. Rings that are too small are written anew at twice the size.
+
+Cost: a message of nine terms takes about 250 bytes; adding a batch is a handful of copies, whatever its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from nearcast.model import Document, Id, IdColumn, MessageBatch
+from nearcast.model.pairs import join, split
+from nearcast.text import add_up
+from nearcast.text.encode import bytes_of
+
+if TYPE_CHECKING:
+    from nearcast._jit import Arena
+
+Longs = npt.NDArray[np.int64]
+
+LIVE = pa.schema(
+    {"seq": pa.int64(), "id": pa.string(), "id_int": pa.int64(), "x": pa.float64(), "y": pa.float64(),
+     "at_us": pa.int64(), "place": pa.string(), "place_int": pa.int64(), "terms": pa.list_(pa.int64()),
+     "units": pa.list_(pa.float64()), "weight": pa.float64()}
+)  # fmt: skip
+"""The messages of a window as a table."""
+
+_PREFIX = "window"
+_LEAST = 64
+_BY_MESSAGE: dict[str, Any] = {
+    "seqs": np.int64,
+    "xs": np.float64,
+    "ys": np.float64,
+    "ats": np.int64,
+    "weights": np.float64,
+    "term_starts": np.int64,
+    "n_terms": np.int32,
+    "id_starts": np.int64,
+    "id_sizes": np.int32,
+    "place_starts": np.int64,
+    "place_sizes": np.int32,
+}
+_LANES: dict[str, dict[str, Any]] = {
+    "terms": {"term_ids": np.int64, "units": np.float64},
+    "bytes": {"bytes": np.uint8},
+}
+_STARTS = {"terms": "term_starts", "bytes": "id_starts"}
+_NONE = -1
+FIRST, NEXT, HORIZON = 0, 1, 2  # places in the state
+_HEADS = {"terms": 3, "bytes": 4}
+_NOTHING_LEFT = np.iinfo(np.int64).min
+
+
+class WindowArrays(NamedTuple):
+    """The messages of a window, as kernels see them; all but the state by number modulo their size."""
+
+    seqs: Longs
+    xs: npt.NDArray[np.float64]
+    ys: npt.NDArray[np.float64]
+    ats: Longs
+    term_starts: Longs
+    """int64: where the terms begin in their lane, to be taken modulo its size."""
+    n_terms: npt.NDArray[np.int32]
+    term_ids: Longs
+    """int64: term numbers, ascending within a message."""
+    units: npt.NDArray[np.float64]
+    """float64: tf-idf of each, in a vector of length 1."""
+    state: Longs
+    """int64 (8,): the first number that may be alive, the next one, the horizon, and the ends of the lanes."""
+
+
+class _Columns(NamedTuple):
+    """Messages on their way into the store."""
+
+    seqs: Longs
+    ids: IdColumn
+    xs: npt.NDArray[np.float64]
+    ys: npt.NDArray[np.float64]
+    ats: Longs
+    places: Sequence[Id | None]
+    """Empty if none has one."""
+    indptr: Longs
+    term_ids: Longs
+    units: npt.NDArray[np.float64]
+    weights: npt.NDArray[np.float64]
+
+
+class Store:
+    """Messages by number, in an arena; opened again if the arena holds them already."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        if f"{_PREFIX}.state" not in arena:
+            with arena.together():
+                for name, kind in _BY_MESSAGE.items():
+                    arena.new(f"{_PREFIX}.{name}", kind, _LEAST)
+                for lane in _LANES.values():
+                    for name, kind in lane.items():
+                        arena.new(f"{_PREFIX}.{name}", kind, _LEAST)
+                arena.new(f"{_PREFIX}.state", np.int64, 8)[HORIZON] = _NOTHING_LEFT
+
+    @property
+    def state(self) -> Longs:
+        """The counters; see `WindowArrays`."""
+        return self._array("state")
+
+    @property
+    def arrays(self) -> WindowArrays:
+        """The arrays as kernels take them; others after an append."""
+        return self._arena.bundle(_PREFIX, WindowArrays)
+
+    @property
+    def numbers(self) -> Longs:
+        """All numbers that may be alive."""
+        return np.arange(self.state[FIRST], self.state[NEXT])
+
+    def of(self, name: str, numbers: Longs) -> npt.NDArray[Any]:
+        """Return a column of some messages."""
+        column = self._array(name)
+        chosen: npt.NDArray[Any] = column[numbers & (len(column) - 1)]
+        return chosen
+
+    def append(self, batch: MessageBatch) -> Longs:
+        """Write messages down; return their numbers."""
+        places = batch.places
+        if isinstance(places, pa.Array):
+            places = [] if places.null_count == len(places) else places.to_pylist()
+        elif all(place is None for place in places):
+            places = []
+        return self._append(
+            _Columns(
+                batch.seqs, batch.ids, batch.xs, batch.ys, batch.ats_us, places,
+                batch.term_indptr, batch.term_ids, batch.units, add_up(batch.idfs, batch.term_indptr),
+            )
+        )  # fmt: skip
+
+    def append_table(self, table: pa.Table) -> Longs:
+        """Write down messages that were written as a table."""
+        table = table.combine_chunks()
+        terms, units = (_flat(table[name]) for name in ("terms", "units"))
+        ids, places = (join(table, name) for name in ("id", "place"))
+        return self._append(
+            _Columns(
+                table["seq"].to_numpy(), IdColumn.of(ids), table["x"].to_numpy(), table["y"].to_numpy(),
+                table["at_us"].to_numpy(), [] if all(place is None for place in places) else places,
+                np.concatenate([[0], np.cumsum(terms[0])]).astype(np.int64), terms[1], units[1],
+                table["weight"].to_numpy(),
+            )
+        )  # fmt: skip
+
+    def table(self, numbers: Longs) -> pa.Table:
+        """Return messages with their weighted terms, as a table."""
+        lengths = self.of("n_terms", numbers).astype(np.int64)
+        at = self._places("term_ids", self.of("term_starts", numbers), lengths)
+        indptr = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+        return pa.table(
+            {
+                "seq": self.of("seqs", numbers),
+                **self.ids(numbers).columns,
+                "x": self.of("xs", numbers),
+                "y": self.of("ys", numbers),
+                "at_us": self.of("ats", numbers),
+                **split("place", self._texts("place", numbers)),
+                "terms": pa.ListArray.from_arrays(indptr, pa.array(self._array("term_ids")[at])),
+                "units": pa.ListArray.from_arrays(indptr, pa.array(self._array("units")[at])),
+                "weight": self.of("weights", numbers),
+            },
+            schema=LIVE,
+        )
+
+    def ids(self, numbers: Longs) -> IdColumn:
+        """Return the ids of messages."""
+        sizes = self.of("id_sizes", numbers)
+        if (sizes & 1).any():
+            return IdColumn.of(self._texts("id", numbers))
+        return IdColumn(self._strings(self.of("id_starts", numbers), sizes >> 1))
+
+    def documents(self, numbers: Longs) -> list[Document]:
+        """Return messages as the reference scores see them."""
+        columns = [self.of(name, numbers).tolist() for name in ("seqs", "xs", "ys", "ats", "weights")]
+        lengths = self.of("n_terms", numbers).astype(np.int64)
+        at = self._places("term_ids", self.of("term_starts", numbers), lengths)
+        terms, units = self._array("term_ids")[at].tolist(), self._array("units")[at].tolist()
+        stops = np.cumsum(lengths).tolist()
+        made, start = [], 0
+        texts = self._texts("id", numbers), self._texts("place", numbers)
+        for seq, x, y, at_us, weight, id_, place, stop in zip(*columns, *texts, stops, strict=True):
+            held = dict(zip(terms[start:stop], units[start:stop], strict=True))
+            made.append(Document(seq, id_, (x, y), at_us, place, held, weight))
+            start = stop
+        return made
+
+    def _append(self, columns: _Columns) -> Longs:
+        n, state = len(columns.seqs), self.state
+        first, start = int(state[FIRST]), int(state[NEXT])
+        numbers = np.arange(start, start + n)
+        self._make_room(start + n - first)
+        term_start = self._claim("terms", len(columns.term_ids))
+        self._write("term_ids", term_start, columns.term_ids)
+        self._write("units", term_start, columns.units)
+        texts, are_numbers = columns.ids.strings, columns.ids.are_numbers
+        if len(columns.places):
+            given = [None if place is None else str(place) for place in columns.places]
+            texts = pa.concat_arrays([texts.cast(pa.string()), pa.array(given, pa.string())])
+            are_numbers = np.concatenate([are_numbers, [isinstance(place, int) for place in columns.places]])
+        starts, sizes = self._write_texts(texts, are_numbers)
+        sizes[texts.is_null().to_numpy(zero_copy_only=False)] = _NONE
+        has_places = len(columns.places) > 0
+        at = numbers & (len(self._array("seqs")) - 1)
+        for name, values in {
+            "seqs": columns.seqs,
+            "xs": columns.xs,
+            "ys": columns.ys,
+            "ats": columns.ats,
+            "weights": columns.weights,
+            "term_starts": term_start + columns.indptr[:-1] - columns.indptr[0],
+            "n_terms": np.diff(columns.indptr),
+            "id_starts": starts[:n],
+            "id_sizes": sizes[:n],
+            "place_starts": starts[n:] if has_places else 0,
+            "place_sizes": sizes[n:] if has_places else _NONE,
+        }.items():
+            self._array(name)[at] = values
+        state[NEXT] = start + n
+        return numbers
+
+    def _make_room(self, n_messages: int) -> None:
+        before = len(self._array("seqs"))
+        size = before
+        while size < n_messages:
+            size *= 2
+        if size > before:
+            numbers = self.numbers
+            self._renew(_BY_MESSAGE, size, numbers & (before - 1), numbers & (size - 1))
+
+    def _claim(self, lane: str, n: int) -> int:
+        """Return where a piece of a lane begins that lies in one piece; there is room for it then."""
+        state, numbers = self.state, self.numbers
+        size = before = len(self._array(next(iter(_LANES[lane]))))
+        head = int(state[_HEADS[lane]])
+        tail = int(self.of(_STARTS[lane], numbers[:1])[0]) if len(numbers) else head
+        while True:
+            start = head if head % size + n <= size else -(-head // size) * size
+            if n <= size and start + n - tail <= size:
+                break
+            size *= 2
+        if size > before:
+            held = np.arange(tail, head)
+            self._renew(_LANES[lane], size, held & (before - 1), held & (size - 1))
+        state[_HEADS[lane]] = start + n
+        return start
+
+    def _renew(self, names: dict[str, Any], size: int, sources: Longs, targets: Longs) -> None:
+        with self._arena.together():
+            for name in names:
+                before = self._array(name)
+                self._arena.renew(f"{_PREFIX}.{name}", size)[targets] = before[sources]
+
+    def _write(self, name: str, start: int, values: npt.NDArray[Any]) -> None:
+        lane = self._array(name)
+        at = start & (len(lane) - 1)
+        lane[at : at + len(values)] = values
+
+    def _write_texts(self, strings: pa.Array, are_numbers: npt.NDArray[np.bool_]) -> tuple[Longs, Longs]:
+        """Write texts down; return where each begins, and its size with a bit for numbers."""
+        data, offsets = bytes_of(strings)
+        start = self._claim("bytes", int(offsets[-1] - offsets[0]))
+        self._write("bytes", start, data[offsets[0] : offsets[-1]])
+        return start + offsets[:-1] - offsets[0], np.diff(offsets) << 1 | are_numbers
+
+    def _texts(self, what: str, numbers: Longs) -> list[Any]:
+        """Return ids or places as objects."""
+        sizes = self.of(f"{what}_sizes", numbers)
+        if (sizes == _NONE).all():
+            return [None] * len(numbers)
+        lacks = sizes == _NONE
+        texts = self._strings(self.of(f"{what}_starts", numbers), np.where(lacks, 0, sizes >> 1)).to_pylist()
+        read = zip(texts, lacks.tolist(), (sizes & 1).tolist(), strict=True)
+        return [None if lack else int(text) if is_number else text for text, lack, is_number in read]
+
+    def _strings(self, starts: Longs, sizes: npt.NDArray[Any]) -> pa.Array:
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+        data = self._array("bytes")[self._places("bytes", starts, sizes.astype(np.int64))]
+        return pa.StringArray.from_buffers(len(starts), pa.py_buffer(offsets), pa.py_buffer(data))
+
+    def _places(self, lane: str, starts: Longs, lengths: Longs) -> Longs:
+        """Return where in a lane the items of pieces lie, one after the other."""
+        ends = np.cumsum(lengths)
+        size = len(self._array(lane))
+        return np.repeat((starts & (size - 1)) - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+
+    def _array(self, name: str) -> npt.NDArray[Any]:
+        return self._arena[f"{_PREFIX}.{name}"]
+
+
+def _flat(column: pa.ChunkedArray) -> tuple[Longs, npt.NDArray[Any]]:
+    """Return the lengths of lists, and what is in them."""
+    lists = column.combine_chunks()
+    return np.diff(lists.offsets.to_numpy()).astype(np.int64), lists.flatten().to_numpy()
