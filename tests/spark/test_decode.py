@@ -115,7 +115,9 @@ def test_packed_messages_that_break_a_rule_are_rejected_as_rows_are(spark, sent,
     pq.write_table(table, tmp_path / "rows.parquet")
     (tmp_path / "blocks").mkdir()
     for start in (0, 31):
-        (tmp_path / "blocks" / f"{start}.arrow").write_bytes(pack_messages(table.slice(start, 31 if not start else None)))
+        (tmp_path / "blocks" / f"{start}.arrow").write_bytes(
+            pack_messages(table.slice(start, 31 if not start else None))
+        )
     rows = decode_messages(spark.read.parquet(str(tmp_path / "rows.parquet")), sent).rejected
     packed = decode_messages(spark.read.format("binaryFile").load(str(tmp_path / "blocks")), sent).rejected
     told = [sorted(reasons(rejected, "message"), key=str) for rejected in (rows, packed)]

@@ -150,16 +150,13 @@ def test_packed_updates_are_the_same_in_blocks(spark, write_stream, tmp_path, ra
     given = inputs.batches(4, random_fields, n=3)
     folders = write_stream(given)
     of = inputs.job()
-    for name in ("updates", "packed"):
-        matched = match(*streams(spark, folders), **options(of), state=str(tmp_path / "state"))
-        (tmp_path / name).mkdir()
-        rows, _ = run(getattr(matched, name), tmp_path / name)
-        if name == "updates":
-            expected = counted(rows)
+    matched = match(*streams(spark, folders), **options(of), state=str(tmp_path / "state"))
+    rows, _ = run(matched.packed, tmp_path)
     blocks = [pa.ipc.open_stream(row["payload"]).read_all() for row in rows]
     assert [len(block) for block in blocks] == [row["updates"] for row in rows]
     assert [block["seq"][0].as_py() for block in blocks] == [row["seq"] for row in rows]
-    assert inputs.counted(blocks) == expected == inputs.embedded(of, given)
+    assert inputs.counted(blocks) == inputs.embedded(of, given)
+    assert len(blocks) > 3
 
 
 def test_packed_messages_are_the_same_as_rows(spark, tmp_path, write_stream, random_fields):

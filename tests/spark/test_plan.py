@@ -57,6 +57,10 @@ def test_a_trigger_is_an_interval_or_now(trigger):
 
 
 BAD = {
+    "blocks have columns of their own": (
+        changed(messages={"format": "arrow", "select": ["said AS text"]}),
+        r"select must be left out for the format 'arrow'; got \['said AS text'\] \(\[messages\]",
+    ),
     "a table is missing": (changed(updates=None), r"job must have the tables \['updates'\]"),
     "a table is unknown": (changed(sink={}), r"sink must be one of \['match', 'messages'.*; got \{\} \(job\)"),
     "a table is none": (changed(window=5), r"window must be a table; got 5"),

@@ -11,6 +11,7 @@ import pytest
 
 import nearcast as nc
 from nearcast.errors import InvalidInput, NearcastError, StateError
+from nearcast.spark import pack_messages
 from nearcast.spark.background import vocabulary_from, vocabulary_of
 from nearcast.spark.follow import Follower
 from nearcast.spark.plan import make_plan
@@ -165,6 +166,19 @@ def test_texts_may_be_lists_and_files_parquet(spark, plan, tmp_path):
     job = plan(messages={"format": "parquet", "path": "lists", "schema": schema})
     assert finish(start_run(spark, job)).messages == 4
     assert told(job) == expected(MESSAGES)
+
+
+def test_messages_may_come_as_files_of_arrow(spark, plan, tmp_path):
+    (tmp_path / "blocks").mkdir()
+    (tmp_path / "blocks" / "0.arrow").write_bytes(pack_messages(pa.Table.from_pylist(MESSAGES)))
+    (tmp_path / "blocks" / "1.arrow").write_bytes(b"torn")
+    job = plan(messages={"format": "arrow", "path": "blocks"}, rejected={"format": "json", "path": "rejected"})
+    tally = finish(start_run(spark, job))
+    assert told(job) == expected(MESSAGES)
+    assert (tally.messages, tally.rejected) == (len(MESSAGES), 1)
+    (row,) = Follower(job.place("rejected")).rows()
+    assert json.loads(row["row"])["path"].endswith("/1.arrow")
+    assert row["reason"].startswith("payload must be an Arrow stream of messages; got 4 bytes")
 
 
 def test_a_source_may_bring_values_of_json_and_columns_of_its_own(spark, plan, tmp_path):

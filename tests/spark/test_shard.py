@@ -38,7 +38,8 @@ def frames_of(batch, of, *, blocks=1):
         size = max(1, -(-len(rows) // blocks))
         for packed in pack(rows.to_batches(max_chunksize=size)):
             for row in packed.to_pylist():
-                made[row.pop("key")].append(Frame(**row))
+                for key in row.pop("keys"):
+                    made[key].append(Frame(**row))
     return list(made.values())
 
 
@@ -123,6 +124,15 @@ def test_the_same_id_may_come_leave_and_come_again_in_one_batch():
     told = answer(of, [first, second], counts=counts)
     assert told == {(1, "s", "m", "enter", 1.0): 2}
     assert counts.unknown == 1
+
+
+def test_a_term_may_be_said_more_often_than_a_byte_can_count():
+    of = inputs.job(window=nc.CountWindow(9), shards=2)
+    wanted = {"op": "subscribe", "id": "s", "kind": "topk", "x": 0.0, "y": 0.0, "keywords": "a", "k": 9, "alpha": 0.0}
+    texts = ("a b", "a " * 300 + "b", "a b b")
+    rows = [{"id": f"m{i}", "x": 0.0, "y": 0.0, "text": text} for i, text in enumerate(texts)]
+    given = [inputs.Batch(inputs.table(rows, inputs.MESSAGES), inputs.table([wanted], inputs.SUBSCRIPTIONS))]
+    assert answer(of, given, blocks=3) == inputs.embedded(of, given)
 
 
 def test_late_messages_are_counted(random_fields):

@@ -8,6 +8,7 @@ import pytest
 from nearcast.engine import Engine
 from nearcast.errors import InvalidInput, StateError
 from nearcast.spark import home, state
+from nearcast.spark.frame import unpack, unpack_frames
 from nearcast.spark.home import Home
 from nearcast.spark.log import Folder
 from nearcast.spark.shard import Counts, apply
@@ -29,8 +30,8 @@ def run_batch(shard, truth, batch):
     kept, of = shard
     (frames,) = frames_of(batch, of)
     engine, counts = kept.open(truth), Counts()
-    after = kept.write(truth, frames)
     told = list(apply(engine, frames, vocabulary=of.meaning.vocabulary, counts=counts))
+    after = kept.write(truth, frames, engine)
     after = after._replace(messages=truth.messages + counts.messages)
     return kept.close(after, engine), inputs.counted(told)
 
@@ -62,6 +63,51 @@ def test_whatever_is_lost_or_run_again_the_updates_are_the_same(shard, random_fi
         told.append(updates)
     assert sum(told, start=told[0] - told[0]) == inputs.embedded(shard[1], given)
     assert truth.version == 14
+
+
+@pytest.mark.parametrize(
+    "kinds, is_kept",
+    [(("boolean", "similarity"), False), (("boolean", "nearest"), True)],
+    ids=["nothing is kept", "the nearest are"],
+)
+def test_messages_are_written_down_only_for_those_who_keep_them(tmp_path, random_fields, kinds, is_kept):
+    of = replace(inputs.job(shards=1, frames_per_snapshot=1_000), window=None)
+    given = inputs.batches(8, random_fields, n=14, kinds=kinds, timed=True)
+    truth, told = Truth(), []
+    with Home(tmp_path / "local", of.options) as at_home:
+        kept = ShardState(of, Folder(str(tmp_path)), at_home, 0), of
+        for batch in given:
+            another_host(tmp_path)
+            truth, updates = run_batch(kept, truth, batch)
+            told.append(updates)
+    assert sum(told, start=told[0] - told[0]) == inputs.embedded(of, given)
+    written = [unpack_frames(file.read_bytes()) for file in (tmp_path / "0").glob("*.frames")]
+    assert len(written) == 14
+    rows = sum(unpack(f.payload).num_rows for frames in written for f in frames if f.source == "message")
+    n = sum(len(batch.messages) for batch in given)
+    assert truth.messages == n and (rows > n // 2 if is_kept else rows == 0)
+
+
+@pytest.mark.parametrize("scheme", ["file", "memory"])
+def test_state_may_lie_on_any_file_system(scheme, tmp_path, random_fields):
+    """With snapshots, files that are removed, and batches that are run again on a host that has nothing."""
+    if scheme == "memory":
+        pytest.importorskip("fsspec", reason="file systems that Arrow does not know need fsspec")
+    uri = f"{scheme}://{tmp_path}/state" if scheme == "file" else f"memory://{tmp_path.name}"
+    of = inputs.job(shards=1, frames_per_snapshot=3)
+    given = inputs.batches(8, random_fields, n=8)
+    truth, told = Truth(), []
+    for i, batch in enumerate(given):
+        with Home(tmp_path / str(i), of.options) as at_home:
+            for _ in range(2):  # the first time it was not committed
+                after, updates = run_batch((ShardState(of, Folder(uri), at_home, 0), of), truth, batch)
+        home._MAPPED.clear()
+        truth = after
+        told.append(updates)
+    assert sum(told, start=told[0] - told[0]) == inputs.embedded(of, given)
+    assert truth.snapshot >= 6
+    folder = Folder(uri)
+    assert folder.size("0/00000001.frames") is None and folder.size("0/00000008.frames")
 
 
 def test_an_engine_that_is_ahead_of_the_state_is_not_used(shard, random_fields):

@@ -37,6 +37,7 @@ from nearcast.spark.frame import (
     MESSAGE,
     PACKED_SUBSCRIPTIONS,
     SUBSCRIPTION,
+    Frame,
     pack,
     pack_batch,
     pack_times,
@@ -50,8 +51,8 @@ from nearcast.spark.spread import keys_of
 FRAME_ROWS = 16_384
 """Messages a frame, of blocks that hold more."""
 
-Packed = Iterator[tuple[int, bytes]]
-"""Shards and their payloads."""
+Packed = Iterator[tuple[list[int], bytes]]
+"""Payloads, and the shards that get each."""
 Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _COUNTS = {"rows": "read", "rejected": "rejected"}
@@ -62,15 +63,20 @@ _COUNTED = pa.schema([*FRAME_COLUMNS, *(pa.field(name, pa.int64()) for name in _
 def dispatch_messages(good: DataFrame, sent: Sent) -> DataFrame:
     """Pack good messages as frames; of those that come packed, the good ones."""
     if good.columns != [PAYLOAD]:
-        return good.mapInArrow(_packer(MESSAGE, _share_messages, sent), FRAMES)
+        return _copied(good.mapInArrow(_packer(MESSAGE, _share_messages, sent), FRAMES))
     counted = good.mapInArrow(_repacker(sent), f"{FRAMES}, read long, rejected long")
     sums = (F.coalesce(F.sum(column), F.lit(0)).alias(name) for name, column in _COUNTS.items())
-    return counted.observe(MESSAGES, *sums).where("key IS NOT NULL").drop(*_COUNTS.values())
+    return _copied(counted.observe(MESSAGES, *sums))
 
 
 def dispatch_subscriptions(good: DataFrame, sent: Sent) -> DataFrame:
     """Pack good subscriptions as frames."""
-    return good.mapInArrow(_packer(SUBSCRIPTION, _share_subscriptions, sent), FRAMES)
+    return _copied(good.mapInArrow(_packer(SUBSCRIPTION, _share_subscriptions, sent), FRAMES))
+
+
+def _copied(frames: DataFrame) -> DataFrame:
+    """Return a frame for each of its keys: Spark makes copies more cheaply than Python hands them over."""
+    return frames.select(F.explode("keys").alias("key"), *Frame._fields)
 
 
 def _packer(source: str, share: Callable[[pa.Table, Job], Packed], sent: Sent) -> Stage:
@@ -114,14 +120,14 @@ def _opened(payload: bytes | None, job: Job) -> Iterator[tuple[int, pa.Table]]:
 def _frames(
     source: str, block: int, table: pa.Table, share: Callable[[pa.Table, Job], Packed], job: Job
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the frames of a block of rows, one a shard."""
+    """Yield the frames of a block of rows; one that several shards get is there once, with the keys of all."""
     if not len(table):
         return
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
     ats = pack_times(times_us(table))
-    for shard, payload in share(table, job):
-        yield keys_of(job.shards)[shard], source, part, block, len(table), ats, payload
+    for shards, payload in share(table, job):
+        yield [keys_of(job.shards)[shard] for shard in shards], source, part, block, len(table), ats, payload
 
 
 def _row(values: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatch:
@@ -131,12 +137,11 @@ def _row(values: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatch:
 
 def _share_messages(table: pa.Table, job: Job) -> Packed:
     batch = messages_from_table(table, vocabulary=job.meaning.vocabulary, limits=job.config.limits, first_seq=1)
-    payloads: dict[bytes, bytes] = {}
+    shares: dict[bytes, tuple[npt.NDArray[np.int64], list[int]]] = {}
     for shard, rows in enumerate(job.routing.route(batch)):
-        same = rows.tobytes()  # often all shards get the same rows
-        if same not in payloads:
-            payloads[same] = pack_batch(batch, rows)
-        yield shard, payloads[same]
+        shares.setdefault(rows.tobytes(), (rows, []))[1].append(shard)  # often all shards get the same rows
+    for rows, shards in shares.values():
+        yield shards, pack_batch(batch, rows)
 
 
 def _share_subscriptions(table: pa.Table, job: Job) -> Packed:
@@ -144,7 +149,7 @@ def _share_subscriptions(table: pa.Table, job: Job) -> Packed:
     numbered = table.select(SUBSCRIPTIONS.names).add_column(0, "row", pa.array(np.arange(len(table))))
     for shard in np.unique(homes).tolist():
         part = numbered.take(pa.array(np.flatnonzero(homes == shard)))
-        yield shard, pack(part.cast(PACKED_SUBSCRIPTIONS))
+        yield [shard], pack(part.cast(PACKED_SUBSCRIPTIONS))
 
 
 def _homes(table: pa.Table, job: Job) -> npt.NDArray[np.int32]:

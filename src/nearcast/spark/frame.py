@@ -1,6 +1,6 @@
 """What travels through the shuffle? Frames: one row a shard and block of rows, its payload a columnar block.
 
-    key        which shard, see `spread`
+    key        which shard, see `spread`; `keys` of all that get the same, until it is copied for each
     source     "message" or "subscription"
     part       the task that packed it, and
     block      the how manyeth of that task: together the order in which rows arrived
@@ -16,7 +16,7 @@ the stream.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,9 @@ from nearcast.model.columns import SUBSCRIPTIONS
 from nearcast.model.ids import IdColumn
 from nearcast.text import TermRows, Vocabulary
 
-FRAMES = "key int, source string, part int, block int, rows long, ats binary, payload binary"
+FRAMES = "keys array<int>, source string, part int, block int, rows long, ats binary, payload binary"
 FRAME_COLUMNS = pa.schema(
-    {"key": pa.int32(), "source": pa.string(), "part": pa.int32(), "block": pa.int32(), "rows": pa.int64(),
+    {"keys": pa.list_(pa.int32()), "source": pa.string(), "part": pa.int32(), "block": pa.int32(), "rows": pa.int64(),
      "ats": pa.binary(), "payload": pa.binary()}
 )  # fmt: skip
 
@@ -43,7 +43,7 @@ MESSAGE, SUBSCRIPTION = "message", "subscription"
 
 PACKED_MESSAGES = pa.schema(
     {"row": pa.int64(), "id": pa.string(), "x": pa.float64(), "y": pa.float64(), "place": pa.string(),
-     "terms": pa.list_(pa.int64()), "counts": pa.list_(pa.int32())}
+     "terms": pa.list_(pa.int64()), "counts": pa.list_(pa.uint8())}
 )  # fmt: skip
 PACKED_SUBSCRIPTIONS = pa.schema([pa.field("row", pa.int64()), *SUBSCRIPTIONS])
 
@@ -65,6 +65,10 @@ class Frame(NamedTuple):
             return np.full(self.rows, NO_TIME, dtype=np.int64)
         return np.frombuffer(self.ats, dtype="<i8").astype(np.int64, copy=False)
 
+    def only_counted(self) -> Frame:
+        """Return a frame of messages that is the same to the order of the stream, but brings none of them."""
+        return self._replace(payload=_NOTHING) if self.source == MESSAGE else self
+
 
 def pack_times(ats_us: npt.NDArray[np.int64]) -> bytes | None:
     """Return the times of a block as a frame carries them."""
@@ -82,9 +86,14 @@ def pack_batch(batch: MessageBatch, rows: npt.NDArray[np.int64]) -> bytes:
         pa.array(part.ys),
         pa.array(part.places, pa.string()),
         pa.ListArray.from_arrays(bounds, pa.array(part.term_ids)),
-        pa.ListArray.from_arrays(bounds, pa.array(part.term_counts)),
+        pa.ListArray.from_arrays(bounds, pa.array(_narrow(part.term_counts))),
     ]
-    return pack(pa.Table.from_arrays(columns, schema=PACKED_MESSAGES))
+    return pack(pa.Table.from_arrays(columns, names=PACKED_MESSAGES.names))
+
+
+def _narrow(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.integer[Any]]:
+    """Return counts in a byte each, if they fit: they nearly always do."""
+    return counts if counts.max(initial=0) > 255 else counts.astype(np.uint8)
 
 
 def unpack_batch(
@@ -100,7 +109,7 @@ def unpack_batch(
         ys=table["y"].to_numpy().copy(),
         ats_us=ats_us,
         places=_one_chunk(table, "place"),
-        texts=TermRows(indptr, terms.flatten().to_numpy().copy(), counts.flatten().to_numpy().copy()),
+        texts=TermRows(indptr, terms.flatten().to_numpy().copy(), counts.flatten().to_numpy().astype(np.int32)),
         vocabulary=vocabulary,
         first_seq=first_seq,
     )
@@ -108,10 +117,15 @@ def unpack_batch(
 
 def pack(table: pa.Table) -> bytes:
     """Return a table as the bytes of an Arrow stream."""
+    return pack_buffer(table).to_pybytes()  # type: ignore[no-any-return]
+
+
+def pack_buffer(table: pa.Table) -> pa.Buffer:
+    """Return the same without making a copy of it for Python."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return sink.getvalue()
 
 
 def unpack(payload: bytes) -> pa.Table:
@@ -128,6 +142,9 @@ def pack_frames(frames: Sequence[Frame]) -> bytes:
 def unpack_frames(data: bytes) -> list[Frame]:
     """Return the frames of a block of bytes."""
     return [Frame(**row) for row in unpack(data).to_pylist()]
+
+
+_NOTHING = pack(PACKED_MESSAGES.empty_table())
 
 
 def _columns(frames: Sequence[Frame]) -> list[tuple[str, list[object]]]:

@@ -59,6 +59,7 @@ def match(
 ) -> Matched:
     """Keep every subscription's answer exact while messages stream past, on Spark.
 
+    Messages may come packed: with one column of bytes, `payload`, each a block that `pack_messages` made.
     Takes what `nearcast.Engine` takes. `shards` is the number of parts that the work is shared among, one task each;
     by default the session's number of shuffle partitions. `state` is a folder that all executors can write, for what
     the shards of streaming queries must not forget; by default it lies in the session's folder of checkpoints.

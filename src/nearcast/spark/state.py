@@ -5,10 +5,11 @@
 
 Spark's state store holds the small value `Truth`, with the guarantees of its checkpoints. The bytes are files
 (`log`), written before the value is committed: if the batch is then run again, the value is the old one and the files
-are written again. What follows from that:
+are written again. Messages leave no trace in an engine without a window whose subscriptions keep nothing; of these
+only the times are written, so that it counts on as it did. What follows from that:
 
 - What the value before the last speaks of must stay: a snapshot outlives the next one, and so do the frames since.
-- Every value carries a stamp, the hash of all frames so far, so a batch that is run again gets the same one. Only an
+- Every value carries a stamp, the hash of all that was written: a batch that is run again gets the same one. Only an
   engine with the committed stamp counts as being in memory; frames that do not lead to that stamp are refused.
 
 How often a snapshot is made: when the frames since the last one are several times as large, or there are too many of
@@ -28,6 +29,7 @@ import xxhash
 
 from nearcast.engine import Engine
 from nearcast.errors import StateError
+from nearcast.model import KINDS, Keeps
 from nearcast.spark.frame import Frame, pack_frames, unpack_frames
 from nearcast.spark.home import Home
 from nearcast.spark.job import Job
@@ -51,7 +53,7 @@ class Truth(NamedTuple):
     version: int = 0
     """How many batches it has seen."""
     stamp: str = ""
-    """The hash of their frames."""
+    """The hash of their frames, as they were written."""
     messages: int = 0
     """Messages of the stream so far: the base of `seq`."""
     log_bytes: int = 0
@@ -75,8 +77,10 @@ class ShardState:
         engine = self._home.open(truth.stamp)
         return self._rebuild(truth) if engine is None else engine
 
-    def write(self, truth: Truth, frames: Sequence[Frame]) -> Truth:
-        """Write the frames of the next batch; return the truth after it, but for what the batch will tell."""
+    def write(self, truth: Truth, frames: Sequence[Frame], engine: Engine) -> Truth:
+        """Write the frames that an engine has just carried out; return the truth after them, but for its messages."""
+        if not self._keeps_messages(engine):
+            frames = [frame.only_counted() for frame in frames]
         packed = pack_frames(sorted(frames, key=lambda frame: frame[:3]))  # a shuffle keeps no order
         written = self._folder.write(self._frames(truth.version + 1), packed)
         return truth._replace(
@@ -92,6 +96,11 @@ class ShardState:
             truth = self._save(truth, engine)
         self._home.seal(engine, truth.stamp)
         return truth
+
+    def _keeps_messages(self, engine: Engine) -> bool:
+        """Tell whether the engine would be another one if it had not seen the last messages."""
+        held = engine.stats().kinds
+        return self._job.window is not None or any(held.get(k.kind) for k in KINDS if k.keeps is not Keeps.MATCHES)
 
     def _save(self, truth: Truth, engine: Engine) -> Truth:
         with _local_folder() as local:

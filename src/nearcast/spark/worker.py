@@ -17,6 +17,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark import SparkFiles, TaskContext
@@ -24,7 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from nearcast.errors import StateError
-from nearcast.spark.frame import PACKED, TOLD, Frame, pack
+from nearcast.spark.frame import PACKED, TOLD, Frame, pack_buffer
 from nearcast.spark.home import Home
 from nearcast.spark.log import Folder
 from nearcast.spark.reports import write_report
@@ -99,15 +100,15 @@ class Worker(StatefulProcessor):
             before = Truth() if held is None else Truth(*held)
             engine = state.open(before)
             clock.append(perf_counter())
-            after = state.write(before, frames)
-            clock.append(perf_counter())
             yield from apply(engine, frames, vocabulary=vocabulary, counts=report)
             report.subscriptions = len(engine)
+            clock.append(perf_counter())
+            after = state.write(before, frames, engine)
             clock.append(perf_counter())
             after = state.close(after._replace(messages=before.messages + report.messages), engine)
             clock.append(perf_counter())
         report.state_bytes = after.log_bytes + after.snapshot_bytes
-        report.opening, report.logging, _, report.sealing = (b - a for a, b in pairwise(clock))
+        report.opening, _, report.logging, report.sealing = (b - a for a, b in pairwise(clock))
         report.seconds = clock[-1] - clock[0]
         write_report(folder, int(_property(_BATCH)), shard, asdict(report))
         self._truth.update(after)
@@ -133,8 +134,12 @@ def _property(name: str) -> str:
 
 
 def _packed(table: pa.Table) -> pd.DataFrame:
-    """Return a table as one row."""
-    return pd.DataFrame({"seq": [table["seq"][0].as_py()], "updates": [len(table)], "payload": [pack(table)]})
+    """Return a table as one row, whose bytes are still Arrow's."""
+    buffer = pack_buffer(table)
+    bounds = pa.py_buffer(np.array([0, buffer.size], dtype=np.int32))
+    payload = pa.Array.from_buffers(pa.binary(), 1, [None, bounds, buffer])
+    row = {"seq": [table["seq"][0].as_py()], "updates": [len(table)]}
+    return pd.DataFrame(row | {"payload": pd.arrays.ArrowExtensionArray(payload)})
 
 
 def _columns(table: pa.Table) -> pd.DataFrame:
