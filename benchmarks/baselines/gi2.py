@@ -292,7 +292,10 @@ class GI2:
         self._clean()
         _mark(self._arena["subscriptions.dead"], self._places[slots])
 
-    def match(self, batch: MessageBatch, start: int, stop: int, bars: object) -> Matches:
+    def set_bars(self, slots: npt.NDArray[np.int32], bars: npt.NDArray[np.float64]) -> None:
+        """Do nothing: this kind has no bars."""
+
+    def match(self, batch: MessageBatch, start: int, stop: int, bars: object = None) -> Matches:
         """Return what the messages of some rows concern; every score is 1 and the bars are ignored."""
         lists = Lists(self._terms.arrays, self._rows.arrays, self._postings.arrays)
         subscriptions = self._arena.bundle("subscriptions", Subscriptions)

@@ -23,6 +23,8 @@ class IndexEntry(NamedTuple):
     """Make one that keeps its state in an arena, if it can."""
     in_arena: bool = True
     """Whether it does: an arena that holds such an index already is gone on with."""
+    keeper: str | None = None
+    """The keeper that goes with it; without one, the slow one."""
 
 
 def _boolean(meaning: Meaning, arena: Arena) -> Index:
@@ -37,10 +39,17 @@ def _similarity(meaning: Meaning, arena: Arena) -> Index:
     return SimilarityIndex(meaning, arena=arena)
 
 
+def _topk(meaning: Meaning, arena: Arena) -> Index:
+    from nearcast.index.topk import TopKIndex
+
+    return TopKIndex(meaning, arena=arena)
+
+
 INDEXES: tuple[IndexEntry, ...] = (
     IndexEntry("scan", frozenset(kind.kind for kind in KINDS), lambda meaning, arena: Scan(meaning), in_arena=False),
     IndexEntry("boolean", frozenset({"boolean"}), _boolean),
     IndexEntry("similarity", frozenset({"similarity"}), _similarity),
+    IndexEntry("topk", frozenset({"topk"}), _topk),
 )
 """Every index, the slowest first: "auto" takes the last one that serves a kind. Kernels are loaded when chosen."""
 

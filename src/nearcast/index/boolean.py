@@ -172,7 +172,10 @@ class BooleanIndex:
         if len(slots):
             boolean_delete(self._forest, column(slots, np.int32), self._targets)
 
-    def match(self, batch: MessageBatch, start: int, stop: int, bars: object) -> Matches:
+    def set_bars(self, slots: npt.NDArray[np.int32], bars: npt.NDArray[np.float64]) -> None:
+        """Do nothing: this kind has no bars."""
+
+    def match(self, batch: MessageBatch, start: int, stop: int, bars: object = None) -> Matches:
         """Return what the messages of some rows concern; every score is 1 and the bars are ignored."""
         forest = self._forest
         messages = Messages(

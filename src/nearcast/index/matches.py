@@ -31,7 +31,8 @@ class Index(Protocol):
     """Finds the subscriptions of one kind that a message concerns.
 
     `bars[slot]` is the score a message has to reach to matter to that subscription (to stay below, where small is
-    good). An index may report more than that, but never less; it may ignore the bars altogether.
+    good). An index may report more than that, but never less; it may ignore the bars altogether. One that keeps bars
+    of its own is told by `set_bars`, and takes a bar for open until then.
 
     `match` may run on several threads at once, of one batch or of several; nothing else may meanwhile.
     """
@@ -46,5 +47,8 @@ class Index(Protocol):
     def delete(self, slots: npt.NDArray[np.int32]) -> None:
         """Forget the subscriptions of some slots."""
 
-    def match(self, batch: MessageBatch, start: int, stop: int, bars: npt.NDArray[np.float64]) -> Matches:
+    def set_bars(self, slots: npt.NDArray[np.int32], bars: npt.NDArray[np.float64]) -> None:
+        """Say which bars some slots have from now on."""
+
+    def match(self, batch: MessageBatch, start: int, stop: int, bars: object = None) -> Matches:
         """Return what the messages of some rows concern, in arrays that are the caller's."""

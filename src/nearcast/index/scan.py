@@ -37,7 +37,10 @@ class Scan:
         for slot in slots.tolist():
             del self._scorers[slot]
 
-    def match(self, batch: MessageBatch, start: int, stop: int, bars: npt.NDArray[np.float64]) -> Matches:
+    def set_bars(self, slots: npt.NDArray[np.int32], bars: npt.NDArray[np.float64]) -> None:
+        """Do nothing: everyone is asked anyway."""
+
+    def match(self, batch: MessageBatch, start: int, stop: int, bars: object = None) -> Matches:
         """Score every subscription against every message; the bars are ignored."""
         rows: list[int] = []
         slots: list[int] = []

@@ -187,6 +187,9 @@ class SimilarityIndex:
         if len(slots):
             kernels.delete_slots(self._state(), column(slots, np.int32))
 
+    def set_bars(self, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
+        """Do nothing: this kind has no bars."""
+
     def match(self, batch: MessageBatch, start: int, stop: int, bars: object = None) -> Matches:
         """Return what the messages of some rows concern; there are no bars."""
         none = np.empty(0)

@@ -1,0 +1,144 @@
+"""What is known of subscriptions with a point and keywords, as flat arrays; see `nearcast.model.profiles`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast._jit import kernel
+from nearcast.model._kernels.blocks import class_of, give_block, size_of, take_block
+from nearcast.space import metric
+
+RUN, LENGTH, K = 0, 1, 2
+"""Columns of a head."""
+X, Y, ALPHA = 0, 1, 2
+"""Columns of a point."""
+
+euclidean, haversine = kernel(metric.euclidean), kernel(metric.haversine)
+
+
+class ProfileArrays(NamedTuple):
+    """All profiles, by slot."""
+
+    points: NDArray[np.float64]
+    """float64 (n_slots, 3): x, y, alpha."""
+    heads: NDArray[np.int32]
+    """int32 (n_slots, 3): start of its run or -1 for a free slot, number of terms, k."""
+    run_terms: NDArray[np.int64]
+    """int64 (n,): term numbers of each run, ascending; the next free block in the first of a free one."""
+    run_units: NDArray[np.float64]
+    """float64 (n,): the weight of each, in a vector of length 1."""
+    state: NDArray[np.int64]
+    """int64 (STATE,): see `blocks`."""
+
+
+class ProfileColumns(NamedTuple):
+    """What of a slate is written down."""
+
+    xs: NDArray[np.float64]
+    ys: NDArray[np.float64]
+    alphas: NDArray[np.float64]
+    ks: NDArray[np.int32]
+    indptr: NDArray[np.int64]
+    term_ids: NDArray[np.int64]
+    units: NDArray[np.float64]
+
+
+@kernel
+def insert_profiles(profiles: ProfileArrays, columns: ProfileColumns, slots: NDArray[np.int32], start: int) -> int:
+    """Write down rows from `start` on, but for slots that are taken; return where there was no room for a run."""
+    for row in range(start, slots.size):
+        slot = slots[row]
+        if profiles.heads[slot, RUN] >= 0:
+            continue
+        first, n = columns.indptr[row], columns.indptr[row + 1] - columns.indptr[row]
+        block_class = class_of(n)
+        run = take_block(profiles.state, profiles.run_terms, block_class, size_of(block_class))
+        if run < 0:
+            return row
+        for i in range(n):
+            profiles.run_terms[run + i] = columns.term_ids[first + i]
+            profiles.run_units[run + i] = columns.units[first + i]
+        profiles.points[slot, X] = columns.xs[row]
+        profiles.points[slot, Y] = columns.ys[row]
+        profiles.points[slot, ALPHA] = columns.alphas[row]
+        profiles.heads[slot, RUN] = run
+        profiles.heads[slot, LENGTH] = n
+        profiles.heads[slot, K] = columns.ks[row]
+    return slots.size
+
+
+@kernel
+def delete_profiles(profiles: ProfileArrays, slots: NDArray[np.int32]) -> None:
+    """Forget slots, but for those that are free."""
+    for slot in slots:
+        if slot < profiles.heads.shape[0] and profiles.heads[slot, RUN] >= 0:
+            block_class = class_of(profiles.heads[slot, LENGTH])
+            give_block(profiles.state, profiles.run_terms, block_class, profiles.heads[slot, RUN])
+            profiles.heads[slot, RUN] = -1
+
+
+@kernel
+def near(ax: float, ay: float, bx: float, by: float, on_sphere: bool, max_distance: float) -> float:
+    """Return nearness, bit for bit that of the space."""
+    ax, ay, bx, by = float(ax), float(ay), float(bx), float(by)  # where nothing is compiled: may become infinite
+    distance = haversine(ax, ay, bx, by) if on_sphere else euclidean(ax, ay, bx, by)
+    return max(0.0, 1.0 - distance / max_distance)
+
+
+@kernel
+def cosine(
+    run_terms: NDArray[np.int64],
+    run_units: NDArray[np.float64],
+    run: int,
+    run_stop: int,
+    term_ids: NDArray[np.int64],
+    units: NDArray[np.float64],
+    idfs: NDArray[np.float64],
+    start: int,
+    stop: int,
+) -> tuple[int, float]:
+    """Return the cosine of a run and of the terms of a message, and where its first shared term stands, or -1.
+
+    The first is that of the greatest idf, of equal ones that of the least number. Both lists ascend, and the sum runs
+    in that order, as the reference does. Whoever does not ask for the first may hand in `units` for `idfs`.
+    """
+    first, total = -1, 0.0
+    while run < run_stop and start < stop:
+        mine, other = run_terms[run], term_ids[start]
+        if mine == other:
+            total += run_units[run] * units[start]
+            if first < 0 or idfs[start] > idfs[first]:
+                first = start
+        run += mine <= other
+        start += other <= mine
+    return first, total
+
+
+@kernel
+def topk_score(
+    profiles: ProfileArrays,
+    slot: int,
+    x: float,
+    y: float,
+    term_ids: NDArray[np.int64],
+    units: NDArray[np.float64],
+    start: int,
+    stop: int,
+    on_sphere: bool,
+    max_distance: float,
+) -> tuple[bool, float]:
+    """Say whether a message shares a term with a subscription of kind `topk`, and return the score it then has.
+
+    Bit for bit that of the reference. The message's terms are those from `start` to `stop`.
+    """
+    points, run = profiles.points, profiles.heads[slot, RUN]
+    run_stop = run + profiles.heads[slot, LENGTH]
+    first, text = cosine(profiles.run_terms, profiles.run_units, run, run_stop, term_ids, units, units, start, stop)
+    if first < 0:
+        return False, 0.0
+    alpha = points[slot, ALPHA]
+    nearness = near(points[slot, X], points[slot, Y], x, y, on_sphere, max_distance)
+    return True, alpha * nearness + (1.0 - alpha) * text
