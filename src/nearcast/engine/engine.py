@@ -32,7 +32,7 @@ from nearcast.engine.shard import Job, Shard
 from nearcast.engine.share import Share
 from nearcast.engine.state import EngineConfig, EngineState, SavedCohort
 from nearcast.engine.stats import Stats, add_work, resident_bytes
-from nearcast.engine.told import joined_objects, joined_tables
+from nearcast.engine.told import joined_objects, joined_tables, tell_started
 from nearcast.errors import InvalidInput, StateError, UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work
 from nearcast.model import (
@@ -67,6 +67,7 @@ from nearcast.window import Kept, Results, Ticks, WindowPolicy
 
 if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
+    from nearcast.engine.roster import Roster
 
 
 class Engine:
@@ -164,11 +165,21 @@ class Engine:
         cohorts = self._admission.cohorts(subscriptions)
         self._about_to_change()
         before: dict[Id, list[Kept]] = {}
-        after: dict[Id, list[Kept]] = {}
         for cohort in cohorts:
             before |= self._remove(cohort.ids)
-        for cohort in cohorts:
-            after |= self._insert(cohort, np.full(len(cohort), self._seq, dtype=np.int64))
+        started = [
+            start
+            for cohort in cohorts
+            for start in self._insert(cohort, np.full(len(cohort), self._seq, dtype=np.int64))
+        ]
+        if is_table and not before:
+            told = joined_tables([tell_started(*start, seq=self._seq, at_us=self._now_us) for start in started])
+            self._updates += len(told)
+            return told
+        after: dict[Id, list[Kept]] = {}
+        for roster, results in started:
+            held = results.by_slot()
+            after |= dict(zip(roster.ids(np.fromiter(held, np.int32)), held.values(), strict=True))
         updates = [
             update
             for id_ in (id_ for cohort in (cohorts if before or after else ()) for id_ in cohort.ids)
@@ -177,29 +188,26 @@ class Engine:
         self._updates += len(updates)
         return updates_to_table(updates) if is_table else updates
 
-    def _insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> dict[Id, list[Kept]]:
-        """Place subscriptions of one kind; return the results that are not empty."""
+    def _insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> list[tuple[Roster, Results]]:
+        """Place subscriptions of one kind; return the results they start with, and who knows their names."""
         is_shared = self._routing.sends_all and cohort.kind.keeps is Keeps.MATCHES
         is_one = is_shared or len(self._shards) == 1
         homes = np.zeros(len(cohort), np.int32) if is_one else self._routing.place(cohort.footprints)
-        started: dict[Id, list[Kept]] = {}
-        for home, shard in enumerate(self._shards):
-            rows = np.flatnonzero(homes == home)
-            part = cohort if len(rows) == len(cohort) else cohort.take(rows)
-            if not len(part):
-                continue
-            slots, results = shard.insert(part, sinces[rows])
-            if results:
-                started |= {id_: results[slot] for id_, slot in zip(part.ids, slots.tolist(), strict=True)}
-        return started
+
+        def job(shard: Shard, rows: npt.NDArray[np.int64]) -> tuple[Roster, Results]:
+            return shard.insert(cohort if len(rows) == len(cohort) else cohort.take(rows), sinces[rows])
+
+        parts = [(shard, np.flatnonzero(homes == home)) for home, shard in enumerate(self._shards)]
+        parts = [(shard, rows) for shard, rows in parts if len(rows)]
+        run = map if self._pool is None or len(parts) == 1 else self._pool.map
+        return list(run(lambda part: job(*part), parts))
 
     def _remove(self, ids: IdColumn) -> dict[Id, list[Kept]]:
         """Forget those subscriptions that are there; return the results that are not empty."""
         had: dict[Id, list[Kept]] = {}
         for _, matcher, rows, slots in self._seats(ids):
-            results = matcher.delete(slots)
-            if results:
-                had |= {ids[row]: results[slot] for row, slot in zip(rows.tolist(), slots.tolist(), strict=True)}
+            row_of = dict(zip(slots.tolist(), rows.tolist(), strict=True))
+            had |= {ids[row_of[slot]]: held for slot, held in matcher.delete(slots).by_slot().items()}
         return had
 
     def _seats(self, ids: IdColumn) -> Iterator[tuple[Shard, Matcher, npt.NDArray[np.int64], Slots]]:
@@ -441,7 +449,7 @@ class Engine:
             (f"{number}.{kind}", slot, kept)
             for number, shard in enumerate(self._shards)
             for kind, matcher in shard.matchers.items()
-            if matcher.kind.keeps is not Keeps.MATCHES
+            if matcher.kind.keeps is Keeps.BEST_EVER
             for slot in matcher.roster.taken().tolist()
             for kept in matcher.kept(slot)
         ]
@@ -466,7 +474,7 @@ class Engine:
         work = {kind: Work(**done) for kind, done in counters.pop("work").items()}
         engine.close()
         engine._set_up(EngineState(config, meaning.vocabulary, meaning.social, **counters, work=work))
-        kept: dict[str, Results] = {}
+        kept: dict[str, dict[int, list[Kept]]] = {}
         for where, slot, one in read_results(tables["results"]) if "results" in tables else ():
             kept.setdefault(where, {}).setdefault(slot, []).append(one)
         for number, shard in enumerate(engine._shards):
@@ -495,7 +503,8 @@ class Engine:
         for shard in self._shards:
             for matcher in shard.matchers.values():
                 slots = matcher.roster.taken()
-                kept = [matcher.kept(slot) for slot in slots.tolist()]
+                is_lasting = matcher.kind.keeps is Keeps.BEST_EVER  # others follow from the window
+                kept = [matcher.kept(slot) if is_lasting else [] for slot in slots.tolist()]
                 stored = matcher.roster.rows(slots)
                 cohorts.append(SavedCohort(matcher.kind, stored, matcher.roster.sinces(slots), kept))
         return EngineState(

@@ -9,7 +9,7 @@ Index and keeper know slots, small dense integers that are used again once free;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -46,11 +46,13 @@ class Matcher:
         """How much was done so far; a match is an arrival that changed a result."""
         return replace(self._index.work, matched=self.n_matched)
 
-    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> tuple[Slots, Results]:
-        """Take in subscriptions; return their slots and the results they start with."""
+    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> Results:
+        """Take in subscriptions; return the results they start with."""
         slots = self.roster.seat(cohort, sinces)
         self._index.insert(slots, cohort)
-        return slots, self._keeper.insert(slots, cohort)
+        results = self._keeper.insert(slots, cohort)
+        self._set_bars()
+        return results
 
     def delete(self, slots: Slots) -> Results:
         """Forget subscriptions and return the results they had."""
@@ -58,9 +60,9 @@ class Matcher:
         self._index.delete(slots)
         return self._keeper.delete(slots)
 
-    def go_on(self, kept: Results, *, is_indexed: bool) -> None:
+    def go_on(self, kept: Mapping[int, Sequence[Kept]], *, is_indexed: bool, is_kept: bool) -> None:
         """Make what lies in no arena of what the roster knows, and set the results that were kept."""
-        if is_indexed and self.kind.keeps is Keeps.MATCHES:
+        if is_indexed and is_kept:
             return
         slots = self.roster.taken()
         if not len(slots):
@@ -68,9 +70,11 @@ class Matcher:
         cohort = Cohort(self.kind, self.roster.rows(slots), self._meaning)
         if not is_indexed:
             self._index.insert(slots, cohort)
-        self._keeper.insert(slots, cohort)
-        for slot, result in kept.items():
-            self._keeper.restore(slot, result)
+        if not is_kept:
+            self._keeper.insert(slots, cohort)
+            for slot, result in kept.items():
+                self._keeper.restore(slot, result)
+        self._set_bars()
 
     def restore(self, slot: int, kept: Sequence[Kept]) -> None:
         """Give a subscription the result it had when it was saved."""
@@ -78,9 +82,15 @@ class Matcher:
 
     def publish(self, batch: MessageBatch, steps: Steps, ticks: Ticks, *, as_table: bool) -> Part:
         """Move on by a batch and tell what changed; where nothing is kept, on several threads at once."""
-        keeper, index = self._keeper, self._index
-        changes = keeper.publish(batch, steps, lambda start, stop: index.match(batch, start, stop, keeper.bars))
+        index = self._index
+        changes = self._keeper.publish(batch, steps, lambda start, stop: index.match(batch, start, stop))
+        self._set_bars()
         return tell(self.roster, changes, ticks, as_table=as_table)
+
+    def _set_bars(self) -> None:
+        moved = self._keeper.moved()
+        if len(moved.slots):
+            self._index.set_bars(*moved)
 
     def kept(self, slot: int) -> list[Kept]:
         """Return the result that is kept, best first."""

@@ -7,7 +7,7 @@ are wanted for those that do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -16,15 +16,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nearcast.engine.matcher import Matcher, Slots
+from nearcast.engine.matcher import Matcher
 from nearcast.engine.told import Part
 from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
 from nearcast.model import KINDS, Cohort, Keeps, Meaning, MessageBatch, Subscription
-from nearcast.window import KEEPERS, Kept, Results, SlidingWindow, Steps, Ticks, WindowPolicy
+from nearcast.window import Kept, Results, SlidingWindow, Steps, Ticks, WindowPolicy, find_keeper
 
 if TYPE_CHECKING:
     from nearcast._jit import Arena
+    from nearcast.engine.roster import Roster
 
 _KIND_OF = {kind.kind: kind for kind in KINDS}
 
@@ -55,9 +56,10 @@ class Shard:
     def __len__(self) -> int:
         return sum(len(matcher.roster) for matcher in self.matchers.values())
 
-    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> tuple[Slots, Results]:
-        """Take in subscriptions of one kind; return their slots and the results they start with."""
-        return self._matcher(cohort.kind).insert(cohort, sinces)
+    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> tuple[Roster, Results]:
+        """Take in subscriptions of one kind; return the results they start with, and who knows their names."""
+        matcher = self._matcher(cohort.kind)
+        return matcher.roster, matcher.insert(cohort, sinces)
 
     def _matcher(self, kind: type[Subscription]) -> Matcher:
         """Return the matcher of a kind, made when the first subscription of that kind comes."""
@@ -66,16 +68,18 @@ class Shard:
             from nearcast.engine.roster import Roster
 
             arena = Arena() if self._arena is None else self._arena(kind.kind)
-            index = choose_index(self._index, kind.kind).make(self._meaning, arena)
-            keeper = KEEPERS[kind.keeps](self.window.documents())
-            self.matchers[kind.kind] = Matcher(kind, Roster(kind, arena), index, keeper, self._meaning)
+            entry = choose_index(self._index, kind.kind)
+            roster, index = Roster(kind, arena), entry.make(self._meaning, arena)
+            keeper = find_keeper(entry.keeper, kind).make(self._meaning, self.window, arena)
+            self.matchers[kind.kind] = Matcher(kind, roster, index, keeper, self._meaning)
             self.matchers = {name: self.matchers[name] for name in _KIND_OF if name in self.matchers}
         return self.matchers[kind.kind]
 
-    def attach(self, kind: str, kept: Results) -> None:
+    def attach(self, kind: str, kept: Mapping[int, Sequence[Kept]]) -> None:
         """Go on with a kind whose arena is there already, and with the results it had."""
-        matcher = self._matcher(_KIND_OF[kind])
-        matcher.go_on(kept, is_indexed=choose_index(self._index, kind).in_arena)
+        matcher, entry = self._matcher(_KIND_OF[kind]), choose_index(self._index, kind)
+        keeper = find_keeper(entry.keeper, matcher.kind)
+        matcher.go_on(kept, is_indexed=entry.in_arena, is_kept=keeper.in_arena)
 
     def publish(self, batch: MessageBatch, ticks: Ticks, *, as_table: bool, cuts: Sequence[int]) -> list[Job]:
         """Take in messages, some of a batch; return the work that is to be done then.

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from nearcast.model import ENTER, LEAVE, NO_TIME, Update, to_seconds
 from nearcast.model.columns import TIMESTAMP, UPDATES
-from nearcast.window import Changes, Ticks
+from nearcast.window import Changes, Results, Ticks
 
 if TYPE_CHECKING:
     from nearcast.engine.roster import Roster
@@ -37,6 +37,16 @@ def tell(roster: Roster, changes: Changes, ticks: Ticks, *, as_table: bool) -> P
     """Write changes down."""
     write = _table if as_table else _objects
     return Part(changes.steps, write(roster, changes, ticks), changes.n_matched)
+
+
+def tell_started(roster: Roster, results: Results, *, seq: int, at_us: int) -> Part:
+    """Write down what subscriptions start with, at one moment, as a table."""
+    n = len(results.slots)
+    changes = Changes(
+        np.zeros(n, np.int64), results.slots, np.broadcast_to(True, n), results.scores, results.ids, None, 0
+    )
+    moment = np.array([at_us], np.int64)
+    return tell(roster, changes, Ticks(np.array([seq], np.int64), moment, moment), as_table=True)
 
 
 def joined_objects(parts: Sequence[Part]) -> list[Update]:
@@ -61,7 +71,8 @@ def joined_tables(parts: Sequence[Part]) -> pa.Table:
 def _objects(roster: Roster, changes: Changes, ticks: Ticks) -> list[Update]:
     if not len(changes.steps):
         return []
-    columns = (ticks.seqs[changes.steps], ticks.ats_us[changes.steps], changes.enters, changes.scores, changes.rows)
+    rows = np.arange(len(changes.steps)) if changes.rows is None else changes.rows
+    columns = (ticks.seqs[changes.steps], ticks.ats_us[changes.steps], changes.enters, changes.scores, rows)
     messages = changes.ids.objects
     return [
         Update(seq, id_, messages[row], ENTER if enter else LEAVE, score, to_seconds(at_us))
@@ -80,7 +91,7 @@ def _table(roster: Roster, changes: Changes, ticks: Ticks) -> pa.Table:
         pa.array(ticks.seqs[changes.steps]),
         _times(ticks.ats_us, changes.steps),
         roster.names(changes.slots),
-        repeated(changes.ids.strings, changes.rows),
+        changes.ids.strings if changes.rows is None else repeated(changes.ids.strings, changes.rows),
         _directions(changes.enters),
         _scores(changes.scores),
     ]

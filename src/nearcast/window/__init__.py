@@ -1,22 +1,64 @@
 """KEEP: sliding windows, and what each kind keeps of what was found."""
 
-from collections.abc import Callable, Iterable
+from __future__ import annotations
 
-from nearcast.model import Document, Keeps
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from nearcast.model import Keeps, Meaning, Subscription
 from nearcast.window.ever import Ever
 from nearcast.window.forward import Forward
-from nearcast.window.keeper import Changes, Find, Keeper, Kept, Results
+from nearcast.window.keeper import Changes, Find, Keeper, Kept, Moved, Results
 from nearcast.window.policy import CountWindow, TimeWindow, WindowPolicy
 from nearcast.window.recompute import Recompute
 from nearcast.window.sliding import SlidingWindow, Steps, Ticks
 from nearcast.window.store import LIVE
 
-KEEPERS: dict[Keeps, Callable[[Iterable[Document]], Keeper]] = {
-    Keeps.MATCHES: lambda live: Forward(),
-    Keeps.BEST_IN_WINDOW: Recompute,
-    Keeps.BEST_EVER: lambda live: Ever(),
-}
-"""Who keeps what; each is made with the messages that are in the window."""
+if TYPE_CHECKING:
+    from nearcast._jit import Arena
+
+
+class KeeperEntry(NamedTuple):
+    """A keeper, and what it can keep."""
+
+    name: str
+    keeps: Keeps
+    make: Callable[[Meaning, SlidingWindow, Arena], Keeper]
+    """Make one that keeps its state in an arena, if it can."""
+    kinds: frozenset[str] | None = None
+    """The kinds whose scores it knows, if it has to."""
+    in_arena: bool = False
+    """Whether it does: an arena that holds its state already is gone on with."""
+
+
+def _buffered(policy: str) -> KeeperEntry:
+    def make(meaning: Meaning, window: SlidingWindow, arena: Arena) -> Keeper:
+        from nearcast.window.buffered import Buffered
+
+        return Buffered(meaning, window, arena, policy=policy)
+
+    return KeeperEntry(policy, Keeps.BEST_IN_WINDOW, make, frozenset({"topk"}), in_arena=True)
+
+
+KEEPERS: tuple[KeeperEntry, ...] = (
+    KeeperEntry("forward", Keeps.MATCHES, lambda meaning, window, arena: Forward(), in_arena=True),
+    KeeperEntry("recompute", Keeps.BEST_IN_WINDOW, lambda meaning, window, arena: Recompute(window.documents())),
+    KeeperEntry("ever", Keeps.BEST_EVER, lambda meaning, window, arena: Ever()),
+    _buffered("kmax"),
+    _buffered("skyband"),
+    _buffered("cskyband"),
+)
+"""Every keeper; of those that keep one thing, the slow one that is always right comes first."""
+
+
+def find_keeper(name: str | None, kind: type[Subscription]) -> KeeperEntry:
+    """Return the keeper of that name; without one, the slow one that serves every kind that keeps the same."""
+    serving = [
+        entry for entry in KEEPERS if entry.keeps is kind.keeps and (entry.kinds is None or kind.kind in entry.kinds)
+    ]
+    named = [entry for entry in serving if entry.name == name]
+    return named[0] if named else serving[0]
+
 
 __all__ = [
     "KEEPERS",
@@ -25,11 +67,14 @@ __all__ = [
     "CountWindow",
     "Find",
     "Keeper",
+    "KeeperEntry",
     "Kept",
+    "Moved",
     "Results",
     "SlidingWindow",
     "Steps",
     "Ticks",
     "TimeWindow",
     "WindowPolicy",
+    "find_keeper",
 ]

@@ -14,7 +14,7 @@ class Ever(Ranked):
     bars_hold = True  # results only get better
 
     def __init__(self) -> None:
-        super().__init__(lambda kept: (kept.score, kept.seq), open_bar=float("inf"))
+        super().__init__(lambda kept: (kept.score, kept.seq))
 
     def begin(self, slot: int, score: Scorer) -> list[Kept]:
         """Start with nothing."""

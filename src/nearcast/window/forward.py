@@ -8,23 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Cohort, Document, MessageBatch
-from nearcast.window.keeper import Changes, Find, Kept, Results
+from nearcast.window.keeper import Changes, Find, Kept, Moved, Results
 from nearcast.window.sliding import Steps
 
 
 class Forward:
     """Passes every match on."""
 
-    def __init__(self) -> None:
-        self.bars = np.zeros(0)
-
     def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> Results:
         """Start with nothing."""
-        return {}
+        return Results.none()
 
     def delete(self, slots: npt.NDArray[np.int32]) -> Results:
         """End with nothing."""
-        return {}
+        return Results.none()
 
     def restore(self, slot: int, kept: Sequence[Kept]) -> None:
         """Have nothing to restore."""
@@ -34,6 +31,10 @@ class Forward:
         rows, slots, scores = find(0, len(batch))
         enters = np.broadcast_to(True, len(rows))
         return Changes(steps.of_rows[rows], slots, enters, scores, batch.ids, rows, len(rows))
+
+    def moved(self) -> Moved:
+        """Have no bars."""
+        return Moved(np.zeros(0, np.int32), np.zeros(0))
 
     def results(self, slot: int) -> list[Kept]:
         """Know of no result: what matched has been passed on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -20,8 +20,44 @@ class Kept(NamedTuple):
     score: float
 
 
-Results = dict[int, list[Kept]]
-"""Slot -> its result, best first; who has an empty one need not be there."""
+class Results(NamedTuple):
+    """What results hold, in columns: slot by slot, and within one best first."""
+
+    slots: npt.NDArray[np.int32]
+    seqs: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float64]
+    ids: IdColumn
+
+    @classmethod
+    def of(cls, by_slot: Mapping[int, Sequence[Kept]]) -> Results:
+        """Put results into columns."""
+        rows = [(slot, kept) for slot, held in by_slot.items() for kept in held]
+        return cls(
+            np.array([slot for slot, _ in rows], np.int32),
+            np.array([kept.seq for _, kept in rows], np.int64),
+            np.array([kept.score for _, kept in rows], np.float64),
+            IdColumn.of([kept.message for _, kept in rows]),
+        )
+
+    @classmethod
+    def none(cls) -> Results:
+        """Return results that hold nothing."""
+        return cls.of({})
+
+    def by_slot(self) -> dict[int, list[Kept]]:
+        """Return slot -> its result; who has an empty one is not there."""
+        held: dict[int, list[Kept]] = {}
+        columns = (self.slots.tolist(), self.seqs.tolist(), self.ids, self.scores.tolist())
+        for slot, seq, id_, score in zip(*columns, strict=True):
+            held.setdefault(slot, []).append(Kept(seq, id_, score))
+        return held
+
+
+class Moved(NamedTuple):
+    """Subscriptions whose bar has changed: the score that a message must reach to matter to them."""
+
+    slots: npt.NDArray[np.int32]
+    bars: npt.NDArray[np.float64]
 
 
 class Changes(NamedTuple):
@@ -36,21 +72,18 @@ class Changes(NamedTuple):
     scores: npt.NDArray[np.float64]
     ids: IdColumn
     """Ids of messages."""
-    rows: npt.NDArray[np.int64]
-    """Which of them each change is about."""
+    rows: npt.NDArray[np.int64] | None
+    """Which of them each change is about; None if there is one a change."""
     n_matched: int
     """How many arrivals changed a result."""
 
 
 Find = Callable[[int, int], Matches]
-"""Ask the index about some rows of the batch, as the bars are now."""
+"""Ask the index about some rows of the batch, against the bars that it was told."""
 
 
 class Keeper(Protocol):
     """Keeps the results of the subscriptions of one kind."""
-
-    bars: npt.NDArray[np.float64]
-    """Slot -> the score a message must reach to matter (or stay below, where small is good)."""
 
     def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> Results:
         """Take in subscriptions and return the results they start with."""
@@ -63,6 +96,9 @@ class Keeper(Protocol):
 
     def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
         """Move on by a batch and return what changed: within a step and subscription, leaves before enters."""
+
+    def moved(self) -> Moved:
+        """Return whose bars have changed since the last time, and what they are now; a bar nobody set is open."""
 
     def results(self, slot: int) -> list[Kept]:
         """Return a result, best first."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Cohort, Document, IdColumn, Matches, MessageBatch, Scorer
-from nearcast.window.keeper import Changes, Find, Kept, Results
+from nearcast.window.keeper import Changes, Find, Kept, Moved, Results
 from nearcast.window.sliding import Step, Steps
 
 Rank = Callable[[Kept], tuple[float, int]]
@@ -34,12 +34,10 @@ class Ranked(ABC):
     bars_hold: bool
     """True if bars only ever get harder to pass, so that a whole batch may be matched against the same ones."""
 
-    def __init__(self, rank: Rank, *, open_bar: float) -> None:
+    def __init__(self, rank: Rank) -> None:
         self._rank = rank
-        self._open_bar = open_bar  # what every score passes
         self._best: dict[int, list[Kept]] = {}
         self._k: dict[int, int] = {}
-        self.bars: npt.NDArray[np.float64] = np.full(16, open_bar)
 
     @abstractmethod
     def step(self, step: Step, found: Found) -> list[Change]:
@@ -70,33 +68,27 @@ class Ranked(ABC):
 
     def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> Results:
         """Take in subscriptions and return the results they start with."""
-        started: Results = {}
+        started: dict[int, list[Kept]] = {}
         for slot, subscription, score in zip(slots.tolist(), cohort.subscriptions, cohort.scorers, strict=True):
             self._make_room(slot, subscription.k)  # type: ignore[attr-defined]
             started[slot] = self.begin(slot, score)
-        return started
+        return Results.of(started)
 
     @abstractmethod
     def begin(self, slot: int, score: Scorer) -> list[Kept]:
         """Fill an empty result and return it."""
 
     def _make_room(self, slot: int, k: int) -> None:
-        if slot >= len(self.bars):
-            grown = np.full(max(slot + 1, 2 * len(self.bars)), self._open_bar)
-            grown[: len(self.bars)] = self.bars
-            self.bars = grown
         self._k[slot] = k
         self._best[slot] = []
-        self.bars[slot] = self._open_bar
 
     def delete(self, slots: npt.NDArray[np.int32]) -> Results:
         """Forget subscriptions and return the results they had."""
-        return {slot: self.end(slot) for slot in slots.tolist()}
+        return Results.of({slot: self.end(slot) for slot in slots.tolist()})
 
     def end(self, slot: int) -> list[Kept]:
         """Forget one."""
         del self._k[slot]
-        self.bars[slot] = self._open_bar
         return self._best.pop(slot)
 
     def restore(self, slot: int, kept: Sequence[Kept]) -> None:
@@ -111,7 +103,6 @@ class Ranked(ABC):
         """Set a result and return how it differs from the one before, leaves first."""
         before = self._best[slot]
         self._best[slot] = best
-        self.bars[slot] = best[-1].score if len(best) == self._k[slot] else self._open_bar
         old, new = {kept.seq for kept in before}, {kept.seq for kept in best}
         changes = [Change(slot, False, kept) for kept in before if kept.seq not in new]
         changes += [Change(slot, True, kept) for kept in best if kept.seq not in old]
@@ -126,6 +117,10 @@ class Ranked(ABC):
     def _beats(self, slot: int, kept: Kept) -> bool:
         best = self._best[slot]
         return len(best) < self._k[slot] or self._rank(kept) < self._rank(best[-1])
+
+    def moved(self) -> Moved:
+        """Leave all bars open: what an index finds beyond them is sifted here."""
+        return Moved(np.zeros(0, np.int32), np.zeros(0))
 
     def results(self, slot: int) -> list[Kept]:
         """Return a result, best first."""

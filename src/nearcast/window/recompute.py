@@ -23,7 +23,7 @@ class Recompute(Ranked):
     bars_hold = False  # an expiry lowers them
 
     def __init__(self, live: Iterable[Document] = ()) -> None:
-        super().__init__(lambda kept: (-kept.score, -kept.seq), open_bar=float("-inf"))
+        super().__init__(lambda kept: (-kept.score, -kept.seq))
         self._live = {document.seq: document for document in live}
         self._scorers: dict[int, Scorer] = {}
         self._holders: defaultdict[int, set[int]] = defaultdict(set)  # seq -> slots whose result holds it

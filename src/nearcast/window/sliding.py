@@ -64,7 +64,16 @@ class Steps(NamedTuple):
     """The step at which each does."""
     horizons: Longs
     """The horizon at each step; empty without a window."""
+    before: int
+    """The first number that may have been alive before the batch."""
+    in_order: bool
+    """Whether messages leave as they came."""
     store: Store | None
+
+    @classmethod
+    def without_window(cls, n_steps: int, of_rows: Longs) -> Steps:
+        """Return steps at which nobody leaves."""
+        return cls(n_steps, of_rows, _NOBODY, _NOBODY, _NOBODY, _NOBODY, 0, True, None)
 
     def slice(self, start: int, stop: int) -> Steps:
         """Return the steps as those see them who are given some of the rows and keep nothing."""
@@ -122,6 +131,11 @@ class SlidingWindow:
             return _NOBODY
         return self._made.numbers if self._order is None else np.sort(self._order)
 
+    @property
+    def in_order(self) -> bool:
+        """Whether all messages leave as they came."""
+        return self._order is None
+
     def documents(self) -> list[Document]:
         """Return the messages of the window, in the order they came."""
         return self._made.documents(self.numbers) if self._made is not None else []
@@ -145,7 +159,7 @@ class SlidingWindow:
         """Move on by the steps of `ticks`, at some of which a message of the batch comes."""
         of_rows = np.searchsorted(ticks.seqs, batch.seqs).astype(np.int64)
         if self.policy is None:
-            return Steps(len(ticks.seqs), of_rows, _NOBODY, _NOBODY, _NOBODY, _NOBODY, None)
+            return Steps.without_window(len(ticks.seqs), of_rows)
         numbers = self.store.append(batch)
         self._line_up(numbers)
         horizons = np.broadcast_to(self.policy.horizon(ticks.seqs, ticks.nows_us), len(ticks.seqs))
@@ -154,13 +168,14 @@ class SlidingWindow:
     def advance(self, seq: int, now_us: int) -> Steps:
         """Let time pass without a message: one step at which nobody comes."""
         if self.policy is None:
-            return Steps(1, _NOBODY, _NOBODY, _NOBODY, _NOBODY, _NOBODY, None)
+            return Steps.without_window(1, _NOBODY)
         return self._steps(_NOBODY, _NOBODY, np.array([self.policy.horizon(seq, now_us)], np.int64))
 
     def _steps(self, of_rows: Longs, numbers: Longs, horizons: Longs) -> Steps:
+        before = int(self.store.state[FIRST])
         leaving = self._expire(int(horizons[-1])) if len(horizons) else _NOBODY
         at = np.searchsorted(horizons, self._keys(leaving)).astype(np.int64)
-        return Steps(len(horizons), of_rows, numbers, leaving, at, horizons, self.store)
+        return Steps(len(horizons), of_rows, numbers, leaving, at, horizons, before, self.in_order, self.store)
 
     def _keys(self, numbers: Longs) -> Longs:
         assert self.policy is not None

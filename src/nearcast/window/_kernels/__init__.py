@@ -1,0 +1,1 @@
+"""Kernels of `window`; importing them loads Numba."""

@@ -1,0 +1,185 @@
+"""Which messages of the window hold a term? Lists that grow at one end and are eaten from the other.
+
+    bucket ──> [ next, class | posting posting posting ] ──> [ next, class | posting ... ]     the tail: room for more
+                               ▲ the head: what is before has left
+    posting    number 32 bits | tag 12 bits | weight 20 bits, rounded up
+
+Terms fall into buckets by their hash, and tags tell those of a bucket apart well enough: whoever reads a list holds
+the message's own terms against what it looks for. So no term is ever registered and none has to be forgotten. The
+first chunk of a bucket is small, each further one twice as large up to a limit. A message that leaves early stays on
+its lists until those before it have left too: readers skip it.
+
+Numbers are kept relative to a base, which is moved long before they pass 31 bits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast._jit import kernel, mix
+from nearcast.model._kernels.blocks import give_block, take_block
+from nearcast.window.store import WindowArrays
+
+HEAD, TAIL, EDGES, LENGTH = 0, 1, 2, 3
+"""Columns of a bucket: its first and last chunk or -1, where postings begin in one and end in the other, how many."""
+N_CLASSES = 6
+LEAST_CHUNK = 4
+WEIGHT_BITS, TAG_BITS = 20, 12
+MOST_WEIGHT = (1 << WEIGHT_BITS) - 1
+TAG_MASK = (1 << TAG_BITS) - 1
+NEXT_BITS = 40
+NEXT_MASK = (1 << NEXT_BITS) - 1
+EDGE_BITS = 16
+EDGE_MASK = (1 << EDGE_BITS) - 1
+
+
+class ListArrays(NamedTuple):
+    """The lists of a window."""
+
+    buckets: NDArray[np.int32]
+    """int32 (a power of two, 4): see the columns."""
+    items: NDArray[np.int64]
+    """int64 (room,): chunks; the first item of each is 1 + the next chunk, and the class."""
+    state: NDArray[np.int64]
+    """int64 (STATE,): see `blocks`."""
+    counts: NDArray[np.int64]
+    """int64 (4,): the base, how many postings there are, the first number that is on no list yet."""
+
+
+BASE, N_POSTINGS, LISTED = 0, 1, 2
+
+
+@kernel
+def bucket_of(n_buckets: int, term: int) -> int:
+    """Return the bucket of a term."""
+    return mix(term) & (n_buckets - 1)
+
+
+@kernel
+def tag_of(term: int) -> int:
+    """Return the tag of a term."""
+    return (mix(term) >> 44) & TAG_MASK
+
+
+@kernel
+def _posting(number: int, term: int, unit: float) -> int:
+    weight = min(MOST_WEIGHT, int(unit * MOST_WEIGHT) + 1)
+    return (number << 32) | (tag_of(term) << WEIGHT_BITS) | weight
+
+
+@kernel
+def _chunk_size(chunk_class: int) -> int:
+    return LEAST_CHUNK << chunk_class
+
+
+@kernel
+def append_messages(lists: ListArrays, window: WindowArrays, start: int, stop: int) -> int:
+    """Put messages on the lists of their terms; return the first number for which there was no room."""
+    buckets, items, state = lists.buckets, lists.items, lists.state
+    by_message, lane = window.term_starts.size - 1, window.term_ids.size - 1
+    base = lists.counts[BASE]
+    for number in range(start, stop):
+        place = number & by_message
+        n = window.n_terms[place]
+        if state[0] + n * _chunk_size(N_CLASSES - 1) > items.size:  # more than all free blocks together may save
+            state[1] = n * _chunk_size(N_CLASSES - 1)
+            return number
+        first = window.term_starts[place] & lane
+        for i in range(first, first + n):
+            term = window.term_ids[i]
+            row = bucket_of(buckets.shape[0], term)
+            tail = buckets[row, TAIL]
+            end = buckets[row, EDGES] >> EDGE_BITS
+            if tail < 0 or end == _chunk_size(items[tail] >> NEXT_BITS):
+                chunk_class = 0 if tail < 0 else min(N_CLASSES - 1, (items[tail] >> NEXT_BITS) + 1)
+                chunk = take_block(state, items, chunk_class, _chunk_size(chunk_class))
+                items[chunk] = chunk_class << NEXT_BITS
+                if tail < 0:
+                    buckets[row, HEAD] = chunk
+                    buckets[row, EDGES] = 1
+                else:
+                    items[tail] |= chunk + 1
+                    buckets[row, EDGES] &= EDGE_MASK
+                buckets[row, TAIL] = chunk
+                tail, end = chunk, 1
+            items[tail + end] = _posting(number - base, term, window.units[i])
+            buckets[row, EDGES] = ((end + 1) << EDGE_BITS) | (buckets[row, EDGES] & EDGE_MASK)
+            buckets[row, LENGTH] += 1
+        lists.counts[N_POSTINGS] += n
+        lists.counts[LISTED] = number + 1
+    return stop
+
+
+@kernel
+def is_dead(number: int, first: int, keys: NDArray[np.int64], horizon: int, in_order: bool) -> bool:
+    """Tell whether a message has left: it is before the first, or died among the living."""
+    return number < first or (not in_order and keys[number & (keys.size - 1)] <= horizon)
+
+
+@kernel
+def drop_messages(
+    lists: ListArrays,
+    window: WindowArrays,
+    leaving: NDArray[np.int64],
+    first: int,
+    keys: NDArray[np.int64],
+    horizon: int,
+    in_order: bool,
+) -> None:
+    """Take messages that left off the lists of their terms, as far as they stand in front."""
+    by_message, lane = window.term_starts.size - 1, window.term_ids.size - 1
+    for number in leaving:
+        place = number & by_message
+        start = window.term_starts[place] & lane
+        for i in range(start, start + window.n_terms[place]):
+            row = bucket_of(lists.buckets.shape[0], window.term_ids[i])
+            _drop_front(lists, row, first, keys, horizon, in_order)
+
+
+@kernel
+def _drop_front(
+    lists: ListArrays, row: int, first: int, keys: NDArray[np.int64], horizon: int, in_order: bool
+) -> None:
+    buckets, items, base = lists.buckets, lists.items, lists.counts[BASE]
+    while buckets[row, LENGTH] > 0:
+        head, at = buckets[row, HEAD], buckets[row, EDGES] & EDGE_MASK
+        if at == _chunk_size(items[head] >> NEXT_BITS):
+            _drop_chunk(lists, row)
+            continue
+        if not is_dead((items[head + at] >> 32) + base, first, keys, horizon, in_order):
+            return
+        buckets[row, EDGES] += 1
+        buckets[row, LENGTH] -= 1
+        lists.counts[N_POSTINGS] -= 1
+    while buckets[row, HEAD] >= 0:
+        _drop_chunk(lists, row)
+
+
+@kernel
+def _drop_chunk(lists: ListArrays, row: int) -> None:
+    buckets, items = lists.buckets, lists.items
+    head = buckets[row, HEAD]
+    after, chunk_class = (items[head] & NEXT_MASK) - 1, items[head] >> NEXT_BITS
+    give_block(lists.state, items, chunk_class, head)
+    buckets[row, HEAD] = after
+    buckets[row, EDGES] = (buckets[row, EDGES] & ~EDGE_MASK) | 1
+    if after < 0:
+        buckets[row, TAIL] = -1
+
+
+@kernel
+def move_base(lists: ListArrays, by: int) -> None:
+    """Count numbers from a later one on."""
+    lists.counts[BASE] += by
+    for row in range(lists.buckets.shape[0]):
+        chunk = lists.buckets[row, HEAD]
+        at = lists.buckets[row, EDGES] & EDGE_MASK
+        while chunk >= 0:
+            is_last = chunk == lists.buckets[row, TAIL]
+            size = _chunk_size(lists.items[chunk] >> NEXT_BITS)
+            for i in range(at, lists.buckets[row, EDGES] >> EDGE_BITS if is_last else size):
+                lists.items[chunk + i] -= by << 32
+            chunk, at = (lists.items[chunk] & NEXT_MASK) - 1, 1

@@ -1,0 +1,450 @@
+"""Which messages of the window score best for a subscription? Its lists are read, then few messages are scored.
+
+    lists of its terms ── bound of each posting ── histogram ── the best few, exactly ── how many are wanted, so theta
+                                                                 and all others whose bound reaches theta, exactly
+
+The bound of a posting is that of a message whose first shared term it stands for: what the term brings, what the
+others can bring at most (a message's weights have length 1, so what is left of it is known), and the nearness of its
+point. A message that stands on several lists is scored for the first of them only. Messages that came after `now` are
+noted apart: to a batch that is under way they are yet to come.
+"""
+
+from __future__ import annotations
+
+from math import log, sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast._jit import kernel, mix, prefetch
+from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, K, ProfileArrays, X, Y, near
+from nearcast.window._kernels.lists import (
+    BASE,
+    EDGE_BITS,
+    EDGE_MASK,
+    EDGES,
+    HEAD,
+    LEAST_CHUNK,
+    MOST_WEIGHT,
+    NEXT_BITS,
+    NEXT_MASK,
+    TAG_MASK,
+    TAIL,
+    WEIGHT_BITS,
+    ListArrays,
+    bucket_of,
+    tag_of,
+)
+from nearcast.window._kernels.lists import LENGTH as N_LISTED
+from nearcast.window.store import WindowArrays
+
+N_BINS = 1024
+
+COST_BASED, FACTOR, BOUNDED = 0, 1, 2
+"""Policies of a buffer: how far below the k-th score it reaches is weighed, is a factor of it, or is up to its room."""
+SCANNED, SCORED = 0, 1
+
+
+class World(NamedTuple):
+    """What scores mean, and how buffers are kept; constant."""
+
+    on_sphere: bool
+    max_distance: float
+    near_a_unit: float
+    """Nearness lost along a unit of the frame: of the plane, or of angle."""
+    x0: float
+    y0: float
+    margin: float
+    """What float32 may cost a bound."""
+    by_time: bool
+    """Whether messages leave by their time, or as they came."""
+    policy: int
+    factor: float
+    """Of the policies that have one: theta over the k-th score, or the room of a buffer over k."""
+
+
+class Sketches(NamedTuple):
+    """What is asked of a message before it is scored, by number modulo their size, which is that of the window."""
+
+    points: NDArray[np.float32]
+    """float32 (n, 4): its point in the frame, and the weight of its heaviest term."""
+    signs: NDArray[np.int64]
+    """int64 (n,): a bit for each of its terms."""
+
+
+class Scratch(NamedTuple):
+    """Room to look for messages."""
+
+    bounds: NDArray[np.float32]
+    """float32 (n,): the bound of each posting that was read."""
+    numbers: NDArray[np.int64]
+    """int64 (n,): its message."""
+    firsts: NDArray[np.int16]
+    """int16 (n,): the term of the subscription that it stands for."""
+    bins: NDArray[np.int32]
+    """int32 (N_BINS,): postings by their bound."""
+    scores: NDArray[np.float64]
+    """float64 (n + 1,): what was found, best first."""
+    found: NDArray[np.int64]
+    """int64 (n + 1,): its message."""
+    later: NDArray[np.int64]
+    """int64 (n,): messages yet to come; places of their postings."""
+    chosen: NDArray[np.int64]
+    """int64 (n,): places of postings whose messages are to be scored."""
+    order: NDArray[np.int64]
+    """int64 (n_terms,): terms of the subscription, those on the shortest lists first."""
+    shared: NDArray[np.int64]
+    """int64 (n_terms,): the bits that stand for them."""
+    counts: NDArray[np.int64]
+    """int64 (8,): postings read and messages scored, so far."""
+
+
+@kernel
+def to_frame(world: World, x: float, y: float) -> tuple[float, float, float]:
+    """Return a point as distances are bounded: a unit vector, or plane coordinates around the middle."""
+    if world.on_sphere:
+        longitude, latitude = np.radians(x), np.radians(y)
+        flat = np.cos(latitude)
+        return flat * np.cos(longitude), flat * np.sin(longitude), np.sin(latitude)
+    return x - world.x0, y - world.y0, 0.0
+
+
+@kernel
+def sign_of(term: int) -> int:
+    """Return which of 63 bits stands for a term."""
+    return (mix(term) >> 32) % 63
+
+
+@kernel
+def sketch_messages(
+    world: World,
+    window: WindowArrays,
+    points: NDArray[np.float32],
+    signs: NDArray[np.int64],
+    start: int,
+    stop: int,
+) -> None:
+    """Write down of messages their points, the greatest weight, and a bit for each term."""
+    mask, lane = window.xs.size - 1, window.term_ids.size - 1
+    for number in range(start, stop):
+        place = number & mask
+        px, py, pz = to_frame(world, window.xs[place], window.ys[place])
+        points[place, 0], points[place, 1], points[place, 2] = np.float32(px), np.float32(py), np.float32(pz)
+        first, held, greatest = window.term_starts[place] & lane, 0, 0.0
+        for i in range(first, first + window.n_terms[place]):
+            held |= 1 << sign_of(window.term_ids[i])
+            greatest = max(greatest, window.units[i])
+        signs[place], points[place, 3] = held, np.float32(greatest * (1.0 + 1e-6))
+
+
+@kernel
+def n_to_read(lists: ListArrays, profiles: ProfileArrays, slot: int) -> int:
+    """Return how many postings the lists of a subscription hold."""
+    total, run = 0, profiles.heads[slot, RUN]
+    for i in range(run, run + profiles.heads[slot, LENGTH]):
+        total += lists.buckets[bucket_of(lists.buckets.shape[0], profiles.run_terms[i]), N_LISTED]
+    return total
+
+
+@kernel
+def _sort_terms(lists: ListArrays, profiles: ProfileArrays, slot: int, order: NDArray[np.int64]) -> None:
+    run, n = profiles.heads[slot, RUN], profiles.heads[slot, LENGTH]
+    for i in range(n):
+        length = lists.buckets[bucket_of(lists.buckets.shape[0], profiles.run_terms[run + i]), N_LISTED]
+        at = i
+        while at > 0:
+            other = profiles.run_terms[order[at - 1]]
+            if lists.buckets[bucket_of(lists.buckets.shape[0], other), N_LISTED] <= length:
+                break
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = run + i
+
+
+@kernel
+def _read(
+    world: World,
+    lists: ListArrays,
+    profiles: ProfileArrays,
+    sketches: Sketches,
+    slot: int,
+    now: int,
+    first: int,
+    keys: NDArray[np.int64],
+    horizon: int,
+    in_order: bool,
+    scratch: Scratch,
+) -> tuple[int, int]:
+    """Bound all postings of a subscription's lists; return how many there are, and how many of messages to come."""
+    points, signs = sketches.points, sketches.signs
+    bounds, numbers, firsts, later = scratch.bounds, scratch.numbers, scratch.firsts, scratch.later
+    order, shared = scratch.order, scratch.shared
+    items, buckets, base = lists.items, lists.buckets, lists.counts[BASE]
+    run_terms, run_units = profiles.run_terms, profiles.run_units
+    on_sphere, margin, mask = world.on_sphere, world.margin, points.shape[0] - 1
+    alpha = profiles.points[slot, ALPHA]
+    px, py, pz = to_frame(world, profiles.points[slot, X], profiles.points[slot, Y])
+    lost, scale = alpha * world.near_a_unit, 1.0 / MOST_WEIGHT
+    n_terms = profiles.heads[slot, LENGTH]
+    for i in range(n_terms):
+        shared[i] = sign_of(run_terms[order[i]])
+    n, n_later = 0, 0
+    for i in range(n_terms):
+        term, own = run_terms[order[i]], (1.0 - alpha) * run_units[order[i]]
+        row, tag = bucket_of(buckets.shape[0], term), tag_of(term)
+        chunk, at = buckets[row, HEAD], buckets[row, EDGES] & EDGE_MASK
+        tail, end = buckets[row, TAIL], buckets[row, EDGES] >> EDGE_BITS
+        while chunk >= 0:
+            stop = end if chunk == tail else LEAST_CHUNK << (items[chunk] >> NEXT_BITS)
+            for place in range(chunk + at, chunk + stop):
+                posting = items[place]
+                if (posting >> WEIGHT_BITS) & TAG_MASK != tag:
+                    continue
+                number = (posting >> 32) + base
+                point = number & mask
+                if number < first or (not in_order and keys[point] <= horizon):
+                    continue
+                weight = (posting & MOST_WEIGHT) * scale
+                dx, dy, dz = px - points[point, 0], py - points[point, 1], pz - points[point, 2]
+                chord = sqrt(dx * dx + dy * dy + dz * dz)
+                if on_sphere:  # the arc is longer than this
+                    chord *= 1.0 + chord * chord * (1.0 / 24.0)
+                bound = max(0.0, alpha - lost * chord) + own * weight + margin
+                if i + 1 < n_terms:
+                    held, rest, total = signs[point], 0.0, 0.0
+                    for j in range(i + 1, n_terms):
+                        if (held >> shared[j]) & 1:
+                            unit = run_units[order[j]]
+                            rest += unit * unit
+                            total += unit
+                    if rest > 0.0:  # no term weighs more than the greatest, and all of them have length 1
+                        most = sqrt(rest * (max(0.0, 1.0 - weight * weight) + 4.0 * scale))
+                        bound += (1.0 - alpha) * min(most, total * points[point, 3])
+                bounds[n] = np.float32(bound)
+                numbers[n] = number
+                firsts[n] = i
+                if number > now:
+                    later[n_later] = n
+                    n_later += 1
+                n += 1
+            chunk, at = (items[chunk] & NEXT_MASK) - 1, 1
+    return n, n_later
+
+
+@kernel
+def _score(
+    world: World,
+    window: WindowArrays,
+    profiles: ProfileArrays,
+    slot: int,
+    scratch: Scratch,
+    n_chosen: int,
+    floor: float,
+    n_found: int,
+) -> int:
+    """Score the messages of postings that were chosen; return how many are found then.
+
+    A message counts where a posting stands for its first shared term, in the order of the lists, and only if it
+    reaches the floor.
+    """
+    xs, ys, term_starts, n_terms = window.xs, window.ys, window.term_starts, window.n_terms
+    term_ids, units = window.term_ids, window.units
+    run_terms, run_units, order = profiles.run_terms, profiles.run_units, scratch.order
+    scores, found = scratch.scores, scratch.found
+    x, y, alpha = profiles.points[slot, X], profiles.points[slot, Y], profiles.points[slot, ALPHA]
+    run = profiles.heads[slot, RUN]
+    n_own = profiles.heads[slot, LENGTH]
+    mask, lane = xs.size - 1, term_ids.size - 1
+    scratch.counts[SCORED] += n_chosen
+    for chosen in range(n_chosen):
+        if chosen + 4 < n_chosen:
+            ahead = scratch.numbers[scratch.chosen[chosen + 4]] & mask
+            prefetch(term_starts, ahead)
+            prefetch(xs, ahead)
+        i = scratch.chosen[chosen]
+        number = scratch.numbers[i]
+        place = number & mask
+        start = term_starts[place] & lane
+        stop, at, total, first = start + n_terms[place], run, 0.0, -1
+        while at < run + n_own and start < stop:
+            mine, other = run_terms[at], term_ids[start]
+            if mine == other:
+                total += run_units[at] * units[start]
+                for j in range(n_own if first < 0 else first):
+                    if order[j] == at:
+                        first = j
+                        break
+            at += mine <= other
+            start += other <= mine
+        if first != scratch.firsts[i]:
+            continue
+        score = alpha * near(x, y, xs[place], ys[place], world.on_sphere, world.max_distance) + (1.0 - alpha) * total
+        if score >= floor:
+            scores[n_found], found[n_found] = score, number
+            n_found += 1
+    return n_found
+
+
+@kernel
+def _is_worse(scores: NDArray[np.float64], numbers: NDArray[np.int64], a: int, b: int) -> bool:
+    return bool(scores[a] < scores[b] or (scores[a] == scores[b] and numbers[a] < numbers[b]))
+
+
+@kernel
+def sort_found(scores: NDArray[np.float64], numbers: NDArray[np.int64], n: int) -> None:
+    """Put what was found into order, best first, and of equal scores the newest."""
+    # A heap with the worst on top, taken down from the end.
+    for root in range(n // 2 - 1, -1, -1):
+        _sift(scores, numbers, root, n)
+    for end in range(n - 1, 0, -1):
+        scores[0], scores[end] = scores[end], scores[0]
+        numbers[0], numbers[end] = numbers[end], numbers[0]
+        _sift(scores, numbers, 0, end)
+
+
+@kernel
+def _sift(scores: NDArray[np.float64], numbers: NDArray[np.int64], root: int, end: int) -> None:
+    while 2 * root + 1 < end:
+        child = 2 * root + 1
+        if child + 1 < end and _is_worse(scores, numbers, child + 1, child):
+            child += 1
+        if not _is_worse(scores, numbers, child, root):
+            return
+        scores[root], scores[child] = scores[child], scores[root]
+        numbers[root], numbers[child] = numbers[child], numbers[root]
+        root = child
+
+
+@kernel
+def wanted(world: World, k: int, n_read: int) -> int:
+    """Return how many messages a buffer should start with: the n of least cost (Skype, equations 9 to 13).
+
+    With n messages of the window at or above theta, prob(theta) is n over the size of the window, which falls out of
+    the comparison. Keeping them costs prob(theta) times the length of a k-skyband and a trip to memory; they run out
+    after the time that a random walk from n down to k - 1 takes, and looking again costs what there is to read.
+    """
+    if world.policy == BOUNDED:
+        return max(k, int(k * world.factor))
+    if world.policy == FACTOR:
+        return k
+    best, best_cost, n, step = k, np.inf, k, max(1, k // 8)
+    while n <= 4 * k + 8:
+        keep = n * (k * (1.0 + log(n / k)) * NS_A_PLACE + NS_A_TOUCH)
+        again = (NS_A_SEARCH + NS_A_POSTING * n_read) * n / ((n - k + 1.0) * (3.0 * n - k + 2.0))
+        if keep + again > best_cost:
+            break
+        best, best_cost = n, keep + again
+        n += step
+    return best
+
+
+NS_A_PLACE, NS_A_TOUCH, NS_A_SEARCH, NS_A_POSTING = 0.5, 100.0, 10_000.0, 4.0
+
+
+@kernel
+def search(
+    world: World,
+    lists: ListArrays,
+    window: WindowArrays,
+    profiles: ProfileArrays,
+    sketches: Sketches,
+    slot: int,
+    now: int,
+    first: int,
+    keys: NDArray[np.int64],
+    horizon: int,
+    in_order: bool,
+    scratch: Scratch,
+) -> tuple[int, float, int]:
+    """Find the best messages up to `now`; return how many, the theta they all reach, and how many are to come.
+
+    Everything in the window that reaches theta is found. Theta is -inf if there is nothing else.
+    """
+    k = profiles.heads[slot, K]
+    _sort_terms(lists, profiles, slot, scratch.order)
+    n, n_later = _read(world, lists, profiles, sketches, slot, now, first, keys, horizon, in_order, scratch)
+    scratch.counts[SCANNED] += n
+    need = wanted(world, k, n)
+    more = need + need // 4 + 8
+    bounds, numbers, bins, chosen = scratch.bounds, scratch.numbers, scratch.bins, scratch.chosen
+    greatest = np.float32(0.0)
+    for i in range(n):
+        greatest = max(greatest, bounds[i])
+    scale = (N_BINS - 1) / max(float(greatest), 1e-30)
+    if n - n_later > more:
+        bins[:] = 0
+        for i in range(n):
+            bins[int(bounds[i] * scale)] += numbers[i] <= now
+    cut, above, n_found, theta = N_BINS, 0, 0, -np.inf
+    while cut > 0 and cut > theta * scale:  # what is below the cut falls short of the bound that begins there
+        top, aim = cut, above + more
+        if n - n_later > more:
+            while cut > 0 and above < aim:
+                cut -= 1
+                above += bins[cut]
+        else:
+            cut = 0
+        n_chosen = 0
+        for i in range(n):
+            place = int(bounds[i] * scale)
+            if cut <= place < top and numbers[i] <= now:
+                chosen[n_chosen] = i
+                n_chosen += 1
+        n_found = _score(world, window, profiles, slot, scratch, n_chosen, theta, n_found)
+        sort_found(scratch.scores, scratch.found, n_found)
+        if n_found >= need:
+            reached = scratch.scores[k - 1] * world.factor if world.policy == FACTOR else scratch.scores[need - 1]
+            theta = round_down(reached)
+        more *= 2
+    while n_found > 0 and scratch.scores[n_found - 1] < theta:
+        n_found -= 1
+    return n_found, theta, n_later
+
+
+@kernel
+def score_later(
+    world: World,
+    window: WindowArrays,
+    profiles: ProfileArrays,
+    slot: int,
+    scratch: Scratch,
+    n_later: int,
+    floor: float,
+    ceiling: float,
+) -> int:
+    """Score messages to come that reach the floor and stay below the ceiling; return how many were found.
+
+    They are written where what was found stood.
+    """
+    n_chosen = 0
+    for i in range(n_later):
+        place = scratch.later[i]
+        if scratch.bounds[place] >= floor:
+            scratch.chosen[n_chosen] = place
+            n_chosen += 1
+    n_found = _score(world, window, profiles, slot, scratch, n_chosen, floor, 0)
+    kept = 0
+    for i in range(n_found):
+        if scratch.scores[i] < ceiling:
+            scratch.scores[kept], scratch.found[kept] = scratch.scores[i], scratch.found[i]
+            kept += 1
+    return kept
+
+
+@kernel
+def round_down(value: float) -> float:
+    """Return the greatest number of 32 bits that is no greater."""
+    short = np.float32(value)
+    if short > value:
+        short = np.nextafter(short, np.float32(-np.inf))
+    return float(short)
+
+
+@kernel
+def round_up(value: float) -> float:
+    """Return the least number of 32 bits that is greater."""
+    short = np.float32(value)
+    if short <= value:
+        short = np.nextafter(short, np.float32(np.inf))
+    return float(short)

@@ -1,0 +1,340 @@
+"""What are the k best of the window, at full speed? Buffers in an arena that reach below the k-th score.
+
+    arrivals of a batch ── index, against theta ──┐
+                                                  ├── step by step ── changes
+    messages that leave ── queues ────────────────┘        │
+                                                     a buffer ran short: search the window, weigh theta anew
+
+Three policies say how far below the k-th score a buffer reaches: `cskyband` weighs what keeping costs against looking
+again, `skyband` takes a factor of the k-th score, `kmax` keeps as many as fit. All are exact. See `_kernels.buffers`.
+
+An index is asked once a batch, against the thetas as they are before it. A search in the middle of a batch may lower
+a theta: it then looks at the messages that are yet to come as well, and notes those that the index was not asked for.
+
+Cost: an arrival or expiry costs each subscription whose buffer it changes some hundred nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast._jit import Arena
+from nearcast.errors import require
+from nearcast.model import Cohort, Document, Matches, Meaning, MessageBatch
+from nearcast.model._kernels import blocks
+from nearcast.model.profiles import Profiles
+from nearcast.model.slate import KeywordSlate
+from nearcast.space.metric import EARTH_RADIUS_M
+from nearcast.window._kernels import buffers as kernels
+from nearcast.window._kernels import search
+from nearcast.window.keeper import Changes, Find, Kept, Moved, Results
+from nearcast.window.lists import Lists
+from nearcast.window.sliding import SlidingWindow, Steps
+from nearcast.window.store import FIRST, HORIZON, NEXT
+
+POLICIES = {"cskyband": (search.COST_BASED, 0.0), "skyband": (search.FACTOR, 1.0), "kmax": (search.BOUNDED, 2.0)}
+"""Name -> how theta is chosen, and the factor that goes with it."""
+
+_PREFIX = "buffers"
+_FAR = 1 << 30  # numbers past the base after which it is moved
+_ROOM = 1 << 12
+_EPSILON = 2.0**-22  # of float32, four times over
+
+
+class Buffered:
+    """Keeps the k best of the window, and some more."""
+
+    def __init__(
+        self, meaning: Meaning, window: SlidingWindow, arena: Arena, *, policy: str = "cskyband", far: int = _FAR
+    ) -> None:
+        require(policy in POLICIES, "policy", f"must be one of {[*POLICIES]}", policy, subject="buffers")
+        self._window, self._arena, self._far = window, arena, far
+        self._world = _world(meaning, window, policy)
+        self._profiles = Profiles(arena)
+        if f"{_PREFIX}.state" not in arena:
+            with arena.together():
+                arena.new(f"{_PREFIX}.heads", np.int32, 0, columns=8)
+                arena.new(f"{_PREFIX}.scores", np.float64, 0)
+                arena.new(f"{_PREFIX}.numbers", np.int32, 0)
+                arena.new(f"{_PREFIX}.queues", np.int32, 0, kernels.NOBODY)
+                arena.new(f"{_PREFIX}.bars", np.float32, 0, -np.inf)
+                arena.new(f"{_PREFIX}.counts", np.int64, 8)
+                arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
+        self._lists = Lists(arena, window, self._world)
+        self._scratch = _scratch(_ROOM)
+        self._told = _told(_ROOM)
+        self._later = _later(0, _ROOM)
+        self._moved: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        self._fit_queues(int(window.store.state[FIRST]))
+
+    @property
+    def searches(self) -> int:
+        """How often the window was searched because a buffer ran short."""
+        return int(self._array("counts")[0])
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int32]:
+        """How many messages each buffer holds."""
+        heads = self._array("heads")
+        sizes: npt.NDArray[np.int32] = heads[heads[:, kernels.ROOM_K] > 0, kernels.SIZE]
+        return sizes
+
+    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> Results:
+        """Take in subscriptions and return the best of the window for each."""
+        if not len(slots):
+            return Results.none()
+        assert isinstance(cohort.slate, KeywordSlate)
+        self._profiles.insert(slots, cohort.slate)
+        self._arena.grow_all([f"{_PREFIX}.{name}" for name in ("heads", "bars")], int(slots.max()) + 1)
+        state = self._window.store.state
+        first, horizon, now = int(state[FIRST]), int(state[HORIZON]), int(state[NEXT]) - 1
+        in_order = self._window.in_order
+        self._told.cursor[:] = 0
+        self._need_terms(slots)
+        done = 0
+        while True:
+            done, code = kernels.begin(self._everything(), slots, done, now, first, horizon, in_order, self._told)
+            if code == kernels.DONE:
+                break
+            self._make_room(code)
+        self._array("bars")[slots] = self._thetas[slots]
+        self._moved = np.concatenate([self._moved, slots])
+        return self._told_results()
+
+    def delete(self, slots: npt.NDArray[np.int32]) -> Results:
+        """Forget subscriptions and return the results they had."""
+        had = self._results(slots)
+        kernels.end(self._buffers, self._lists.base, np.ascontiguousarray(slots))
+        self._profiles.delete(slots)
+        return had
+
+    def restore(self, slot: int, kept: Sequence[Kept]) -> None:
+        """Have it already: it is what the window says."""
+
+    def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
+        """Move on by a batch: search lists grow, the index is asked, buffers follow step by step."""
+        self._move_base(steps.before)
+        self._lists.catch_up(steps.before)
+        self._fit_queues(steps.before)
+        rows, slots, scores = self._sift(find(0, len(batch)))
+        first_number = int(steps.numbers[0]) if len(steps.numbers) else int(self._window.store.state[NEXT])
+        happens = kernels.Batch(
+            first_number, steps.of_rows, steps.horizons, steps.leaving, steps.leaving_steps,
+            rows, slots, scores, steps.in_order,
+        )  # fmt: skip
+        cursor = self._told.cursor
+        cursor[:] = 0
+        cursor[kernels.ALIVE], cursor[kernels.NOW] = steps.before, first_number - 1
+        cursor[kernels.FIRST_ROW] = first_number
+        self._later = _later(len(batch), max(2 * len(batch), len(self._later.slots)))
+        self._later = self._later._replace(bars=self._array("bars"))
+        code = kernels.publish(self._everything(), happens, self._told, self._later)
+        while code != kernels.DONE:
+            self._make_room(code)
+            code = kernels.publish(self._everything(), happens, self._told, self._later)
+        self._lists.drop(steps.leaving, self._keys, in_order=steps.in_order)
+        self._array("counts")[:2] += cursor[[kernels.N_SEARCHED, kernels.N_SWEPT]]
+        moved = np.unique(self._later.moved[: cursor[kernels.N_MOVED]])
+        self._array("bars")[moved] = self._thetas[moved]
+        self._moved = np.concatenate([self._moved, moved])
+        return self._told_changes()
+
+    def _sift(self, found: Matches) -> Matches:
+        """Drop what an index reports beyond the bars that it was told: a search may yet turn it up."""
+        reach = found.scores >= self._array("bars")[found.slots]
+        return found if reach.all() else Matches(found.rows[reach], found.slots[reach], found.scores[reach])
+
+    def moved(self) -> Moved:
+        """Return whose bars have changed since the last time, and what they are now."""
+        slots, self._moved = np.unique(self._moved), np.zeros(0, np.int32)
+        held = self._array("heads")[slots, kernels.ROOM_K] > 0
+        return Moved(slots[held], self._thetas[slots[held]].astype(np.float64))
+
+    def results(self, slot: int) -> list[Kept]:
+        """Return a result, best first."""
+        return self._results(np.array([slot], np.int32)).by_slot().get(slot, [])
+
+    def would_enter(self, slot: int, document: Document, score: float) -> bool:
+        """Tell whether a message is in a result or, published now, would come in."""
+        held = self.results(slot)
+        if any(kept.seq == document.seq for kept in held):
+            return True
+        return len(held) < self._k(slot) or (score, document.seq) > (held[-1].score, held[-1].seq)
+
+    def bar(self, slot: int) -> float | None:
+        """Return the score of the worst of k results; None if there is room."""
+        held = self.results(slot)
+        return held[-1].score if len(held) == self._k(slot) else None
+
+    def _k(self, slot: int) -> int:
+        return int(self._array("heads")[slot, kernels.ROOM_K])
+
+    def _results(self, slots: npt.NDArray[np.int32]) -> Results:
+        """Return what the results of some slots hold, slot by slot, best first."""
+        heads = self._array("heads")[slots]
+        lengths = np.minimum(heads[:, kernels.SIZE], heads[:, kernels.ROOM_K]).astype(np.int64)
+        ends = np.cumsum(lengths)
+        at = np.repeat(heads[:, kernels.START] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+        numbers = self._array("numbers")[at].astype(np.int64) + self._lists.base
+        store = self._window.store
+        return Results(
+            np.repeat(slots, lengths), store.of("seqs", numbers), self._array("scores")[at], store.ids(numbers)
+        )
+
+    def _told_results(self) -> Results:
+        n = int(self._told.cursor[kernels.N_OUT])
+        numbers, store = self._told.numbers[:n].copy(), self._window.store
+        return Results(
+            self._told.slots[:n].copy(), store.of("seqs", numbers), self._told.scores[:n].copy(), store.ids(numbers)
+        )
+
+    def _told_changes(self) -> Changes:
+        told, cursor = self._told, self._told.cursor
+        n = int(cursor[kernels.N_OUT])
+        return Changes(
+            told.steps[:n].copy(),
+            told.slots[:n].copy(),
+            told.enters[:n].copy(),
+            told.scores[:n].copy(),
+            self._window.store.ids(told.numbers[:n]),
+            None,
+            int(cursor[kernels.N_ENTERED]),
+        )
+
+    @property
+    def _buffers(self) -> kernels.BufferArrays:
+        heads, queues = self._array("heads"), self._array("queues")
+        scores, numbers, state = (self._array(name) for name in ("scores", "numbers", "state"))
+        return kernels.BufferArrays(heads, heads.view(np.float32), scores, numbers, queues, state)
+
+    @property
+    def _thetas(self) -> npt.NDArray[np.float32]:
+        return self._array("heads").view(np.float32)[:, kernels.THETA]
+
+    @property
+    def _keys(self) -> npt.NDArray[np.int64]:
+        window = self._window.store.arrays
+        return window.ats if self._world.by_time else window.seqs
+
+    def _everything(self) -> kernels.Everything:
+        return kernels.Everything(
+            self._world,
+            self._buffers,
+            self._lists.arrays,
+            self._window.store.arrays,
+            self._profiles.arrays,
+            self._lists.sketches,
+            self._keys,
+            self._scratch,
+        )
+
+    def _need_terms(self, slots: npt.NDArray[np.int32]) -> None:
+        most = int(self._profiles.arrays.heads[slots, 1].max())
+        if len(self._scratch.order) < most:
+            self._scratch = self._scratch._replace(
+                order=np.zeros(2 * most, np.int64), shared=np.zeros(2 * most, np.int64)
+            )
+
+    def _make_room(self, code: int) -> None:
+        """Make larger what was too small."""
+        if code == kernels.POOL:
+            state = self._array("state")
+            needed = int(state[blocks.USED] + state[blocks.NEEDED])
+            self._arena.grow_all([f"{_PREFIX}.{name}" for name in ("scores", "numbers")], needed)
+        elif code == kernels.OUT:
+            self._told = _told(2 * len(self._told.steps), self._told)
+        elif code == kernels.SCRATCH:
+            room = _scratch(2 * len(self._scratch.bounds))
+            self._scratch = room._replace(
+                order=self._scratch.order, shared=self._scratch.shared, counts=self._scratch.counts
+            )
+        else:
+            grown = _later(0, 2 * len(self._later.slots))
+            for name in ("links", "slots", "scores", "moved"):
+                getattr(grown, name)[: len(self._later.slots)] = getattr(self._later, name)
+            self._later = grown._replace(heads=self._later.heads, bars=self._later.bars)
+
+    def _fit_queues(self, first: int) -> None:
+        """Let the queues have as many places as the window has; who is before the first has none."""
+        before, size = self._array("queues"), len(self._window.store.arrays.seqs)
+        if len(before) == size:
+            return
+        after = self._arena.renew(f"{_PREFIX}.queues", size)
+        if len(before):
+            numbers = np.arange(first, min(first + len(before), int(self._window.store.state[NEXT])))
+            after[numbers & (size - 1)] = before[numbers & (len(before) - 1)]
+
+    def _move_base(self, first: int) -> None:
+        """Count numbers from the first on, before they grow too large."""
+        by = first - self._lists.base
+        if by > 0 and int(self._window.store.state[NEXT]) - self._lists.base > self._far:
+            kernels.move_numbers(self._buffers, by)
+            self._lists.move_base(by)
+
+    def _array(self, name: str) -> npt.NDArray[Any]:
+        return self._arena[f"{_PREFIX}.{name}"]
+
+
+def _world(meaning: Meaning, window: SlidingWindow, policy: str) -> search.World:
+    space, bounds = meaning.space, meaning.space.bounds
+    on_sphere = space.metric == "haversine"
+    near_a_unit = (EARTH_RADIUS_M if on_sphere else 1.0) / space.max_distance
+    extent = 1.0 if on_sphere else max(bounds.xmax - bounds.xmin, bounds.ymax - bounds.ymin)
+    chosen, factor = POLICIES[policy]
+    return search.World(
+        on_sphere=on_sphere,
+        max_distance=space.max_distance,
+        near_a_unit=near_a_unit,
+        x0=(bounds.xmin + bounds.xmax) / 2,
+        y0=(bounds.ymin + bounds.ymax) / 2,
+        margin=_EPSILON * (1.0 + extent * near_a_unit),
+        by_time=window.policy is not None and window.policy.needs_time,
+        policy=chosen,
+        factor=factor,
+    )
+
+
+def _scratch(n: int) -> search.Scratch:
+    return search.Scratch(
+        bounds=np.zeros(n, np.float32),
+        numbers=np.zeros(n, np.int64),
+        firsts=np.zeros(n, np.int16),
+        bins=np.zeros(search.N_BINS, np.int32),
+        scores=np.zeros(n + 1),
+        found=np.zeros(n + 1, np.int64),
+        later=np.zeros(n, np.int64),
+        chosen=np.zeros(n, np.int64),
+        order=np.zeros(16, np.int64),
+        shared=np.zeros(16, np.int64),
+        counts=np.zeros(8, np.int64),
+    )
+
+
+def _told(n: int, before: kernels.Told | None = None) -> kernels.Told:
+    made = kernels.Told(
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int32),
+        np.zeros(n, np.bool_),
+        np.zeros(n),
+        np.zeros(n, np.int64),
+        np.zeros(kernels.CURSOR, np.int64) if before is None else before.cursor,
+    )
+    if before is not None:
+        for name in ("steps", "slots", "enters", "scores", "numbers"):
+            getattr(made, name)[: len(before.steps)] = getattr(before, name)
+    return made
+
+
+def _later(n_rows: int, n: int) -> kernels.Later:
+    return kernels.Later(
+        np.full(n_rows, -1, np.int32),
+        np.zeros(n, np.int32),
+        np.zeros(n, np.int32),
+        np.zeros(n),
+        np.zeros(n, np.int32),
+        np.zeros(0, np.float32),
+    )

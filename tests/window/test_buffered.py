@@ -1,0 +1,243 @@
+"""Do buffers hold the best of the window, whatever their policy, and do they hold no more than they must?"""
+
+import random
+
+import numpy as np
+import pytest
+
+import nearcast as nc
+from nearcast._jit import Arena
+from nearcast.index import IndexEntry, register
+from nearcast.index.scan import Scan
+from nearcast.testing import strategies as world
+from nearcast.window._kernels import buffers as kernels
+from nearcast.window.buffered import POLICIES, Buffered
+from nearcast.window.store import NEXT
+
+for policy in POLICIES:
+    register(
+        IndexEntry(f"scan-{policy}", frozenset({"topk"}), lambda meaning, arena: Scan(meaning), False, keeper=policy)
+    )
+
+
+def make_engine(index, space, window):
+    return nc.Engine(space=space, vocabulary=world.vocabulary(), window=window, index=index)
+
+
+def random_subscription(rng, space):
+    return nc.TopKSubscription(
+        f"s{rng.randrange(12)}",
+        location=rng.choice(world.GRID[space]),
+        keywords=rng.choices(world.TERMS, k=rng.randint(1, 4)),
+        k=rng.choice([1, 1, 2, 3, 5, 12]),
+        alpha=rng.choice([0, 0.5, 1, rng.random()]),
+    )
+
+
+class Stream:
+    """Messages full of ties; some late, some in bursts."""
+
+    def __init__(self, rng, space, window):
+        self.rng, self.space = rng, space
+        self.span = getattr(window, "seconds", None)
+        self.now, self.n = 0.0, 0
+
+    def take(self, n):
+        rng, made = self.rng, []
+        for _ in range(n):
+            self.n += 1
+            self.now += rng.random() * rng.choice([0, 0.1, 1, 3])
+            at = None
+            if self.span is not None:
+                at = self.now - (rng.random() * self.span * 1.2 if rng.random() < 0.3 else 0)
+            terms = rng.choices(world.TERMS, k=rng.randint(0, 5))
+            made.append(nc.Message(f"m{self.n}", rng.choice(world.GRID[self.space]), terms, at=at))
+        return made
+
+
+def told(updates):
+    return sorted((u.seq, u.subscription, u.change, u.message, u.score) for u in updates)
+
+
+def leaves_come_first(updates):
+    entered = set()
+    for update in updates:
+        key = update.seq, update.subscription
+        if update.change == "enter":
+            entered.add(key)
+        elif key in entered:
+            return False
+    return True
+
+
+def keeper_of(engine):
+    return engine._shards[0].matchers["topk"]._keeper
+
+
+def assert_theorem_5(engine):
+    """All of the window that reaches theta is in the buffer, but for those that k better ones outlive."""
+    matcher = engine._shards[0].matchers["topk"]
+    keeper, window = matcher._keeper, engine._shards[0].window
+    documents = window.documents()
+    key_of = {d.seq: window.policy.key(d.seq, d.at_us) for d in documents}
+    heads, numbers = keeper._array("heads"), keeper._array("numbers")
+    for slot in matcher.roster.taken().tolist():
+        subscription = matcher.roster.subscription(slot)
+        score_of = subscription.bind(engine._meaning)
+        theta = float(keeper._thetas[slot])
+        scored = [(score, d.seq) for d in documents if (score := score_of(d)) is not None]
+        first, size = int(heads[slot, kernels.START]), int(heads[slot, kernels.SIZE])
+        held = window.store.of("seqs", numbers[first : first + size].astype(np.int64) + keeper._lists.base)
+        held = set(held.tolist()) & set(key_of)
+        assert all(score >= theta for score, seq in scored if seq in held)
+        for score, seq in scored:
+            if score >= theta and seq not in held:
+                better = [s for s in scored if s > (score, seq) and key_of[s[1]] >= key_of[seq]]
+                assert len(better) >= subscription.k
+        assert len(held) >= subscription.k or theta == -np.inf
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", range(8))
+def test_buffers_hold_what_looking_again_finds(policy, seed):
+    rng = random.Random(seed)
+    space = rng.choice(world.SPACES)
+    span = rng.choice([1, 3, 10, 40, 200])
+    window = nc.TimeWindow(seconds=span) if seed % 2 else nc.CountWindow(span)
+    engines = [make_engine(index, space, window) for index in ("scan", f"scan-{policy}")]
+    stream, here = Stream(rng, space, window), set()
+    for _ in range(40):
+        choice = rng.random()
+        if choice < 0.25:
+            made = [random_subscription(rng, space) for _ in range(rng.randint(1, 4))]
+            here |= {one.id for one in made}
+            slow, fast = (engine.subscribe(made) for engine in engines)
+        elif choice < 0.3 and here:
+            leaving = [here.pop()]
+            slow, fast = (engine.unsubscribe(leaving) for engine in engines)
+        elif choice < 0.35 and seed % 2:
+            stream.now += rng.random() * span
+            slow, fast = (engine.advance(stream.now) for engine in engines)
+        else:
+            messages = stream.take(rng.choice([1, 1, 3, 10, 40]))
+            slow, fast = (engine.publish(messages) for engine in engines)
+        assert told(fast) == told(slow)
+        assert leaves_come_first(fast)
+        for id_ in here:
+            assert engines[1].results(id_) == engines[0].results(id_)
+        if here:
+            assert_theorem_5(engines[1])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_search_in_the_middle_of_a_batch_sees_what_is_yet_to_come(policy):
+    rng = random.Random(5)
+    one_by_one, at_once = (make_engine(f"scan-{policy}", world.PLANE, nc.CountWindow(30)) for _ in range(2))
+    subscriptions = [random_subscription(rng, world.PLANE) for _ in range(20)]
+    messages = Stream(rng, world.PLANE, nc.CountWindow(30)).take(400)
+    for engine in (one_by_one, at_once):
+        engine.publish(messages[:30])
+        engine.subscribe(subscriptions)
+    expected = [update for message in messages[30:] for update in one_by_one.publish([message])]
+    assert told(at_once.publish(messages[30:])) == told(expected)
+    assert keeper_of(at_once).searches > 0, "buffers must have run short for this to mean anything"
+
+
+def test_buffers_stay_small_and_searches_rare():
+    engine = make_engine("scan-cskyband", world.PLANE, nc.CountWindow(500))
+    rng = random.Random(1)
+    stream = Stream(rng, world.PLANE, nc.CountWindow(500))
+    engine.publish(stream.take(500))
+    engine.subscribe(
+        [
+            nc.TopKSubscription(i, rng.choice(world.GRID[world.PLANE]), [rng.choice(world.TERMS)], 10, rng.random())
+            for i in range(30)
+        ]
+    )
+    engine.publish(stream.take(1500))
+    keeper = keeper_of(engine)
+    assert keeper.sizes.mean() <= 20, "twice k"
+    assert keeper.searches <= 1500 * 30 / 100
+
+
+def test_numbers_are_counted_anew_before_they_grow_too_large():
+    rng = random.Random(3)
+    window = nc.CountWindow(20)
+    plain, moving = (make_engine(index, world.PLANE, window) for index in ("scan", "scan-cskyband"))
+    subscriptions = [random_subscription(rng, world.PLANE) for _ in range(15)]
+    stream = Stream(rng, world.PLANE, window)
+    for engine in (plain, moving):
+        engine.subscribe(subscriptions)
+    keeper_of(moving)._far = 50
+    for _ in range(30):
+        messages = stream.take(17)
+        assert told(moving.publish(messages)) == told(plain.publish(messages))
+    assert keeper_of(moving)._lists.base > 300
+    assert int(keeper_of(moving)._window.store.state[NEXT]) == 510
+
+
+def test_everything_that_was_taken_is_given_back():
+    rng = random.Random(2)
+    window = nc.TimeWindow(seconds=30)
+    engine = make_engine("scan-cskyband", world.PLANE, window)
+    stream = Stream(rng, world.PLANE, window)
+    for _ in range(5):
+        engine.subscribe([random_subscription(rng, world.PLANE) for _ in range(10)])
+        engine.publish(stream.take(100))
+    engine.advance(stream.now + 1000)
+    keeper = keeper_of(engine)
+    buckets = keeper._lists.arrays.buckets
+    assert (buckets[:, 0] == -1).all(), "no list holds what has left"
+    assert keeper._lists.arrays.counts[1] == 0
+    assert (keeper._array("queues") == kernels.NOBODY).all()
+    ids = [
+        id_ for matcher in engine._shards[0].matchers.values() for id_ in matcher.roster.ids(matcher.roster.taken())
+    ]
+    engine.unsubscribe(ids)
+    before = int(keeper._array("state")[0])
+    engine.publish(stream.take(50))
+    engine.subscribe([random_subscription(rng, world.PLANE) for _ in range(10)])
+    assert int(keeper._array("state")[0]) <= max(before, 64), "blocks are used again"
+
+
+def test_blocks_are_no_larger_than_they_must_be():
+    sizes = [kernels.places_of(block_class) for block_class in range(40)]
+    assert sizes == sorted(set(sizes))
+    for n in range(1, 3000):
+        block_class = kernels.class_for(n)
+        assert kernels.places_of(block_class) >= n
+        assert block_class == 0 or kernels.places_of(block_class - 1) < n
+
+
+def test_an_arena_that_holds_buffers_is_gone_on_with(tmp_path):
+    rng = random.Random(4)
+    options = {"space": world.PLANE, "vocabulary": world.vocabulary(), "window": nc.CountWindow(40)}
+    plain, engine = nc.Engine(**options), nc.Engine(**options, folder=tmp_path / "engine")
+    stream = Stream(rng, world.PLANE, nc.CountWindow(40))
+    for round_ in range(6):
+        subscriptions, messages = [random_subscription(rng, world.PLANE) for _ in range(5)], stream.take(60)
+        for one in (plain, engine):
+            one.subscribe(subscriptions)
+        assert told(engine.publish(messages)) == told(plain.publish(messages))
+        engine.seal(f"round {round_}")
+        engine = nc.Engine.attach(tmp_path / "engine", f"round {round_}", **options)
+
+
+def test_a_window_that_doubles_keeps_everyone_in_line():
+    rng = random.Random(6)
+    window = nc.CountWindow(1000)
+    slow, fast = (make_engine(index, world.PLANE, window) for index in ("scan", "scan-cskyband"))
+    stream = Stream(rng, world.PLANE, window)
+    subscriptions = [random_subscription(rng, world.PLANE) for _ in range(8)]
+    for engine in (slow, fast):
+        engine.subscribe(subscriptions)
+    for size in (3, 60, 5, 200, 7, 500, 400):
+        messages = stream.take(size)
+        assert told(fast.publish(messages)) == told(slow.publish(messages))
+    assert len(keeper_of(fast)._array("queues")) >= 1000
+
+
+def test_a_policy_that_is_not_known_is_refused():
+    window = nc.Engine(space=world.PLANE, window=nc.CountWindow(3))._shards[0].window
+    with pytest.raises(nc.InvalidInput, match="policy must be one of"):
+        Buffered(world.meaning(), window, Arena(), policy="magic")
