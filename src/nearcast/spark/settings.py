@@ -25,7 +25,6 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",  # rows a block
     "spark.sql.execution.arrow.maxBytesPerBatch": "64m",  # of long texts, fewer
-    "spark.shuffle.compress": "false",  # frames are mostly hashes: trying to compress them costs more than it saves
     "spark.python.worker.reuse": "true",  # engines stay in memory between batches
 }
 """What a session of ours is set to, besides one task a shard."""
