@@ -49,7 +49,7 @@ INDEXES: tuple[IndexEntry, ...] = (
     IndexEntry("scan", frozenset(kind.kind for kind in KINDS), lambda meaning, arena: Scan(meaning), in_arena=False),
     IndexEntry("boolean", frozenset({"boolean"}), _boolean),
     IndexEntry("similarity", frozenset({"similarity"}), _similarity),
-    IndexEntry("topk", frozenset({"topk"}), _topk),
+    IndexEntry("topk", frozenset({"topk"}), _topk, keeper="cskyband"),
 )
 """Every index, the slowest first: "auto" takes the last one that serves a kind. Kernels are loaded when chosen."""
 

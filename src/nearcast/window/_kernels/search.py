@@ -42,7 +42,7 @@ from nearcast.window.store import WindowArrays
 N_BINS = 1024
 
 COST_BASED, FACTOR, BOUNDED = 0, 1, 2
-"""Policies of a buffer: how far below the k-th score it reaches is weighed, is a factor of it, or is up to its room."""
+"""Policies of a buffer: how far it reaches below the k-th score is weighed, a factor, or as far as there is room."""
 SCANNED, SCORED = 0, 1
 
 
