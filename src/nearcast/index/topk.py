@@ -2,22 +2,22 @@
 
 A subscription is posted under each of its terms, each posting with all that is needed to drop it:
 
-    term ──> [ point | alpha | own, rest | bar | slot ] ...      32 bytes a posting, a column each
-             [ box   | close, far, owns, rests ]                 one of these for 64 postings of a long list
+    term ──> [ point | alpha | own, rest | bar | fingerprints of the other terms | slot ] ...      36 bytes a posting
+             [ box of the points | greatest value at 18 corners ]              96 bytes for 32 postings of a long list
 
 Terms have a common order, rising frequency. *Own* is the weight of the posting's term and *rest* that of the
 subscription's later ones. A message that shares this term and none before it scores at most
 
     alpha * near + own * w + rest * the greatest weight behind w
 
-so a posting decides alone, and a list is one loop without a branch over columns. That is the location-aware prefix
-with its max-weight refinement and the bound for unseen terms (definitions 4 and 5, equation 5), taken for one posting
-and one message at a time.
+so a posting decides alone, and 32 of them, a row with a column for each field, are one loop without a branch. That is
+the location-aware prefix with its max-weight refinement and the bound for unseen terms (definitions 4 and 5, equation
+5), taken for one posting and one message at a time. Fingerprints of 8 bits then tell most of those that share no
+other term, to which `rest` brings nothing.
 
-Long lists are in order by (alpha, place along a z-curve), and groups of 64 are ruled out by one such bound: nearness
-to their box, the greatest of each weight, and the bars at nearness 0 and 1, between which they are a straight line.
-These are the alpha-groups, the inner and outer bounds and the cells of the paper, whose tree of cells would be
-visited leaf by leaf; here a message only reads the lists of its own terms.
+Long lists are in order by (alpha, place along a z-curve), and a group of 32 is ruled out by one such bound (see
+`groups`). These are the alpha-groups, the inner and outer bounds and the cells of the paper, whose tree of cells
+would be visited leaf by leaf; here a message only reads the lists of its own terms.
 
 What survives is scored as the reference scores it, and is reported by the first shared term only, so nothing is
 merged. Bars are told by `set_bars`; who was told none is open to every message that shares a term.
@@ -80,6 +80,7 @@ class Desk(desks.Desk):
             held=np.full((_HELD, 2), -1, np.int32),
             hits=np.zeros(256, np.uint8),
             groups=np.zeros(64, np.int32),
+            ends=np.zeros(32, np.int64),
             ask=np.zeros(8, np.float32),
             values=np.zeros(kernels.LANES, np.float32),
             tops=np.zeros(kernels.TILE, np.float32),
@@ -217,10 +218,10 @@ class TopKIndex:
             if start < stop:
                 most = int(np.diff(batch.term_indptr[start : stop + 1]).max())
                 desk.need(int(batch.term_indptr[stop] - batch.term_indptr[start]), "numbers")
-                desk.need(most, "laters")
+                desk.need(most, "laters", "ends")
                 desk.need(2 * most, "order")
                 desk.need(int(state.pool[kernels.LONGEST]), "found", "found_by", "texts")
-                desk.need(int(state.pool[kernels.LONGEST]) // kernels.LANES + 1, "groups")
+                desk.need(most * (int(state.pool[kernels.LONGEST]) // kernels.LANES + 2), "groups")
                 desk.hold(most)
             out, row = desk.output(max(stop - start, 0)), start
             while row < stop:

@@ -149,7 +149,9 @@ class Scratch(NamedTuple):
     hits: NDArray[np.uint8]
     """uint8 (256,): 1 for the fingerprints of the message's terms, and at 255."""
     groups: NDArray[np.int32]
-    """int32 (groups of the longest list,): those that some posting may pass in."""
+    """int32 (groups of all lists of a message,): those that some posting may pass in."""
+    ends: NDArray[np.int64]
+    """int64 (terms of a message,): where those of each list end."""
     ask: NDArray[np.float32]
     """float32 (8,): see the names above."""
     values: NDArray[np.float32]

@@ -41,7 +41,6 @@ from nearcast.index._kernels.topk.layout import (
     WEIGHT,
     Columns,
     Output,
-    Postings,
     Scratch,
     State,
 )
@@ -52,7 +51,7 @@ _BEND, _BEND_MORE = np.float32(1.0 / 24.0), np.float32(3.0 / 640.0)
 _AHEAD = 16  # terms whose entries are on their way
 _LINE = 16  # float32 of a cache line
 _MIDDLE = np.float32(MIDDLE)
-_ROWS_AHEAD = 4
+_ROWS_AHEAD = 16  # rows of postings that are on their way
 
 
 @kernel
@@ -186,42 +185,94 @@ def collect(
 
 
 @kernel
-def scan_list(postings: Postings, start: int, stop: int, scratch: Scratch, n: int) -> int:
-    """Add the postings of a list without bounds that may pass to the `n` found; return how many there are."""
-    bodies, words, ask, values = postings.bodies, postings.words, scratch.ask, scratch.values
-    hits, found, later = scratch.hits, scratch.found, ask[LATER]
-    for row in range(start >> LANE_BITS, (stop + LANES - 1) >> LANE_BITS):
-        if bound_row(bodies, row, ask, values):
-            first = row << LANE_BITS
-            lanes = (row, max(start - first, 0), min(stop - first, LANES))
-            n = collect(bodies, words, lanes, values, later, hits, found, n)
+def open_groups(
+    tiles: NDArray[np.float32],
+    start: int,
+    stop: int,
+    ask: NDArray[np.float32],
+    tops: NDArray[np.float32],
+    groups: NDArray[np.int32],
+    n: int,
+) -> int:
+    """Add the groups of a list with bounds in which some posting may pass to `n`; return how many there are."""
+    low, high = start >> LANE_BITS, (stop + LANES - 1) >> LANE_BITS
+    for tile in range(low >> TILE_BITS, (high + TILE - 1) >> TILE_BITS):
+        bound_tile(tiles, tile, ask, tops)
+        base = tile << TILE_BITS
+        for group in range(max(low, base), min(high, base + TILE)):
+            groups[n] = group
+            n += tops[group - base] >= _ZERO
     return n
 
 
 @kernel
-def scan_long_list(postings: Postings, start: int, stop: int, scratch: Scratch, n: int) -> tuple[int, int]:
-    """Do the same with a list that has bounds; return also how many postings were looked at."""
-    bodies, words, tiles = postings.bodies, postings.words, postings.tiles
-    ask, values, tops, groups = scratch.ask, scratch.values, scratch.tops, scratch.groups
-    hits, found, later = scratch.hits, scratch.found, ask[LATER]
-    low_group, high_group = start >> LANE_BITS, (stop + LANES - 1) >> LANE_BITS
-    n_groups, visited = 0, 0
-    for tile in range(low_group >> TILE_BITS, (high_group + TILE - 1) >> TILE_BITS):
-        bound_tile(tiles, tile, ask, tops)
-        base = tile << TILE_BITS
-        for group in range(max(low_group, base), min(high_group, base + TILE)):
-            if tops[group - base] >= _ZERO:
-                groups[n_groups] = group
-                n_groups += 1
-    for i in range(n_groups):
-        if i + _ROWS_AHEAD < n_groups:
-            ask_for_row(bodies, groups[i + _ROWS_AHEAD])
-        row = groups[i]
-        high = min(stop - (row << LANE_BITS), LANES)
-        visited += high
-        if bound_row(bodies, row, ask, values):
-            n = collect(bodies, words, (row, 0, high), values, later, hits, found, n)
-    return n, visited
+def all_groups(start: int, stop: int, groups: NDArray[np.int32], n: int) -> int:
+    """Add the rows that a list without bounds lies in to `n`; return how many there are."""
+    for row in range(start >> LANE_BITS, (stop + LANES - 1) >> LANE_BITS):
+        groups[n] = row
+        n += 1
+    return n
+
+
+@kernel
+def gather(state: State, units: NDArray[np.float64], scratch: Scratch, order: NDArray[np.int64], base: int) -> None:
+    """Write the groups of the lists of a message's terms that no bound rules out, and ask for their memory."""
+    starts, lengths, classes = state.lists.starts, state.lists.lengths, state.lists.classes
+    bodies, tiles, numbers = state.postings.bodies, state.postings.tiles, scratch.numbers
+    ask, tops, groups, ends, laters = scratch.ask, scratch.tops, scratch.groups, scratch.ends, scratch.laters
+    n = 0
+    for i in range(order.size):
+        term = numbers[order[i] - base]
+        start, stop, before = starts[term], starts[term] + lengths[term], n
+        ask[WEIGHT], ask[LATER] = units[order[i]], laters[i]
+        if classes[term] >= GROUPED:
+            n = open_groups(tiles, start, stop, ask, tops, groups, n)
+        else:
+            n = all_groups(start, stop, groups, n)
+        ends[i] = n
+        for j in range(before, min(n, _ROWS_AHEAD)):
+            ask_for_row(bodies, groups[j])
+
+
+@kernel
+def scan(
+    state: State, units: NDArray[np.float64], scratch: Scratch, order: NDArray[np.int64], base: int, first: int
+) -> tuple[int, int, int]:
+    """Find the postings that no bound rules out in the groups of a message's terms, from the `first` term on.
+
+    Return how many, the term that has no room, if any, and how many were looked at. One call for all lists: handing
+    arrays on from a structure costs more than a short list.
+    """
+    starts, lengths, bodies, words = (
+        state.lists.starts,
+        state.lists.lengths,
+        state.postings.bodies,
+        state.postings.words,
+    )
+    ask, values, groups, ends, laters = scratch.ask, scratch.values, scratch.groups, scratch.ends, scratch.laters
+    hits, found, found_by, numbers = scratch.hits, scratch.found, scratch.found_by, scratch.numbers
+    slots = state.postings.slots
+    n, visited, n_groups = 0, 0, ends[order.size - 1]
+    for i in range(first, order.size):
+        term = numbers[order[i] - base]
+        start, stop = starts[term], starts[term] + lengths[term]
+        if n + lengths[term] > found.size:
+            return n, i, visited
+        ask[WEIGHT], ask[LATER] = units[order[i]], laters[i]
+        before = n
+        for j in range(ends[i - 1] if i > 0 else 0, ends[i]):
+            if j + _ROWS_AHEAD < n_groups:
+                ask_for_row(bodies, groups[j + _ROWS_AHEAD])
+            row = groups[j]
+            at = row << LANE_BITS
+            low, high = max(start - at, 0), min(stop - at, LANES)
+            visited += high - low
+            if bound_row(bodies, row, ask, values):
+                n = collect(bodies, words, (row, low, high), values, ask[LATER], hits, found, n)
+        for j in range(before, n):
+            found_by[j] = order[i]
+            prefetch(slots, found[j])
+    return n, order.size, visited
 
 
 @kernel
@@ -295,14 +346,13 @@ def verify(
         return -1
     for i in range(n_found):
         prefetch(heads, slots[found[i]])
+        prefetch(points, slots[found[i]])
+        prefetch(bars, slots[found[i]])
     for i in range(n_found):
         run = heads[slots[found[i]], RUN]
         prefetch(state.posted.run_lists, run)
         prefetch(state.profiles.run_units, run)
     n = weigh(state, batch, base, scratch, n_found)
-    for i in range(n):
-        prefetch(points, found[i])
-        prefetch(bars, found[i])
     x, y = batch.xs[row], batch.ys[row]
     for i in range(n):
         slot = found[i]
@@ -338,35 +388,20 @@ def match_row(
     total: int,
 ) -> int:
     """Match one message, whose terms are arranged; return how many matches there are in all, or -1."""
-    starts, lengths, classes = state.lists.starts, state.lists.lengths, state.lists.classes
-    postings, numbers, held, hits = state.postings, scratch.numbers, scratch.held, scratch.hits
-    ask, found, laters = scratch.ask, scratch.found, scratch.laters
-    set_ask(state, batch.xs[row], batch.ys[row], ask)
+    numbers, held, hits, laters = scratch.numbers, scratch.held, scratch.hits, scratch.laters
+    set_ask(state, batch.xs[row], batch.ys[row], scratch.ask)
     units, later = batch.units, 0.0
     for i in range(order.size - 1, -1, -1):
         laters[i] = later
         later = max(later, units[order[i]])
         hold(held, numbers[order[i] - base], order[i] - base)
         hits[print_of(numbers[order[i] - base])] = 1
-    n, n_visited, n_candidates = 0, 0, 0
-    for i in range(order.size):
-        term = numbers[order[i] - base]
-        start, stop = starts[term], starts[term] + lengths[term]
-        if n + lengths[term] > found.size and total >= 0:
-            total = verify(state, batch, row, base, scratch, n, out, total)
-            n = 0
-        ask[WEIGHT], ask[LATER] = units[order[i]], laters[i]
-        if classes[term] >= GROUPED:
-            end, visited = scan_long_list(postings, start, stop, scratch, n)
-        else:
-            end, visited = scan_list(postings, start, stop, scratch, n), stop - start
-        scratch.found_by[n:end] = order[i]
-        n_visited += visited
-        n_candidates += end - n
-        n = end
-    out.work[VISITED] += n_visited
-    out.work[CANDIDATES] += n_candidates
-    if total >= 0:
+    gather(state, units, scratch, order, base)
+    done = 0
+    while done < order.size and total >= 0:
+        n, done, visited = scan(state, units, scratch, order, base, done)
+        out.work[VISITED] += visited
+        out.work[CANDIDATES] += n
         total = verify(state, batch, row, base, scratch, n, out, total)
     for i in order:
         drop(held, numbers[i - base])
