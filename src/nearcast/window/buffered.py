@@ -42,6 +42,7 @@ POLICIES = {"cskyband": (search.COST_BASED, 0.0), "skyband": (search.FACTOR, 1.0
 _PREFIX = "buffers"
 _FAR = 1 << 30  # numbers past the base after which it is moved
 _ROOM = 1 << 12
+_LINE = 32  # subscriptions whose buffers are asked for before the first of them is needed
 _EPSILON = 2.0**-22  # of float32, four times over
 
 
@@ -310,6 +311,7 @@ def _scratch(n: int) -> search.Scratch:
         chosen=np.zeros(n, np.int64),
         order=np.zeros(16, np.int64),
         shared=np.zeros(16, np.int64),
+        line=np.zeros(_LINE, np.int32),
         counts=np.zeros(8, np.int64),
     )
 

@@ -474,15 +474,93 @@ def publish(every: Everything, batch: Batch, told: Told, later: Later) -> int:
             code = _come(every, batch, row, step, first, horizon, told, later)
             row += code == DONE
         while code == DONE and cursor[LEFT] < stop:
+            ahead = cursor[LEFT] + 2
+            if ahead < batch.leaving.size:
+                prefetch(queues, batch.leaving[ahead] & (queues.size - 1))
             place = batch.leaving[cursor[LEFT]] & (queues.size - 1)
-            while code == DONE and queues[place] != NOBODY:
-                code = _refresh(every, queues[place], 0.0, NOBODY, step, first, horizon, batch.in_order, told, later)
+            if queues[place] != NOBODY:
+                code = _go(every, place, step, first, horizon, batch.in_order, told, later)
             cursor[LEFT] += code == DONE
         cursor[ROW], cursor[ALIVE] = row, first
         if code != DONE:
             cursor[STEP] = step
             return code
     cursor[STEP] = batch.horizons.size
+    return DONE
+
+
+@kernel
+def _go(
+    every: Everything, place: int, step: int, first: int, horizon: int, in_order: bool, told: Told, later: Later
+) -> int:
+    """Take a message that leaves out of the buffers of those in its queue; as in `_come`, arrays are variables."""
+    cursor, keys, queues = told.cursor, every.keys, every.buffers.queues
+    heads, thetas = every.buffers.heads, every.buffers.thetas
+    scores, numbers, line = every.buffers.scores, every.buffers.numbers, every.scratch.line
+    told_steps, told_slots, told_enters = told.steps, told.slots, told.enters
+    told_scores, told_numbers = told.scores, told.numbers
+    by_time, base, mask = every.world.by_time, every.lists.counts[BASE], keys.size - 1
+    while queues[place] != NOBODY:
+        n, one = 0, queues[place]
+        while one != NOBODY and n < line.size:
+            line[n] = one
+            n += 1
+            start = heads[one, START]
+            prefetch(numbers, start)
+            prefetch(numbers, start + 16)
+            prefetch(scores, start)
+            prefetch(scores, start + 16)
+            one = heads[one, NEXT]
+        for turn in range(n):
+            slot = line[turn]
+            k, size, start = heads[slot, ROOM_K], heads[slot, SIZE], heads[slot, START]
+            held, alive, stayed = min(k, size), 0, 0
+            for i in range(size):
+                number = numbers[start + i] + base
+                lives = number >= first and (in_order or keys[number & mask] > horizon)
+                alive += lives
+                stayed += lives and i < held
+            if stayed < held and alive < k and thetas[slot, THETA] > -np.inf:
+                code = _refresh(every, slot, 0.0, NOBODY, step, first, horizon, in_order, told, later)
+                if code != DONE:
+                    return code
+                continue
+            if stayed < held:
+                out, kept = cursor[N_OUT], 0
+                if out + 2 * held > told_steps.size:
+                    return OUT
+                for i in range(size):
+                    number = numbers[start + i] + base
+                    if number >= first and (in_order or keys[number & mask] > horizon):
+                        scores[start + kept], numbers[start + kept] = scores[start + i], numbers[start + i]
+                        kept += 1
+                    elif i < held:
+                        told_steps[out], told_slots[out], told_enters[out] = step, slot, False
+                        told_scores[out], told_numbers[out] = scores[start + i], number
+                        out += 1
+                for i in range(start + stayed, start + min(k, kept)):
+                    told_steps[out], told_slots[out], told_enters[out] = step, slot, True
+                    told_scores[out], told_numbers[out] = scores[i], numbers[i] + base
+                    out += 1
+                cursor[N_OUT], heads[slot, SIZE] = out, kept
+                held = min(k, kept)
+            soonest, its_key = NOBODY, np.int64(0)
+            for i in range(start, start + held):
+                key = keys[(numbers[i] + base) & mask] if by_time else np.int64(numbers[i])
+                if soonest == NOBODY or key < its_key or (key == its_key and numbers[i] < soonest):
+                    soonest, its_key = numbers[i], key
+            after = heads[slot, NEXT]  # the slot is the first of the queue
+            queues[place] = after
+            if after != NOBODY:
+                heads[after, PREVIOUS] = NOBODY
+            heads[slot, QUEUE] = NOBODY
+            if soonest != NOBODY:
+                target = (soonest + base) & (queues.size - 1)
+                after = queues[target]
+                heads[slot, QUEUE], heads[slot, NEXT], heads[slot, PREVIOUS] = soonest, after, NOBODY
+                if after != NOBODY:
+                    heads[after, PREVIOUS] = slot
+                queues[target] = slot
     return DONE
 
 

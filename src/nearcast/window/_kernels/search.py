@@ -96,6 +96,8 @@ class Scratch(NamedTuple):
     """int64 (n_terms,): terms of the subscription, those on the shortest lists first."""
     shared: NDArray[np.int64]
     """int64 (n_terms,): the bits that stand for them."""
+    line: NDArray[np.int32]
+    """int32 (n,): subscriptions that a message leaves."""
     counts: NDArray[np.int64]
     """int64 (8,): postings read and messages scored, so far."""
 
