@@ -28,22 +28,24 @@ from nearcast.model import Cohort, Document, Matches, Meaning, MessageBatch
 from nearcast.model._kernels import blocks
 from nearcast.model.profiles import Profiles
 from nearcast.model.slate import KeywordSlate
+from nearcast.space import Box
 from nearcast.space.metric import EARTH_RADIUS_M
 from nearcast.window._kernels import buffers as kernels
-from nearcast.window._kernels import search
+from nearcast.window._kernels import search, world
 from nearcast.window.keeper import Changes, Find, Kept, Moved, Results
 from nearcast.window.lists import Lists
 from nearcast.window.sliding import SlidingWindow, Steps
 from nearcast.window.store import FIRST, HORIZON, NEXT
 
-POLICIES = {"cskyband": (search.COST_BASED, 0.0), "skyband": (search.FACTOR, 1.0), "kmax": (search.BOUNDED, 2.0)}
+POLICIES = {"cskyband": (world.COST_BASED, 0.0), "skyband": (world.FACTOR, 1.0), "kmax": (world.BOUNDED, 2.0)}
 """Name -> how theta is chosen, and the factor that goes with it."""
 
 _PREFIX = "buffers"
 _FAR = 1 << 30  # numbers past the base after which it is moved
 _ROOM = 1 << 12
 _LINE = 32  # subscriptions whose buffers are asked for before the first of them is needed
-_EPSILON = 2.0**-22  # of float32, four times over
+_EPSILON = 2.0**-20  # more than rounding to 32 bits costs a score
+_LINES = 33  # of longitude and of latitude, by which the bounds are measured
 
 
 class Buffered:
@@ -280,23 +282,37 @@ class Buffered:
         return self._arena[f"{_PREFIX}.{name}"]
 
 
-def _world(meaning: Meaning, window: SlidingWindow, policy: str) -> search.World:
-    space, bounds = meaning.space, meaning.space.bounds
+def _world(meaning: Meaning, window: SlidingWindow, policy: str) -> world.World:
+    space = meaning.space
     on_sphere = space.metric == "haversine"
     near_a_unit = (EARTH_RADIUS_M if on_sphere else 1.0) / space.max_distance
-    extent = 1.0 if on_sphere else max(bounds.xmax - bounds.xmin, bounds.ymax - bounds.ymin)
+    least, greatest = _cube(space.bounds, on_sphere)
+    side = max(float((greatest - least).max()), 1e-9)
     chosen, factor = POLICIES[policy]
-    return search.World(
+    return world.World(
         on_sphere=on_sphere,
         max_distance=space.max_distance,
         near_a_unit=near_a_unit,
-        x0=(bounds.xmin + bounds.xmax) / 2,
-        y0=(bounds.ymin + bounds.ymax) / 2,
-        margin=_EPSILON * (1.0 + extent * near_a_unit),
+        x0=float(least[0]),
+        y0=float(least[1]),
+        z0=float(least[2]),
+        unit=side / world.SPOT_MASK,
+        margin=_EPSILON + side / world.SPOT_MASK * near_a_unit,
         by_time=window.policy is not None and window.policy.needs_time,
         policy=chosen,
         factor=factor,
     )
+
+
+def _cube(bounds: Box, on_sphere: bool) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return corners of the frame between which everything in the bounds lies."""
+    if not on_sphere:
+        return np.array([bounds.xmin, bounds.ymin, 0.0]), np.array([bounds.xmax, bounds.ymax, 0.0])
+    lines = [np.linspace(*ends, _LINES) for ends in ((bounds.xmin, bounds.xmax), (bounds.ymin, bounds.ymax))]
+    corners = np.array([world.to_frame(True, x, y) for x in lines[0] for y in lines[1]])
+    # Between lines a coordinate bulges by no more than this: its second derivatives are at most 1.
+    bulge = sum(np.radians(line[1] - line[0]) ** 2 for line in lines) / 8
+    return corners.min(axis=0) - bulge, corners.max(axis=0) + bulge
 
 
 def _scratch(n: int) -> search.Scratch:

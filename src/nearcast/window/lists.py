@@ -15,6 +15,7 @@ from nearcast._jit import Arena
 from nearcast.model._kernels import blocks
 from nearcast.window._kernels import lists as kernels
 from nearcast.window._kernels import search
+from nearcast.window._kernels.world import World
 from nearcast.window.sliding import SlidingWindow
 from nearcast.window.store import FIRST, HORIZON, NEXT
 
@@ -26,7 +27,7 @@ _POSTINGS_A_BUCKET = 8
 class Lists:
     """The lists of one window, in an arena; opened again if it holds them already."""
 
-    def __init__(self, arena: Arena, window: SlidingWindow, world: search.World) -> None:
+    def __init__(self, arena: Arena, window: SlidingWindow, world: World) -> None:
         self._arena, self._window, self._world = arena, window, world
         if f"{_PREFIX}.counts" not in arena:
             with arena.together():
@@ -34,7 +35,8 @@ class Lists:
                 arena.new(f"{_PREFIX}.items", np.int64, 0)
                 arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
                 arena.new(f"{_PREFIX}.counts", np.int64, 4)[kernels.LISTED] = window.store.state[FIRST]
-                arena.new(f"{_PREFIX}.points", np.float32, 0, columns=4)
+                arena.new(f"{_PREFIX}.spots", np.int64, 0)
+                arena.new(f"{_PREFIX}.greatest", np.float32, 0)
                 arena.new(f"{_PREFIX}.signs", np.int64, 0)
         self.catch_up(int(window.store.state[FIRST]))
 
@@ -61,12 +63,14 @@ class Lists:
         sketched = done
         if len(self._array("signs")) != n_places:
             with self._arena.together():
-                self._arena.renew(f"{_PREFIX}.points", n_places)
+                self._arena.renew(f"{_PREFIX}.greatest", n_places)
                 self._arena.renew(f"{_PREFIX}.signs", n_places)
             sketched = first
-        search.sketch_messages(self._world, window, *self.sketches, sketched, stop)
-        if len(self._array("buckets")) * _POSTINGS_A_BUCKET < int(self._array("counts")[kernels.N_POSTINGS]):
-            self._widen(first, done)
+        search.sketch_messages(window, *self.sketches, sketched, stop)
+        coming = int(store.of("n_terms", np.arange(done, stop)).sum())
+        n_postings = int(self._array("counts")[kernels.N_POSTINGS]) + coming
+        if len(self._array("buckets")) * _POSTINGS_A_BUCKET < n_postings:
+            self._widen(first, done, n_buckets=1 << (n_postings // _POSTINGS_A_BUCKET).bit_length())
         self._append(done, stop)
 
     def drop(self, leaving: npt.NDArray[np.int64], keys: npt.NDArray[np.int64], *, in_order: bool) -> None:
@@ -81,16 +85,18 @@ class Lists:
 
     def _append(self, start: int, stop: int) -> None:
         window = self._window.store.arrays
-        done = kernels.append_messages(self.arrays, window, start, stop)
+        done = kernels.append_messages(self._world, self.arrays, window, start, stop)
         while done < stop:
             state = self._array("state")
-            self._arena.grow(f"{_PREFIX}.items", int(state[blocks.USED] + state[blocks.NEEDED]))
-            done = kernels.append_messages(self.arrays, window, done, stop)
+            self._arena.grow_all(
+                [f"{_PREFIX}.{name}" for name in ("items", "spots")], int(state[blocks.USED] + state[blocks.NEEDED])
+            )
+            done = kernels.append_messages(self._world, self.arrays, window, done, stop)
 
-    def _widen(self, first: int, done: int) -> None:
-        """Make buckets anew, four times as many, of the messages that are alive."""
+    def _widen(self, first: int, done: int, *, n_buckets: int) -> None:
+        """Make buckets anew, and more of them, of the messages that are alive."""
         with self._arena.together():
-            buckets = self._arena.renew(f"{_PREFIX}.buckets", 4 * len(self._array("buckets")))
+            buckets = self._arena.renew(f"{_PREFIX}.buckets", n_buckets)
             buckets[:, kernels.EDGES :] = 0
             state = self._array("state")
             state[: blocks.FIRST], state[blocks.FIRST :] = 0, -1

@@ -28,16 +28,15 @@ from nearcast.model._kernels.profiles import K as PROFILE_K
 from nearcast.model._kernels.profiles import ProfileArrays
 from nearcast.window._kernels.lists import BASE, ListArrays, is_dead
 from nearcast.window._kernels.search import (
-    BOUNDED,
     Scratch,
     Sketches,
-    World,
     n_to_read,
     round_up,
     score_later,
     search,
     wanted,
 )
+from nearcast.window._kernels.world import BOUNDED, World
 from nearcast.window.store import WindowArrays
 
 START, CLASS, SIZE, ROOM_K, NEXT, PREVIOUS, QUEUE = 1, 2, 3, 4, 5, 6, 7

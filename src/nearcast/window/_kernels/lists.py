@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from nearcast._jit import kernel, mix
 from nearcast.model._kernels.blocks import give_block, take_block
+from nearcast.window._kernels.world import World, spot_of
 from nearcast.window.store import WindowArrays
 
 HEAD, TAIL, EDGES, LENGTH = 0, 1, 2, 3
@@ -43,6 +44,8 @@ class ListArrays(NamedTuple):
     """int32 (a power of two, 4): see the columns."""
     items: NDArray[np.int64]
     """int64 (room,): chunks; the first item of each is 1 + the next chunk, and the class."""
+    spots: NDArray[np.int64]
+    """int64 (room,): beside each posting, where its message is; see `world`."""
     state: NDArray[np.int64]
     """int64 (STATE,): see `blocks`."""
     counts: NDArray[np.int64]
@@ -76,9 +79,9 @@ def _chunk_size(chunk_class: int) -> int:
 
 
 @kernel
-def append_messages(lists: ListArrays, window: WindowArrays, start: int, stop: int) -> int:
+def append_messages(world: World, lists: ListArrays, window: WindowArrays, start: int, stop: int) -> int:
     """Put messages on the lists of their terms; return the first number for which there was no room."""
-    buckets, items, state = lists.buckets, lists.items, lists.state
+    buckets, items, spots, state = lists.buckets, lists.items, lists.spots, lists.state
     by_message, lane = window.term_starts.size - 1, window.term_ids.size - 1
     base = lists.counts[BASE]
     for number in range(start, stop):
@@ -88,6 +91,7 @@ def append_messages(lists: ListArrays, window: WindowArrays, start: int, stop: i
             state[1] = n * _chunk_size(N_CLASSES - 1)
             return number
         first = window.term_starts[place] & lane
+        spot = spot_of(world, window.xs[place], window.ys[place])
         for i in range(first, first + n):
             term = window.term_ids[i]
             row = bucket_of(buckets.shape[0], term)
@@ -106,6 +110,7 @@ def append_messages(lists: ListArrays, window: WindowArrays, start: int, stop: i
                 buckets[row, TAIL] = chunk
                 tail, end = chunk, 1
             items[tail + end] = _posting(number - base, term, window.units[i])
+            spots[tail + end] = spot
             buckets[row, EDGES] = ((end + 1) << EDGE_BITS) | (buckets[row, EDGES] & EDGE_MASK)
             buckets[row, LENGTH] += 1
         lists.counts[N_POSTINGS] += n

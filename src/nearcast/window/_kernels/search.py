@@ -37,38 +37,19 @@ from nearcast.window._kernels.lists import (
     tag_of,
 )
 from nearcast.window._kernels.lists import LENGTH as N_LISTED
+from nearcast.window._kernels.world import BOUNDED, FACTOR, SPOT_BITS, SPOT_MASK, World, to_frame
 from nearcast.window.store import WindowArrays
 
 N_BINS = 1024
 
-COST_BASED, FACTOR, BOUNDED = 0, 1, 2
-"""Policies of a buffer: how far it reaches below the k-th score is weighed, a factor, or as far as there is room."""
 SCANNED, SCORED = 0, 1
-
-
-class World(NamedTuple):
-    """What scores mean, and how buffers are kept; constant."""
-
-    on_sphere: bool
-    max_distance: float
-    near_a_unit: float
-    """Nearness lost along a unit of the frame: of the plane, or of angle."""
-    x0: float
-    y0: float
-    margin: float
-    """What float32 may cost a bound."""
-    by_time: bool
-    """Whether messages leave by their time, or as they came."""
-    policy: int
-    factor: float
-    """Of the policies that have one: theta over the k-th score, or the room of a buffer over k."""
 
 
 class Sketches(NamedTuple):
     """What is asked of a message before it is scored, by number modulo their size, which is that of the window."""
 
-    points: NDArray[np.float32]
-    """float32 (n, 4): its point in the frame, and the weight of its heaviest term."""
+    greatest: NDArray[np.float32]
+    """float32 (n,): the weight of its heaviest term."""
     signs: NDArray[np.int64]
     """int64 (n,): a bit for each of its terms."""
 
@@ -103,16 +84,6 @@ class Scratch(NamedTuple):
 
 
 @kernel
-def to_frame(world: World, x: float, y: float) -> tuple[float, float, float]:
-    """Return a point as distances are bounded: a unit vector, or plane coordinates around the middle."""
-    if world.on_sphere:
-        longitude, latitude = np.radians(x), np.radians(y)
-        flat = np.cos(latitude)
-        return flat * np.cos(longitude), flat * np.sin(longitude), np.sin(latitude)
-    return x - world.x0, y - world.y0, 0.0
-
-
-@kernel
 def sign_of(term: int) -> int:
     """Return which of 63 bits stands for a term."""
     return (mix(term) >> 32) % 63
@@ -120,24 +91,17 @@ def sign_of(term: int) -> int:
 
 @kernel
 def sketch_messages(
-    world: World,
-    window: WindowArrays,
-    points: NDArray[np.float32],
-    signs: NDArray[np.int64],
-    start: int,
-    stop: int,
+    window: WindowArrays, greatest: NDArray[np.float32], signs: NDArray[np.int64], start: int, stop: int
 ) -> None:
-    """Write down of messages their points, the greatest weight, and a bit for each term."""
+    """Write down of messages the greatest weight, and a bit for each term."""
     mask, lane = window.xs.size - 1, window.term_ids.size - 1
     for number in range(start, stop):
         place = number & mask
-        px, py, pz = to_frame(world, window.xs[place], window.ys[place])
-        points[place, 0], points[place, 1], points[place, 2] = np.float32(px), np.float32(py), np.float32(pz)
-        first, held, greatest = window.term_starts[place] & lane, 0, 0.0
+        first, held, most = window.term_starts[place] & lane, 0, 0.0
         for i in range(first, first + window.n_terms[place]):
             held |= 1 << sign_of(window.term_ids[i])
-            greatest = max(greatest, window.units[i])
-        signs[place], points[place, 3] = held, np.float32(greatest * (1.0 + 1e-6))
+            most = max(most, window.units[i])
+        signs[place], greatest[place] = held, np.float32(most * (1.0 + 1e-6))
 
 
 @kernel
@@ -171,67 +135,72 @@ def _read(
     profiles: ProfileArrays,
     sketches: Sketches,
     slot: int,
+    turn: int,
+    floor: float,
     now: int,
     first: int,
     keys: NDArray[np.int64],
     horizon: int,
     in_order: bool,
     scratch: Scratch,
-) -> tuple[int, int]:
-    """Bound all postings of a subscription's lists; return how many there are, and how many of messages to come."""
-    points, signs = sketches.points, sketches.signs
-    bounds, numbers, firsts, later = scratch.bounds, scratch.numbers, scratch.firsts, scratch.later
+    n: int,
+) -> int:
+    """Bound the postings of one list of a subscription; return how many are noted then, with those before.
+
+    What falls short of the floor is not noted. Messages may share terms whose turn comes later.
+    """
+    greatest, signs = sketches.greatest, sketches.signs
+    bounds, numbers, firsts = scratch.bounds, scratch.numbers, scratch.firsts
     order, shared = scratch.order, scratch.shared
-    items, buckets, base = lists.items, lists.buckets, lists.counts[BASE]
-    run_terms, run_units = profiles.run_terms, profiles.run_units
-    on_sphere, margin, mask = world.on_sphere, world.margin, points.shape[0] - 1
-    alpha = profiles.points[slot, ALPHA]
-    px, py, pz = to_frame(world, profiles.points[slot, X], profiles.points[slot, Y])
-    lost, scale = alpha * world.near_a_unit, 1.0 / MOST_WEIGHT
-    n_terms = profiles.heads[slot, LENGTH]
-    for i in range(n_terms):
-        shared[i] = sign_of(run_terms[order[i]])
-    n, n_later = 0, 0
-    for i in range(n_terms):
-        term, own = run_terms[order[i]], (1.0 - alpha) * run_units[order[i]]
-        row, tag = bucket_of(buckets.shape[0], term), tag_of(term)
-        chunk, at = buckets[row, HEAD], buckets[row, EDGES] & EDGE_MASK
-        tail, end = buckets[row, TAIL], buckets[row, EDGES] >> EDGE_BITS
-        while chunk >= 0:
-            stop = end if chunk == tail else LEAST_CHUNK << (items[chunk] >> NEXT_BITS)
-            for place in range(chunk + at, chunk + stop):
-                posting = items[place]
-                if (posting >> WEIGHT_BITS) & TAG_MASK != tag:
+    items, spots, buckets, base = lists.items, lists.spots, lists.buckets, lists.counts[BASE]
+    run_units = profiles.run_units
+    on_sphere, margin, unit, mask = world.on_sphere, world.margin, world.unit, signs.size - 1
+    alpha, scale = profiles.points[slot, ALPHA], 1.0 / MOST_WEIGHT
+    px, py, pz = to_frame(on_sphere, profiles.points[slot, X], profiles.points[slot, Y])
+    px, py, pz = world.x0 - px, world.y0 - py, world.z0 - pz
+    lost, text, n_terms = alpha * world.near_a_unit, 1.0 - alpha, profiles.heads[slot, LENGTH]
+    term, own = profiles.run_terms[order[turn]], text * run_units[order[turn]]
+    others = 0.0
+    for j in range(turn + 1, n_terms):
+        shared[j] = sign_of(profiles.run_terms[order[j]])
+        others += run_units[order[j]] * run_units[order[j]]
+    row, tag = bucket_of(buckets.shape[0], term), tag_of(term)
+    chunk, at = buckets[row, HEAD], buckets[row, EDGES] & EDGE_MASK
+    tail, end = buckets[row, TAIL], buckets[row, EDGES] >> EDGE_BITS
+    while chunk >= 0:
+        stop = end if chunk == tail else LEAST_CHUNK << (items[chunk] >> NEXT_BITS)
+        for place in range(chunk + at, chunk + stop):
+            posting = items[place]
+            if (posting >> WEIGHT_BITS) & TAG_MASK != tag:
+                continue
+            number = (posting >> 32) + base
+            if number < first or (not in_order and keys[number & mask] <= horizon):
+                continue
+            weight, spot = (posting & MOST_WEIGHT) * scale, spots[place]
+            dx = px + (spot & SPOT_MASK) * unit
+            dy = py + ((spot >> SPOT_BITS) & SPOT_MASK) * unit
+            dz = pz + (spot >> 2 * SPOT_BITS) * unit
+            chord = sqrt(dx * dx + dy * dy + dz * dz)
+            if on_sphere:  # the arc is longer than this
+                chord *= 1.0 + chord * chord * (1.0 / 24.0)
+            bound = max(0.0, alpha - lost * chord) + own * weight + margin
+            if others > 0.0:
+                left = max(0.0, 1.0 - weight * weight) + 4.0 * scale  # the message has length 1
+                if bound + text * sqrt(others * left) < floor:
                     continue
-                number = (posting >> 32) + base
-                point = number & mask
-                if number < first or (not in_order and keys[point] <= horizon):
-                    continue
-                weight = (posting & MOST_WEIGHT) * scale
-                dx, dy, dz = px - points[point, 0], py - points[point, 1], pz - points[point, 2]
-                chord = sqrt(dx * dx + dy * dy + dz * dz)
-                if on_sphere:  # the arc is longer than this
-                    chord *= 1.0 + chord * chord * (1.0 / 24.0)
-                bound = max(0.0, alpha - lost * chord) + own * weight + margin
-                if i + 1 < n_terms:
-                    held, rest, total = signs[point], 0.0, 0.0
-                    for j in range(i + 1, n_terms):
-                        if (held >> shared[j]) & 1:
-                            unit = run_units[order[j]]
-                            rest += unit * unit
-                            total += unit
-                    if rest > 0.0:  # no term weighs more than the greatest, and all of them have length 1
-                        most = sqrt(rest * (max(0.0, 1.0 - weight * weight) + 4.0 * scale))
-                        bound += (1.0 - alpha) * min(most, total * points[point, 3])
-                bounds[n] = np.float32(bound)
-                numbers[n] = number
-                firsts[n] = i
-                if number > now:
-                    later[n_later] = n
-                    n_later += 1
+                held, rest, total = signs[number & mask], 0.0, 0.0
+                for j in range(turn + 1, n_terms):
+                    if (held >> shared[j]) & 1:
+                        other = run_units[order[j]]
+                        rest += other * other
+                        total += other
+                if rest > 0.0:
+                    bound += text * min(sqrt(rest * left), total * greatest[number & mask])
+            if bound >= floor:
+                bounds[n], numbers[n], firsts[n] = np.float32(bound), number, turn
                 n += 1
-            chunk, at = (items[chunk] & NEXT_MASK) - 1, 1
-    return n, n_later
+        chunk, at = (items[chunk] & NEXT_MASK) - 1, 1
+    return n
 
 
 @kernel
@@ -243,29 +212,38 @@ def _score(
     scratch: Scratch,
     n_chosen: int,
     floor: float,
-    n_found: int,
+    are_distinct: bool,
 ) -> int:
-    """Score the messages of postings that were chosen; return how many are found then.
+    """Score the messages of postings that were chosen; return how many reach the floor.
 
-    A message counts where a posting stands for its first shared term, in the order of the lists, and only if it
-    reaches the floor.
+    Unless all are of distinct messages, one counts where its posting stands for the first shared term, in the order
+    of the lists.
     """
+    n_found = 0
     xs, ys, term_starts, n_terms = window.xs, window.ys, window.term_starts, window.n_terms
     term_ids, units = window.term_ids, window.units
     run_terms, run_units, order = profiles.run_terms, profiles.run_units, scratch.order
-    scores, found = scratch.scores, scratch.found
+    scores, found, picked = scratch.scores, scratch.found, scratch.chosen
+    numbers, firsts = scratch.numbers, scratch.firsts
     x, y, alpha = profiles.points[slot, X], profiles.points[slot, Y], profiles.points[slot, ALPHA]
     run = profiles.heads[slot, RUN]
     n_own = profiles.heads[slot, LENGTH]
     mask, lane = xs.size - 1, term_ids.size - 1
     scratch.counts[SCORED] += n_chosen
     for chosen in range(n_chosen):
-        if chosen + 4 < n_chosen:
-            ahead = scratch.numbers[scratch.chosen[chosen + 4]] & mask
+        if chosen + 16 < n_chosen:
+            ahead = numbers[picked[chosen + 16]] & mask
             prefetch(term_starts, ahead)
+            prefetch(n_terms, ahead)
             prefetch(xs, ahead)
-        i = scratch.chosen[chosen]
-        number = scratch.numbers[i]
+            prefetch(ys, ahead)
+        if chosen + 8 < n_chosen:
+            ahead = term_starts[numbers[picked[chosen + 8]] & mask] & lane
+            prefetch(term_ids, ahead)
+            prefetch(term_ids, ahead + 8)
+            prefetch(units, ahead)
+        i = picked[chosen]
+        number = numbers[i]
         place = number & mask
         start = term_starts[place] & lane
         stop, at, total, first = start + n_terms[place], run, 0.0, -1
@@ -279,7 +257,7 @@ def _score(
                         break
             at += mine <= other
             start += other <= mine
-        if first != scratch.firsts[i]:
+        if first < 0 or (not are_distinct and first != firsts[i]):
             continue
         score = alpha * near(x, y, xs[place], ys[place], world.on_sphere, world.max_distance) + (1.0 - alpha) * total
         if score >= floor:
@@ -359,49 +337,94 @@ def search(
     in_order: bool,
     scratch: Scratch,
 ) -> tuple[int, float, int]:
-    """Find the best messages up to `now`; return how many, the theta they all reach, and how many are to come.
+    """Find the best messages up to `now`; return how many, the theta they all reach, and how many may be to come.
 
     Everything in the window that reaches theta is found. Theta is -inf if there is nothing else.
     """
-    k = profiles.heads[slot, K]
+    k, n_terms = profiles.heads[slot, K], profiles.heads[slot, LENGTH]
     _sort_terms(lists, profiles, slot, scratch.order)
-    n, n_later = _read(world, lists, profiles, sketches, slot, now, first, keys, horizon, in_order, scratch)
-    scratch.counts[SCANNED] += n
-    need = wanted(world, k, n)
-    more = need + need // 4 + 8
-    bounds, numbers, bins, chosen = scratch.bounds, scratch.numbers, scratch.bins, scratch.chosen
-    greatest = np.float32(0.0)
+    n_read = n_to_read(lists, profiles, slot)
+    scratch.counts[SCANNED] += n_read
+    need = wanted(world, k, n_read)
+    theta, n = -np.inf, 0
+    for turn in range(n_terms - 1, -1, -1):  # the longest list first: no term comes after it, so its bounds are tight
+        n = _read(
+            world, lists, profiles, sketches, slot, turn, theta, now, first, keys, horizon, in_order, scratch, n
+        )
+        if (turn == n_terms - 1 and n_terms > 1) or n > 4 * need:
+            is_alone = turn == n_terms - 1
+            theta = max(theta, _floor(world, window, profiles, slot, now, need, n, is_alone, scratch))
+            n = _keep(scratch, n, theta)
+    n_later, n_chosen = 0, 0
     for i in range(n):
-        greatest = max(greatest, bounds[i])
-    scale = (N_BINS - 1) / max(float(greatest), 1e-30)
-    if n - n_later > more:
-        bins[:] = 0
-        for i in range(n):
-            bins[int(bounds[i] * scale)] += numbers[i] <= now
-    cut, above, n_found, theta = N_BINS, 0, 0, -np.inf
-    while cut > 0 and cut > theta * scale:  # what is below the cut falls short of the bound that begins there
-        top, aim = cut, above + more
-        if n - n_later > more:
-            while cut > 0 and above < aim:
-                cut -= 1
-                above += bins[cut]
+        if scratch.numbers[i] <= now:
+            scratch.chosen[n_chosen] = i
+            n_chosen += 1
         else:
-            cut = 0
-        n_chosen = 0
-        for i in range(n):
-            place = int(bounds[i] * scale)
-            if cut <= place < top and numbers[i] <= now:
-                chosen[n_chosen] = i
-                n_chosen += 1
-        n_found = _score(world, window, profiles, slot, scratch, n_chosen, theta, n_found)
-        sort_found(scratch.scores, scratch.found, n_found)
-        if n_found >= need:
-            reached = scratch.scores[k - 1] * world.factor if world.policy == FACTOR else scratch.scores[need - 1]
-            theta = round_down(reached)
-        more *= 2
+            scratch.later[n_later] = i
+            n_later += 1
+    n_found = _score(world, window, profiles, slot, scratch, n_chosen, theta, n_terms == 1)
+    sort_found(scratch.scores, scratch.found, n_found)
+    theta = _theta(world, k, need, scratch.scores, n_found)
     while n_found > 0 and scratch.scores[n_found - 1] < theta:
         n_found -= 1
     return n_found, theta, n_later
+
+
+@kernel
+def _theta(world: World, k: int, need: int, scores: NDArray[np.float64], n: int) -> float:
+    """Return what the scores of so many messages as are needed reach, sorted; -inf if there are fewer."""
+    if n < need:
+        return -np.inf
+    return round_down(scores[k - 1] * world.factor if world.policy == FACTOR else scores[need - 1])
+
+
+@kernel
+def _floor(
+    world: World,
+    window: WindowArrays,
+    profiles: ProfileArrays,
+    slot: int,
+    now: int,
+    need: int,
+    n: int,
+    are_distinct: bool,
+    scratch: Scratch,
+) -> float:
+    """Return a score that the messages which are needed reach at least: that of the best by their bounds."""
+    bounds, numbers, bins, chosen = scratch.bounds, scratch.numbers, scratch.bins, scratch.chosen
+    if n < need:
+        return -np.inf
+    greatest, more = np.float32(0.0), need + need // 8 + 4
+    for i in range(n):
+        greatest = max(greatest, bounds[i])
+    scale = (N_BINS - 1) / max(float(greatest), 1e-30)
+    bins[:] = 0
+    for i in range(n):
+        bins[int(bounds[i] * scale)] += numbers[i] <= now
+    cut, above = N_BINS, 0
+    while cut > 0 and above < more:
+        cut -= 1
+        above += bins[cut]
+    n_chosen = 0
+    for i in range(n):
+        if int(bounds[i] * scale) >= cut and numbers[i] <= now:
+            chosen[n_chosen] = i
+            n_chosen += 1
+    n_found = _score(world, window, profiles, slot, scratch, n_chosen, -np.inf, are_distinct)
+    sort_found(scratch.scores, scratch.found, n_found)
+    return _theta(world, int(profiles.heads[slot, K]), need, scratch.scores, n_found)
+
+
+@kernel
+def _keep(scratch: Scratch, n: int, floor: float) -> int:
+    """Forget what falls short of a floor; return how many are left."""
+    bounds, numbers, firsts, kept = scratch.bounds, scratch.numbers, scratch.firsts, 0
+    for i in range(n):
+        if bounds[i] >= floor:
+            bounds[kept], numbers[kept], firsts[kept] = bounds[i], numbers[i], firsts[i]
+            kept += 1
+    return kept
 
 
 @kernel
@@ -425,7 +448,7 @@ def score_later(
         if scratch.bounds[place] >= floor:
             scratch.chosen[n_chosen] = place
             n_chosen += 1
-    n_found = _score(world, window, profiles, slot, scratch, n_chosen, floor, 0)
+    n_found = _score(world, window, profiles, slot, scratch, n_chosen, floor, False)
     kept = 0
     for i in range(n_found):
         if scratch.scores[i] < ceiling:

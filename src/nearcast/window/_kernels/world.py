@@ -1,0 +1,64 @@
+"""What do scores mean, and where is a message, in few bits?
+
+The frame is where distances are bounded: unit vectors, or plane coordinates. A spot is a point of the frame in a grid
+of 65,536 steps along each axis of a cube around everything that lies in the bounds of the space: 48 bits a message,
+good to a hundred metres on a continent. Bounds give way by as much.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nearcast._jit import kernel
+
+SPOT_BITS = 16
+SPOT_MASK = (1 << SPOT_BITS) - 1
+COST_BASED, FACTOR, BOUNDED = 0, 1, 2
+"""Policies of a buffer: how far it reaches below the k-th score is weighed, a factor, or as far as there is room."""
+
+
+class World(NamedTuple):
+    """Constant for the life of a keeper."""
+
+    on_sphere: bool
+    max_distance: float
+    near_a_unit: float
+    """Nearness lost along a unit of the frame: of the plane, or of angle."""
+    x0: float
+    y0: float
+    z0: float
+    """The least corner of the cube."""
+    unit: float
+    """A step of its grid."""
+    margin: float
+    """What spots, and numbers of 32 bits, may cost a bound."""
+    by_time: bool
+    """Whether messages leave by their time, or as they came."""
+    policy: int
+    factor: float
+    """Of the policies that have one: theta over the k-th score, or the room of a buffer over k."""
+
+
+@kernel
+def to_frame(on_sphere: bool, x: float, y: float) -> tuple[float, float, float]:
+    """Return a point of the space as one of the frame."""
+    if on_sphere:
+        longitude, latitude = np.radians(x), np.radians(y)
+        flat = np.cos(latitude)
+        return flat * np.cos(longitude), flat * np.sin(longitude), np.sin(latitude)
+    return x, y, 0.0
+
+
+@kernel
+def _step(value: float, least: float, unit: float) -> int:
+    return max(0, min(SPOT_MASK, int((value - least) / unit + 0.5)))
+
+
+@kernel
+def spot_of(world: World, x: float, y: float) -> int:
+    """Return the spot of a point of the space."""
+    px, py, pz = to_frame(world.on_sphere, x, y)
+    spot = _step(px, world.x0, world.unit) | _step(py, world.y0, world.unit) << SPOT_BITS
+    return spot | _step(pz, world.z0, world.unit) << 2 * SPOT_BITS
