@@ -41,6 +41,7 @@ from nearcast.window._kernels.world import BOUNDED, FACTOR, SPOT_BITS, SPOT_MASK
 from nearcast.window.store import WindowArrays
 
 N_BINS = 1024
+AHEAD = 16  # postings whose messages are on their way
 
 SCANNED, SCORED = 0, 1
 
@@ -171,6 +172,8 @@ def _read(
         stop = end if chunk == tail else LEAST_CHUNK << (items[chunk] >> NEXT_BITS)
         for place in range(chunk + at, chunk + stop):
             posting = items[place]
+            if others > 0.0 and place + AHEAD < items.size:
+                prefetch(signs, ((items[place + AHEAD] >> 32) + base) & mask)
             if (posting >> WEIGHT_BITS) & TAG_MASK != tag:
                 continue
             number = (posting >> 32) + base
@@ -351,7 +354,7 @@ def search(
         n = _read(
             world, lists, profiles, sketches, slot, turn, theta, now, first, keys, horizon, in_order, scratch, n
         )
-        if (turn == n_terms - 1 and n_terms > 1) or n > 4 * need:
+        if (turn == n_terms - 1 and n_terms > 1) or n > 2 * need:
             is_alone = turn == n_terms - 1
             theta = max(theta, _floor(world, window, profiles, slot, now, need, n, is_alone, scratch))
             n = _keep(scratch, n, theta)
