@@ -1,12 +1,22 @@
 """The papers' own indexes, over the same arrays as ours, so that a comparison is fair."""
 
+from benchmarks.baselines.ciq import CIQ
 from benchmarks.baselines.gi2 import GI2
+from benchmarks.baselines.igpt import IGPT
 from benchmarks.baselines.stamp import RIVALS
 from nearcast.index import IndexEntry
 
 _MAKERS = {"gi2": ("boolean", GI2), **{name: ("similarity", make) for name, make in RIVALS.items()}}
+_TOPK = (("igpt", IGPT, ("cskyband", "skyband", "kmax")), ("ciq", CIQ, ("kmax",)))
 
-BASELINES = tuple(
-    IndexEntry(name, frozenset({kind}), lambda meaning, arena, make=make: make(meaning), in_arena=False)
-    for name, (kind, make) in _MAKERS.items()
+BASELINES = (
+    *(
+        IndexEntry(name, frozenset({kind}), lambda meaning, arena, make=make: make(meaning), in_arena=False)
+        for name, (kind, make) in _MAKERS.items()
+    ),
+    *(
+        IndexEntry(f"{name}-{keeper}", frozenset({"topk"}), make, in_arena=False, keeper=keeper)
+        for name, make, keepers in _TOPK
+        for keeper in keepers
+    ),
 )

@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 NAME = "bench"
 HELP = "measure a kind of subscription on a seeded workload"
 
-RIVALS = {"boolean": ("gi2",), "similarity": ("sp", "sp-hi", "sp-rp-hi")}
+RIVALS = {
+    "boolean": ("gi2",),
+    "similarity": ("sp", "sp-hi", "sp-rp-hi"),
+    "topk": ("igpt-cskyband", "igpt-skyband", "igpt-kmax", "ciq-kmax"),
+}
 """Kind -> the papers' indexes, which live in `benchmarks/baselines` of a checkout; the scan serves every kind."""
 
 _FIGURES = ("messages_per_second", "p50_ms", "p99_ms", "updates", "build_seconds", "peak_rss_mb")
