@@ -75,7 +75,7 @@ def test_the_papers_indexes_can_be_rivals(capsys, monkeypatch):
     words = ["boolean", "--subscriptions", "3000", "--messages", "200", "--baseline", "gi2"]
     report = bench(capsys, *words)
     assert report["baseline"]["updates"] == report["updates"] > 0
-    assert main(["bench", "topk", "--subscriptions", "3", "--messages", "2", "--baseline", "gi2"]) == 2
+    assert main(["bench", "social", "--subscriptions", "3", "--messages", "2", "--baseline", "gi2"]) == 2
     assert "baseline must be one of ['scan'] here; got 'gi2'" in capsys.readouterr().err
 
 

@@ -1,5 +1,6 @@
 """Does the engine keep its word? Steps, windows, lateness, replacing, tables, explanations, counts."""
 
+import random
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -371,3 +372,45 @@ def test_a_share_that_does_not_fit_its_messages_is_refused_and_changes_nothing()
         with pytest.raises(nc.InvalidInput, match=r"share\.rows"):
             e.publish([at_x("m1", 1), at_x("m2", 2)], share=Share(np.array(rows), np.full(4, NO_TIME)))
     assert e.stats().messages == 0
+
+
+@pytest.mark.parametrize("kind", ["topk", "boolean"])
+def test_a_conflated_batch_tells_what_it_comes_to(kind):
+    rng = random.Random(kind)
+    plain, conflating, by_table = (engine(window=nc.CountWindow(8)) for _ in range(3))
+    region, point = nc.Box(0, 0, 8, 8), (1, 1)
+    if kind == "topk":
+        wanted = [nc.TopKSubscription(i, point, "a", k=i + 1, alpha=0.5) for i in range(4)]
+    else:
+        wanted = [nc.BooleanSubscription(i, region, "a OR b") for i in range(4)]
+    for one in (plain, conflating, by_table):
+        one.subscribe(wanted)
+    for size in (1, 7, 30, 12):
+        messages = [
+            nc.Message(f"m{rng.random()}", (rng.randrange(8), rng.randrange(8)), rng.choice("abc"))
+            for _ in range(size)
+        ]
+        results: dict[object, set[object]] = {i: set() for i in range(4)}
+        before = {i: {r.message for r in plain.results(i)} for i in range(4)} if kind == "topk" else results
+        plain.publish(messages)
+        told = conflating.publish(messages, conflate=True)
+        columns = {
+            "id": [m.id for m in messages], "x": [float(m.location[0]) for m in messages],
+            "y": [float(m.location[1]) for m in messages], "text": [m.text for m in messages],
+        }  # fmt: skip
+        table = by_table.publish(pa.table(columns), conflate=True)
+        rows = [(u.seq, str(u.subscription), u.message, u.change, u.score) for u in told]
+        by_row = [
+            [row[n] for n in ("seq", "subscription", "message", "change", "score")] for row in table.to_pylist()
+        ]
+        assert sorted(map(tuple, by_row)) == sorted(rows)
+        if kind == "topk":
+            for i in range(4):
+                after = {r.message for r in plain.results(i)}
+                changed = {(u.message, u.change) for u in told if u.subscription == i}
+                assert changed == {(m, "enter") for m in after - before[i]} | {
+                    (m, "leave") for m in before[i] - after
+                }
+        else:
+            assert len(told) == 4 * sum(m.text in ("a", "b") for m in messages)
+    assert conflating.stats().updates == by_table.stats().updates

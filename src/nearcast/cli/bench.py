@@ -179,7 +179,7 @@ class Course:
             }
 
     def measure_on_spark(self) -> dict[str, Any]:
-        """Run the same through the pipeline, without filling a window first, and return the figures."""
+        """Run the same through the pipeline and return the figures."""
         from nearcast.cli.bench_spark import measure, pipeline
 
         options = self._options
@@ -190,6 +190,7 @@ class Course:
                 lambda n, start: self._messages(n, start, "messages"),
                 n_messages=options.messages,
                 batch=options.spark_batch,
+                window=options.window if self._is_windowed else 0,
             )
 
     def _rehearse(self, index: str) -> None:

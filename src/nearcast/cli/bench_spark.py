@@ -1,6 +1,6 @@
 """How fast is a workload on Spark? The same subscriptions and messages through the pipeline, batch by batch.
 
-subscriptions ── batches that warm up ── batches that count ── small batches ── a restart without local engines
+fill the window ── subscriptions ── batches that warm up ── batches that count ── small batches ── a restart
 
 A batch of messages is as many files as there are shards: Parquet, or packed blocks that Spark reads as whole files.
 """
@@ -105,9 +105,15 @@ Messages = Callable[[int, int], Iterable[pa.Table]]
 
 
 def measure(
-    job: Pipeline, subscriptions: Iterable[pa.Table], messages: Messages, *, n_messages: int, batch: int
+    job: Pipeline,
+    subscriptions: Iterable[pa.Table],
+    messages: Messages,
+    *,
+    n_messages: int,
+    batch: int,
+    window: int,
 ) -> dict[str, Any]:
-    """Run a workload and return the figures."""
+    """Run a workload and return the figures; `window` is how many messages fill a window before."""
     start = 0
 
     def add(n: int) -> None:
@@ -115,6 +121,10 @@ def measure(
         job.add("messages", messages(n, start))
         start += n
 
+    for _ in range(-(-window // batch)):
+        add(batch)
+    if window:
+        job.run()
     job.add("subscriptions", subscriptions)
     add(_SMALL)
     first = job.run()

@@ -32,7 +32,7 @@ from nearcast.engine.shard import Job, Shard
 from nearcast.engine.share import Share
 from nearcast.engine.state import EngineConfig, EngineState, SavedCohort
 from nearcast.engine.stats import Stats, add_work, resident_bytes
-from nearcast.engine.told import joined_objects, joined_tables, tell_started
+from nearcast.engine.told import joined_objects, joined_tables, net_objects, net_table, tell_started
 from nearcast.errors import InvalidInput, StateError, UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work
 from nearcast.model import (
@@ -264,11 +264,18 @@ class Engine:
     # -- messages -----------------------------------------------------------------------------------------------
 
     @overload
-    def publish(self, messages: Table | MessageBatch, *, share: Share | None = None) -> Table: ...
+    def publish(
+        self, messages: Table | MessageBatch, *, conflate: bool = False, share: Share | None = None
+    ) -> Table: ...
     @overload
-    def publish(self, messages: Iterable[Message], *, share: Share | None = None) -> list[Update]: ...
-    def publish(self, messages: Any, *, share: Share | None = None) -> Any:
+    def publish(
+        self, messages: Iterable[Message], *, conflate: bool = False, share: Share | None = None
+    ) -> list[Update]: ...
+    def publish(self, messages: Any, *, conflate: bool = False, share: Share | None = None) -> Any:
         """Take in messages in order; return what they changed.
+
+        With `conflate` only what the whole batch changed is told: a message that came into a result and went out
+        again before the end is not, and one that did so several times is told once, where it last did.
 
         An engine that is one of several, each with a part of the subscriptions, may be given only some messages of a
         stream; `share` then says which ones, so that all of them number and expire alike.
@@ -291,7 +298,7 @@ class Engine:
         for shard, rows in zip(self._shards, self._routing.route(seen), strict=True):
             part = seen if len(rows) == len(seen) else seen.take(rows)
             jobs += shard.publish(part, ticks, as_table=is_table, cuts=self._cuts(len(part)))
-        return self._hand_out(jobs, is_table)
+        return self._hand_out(jobs, is_table, conflate=conflate)
 
     def _ticks(self, batch: MessageBatch, share: Share | None) -> Ticks:
         """Return the steps of the stream that a batch is, or is a share of."""
@@ -406,15 +413,18 @@ class Engine:
                 total[kind] = add_work(total.get(kind, Work()), matcher.work)
         return total
 
-    def _hand_out(self, jobs: Sequence[Job], is_table: bool) -> Any:
+    def _hand_out(self, jobs: Sequence[Job], is_table: bool, *, conflate: bool = False) -> Any:
         """Have the work done, and return what all have to tell."""
         run = map if self._pool is None or len(jobs) == 1 else self._pool.map
         told = [part for parts in run(lambda job: job(), jobs) for part in parts]
         for matcher, part in told:
             matcher.n_matched += part.n_matched
-            self._updates += len(part.steps)
         parts = [part for _, part in told]
-        return joined_tables(parts) if is_table else joined_objects(parts)
+        updates: Any = joined_tables(parts) if is_table else joined_objects(parts)
+        if conflate:
+            updates = net_table(updates) if is_table else net_objects(updates)
+        self._updates += len(updates)
+        return updates
 
     # -- saving -------------------------------------------------------------------------------------------------
 

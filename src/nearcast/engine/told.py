@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearcast.model import ENTER, LEAVE, NO_TIME, Update, to_seconds
+from nearcast.model import ENTER, LEAVE, NO_TIME, Id, Update, to_seconds
 from nearcast.model.columns import TIMESTAMP, UPDATES
 from nearcast.window import Changes, Results, Ticks
 
@@ -66,6 +66,22 @@ def joined_tables(parts: Sequence[Part]) -> pa.Table:
         return table
     order = np.argsort(np.concatenate([part.steps for part in parts]), kind="stable")
     return table.combine_chunks().take(pa.array(order))
+
+
+def net_objects(updates: Sequence[Update]) -> list[Update]:
+    """Return what updates come to: a message that came and went, or went and came, is back where it was."""
+    pairs: dict[tuple[Id, Id], list[int]] = {}
+    for row, update in enumerate(updates):
+        pairs.setdefault((update.subscription, update.message), []).append(row)
+    return [updates[row] for row in sorted(rows[-1] for rows in pairs.values() if len(rows) % 2)]
+
+
+def net_table(updates: pa.Table) -> pa.Table:
+    """Return what updates come to, as a table."""
+    numbered = updates.select(["subscription", "message"]).append_column("row", pa.array(np.arange(len(updates))))
+    pairs = numbered.group_by(["subscription", "message"]).aggregate([("row", "max"), ("row", "count")])
+    is_odd = pairs["row_count"].to_numpy() % 2 == 1
+    return updates.take(pa.array(np.sort(pairs["row_max"].to_numpy()[is_odd])))
 
 
 def _objects(roster: Roster, changes: Changes, ticks: Ticks) -> list[Update]:

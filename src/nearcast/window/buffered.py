@@ -37,7 +37,7 @@ from nearcast.window.lists import Lists
 from nearcast.window.sliding import SlidingWindow, Steps
 from nearcast.window.store import FIRST, HORIZON, NEXT
 
-POLICIES = {"cskyband": (world.COST_BASED, 0.0), "skyband": (world.FACTOR, 1.0), "kmax": (world.BOUNDED, 2.0)}
+POLICIES = {"cskyband": (world.COST_BASED, 0.0), "skyband": (world.FACTOR, 0.95), "kmax": (world.BOUNDED, 3.0)}
 """Name -> how theta is chosen, and the factor that goes with it."""
 
 _PREFIX = "buffers"
@@ -132,7 +132,7 @@ class Buffered:
         cursor = self._told.cursor
         cursor[:] = 0
         cursor[kernels.ALIVE], cursor[kernels.NOW] = steps.before, first_number - 1
-        cursor[kernels.FIRST_ROW] = first_number
+        cursor[kernels.FIRST_ROW], cursor[kernels.COMING] = first_number, kernels.NOBODY
         self._later = _later(len(batch), max(2 * len(batch), len(self._later.slots)))
         self._later = self._later._replace(bars=self._array("bars"))
         code = kernels.publish(self._everything(), happens, self._told, self._later)

@@ -49,9 +49,9 @@ STEPS_AN_OCTAVE = 4
 DONE, OUT, POOL, SCRATCH, LATER, MOVED = 0, 1, 2, 3, 4, 5
 """How a kernel ends: all done, or for want of room in this."""
 
-STEP, ROW, MATCH, LEFT, ALIVE, NOW, FIRST_ROW = 0, 1, 2, 3, 4, 5, 6
+STEP, ROW, MATCH, LEFT, ALIVE, NOW, FIRST_ROW, COMING = 0, 1, 2, 3, 4, 5, 6, 13
 """Places of a cursor: the step, row, match and leaving message that come next; the first number that is alive, the
-newest that has come, and that of the first row."""
+newest that has come, that of the first row, and that which comes at this step, if any."""
 N_OUT, N_MOVED, N_LATER, N_ENTERED, N_SEARCHED, N_SWEPT = 7, 8, 9, 10, 11, 12
 """And how much came of it."""
 CURSOR = 16
@@ -375,7 +375,7 @@ def _refresh(
         if code != DONE:
             return code
     # What is told follows from the old block and the new list, so the old block is read before it is given away.
-    n_out, alive = told.cursor[N_OUT], 0
+    n_out, n_entered, alive = told.cursor[N_OUT], told.cursor[N_ENTERED], 0
     for i in range(start, start + held):
         gone = buffers.numbers[i] + base
         is_gone = is_dead(gone, first, every.keys, horizon, in_order)
@@ -391,12 +391,12 @@ def _refresh(
             is_new = i == arrived or i - (0 <= arrived < i) >= stayed
         if is_new:
             _tell(told, step, slot, True, scratch.scores[i], scratch.found[i])
-            told.cursor[N_ENTERED] += scratch.found[i] == number
+            told.cursor[N_ENTERED] += scratch.found[i] == told.cursor[COMING]
     room = n + n // 4 + 2
     if heads[slot, CLASS] >= 0 and n <= places_of(heads[slot, CLASS]) <= 2 * n:
         room = places_of(heads[slot, CLASS])
     if not _write(every, slot, n, room):
-        told.cursor[N_OUT] = n_out
+        told.cursor[N_OUT], told.cursor[N_ENTERED] = n_out, n_entered
         return POOL
     if searched:
         buffers.thetas[slot, THETA] = theta
@@ -484,6 +484,7 @@ def publish(every: Everything, batch: Batch, told: Told, later: Later) -> int:
         if code != DONE:
             cursor[STEP] = step
             return code
+        cursor[COMING] = NOBODY
     cursor[STEP] = batch.horizons.size
     return DONE
 
@@ -580,7 +581,7 @@ def _come(
     told_scores, told_numbers = told.scores, told.numbers
     by_time, base, mask = every.world.by_time, every.lists.counts[BASE], keys.size - 1
     number = batch.first_number + row
-    cursor[NOW] = number
+    cursor[NOW] = cursor[COMING] = number
     at, n = int(cursor[MATCH]), slots.size
     while True:
         one = -1
