@@ -295,8 +295,8 @@ class GI2:
     def set_bars(self, slots: npt.NDArray[np.int32], bars: npt.NDArray[np.float64]) -> None:
         """Do nothing: this kind has no bars."""
 
-    def match(self, batch: MessageBatch, start: int, stop: int, bars: object = None) -> Matches:
-        """Return what the messages of some rows concern; every score is 1 and the bars are ignored."""
+    def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
+        """Return what the messages of some rows concern; every score is 1."""
         lists = Lists(self._terms.arrays, self._rows.arrays, self._postings.arrays)
         subscriptions = self._arena.bundle("subscriptions", Subscriptions)
         messages = Messages(

@@ -254,8 +254,8 @@ class Rival:
         if slots.size:
             self._move(slots, bars)
 
-    def match(self, batch: MessageBatch, start: int, stop: int, bars: object = None) -> Matches:
-        """Return the pairs that share a term and reach the bar that was set; the `bars` given here are ignored."""
+    def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
+        """Return the pairs that share a term and reach the bar that was set."""
         columns, n_rows = _columns(batch), max(stop - start, 0)
         with self._desks.take() as desk:
             if n_rows:

@@ -44,8 +44,8 @@ def random_batch(space, rng, n):
     )
 
 
-def found(index, batch, bars):
-    matches = index.match(batch, 0, len(batch), bars)
+def found(index, batch):
+    matches = index.match(batch, 0, len(batch))
     rows, slots, scores = (column.tolist() for column in matches)
     assert rows == sorted(rows)
     assert len(set(zip(rows, slots, strict=True))) == len(rows), "a pair was reported twice"
@@ -58,7 +58,6 @@ def test_an_index_finds_what_the_scan_finds(kind, entry, space, seed, random_fie
     rng = random.Random(seed)
     meaning = world.meaning(space, rng.choice(sorted(TEXT_SIMILARITIES)))
     index, scan = entry.make(meaning, Arena()), Scan(meaning)
-    open_bars = np.full(256, np.inf if kind.kind == "nearest" else -np.inf)
     alive = set()
     for round_ in range(4):
         chosen = rng.sample(range(200), 40)  # subscribe, and for some of them unsubscribe first
@@ -71,8 +70,8 @@ def test_an_index_finds_what_the_scan_finds(kind, entry, space, seed, random_fie
             one.insert(np.array(chosen, dtype=np.int32), Cohort.of(subscriptions, meaning))
         alive |= set(chosen)
         batch = random_batch(space, rng, 30)
-        expected = found(scan, batch, open_bars)
-        got = found(index, batch, open_bars)
+        expected = found(scan, batch)
+        got = found(index, batch)
         assert set(got) == set(expected), f"round {round_}, seed {seed}"
         assert all(got[pair] == pytest.approx(score, abs=1e-9) for pair, score in expected.items())
     assert index.work.candidates <= LARGEST_SHARE[entry.name] * scan.work.visited
@@ -81,9 +80,7 @@ def test_an_index_finds_what_the_scan_finds(kind, entry, space, seed, random_fie
 
 @pytest.mark.parametrize(("kind", "entry"), PAIRS, ids=lambda p: getattr(p, "kind", None) or getattr(p, "name", ""))
 def test_an_index_that_holds_nothing_finds_nothing(kind, entry):
-    assert (
-        found(entry.make(world.meaning(), Arena()), random_batch(world.PLANE, random.Random(1), 5), np.zeros(0)) == {}
-    )
+    assert found(entry.make(world.meaning(), Arena()), random_batch(world.PLANE, random.Random(1), 5)) == {}
 
 
 def in_columns(matches):
@@ -109,13 +106,12 @@ def test_matches_on_several_threads_at_once_are_those_of_one(kind, entry, space,
         if index.work.visited:
             index.delete(slots)
         index.insert(slots, Cohort.of(made, meaning))
-        index.match(random_batch(space, rng, 20), 0, 20, np.zeros(n_slots))
+        index.match(random_batch(space, rng, 20), 0, 20)
     index.delete(np.arange(0, n_slots, 7, dtype=np.int32))
-    bars = np.full(n_slots, np.inf if kind.kind == "nearest" else -np.inf)
     batch = random_batch(space, rng, 60)
     parts = [(start, start + 3) for start in range(0, len(batch), 3)]
     before = work_of(index)
-    expected = [in_columns(index.match(batch, *part, bars)) for part in parts]
+    expected = [in_columns(index.match(batch, *part)) for part in parts]
     work_of_one = work_of(index) - before
     assert sum(len(rows) for rows, _, _ in expected) > 0
     start_together = Barrier(n_threads)
@@ -123,7 +119,7 @@ def test_matches_on_several_threads_at_once_are_those_of_one(kind, entry, space,
     def take_turns(thread):
         start_together.wait()
         return [
-            [(i, index.match(batch, *parts[i], bars)) for i in range(thread, len(parts), n_threads)]
+            [(i, index.match(batch, *parts[i])) for i in range(thread, len(parts), n_threads)]
             for _ in range(n_rounds)
         ]
 

@@ -113,7 +113,7 @@ class World:
 
     def check(self, batch, start=0, stop=None):
         stop = len(batch) if stop is None else stop
-        found = self.index.match(batch, start, stop, None)
+        found = self.index.match(batch, start, stop)
         assert (found.rows.dtype, found.slots.dtype, found.scores.dtype) == (np.int64, np.int32, np.float64)
         assert len(found.rows) == len(found.slots) == len(found.scores)
         assert (found.scores == 1.0).all() and (np.diff(found.rows) >= 0).all()
@@ -383,7 +383,7 @@ def test_pruning_is_good_on_tweets(tweets):
     for make_index in INDEXES:
         index = make_index(meaning)
         index.insert_slate(np.arange(len(made), dtype=np.int32), slate)
-        matches = index.match(batch, 0, len(batch), None)
+        matches = index.match(batch, 0, len(batch))
         found.append(set(zip(matches.rows.tolist(), matches.slots.tolist(), strict=True)))
         work = index.work
         assert work.matched == len(found[-1])

@@ -80,7 +80,7 @@ def expected(alive, batch, meaning, start=0, stop=None):
 
 
 def found(index, batch, start=0, stop=None):
-    rows, slots, scores = index.match(batch, start, len(batch) if stop is None else stop, np.zeros(0))
+    rows, slots, scores = index.match(batch, start, len(batch) if stop is None else stop)
     assert (rows.dtype, slots.dtype, scores.dtype) == (np.int64, np.int32, np.float64)
     assert np.all(np.diff(rows) >= 0)
     pairs = dict(zip(zip(rows.tolist(), slots.tolist(), strict=True), scores.tolist(), strict=True))

@@ -123,7 +123,7 @@ class BooleanIndex:
     >>> index.insert(np.array([7], np.int32), Cohort.of([coffee], meaning))
     >>> message = Message("m1", location=(1, 0.5), text="Coffee! SALE!")
     >>> batch = MessageBatch.from_messages([message], vocabulary=meaning.vocabulary)
-    >>> index.match(batch, 0, 1, None).slots
+    >>> index.match(batch, 0, 1).slots
     array([7], dtype=int32)
     """
 
@@ -175,8 +175,8 @@ class BooleanIndex:
     def set_bars(self, slots: npt.NDArray[np.int32], bars: npt.NDArray[np.float64]) -> None:
         """Do nothing: this kind has no bars."""
 
-    def match(self, batch: MessageBatch, start: int, stop: int, bars: object = None) -> Matches:
-        """Return what the messages of some rows concern; every score is 1 and the bars are ignored."""
+    def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
+        """Return what the messages of some rows concern; every score is 1."""
         forest = self._forest
         messages = Messages(
             column(batch.xs, np.float64),

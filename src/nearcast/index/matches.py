@@ -30,9 +30,9 @@ class Work:
 class Index(Protocol):
     """Finds the subscriptions of one kind that a message concerns.
 
-    `bars[slot]` is the score a message has to reach to matter to that subscription (to stay below, where small is
-    good). An index may report more than that, but never less; it may ignore the bars altogether. One that keeps bars
-    of its own is told by `set_bars`, and takes a bar for open until then.
+    A bar is the score that a message has to reach to matter to a subscription (to stay below, where small is good);
+    it is open until `set_bars` says otherwise. An index may report more than that, but never less; it may ignore
+    bars altogether.
 
     `match` may run on several threads at once, of one batch or of several; nothing else may meanwhile.
     """
@@ -50,5 +50,5 @@ class Index(Protocol):
     def set_bars(self, slots: npt.NDArray[np.int32], bars: npt.NDArray[np.float64]) -> None:
         """Say which bars some slots have from now on."""
 
-    def match(self, batch: MessageBatch, start: int, stop: int, bars: object = None) -> Matches:
+    def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return what the messages of some rows concern, in arrays that are the caller's."""

@@ -40,8 +40,8 @@ class Scan:
     def set_bars(self, slots: npt.NDArray[np.int32], bars: npt.NDArray[np.float64]) -> None:
         """Do nothing: everyone is asked anyway."""
 
-    def match(self, batch: MessageBatch, start: int, stop: int, bars: object = None) -> Matches:
-        """Score every subscription against every message; the bars are ignored."""
+    def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
+        """Score every subscription against every message, whatever its bar."""
         rows: list[int] = []
         slots: list[int] = []
         scores: list[float] = []

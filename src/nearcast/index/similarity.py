@@ -190,8 +190,8 @@ class SimilarityIndex:
     def set_bars(self, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
         """Do nothing: this kind has no bars."""
 
-    def match(self, batch: MessageBatch, start: int, stop: int, bars: object = None) -> Matches:
-        """Return what the messages of some rows concern; there are no bars."""
+    def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
+        """Return what the messages of some rows concern."""
         none = np.empty(0)
         columns = kernels.Columns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, none, none)
         with self._desks.take() as desk:

@@ -210,8 +210,8 @@ class TopKIndex:
         if len(slots):
             kernels.set_bars(self._state(), column(slots, np.int32), column(bars, np.float64))
 
-    def match(self, batch: MessageBatch, start: int, stop: int, bars: object = None) -> Matches:
-        """Return the pairs that share a term and reach the bar that was set; the `bars` given here are ignored."""
+    def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
+        """Return the pairs that share a term and reach the bar that was set."""
         columns = kernels.Columns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, batch.units)
         state = self._state()
         with self._desks.take() as desk:
