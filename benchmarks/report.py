@@ -1,9 +1,10 @@
 """Runs a small table of benchmarks and writes it, with plots, to docs/benchmarks.
 
-    python -m benchmarks.report [--scale 1.0] [--out docs/benchmarks]
+    python -m benchmarks.report [PAGE ...] [--scale 1.0] [--out docs/benchmarks]
 
-Every row is one run of `nearcast bench` in a process of its own, so that peaks of memory do not mix. Ratios are
-within one run. `--scale` multiplies the numbers of subscriptions.
+Every row of the tables by kind is one run of `nearcast bench` in a process of its own, so that peaks of memory do not
+mix. Ratios are within one run. `--scale` multiplies the numbers of subscriptions. The figures of the paper on top-k
+are in `topk_report`.
 """
 
 from __future__ import annotations
@@ -17,38 +18,49 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks import topk_report
+from benchmarks.plots import axes_of
+
 Row = dict[str, Any]
 
 GROWTH = (50_000, 200_000, 800_000)
-VERSUS = 400_000
+VERSUS = {"boolean": 400_000, "similarity": 400_000, "topk": 100_000}
+WORDS = {
+    "boolean": ["--batch", "1000", "--messages", "20000"],
+    "similarity": ["--batch", "100", "--messages", "500", "--max-distance", "500000"],
+    "topk": ["--batch", "500", "--messages", "5000", "--window", "50000"],
+}
+RIVALS = {
+    "boolean": [("gi2", q) for q in ("q1", "q2", "q3")],
+    "similarity": [(name, "q1") for name in ("sp", "sp-hi", "sp-rp-hi")],
+    "topk": [(name, "q1") for name in ("igpt-cskyband", "igpt-skyband", "igpt-kmax", "ciq-kmax")],
+}
+"""Kind -> its rivals, each with the queries it runs."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help=f"some of {', '.join(PAGES)}; all without")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"))
     options = parser.parse_args()
+    if unknown := [page for page in options.pages if page not in PAGES]:
+        parser.error(f"PAGE must be one of {', '.join(PAGES)}; got {unknown[0]!r}")
     options.out.mkdir(parents=True, exist_ok=True)
-    runs = {
-        "boolean": ["--batch", "1000", "--messages", "20000"],
-        "similarity": ["--batch", "100", "--messages", "500", "--max-distance", "500000"],
-    }
-    rivals = {
-        "boolean": [("gi2", q) for q in ("q1", "q2", "q3")],
-        "similarity": [(n, "q1") for n in SIMILARITY_RIVALS],
-    }
-    parts = [f"# Benchmarks\n\n{machine()}\n"]
-    for kind, words in runs.items():
-        growth = [bench(kind, int(n * options.scale), *words) for n in GROWTH]
-        versus = [
-            bench(kind, int(VERSUS * options.scale), *words, "--baseline", name, "--queries", queries)
-            for name, queries in rivals[kind]
-        ]
-        plot_growth(kind, growth, options.out / f"{kind}-growth.svg")
-        plot_rivals(kind, versus, rivals[kind], options.out / f"{kind}-rivals.svg")
-        parts.append(section(kind, growth, versus, rivals[kind]))
+    for page in options.pages or PAGES:
+        (options.out / f"{page}.md").write_text(PAGES[page](options.out, options.scale))
+    return 0
+
+
+def readme(out: Path, scale: float) -> str:
+    """Measure the kinds that keep nothing, and Spark."""
+    parts = [
+        f"# Benchmarks\n\n{machine()}\n\nTop-k over a sliding window has [a page of its own](topk.md).\n",
+        kind_part("boolean", out, scale),
+        kind_part("similarity", out, scale),
+    ]
     on_spark = {
-        name: bench(kind, int(SPARK * options.scale), *words, "--workers", "2", "--spark", *how)
+        name: bench(kind, int(SPARK * scale), *words, "--workers", "2", "--spark", *how)
         for name, kind, words, how in (
             ("boolean", "boolean", ["--batch", "4000", "--messages", "600000"], ["--spark-batch", "100000"]),
             ("boolean, packed", "boolean", ["--batch", "4000", "--messages", "600000"],
@@ -58,12 +70,30 @@ def main() -> int:
              ["--spark-batch", "2000", "--packed"]),
         )
     }  # fmt: skip
-    plot_batches(on_spark, options.out / "spark-batches.svg")
-    parts.append(spark_section(on_spark))
-    (options.out / "README.md").write_text("\n".join(parts))
-    return 0
+    plot_batches(on_spark, out / "spark-batches.svg")
+    return "\n".join([*parts, spark_section(on_spark)])
 
 
+def topk(out: Path, scale: float) -> str:
+    """Measure the k best of a window, and hold them against the paper's figures."""
+    parts = [f"# Top-k over a sliding window\n\n{machine()}\n", kind_part("topk", out, scale)]
+    return "\n".join([*parts, topk_report.write(out, scale=scale)])
+
+
+def kind_part(kind: str, out: Path, scale: float) -> str:
+    """Measure growth and rivals of a kind, draw both, and return their tables."""
+    words, rivals = WORDS[kind], RIVALS[kind]
+    growth = [bench(kind, int(n * scale), *words) for n in GROWTH]
+    versus = [
+        bench(kind, int(VERSUS[kind] * scale), *words, "--baseline", name, "--queries", queries)
+        for name, queries in rivals
+    ]
+    plot_growth(kind, growth, out / f"{kind}-growth.svg")
+    plot_rivals(kind, versus, rivals, out / f"{kind}-rivals.svg")
+    return section(kind, growth, versus, rivals)
+
+
+PAGES = {"README": readme, "topk": topk}
 SPARK = 200_000
 PARTS = {
     "planning_s": "planning",
@@ -73,7 +103,6 @@ PARTS = {
     "matching_s": "matching (kernels and Arrow)",
 }
 """What a batch on Spark spends its time on."""
-SIMILARITY_RIVALS = ("sp", "sp-hi", "sp-rp-hi")
 
 
 def bench(kind: str, subscriptions: int, *words: str) -> Row:
@@ -135,7 +164,7 @@ def spark_section(rows: dict[str, Row]) -> str:
 
 def plot_batches(rows: dict[str, Row], path: Path) -> None:
     """Draw what a batch spends its time on, a bar a run."""
-    axes, figure = _axes("a batch on Spark: where its seconds go")
+    axes, figure = axes_of("a batch on Spark: where its seconds go")
     left = [0.0] * len(rows)
     for part, name in PARTS.items():
         seconds = [row["spark"][part] for row in rows.values()]
@@ -148,7 +177,7 @@ def plot_batches(rows: dict[str, Row], path: Path) -> None:
 
 def plot_growth(kind: str, rows: list[Row], path: Path) -> None:
     """Draw the cost of a message against the number of subscriptions."""
-    axes, figure = _axes(f"{kind}: cost of a message")
+    axes, figure = axes_of(f"{kind}: cost of a message")
     xs = [row["subscriptions"] for row in rows]
     ys = [1e6 / row["messages_per_second"] for row in rows]
     axes.plot(xs, ys, marker="o", label="measured")
@@ -160,7 +189,7 @@ def plot_growth(kind: str, rows: list[Row], path: Path) -> None:
 
 def plot_rivals(kind: str, rows: list[Row], rivals: list[tuple[str, str]], path: Path) -> None:
     """Draw a bar for each rival."""
-    axes, figure = _axes(f"{kind}: messages a second against the papers' indexes")
+    axes, figure = axes_of(f"{kind}: messages a second against the papers' indexes")
     names = [f"{name} {queries}" if kind == "boolean" else name for name, queries in rivals]
     places = range(len(names))
     axes.bar([p - 0.2 for p in places], [r["messages_per_second"] for r in rows], width=0.4, label="nearcast")
@@ -171,19 +200,6 @@ def plot_rivals(kind: str, rows: list[Row], rivals: list[tuple[str, str]], path:
     axes.set(ylabel="messages a second")
     axes.legend()
     figure.savefig(path)
-
-
-def _axes(title: str) -> tuple[Any, Any]:
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "nearcast"  # the same picture for the same numbers
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
-    axes.set_title(title)
-    axes.grid(alpha=0.3)
-    return axes, figure
 
 
 if __name__ == "__main__":

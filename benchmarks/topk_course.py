@@ -1,0 +1,178 @@
+"""What does a message cost the k best of a window, its arrival and its expiry apart?
+
+    fill the window ── subscribe ── let the window pass once ── publish in batches (timed)
+
+Two runs a setting. In a window by count every message that comes pushes one out, so only both together can be timed.
+In a window by time the messages come in bursts that share a moment, and nothing leaves in the middle of a burst:
+
+    burst          ...  i - n     ...     i - 1     i                        n bursts fill the window
+    published                                       1 message │ the others
+                                                        │          └── arrivals: nothing leaves
+                                                        └── expiries: burst i - n leaves, all of it
+
+so the first message of a burst, published alone, is timed as the expiries, and the rest as the arrivals. The one
+arrival that is timed with the expiries is a share of 1 in `BURST`. A subscription that loses several messages of a
+burst is told once, where a window by count would tell it step by step. Times are those of the median
+batch, a message, and of the processor: with one worker nothing waits, and other work on the machine counts less.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.baselines import BASELINES
+from benchmarks.baselines.ciq import CIQ
+from nearcast import CountWindow, Engine, TimeWindow
+from nearcast.cli.rehearsal import rehearse
+from nearcast.index import IndexEntry, find_index, register
+from nearcast.workload import make
+from nearcast.workload.generator import Workload
+
+Row = dict[str, Any]
+
+BURST = 500
+TIMED = 20  # bursts
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of a plot."""
+
+    subscriptions: int
+    window: int
+    k: int = 20
+    keywords: int | None = None
+    """Exactly so many; None: 1 to 5, as the workload has them."""
+    is_zipf: bool = False
+    """Whether keywords follow the law of all terms, not those of one message."""
+    index: str = "topk"
+
+
+def register_rivals() -> None:
+    """Let rivals be chosen by name: the papers' indexes, and our own index with the rivals' buffers."""
+    for entry in BASELINES:
+        register(entry)
+    register(IndexEntry("ciq-cskyband", frozenset({"topk"}), CIQ, in_arena=False, keeper="cskyband"))
+    ours = find_index("topk", "topk")
+    assert ours is not None
+    for keeper in ("skyband", "kmax"):
+        register(ours._replace(name=f"topk-{keeper}", keeper=keeper))
+
+
+def measure(setting: Setting) -> Row:
+    """Return microseconds a message, buffers and re-evaluations of one setting."""
+    return {**_by_count(setting), **measure_by_time(setting)}
+
+
+def _by_count(setting: Setting) -> Row:
+    """Return what arrivals and expiries cost together, in a window by count."""
+    with _engine(setting, CountWindow(setting.window)) as engine:
+        bursts = _set_going(engine, setting)
+        buffers = engine._shards[0].matchers["topk"]._keeper
+        searches = buffers.searches  # type: ignore[attr-defined]
+        seconds, updates = [], 0
+        for burst in bursts:
+            started = time.process_time()
+            updates += engine.publish(burst).num_rows
+            seconds.append(time.process_time() - started)
+        n = TIMED * BURST
+        return {
+            "both_us": _median_us(seconds),
+            "updates": updates / n,
+            "searches": (buffers.searches - searches) / n,  # type: ignore[attr-defined]
+            "buffer": float(buffers.sizes.mean()),  # type: ignore[attr-defined]
+        }
+
+
+def measure_by_time(setting: Setting) -> Row:
+    """Return what arrivals and expiries cost apart, in a window by time."""
+    with _engine(setting, TimeWindow(seconds=setting.window // BURST)) as engine:
+        bursts = _set_going(engine, setting)
+        arrivals, expiries = [], []
+        for burst in bursts:
+            started = time.process_time()
+            engine.publish(burst.slice(0, 1))
+            between = time.process_time()
+            engine.publish(burst.slice(1))
+            arrivals.append(time.process_time() - between)
+            expiries.append(between - started)
+        return {"arrivals_us": _median_us(arrivals), "expiries_us": _median_us(expiries)}
+
+
+def _median_us(seconds: list[float]) -> float:
+    return float(np.median(seconds)) / BURST * 1e6
+
+
+def _engine(setting: Setting, window: CountWindow | TimeWindow) -> Engine:
+    workload = _workload()
+    made = {"space": workload.space(), "vocabulary": workload.vocabulary(), "index": setting.index}
+
+    def rehearsal() -> None:
+        with Engine(**made, window=type(window)(2)) as engine:
+            engine.subscribe(next(_subscriptions(setting)).slice(0, 100))
+            for burst in _bursts(0, 4):
+                engine.publish(burst)
+
+    rehearse(rehearsal)
+    return Engine(**made, window=window)
+
+
+def _set_going(engine: Engine, setting: Setting) -> list[pa.Table]:
+    """Fill the window, subscribe, let it pass once, and return the bursts that are to be timed."""
+    n = setting.window // BURST
+    for burst in _bursts(0, n):
+        engine.publish(burst)
+    for table in _subscriptions(setting):
+        engine.subscribe(table)
+    for burst in _bursts(n, 2 * n):
+        engine.publish(burst)
+    return list(_bursts(2 * n, 2 * n + TIMED))
+
+
+def _bursts(first: int, end: int) -> Iterator[pa.Table]:
+    """Yield bursts of messages, one a second."""
+    tables = _workload().messages((end - first) * BURST, start=first * BURST, block=BURST)
+    for number, table in enumerate(tables, first):
+        column = table.schema.get_field_index("at")
+        field = table.schema.field(column)
+        at = pa.array(np.full(table.num_rows, number * 1_000_000)).cast(field.type)
+        yield table.set_column(column, field, at)
+
+
+def _subscriptions(setting: Setting) -> Iterator[pa.Table]:
+    """Yield the subscriptions of a setting."""
+    wanted, n = setting.keywords, setting.subscriptions
+    offered = _workload().subscriptions("topk", n if wanted is None else 20 * n, k=setting.k)
+    for number, table in enumerate(offered):
+        if setting.is_zipf:
+            table = _with_zipf_keywords(table, number)
+        if wanted is not None:
+            table = table.filter(pc.equal(pc.count_substring(table["keywords"], " "), wanted - 1)).slice(0, n)
+        yield table
+        n -= table.num_rows
+        if n <= 0:
+            return
+
+
+def _with_zipf_keywords(table: pa.Table, number: int) -> pa.Table:
+    """Replace keywords by as many that are drawn from the law of all terms."""
+    rng = np.random.default_rng(number)
+    counts = np.asarray(pc.add(pc.count_substring(table["keywords"], " "), 1))
+    ends = np.cumsum(counts)
+    ranks = _workload().words.draw(rng.random(int(ends[-1])))
+    lists = pa.ListArray.from_arrays(np.append(0, ends).astype(np.int32), _workload().terms().take(pa.array(ranks)))
+    column = table.schema.get_field_index("keywords")
+    return table.set_column(column, table.schema.field(column), pc.binary_join(lists, " "))
+
+
+@lru_cache(maxsize=1)
+def _workload() -> Workload:
+    return make("tweets")

@@ -1,0 +1,61 @@
+"""Do the figures on top-k measure what they say?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from nearcast import TimeWindow
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks live beside the package
+
+from benchmarks.topk_course import BURST, Setting, _bursts, _engine, _subscriptions
+from benchmarks.topk_report import shape
+
+N_BURSTS = 2
+
+
+def test_the_first_message_of_a_burst_pushes_out_a_burst_and_the_others_nothing() -> None:
+    window = N_BURSTS * BURST
+    setting = Setting(subscriptions=50, window=window, k=2 * window)  # room for all: only who expires leaves
+    left = {"first": 0, "others": 0}
+    with _engine(setting, TimeWindow(seconds=N_BURSTS)) as engine:
+        for table in _subscriptions(setting):
+            engine.subscribe(table)
+        for burst in _bursts(0, 2 * N_BURSTS):
+            for part, messages in (("first", burst.slice(0, 1)), ("others", burst.slice(1))):
+                left[part] += engine.publish(messages)["change"].to_pylist().count("leave")
+    assert left["first"] > 0
+    assert left["others"] == 0
+
+
+@pytest.mark.parametrize("keywords", [1, 5])
+def test_subscriptions_have_as_many_keywords_as_asked_for(keywords: int) -> None:
+    setting = Setting(subscriptions=700, window=BURST, keywords=keywords)
+    texts = [text for table in _subscriptions(setting) for text in table["keywords"].to_pylist()]
+    assert [len(text.split()) for text in texts] == [keywords] * 700
+
+
+def test_zipf_keywords_are_as_many_as_before_and_others() -> None:
+    usual, zipf = (
+        next(_subscriptions(Setting(subscriptions=200, window=BURST, is_zipf=is_zipf)))["keywords"].to_pylist()
+        for is_zipf in (False, True)
+    )
+    assert [len(text.split()) for text in usual] == [len(text.split()) for text in zipf]
+    assert usual != zipf
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([1.0, 2.0, 3.0], "grows"),
+        ([3.0, 2.0, 1.0], "falls"),
+        ([3.0, 1.0, 3.0], "falls, then grows"),
+        ([1.0, 3.0, 1.0], "grows, then falls"),
+        ([1.0, 1.05, 1.02], "hardly changes"),
+    ],
+)
+def test_shapes_have_words(values: list[float], words: str) -> None:
+    assert shape(values) == words
