@@ -230,7 +230,7 @@ class Buffered:
             self._lists.arrays,
             self._window.store.arrays,
             self._profiles.arrays,
-            self._lists.sketches,
+            self._lists.signs,
             self._keys,
             self._scratch,
         )

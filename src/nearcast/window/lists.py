@@ -36,7 +36,6 @@ class Lists:
                 arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
                 arena.new(f"{_PREFIX}.counts", np.int64, 4)[kernels.LISTED] = window.store.state[FIRST]
                 arena.new(f"{_PREFIX}.spots", np.int64, 0)
-                arena.new(f"{_PREFIX}.greatest", np.float32, 0)
                 arena.new(f"{_PREFIX}.signs", np.int64, 0)
         self.catch_up(int(window.store.state[FIRST]))
 
@@ -46,9 +45,9 @@ class Lists:
         return self._arena.bundle(_PREFIX, kernels.ListArrays)
 
     @property
-    def sketches(self) -> search.Sketches:
-        """What is asked of messages before they are scored."""
-        return self._arena.bundle(_PREFIX, search.Sketches)
+    def signs(self) -> npt.NDArray[np.int64]:
+        """A bit for each term of messages, by number modulo their size, which is that of the window."""
+        return self._array("signs")
 
     @property
     def base(self) -> int:
@@ -60,13 +59,11 @@ class Lists:
         store = self._window.store
         window, done, stop = store.arrays, int(self._array("counts")[kernels.LISTED]), int(store.state[NEXT])
         n_places = len(window.seqs)
-        sketched = done
-        if len(self._array("signs")) != n_places:
-            with self._arena.together():
-                self._arena.renew(f"{_PREFIX}.greatest", n_places)
-                self._arena.renew(f"{_PREFIX}.signs", n_places)
-            sketched = first
-        search.sketch_messages(window, *self.sketches, sketched, stop)
+        signed = done
+        if len(self.signs) != n_places:
+            self._arena.renew(f"{_PREFIX}.signs", n_places)
+            signed = first
+        search.sign_messages(window, self.signs, signed, stop)
         coming = int(store.of("n_terms", np.arange(done, stop)).sum())
         n_postings = int(self._array("counts")[kernels.N_POSTINGS]) + coming
         if len(self._array("buckets")) * _POSTINGS_A_BUCKET < n_postings:

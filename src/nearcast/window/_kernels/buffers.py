@@ -29,7 +29,6 @@ from nearcast.model._kernels.profiles import ProfileArrays
 from nearcast.window._kernels.lists import BASE, ListArrays, is_dead
 from nearcast.window._kernels.search import (
     Scratch,
-    Sketches,
     n_to_read,
     round_up,
     score_later,
@@ -123,7 +122,7 @@ class Everything(NamedTuple):
     lists: ListArrays
     window: WindowArrays
     profiles: ProfileArrays
-    sketches: Sketches
+    signs: NDArray[np.int64]
     keys: NDArray[np.int64]
     scratch: Scratch
 
@@ -429,7 +428,7 @@ def _search_again(
     if cursor[N_LATER] + later.heads.size > later.slots.size:
         return LATER, 0, 0.0
     n, theta, n_later = search(
-        every.world, every.lists, every.window, every.profiles, every.sketches, slot, cursor[NOW], first,
+        every.world, every.lists, every.window, every.profiles, every.signs, slot, cursor[NOW], first,
         every.keys, horizon, in_order, every.scratch,
     )  # fmt: skip
     cursor[N_SEARCHED] += 1
@@ -668,7 +667,7 @@ def begin(
         if scratch.bounds.size <= n_to_read(every.lists, every.profiles, slot):
             return i, SCRATCH
         n, theta, _ = search(
-            every.world, every.lists, every.window, every.profiles, every.sketches, slot, now, first, every.keys,
+            every.world, every.lists, every.window, every.profiles, every.signs, slot, now, first, every.keys,
             horizon, in_order, scratch,
         )  # fmt: skip
         n = _outlived(every.world.by_time, every.keys, scratch.scores, scratch.found, n, k)

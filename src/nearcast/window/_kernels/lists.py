@@ -91,7 +91,10 @@ def append_messages(world: World, lists: ListArrays, window: WindowArrays, start
             state[1] = n * _chunk_size(N_CLASSES - 1)
             return number
         first = window.term_starts[place] & lane
-        spot = spot_of(world, window.xs[place], window.ys[place])
+        greatest = 0.0
+        for i in range(first, first + n):
+            greatest = max(greatest, window.units[i])
+        spot = spot_of(world, window.xs[place], window.ys[place], greatest)
         for i in range(first, first + n):
             term = window.term_ids[i]
             row = bucket_of(buckets.shape[0], term)

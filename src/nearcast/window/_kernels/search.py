@@ -37,22 +37,13 @@ from nearcast.window._kernels.lists import (
     tag_of,
 )
 from nearcast.window._kernels.lists import LENGTH as N_LISTED
-from nearcast.window._kernels.world import BOUNDED, FACTOR, SPOT_BITS, SPOT_MASK, World, to_frame
+from nearcast.window._kernels.world import BOUNDED, FACTOR, GREATEST_MASK, SPOT_BITS, SPOT_MASK, World, to_frame
 from nearcast.window.store import WindowArrays
 
 N_BINS = 1024
 AHEAD = 16  # postings whose messages are on their way
 
 SCANNED, SCORED = 0, 1
-
-
-class Sketches(NamedTuple):
-    """What is asked of a message before it is scored, by number modulo their size, which is that of the window."""
-
-    greatest: NDArray[np.float32]
-    """float32 (n,): the weight of its heaviest term."""
-    signs: NDArray[np.int64]
-    """int64 (n,): a bit for each of its terms."""
 
 
 class Scratch(NamedTuple):
@@ -91,18 +82,15 @@ def sign_of(term: int) -> int:
 
 
 @kernel
-def sketch_messages(
-    window: WindowArrays, greatest: NDArray[np.float32], signs: NDArray[np.int64], start: int, stop: int
-) -> None:
-    """Write down of messages the greatest weight, and a bit for each term."""
+def sign_messages(window: WindowArrays, signs: NDArray[np.int64], start: int, stop: int) -> None:
+    """Write down a bit for each term of messages."""
     mask, lane = window.xs.size - 1, window.term_ids.size - 1
     for number in range(start, stop):
         place = number & mask
-        first, held, most = window.term_starts[place] & lane, 0, 0.0
+        first, held = window.term_starts[place] & lane, 0
         for i in range(first, first + window.n_terms[place]):
             held |= 1 << sign_of(window.term_ids[i])
-            most = max(most, window.units[i])
-        signs[place], greatest[place] = held, np.float32(most * (1.0 + 1e-6))
+        signs[place] = held
 
 
 @kernel
@@ -134,7 +122,7 @@ def _read(
     world: World,
     lists: ListArrays,
     profiles: ProfileArrays,
-    sketches: Sketches,
+    signs: NDArray[np.int64],
     slot: int,
     turn: int,
     floor: float,
@@ -145,14 +133,15 @@ def _read(
     in_order: bool,
     scratch: Scratch,
     n: int,
-) -> int:
+    more: int,
+) -> tuple[int, float]:
     """Bound the postings of one list of a subscription; return how many are noted then, with those before.
 
-    What falls short of the floor is not noted. Messages may share terms whose turn comes later.
+    What falls short of the floor is not noted. Messages may share terms whose turn comes later. With `more` the floor
+    rises as soon as so many messages up to `now` have reached it; it is the second that is returned.
     """
-    greatest, signs = sketches.greatest, sketches.signs
     bounds, numbers, firsts = scratch.bounds, scratch.numbers, scratch.firsts
-    order, shared = scratch.order, scratch.shared
+    order, shared, bins = scratch.order, scratch.shared, scratch.bins
     items, spots, buckets, base = lists.items, lists.spots, lists.buckets, lists.counts[BASE]
     run_units = profiles.run_units
     on_sphere, margin, unit, mask = world.on_sphere, world.margin, world.unit, signs.size - 1
@@ -161,10 +150,14 @@ def _read(
     px, py, pz = world.x0 - px, world.y0 - py, world.z0 - pz
     lost, text, n_terms = alpha * world.near_a_unit, 1.0 - alpha, profiles.heads[slot, LENGTH]
     term, own = profiles.run_terms[order[turn]], text * run_units[order[turn]]
-    others = 0.0
+    others, all_others = 0.0, 0.0
     for j in range(turn + 1, n_terms):
         shared[j] = sign_of(profiles.run_terms[order[j]])
         others += run_units[order[j]] * run_units[order[j]]
+        all_others += run_units[order[j]]
+    bins_a_unit, cut, above = (N_BINS - 1) / (alpha + own + margin), 0, 0
+    if more > 0:
+        bins[:] = 0
     row, tag = bucket_of(buckets.shape[0], term), tag_of(term)
     chunk, at = buckets[row, HEAD], buckets[row, EDGES] & EDGE_MASK
     tail, end = buckets[row, TAIL], buckets[row, EDGES] >> EDGE_BITS
@@ -182,14 +175,15 @@ def _read(
             weight, spot = (posting & MOST_WEIGHT) * scale, spots[place]
             dx = px + (spot & SPOT_MASK) * unit
             dy = py + ((spot >> SPOT_BITS) & SPOT_MASK) * unit
-            dz = pz + (spot >> 2 * SPOT_BITS) * unit
+            dz = pz + ((spot >> 2 * SPOT_BITS) & SPOT_MASK) * unit
             chord = sqrt(dx * dx + dy * dy + dz * dz)
             if on_sphere:  # the arc is longer than this
                 chord *= 1.0 + chord * chord * (1.0 / 24.0)
             bound = max(0.0, alpha - lost * chord) + own * weight + margin
             if others > 0.0:
                 left = max(0.0, 1.0 - weight * weight) + 4.0 * scale  # the message has length 1
-                if bound + text * sqrt(others * left) < floor:
+                greatest = (spot >> 3 * SPOT_BITS) * (1.0 / GREATEST_MASK)
+                if bound + text * min(sqrt(others * left), all_others * greatest) < floor:
                     continue
                 held, rest, total = signs[number & mask], 0.0, 0.0
                 for j in range(turn + 1, n_terms):
@@ -198,12 +192,20 @@ def _read(
                         rest += other * other
                         total += other
                 if rest > 0.0:
-                    bound += text * min(sqrt(rest * left), total * greatest[number & mask])
+                    bound += text * min(sqrt(rest * left), total * greatest)
             if bound >= floor:
                 bounds[n], numbers[n], firsts[n] = np.float32(bound), number, turn
                 n += 1
+                if more > 0 and number <= now:
+                    bins[int(bound * bins_a_unit)] += 1
+                    above += 1
         chunk, at = (items[chunk] & NEXT_MASK) - 1, 1
-    return n
+        if more > 0 and above >= more:
+            while above - bins[cut] >= more:
+                above -= bins[cut]
+                cut += 1
+            floor = max(floor, cut / bins_a_unit)
+    return n, floor
 
 
 @kernel
@@ -331,7 +333,7 @@ def search(
     lists: ListArrays,
     window: WindowArrays,
     profiles: ProfileArrays,
-    sketches: Sketches,
+    signs: NDArray[np.int64],
     slot: int,
     now: int,
     first: int,
@@ -349,14 +351,24 @@ def search(
     n_read = n_to_read(lists, profiles, slot)
     scratch.counts[SCANNED] += n_read
     need = wanted(world, k, n_read)
-    theta, n = -np.inf, 0
-    for turn in range(n_terms - 1, -1, -1):  # the longest list first: no term comes after it, so its bounds are tight
-        n = _read(
-            world, lists, profiles, sketches, slot, turn, theta, now, first, keys, horizon, in_order, scratch, n
+    # The longest list first: no term comes after it, so its bounds are tight, and its best give a floor.
+    turn, more = n_terms - 1, need + need // 8 + 4
+    n, edge = _read(
+        world, lists, profiles, signs, slot, turn, -np.inf, now, first, keys, horizon, in_order, scratch, 0, more
+    )
+    theta = _floor(world, window, profiles, slot, now, need, n, True, scratch)
+    if theta >= edge:
+        n = _keep(scratch, n, theta)
+    else:  # some were not noted that may reach it
+        n, _ = _read(
+            world, lists, profiles, signs, slot, turn, theta, now, first, keys, horizon, in_order, scratch, 0, 0
         )
-        if (turn == n_terms - 1 and n_terms > 1) or n > 2 * need:
-            is_alone = turn == n_terms - 1
-            theta = max(theta, _floor(world, window, profiles, slot, now, need, n, is_alone, scratch))
+    for turn in range(n_terms - 2, -1, -1):
+        n, _ = _read(
+            world, lists, profiles, signs, slot, turn, theta, now, first, keys, horizon, in_order, scratch, n, 0
+        )
+        if n > 2 * need:
+            theta = max(theta, _floor(world, window, profiles, slot, now, need, n, False, scratch))
             n = _keep(scratch, n, theta)
     n_later, n_chosen = 0, 0
     for i in range(n):
