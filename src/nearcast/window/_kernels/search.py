@@ -324,7 +324,8 @@ def wanted(world: World, k: int, n_read: int) -> int:
     return best
 
 
-NS_A_PLACE, NS_A_TOUCH, NS_A_SEARCH, NS_A_POSTING = 0.5, 100.0, 10_000.0, 4.0
+NS_A_PLACE, NS_A_TOUCH, NS_A_SEARCH, NS_A_POSTING = 0.5, 150.0, 20_000.0, 8.0
+"""What things cost, in nanoseconds: a place of a buffer, going there, a search, and a posting that it reads."""
 
 
 @kernel
