@@ -320,7 +320,7 @@ def _make_room(
             fewer -= 1
         if fewer >= k:
             n, theta = fewer, above
-    if not _write(every, slot, n, max(n + 1, min(most, n + n // 4 + 2))):
+    if not _write(every, slot, n, max(n + 1, min(most, n + n // 8 + 2))):
         return POOL
     told.cursor[N_SWEPT] += 1
     if theta > buffers.thetas[slot, THETA]:
@@ -391,7 +391,7 @@ def _refresh(
         if is_new:
             _tell(told, step, slot, True, scratch.scores[i], scratch.found[i])
             told.cursor[N_ENTERED] += scratch.found[i] == told.cursor[COMING]
-    room = n + n // 4 + 2
+    room = n + n // 8 + 2
     if heads[slot, CLASS] >= 0 and n <= places_of(heads[slot, CLASS]) <= 2 * n:
         room = places_of(heads[slot, CLASS])
     if not _write(every, slot, n, room):
@@ -672,7 +672,7 @@ def begin(
         )  # fmt: skip
         n = _outlived(every.world.by_time, every.keys, scratch.scores, scratch.found, n, k)
         buffers.heads[slot, START], buffers.heads[slot, CLASS], buffers.heads[slot, SIZE] = -1, -1, 0
-        if n > 0 and not _write(every, slot, n, n + n // 4 + 2):
+        if n > 0 and not _write(every, slot, n, n + n // 8 + 2):
             return i, POOL
         buffers.heads[slot, ROOM_K], buffers.heads[slot, QUEUE] = k, NOBODY
         buffers.thetas[slot, THETA] = theta

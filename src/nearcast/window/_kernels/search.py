@@ -316,7 +316,7 @@ def wanted(world: World, k: int, n_read: int) -> int:
     best, best_cost, n, step = k, np.inf, k, max(1, k // 8)
     while n <= 4 * k + 8:
         keep = n * (k * (1.0 + log(n / k)) * NS_A_PLACE + NS_A_TOUCH)
-        again = (NS_A_SEARCH + NS_A_POSTING * n_read) * n / ((n - k + 1.0) * (3.0 * n - k + 2.0))
+        again = OFTENER * (NS_A_SEARCH + NS_A_POSTING * n_read) * n / ((n - k + 1.0) * (3.0 * n - k + 2.0))
         if keep + again > best_cost:
             break
         best, best_cost = n, keep + again
@@ -326,6 +326,8 @@ def wanted(world: World, k: int, n_read: int) -> int:
 
 NS_A_PLACE, NS_A_TOUCH, NS_A_SEARCH, NS_A_POSTING = 0.5, 150.0, 20_000.0, 8.0
 """What things cost, in nanoseconds: a place of a buffer, going there, a search, and a posting that it reads."""
+OFTENER = 2.0
+"""How much oftener than the walk says a buffer is taken to run short: messages leave in the order they came."""
 
 
 @kernel
