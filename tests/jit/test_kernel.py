@@ -127,7 +127,7 @@ class TestFolder:
         first = folder_digest(tmp_path)
         assert first == folder_digest(PACKAGE) == cache_folder().name.removeprefix("kernels-")
 
-        (tmp_path / "model").mkdir()
+        (tmp_path / "model").mkdir(exist_ok=True)
         (tmp_path / "model" / "message.py").write_text("A = 1\n")
         assert folder_digest(tmp_path) == first  # no kernel source
 
