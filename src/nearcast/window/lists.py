@@ -1,6 +1,6 @@
 """Which messages of the window hold a term? The lists of a window, made as messages come; see `_kernels.lists`.
 
-Cost: some ten nanoseconds and eight bytes a term of a message, and 16 bytes a bucket, of which there are about as
+Cost: some ten nanoseconds and 16 bytes a term of a message, and 16 bytes a bucket, of which there are about as
 many as messages: buckets and the rings beside them are made anew when the window doubles.
 """
 
