@@ -1,6 +1,6 @@
 """Nearcast: standing subscriptions over a stream of places and words, answered exactly at every moment."""
 
-from nearcast.engine import Engine, Stats
+from nearcast.engine import Engine, Stats, ungroup
 from nearcast.errors import (
     FormatError,
     InvalidInput,
@@ -55,4 +55,5 @@ __all__ = [
     "Vocabulary",
     "__version__",
     "tokenize",
+    "ungroup",
 ]

@@ -8,7 +8,7 @@ import pytest
 
 import nearcast as nc
 from nearcast.errors import InvalidInput, StateError
-from nearcast.spark import match, pack_messages
+from nearcast.spark import match, pack_messages, unpack_updates
 from nearcast.spark.progress import Tally
 from nearcast.spark.reports import batches_of
 from nearcast.spark.spread import keys_of, spark_hash
@@ -152,7 +152,7 @@ def test_packed_updates_are_the_same_in_blocks(spark, write_stream, tmp_path, ra
     of = inputs.job()
     matched = match(*streams(spark, folders), **options(of), state=str(tmp_path / "state"))
     rows, _ = run(matched.packed, tmp_path)
-    blocks = [pa.ipc.open_stream(row["payload"]).read_all() for row in rows]
+    blocks = [unpack_updates(row["payload"]) for row in rows]
     assert [len(block) for block in blocks] == [row["updates"] for row in rows]
     assert [block["seq"][0].as_py() for block in blocks] == [row["seq"] for row in rows]
     assert inputs.counted(blocks) == inputs.embedded(of, given)

@@ -32,7 +32,7 @@ from nearcast.engine.shard import Job, Shard
 from nearcast.engine.share import Share
 from nearcast.engine.state import EngineConfig, EngineState, SavedCohort
 from nearcast.engine.stats import Stats, add_work, resident_bytes
-from nearcast.engine.told import joined_objects, joined_tables, net_objects, net_table, tell_started
+from nearcast.engine.told import Form, count, joined, net, tell_started
 from nearcast.errors import InvalidInput, StateError, UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work
 from nearcast.model import (
@@ -173,7 +173,8 @@ class Engine:
             for start in self._insert(cohort, np.full(len(cohort), self._seq, dtype=np.int64))
         ]
         if is_table and not before:
-            told = joined_tables([tell_started(*start, seq=self._seq, at_us=self._now_us) for start in started])
+            parts = [tell_started(*start, seq=self._seq, at_us=self._now_us) for start in started]
+            told = joined(parts, Form.TABLE)
             self._updates += len(told)
             return told
         after: dict[Id, list[Kept]] = {}
@@ -265,22 +266,29 @@ class Engine:
 
     @overload
     def publish(
-        self, messages: Table | MessageBatch, *, conflate: bool = False, share: Share | None = None
+        self, messages: Table | MessageBatch, *, conflate: bool = ..., grouped: bool = ..., share: Share | None = ...
     ) -> Table: ...
     @overload
     def publish(
-        self, messages: Iterable[Message], *, conflate: bool = False, share: Share | None = None
+        self, messages: Iterable[Message], *, conflate: bool = ..., share: Share | None = ...
     ) -> list[Update]: ...
-    def publish(self, messages: Any, *, conflate: bool = False, share: Share | None = None) -> Any:
+    def publish(
+        self, messages: Any, *, conflate: bool = False, grouped: bool = False, share: Share | None = None
+    ) -> Any:
         """Take in messages in order; return what they changed.
 
         With `conflate` only what the whole batch changed is told: a message that came into a result and went out
         again before the end is not, and one that did so several times is told once, where it last did.
 
+        With `grouped`, for tables, updates that agree in all but receiver and score are one row, with lists of these:
+        far fewer bytes where a message has many receivers; `ungroup` writes them out.
+
         An engine that is one of several, each with a part of the subscriptions, may be given only some messages of a
         stream; `share` then says which ones, so that all of them number and expire alike.
         """
         is_table = isinstance(messages, (pa.Table, MessageBatch))
+        require(is_table or not grouped, "grouped", "must be False unless messages are a table", grouped)
+        form = (Form.GROUPS if grouped else Form.TABLE) if is_table else Form.OBJECTS
         batch = self._batch(messages)
         ticks = self._ticks(batch, share)
         if share is not None:
@@ -297,8 +305,8 @@ class Engine:
         jobs: list[Job] = []
         for shard, rows in zip(self._shards, self._routing.route(seen), strict=True):
             part = seen if len(rows) == len(seen) else seen.take(rows)
-            jobs += shard.publish(part, ticks, as_table=is_table, cuts=self._cuts(len(part)))
-        return self._hand_out(jobs, is_table, conflate=conflate)
+            jobs += shard.publish(part, ticks, form=form, cuts=self._cuts(len(part)))
+        return self._hand_out(jobs, form, conflate=conflate)
 
     def _ticks(self, batch: MessageBatch, share: Share | None) -> Ticks:
         """Return the steps of the stream that a batch is, or is a share of."""
@@ -350,7 +358,7 @@ class Engine:
         now_column = np.array([self._now_us], dtype=np.int64)
         ticks = Ticks(np.array([self._seq], dtype=np.int64), now_column, now_column)
         jobs = [job for shard in self._shards for job in shard.advance(self._seq, ticks)]
-        updates: list[Update] = self._hand_out(jobs, False)
+        updates: list[Update] = self._hand_out(jobs, Form.OBJECTS)
         return updates
 
     # -- questions ----------------------------------------------------------------------------------------------
@@ -413,17 +421,16 @@ class Engine:
                 total[kind] = add_work(total.get(kind, Work()), matcher.work)
         return total
 
-    def _hand_out(self, jobs: Sequence[Job], is_table: bool, *, conflate: bool = False) -> Any:
+    def _hand_out(self, jobs: Sequence[Job], form: Form, *, conflate: bool = False) -> Any:
         """Have the work done, and return what all have to tell."""
         run = map if self._pool is None or len(jobs) == 1 else self._pool.map
         told = [part for parts in run(lambda job: job(), jobs) for part in parts]
         for matcher, part in told:
             matcher.n_matched += part.n_matched
-        parts = [part for _, part in told]
-        updates: Any = joined_tables(parts) if is_table else joined_objects(parts)
+        updates = joined([part for _, part in told], form)
         if conflate:
-            updates = net_table(updates) if is_table else net_objects(updates)
-        self._updates += len(updates)
+            updates = net(updates, form)
+        self._updates += count(updates, form)
         return updates
 
     # -- saving -------------------------------------------------------------------------------------------------

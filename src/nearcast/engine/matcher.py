@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.engine.told import Part, tell
+from nearcast.engine.told import Form, Part, tell
 from nearcast.index import Index, Work
 from nearcast.model import Cohort, Document, Explanation, Keeps, Meaning, MessageBatch, Subscription
 from nearcast.window import Keeper, Kept, Results, Steps, Ticks
@@ -80,12 +80,12 @@ class Matcher:
         """Give a subscription the result it had when it was saved."""
         self._keeper.restore(slot, kept)
 
-    def publish(self, batch: MessageBatch, steps: Steps, ticks: Ticks, *, as_table: bool) -> Part:
+    def publish(self, batch: MessageBatch, steps: Steps, ticks: Ticks, *, form: Form) -> Part:
         """Move on by a batch and tell what changed; where nothing is kept, on several threads at once."""
         index = self._index
         changes = self._keeper.publish(batch, steps, lambda start, stop: index.match(batch, start, stop))
         self._set_bars()
-        return tell(self.roster, changes, ticks, as_table=as_table)
+        return tell(self.roster, changes, ticks, form)
 
     def _set_bars(self) -> None:
         moved = self._keeper.moved()

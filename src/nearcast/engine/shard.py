@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.engine.matcher import Matcher
-from nearcast.engine.told import Part
+from nearcast.engine.told import Form, Part
 from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
 from nearcast.model import KINDS, Cohort, Keeps, Meaning, MessageBatch, Subscription
@@ -81,23 +81,21 @@ class Shard:
         keeper = find_keeper(entry.keeper, matcher.kind)
         matcher.go_on(kept, is_indexed=entry.in_arena, is_kept=keeper.in_arena)
 
-    def publish(self, batch: MessageBatch, ticks: Ticks, *, as_table: bool, cuts: Sequence[int]) -> list[Job]:
+    def publish(self, batch: MessageBatch, ticks: Ticks, *, form: Form, cuts: Sequence[int]) -> list[Job]:
         """Take in messages, some of a batch; return the work that is to be done then.
 
         `cuts` are rows at which the messages may be parted among threads.
         """
-        return self._jobs(batch, self.window.admit(batch, ticks), ticks, as_table, cuts)
+        return self._jobs(batch, self.window.admit(batch, ticks), ticks, form, cuts)
 
     def advance(self, seq: int, ticks: Ticks) -> list[Job]:
         """Let time pass without a message."""
         steps = self.window.advance(seq, int(ticks.nows_us[-1]))
-        return self._jobs(MessageBatch.empty(), steps, ticks, False, (0, 0))
+        return self._jobs(MessageBatch.empty(), steps, ticks, Form.OBJECTS, (0, 0))
 
-    def _jobs(
-        self, batch: MessageBatch, steps: Steps, ticks: Ticks, as_table: bool, cuts: Sequence[int]
-    ) -> list[Job]:
+    def _jobs(self, batch: MessageBatch, steps: Steps, ticks: Ticks, form: Form, cuts: Sequence[int]) -> list[Job]:
         def job(matchers: Sequence[Matcher], rows: MessageBatch, at: Steps) -> Job:
-            return lambda: [(m, m.publish(rows, at, ticks, as_table=as_table)) for m in matchers]
+            return lambda: [(m, m.publish(rows, at, ticks, form=form)) for m in matchers]
 
         forward = [m for m in self.matchers.values() if m.kind.keeps is Keeps.MATCHES]
         keeping = [m for m in self.matchers.values() if m.kind.keeps is not Keeps.MATCHES]

@@ -1,13 +1,14 @@
 """How do changes of many kinds, shards and threads become one stream of updates? In the order of the steps.
 
-Each part is written by the thread that found it, as objects or as a table. Threads that part a batch tell about steps
-that follow each other, so that their tables are put one behind the other as they are; only where kinds or shards tell
-about the same steps are rows put in order.
+Each part is written by the thread that found it, in the form that was asked for. Threads that part a batch tell
+about steps that follow each other, so that their tables are put one behind the other as they are; only where kinds or
+shards tell about the same steps are rows put in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum, auto
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,26 +17,39 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nearcast.engine.groups import count_updates, group, ungroup, write_groups
 from nearcast.model import ENTER, LEAVE, NO_TIME, Id, Update, to_seconds
-from nearcast.model.columns import TIMESTAMP, UPDATES
+from nearcast.model.columns import GROUPS, TIMESTAMP, UPDATES
 from nearcast.window import Changes, Results, Ticks
 
 if TYPE_CHECKING:
     from nearcast.engine.roster import Roster
 
 
+class Form(Enum):
+    """How updates are handed out."""
+
+    OBJECTS = auto()
+    TABLE = auto()
+    GROUPS = auto()
+    """A table with a row for all whom a message is told at once, see `groups`."""
+
+
 class Part(NamedTuple):
     """What the subscriptions of one kind in one shard have to tell of some steps, in the order of the steps."""
 
     steps: npt.NDArray[np.int64]
+    """The step of each row."""
     updates: list[Update] | pa.Table
     n_matched: int
     """How many arrivals changed a result."""
 
 
-def tell(roster: Roster, changes: Changes, ticks: Ticks, *, as_table: bool) -> Part:
+def tell(roster: Roster, changes: Changes, ticks: Ticks, form: Form) -> Part:
     """Write changes down."""
-    write = _table if as_table else _objects
+    if form is Form.GROUPS:
+        return Part(*write_groups(roster, changes, ticks), changes.n_matched)
+    write = _table if form is Form.TABLE else _objects
     return Part(changes.steps, write(roster, changes, ticks), changes.n_matched)
 
 
@@ -46,21 +60,27 @@ def tell_started(roster: Roster, results: Results, *, seq: int, at_us: int) -> P
         np.zeros(n, np.int64), results.slots, np.broadcast_to(True, n), results.scores, results.ids, None, 0
     )
     moment = np.array([at_us], np.int64)
-    return tell(roster, changes, Ticks(np.array([seq], np.int64), moment, moment), as_table=True)
+    return tell(roster, changes, Ticks(np.array([seq], np.int64), moment, moment), Form.TABLE)
 
 
-def joined_objects(parts: Sequence[Part]) -> list[Update]:
+def joined(parts: Sequence[Part], form: Form) -> Any:
     """Return all updates in order."""
+    if form is Form.OBJECTS:
+        return _joined_objects(parts)
+    return _joined_tables(parts, GROUPS if form is Form.GROUPS else UPDATES)
+
+
+def _joined_objects(parts: Sequence[Part]) -> list[Update]:
     merged = [told for part in parts for told in zip(part.steps.tolist(), part.updates, strict=True)]
     merged.sort(key=lambda told: told[0])  # stable: parts are in order, and stay so within a step
     return [update for _, update in merged]
 
 
-def joined_tables(parts: Sequence[Part]) -> pa.Table:
+def _joined_tables(parts: Sequence[Part], schema: pa.Schema = UPDATES) -> pa.Table:
     """Return all updates in order."""
     parts = [part for part in parts if len(part.steps)]
     if not parts:
-        return UPDATES.empty_table()
+        return schema.empty_table()
     table = pa.concat_tables([part.updates for part in parts])  # copies nothing
     if all(a.steps[-1] < b.steps[0] for a, b in pairwise(parts)):
         return table
@@ -68,16 +88,26 @@ def joined_tables(parts: Sequence[Part]) -> pa.Table:
     return table.combine_chunks().take(pa.array(order))
 
 
-def net_objects(updates: Sequence[Update]) -> list[Update]:
+def net(updates: Any, form: Form) -> Any:
     """Return what updates come to: a message that came and went, or went and came, is back where it was."""
+    if form is Form.OBJECTS:
+        return _net_objects(updates)
+    return _net_table(updates) if form is Form.TABLE else group(_net_table(ungroup(updates)))
+
+
+def count(updates: Any, form: Form) -> int:
+    """Return how many updates there are."""
+    return count_updates(updates) if form is Form.GROUPS else len(updates)
+
+
+def _net_objects(updates: Sequence[Update]) -> list[Update]:
     pairs: dict[tuple[Id, Id], list[int]] = {}
     for row, update in enumerate(updates):
         pairs.setdefault((update.subscription, update.message), []).append(row)
     return [updates[row] for row in sorted(rows[-1] for rows in pairs.values() if len(rows) % 2)]
 
 
-def net_table(updates: pa.Table) -> pa.Table:
-    """Return what updates come to, as a table."""
+def _net_table(updates: pa.Table) -> pa.Table:
     numbered = updates.select(["subscription", "message"]).append_column("row", pa.array(np.arange(len(updates))))
     pairs = numbered.group_by(["subscription", "message"]).aggregate([("row", "max"), ("row", "count")])
     is_odd = pairs["row_count"].to_numpy() % 2 == 1

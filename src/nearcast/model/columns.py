@@ -38,6 +38,11 @@ UPDATES = pa.schema(
     {"seq": pa.int64(), "at": TIMESTAMP, "subscription": pa.string(), "message": pa.string(), "change": pa.string(),
      "score": pa.float64()}
 )  # fmt: skip
+GROUPS = pa.schema(
+    {"seq": pa.int64(), "at": TIMESTAMP, "message": pa.string(), "change": pa.string(),
+     "subscriptions": pa.list_(pa.string()), "scores": pa.list_(pa.float64())}
+)  # fmt: skip
+"""Updates that agree in all but receiver and score, a row for them together, see `engine.groups`."""
 
 
 class Table(Protocol):

@@ -2,7 +2,7 @@
 
     pipeline    `match`, which reads as the diagram            job        what one run is about
     decode      good rows, and rejected ones with the reason   sent       how it reaches the workers
-    sieve       which rows of a block are bad                  block      messages that come packed
+    sieve       which rows of a block are bad                  block      messages and updates in blocks
     dispatch    who needs a row                                frame      what travels through the shuffle
     worker      the stateful operator that hosts shards        spread     which task a shard gets
     merge       answers of shards as rows                      shard      what a shard does with its frames
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Matched", "check_session", "match", "pack_messages", "session"]
+__all__ = ["Matched", "check_session", "match", "pack_messages", "session", "unpack_updates"]
 
 _HOME = {
     "Matched": "pipeline",
@@ -28,6 +28,7 @@ _HOME = {
     "match": "pipeline",
     "pack_messages": "block",
     "session": "settings",
+    "unpack_updates": "block",
 }
 
 

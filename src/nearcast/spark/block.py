@@ -1,4 +1,4 @@
-"""How do messages come in blocks? As bytes, each an Arrow stream of many messages: one row to Spark, not thousands.
+"""How do messages come in blocks, and updates leave? As bytes, each an Arrow stream of many: one row to Spark.
 
     a table of messages ── pack_messages ── bytes ── a broker, or a file ── open_block ── the columns of messages
 
@@ -7,7 +7,8 @@ type is refused as a whole. Offsets and sizes are checked before any value is re
 question to each row, asked by whoever sifts them. Files of Arrow's (the ones that can be read from both ends) are
 taken as well as streams.
 
-Who makes blocks needs no Spark: nothing here imports it.
+Updates leave the same way, in blocks of groups (`Matched.packed`). Who makes blocks, or opens them, needs no Spark:
+nothing here imports it.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from nearcast.engine import ungroup
 from nearcast.errors import InvalidInput, require
 from nearcast.model.columns import TIMESTAMP
-from nearcast.spark.frame import pack
+from nearcast.spark.frame import pack, unpack
 
 _FILE = b"ARROW1"  # how a file of Arrow's begins, and no stream does
 _REQUIRED = ("id", "x", "y", "text")
@@ -72,6 +74,11 @@ def pack_messages(messages: pa.Table) -> bytes:
     nearcast.errors.InvalidInput: id must be a column of string; got 'int64' (messages)
     """
     return pack(_plain(_known(messages)))
+
+
+def unpack_updates(payload: bytes) -> pa.Table:
+    """Return the updates of one `payload` of `Matched.packed`, one a row, in order."""
+    return ungroup(unpack(payload))
 
 
 def open_block(payload: bytes | None) -> pa.Table:

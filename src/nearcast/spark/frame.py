@@ -33,11 +33,11 @@ FRAME_COLUMNS = pa.schema(
      "ats": pa.binary(), "payload": pa.binary()}
 )  # fmt: skip
 
-TOLD = "seq long, at timestamp, subscription string, message string, change string, score double"
-"""What a shard answers with: updates, see `nearcast.model.columns`."""
+TOLD = "seq long, at timestamp, message string, change string, subscriptions array<string>, scores array<double>"
+"""What a shard answers with: groups of updates, see `nearcast.engine.groups`."""
 
 PACKED = "seq long, updates long, payload binary"
-"""The same in blocks: the first seq, how many updates there are, and these as an Arrow stream."""
+"""The same in blocks: the first seq, how many updates there are, and their groups as an Arrow stream."""
 
 MESSAGE, SUBSCRIPTION = "message", "subscription"
 

@@ -20,13 +20,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.engine import Engine
+from nearcast.engine.groups import count_updates, group
 from nearcast.engine.share import Share
 from nearcast.model.columns import SUBSCRIPTIONS
 from nearcast.spark.frame import MESSAGE, SUBSCRIPTION, Frame, unpack, unpack_batch
 from nearcast.text import Vocabulary
 
 CHUNK = 8192
-"""Messages published at a time: what they change is held in memory at once."""
+"""Messages published at a time, at most."""
+
+TOLD_AT_ONCE = 1 << 18
+"""Updates that a chunk of messages should have: they are held in memory at once, and handed on together."""
+
+_FIRST = 64  # messages of the first chunk: how many updates they have shows what fits
 
 
 @dataclass
@@ -51,7 +57,7 @@ class _Arrived(NamedTuple):
 
 
 def apply(engine: Engine, frames: Iterable[Frame], *, vocabulary: Vocabulary, counts: Counts) -> Iterator[pa.Table]:
-    """Carry out the frames of one micro-batch; yield updates, and count while doing so."""
+    """Carry out the frames of one micro-batch; yield groups of updates, and count while doing so."""
     arrived = list(frames)
     late_before = engine.stats().late
     steps = (
@@ -60,7 +66,7 @@ def apply(engine: Engine, frames: Iterable[Frame], *, vocabulary: Vocabulary, co
     )
     for step in steps:
         for told in step:
-            counts.updates += len(told)
+            counts.updates += count_updates(told)
             yield told
     counts.late += engine.stats().late - late_before
 
@@ -73,7 +79,7 @@ def _subscribe(engine: Engine, frames: Sequence[Frame], counts: Counts) -> Itera
     for start, stop in _runs(table["id"], leaves):
         part = table.slice(start, stop - start)
         if not leaves[start]:
-            yield engine.subscribe(part.select(SUBSCRIPTIONS.names))
+            yield group(engine.subscribe(part.select(SUBSCRIPTIONS.names)))
             continue
         ids = part["id"].to_pylist()
         known = [id_ for id_ in ids if id_ in engine]
@@ -101,12 +107,16 @@ def _publish(engine: Engine, frames: Sequence[Frame], vocabulary: Vocabulary, co
         return
     table, places, ats_us = _in_order(frames)
     counts.messages += len(ats_us)
-    for start in range(0, len(ats_us), CHUNK):
-        stop = min(start + CHUNK, len(ats_us))
+    start, size = 0, _FIRST
+    while start < len(ats_us):
+        stop = min(start + size, len(ats_us))
         first, last = np.searchsorted(places, (start, stop)).tolist()
         own = places[first:last]
         batch = unpack_batch(table.slice(first, last - first), ats_us[own], vocabulary=vocabulary)
-        yield engine.publish(batch, share=Share(own - start, ats_us[start:stop]))
+        told = engine.publish(batch, grouped=True, share=Share(own - start, ats_us[start:stop]))
+        yield told
+        fitting = (stop - start) * TOLD_AT_ONCE // max(1, count_updates(told))
+        start, size = stop, max(1, min(fitting, 2 * size, CHUNK))
 
 
 def _in_order(frames: Sequence[Frame]) -> _Arrived:

@@ -24,6 +24,7 @@ from pyspark import SparkFiles, TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from nearcast.engine.groups import count_updates
 from nearcast.errors import StateError
 from nearcast.spark.frame import PACKED, TOLD, Frame, pack_buffer
 from nearcast.spark.home import Home
@@ -134,11 +135,11 @@ def _property(name: str) -> str:
 
 
 def _packed(table: pa.Table) -> pd.DataFrame:
-    """Return a table as one row, whose bytes are still Arrow's."""
+    """Return groups as one row, whose bytes are still Arrow's."""
     buffer = pack_buffer(table)
     bounds = pa.py_buffer(np.array([0, buffer.size], dtype=np.int32))
     payload = pa.Array.from_buffers(pa.binary(), 1, [None, bounds, buffer])
-    row = {"seq": [table["seq"][0].as_py()], "updates": [len(table)]}
+    row = {"seq": [table["seq"][0].as_py()], "updates": [count_updates(table)]}
     return pd.DataFrame(row | {"payload": pd.arrays.ArrowExtensionArray(payload)})
 
 

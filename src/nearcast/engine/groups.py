@@ -1,0 +1,151 @@
+"""How is one message told to many? In one row, with the list of its receivers: a group of updates.
+
+    seq, at, message, change     what all updates of the group have in common
+    subscriptions                who is told
+    scores                       a score for each, or one for all
+
+Where a message has many receivers, updates take a quarter of the bytes so, and nothing is written over and over.
+Updates that follow each other and agree are one group; written out, in the order of the lists, they are the updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nearcast.model import ENTER, LEAVE, NO_TIME
+from nearcast.model.columns import GROUPS, TIMESTAMP, UPDATES
+from nearcast.window import Changes, Ticks
+
+if TYPE_CHECKING:
+    from nearcast.engine.roster import Roster
+
+Rows = npt.NDArray[np.int64]
+
+
+def write_groups(roster: Roster, changes: Changes, ticks: Ticks) -> tuple[Rows, pa.Table]:
+    """Return changes as groups, and the step of each group."""
+    n = len(changes.steps)
+    if not n:
+        return np.zeros(0, np.int64), GROUPS.empty_table()
+    names = roster.names(changes.slots)
+    if changes.rows is None:
+        differs = _differs(changes.ids.strings)
+    else:
+        differs = changes.rows[1:] != changes.rows[:-1]
+    differs = differs | (changes.steps[1:] != changes.steps[:-1])
+    if changes.enters.strides != (0,):
+        differs = differs | (changes.enters[1:] != changes.enters[:-1])
+    firsts = _firsts(differs, names)
+    steps = changes.steps[firsts]
+    times = ticks.ats_us[steps]
+    messages = changes.ids.strings.take(pa.array(firsts if changes.rows is None else changes.rows[firsts]))
+    columns = [
+        pa.array(ticks.seqs[steps]),
+        pa.array(times, mask=times == NO_TIME).cast(TIMESTAMP),
+        messages,
+        pc.if_else(pa.array(changes.enters[firsts]), ENTER, LEAVE),
+    ]
+    return steps, _with_lists(columns, firsts, names, changes.scores)
+
+
+def group(updates: pa.Table) -> pa.Table:
+    """Return updates as groups.
+
+    >>> rows = [(7, "ann", "m7", "enter", 1.0), (7, "bob", "m7", "enter", 1.0), (8, "bob", "m7", "leave", 1.0)]
+    >>> columns = dict(zip(["seq", "subscription", "message", "change", "score"], zip(*rows), strict=True))
+    >>> groups = group(pa.table(columns | {"at": pa.nulls(3, UPDATES.field("at").type)}))
+    >>> groups["subscriptions"].to_pylist(), groups["scores"].to_pylist()
+    ([['ann', 'bob'], ['bob']], [[1.0], [1.0]])
+    """
+    if not len(updates):
+        return GROUPS.empty_table()
+    seqs = updates["seq"].to_numpy()
+    differs = seqs[1:] != seqs[:-1]
+    for name in ("message", "change"):
+        differs = differs | _differs(updates[name])
+    firsts = _firsts(differs, updates["subscription"])
+    columns = [updates[name].take(pa.array(firsts)) for name in GROUPS.names[:4]]
+    return _with_lists(columns, firsts, updates["subscription"], updates["score"].to_numpy())
+
+
+def ungroup(groups: pa.Table) -> pa.Table:
+    """Return groups as updates, one a row."""
+    lengths, n_scores = (pc.list_value_length(groups[name]).to_numpy() for name in ("subscriptions", "scores"))
+    rows = np.repeat(np.arange(len(groups)), lengths)
+    starts = np.cumsum(n_scores) - n_scores
+    places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    which = starts[rows] + np.where(n_scores[rows] == 1, 0, places)
+    shared = {name: groups[name].take(pa.array(rows)) for name in GROUPS.names[:4]}
+    own = {
+        "subscription": pc.list_flatten(groups["subscriptions"]),
+        "score": pc.list_flatten(groups["scores"]).take(pa.array(which)),
+    }
+    return pa.table({name: (shared | own)[name] for name in UPDATES.names}, schema=UPDATES)
+
+
+def count_updates(groups: pa.Table) -> int:
+    """Return how many updates groups hold."""
+    return int(pc.sum(pc.list_value_length(groups["subscriptions"])).as_py() or 0)
+
+
+def _differs(strings: pa.Array) -> npt.NDArray[np.bool_]:
+    """Tell of each string but the first whether it is another than the one before."""
+    return np.asarray(pc.not_equal(strings.slice(1), strings.slice(0, len(strings) - 1)))
+
+
+def _pieces(names: pa.ChunkedArray) -> list[tuple[int, int, pa.Array]]:
+    """Return the pieces of a column, and from and to which row each goes."""
+    pieces = [piece for piece in names.chunks if len(piece)]
+    return [(end - len(piece), end, piece) for end, piece in zip(accumulate(map(len, pieces)), pieces, strict=True)]
+
+
+def _firsts(differs: npt.NDArray[np.bool_], names: pa.ChunkedArray) -> Rows:
+    """Return the first row of each group; none goes over from one piece of the names to the next."""
+    begins = np.concatenate([[True], differs])
+    begins[[start for start, _, _ in _pieces(names)]] = True
+    return np.flatnonzero(begins)
+
+
+def _with_lists(
+    columns: list[pa.Array], firsts: Rows, names: pa.ChunkedArray, scores: npt.NDArray[np.float64]
+) -> pa.Table:
+    """Return a table of groups."""
+    pieces = [
+        pa.Table.from_arrays([*(column.slice(a, b - a) for column in columns), *lists], schema=GROUPS)
+        for a, b, lists in _lists(firsts, names, scores)
+    ]
+    return pa.concat_tables(pieces)
+
+
+def _lists(
+    firsts: Rows, names: pa.ChunkedArray, scores: npt.NDArray[np.float64]
+) -> Iterator[tuple[int, int, list[pa.Array]]]:
+    """Yield receivers and scores, with the groups that they are of: a list has all its strings in one piece."""
+    for start, stop, piece in _pieces(names):
+        a, b = np.searchsorted(firsts, (start, stop)).tolist()
+        bounds = np.append(firsts[a:b], stop) - start
+        receivers = pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), piece)
+        yield a, b, [receivers, _scores(bounds, scores[start:stop])]
+
+
+def _scores(bounds: Rows, scores: npt.NDArray[np.float64]) -> pa.Array:
+    """Return the scores of each group, or the one that all of it have."""
+    if scores.strides == (0,):
+        return _list(np.arange(len(bounds)), scores[: len(bounds) - 1])
+    starts, lengths = bounds[:-1], np.diff(bounds)
+    is_one = np.maximum.reduceat(scores, starts) == np.minimum.reduceat(scores, starts)
+    counts = np.where(is_one, 1, lengths)
+    taken = np.repeat(~is_one, lengths)
+    taken[starts] = True
+    return _list(np.concatenate([[0], np.cumsum(counts)]), scores[taken])
+
+
+def _list(bounds: Rows, values: npt.NDArray[np.float64]) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), pa.array(np.ascontiguousarray(values)))
