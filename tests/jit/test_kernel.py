@@ -13,7 +13,7 @@ from numba import config
 
 import nearcast._jit
 from nearcast._jit import cache_folder, compiled_signatures, kernel, kernel_sources, kernels, stats, warm
-from nearcast._jit.fingerprint import folder_digest, machine
+from nearcast._jit.fingerprint import folder_digest, machine, sources_behind
 from nearcast.space.metric import euclidean
 
 PACKAGE = Path(nearcast._jit.__file__).parents[1]
@@ -26,6 +26,8 @@ print(json.dumps({"value": value, "compiled": compiled_signatures(), "hits": sta
                   "misses": stats().misses, "folder": stats().folder.name, "path": str(stats().folder)}))
 """
 
+MATCH = "nearcast.index._kernels.top.match"
+
 USE_A_TABLE = """
 from nearcast._jit import Arena, Table
 table = Table(Arena(), "t")
@@ -34,7 +36,7 @@ value = table.get(-5)
 """
 
 
-def start(script, cache, **environment):
+def start(script, cache, stdin=None, **environment):
     """Start a process that runs the script and reports how its kernels came to be."""
     defaults = {
         "NEARCAST_CACHE": os.fspath(cache),
@@ -43,12 +45,17 @@ def start(script, cache, **environment):
     }
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script) + REPORT]
     return subprocess.Popen(
-        command, env=os.environ | defaults | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=os.environ | defaults | environment,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
-def finish(process):
-    out, error = process.communicate(timeout=120)
+def finish(process, typed=None):
+    out, error = process.communicate(typed, timeout=120)
     assert process.returncode == 0, error
     assert error == ""
     return json.loads(out.splitlines()[-1])
@@ -56,6 +63,37 @@ def finish(process):
 
 def run(script, cache, **environment):
     return finish(start(script, cache, **environment))
+
+
+class Package:
+    """A copy of the package in which kernel sources come and change."""
+
+    def __init__(self, folder):
+        self.folder, self.cache = folder, folder / "cache"
+        self.package = folder / "nearcast"
+        for name in ("_jit", "space"):
+            shutil.copytree(PACKAGE / name, self.package / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(PACKAGE / "errors.py", self.package)
+        (self.package / "__init__.py").touch()
+        (self.package / "index" / "_kernels").mkdir(parents=True)
+
+    def write(self, constant=None, **kernels):
+        """Write `constant.py`, which is no kernel source, and any number that are."""
+        if constant is not None:
+            (self.package / "constant.py").write_text(constant)
+        for name, text in kernels.items():
+            imports = "from nearcast._jit.kernel import kernel\n"
+            (self.package / "index" / "_kernels" / f"{name}.py").write_text(imports + textwrap.dedent(text))
+
+    def outcome(self, script):
+        """Return the value of a script in a process of its own, and how much was compiled for it."""
+        report = run(script, self.cache, PYTHONPATH=os.fspath(self.folder))
+        return report["value"], report["misses"]
+
+
+@pytest.fixture
+def package(tmp_path):
+    return Package(tmp_path)
 
 
 @kernel
@@ -119,25 +157,18 @@ class TestDecorator:
 
 
 class TestFolder:
-    def test_it_is_named_by_sources_and_machine(self, monkeypatch, tmp_path):
-        for path in kernel_sources():
-            copy = tmp_path / path.relative_to(PACKAGE)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, copy)
+    def test_it_is_named_by_how_code_is_made_and_the_machine(self, monkeypatch, tmp_path):
+        shutil.copytree(PACKAGE / "_jit", tmp_path / "_jit", ignore=shutil.ignore_patterns("__pycache__"))
         first = folder_digest(tmp_path)
         assert first == folder_digest(PACKAGE) == cache_folder().name.removeprefix("kernels-")
 
-        (tmp_path / "model").mkdir(exist_ok=True)
-        (tmp_path / "model" / "message.py").write_text("A = 1\n")
-        assert folder_digest(tmp_path) == first  # no kernel source
-
-        (tmp_path / "index" / "_kernels").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "index" / "_kernels").mkdir(parents=True)
         (tmp_path / "index" / "_kernels" / "grid.py").write_text("A = 1\n")
-        second = folder_digest(tmp_path)
-        assert second != first
+        assert folder_digest(tmp_path) == first  # which code, not how it is made
 
-        (tmp_path / "index" / "_kernels" / "grid.py").write_text("A = 2\n")
-        assert folder_digest(tmp_path) not in {first, second}
+        with (tmp_path / "_jit" / "kernel.py").open("a") as file:
+            file.write("A = 1\n")
+        assert folder_digest(tmp_path) != first
 
         monkeypatch.setattr("nearcast._jit.fingerprint.machine", lambda: machine() | {"boundscheck": "other"})
         assert folder_digest(PACKAGE) != first
@@ -165,6 +196,40 @@ class TestFolder:
             os.utime(folder, (0, 0))
         used = run("value = 0", tmp_path)["folder"]
         assert {path.name for path in tmp_path.iterdir()} == {used, recent.name, foreign.name}
+
+
+class TestSources:
+    def test_they_are_what_a_module_imports_to_the_end_of_kernel_sources(self, tmp_path):
+        texts = {
+            "index/_kernels/top/match.py": "from nearcast._jit import kernel\nfrom . import layout as l\nimport numpy\n",
+            "index/_kernels/top/layout.py": "def f():\n    from nearcast.space import metric\n",
+            "index/_kernels/top/__init__.py": "from nearcast.index._kernels.top.change import A\n",
+            "index/_kernels/top/change.py": "from ..other import B\nfrom nearcast.model.message import C\n",
+            "index/_kernels/other.py": "import nearcast.text.weights\n",
+            "index/_kernels/apart.py": "from nearcast.index._kernels.top import match\n",
+            "space/__init__.py": "",
+            "space/metric.py": "from nearcast.space import metric\n",
+            "space/box.py": "",
+            "text/weights.py": "",
+            "model/message.py": "from nearcast.index._kernels.apart import D\n",
+            "_jit/__init__.py": "from nearcast.space import box\n",
+        }
+        for name, text in texts.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        behind = {path.relative_to(tmp_path).as_posix() for path in sources_behind(MATCH, tmp_path)}
+        assert behind == texts.keys() - {
+            "index/_kernels/apart.py",  # imports, and is not imported
+            "space/box.py",  # neither is this
+            "model/message.py",  # no kernels in it
+            "_jit/__init__.py",  # behind all code
+        }
+
+    def test_of_every_kernel_its_own_source_is_among_them(self):
+        for name, made in kernels().items():
+            file = Path(made.__code__.co_filename)
+            if file in set(kernel_sources()) and PACKAGE / "_jit" not in file.parents:
+                assert file in sources_behind(made.__module__), name
 
 
 @pytest.mark.skipif(jit_is_off, reason="nothing is compiled with the JIT off")
@@ -232,28 +297,18 @@ class TestCache:
         assert first["value"] == second["value"] == third["value"]
         assert (second["misses"], third["misses"]) == (1, 0)
 
-    def test_code_is_never_stale(self, tmp_path):
+    def test_code_is_never_stale(self, package):
         """A callee, a constant and a field order change in other files; the caller's own file does not."""
-        package, cache = tmp_path / "nearcast", tmp_path / "cache"
-        for name in ("_jit", "space"):
-            shutil.copytree(PACKAGE / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(PACKAGE / "errors.py", package)
-        (package / "__init__.py").touch()
-        (package / "index" / "_kernels").mkdir(parents=True)
-        callee, constant = package / "index" / "_kernels" / "callee.py", package / "constant.py"
-        callee.write_text("from nearcast._jit.kernel import kernel\n@kernel\ndef callee(x): return x + 1\n")
-        constant.write_text("FACTOR = 10\nFIELDS = ['a', 'b']\n")
-        (package / "index" / "_kernels" / "caller.py").write_text(
-            textwrap.dedent(
-                """
-                from nearcast._jit.kernel import kernel
+        package.write(
+            constant="FACTOR = 10\nFIELDS = ['a', 'b']\n",
+            callee="@kernel\ndef callee(x): return x + 1\n",
+            caller="""
                 from nearcast.constant import FACTOR
                 from nearcast.index._kernels.callee import callee
 
                 @kernel
                 def caller(pair): return callee(pair.a) * FACTOR
-                """
-            )
+                """,
         )
         script = """
         from collections import namedtuple
@@ -263,25 +318,138 @@ class TestCache:
         nearcast.constant.Pair = Pair = namedtuple("Pair", FIELDS, module="nearcast.constant")
         value = caller(Pair(1, 2))
         """
+        assert package.outcome(script) == (20, 2)
+        assert package.outcome(script) == (20, 0)
 
-        def report():
-            return run(script, cache, PYTHONPATH=os.fspath(tmp_path))
+        package.write(callee="@kernel\ndef callee(x): return x + 2\n")
+        assert package.outcome(script) == (30, 2)
 
-        first = report()
-        assert (first["value"], first["misses"]) == (20, 2)
-        assert (report()["value"], report()["misses"]) == (20, 0)
+        package.write(constant="FACTOR = 100\nFIELDS = ['a', 'b']\n")  # no kernel source, and read by the caller only
+        assert package.outcome(script) == (300, 1)
 
-        callee.write_text(callee.read_text().replace("x + 1", "x + 2"))
-        second = report()
-        assert second["value"] == 30
-        assert second["folder"] != first["folder"]
+        package.write(constant="FACTOR = 100\nFIELDS = ['b', 'a']\n")
+        assert package.outcome(script) == (400, 1)
 
-        constant.write_text("FACTOR = 100\nFIELDS = ['a', 'b']\n")  # no kernel source, so the same folder
-        third = report()
-        assert (third["value"], third["folder"]) == (300, second["folder"])
+    def test_a_change_recompiles_what_could_differ_and_nothing_else(self, package):
+        package.write(
+            low="@kernel\ndef low(x): return x + 1\n",
+            high="from nearcast.index._kernels.low import low\n@kernel\ndef high(x): return low(x) * 10\n",
+            apart="@kernel\ndef apart(x): return x + 1000\n",
+        )
+        script = """
+        from nearcast.index._kernels.apart import apart
+        from nearcast.index._kernels.high import high
+        value = high(1) + apart(1)
+        """
+        assert package.outcome(script) == (1021, 3)
+        package.write(apart="@kernel\ndef apart(x): return x + 2000\n")
+        assert package.outcome(script) == (2021, 1)
+        package.write(high="from nearcast.index._kernels.low import low\n@kernel\ndef high(x): return low(x) * 20\n")
+        assert package.outcome(script) == (2041, 1)
+        package.write(low="@kernel\ndef low(x): return x + 2\n")
+        assert package.outcome(script) == (2061, 2)
 
-        constant.write_text("FACTOR = 100\nFIELDS = ['b', 'a']\n")
-        assert report()["value"] == 400
+    def test_what_writes_code_without_bytecode_is_never_stale(self, package):
+        """An intrinsic is called by a kernel that has it from a third file, and by one outside of the package."""
+        intrinsic = """
+            from llvmlite import ir
+            from numba.core import types
+            from numba.extending import intrinsic
+
+            @intrinsic
+            def number(context):
+                def generate(context, builder, signature, arguments):
+                    return ir.Constant(ir.IntType(64), NUMBER)
+                return types.int64(), generate
+            """
+        package.write(
+            made=intrinsic.replace("NUMBER", "5"),
+            handed="from nearcast.index._kernels.made import number\n",
+            caller="from nearcast.index._kernels.handed import number\n@kernel\ndef caller(x): return x + number()\n",
+        )
+        script = """
+        import sys
+        sys.path.insert(0, OUTSIDE)
+        from nearcast.index._kernels.caller import caller
+        from outside import outer
+        value = [caller(0), outer(0)]
+        """.replace("OUTSIDE", repr(os.fspath(package.folder)))
+        (package.folder / "outside.py").write_text(
+            "from nearcast._jit.kernel import kernel\nfrom nearcast.index._kernels.handed import number\n"
+            "@kernel\ndef outer(x): return x - number()\n"
+        )
+        assert package.outcome(script) == ([5, -5], 2)
+        assert package.outcome(script) == ([5, -5], 0)
+        package.write(made=intrinsic.replace("NUMBER", "6"))
+        assert package.outcome(script) == ([6, -6], 2)
+
+    def test_two_processes_compile_different_kernels_at_once(self, tmp_path):
+        """One holds the lock of a kernel for as long as the other takes to compile another one."""
+        script = """
+        import sys
+        from nearcast._jit import mix, table_home
+        from nearcast._jit.cache import KernelCache
+        from numba import int64
+        with KernelCache(mix.py_func).lock_if_missing((int64,)):
+            print("held", flush=True)
+            sys.stdin.readline()
+        value = 0
+        """
+        holder = start(script, tmp_path, stdin=subprocess.PIPE)
+        try:
+            assert holder.stdout.readline() == "held\n"
+            other = run("from nearcast._jit import kernel\n@kernel\ndef f(x): return x + 1\nvalue = f(1)\n", tmp_path)
+            assert (other["value"], other["misses"]) == (2, 1)
+        finally:
+            finish(holder, "go on\n")
+
+    def test_kernels_that_call_each_other_compile_from_either_end_at_once(self, tmp_path):
+        (tmp_path / "ring.py").write_text(
+            textwrap.dedent(
+                """
+                from nearcast._jit import kernel
+
+                @kernel
+                def even(n):
+                    if n == 0:
+                        return True
+                    return odd(n - 1)
+
+                @kernel
+                def odd(n):
+                    if n == 0:
+                        return False
+                    return even(n - 1)
+                """
+            )
+        )
+        path = os.pathsep.join([os.fspath(tmp_path), os.fspath(PACKAGE.parent)])
+        started = [
+            start(
+                f"import nearcast._jit.cache as c; c._PATIENCE_S = 1; import ring; value = ring.{name}(7)",
+                tmp_path / "cache",
+                PYTHONPATH=path,
+            )
+            for name in ("even", "odd")
+        ]
+        assert [finish(process)["value"] for process in started] == [False, True]
+
+    def test_no_lock_is_left_behind(self, tmp_path):
+        assert {path.suffix for path in Path(run(USE_A_TABLE, tmp_path)["path"]).iterdir()} == {".code"}
+
+    def test_code_unused_for_a_month_is_thrown_away_when_other_code_is_compiled(self, tmp_path):
+        script = "from nearcast._jit import mix; value = mix(1)"
+        folder = Path(run(script, tmp_path)["path"])
+        (used,) = folder.glob("*.code")
+        unused = folder / "nearcast.gone-0.code"
+        for path in (used, unused):
+            path.touch()
+            os.utime(path, (0, 0))
+        assert run(script, tmp_path)["misses"] == 0
+        assert unused.exists()
+        run(USE_A_TABLE, tmp_path)
+        assert used.exists()
+        assert not unused.exists()
 
     @pytest.mark.parametrize(("argument", "misses_again"), [("inc", 0), ("local()", 1)])
     def test_a_kernel_argument_is_found_again_if_it_has_a_name(self, tmp_path, argument, misses_again):

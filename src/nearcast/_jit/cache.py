@@ -2,13 +2,16 @@
 
     $NEARCAST_CACHE | $XDG_CACHE_HOME/nearcast/kernels | ~/.cache/nearcast/kernels | a private temp folder
     └── kernels-<folder digest>/
-        ├── lock                                     held by the process that compiles
-        └── <module>.<kernel>-<entry digest>.code    sha256 of the rest, then a pickled compile result
+        ├── <module>.<kernel>-<entry digest>.code    sha256 of the rest, then a pickled compile result
+        └── <module>.<kernel>-<entry digest>.lock    held by the process that compiles it, then gone
 
 A file is written beside and renamed, so one that exists is whole, and loading needs no lock. Only a process that
-misses a file takes the lock, and looks again before it compiles: of many that start at once, one compiles. A file
-that was damaged since fails its checksum and counts as missing. A disk that is full or read-only costs time, never
-an error.
+misses a file takes its lock, and looks again before it compiles: of many that start at once, one compiles a kernel,
+while others compile other kernels. A file that was damaged since fails its checksum and counts as missing. A disk
+that is full or read-only costs time, never an error. So does a lock that cannot be had: one that is held for very
+long, maybe by a process that waits for ours (kernels may call each other), is waited for no longer.
+
+A folder, or a file in one, that nobody asked for in a month is thrown away.
 
 Cost: loading a kernel takes some milliseconds, compiling one some hundred.
 """
@@ -31,7 +34,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from numba.core import sigutils
 from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
@@ -43,6 +46,7 @@ __all__ = ["KernelCache", "cache_folder"]
 
 _FOLDER = re.compile(r"kernels-[0-9a-f]{24}")
 _STALE_AFTER_S = 30 * 24 * 3600
+_PATIENCE_S = 300
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
@@ -59,16 +63,20 @@ class KernelCache(_Cache):
         return str(cache_folder())
 
     def lock_if_missing(self, signature: Any) -> AbstractContextManager[Any]:
-        """Hold the lock of the folder while a missing signature is compiled; re-entrant, for callees."""
-        return contextlib.nullcontext() if self._path(signature).exists() else _folder_lock()
+        """Hold the lock of a missing signature while it is compiled; re-entrant, for kernels that call themselves."""
+        path = self._path(signature)
+        return contextlib.nullcontext() if path.exists() else _locked(path.with_suffix(".lock"))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the compile result of `sig`, or None when there is none that is sound."""
         target_context.refresh()
         try:
-            stored = self._path(sig).read_bytes()
+            path = self._path(sig)
+            stored = path.read_bytes()
         except OSError:
             return None
+        with contextlib.suppress(OSError):  # a folder that may only be read
+            os.utime(path)
         checksum, data = stored[:_CHECKSUM_BYTES], stored[_CHECKSUM_BYTES:]
         if hashlib.sha256(data).digest() != checksum:
             return None
@@ -94,6 +102,7 @@ class KernelCache(_Cache):
             beside.replace(path)
         except OSError:
             beside.unlink(missing_ok=True)
+        _prune_files(path.parent)
 
     def flush(self) -> None:
         """Forget every signature of this kernel."""
@@ -115,9 +124,27 @@ def _arguments(signature: Any) -> tuple[Any, ...]:
     return tuple(sigutils.normalize_signature(signature)[0])  # type: ignore[no-untyped-call]
 
 
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock, or go on without it after a long time; its file is gone afterwards."""
+    lock = _lock(path)
+    try:
+        lock.acquire(timeout=_PATIENCE_S)
+    except (Timeout, OSError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        # Whoever waits for it finds the code written; whoever comes now makes a new file, and finds it too.
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        lock.release()
+
+
 @functools.cache
-def _folder_lock() -> FileLock:
-    return FileLock(cache_folder() / "lock")
+def _lock(path: Path) -> FileLock:
+    return FileLock(path)
 
 
 @functools.cache
@@ -170,8 +197,21 @@ def _make_writable(folder: Path) -> bool:
 
 def _prune(root: Path) -> None:
     """Throw away versions that no process has opened for a month."""
-    oldest = time.time() - _STALE_AFTER_S
     for folder in root.iterdir():
         with contextlib.suppress(OSError):
-            if _FOLDER.fullmatch(folder.name) and folder.stat().st_mtime < oldest:
+            if _FOLDER.fullmatch(folder.name) and _is_stale(folder):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+@functools.cache
+def _prune_files(folder: Path) -> None:
+    """Throw away code that no process has loaded for a month; once a process, and only one that compiles."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            with contextlib.suppress(OSError):
+                if _is_stale(path):
+                    path.unlink()
+
+
+def _is_stale(path: Path) -> bool:
+    return path.stat().st_mtime < time.time() - _STALE_AFTER_S

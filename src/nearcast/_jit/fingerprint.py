@@ -3,17 +3,22 @@
 Numba's own cache looks at the one file a function stands in, so it misses a change in a callee, or in a constant, of
 another file. Two hashes take its place:
 
-    folder   every kernel source; python, numba, llvmlite, numpy; the CPU; the flags that change code
-    entry    the bytecode of the kernel and of all kernels it calls; the constants they read; the argument types
+    folder   how code is made: the sources of `_jit`; python, numba, llvmlite, numpy; the CPU; flags that change code
+    entry    which code: the kernel and all kernels it calls, each with its bytecode, the constants it reads, its
+             source and the kernel sources that imports, to the end; the argument types
 
-The folder keeps versions apart and is thrown away as a whole. The entry covers what files cannot tell: code loaded
-before its file was edited, a kernel outside the package (in a test, say), a constant that came from anywhere.
+So a change of one source costs the kernels that could be different after it, and no others. Sources and bytecode
+cover each other: a source tells what a kernel was made with though no name in it says so, bytecode what files cannot
+tell: code loaded before its file was edited, a kernel outside the package (in a test, say), a constant that came from
+anywhere.
 
-Cost: the sources are read once a process; a kernel's bytecode is walked once for every signature it is asked for.
+Cost: a source is read once a process; a kernel's bytecode is walked once for every signature it is asked for.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import hashlib
 import importlib.metadata
 import sys
@@ -28,12 +33,13 @@ from numba.core import config as _config
 from numba.core import types as _types
 from numba.core.registry import cpu_target
 
-__all__ = ["entry_digest", "folder_digest", "kernel_sources", "machine"]
+__all__ = ["entry_digest", "folder_digest", "kernel_sources", "machine", "sources_behind"]
 
 config: Any = _config  # Numba fills these modules behind mypy's back
 types: Any = _types
 
 PACKAGE = Path(__file__).parents[1]
+_PACKAGE_NAME = __name__.partition(".")[0]
 
 _Constant = (bool, int, float, complex, str, bytes, np.generic, type(None))
 
@@ -44,12 +50,55 @@ def kernel_sources(package: Path = PACKAGE) -> list[Path]:
     >>> Path(__file__) in kernel_sources()
     True
     """
+    return sorted(path for path in package.rglob("*.py") if _compiles(path, package))
 
-    def compiles(path: Path) -> bool:
-        folders = path.relative_to(package).parts[:-1]
-        return folders[:1] in {("_jit",), ("space",), ("text",)} or "_kernels" in folders
 
-    return sorted(path for path in package.rglob("*.py") if compiles(path))
+def _compiles(path: Path, package: Path) -> bool:
+    folders = path.relative_to(package).parts[:-1]
+    return folders[:1] in {("_jit",), ("space",), ("text",)} or "_kernels" in folders
+
+
+def sources_behind(module: str, package: Path = PACKAGE) -> list[Path]:
+    """List the kernel sources that code of a module may come from: its own, and what it imports, to the end.
+
+    Those of `_jit` are left out: they are behind all code.
+
+    >>> [path.name for path in sources_behind("nearcast.space.box")]
+    ['box.py']
+    >>> sources_behind("somebody.elses")
+    []
+    """
+    found: set[Path] = set()
+    todo = [module]
+    while todo:
+        path = _source(todo.pop(), package)
+        if path is not None and path not in found:
+            found.add(path)
+            todo.extend(_imports(path, package))
+    return sorted(found)
+
+
+def _source(module: str, package: Path) -> Path | None:
+    """Return the kernel source of a module, or None if it has none."""
+    first, *rest = module.split(".")
+    if first != _PACKAGE_NAME or rest[:1] == ["_jit"]:
+        return None
+    path = package.joinpath(*rest)
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return path if path.is_file() and _compiles(path, package) else None
+
+
+def _imports(path: Path, package: Path) -> Iterator[str]:
+    """Yield the names a source may import a module by, anywhere in it; some are no modules."""
+    here = [_PACKAGE_NAME, *path.relative_to(package).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = here[: len(here) + 1 - node.level] if node.level else []
+            origin = [*origin, *([node.module] if node.module else [])]
+            yield ".".join(origin)
+            yield from (".".join([*origin, alias.name]) for alias in node.names)
 
 
 def machine() -> dict[str, Any]:
@@ -71,13 +120,23 @@ def machine() -> dict[str, Any]:
 
 
 def folder_digest(package: Path = PACKAGE) -> str:
-    """Hash the kernel sources of a package together with the machine.
+    """Hash how code is made: the sources of `_jit`, and the machine.
 
     >>> len(folder_digest())
     24
     """
-    sources = ((path.relative_to(package).as_posix(), path.read_bytes()) for path in kernel_sources(package))
-    return _digest(part for source in (*sources, sorted(machine().items())) for part in source)
+    return _digest([*_contents(sorted((package / "_jit").rglob("*.py")), package), *sorted(machine().items())])
+
+
+@functools.cache
+def _sources_digest(module: str) -> str:
+    return _digest(_contents(sources_behind(module), PACKAGE))
+
+
+def _contents(paths: Iterable[Path], package: Path) -> Iterator[Any]:
+    for path in paths:
+        yield path.relative_to(package).as_posix()
+        yield path.read_bytes()
 
 
 def entry_digest(function: Callable[..., Any], signature: Iterable[Any]) -> str:
@@ -122,6 +181,7 @@ def _code_parts(function: Callable[..., Any], seen: set[int]) -> Iterator[Any]:
         return
     seen.add(id(function))
     yield function.__module__, function.__qualname__, function.__defaults__
+    yield _sources_digest(function.__module__)
     for code in _nested(function.__code__):
         yield code.co_code
         yield code.co_exceptiontable
@@ -158,6 +218,8 @@ def _value_parts(value: Any, names: tuple[str, ...], seen: set[int]) -> Iterator
         yield _class_parts(value)
     elif hasattr(value, "py_func"):
         yield from _code_parts(value.py_func, seen)
+    elif callable(value):  # something that writes code by itself: there is no bytecode to walk
+        yield _sources_digest(str(getattr(value, "__module__", None)))
 
 
 def _class_parts(kind: type) -> tuple[Any, ...]:

@@ -14,9 +14,11 @@ Cost: a call from Python takes some microseconds, so a kernel should get a batch
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple, TypeVar, cast
@@ -36,8 +38,9 @@ types: Any = _types
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# `boundscheck=None` leaves the choice to NUMBA_BOUNDSCHECK.
-_OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None}
+# `boundscheck=None` leaves the choice to NUMBA_BOUNDSCHECK. A wrapper for callers in C would be a tenth of the time
+# that compiling takes, and nobody calls it.
+_OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None, "no_cfunc_wrapper": True}
 
 # Plain function -> its kernel. Kernels live as long as the process, as modules do.
 _KERNELS: dict[Callable[..., Any], Any] = {}
@@ -53,7 +56,7 @@ class Kernel(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
         """Load the code for a signature, or compile it and keep it; Numba calls this for callees too."""
         # Threads first, processes second, always in this order: Numba holds its lock when it compiles our callees.
-        with global_compiler_lock, self._cache.lock_if_missing(sig):
+        with global_compiler_lock, self._cache.lock_if_missing(sig), _no_collection():
             return super().compile(sig)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
@@ -67,6 +70,18 @@ class Kernel(CPUDispatcher):
     def __repr__(self) -> str:
         # Numba spells the type of a kernel argument with this: it must not hold an address.
         return f"<kernel {self.py_func.__module__}.{self.py_func.__qualname__}>"
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Look for no garbage meanwhile: what a compiler makes lives on, and a tenth of its time would go there."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _widen(argument: Any) -> Any:
