@@ -1,7 +1,6 @@
 """The index of kind `boolean`, and GI2 that it is measured against: the reference meaning, whatever happens to them."""
 
 import os
-import subprocess
 import sys
 from functools import partial
 from itertools import pairwise
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from modes import MODES, check_passes
 from nearcast._jit import Arena
 from nearcast.index.boolean import BooleanIndex
 from nearcast.model import BooleanSubscription, Meaning, Message, MessageBatch
@@ -401,14 +401,6 @@ def test_pruning_is_good_on_tweets(tweets):
 
 
 @pytest.mark.skipif(SMALL, reason="this is the run within the run")
-@pytest.mark.parametrize("mode", ["NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK"])
+@pytest.mark.parametrize("mode", MODES)
 def test_it_passes_these_tests_with(mode):
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__],
-        env=os.environ | {mode: "1"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
+    check_passes(mode, __file__)

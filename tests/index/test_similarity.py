@@ -3,7 +3,6 @@
 import itertools
 import os
 import random
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from modes import MODES, check_passes
 from nearcast._jit import Arena
 from nearcast.errors import InvalidInput
 from nearcast.index.matches import Work
@@ -412,14 +412,6 @@ def test_every_step_of_the_paper_lowers_the_work(tweets):
 
 
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")
-@pytest.mark.parametrize("mode", ["NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK"])
+@pytest.mark.parametrize("mode", MODES)
 def test_all_of_this_holds_with(mode):
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-x", __file__],
-        env=os.environ | {mode: "1", "NEARCAST_TEST_SMALL": "1"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
+    check_passes(mode, __file__, NEARCAST_TEST_SMALL="1")

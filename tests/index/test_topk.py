@@ -2,9 +2,6 @@
 
 import os
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from modes import MODES, check_passes
 from nearcast._jit import Arena
 from nearcast.index._kernels.topk.groups import order_key, tidy
 from nearcast.index._kernels.topk.layout import (
@@ -36,7 +34,6 @@ from nearcast.testing import strategies as world
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 from nearcast.workload import make
 
-ROOT = Path(__file__).parents[2]
 SMALL = "NEARCAST_TEST_SMALL" in os.environ
 """Set for the passes without compiled code and with checked bounds."""
 ROUNDS, N, M = (2, 40, 6) if SMALL else (6, 200, 25)
@@ -483,14 +480,6 @@ def test_bars_rule_out_most_of_what_shares_a_term(tweets):
 
 
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")
-@pytest.mark.parametrize("mode", ["NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK"])
+@pytest.mark.parametrize("mode", MODES)
 def test_all_of_this_holds_with(mode):
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-x", __file__, "tests/model/test_profiles.py"],
-        env=os.environ | {mode: "1", "NEARCAST_TEST_SMALL": "1"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
+    check_passes(mode, __file__, "tests/model/test_profiles.py", NEARCAST_TEST_SMALL="1")

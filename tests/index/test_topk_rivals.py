@@ -2,7 +2,6 @@
 
 import os
 import random
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from modes import check_passes
 from nearcast._jit import Arena
 from nearcast.model import Cohort, Meaning, Message, MessageBatch, TopKSubscription
 from nearcast.model.profiles import Profiles
@@ -240,12 +240,4 @@ def test_groups_are_in_order_and_their_statistics_those_of_all_behind(capacity):
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")
 def test_all_of_this_holds_uncompiled():
     """Plain Python refuses a place beyond an array by itself, so rivals are not compiled again with bounds checks."""
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-x", __file__],
-        env=os.environ | {"NUMBA_DISABLE_JIT": "1", "NEARCAST_TEST_SMALL": "1"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
+    check_passes("uncompiled", __file__, NEARCAST_TEST_SMALL="1")
