@@ -11,7 +11,7 @@
     plan, run   a whole job from a file                        reports    how shards fared
     streams     its sources and sinks                          progress   what that adds up to
     background  its vocabulary and social graph                follow     what a file sink has committed
-    refusal     Spark's errors in one line
+    refusal     Spark's errors in one line                     settle     what keeps a Python worker quick
 
 Importing this package does not import PySpark; using it does.
 """

@@ -45,6 +45,7 @@ from nearcast.spark.frame import (
 from nearcast.spark.job import Job
 from nearcast.spark.progress import MESSAGES
 from nearcast.spark.sent import Sent
+from nearcast.spark.settle import settled
 from nearcast.spark.sieve import good_messages
 from nearcast.spark.spread import keys_of
 
@@ -85,7 +86,7 @@ def _packer(source: str, share: Callable[[pa.Table, Job], Packed], sent: Sent) -
             for frame in _frames(source, block, pa.Table.from_batches([batch]), share, sent.job):
                 yield _row(frame, FRAME_COLUMNS)
 
-    return packed
+    return lambda batches: settled(packed(batches))
 
 
 def _repacker(sent: Sent) -> Stage:
@@ -102,7 +103,7 @@ def _repacker(sent: Sent) -> Stage:
                         yield _row((*frame, None, None), _COUNTED)
                 yield _row((None,) * len(FRAME_COLUMNS) + (n_read, n_read - n_good), _COUNTED)
 
-    return packed
+    return lambda batches: settled(packed(batches))
 
 
 def _opened(payload: bytes | None, job: Job) -> Iterator[tuple[int, pa.Table]]:

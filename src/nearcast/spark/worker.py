@@ -31,6 +31,7 @@ from nearcast.spark.home import Home
 from nearcast.spark.log import Folder
 from nearcast.spark.reports import write_report
 from nearcast.spark.sent import Sent
+from nearcast.spark.settle import settled
 from nearcast.spark.shard import Counts, apply
 from nearcast.spark.spread import keys_of
 from nearcast.spark.state import TRUTH, ShardState, Truth
@@ -79,7 +80,8 @@ class Worker(StatefulProcessor):
         """Answer the frames of a shard in one micro-batch."""
         (number,) = key
         report = Report(shard=keys_of(self._sent.job.shards).index(number))
-        for told in self._answer(report, [frame for some in rows for frame in _frames(some)]):
+        frames = [frame for some in rows for frame in _frames(some)]
+        for told in settled(self._answer(report, frames)):
             if len(told):
                 yield _packed(told) if self._is_packed else _columns(told)
 
