@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import nearcast as nc
+from nearcast._jit import cache_folder
 from nearcast.cli import main
 from nearcast.cli.city_job import CityJob
 from nearcast.cli.run import settings_of
@@ -243,9 +245,19 @@ def test_settings_of_spark_are_pairs(capsys):
             settings_of([wrong])
 
 
-def test_a_first_run_says_that_it_compiles_and_a_second_has_nothing_to_say(tmp_path):
+def test_a_run_that_compiles_says_so_and_one_that_does_not_has_nothing_to_say(tmp_path):
+    """A machine that lacks some kernels: what others have compiled already is taken over, so few are compiled here."""
     words = [*NEARCAST, "bench", "boolean", "--subscriptions", "300", "--messages", "100"]
-    env = {**os.environ, "NEARCAST_CACHE": str(tmp_path)}
-    said = [subprocess.run(words, env=env, capture_output=True, text=True, check=True).stderr for _ in range(2)]
-    assert said[0].count("compiling kernels (once per machine)") == 1
-    assert "compiling" not in said[1]
+
+    def said(**environment):
+        ran = subprocess.run(words, env=os.environ | environment, capture_output=True, text=True, check=True)
+        return ran.stderr
+
+    said()
+    lacking = tmp_path / cache_folder().name
+    lacking.mkdir()
+    for path in cache_folder().glob("nearcast.*.code"):
+        if not path.name.startswith("nearcast.text."):
+            shutil.copy(path, lacking)
+    assert said(NEARCAST_CACHE=str(tmp_path)).count("compiling kernels (once per machine)") == 1
+    assert "compiling" not in said(NEARCAST_CACHE=str(tmp_path))
