@@ -39,7 +39,7 @@ class Matched(NamedTuple):
     rejected: DataFrame
     """Rows that broke a rule, and which."""
     packed: DataFrame
-    """The updates again, for who wants many: rows of `seq, updates, payload`, each an Arrow stream of updates."""
+    """The updates again, for who wants many: rows of `seq, updates, payload`, each a block for `unpack_updates`."""
 
 
 def match(
