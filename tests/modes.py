@@ -7,7 +7,7 @@ from pathlib import Path
 
 MODES = {
     "uncompiled": {"NUMBA_DISABLE_JIT": "1"},
-    # Bounds are checked at any level of optimisation, and at the lowest kernels take a third less time to compile.
+    # Bounds are checked at any level of optimisation, and at the lowest kernels take a quarter less time to compile.
     "checked": {"NUMBA_BOUNDSCHECK": "1", "NUMBA_OPT": "0"},
 }
 
