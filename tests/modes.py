@@ -7,8 +7,9 @@ from pathlib import Path
 
 MODES = {
     "uncompiled": {"NUMBA_DISABLE_JIT": "1"},
-    # Bounds are checked at any level of optimisation, and at the lowest kernels take a quarter less time to compile.
-    "checked": {"NUMBA_BOUNDSCHECK": "1", "NUMBA_OPT": "0"},
+    # Bounds are checked at any level of optimisation, and less of it takes less time to compile. At level 0 Numba
+    # leaves addresses in the code, which then cannot be kept for the next run.
+    "checked": {"NUMBA_BOUNDSCHECK": "1", "NUMBA_OPT": "1"},
 }
 
 
