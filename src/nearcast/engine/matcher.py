@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from nearcast.engine.told import Form, Part, tell
 from nearcast.index import Index, Work
-from nearcast.model import Cohort, Document, Explanation, Keeps, Meaning, MessageBatch, Subscription
+from nearcast.model import Cohort, Document, Explanation, Keeps, Matches, Meaning, MessageBatch, Subscription
 from nearcast.window import Keeper, Kept, Results, Steps, Ticks
 
 if TYPE_CHECKING:
@@ -82,8 +82,12 @@ class Matcher:
 
     def publish(self, batch: MessageBatch, steps: Steps, ticks: Ticks, *, form: Form) -> Part:
         """Move on by a batch and tell what changed; where nothing is kept, on several threads at once."""
-        index = self._index
-        changes = self._keeper.publish(batch, steps, lambda start, stop: index.match(batch, start, stop))
+
+        def find(start: int, stop: int) -> Matches:
+            self._set_bars()  # that moved since the keeper asked the last time
+            return self._index.match(batch, start, stop)
+
+        changes = self._keeper.publish(batch, steps, find)
         self._set_bars()
         return tell(self.roster, changes, ticks, form)
 

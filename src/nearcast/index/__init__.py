@@ -45,11 +45,18 @@ def _topk(meaning: Meaning, arena: Arena) -> Index:
     return TopKIndex(meaning, arena=arena)
 
 
+def _nearest(meaning: Meaning, arena: Arena) -> Index:
+    from nearcast.index.nearest import NearestIndex
+
+    return NearestIndex(meaning, arena=arena)
+
+
 INDEXES: tuple[IndexEntry, ...] = (
     IndexEntry("scan", frozenset(kind.kind for kind in KINDS), lambda meaning, arena: Scan(meaning), in_arena=False),
     IndexEntry("boolean", frozenset({"boolean"}), _boolean),
     IndexEntry("similarity", frozenset({"similarity"}), _similarity),
     IndexEntry("topk", frozenset({"topk"}), _topk, keeper="cskyband"),
+    IndexEntry("nearest", frozenset({"nearest"}), _nearest, keeper="heaped"),
 )
 """Every index, the slowest first: "auto" takes the last one that serves a kind. Kernels are loaded when chosen."""
 

@@ -40,6 +40,12 @@ def _buffered(policy: str) -> KeeperEntry:
     return KeeperEntry(policy, Keeps.BEST_IN_WINDOW, make, frozenset({"topk"}), in_arena=True)
 
 
+def _heaped(meaning: Meaning, window: SlidingWindow, arena: Arena) -> Keeper:
+    from nearcast.window.heaped import Heaped
+
+    return Heaped(arena)
+
+
 KEEPERS: tuple[KeeperEntry, ...] = (
     KeeperEntry("forward", Keeps.MATCHES, lambda meaning, window, arena: Forward(), in_arena=True),
     KeeperEntry("recompute", Keeps.BEST_IN_WINDOW, lambda meaning, window, arena: Recompute(window.documents())),
@@ -47,6 +53,7 @@ KEEPERS: tuple[KeeperEntry, ...] = (
     _buffered("kmax"),
     _buffered("skyband"),
     _buffered("cskyband"),
+    KeeperEntry("heaped", Keeps.BEST_EVER, _heaped, in_arena=True),
 )
 """Every keeper; of those that keep one thing, the slow one that is always right comes first."""
 

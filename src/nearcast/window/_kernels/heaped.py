@@ -1,0 +1,256 @@
+"""Which are the k nearest so far? A heap a subscription, the furthest at its root; see `nearcast.window.heaped`.
+
+heads    slot -> its block, size, k, and whether its bar is yet to be told
+block    scores  [ 9.1 | 4.0 8.8 | 3.9 1.2 ... ]        the furthest first, of equal ones the newest
+         handles [  41 |  17  52 |   9  11 ... ]        messages, numbered as they came
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast._jit import kernel, prefetch
+from nearcast.model._kernels.blocks import class_of, give_block, size_of, take_block
+
+START, SIZE, K, MOVED = 0, 1, 2, 3
+"""Columns of a head; k is 0 for a slot that is free."""
+
+N_TOLD, N_MOVED, N_MENTIONED, N_ENTERED, NEXT = 0, 1, 2, 3, 4
+"""Places in the counts: changes told, bars moved, messages mentioned, arrivals let in, the handle that comes next."""
+
+NOBODY = -1
+_AHEAD = 32  # matches whose heads are on their way; blocks follow at half of it
+
+
+class HeapArrays(NamedTuple):
+    """The heaps of one kind."""
+
+    heads: NDArray[np.int32]
+    """int32 (n_slots, 4): see the columns."""
+    scores: NDArray[np.float64]
+    handles: NDArray[np.int32]
+    """float64, int32 (room,): blocks of k entries."""
+    state: NDArray[np.int64]
+    """int64 (STATE,): see `blocks`."""
+
+
+class Found(NamedTuple):
+    """What an index found, and what is known of the rows that it was asked about."""
+
+    rows: NDArray[np.int64]
+    slots: NDArray[np.int32]
+    scores: NDArray[np.float64]
+    of_rows: NDArray[np.int64]
+    """int64 (n_rows,): the step of each row of the batch."""
+    row_handles: NDArray[np.int32]
+    """int32 (n_rows,): the handle of each message, or -1 as long as no result holds it."""
+
+
+class Told(NamedTuple):
+    """What changed."""
+
+    steps: NDArray[np.int64]
+    slots: NDArray[np.int32]
+    enters: NDArray[np.bool_]
+    scores: NDArray[np.float64]
+    rows: NDArray[np.int64]
+    """int64: which of the mentioned messages each change is about."""
+    mentioned: NDArray[np.int32]
+    """int32: handles, each once."""
+
+
+@kernel
+def begin(heaps: HeapArrays, slots: NDArray[np.int32], ks: NDArray[np.int32], start: int) -> int:
+    """Give slots from `start` on an empty heap; return where it stopped for want of room."""
+    heads = heaps.heads
+    for i in range(start, slots.size):
+        block_class = class_of(ks[i])
+        block = take_block(heaps.state, heaps.handles, block_class, size_of(block_class))
+        if block < 0:
+            return i
+        heads[slots[i], START], heads[slots[i], SIZE] = block, 0
+        heads[slots[i], K], heads[slots[i], MOVED] = ks[i], 0
+    return slots.size
+
+
+@kernel
+def end(heaps: HeapArrays, slots: NDArray[np.int32]) -> None:
+    """Take the heaps of slots back."""
+    heads = heaps.heads
+    for slot in slots:
+        give_block(heaps.state, heaps.handles, class_of(heads[slot, K]), heads[slot, START])
+        heads[slot, SIZE] = heads[slot, K] = heads[slot, MOVED] = 0
+
+
+@kernel
+def sift_down(
+    scores: NDArray[np.float64], handles: NDArray[np.int32], first: int, size: int, score: float, handle: int
+) -> None:
+    """Put an entry in the place of the root of a heap; the furthest becomes the root."""
+    at, child = 0, 1
+    while child < size:
+        left = first + child
+        if child + 1 < size and (
+            scores[left + 1] > scores[left]
+            or (scores[left + 1] == scores[left] and handles[left + 1] > handles[left])
+        ):
+            left += 1
+        if scores[left] < score or (scores[left] == score and handles[left] < handle):
+            break
+        scores[first + at], handles[first + at] = scores[left], handles[left]
+        at = left - first
+        child = 2 * at + 1
+    scores[first + at], handles[first + at] = score, handle
+
+
+@kernel
+def sift_up(
+    scores: NDArray[np.float64], handles: NDArray[np.int32], first: int, at: int, score: float, handle: int
+) -> None:
+    """Put an entry in a place behind all others of a heap."""
+    while at > 0:
+        above = first + ((at - 1) >> 1)
+        if scores[above] > score or (scores[above] == score and handles[above] > handle):
+            break
+        scores[first + at], handles[first + at] = scores[above], handles[above]
+        at = above - first
+    scores[first + at], handles[first + at] = score, handle
+
+
+@kernel
+def mention(mentions: NDArray[np.int32], told: Told, counts: NDArray[np.int64], handle: int) -> int:
+    """Return which of the mentioned messages one is."""
+    which = int(mentions[handle])
+    if which < 0:
+        which = int(counts[N_MENTIONED])
+        mentions[handle] = which
+        told.mentioned[which] = handle
+        counts[N_MENTIONED] = which + 1
+    return which
+
+
+@kernel
+def push(
+    heaps: HeapArrays,
+    found: Found,
+    told: Told,
+    mentions: NDArray[np.int32],
+    moved: NDArray[np.int32],
+    counts: NDArray[np.int64],
+) -> None:
+    """Let arrivals compete in the order in which they came, and tell what changed; there is room for all of it."""
+    heads, scores, handles = heaps.heads, heaps.scores, heaps.handles
+    slots, last = found.slots, found.slots.size - 1
+    n, n_moved, n_entered = counts[N_TOLD], counts[N_MOVED], counts[N_ENTERED]
+    for i in range(slots.size):
+        prefetch(heads, slots[min(i + _AHEAD, last)])
+        block = heads[slots[min(i + _AHEAD // 2, last)], START]
+        prefetch(scores, block)
+        prefetch(handles, block)
+        slot, score, row = slots[i], found.scores[i], found.rows[i]
+        first, size, k = int(heads[slot, START]), int(heads[slot, SIZE]), int(heads[slot, K])
+        if size == k and not score < scores[first]:
+            continue
+        handle, step = int(found.row_handles[row]), found.of_rows[row]
+        if handle < 0:
+            handle = int(counts[NEXT])
+            found.row_handles[row] = handle
+            counts[NEXT] = handle + 1
+        if size == k:
+            told.rows[n] = mention(mentions, told, counts, handles[first])
+            told.steps[n], told.slots[n], told.enters[n], told.scores[n] = step, slot, False, scores[first]
+            n += 1
+            sift_down(scores, handles, first, size, score, handle)
+        else:
+            sift_up(scores, handles, first, size, score, handle)
+            size += 1
+            heads[slot, SIZE] = size
+        told.rows[n] = mention(mentions, told, counts, handle)
+        told.steps[n], told.slots[n], told.enters[n], told.scores[n] = step, slot, True, score
+        n += 1
+        n_entered += 1
+        if size == k and heads[slot, MOVED] == 0:
+            heads[slot, MOVED] = 1
+            moved[n_moved] = slot
+            n_moved += 1
+    counts[N_TOLD], counts[N_MOVED], counts[N_ENTERED] = n, n_moved, n_entered
+
+
+@kernel
+def take_bars(heaps: HeapArrays, moved: NDArray[np.int32], bars: NDArray[np.float64]) -> int:
+    """Write the bars that are yet to be told, their slots to the front; return how many there are."""
+    heads, n = heaps.heads, 0
+    for i in range(moved.size):
+        slot = moved[i]
+        prefetch(heads, moved[min(i + _AHEAD, moved.size - 1)])
+        if heads[slot, MOVED]:
+            heads[slot, MOVED] = 0
+            moved[n] = slot
+            bars[n] = heaps.scores[heads[slot, START]]
+            n += 1
+    return n
+
+
+@kernel
+def read_results(
+    heaps: HeapArrays, slots: NDArray[np.int32], scores: NDArray[np.float64], handles: NDArray[np.int32]
+) -> None:
+    """Write what heaps hold, one after the other, best first; they stay as they are."""
+    n = 0
+    for slot in slots:
+        first, size = heaps.heads[slot, START], int(heaps.heads[slot, SIZE])
+        scores[n : n + size] = heaps.scores[first : first + size]
+        handles[n : n + size] = heaps.handles[first : first + size]
+        for last in range(n + size - 1, n, -1):  # the furthest goes to the end, again and again
+            score, handle = scores[last], handles[last]
+            scores[last], handles[last] = scores[n], handles[n]
+            sift_down(scores, handles, n, last - n, score, handle)
+        n += size
+
+
+@kernel
+def fill(
+    heaps: HeapArrays, slots: NDArray[np.int32], scores: NDArray[np.float64], handles: NDArray[np.int32]
+) -> None:
+    """Put entries into heaps that have room for them, and say whose bar is yet to be told."""
+    heads = heaps.heads
+    for i in range(slots.size):
+        first, size = int(heads[slots[i], START]), int(heads[slots[i], SIZE])
+        sift_up(heaps.scores, heaps.handles, first, size, scores[i], handles[i])
+        heads[slots[i], SIZE] = size + 1
+        heads[slots[i], MOVED] = size + 1 == heads[slots[i], K]
+
+
+@kernel
+def mark(heaps: HeapArrays, marks: NDArray[np.bool_]) -> None:
+    """Mark the messages that some result holds."""
+    heads, handles = heaps.heads, heaps.handles
+    for slot in range(heads.shape[0]):
+        for i in range(heads[slot, START], heads[slot, START] + heads[slot, SIZE]):
+            marks[handles[i]] = True
+
+
+@kernel
+def renumber(heaps: HeapArrays, numbers: NDArray[np.int32]) -> None:
+    """Give messages other handles, in the same order."""
+    heads, handles = heaps.heads, heaps.handles
+    for slot in range(heads.shape[0]):
+        for i in range(heads[slot, START], heads[slot, START] + heads[slot, SIZE]):
+            handles[i] = numbers[handles[i]]
+
+
+@kernel
+def copy_texts(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], handles: NDArray[np.int32], out: NDArray[np.uint8]
+) -> None:
+    """Write the texts of messages one after the other."""
+    n = 0
+    for i in range(handles.size):
+        prefetch(starts, handles[min(i + _AHEAD, handles.size - 1)])
+        prefetch(data, starts[handles[min(i + _AHEAD // 2, handles.size - 1)]])
+        for at in range(starts[handles[i]], starts[handles[i] + 1]):
+            out[n] = data[at]
+            n += 1

@@ -1,0 +1,118 @@
+"""Which messages do results hold that no window ends? Their seqs and ids, by handle, in the order they came.
+
+    handles   0    1    2    3          rows of flat arrays: a handle is less than another if its seq is
+    seqs      7    9   12   40
+    bytes     m7 | m9 | 12 | m40        ids as text; a flag tells 12 from "12"
+
+Messages are added at the end. Who is in no result any more leaves a gap, until all gaps are closed at once.
+
+Cost: 17 bytes a message and its id; closing gaps is a pass over all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nearcast._jit import Arena
+from nearcast.model import IdColumn
+from nearcast.text.encode import bytes_of
+from nearcast.window._kernels.heaped import copy_texts
+
+Handles = npt.NDArray[np.int32]
+
+_PREFIX = "held"
+_COUNT, _CLOSED = 0, 1  # places in the state: messages, and how many there were when gaps were closed last
+_ROWS: dict[str, Any] = {"seqs": np.int64, "starts": np.int64, "are_numbers": np.bool_}
+
+
+class Held:
+    """Messages by handle, in an arena; opened again if the arena holds them already.
+
+    >>> held = Held(Arena())
+    >>> held.append(np.array([7, 9]), IdColumn.of(["m7", 9]))
+    >>> list(held.ids(np.array([1, 0], np.int32)))
+    [9, 'm7']
+    >>> held.keep(np.array([False, True])).tolist(), len(held)
+    ([-1, 0], 1)
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        if f"{_PREFIX}.state" not in arena:
+            with arena.together():
+                for name, kind in _ROWS.items():
+                    arena.new(f"{_PREFIX}.{name}", kind, 1)
+                arena.new(f"{_PREFIX}.bytes", np.uint8, 0)
+                arena.new(f"{_PREFIX}.state", np.int64, 2)
+
+    def __len__(self) -> int:
+        return int(self._array("state")[_COUNT])
+
+    @property
+    def has_doubled(self) -> bool:
+        """Whether there are twice as many as when gaps were closed last."""
+        state = self._array("state")
+        return bool(state[_COUNT] >= 2 * state[_CLOSED])
+
+    @property
+    def seqs(self) -> npt.NDArray[np.int64]:
+        """The seqs of all."""
+        return self._array("seqs")[: len(self)]
+
+    def append(self, seqs: npt.NDArray[np.int64], ids: IdColumn) -> None:
+        """Add messages that are newer than all; they have the next handles."""
+        n, more = len(self), len(seqs)
+        data, offsets = bytes_of(ids.strings)
+        start, size = int(self._array("starts")[n]), int(offsets[-1] - offsets[0])
+        self._arena.grow_all([f"{_PREFIX}.{name}" for name in _ROWS], n + more + 1)
+        self._arena.grow(f"{_PREFIX}.bytes", start + size)
+        self._array("seqs")[n : n + more] = seqs
+        self._array("are_numbers")[n : n + more] = ids.are_numbers
+        self._array("starts")[n + 1 : n + more + 1] = start + offsets[1:] - offsets[0]
+        self._array("bytes")[start : start + size] = data[offsets[0] : offsets[-1]]
+        self._array("state")[_COUNT] = n + more
+
+    def ids(self, handles: Handles) -> IdColumn:
+        """Return the ids of messages."""
+        starts, are_numbers = self._array("starts"), self._array("are_numbers")[handles]
+        offsets = np.zeros(len(handles) + 1, np.int32)
+        np.cumsum(starts[handles + 1] - starts[handles], out=offsets[1:])
+        data = np.empty(int(offsets[-1]), np.uint8)
+        copy_texts(self._array("bytes"), starts, handles, data)
+        strings = pa.StringArray.from_buffers(len(handles), pa.py_buffer(offsets), pa.py_buffer(data))
+        if not are_numbers.any():
+            return IdColumn(strings)
+        flags, none = pa.array(are_numbers), pa.scalar(None, pa.string())
+        return IdColumn(pc.if_else(flags, none, strings), pc.if_else(flags, strings, none).cast(pa.int64()))
+
+    def merge(self, seqs: npt.NDArray[np.int64], ids: IdColumn) -> Handles:
+        """Add messages, each once, that came whenever; return the handles that those have now which were here."""
+        before = self.ids(np.arange(len(self), dtype=np.int32))
+        every = IdColumn.of([*before, *ids])
+        merged, first, now = np.unique(np.concatenate([self.seqs, seqs]), return_index=True, return_inverse=True)
+        handles: Handles = now[: len(self)].astype(np.int32)
+        self._clear()
+        self.append(merged, every.take(first))
+        return handles
+
+    def keep(self, kept: npt.NDArray[np.bool_]) -> Handles:
+        """Forget all others; return the handles that messages have now, -1 for those that are gone."""
+        chosen = np.flatnonzero(kept).astype(np.int32)
+        seqs, ids = self.seqs[chosen], self.ids(chosen)
+        self._clear()
+        self.append(seqs, ids)
+        self._array("state")[_CLOSED] = len(chosen)
+        numbers = np.full(len(kept), -1, np.int32)
+        numbers[chosen] = np.arange(len(chosen), dtype=np.int32)
+        return numbers
+
+    def _clear(self) -> None:
+        self._array("state")[_COUNT] = 0
+
+    def _array(self, name: str) -> npt.NDArray[Any]:
+        return self._arena[f"{_PREFIX}.{name}"]

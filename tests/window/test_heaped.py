@@ -1,0 +1,264 @@
+"""Do heaps hold the nearest since a subscription came, and are messages forgotten that no result holds?"""
+
+import os
+import random
+
+import numpy as np
+import pytest
+
+import nearcast as nc
+from modes import check_passes
+from nearcast._jit import Arena
+from nearcast.index import IndexEntry, register
+from nearcast.index.scan import Scan
+from nearcast.model import Cohort, IdColumn, Matches, MessageBatch
+from nearcast.model._kernels import blocks
+from nearcast.testing import strategies as world
+from nearcast.window import Steps
+from nearcast.window.heaped import Heaped
+from nearcast.window.held import Held
+from nearcast.window.keeper import Kept
+
+SMALL = "NEARCAST_TEST_SMALL" in os.environ
+"""Set for the pass without compiled code."""
+
+register(IndexEntry("scan-heaped", frozenset({"nearest"}), lambda meaning, arena: Scan(meaning), False, "heaped"))
+
+
+def random_subscription(rng, space, n_ids=12):
+    id_ = rng.randrange(n_ids)
+    return nc.NearestSubscription(
+        id_ if id_ % 3 else f"s{id_}",
+        location=rng.choice(world.GRID[space]),
+        keywords=rng.choices(world.TERMS, k=rng.randint(1, 4)),
+        k=rng.choice([1, 1, 2, 3, 5, 12, 40]),
+    )
+
+
+class Stream:
+    """Messages full of ties, ids of both sorts."""
+
+    def __init__(self, rng, space):
+        self.rng, self.space, self.n = rng, space, 0
+
+    def take(self, n):
+        made = []
+        for _ in range(n):
+            self.n += 1
+            terms = self.rng.choices(world.TERMS, k=self.rng.randint(0, 5))
+            id_ = self.n if self.n % 4 == 0 else f"m{self.n}"
+            made.append(nc.Message(id_, self.rng.choice(world.GRID[self.space]), terms))
+        return made
+
+
+def told(updates):
+    return sorted((u.seq, str(u.subscription), u.change, str(u.message), u.score) for u in updates)
+
+
+def keeper_of(engine):
+    return engine._shards[0].matchers["nearest"]._keeper
+
+
+def leaves_come_right_before(updates):
+    """Those of a step and subscription stand together: at most a leave, then an enter."""
+    seen = set()
+    for before, update in zip([None, *updates], updates, strict=False):
+        key = update.seq, update.subscription
+        if key in seen:
+            assert (before.seq, before.subscription) == key
+            assert (before.change, update.change) == ("leave", "enter")
+        seen.add(key)
+
+
+@pytest.mark.parametrize("index", ["scan-heaped", "nearest"])
+@pytest.mark.parametrize("seed", range(2 if SMALL else 8))
+def test_heaps_hold_what_the_slow_keeper_holds(index, seed):
+    rng = random.Random(seed)
+    space = world.SPACES[seed % 2]
+    slow, fast = (nc.Engine(space=space, vocabulary=world.vocabulary(), index=name) for name in ("scan", index))
+    stream, here = Stream(rng, space), set()
+    for step in range(40):
+        choice = rng.random()
+        if choice < 0.3 or not here:
+            made = [random_subscription(rng, space) for _ in range(rng.randint(1, 4))]
+            here |= {one.id for one in made}
+            changes = [engine.subscribe(made) for engine in (slow, fast)]
+        elif choice < 0.4:
+            leaving = [here.pop()]
+            changes = [engine.unsubscribe(leaving) for engine in (slow, fast)]
+        else:
+            messages = stream.take(rng.choice([1, 1, 3, 10, 100]))
+            changes = [engine.publish(messages) for engine in (slow, fast)]
+            leaves_come_right_before(changes[1])
+        keeper_of(fast)._least = 8
+        assert told(changes[1]) == told(changes[0]), step
+        for id_ in here:
+            assert fast.results(id_) == slow.results(id_)
+            message = nc.Message("new", rng.choice(world.GRID[space]), rng.choices(world.TERMS, k=3))
+            assert fast.explain(id_, message) == slow.explain(id_, message)
+
+
+def test_a_subscriber_that_moves_starts_anew_where_it_is():
+    rng = random.Random(3)
+    slow, fast = (nc.Engine(space=world.PLANE, vocabulary=world.vocabulary(), index=i) for i in ("scan", "auto"))
+    stream = Stream(rng, world.PLANE)
+    for _ in range(12):
+        here = [
+            nc.NearestSubscription(i, location=rng.choice(world.GRID[world.PLANE]), keywords="a b", k=3)
+            for i in range(6)
+        ]
+        messages = stream.take(15)
+        assert told(fast.subscribe(here)) == told(slow.subscribe(here))
+        assert told(fast.publish(messages)) == told(slow.publish(messages))
+    assert fast.stats().subscriptions == 6
+
+
+def test_messages_that_no_result_holds_are_forgotten():
+    engine, rng = nc.Engine(space=world.PLANE, vocabulary=world.vocabulary()), random.Random(4)
+    engine.subscribe(
+        [nc.NearestSubscription(i, rng.choice(world.GRID[world.PLANE]), rng.choice("abc"), 3) for i in range(20)]
+    )
+    keeper, stream, longest = keeper_of(engine), Stream(rng, world.PLANE), 0
+    keeper._least = 16
+    for _ in range(60):
+        for message in stream.take(20):
+            twin = nc.Message(f"{message.id}", (8 * rng.random() ** (1 + stream.n / 50), 0), message.text)
+            engine.publish([twin])
+            longest = max(longest, len(keeper._held))
+    assert longest <= 2 * 60 + 2, "at most twice what twenty results of three hold"
+    held = {kept.seq for i in range(20) for kept in keeper.results(engine._seat(i)[2])}
+    assert held <= set(keeper._held.seqs.tolist())
+
+
+def test_handles_stay_in_the_order_in_which_messages_came():
+    held = Held(Arena())
+    held.append(np.array([3, 5]), IdColumn.of(["m3", 5]))
+    held.append(np.zeros(0, np.int64), IdColumn.of([]))
+    held.append(np.array([9]), IdColumn.of(["5"]))
+    assert list(held.ids(np.array([2, 1, 0, 1], np.int32))) == ["5", 5, "m3", 5]
+    now = held.merge(np.array([4, 9, 4, 11]), IdColumn.of(["m4", "5", "m4", ""]))
+    assert held.seqs.tolist() == [3, 4, 5, 9, 11]
+    assert now.tolist() == [0, 2, 3]
+    assert list(held.ids(np.arange(5, dtype=np.int32))) == ["m3", "m4", 5, "5", ""]
+    numbers = held.keep(np.array([False, True, False, True, True]))
+    assert numbers.tolist() == [-1, 0, -1, 1, 2]
+    assert list(held.ids(np.arange(3, dtype=np.int32))) == ["m4", "5", ""]
+
+
+def make_keeper(ks):
+    made = [nc.NearestSubscription(i, (0, 0), "a", k) for i, k in enumerate(ks)]
+    keeper = Heaped(Arena())
+    keeper.insert(np.arange(len(ks), dtype=np.int32), Cohort.of(made, world.meaning()))
+    return keeper
+
+
+def publish(keeper, distances, first_seq=1, asked=None):
+    """Let every message be as far from all slots as it is said."""
+    said = [nc.Message(f"m{first_seq + i}", (0, 0), "a") for i in range(len(distances))]
+    batch = MessageBatch.from_messages(said, vocabulary=world.vocabulary(), first_seq=first_seq)
+    n_slots = len(keeper._array("heads"))
+    slots = np.flatnonzero(keeper._array("heads")[:, 2]).astype(np.int32)
+
+    def find(start, stop):
+        if asked is not None:
+            asked.append(stop - start)
+        rows = np.repeat(np.arange(start, stop), len(slots))
+        return Matches(rows, np.tile(slots, stop - start), np.asarray(distances, float)[rows])
+
+    assert n_slots
+    return keeper.publish(batch, Steps.without_window(len(batch), np.arange(len(batch))), find)
+
+
+def test_bars_are_told_once_after_they_moved():
+    keeper = make_keeper([1, 2, 3])
+    publish(keeper, [5.0, 4.0])
+    slots, bars = keeper.moved()
+    assert dict(zip(slots.tolist(), bars.tolist(), strict=True)) == {0: 4.0, 1: 5.0}
+    assert len(keeper.moved().slots) == 0
+    publish(keeper, [9.0], 3)
+    assert keeper.moved().slots.tolist() == [2]
+    assert [keeper.bar(slot) for slot in range(3)] == [4.0, 5.0, 9.0]
+    publish(keeper, [1.0], 4)
+    keeper.delete(np.array([1], np.int32))
+    assert sorted(keeper.moved().slots.tolist()) == [0, 2]
+
+
+def test_an_index_is_asked_about_fewer_messages_if_most_come_to_nothing():
+    keeper, asked = make_keeper([1, 1]), []
+    publish(keeper, [7.0] * 400, asked=asked)
+    assert asked[:3] == [32, 16, 8]
+    assert max(asked[6:]) == 1
+    asked.clear()
+    publish(keeper, 6.0 - np.arange(200) / 100, 401, asked=asked)
+    assert max(asked) > 64, "about more again if they do not"
+
+
+def test_results_that_were_saved_are_as_they_were():
+    keeper = make_keeper([1, 2, 3, 4])
+    publish(keeper, [3.0, 1.0], 11)
+    keeper.moved()
+    for slot in (2, 3):
+        keeper.delete(np.array([slot], np.int32))
+    made = [nc.NearestSubscription(i, (0, 0), "a", k) for i, k in ((2, 2), (3, 9))]
+    keeper.insert(np.array([2, 3], np.int32), Cohort.of(made, world.meaning()))
+    early = [Kept(2, "m2", 0.5), Kept(11, "m11", 3.0)]
+    late = [Kept(2, "m2", 0.25), Kept(4, 4, 0.25), Kept(12, "m12", 1.0)]
+    keeper.restore(2, early)
+    keeper.restore(3, late)
+    assert keeper.results(3) == late
+    assert keeper.results(2) == early
+    assert keeper.results(0) == [Kept(12, "m12", 1.0)]
+    assert keeper.results(1) == [Kept(12, "m12", 1.0), Kept(11, "m11", 3.0)]
+    assert keeper.moved().slots.tolist() == [2]
+    assert keeper._held.seqs.tolist() == [2, 4, 11, 12]
+
+
+def test_blocks_are_given_back():
+    keeper = make_keeper([1, 5, 16, 17, 40])
+    publish(keeper, [3.0] * 50)
+    used = int(keeper._array("state")[blocks.USED])
+    had = keeper.delete(np.arange(5, dtype=np.int32))
+    assert np.bincount(had.slots).tolist() == [1, 5, 16, 17, 40]
+    assert had.seqs[had.slots == 3].tolist() == list(range(1, 18)), "the older wins a tie"
+    made = [nc.NearestSubscription(i, (0, 0), "a", k) for i, k in enumerate([40, 17, 16, 5, 1])]
+    keeper.insert(np.arange(5, dtype=np.int32), Cohort.of(made, world.meaning()))
+    assert keeper._array("state")[blocks.USED] == used
+    assert keeper.results(0) == []
+
+
+def test_a_folder_is_gone_on_with(tmp_path):
+    rng = random.Random(4)
+    options = {"space": world.GLOBE, "vocabulary": world.vocabulary()}
+    plain, engine = nc.Engine(**options, index="scan"), nc.Engine(**options, folder=tmp_path / "engine")
+    stream = Stream(rng, world.GLOBE)
+    for round_ in range(6):
+        subscriptions = [random_subscription(rng, world.GLOBE) for _ in range(5)]
+        messages = stream.take(60)
+        for one in (plain, engine):
+            one.subscribe(subscriptions)
+        assert told(engine.publish(messages)) == told(plain.publish(messages))
+        engine.seal(f"round {round_}")
+        engine = nc.Engine.attach(tmp_path / "engine", f"round {round_}", **options)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_loaded_engine_goes_on_exactly(tmp_path, workers):
+    rng = random.Random(5)
+    options = {"space": world.GLOBE, "vocabulary": world.vocabulary()}
+    plain, engine = nc.Engine(**options, index="scan"), nc.Engine(**options, workers=workers)
+    stream = Stream(rng, world.GLOBE)
+    for round_ in range(5):
+        subscriptions = [random_subscription(rng, world.GLOBE, 40) for _ in range(20)]
+        messages = stream.take(40)
+        for one in (plain, engine):
+            one.subscribe(subscriptions)
+        assert told(engine.publish(messages)) == told(plain.publish(messages))
+        engine.save(tmp_path / f"{round_}")
+        engine = nc.Engine.load(tmp_path / f"{round_}")
+        ids = {one.id for one in subscriptions}
+        assert [engine.results(i) for i in ids] == [plain.results(i) for i in ids]
+
+
+@pytest.mark.skipif(SMALL, reason="is one of the passes itself")
+def test_all_of_this_holds_uncompiled():
+    check_passes("uncompiled", __file__, NEARCAST_TEST_SMALL="1")
