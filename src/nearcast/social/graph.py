@@ -5,20 +5,33 @@
 
 `social(u, p)` is 1 where the edge exists; else it is the greatest Dice similarity between the places of u and those
 of any user who has an edge to p (geo-social paper, definition 4). It is 0 for almost every pair, so the scores
-of one place are computed together, for just the users that share some place with one of its fans.
+of one place are computed together, for just the users that share some place with one of its fans. Loops go by
+the circles of users instead, see `_kernels.graph`; these are made when the first loop asks.
+
+Edges come and go (the paper's future work). Rows are then written anew, a matter of milliseconds for a million
+edges, and only those circles are looked at again whose user shares a place with one of the ends. The same edges give
+the same numbers, whatever their order; whoever becomes known later has the next one.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from nearcast.errors import require
 
+if TYPE_CHECKING:
+    from nearcast.social._kernels.graph import GraphArrays
+
 Id = str | int
+Edge = tuple[Id, Id]
+Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
+"""Where each row begins, and what is in them."""
 
 _PLACES_REMEMBERED = 4096
 
@@ -29,31 +42,37 @@ class SocialGraph:
     >>> graph = SocialGraph([("ann", "cafe"), ("ann", "bar"), ("bob", "bar"), ("bob", "gym")])
     >>> graph.score("ann", "cafe"), graph.score("ann", "gym"), graph.score("ann", "moon")
     (1.0, 0.5, 0.0)
+    >>> graph.unfriend([("bob", "gym")])
+    ['ann', 'bob']
+    >>> graph.score("ann", "gym")
+    0.0
     """
 
-    def __init__(self, edges: Iterable[tuple[Id, Id]] = ()) -> None:
-        self.users: dict[Id, int] = {}
-        self.places: dict[Id, int] = {}
-        pairs: set[tuple[int, int]] = set()
-        for edge in edges:
-            ok = isinstance(edge, (tuple, list)) and len(edge) == 2 and all(_is_id(end) for end in edge)
-            require(ok, "edges", "must be pairs of a user and a place, each a string or an integer", edge)
-            user, place = edge
-            pairs.add(
-                (
-                    self.users.setdefault(user, len(self.users)),
-                    self.places.setdefault(place, len(self.places)),
-                )
-            )
-        ends = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
+    def __init__(self, edges: Iterable[Edge] = (), *, users: Iterable[Id] = (), places: Iterable[Id] = ()) -> None:
+        """Take in edges; `users` and `places`, if given, are known in this order, with edges or without."""
+        pairs = set(checked(edges))
+        self.users: dict[Id, int] = _numbered(users, (user for user, _ in pairs))
+        self.places: dict[Id, int] = _numbered(places, (place for _, place in pairs))
+        ends = np.array([(self.users[u], self.places[p]) for u, p in pairs], dtype=np.int64).reshape(-1, 2)
         self.user_indptr, self.user_places = _compress(ends[:, 0], ends[:, 1], len(self.users))
         self.place_indptr, self.place_users = _compress(ends[:, 1], ends[:, 0], len(self.places))
         self._scores_of_place: OrderedDict[int, dict[int, float]] = OrderedDict()
+        self._arrays: GraphArrays | None = None
 
     def __len__(self) -> int:
         return len(self.user_places)
 
-    def edges(self) -> list[tuple[Id, Id]]:
+    def __contains__(self, edge: Edge) -> bool:
+        u, p = self.users.get(edge[0]), self.places.get(edge[1])
+        return u is not None and p is not None and bool((self._places_of(u) == p).any())
+
+    def copy(self) -> SocialGraph:
+        """Return a graph of its own that costs nothing until one of the two changes."""
+        twin = copy(self)
+        twin._scores_of_place = OrderedDict()
+        return twin
+
+    def edges(self) -> list[Edge]:
         """Return every edge once, as (user, place)."""
         users, places = list(self.users), list(self.places)
         owners = np.repeat(np.arange(len(users)), np.diff(self.user_indptr))
@@ -67,6 +86,87 @@ class SocialGraph:
         if u is None or p is None:
             return 0.0
         return self._scores(p).get(u, 0.0)
+
+    # -- changes ------------------------------------------------------------------------------------------------
+
+    def befriend(self, edges: Iterable[Edge]) -> list[Id]:
+        """Add edges; return the users for whom some score may have changed. Edges that are there stay so."""
+        new = [edge for edge in dict.fromkeys(checked(edges)) if edge not in self]
+        if not new:
+            return []
+        self.users = _numbered(self.users, (user for user, _ in new))
+        self.places = _numbered(self.places, (place for _, place in new))
+        return self._change(new, _inserted)
+
+    def unfriend(self, edges: Iterable[Edge]) -> list[Id]:
+        """Remove edges; return the users for whom some score may have changed. All have to be there."""
+        old = list(dict.fromkeys(checked(edges)))
+        for edge in old:
+            require(edge in self, "edges", "must be edges of the social graph", edge)
+        return self._change(old, _deleted) if old else []
+
+    def _change(self, edges: Sequence[Edge], how: _How) -> list[Id]:
+        ends = np.array(sorted((self.users[u], self.places[p]) for u, p in edges), dtype=np.int64)
+        users, places = ends[:, 0], ends[:, 1]
+        self.user_indptr = _lengthened(self.user_indptr, len(self.users))
+        self.place_indptr = _lengthened(self.place_indptr, len(self.places))
+        touched = self._neighbours(users)
+        self.user_indptr, self.user_places = how((self.user_indptr, self.user_places), users, places)
+        order = np.lexsort((users, places))
+        by_place = places[order], users[order]
+        self.place_indptr, self.place_users = how((self.place_indptr, self.place_users), *by_place)
+        touched = np.union1d(touched, self._neighbours(users))
+        self._scores_of_place.clear()
+        if self._arrays is not None:
+            self._arrays = self._with_circles(self._arrays, touched)
+        names = list(self.users)
+        return [names[user] for user in touched.tolist()]
+
+    def _neighbours(self, users: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return users, and everyone who shares a place with one of them."""
+        places = np.unique(np.concatenate([self._places_of(user) for user in users.tolist()]))
+        shared = [self._users_of(place) for place in places.tolist()]
+        return np.unique(np.concatenate([users, *shared])).astype(np.int64)
+
+    # -- for loops ----------------------------------------------------------------------------------------------
+
+    @property
+    def arrays(self) -> GraphArrays:
+        """The graph as kernels take it; another one after a change."""
+        if self._arrays is None:
+            self._arrays = self._with_circles(None, np.arange(len(self.users)))
+        return self._arrays
+
+    def number_places(self, places: Iterable[Id | None]) -> npt.NDArray[np.int32]:
+        """Return the numbers of places, -1 for those that are unknown."""
+        get = self.places.get
+        return np.array([-1 if place is None else get(place, -1) for place in places], np.int32)
+
+    def _with_circles(self, old: GraphArrays | None, users: npt.NDArray[np.int64]) -> GraphArrays:
+        """Return the arrays as they are now, with the circles of some users found anew."""
+        from nearcast.social._kernels import graph as kernels
+
+        n_users, no_users, no_scores = len(self.users), np.zeros(0, np.int32), np.zeros(0)
+        rows = self.user_indptr, self.user_places, self.place_indptr, self.place_users
+        made = kernels.GraphArrays(*rows, np.zeros(n_users + 1, np.int64), no_users, no_scores)
+        old = made._replace(circle_indptr=np.zeros(1, np.int64)) if old is None else old
+        counts, met, ends = np.zeros(n_users, np.int32), np.zeros(n_users, np.int32), np.zeros(len(users), np.int64)
+        found, scores, done = np.zeros(n_users, np.int32), np.zeros(n_users), 0
+        while True:
+            done = kernels.find_circles(made, users, done, counts, met, ends, found, scores)
+            if done == len(users):
+                break
+            found, scores = (np.concatenate([array, np.zeros(array.size, array.dtype)]) for array in (found, scores))
+        redone = np.full(n_users, -1, np.int64)
+        redone[users] = np.arange(len(users))
+        n_found = int(ends[-1]) if len(ends) else 0
+        room = len(old.circle_users) + n_found  # never less than what is needed
+        made = made._replace(circle_users=np.zeros(room, np.int32), circle_scores=np.zeros(room))
+        kernels.splice_circles(old, redone, ends, found, scores, made)
+        n = int(made.circle_indptr[-1])
+        return made._replace(circle_users=made.circle_users[:n].copy(), circle_scores=made.circle_scores[:n].copy())
+
+    # -- the reference ------------------------------------------------------------------------------------------
 
     def _scores(self, place: int) -> Mapping[int, float]:
         """Return the score of each user for whom it is not 0."""
@@ -100,13 +200,65 @@ class SocialGraph:
         return self.place_users[self.place_indptr[place] : self.place_indptr[place + 1]]
 
 
-def _compress(
-    owners: npt.NDArray[np.int64], items: npt.NDArray[np.int64], n_owners: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+class _How(Protocol):
+    def __call__(self, rows: Rows, owners: npt.NDArray[np.int64], items: npt.NDArray[np.int64]) -> Rows: ...
+
+
+def checked(edges: Iterable[Edge]) -> list[Edge]:
+    """Return edges as pairs; raise `InvalidInput` for the first that is none."""
+    listed = []
+    for edge in edges:
+        ok = isinstance(edge, (tuple, list)) and len(edge) == 2 and all(_is_id(end) for end in edge)
+        require(ok, "edges", "must be pairs of a user and a place, each a string or an integer", edge)
+        listed.append((edge[0], edge[1]))
+    return listed
+
+
+def _numbered(known: Iterable[Id], more: Iterable[Id]) -> dict[Id, int]:
+    """Number ids: those that are known as they stand, others behind them in an order of their own."""
+    numbers = {id_: number for number, id_ in enumerate(known)}
+    for id_ in sorted(set(more) - numbers.keys(), key=lambda id_: (isinstance(id_, str), id_)):
+        numbers[id_] = len(numbers)
+    return numbers
+
+
+def _compress(owners: npt.NDArray[np.int64], items: npt.NDArray[np.int64], n_owners: int) -> Rows:
     order = np.lexsort((items, owners))
     indptr = np.zeros(n_owners + 1, dtype=np.int64)
     np.cumsum(np.bincount(owners, minlength=n_owners), out=indptr[1:])
     return indptr, items[order].astype(np.int32)
+
+
+def _lengthened(indptr: npt.NDArray[np.int64], n_owners: int) -> npt.NDArray[np.int64]:
+    """Add empty rows."""
+    return np.concatenate([indptr, np.full(n_owners + 1 - len(indptr), indptr[-1])])
+
+
+def _inserted(rows: Rows, owners: npt.NDArray[np.int64], items: npt.NDArray[np.int64]) -> Rows:
+    """Put items, in order and none there yet, into the rows of their owners."""
+    return _moved(rows, owners, 1), np.insert(rows[1], _find(rows, owners, items), items.astype(np.int32))
+
+
+def _deleted(rows: Rows, owners: npt.NDArray[np.int64], items: npt.NDArray[np.int64]) -> Rows:
+    """Take items that are there out of the rows of their owners."""
+    return _moved(rows, owners, -1), np.delete(rows[1], _find(rows, owners, items))
+
+
+def _find(rows: Rows, owners: npt.NDArray[np.int64], items: npt.NDArray[np.int64]) -> list[int]:
+    """Return where items stand, or belong."""
+    indptr, held = rows
+    starts, stops = indptr[owners].tolist(), indptr[owners + 1].tolist()
+    return [
+        start + int(np.searchsorted(held[start:stop], item))
+        for start, stop, item in zip(starts, stops, items.tolist(), strict=True)
+    ]
+
+
+def _moved(rows: Rows, owners: npt.NDArray[np.int64], by: int) -> npt.NDArray[np.int64]:
+    """Return where rows begin when some of them have changed by so many items."""
+    indptr = rows[0].copy()
+    indptr[1:] += by * np.cumsum(np.bincount(owners, minlength=len(indptr) - 1))
+    return indptr
 
 
 def _is_id(value: object) -> bool:

@@ -1,0 +1,161 @@
+"""How close is a user to a place, in loops? By the circles of users: who is alike, and how much.
+
+    circle of u   [ u 1.0 | v 0.8 | w 0.4 ... ]         everyone whose places are like those of u by more than SLACK
+    social(u, p)  the greatest of them that goes to p; if none does, it is SLACK at most
+
+So the users that a place is close to are the circles of those who go there, and the places that a user is close to
+are those where the circle goes: a few hundred of either, where the score is above 0 for ten thousand. Whatever
+lies below is computed for one pair at a time, by whoever cannot do without.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast._jit import kernel
+
+SLACK = 0.2
+"""Scores above it are known by circles. Of 100,000 users a place is above it for 290, and above 0.1 for 755."""
+
+
+class GraphArrays(NamedTuple):
+    """The graph and the circles of its users, all of them compressed rows in ascending order."""
+
+    user_indptr: NDArray[np.int64]
+    user_places: NDArray[np.int32]
+    place_indptr: NDArray[np.int64]
+    place_users: NDArray[np.int32]
+    circle_indptr: NDArray[np.int64]
+    """int64 (n_users + 1,): the circle of each user."""
+    circle_users: NDArray[np.int32]
+    circle_scores: NDArray[np.float64]
+    """float64 (n,): how alike each of them is."""
+
+
+@kernel
+def find_circles(
+    graph: GraphArrays,
+    users: NDArray[np.int64],
+    start: int,
+    counts: NDArray[np.int32],
+    met: NDArray[np.int32],
+    ends: NDArray[np.int64],
+    out_users: NDArray[np.int32],
+    out_scores: NDArray[np.float64],
+) -> int:
+    """Write the circles of users from `start` on, one behind the other; return where there was no room.
+
+    `counts`, one for each user of the graph, are 0 before and after.
+    """
+    user_indptr, user_places = graph.user_indptr, graph.user_places
+    place_indptr, place_users = graph.place_indptr, graph.place_users
+    filled = ends[start - 1] if start > 0 else 0
+    for i in range(start, users.size):
+        first, last, n_met = user_indptr[users[i]], user_indptr[users[i] + 1], 0
+        for at in range(first, last):
+            place = user_places[at]
+            for j in range(place_indptr[place], place_indptr[place + 1]):
+                other = place_users[j]
+                if counts[other] == 0:
+                    met[n_met] = other
+                    n_met += 1
+                counts[other] += 1
+        fits = filled + n_met <= out_users.size
+        for j in range(n_met):
+            other = met[j]
+            score = 2.0 * counts[other] / (last - first + user_indptr[other + 1] - user_indptr[other])
+            counts[other] = 0
+            if fits and score > SLACK:
+                out_users[filled], out_scores[filled] = other, score
+                filled += 1
+        if not fits:
+            return i
+        ends[i] = filled
+    return users.size
+
+
+@kernel
+def splice_circles(
+    old: GraphArrays,
+    redone: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    users: NDArray[np.int32],
+    scores: NDArray[np.float64],
+    new: GraphArrays,
+) -> None:
+    """Write all circles, those of some users as they were found anew; there is room."""
+    n_known, filled = old.circle_indptr.size - 1, 0
+    new.circle_indptr[0] = 0
+    for user in range(new.circle_indptr.size - 1):
+        if redone[user] >= 0:
+            start, stop = ends[redone[user] - 1] if redone[user] > 0 else 0, ends[redone[user]]
+            for i in range(start, stop):
+                new.circle_users[filled], new.circle_scores[filled] = users[i], scores[i]
+                filled += 1
+        elif user < n_known:
+            for i in range(old.circle_indptr[user], old.circle_indptr[user + 1]):
+                new.circle_users[filled], new.circle_scores[filled] = old.circle_users[i], old.circle_scores[i]
+                filled += 1
+        new.circle_indptr[user + 1] = filled
+
+
+@kernel
+def users_near(graph: GraphArrays, place: int, scores: NDArray[np.float64], met: NDArray[np.int32]) -> int:
+    """Write the social scores of a place that are above SLACK by user, and whose these are; return how many.
+
+    The scores are 0 before, and have to be again afterwards.
+    """
+    indptr, users, alike, n = graph.circle_indptr, graph.circle_users, graph.circle_scores, 0
+    if place < 0:
+        return 0
+    for i in range(graph.place_indptr[place], graph.place_indptr[place + 1]):
+        fan = graph.place_users[i]
+        for j in range(indptr[fan], indptr[fan + 1]):
+            other = users[j]
+            if scores[other] == 0.0:
+                met[n] = other
+                n += 1
+            scores[other] = max(scores[other], alike[j])
+    return n
+
+
+@kernel
+def places_near(graph: GraphArrays, user: int, scores: NDArray[np.float64], met: NDArray[np.int32]) -> int:
+    """Write the social scores of a user that are above SLACK by place, and where these are; as `users_near`."""
+    indptr, places, n = graph.user_indptr, graph.user_places, 0
+    for i in range(graph.circle_indptr[user], graph.circle_indptr[user + 1]):
+        other, score = graph.circle_users[i], graph.circle_scores[i]
+        for j in range(indptr[other], indptr[other + 1]):
+            place = places[j]
+            if scores[place] == 0.0:
+                met[n] = place
+                n += 1
+            scores[place] = max(scores[place], score)
+    return n
+
+
+@kernel
+def social_score(graph: GraphArrays, user: int, place: int) -> float:
+    """Return the social score of a pair, bit for bit that of the reference; below 0 a place is none."""
+    if place < 0:
+        return 0.0
+    user_indptr, user_places, place_users = graph.user_indptr, graph.user_places, graph.place_users
+    first, last, best = user_indptr[user], user_indptr[user + 1], 0.0
+    size = last - first
+    for i in range(graph.place_indptr[place], graph.place_indptr[place + 1]):
+        other = place_users[i]
+        at, stop = user_indptr[other], user_indptr[other + 1]
+        total = size + stop - at
+        if 2.0 * min(size, stop - at) / total <= best:
+            continue
+        mine, shared = first, 0
+        while mine < last and at < stop:
+            one, two = user_places[mine], user_places[at]
+            shared += one == two
+            mine += one <= two
+            at += two <= one
+        best = max(best, 2.0 * shared / total)
+    return best
