@@ -3,11 +3,13 @@
 from benchmarks.baselines.ciq import CIQ
 from benchmarks.baselines.gi2 import GI2
 from benchmarks.baselines.igpt import IGPT
+from benchmarks.baselines.nearest import Grid, Inverted
 from benchmarks.baselines.stamp import RIVALS
 from nearcast.index import IndexEntry
 
 _MAKERS = {"gi2": ("boolean", GI2), **{name: ("similarity", make) for name, make in RIVALS.items()}}
 _TOPK = (("igpt", IGPT, ("cskyband", "skyband", "kmax")), ("ciq", CIQ, ("kmax",)))
+_NEAREST = (("inverted", Inverted), ("grid", Grid))
 
 BASELINES = (
     *(
@@ -19,4 +21,5 @@ BASELINES = (
         for name, make, keepers in _TOPK
         for keeper in keepers
     ),
+    *(IndexEntry(name, frozenset({"nearest"}), make, in_arena=False, keeper="heaped") for name, make in _NEAREST),
 )

@@ -43,6 +43,7 @@ def test_bench_prints_one_object_with_all_figures(kind, capsys):
     assert report["visited"] >= report["candidates"] >= report["verified"] >= report["matched"]
     assert report["messages_per_second"] > 0
     assert report["p50_ms"] <= report["p99_ms"]
+    assert ("step_ms" in report) == (kind == "nearest")
 
 
 def test_two_runs_with_one_seed_tell_the_same_updates(capsys):

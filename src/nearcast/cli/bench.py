@@ -3,7 +3,8 @@
     fill the window ── subscribe (timed: build_seconds) ── warm up ── publish in batches (timed)
 
 Setting up and compiling are never timed. A batch's latency is the time from handing it over to having its updates.
-With a baseline the same messages run through it in the same process, and it must tell as many updates.
+With a baseline the same messages run through it in the same process, and it must tell as many updates. For `nearest`
+the step of its paper is timed as well: a thousand messages, a hundred insertions and a hundred deletions.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ RIVALS = {
     "boolean": ("gi2",),
     "similarity": ("sp", "sp-hi", "sp-rp-hi"),
     "topk": ("igpt-cskyband", "igpt-skyband", "igpt-kmax", "ciq-kmax"),
+    "nearest": ("inverted", "grid"),
 }
 """Kind -> the papers' indexes, which live in `benchmarks/baselines` of a checkout; the scan serves every kind."""
 
 _FIGURES = ("messages_per_second", "p50_ms", "p99_ms", "updates", "build_seconds", "peak_rss_mb")
 _WARM = 4  # batches before the timing: buffers then have their size
 _WORK = ("visited", "candidates", "verified", "matched")
+_STEPS, _STEP_MESSAGES, _STEP_CHANGES = 5, 1_000, 100
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help="boolean, similarity, topk, nearest or social",
     )
-    add("--workload", choices=list(WORKLOADS), default="tweets", help="what streams past")
+    add("--workload", choices=[one.name for one in WORKLOADS], default="tweets", help="what streams past")
     add("--subscriptions", type=positive, default=2_000, help="standing subscriptions; 10k and 5M are numbers too")
     add("--messages", type=positive, default=1_000, help="messages that are timed")
     add(
@@ -172,8 +175,13 @@ class Course:
             self._publish(engine, self._messages(warm, before_timing, "warming up"))
             tables = list(self._messages(options.messages, before_timing + warm, "messages"))
             timed = list(_batches(pa.concat_tables(tables).combine_chunks(), options.batch))
+            figures = self._time(engine, timed)
+            if self._needs_history:
+                figures["step_ms"] = self._time_steps(
+                    engine, options.subscriptions, start=before_timing + warm + options.messages
+                )
             return {
-                **self._time(engine, timed),
+                **figures,
                 "build_seconds": round(build_seconds, 3),
                 "peak_rss_mb": _peak_rss_mb(),
             }
@@ -195,11 +203,14 @@ class Course:
 
     def _rehearse(self, index: str) -> None:
         """Do everything once on a few rows, so that nothing is compiled later."""
+        n = min(100, self._options.subscriptions)
         with self._engine(index) as engine:
-            for table in self._tables_of_subscriptions(min(100, self._options.subscriptions)):
+            for table in self._tables_of_subscriptions(n):
                 engine.subscribe(table)
             for table in self._workload.messages(200, community=self._community):
                 engine.publish(table)
+            if self._needs_history:
+                self._time_steps(engine, n, start=200)
 
     def _time(self, engine: Engine, batches: list[pa.Table]) -> dict[str, Any]:
         import numpy as np
@@ -219,6 +230,29 @@ class Course:
             "updates": updates,
             **{name: getattr(work, name) - getattr(work_before, name) for name in _WORK},
         }
+
+    def _time_steps(self, engine: Engine, n: int, *, start: int) -> float:
+        """Return how long a step takes, the median of some: messages, insertions and as many deletions.
+
+        The first `n` subscriptions are there, and the messages before `start` have been.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        kind, k, seconds = self._options.kind, self._options.k, []
+        for step in range(_STEPS):
+            tables = self._workload.messages(_STEP_MESSAGES, start=start + step * _STEP_MESSAGES)
+            messages = pa.concat_tables(tables).combine_chunks()
+            coming, leaving = (
+                pa.concat_tables(self._workload.subscriptions(kind, _STEP_CHANGES, start=first, k=k))
+                for first in (n + step * _STEP_CHANGES, step * _STEP_CHANGES)
+            )
+            started = time.perf_counter()
+            engine.publish(messages)
+            engine.subscribe(coming)
+            engine.unsubscribe(leaving.select(["id"]))
+            seconds.append(time.perf_counter() - started)
+        return round(float(np.median(seconds)) * 1e3, 3)
 
     def _engine(self, index: str) -> Engine:
         from nearcast import Engine
@@ -293,7 +327,7 @@ def _print_table(report: dict[str, Any]) -> None:
     table.add_column(report["index"], justify="right")
     if rival:
         table.add_column(rival["name"], justify="right")
-    for name in (*_FIGURES, *_WORK):
+    for name in (*_FIGURES, *_WORK, *(["step_ms"] if "step_ms" in report else [])):
         values = [source[name] for source in (report, rival) if source]
         table.add_row(name, *(f"{value:,}" for value in values))
     if rival:

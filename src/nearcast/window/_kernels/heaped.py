@@ -121,13 +121,15 @@ def sift_up(
 
 
 @kernel
-def mention(mentions: NDArray[np.int32], told: Told, counts: NDArray[np.int64], handle: int) -> int:
+def mention(
+    mentions: NDArray[np.int32], mentioned: NDArray[np.int32], counts: NDArray[np.int64], handle: int
+) -> int:
     """Return which of the mentioned messages one is."""
     which = int(mentions[handle])
     if which < 0:
         which = int(counts[N_MENTIONED])
         mentions[handle] = which
-        told.mentioned[which] = handle
+        mentioned[which] = handle
         counts[N_MENTIONED] = which + 1
     return which
 
@@ -142,34 +144,36 @@ def push(
     counts: NDArray[np.int64],
 ) -> None:
     """Let arrivals compete in the order in which they came, and tell what changed; there is room for all of it."""
-    heads, scores, handles = heaps.heads, heaps.scores, heaps.handles
-    slots, last = found.slots, found.slots.size - 1
-    n, n_moved, n_entered = counts[N_TOLD], counts[N_MOVED], counts[N_ENTERED]
+    heads, scores, handles, mentioned = heaps.heads, heaps.scores, heaps.handles, told.mentioned
+    rows, slots, given, row_handles = found.rows, found.slots, found.scores, found.row_handles
+    steps, told_slots, enters, told_scores, about = told.steps, told.slots, told.enters, told.scores, told.rows
+    n, n_moved, n_entered, last = counts[N_TOLD], counts[N_MOVED], counts[N_ENTERED], slots.size - 1
     for i in range(slots.size):
         prefetch(heads, slots[min(i + _AHEAD, last)])
         block = heads[slots[min(i + _AHEAD // 2, last)], START]
         prefetch(scores, block)
+        prefetch(scores, block + 7)
         prefetch(handles, block)
-        slot, score, row = slots[i], found.scores[i], found.rows[i]
+        slot, score, row = slots[i], given[i], rows[i]
         first, size, k = int(heads[slot, START]), int(heads[slot, SIZE]), int(heads[slot, K])
         if size == k and not score < scores[first]:
             continue
-        handle, step = int(found.row_handles[row]), found.of_rows[row]
+        handle, step = int(row_handles[row]), found.of_rows[row]
         if handle < 0:
             handle = int(counts[NEXT])
-            found.row_handles[row] = handle
+            row_handles[row] = handle
             counts[NEXT] = handle + 1
         if size == k:
-            told.rows[n] = mention(mentions, told, counts, handles[first])
-            told.steps[n], told.slots[n], told.enters[n], told.scores[n] = step, slot, False, scores[first]
+            about[n] = mention(mentions, mentioned, counts, handles[first])
+            steps[n], told_slots[n], enters[n], told_scores[n] = step, slot, False, scores[first]
             n += 1
             sift_down(scores, handles, first, size, score, handle)
         else:
             sift_up(scores, handles, first, size, score, handle)
             size += 1
             heads[slot, SIZE] = size
-        told.rows[n] = mention(mentions, told, counts, handle)
-        told.steps[n], told.slots[n], told.enters[n], told.scores[n] = step, slot, True, score
+        about[n] = mention(mentions, mentioned, counts, handle)
+        steps[n], told_slots[n], enters[n], told_scores[n] = step, slot, True, score
         n += 1
         n_entered += 1
         if size == k and heads[slot, MOVED] == 0:

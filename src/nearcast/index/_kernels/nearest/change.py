@@ -18,7 +18,6 @@ from nearcast.index._kernels.nearest.groups import (
     is_loose,
     put_in_group,
     set_reach,
-    size_of_reach,
     sort_list,
     write_place,
 )
@@ -31,6 +30,7 @@ from nearcast.index._kernels.nearest.layout import (
     BAR,
     BODY,
     CLOSED,
+    GREATEST,
     GROUPED,
     LANE_BITS,
     LANES,
@@ -43,6 +43,7 @@ from nearcast.index._kernels.nearest.layout import (
     RUN_END,
     START,
     TERM_BITS,
+    TILE_BITS,
     Columns,
     State,
     X,
@@ -228,7 +229,7 @@ def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
         for i in range(first, stop):
             term = runs[i] >> TERM_BITS
             remove_at(state, term, runs[i] & PLACE_MASK)
-            if is_loose(state, term):
+            if is_loose(state.lists, term):
                 sort_list(state, term)
         give_block(state.run_pool, runs, class_of(stop - first), first)
         sites[slot, BAR] = nan
@@ -237,37 +238,26 @@ def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
 @kernel
 def aim_to_set(state: State, slots: NDArray[np.int32]) -> None:
     """Ask for the memory that the bars of some subscriptions are in."""
-    sites, heads, runs, lists, bodies = state.sites, state.heads, state.runs, state.lists, state.bodies
+    sites, heads, runs, lists = state.sites, state.heads, state.runs, state.lists
+    bodies, tiles = state.bodies, state.tiles
     for slot in slots:
         prefetch(sites, slot)
     for slot in slots:
-        if not isnan(sites[slot, BAR]):
-            prefetch(runs, heads[slot, RUN])
+        prefetch(runs, heads[slot, RUN])
     for slot in slots:
         if not isnan(sites[slot, BAR]):
             for i in range(heads[slot, RUN], heads[slot, RUN_END]):
                 at = lists[runs[i] >> TERM_BITS, START] + (runs[i] & PLACE_MASK)
-                prefetch(bodies[at >> LANE_BITS], AT_REACH + (at & (LANES - 1)))
-
-
-@kernel
-def set_posting(state: State, entry: int, reach: np.float32) -> None:
-    """Change the reach of a closed posting."""
-    term = entry >> TERM_BITS
-    at = state.lists[term, START] + (entry & PLACE_MASK)
-    row, lane = at >> LANE_BITS, AT_REACH + (at & (LANES - 1))
-    before = size_of_reach(int(state.words[row, lane]))
-    if state.lists[term, ROOM] >= GROUPED:
-        set_reach(state, at, state.lists[term, START] + state.lists[term, CLOSED], reach)
-    else:
-        state.bodies[row, lane] = reach
-    state.lists[term, LOOSE] += before != size_of_reach(int(state.words[row, lane]))
+                group = at >> LANE_BITS
+                prefetch(bodies[group], AT_REACH + (at & (LANES - 1)))
+                prefetch(tiles[group >> TILE_BITS], GREATEST)
 
 
 @kernel
 def set_bars(state: State, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
     """Change the bars of subscriptions that are here; one that is infinite, or NaN, opens them again."""
-    sites, heads, runs = state.sites, state.heads, state.runs
+    sites, heads, runs, lists = state.sites, state.heads, state.runs, state.lists
+    bodies, words, tiles = state.bodies, state.words, state.tiles
     for i in range(slots.size):
         if i % AHEAD == 0:
             aim_to_set(state, slots[i : i + AHEAD])
@@ -278,12 +268,11 @@ def set_bars(state: State, slots: NDArray[np.int32], bars: NDArray[np.float64]) 
         sites[slot, BAR] = bar
         reach = np.float32(reach_of(state.world, bar))
         for j in range(heads[slot, RUN], heads[slot, RUN_END]):
-            term = runs[j] >> TERM_BITS
             if bar == inf:
-                open_again(state, term, runs[j] & PLACE_MASK)
+                open_again(state, runs[j] >> TERM_BITS, runs[j] & PLACE_MASK)
             elif before == inf:
-                close(state, term, runs[j] & PLACE_MASK, reach)
+                close(state, runs[j] >> TERM_BITS, runs[j] & PLACE_MASK, reach)
             else:
-                set_posting(state, runs[j], reach)
-            if is_loose(state, term):
-                sort_list(state, term)
+                set_reach(lists, bodies, words, tiles, runs[j], reach)
+            if is_loose(lists, runs[j] >> TERM_BITS):
+                sort_list(state, runs[j] >> TERM_BITS)

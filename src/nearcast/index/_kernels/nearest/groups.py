@@ -26,6 +26,7 @@ from nearcast.index._kernels.nearest.layout import (
     LANES,
     LOOSE,
     LOOSE_SHARE,
+    PLACE_MASK,
     ROOM,
     RUN,
     START,
@@ -42,7 +43,7 @@ _SIZE_SHIFT = 24  # of the bits of a float32: what is left grows by one where it
 @kernel
 def size_of_reach(word: int) -> int:
     """Return the size of a reach, given as the bits of a float32: one more is twice as far."""
-    return max(0, word >> _SIZE_SHIFT)
+    return max(0, int(word) >> _SIZE_SHIFT)
 
 
 @kernel
@@ -75,19 +76,30 @@ def bound_group_of(state: State, term: int, at: int) -> None:
 
 
 @kernel
-def set_reach(state: State, at: int, stop: int, reach: np.float32) -> None:
-    """Change the reach of a closed posting of a long list whose closed part ends at `stop`; its group follows."""
-    bodies, tiles = state.bodies, state.tiles
-    group, lane = at >> LANE_BITS, at & (LANES - 1)
+def set_reach(
+    lists: NDArray[np.int32],
+    bodies: NDArray[np.float32],
+    words: NDArray[np.int32],
+    tiles: NDArray[np.float32],
+    entry: int,
+    reach: np.float32,
+) -> None:
+    """Change the reach of a closed posting, given as an entry of a run; its group follows."""
+    term = entry >> TERM_BITS
+    at = lists[term, START] + (entry & PLACE_MASK)
+    group, lane = at >> LANE_BITS, AT_REACH + (at & (LANES - 1))
+    before, size = bodies[group, lane], size_of_reach(words[group, lane])
+    bodies[group, lane] = reach
+    lists[term, LOOSE] += size != size_of_reach(words[group, lane])
+    if lists[term, ROOM] < GROUPED:
+        return
     tile, greatest = group >> TILE_BITS, GREATEST + (group & (TILE - 1))
-    before = bodies[group, AT_REACH + lane]
-    bodies[group, AT_REACH + lane] = reach
     if reach >= tiles[tile, greatest]:
         tiles[tile, greatest] = reach
     elif before >= tiles[tile, greatest]:
-        most = reach
-        for i in range(min(LANES, stop - (group << LANE_BITS))):
-            most = max(most, bodies[group, AT_REACH + i])
+        most, stop = reach, lists[term, START] + lists[term, CLOSED]
+        for i in range(AT_REACH, AT_REACH + min(LANES, stop - (group << LANE_BITS))):
+            most = max(most, bodies[group, i])
         tiles[tile, greatest] = most
 
 
@@ -124,7 +136,7 @@ def sort_list(state: State, term: int) -> None:
     for i in range(n):
         row, lane = (start + i) >> LANE_BITS, (start + i) & (LANES - 1)
         x, y, z = bodies[row, AT_X + lane], bodies[row, AT_Y + lane], bodies[row, AT_Z + lane]
-        keys[i] = order_key(x, y, z, int(words[row, AT_REACH + lane]))
+        keys[i] = order_key(x, y, z, words[row, AT_REACH + lane])
         for field in range(BODY // LANES):
             before[i, field] = words[row, field * LANES + lane]
     order = np.argsort(keys)
@@ -162,7 +174,6 @@ def write_place(heads: NDArray[np.int32], runs: NDArray[np.int64], slot: int, te
 
 
 @kernel
-def is_loose(state: State, term: int) -> bool:
+def is_loose(lists: NDArray[np.int32], term: int) -> bool:
     """Say whether a list has bounds and is too far out of order."""
-    lists = state.lists
     return bool(lists[term, ROOM] >= GROUPED and lists[term, LOOSE] * LOOSE_SHARE > lists[term, CLOSED])
