@@ -22,7 +22,7 @@ from benchmarks.baselines import BASELINES
 
 PAIRS = [(kind, entry) for kind in KINDS for entry in INDEXES if kind.kind in entry.kinds]
 ALL_PAIRS = [(kind, entry) for kind in KINDS for entry in (*INDEXES, *BASELINES) if kind.kind in entry.kinds]
-LARGEST_SHARE = {"scan": 1.0, "boolean": 0.5, "similarity": 1.0, "topk": 1.0, "nearest": 1.0}
+LARGEST_SHARE = {"scan": 1.0, "boolean": 0.5, "similarity": 1.0, "topk": 1.0, "nearest": 1.0, "social": 1.0}
 """Of what a scan looks at, the most that an index may have for candidates: pruning must not rot."""
 
 

@@ -16,18 +16,20 @@ def random_edges(rng, n):
 def assert_loops_agree(graph):
     arrays = graph.arrays
     users, places = np.zeros(len(graph.users)), np.zeros(len(graph.places))
+    counts, others = np.zeros(len(graph.users), np.int32), np.zeros(len(graph.users), np.int32)
     met = np.zeros(len(graph.users) + len(graph.places), np.int32)
     for place, p in graph.places.items():
         expected = {u: graph.score(user, place) for user, u in graph.users.items()}
         n = kernels.users_near(arrays, p, users, met)
         assert {u: users[u] for u in met[:n].tolist()} == {u: s for u, s in expected.items() if s > kernels.SLACK}
+        assert {u: kernels.social_score(arrays, u, users, counts, others) for u in expected} == expected
         users[met[:n]] = 0.0
-        assert {u: kernels.social_score(arrays, u, p) for u in expected} == expected
     for user, u in graph.users.items():
-        n = kernels.places_near(arrays, u, places, met)
+        n = kernels.all_places_near(arrays, u, places, met, counts, others)
         expected = {p: graph.score(user, place) for place, p in graph.places.items()}
-        assert {p: places[p] for p in met[:n].tolist()} == {p: s for p, s in expected.items() if s > kernels.SLACK}
+        assert {p: places[p] for p in met[:n].tolist()} == {p: s for p, s in expected.items() if s > 0.0}
         places[met[:n]] = 0.0
+    assert not counts.any()
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -51,12 +51,19 @@ def _nearest(meaning: Meaning, arena: Arena) -> Index:
     return NearestIndex(meaning, arena=arena)
 
 
+def _social(meaning: Meaning, arena: Arena) -> Index:
+    from nearcast.index.social import SocialIndex
+
+    return SocialIndex(meaning, arena=arena)
+
+
 INDEXES: tuple[IndexEntry, ...] = (
     IndexEntry("scan", frozenset(kind.kind for kind in KINDS), lambda meaning, arena: Scan(meaning), in_arena=False),
     IndexEntry("boolean", frozenset({"boolean"}), _boolean),
     IndexEntry("similarity", frozenset({"similarity"}), _similarity),
     IndexEntry("topk", frozenset({"topk"}), _topk, keeper="cskyband"),
     IndexEntry("nearest", frozenset({"nearest"}), _nearest, keeper="heaped"),
+    IndexEntry("social", frozenset({"social"}), _social),
 )
 """Every index, the slowest first: "auto" takes the last one that serves a kind. Kernels are loaded when chosen."""
 

@@ -3,9 +3,9 @@
     circle of u   [ u 1.0 | v 0.8 | w 0.4 ... ]         everyone whose places are like those of u by more than SLACK
     social(u, p)  the greatest of them that goes to p; if none does, it is SLACK at most
 
-So the users that a place is close to are the circles of those who go there, and the places that a user is close to
-are those where the circle goes: a few hundred of either, where the score is above 0 for ten thousand. Whatever
-lies below is computed for one pair at a time, by whoever cannot do without.
+So the users that a place is close to are the circles of those who go there: a few hundred, where the score is above 0
+for ten thousand. Whatever lies below is computed for one pair at a time, by whoever cannot do without. The places of
+one user are fewer, and found all at once.
 """
 
 from __future__ import annotations
@@ -123,39 +123,66 @@ def users_near(graph: GraphArrays, place: int, scores: NDArray[np.float64], met:
 
 
 @kernel
-def places_near(graph: GraphArrays, user: int, scores: NDArray[np.float64], met: NDArray[np.int32]) -> int:
-    """Write the social scores of a user that are above SLACK by place, and where these are; as `users_near`."""
-    indptr, places, n = graph.user_indptr, graph.user_places, 0
-    for i in range(graph.circle_indptr[user], graph.circle_indptr[user + 1]):
-        other, score = graph.circle_users[i], graph.circle_scores[i]
-        for j in range(indptr[other], indptr[other + 1]):
-            place = places[j]
+def social_score(
+    graph: GraphArrays,
+    user: int,
+    scores: NDArray[np.float64],
+    counts: NDArray[np.int32],
+    met: NDArray[np.int32],
+) -> float:
+    """Return the social score of a user and the place whose scores above SLACK are given, see `users_near`.
+
+    Bit for bit that of the reference. Who goes to the place is told by a score of 1. `counts`, one for each user, are
+    0 before and after. Cost: a step for each user of each place of the user.
+    """
+    user_indptr, user_places = graph.user_indptr, graph.user_places
+    place_indptr, place_users = graph.place_indptr, graph.place_users
+    first, last, n, best = user_indptr[user], user_indptr[user + 1], 0, 0.0
+    for at in range(first, last):
+        place = user_places[at]
+        for i in range(place_indptr[place], place_indptr[place + 1]):
+            other = place_users[i]
+            if scores[other] == 1.0:
+                if counts[other] == 0:
+                    met[n] = other
+                    n += 1
+                counts[other] += 1
+    for i in range(n):
+        other = met[i]
+        best = max(best, 2.0 * counts[other] / (last - first + user_indptr[other + 1] - user_indptr[other]))
+        counts[other] = 0
+    return best
+
+
+@kernel
+def all_places_near(
+    graph: GraphArrays,
+    user: int,
+    scores: NDArray[np.float64],
+    met: NDArray[np.int32],
+    counts: NDArray[np.int32],
+    others: NDArray[np.int32],
+) -> int:
+    """Write all social scores of a user that are above 0 by place, and where these are; as `users_near`."""
+    user_indptr, user_places = graph.user_indptr, graph.user_places
+    place_indptr, place_users = graph.place_indptr, graph.place_users
+    first, last, n_others, n = user_indptr[user], user_indptr[user + 1], 0, 0
+    for at in range(first, last):
+        for i in range(place_indptr[user_places[at]], place_indptr[user_places[at] + 1]):
+            other = place_users[i]
+            if counts[other] == 0:
+                others[n_others] = other
+                n_others += 1
+            counts[other] += 1
+    for i in range(n_others):
+        other = others[i]
+        start, stop = user_indptr[other], user_indptr[other + 1]
+        score = 2.0 * counts[other] / (last - first + stop - start)
+        counts[other] = 0
+        for at in range(start, stop):
+            place = user_places[at]
             if scores[place] == 0.0:
                 met[n] = place
                 n += 1
             scores[place] = max(scores[place], score)
     return n
-
-
-@kernel
-def social_score(graph: GraphArrays, user: int, place: int) -> float:
-    """Return the social score of a pair, bit for bit that of the reference; below 0 a place is none."""
-    if place < 0:
-        return 0.0
-    user_indptr, user_places, place_users = graph.user_indptr, graph.user_places, graph.place_users
-    first, last, best = user_indptr[user], user_indptr[user + 1], 0.0
-    size = last - first
-    for i in range(graph.place_indptr[place], graph.place_indptr[place + 1]):
-        other = place_users[i]
-        at, stop = user_indptr[other], user_indptr[other + 1]
-        total = size + stop - at
-        if 2.0 * min(size, stop - at) / total <= best:
-            continue
-        mine, shared = first, 0
-        while mine < last and at < stop:
-            one, two = user_places[mine], user_places[at]
-            shared += one == two
-            mine += one <= two
-            at += two <= one
-        best = max(best, 2.0 * shared / total)
-    return best

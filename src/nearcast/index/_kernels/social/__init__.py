@@ -1,0 +1,25 @@
+"""The loops of `nearcast.index.social`: post a subscription, move its bar, match a batch of messages.
+
+place_sites, set_bars, remove_items ──> sites, lists       match_rows ──> for each message
+                                                               friends, words, those nearby; then verify
+"""
+
+from nearcast.index._kernels.social.change import place_sites, remove_items, set_bars
+from nearcast.index._kernels.social.layout import BAR, N_OPEN, SITE, USER, Columns, Output, Scratch, State, World
+from nearcast.index._kernels.social.match import match_rows
+
+__all__ = [
+    "BAR",
+    "N_OPEN",
+    "SITE",
+    "USER",
+    "Columns",
+    "Output",
+    "Scratch",
+    "State",
+    "World",
+    "match_rows",
+    "place_sites",
+    "remove_items",
+    "set_bars",
+]

@@ -1,0 +1,253 @@
+"""Which subscriptions of kind `social` does a message concern? Those whose bar it may reach (geo-social, section 3).
+
+No term has to be shared, so a message may concern anyone; but it has to be near, alike or among friends, and each of
+these brings 1 at most. So there are three ways to meet a subscription, and whoever is met on none is out of reach:
+
+    friends   place -> users whom the graph brings more than SLACK -> their slots
+    words     term  -> [ slot | terms from this one on ] ...          near, and what can be shared from here on
+    nearby    slots whose bar is 1 + SLACK at most                    near alone
+
+    sites     slot -> point, bar, number of terms, user               64 bytes: one line of memory a bound
+
+Terms have a common order, rising frequency: who is met by a term shares none before it, so an entry of a list decides
+alone. What survives is met once, by a mark, and scored as the reference scores it; below SLACK the graph is asked for
+the pair, and only where that can matter.
+
+Departures from the paper: its quadtree bounds nodes of subscriptions by their keywords, their j-th scores and a list
+of social scores a node, and nearly every message gets past those near the root. Here a message reads the lists of its
+own terms and friends, whatever the number of subscriptions that have neither.
+
+Cost: a message reads the lists of its terms, some hundred friends of its place, and the open subscriptions: one in
+fifteen or so. Deleting reads the lists of the subscription's terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from nearcast._jit import Arena, Postings, Table, column
+from nearcast.index import desks
+from nearcast.index._kernels import social as kernels
+from nearcast.index._kernels.social.layout import REST_BITS
+from nearcast.index.matches import Matches, Work
+from nearcast.model import Cohort, Id, Meaning, MessageBatch
+from nearcast.model._kernels.profiles import LENGTH, RUN
+from nearcast.model.profiles import Profiles
+from nearcast.model.slate import KeywordSlate
+from nearcast.space.metric import EARTH_RADIUS_M
+
+_PREFIX = "social"
+_ROOM = 1 << 12  # matches
+_MOST_UNIT = 1e300  # so that bounds are finite
+_ROUNDING = 2.0**-46  # of a coordinate of the frame
+_TERMS_A_CHUNK, _SLOTS_A_CHUNK = 16, 2
+
+
+class Desk(desks.Desk):
+    """Room to match."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.scratch = kernels.Scratch(
+            order=np.zeros(64, np.int64),
+            socials=np.zeros(64),
+            met=np.zeros(64, np.int32),
+            marks=np.zeros(64, np.int64),
+            found=np.zeros(64, np.int32),
+            ask=np.zeros(5),
+            counts=np.zeros(64, np.int32),
+            others=np.zeros(64, np.int32),
+            stamp=np.zeros(1, np.int64),
+        )
+        self._room = max(room, 1)
+        self._a_row = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the room to work."""
+        return sum(array.nbytes for array in self.scratch)
+
+    def need(self, length: int, *names: str) -> None:
+        """Make arrays long enough; between messages they hold nothing that has to stay."""
+        for name in names:
+            array = getattr(self.scratch, name)
+            if array.size < length:
+                self.scratch = self.scratch._replace(**{name: np.zeros(2 * length, array.dtype)})
+
+    def output(self, n_rows: int) -> kernels.Output:
+        """Return room for as many matches a row as there were the last time, and some more."""
+        room = self._room + int(1.25 * self._a_row * n_rows)
+        return kernels.Output(
+            np.empty(room, np.int32), np.empty(room), np.zeros(n_rows, np.int64), np.zeros(4, np.int64)
+        )
+
+    def finish(self, out: kernels.Output, start: int) -> Matches:
+        """Count what was done, and cut the output to what was found; rows are numbered from `start` on."""
+        n = int(out.ends[-1]) if out.ends.size else 0
+        visited, candidates, verified, _ = out.work.tolist()
+        self.count(visited=visited, candidates=candidates, verified=verified, matched=n)
+        self._a_row = n / max(out.ends.size, 1)
+        rows = np.repeat(np.arange(start, start + out.ends.size), np.diff(out.ends, prepend=0))
+        return Matches(rows, out.slots[:n].copy(), out.scores[:n].copy())
+
+
+class SocialIndex:
+    """Finds the subscriptions whose bar a message reaches.
+
+    >>> from nearcast.model import Message, SocialSubscription
+    >>> from nearcast.testing.strategies import meaning
+    >>> meaning = meaning()
+    >>> index = SocialIndex(meaning)
+    >>> wanted = SocialSubscription("g", location=(2, 4), keywords="a b", k=1, user="u0")
+    >>> index.insert(np.array([7], np.int32), Cohort.of([wanted], meaning))
+    >>> batch = MessageBatch.from_messages([Message("m", (2, 4), "a b", place="p0")], vocabulary=meaning.vocabulary)
+    >>> index.match(batch, 0, 1)
+    Matches(rows=array([0]), slots=array([7], dtype=int32), scores=array([3.]))
+    >>> index.set_bars(np.array([7], np.int32), np.array([3.1]))
+    >>> len(index.match(batch, 0, 1).slots)
+    0
+    """
+
+    def __init__(self, meaning: Meaning, *, arena: Arena | None = None, room: int = _ROOM) -> None:
+        self._meaning, self._world = meaning, _world(meaning)
+        self._desks = desks.Desks(lambda: Desk(room))
+        self._arena = Arena() if arena is None else arena
+        self._profiles = Profiles(self._arena)
+        if f"{_PREFIX}.counts" not in self._arena:
+            with self._arena.together():
+                self._arena.new(f"{_PREFIX}.sites", np.float64, 0, np.nan, columns=kernels.SITE)
+                self._arena.new(f"{_PREFIX}.opens", np.int32, 0)
+                self._arena.new(f"{_PREFIX}.counts", np.int64, 1)
+        self._table = Table(self._arena, f"{_PREFIX}.table")
+        self._terms = Postings(self._arena, f"{_PREFIX}.terms", chunk_size=_TERMS_A_CHUNK)
+        self._users = Postings(self._arena, f"{_PREFIX}.users", chunk_size=_SLOTS_A_CHUNK)
+
+    @property
+    def work(self) -> Work:
+        """How much was done so far."""
+        return self._desks.work
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of everything, profiles and room to work included."""
+        names = (name for name in self._arena.names if name.startswith(f"{_PREFIX}."))
+        return sum(self._arena[name].nbytes for name in names) + self._profiles.nbytes + self._desks.nbytes
+
+    def insert(self, slots: NDArray[np.int32], cohort: Cohort) -> None:
+        """Take in subscriptions under slots that are free, their bars open."""
+        slate, slots = cohort.slate, column(slots, np.int32)
+        assert isinstance(slate, KeywordSlate)
+        if slots.size == 0:
+            return
+        known = self._meaning.social.users
+        users = np.array([known[user] for user in slate.users if user is not None], np.int64)
+        self._profiles.insert(slots, slate)
+        self._arena.grow_all([f"{_PREFIX}.{name}" for name in ("sites", "opens")], int(slots.max()) + 1)
+        kernels.place_sites(self._state(), slots, users)
+        self._number(slate.term_ids)
+        self._terms.append_many(*self._postings(slots))
+        self._users.append_many(users, slots.astype(np.int64))
+
+    def delete(self, slots: NDArray[np.int32]) -> None:
+        """Forget the subscriptions of some slots; their profiles must still be there."""
+        slots = column(slots, np.int32)
+        if slots.size == 0:
+            return
+        kernels.remove_items(self._terms.arrays, *self._postings(slots))
+        users = self._array("sites")[slots, kernels.USER].astype(np.int64)
+        kernels.remove_items(self._users.arrays, users, slots.astype(np.int64))
+        kernels.set_bars(self._state(), slots, np.full(slots.size, np.nan))
+        self._profiles.delete(slots)
+
+    def set_bars(self, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
+        """Say which score messages have to reach from now on."""
+        if len(slots):
+            kernels.set_bars(self._state(), column(slots, np.int32), column(bars, np.float64))
+
+    def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
+        """Return the pairs that reach the bar that was set."""
+        places = np.full(len(batch), -1, np.int32)
+        places[start:stop] = self._meaning.social.number_places(_listed(batch.places[start:stop]))
+        columns = kernels.Columns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, places)
+        state = self._state()
+        with self._desks.take() as desk:
+            if start < stop:
+                desk.need(int(np.diff(batch.term_indptr[start : stop + 1]).max()), "order")
+                desk.need(len(self._meaning.social.users), "socials", "met", "counts", "others")
+                desk.need(len(state.sites), "marks", "found")
+            out, row = desk.output(max(stop - start, 0)), start
+            while row < stop:
+                row = int(kernels.match_rows(state, columns, row, stop, start, desk.scratch, out))
+                if row < stop:
+                    out = _doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
+            return desk.finish(out, start)
+
+    def _number(self, ids: NDArray[np.int64]) -> None:
+        """Give terms that are new the next dense numbers."""
+        ids = np.unique(ids)
+        new = ids[self._table.get_many(ids) < 0]
+        first = len(self._table)
+        self._table.put_many(new, np.arange(first, first + new.size))
+        self._terms.reserve_rows(len(self._table))
+
+    def _postings(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return on which lists subscriptions stand, and as what."""
+        profiles = self._profiles.arrays
+        lengths = profiles.heads[slots, LENGTH].astype(np.int64)
+        ends = np.cumsum(lengths)
+        at = np.repeat(profiles.heads[slots, RUN] - (ends - lengths), lengths) + np.arange(ends[-1])
+        ids = profiles.run_terms[at]
+        rows = np.repeat(np.arange(slots.size), lengths)
+        order = np.lexsort((ids, -self._meaning.vocabulary.idfs_of(ids), rows))
+        rests = np.repeat(ends, lengths) - np.arange(ends[-1])
+        items = (slots[rows].astype(np.int64) << REST_BITS) | rests
+        return self._table.get_many(ids[order]), items
+
+    def _array(self, name: str) -> NDArray[Any]:
+        return self._arena[f"{_PREFIX}.{name}"]
+
+    def _state(self) -> kernels.State:
+        """Return all arrays as kernels take them."""
+        return kernels.State(
+            self._world,
+            self._profiles.arrays,
+            self._meaning.social.arrays,
+            self._array("sites"),
+            self._array("opens"),
+            self._table.arrays,
+            self._terms.arrays,
+            self._users.arrays,
+            self._array("counts"),
+        )
+
+
+def _world(meaning: Meaning) -> kernels.World:
+    space, bounds = meaning.space, meaning.space.bounds
+    on_sphere = space.metric == "haversine"
+    half = max(bounds.xmax * 0.5 - bounds.xmin * 0.5, bounds.ymax * 0.5 - bounds.ymin * 0.5)
+    unit = min(EARTH_RADIUS_M / space.max_distance if on_sphere else half / space.max_distance, _MOST_UNIT)
+    return kernels.World(
+        on_sphere=on_sphere,
+        max_distance=space.max_distance,
+        x0=bounds.xmin * 0.5 + bounds.xmax * 0.5,
+        y0=bounds.ymin * 0.5 + bounds.ymax * 0.5,
+        scale=1.0 if on_sphere or half <= 0.0 else 1.0 / half,
+        unit=unit,
+        margin=1e-12 + unit * _ROUNDING,
+    )
+
+
+def _listed(places: Sequence[Id | None] | pa.Array) -> Sequence[Id | None]:
+    return places.to_pylist() if isinstance(places, pa.Array) else places
+
+
+def _doubled(out: kernels.Output, filled: int) -> kernels.Output:
+    """Return an output with twice the room, that holds what there is."""
+    slots, scores = np.empty(2 * out.slots.size, np.int32), np.empty(2 * out.slots.size)
+    slots[:filled], scores[:filled] = out.slots[:filled], out.scores[:filled]
+    return out._replace(slots=slots, scores=scores)
