@@ -15,7 +15,7 @@ Who has fewer than k results has no bar: it is *open*, and every message with on
 Such postings stand last in their lists, where reading them is output and no waste; messages without the term never
 meet them. In the paper's grid (section 4.3) they would stand in every cell. The first bar moves a posting to the
 closed ones. Bars only shrink: that changes a number in the posting and the bounds of its group, and nothing is moved
-until a quarter is out of order (see `groups`).
+until half of a list is out of order (see `groups`).
 
 Cost: a message reads the bounds of its terms' lists, and the groups whose balls may hold it. Posting, moving a bar
 and deleting take time in the number of terms.

@@ -35,6 +35,7 @@ _PREFIX = "heaps"
 _LEAST = 1 << 10  # messages for which gaps are closed
 _FIRST_ASK = 32  # messages that an index is asked about at first
 _MOST_FOUND = 1 << 18  # matches that are wanted at a time
+_MUCH = 8  # times as much room as was needed is given back
 
 
 class Heaped:
@@ -130,6 +131,8 @@ class Heaped:
         told, n = self._told, int(self._counts[kernels.N_TOLD])
         mentioned = told.mentioned[: self._counts[kernels.N_MENTIONED]]
         self._mentions[mentioned] = kernels.NOBODY
+        if len(told.steps) > _MOST_FOUND and len(told.steps) > _MUCH * n:
+            self._told = _told(0)  # many were open then, and are no more
         return Changes(
             told.steps[:n].copy(),
             told.slots[:n].copy(),
@@ -188,8 +191,8 @@ class Heaped:
     def _need_told(self, room: int) -> None:
         if len(self._told.steps) < room:
             before, self._told = self._told, _told(2 * room)
-            for old, new in zip(before, self._told, strict=True):
-                new[: len(old)] = old
+            for name in kernels.Told._fields:
+                getattr(self._told, name)[: len(before.steps)] = getattr(before, name)
 
     def _need_moved(self, more: int) -> None:
         room = int(self._counts[kernels.N_MOVED]) + more

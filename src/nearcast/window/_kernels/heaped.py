@@ -1,6 +1,6 @@
 """Which are the k nearest so far? A heap a subscription, the furthest at its root; see `nearcast.window.heaped`.
 
-heads    slot -> its block, size, k, and whether its bar is yet to be told
+heads    slot -> its block, size, k, and whether it is among those whose bar moved
 block    scores  [ 9.1 | 4.0 8.8 | 3.9 1.2 ... ]        the furthest first, of equal ones the newest
          handles [  41 |  17  52 |   9  11 ... ]        messages, numbered as they came
 """
@@ -121,9 +121,7 @@ def sift_up(
 
 
 @kernel
-def mention(
-    mentions: NDArray[np.int32], mentioned: NDArray[np.int32], counts: NDArray[np.int64], handle: int
-) -> int:
+def mention(mentions: NDArray[np.int32], mentioned: NDArray[np.int32], counts: NDArray[np.int64], handle: int) -> int:
     """Return which of the mentioned messages one is."""
     which = int(mentions[handle])
     if which < 0:
@@ -185,12 +183,12 @@ def push(
 
 @kernel
 def take_bars(heaps: HeapArrays, moved: NDArray[np.int32], bars: NDArray[np.float64]) -> int:
-    """Write the bars that are yet to be told, their slots to the front; return how many there are."""
+    """Write the bars of those that are here and have one, their slots to the front; return how many there are."""
     heads, n = heaps.heads, 0
     for i in range(moved.size):
         slot = moved[i]
         prefetch(heads, moved[min(i + _AHEAD, moved.size - 1)])
-        if heads[slot, MOVED]:
+        if 0 < heads[slot, K] == heads[slot, SIZE]:
             heads[slot, MOVED] = 0
             moved[n] = slot
             bars[n] = heaps.scores[heads[slot, START]]
@@ -219,13 +217,12 @@ def read_results(
 def fill(
     heaps: HeapArrays, slots: NDArray[np.int32], scores: NDArray[np.float64], handles: NDArray[np.int32]
 ) -> None:
-    """Put entries into heaps that have room for them, and say whose bar is yet to be told."""
+    """Put entries into heaps that have room for them."""
     heads = heaps.heads
     for i in range(slots.size):
         first, size = int(heads[slots[i], START]), int(heads[slots[i], SIZE])
         sift_up(heaps.scores, heaps.handles, first, size, scores[i], handles[i])
         heads[slots[i], SIZE] = size + 1
-        heads[slots[i], MOVED] = size + 1 == heads[slots[i], K]
 
 
 @kernel

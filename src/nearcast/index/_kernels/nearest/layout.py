@@ -17,7 +17,7 @@ TILE = 1 << TILE_BITS
 """Groups of a tile: their bounds lie in one row, and are looked at together."""
 GROUPED = 4 * LANES
 """Lists in blocks of so many postings have groups with bounds."""
-LOOSE_SHARE = 4
+LOOSE_SHARE = 2
 """A list is put in order when one in so many of its closed postings is out of it."""
 AHEAD = 32
 """Subscriptions whose memory is asked for together."""
