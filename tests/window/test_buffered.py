@@ -14,31 +14,36 @@ from nearcast.window._kernels import buffers as kernels
 from nearcast.window.buffered import POLICIES, Buffered
 from nearcast.window.store import NEXT
 
+KINDS = ("topk", "social")
+EDGES = [*world.EDGES, *(("u4", f"q{i}") for i in range(12)), ("u4", "p0"), ("u4", "p9")]
+"""The last user is a little like the first, so that some scores are above 0 and very small."""
 for policy in POLICIES:
     register(
-        IndexEntry(f"scan-{policy}", frozenset({"topk"}), lambda meaning, arena: Scan(meaning), False, keeper=policy)
+        IndexEntry(f"scan-{policy}", frozenset(KINDS), lambda meaning, arena: Scan(meaning), False, keeper=policy)
     )
 
 
 def make_engine(index, space, window):
-    return nc.Engine(space=space, vocabulary=world.vocabulary(), window=window, index=index)
-
-
-def random_subscription(rng, space):
-    return nc.TopKSubscription(
-        f"s{rng.randrange(12)}",
-        location=rng.choice(world.GRID[space]),
-        keywords=rng.choices(world.TERMS, k=rng.randint(1, 4)),
-        k=rng.choice([1, 1, 2, 3, 5, 12]),
-        alpha=rng.choice([0, 0.5, 1, rng.random()]),
+    return nc.Engine(
+        space=space, vocabulary=world.vocabulary(), window=window, social=nc.SocialGraph(EDGES), index=index
     )
+
+
+def random_subscription(rng, space, kind="topk"):
+    fields = {
+        "location": rng.choice(world.GRID[space]),
+        "keywords": rng.choices(world.TERMS, k=rng.randint(1, 4)),
+        "k": rng.choice([1, 1, 2, 3, 5, 12]),
+    }
+    own = {"alpha": rng.choice([0, 0.5, 1, rng.random()])} if kind == "topk" else {"user": rng.choice(world.USERS)}
+    return world.make_subscription(kind, f"s{rng.randrange(12)}", {**fields, **own})
 
 
 class Stream:
     """Messages full of ties; some late, some in bursts."""
 
     def __init__(self, rng, space, window):
-        self.rng, self.space = rng, space
+        self.rng, self.space, self.places = rng, space, random.Random(1)
         self.span = getattr(window, "seconds", None)
         self.now, self.n = 0.0, 0
 
@@ -51,7 +56,8 @@ class Stream:
             if self.span is not None:
                 at = self.now - (rng.random() * self.span * 1.2 if rng.random() < 0.3 else 0)
             terms = rng.choices(world.TERMS, k=rng.randint(0, 5))
-            made.append(nc.Message(f"m{self.n}", rng.choice(world.GRID[self.space]), terms, at=at))
+            place = self.places.choice([None, "nowhere", "p9", *world.PLACES])
+            made.append(nc.Message(f"m{self.n}", rng.choice(world.GRID[self.space]), terms, at=at, place=place))
         return made
 
 
@@ -71,12 +77,13 @@ def leaves_come_first(updates):
 
 
 def keeper_of(engine):
-    return engine._shards[0].matchers["topk"]._keeper
+    (matcher,) = engine._shards[0].matchers.values()
+    return matcher._keeper
 
 
 def assert_theorem_5(engine):
     """All of the window that reaches theta is in the buffer, but for those that k better ones outlive."""
-    matcher = engine._shards[0].matchers["topk"]
+    (matcher,) = engine._shards[0].matchers.values()
     keeper, window = matcher._keeper, engine._shards[0].window
     documents = window.documents()
     key_of = {d.seq: window.policy.key(d.seq, d.at_us) for d in documents}
@@ -97,9 +104,10 @@ def assert_theorem_5(engine):
         assert len(held) >= subscription.k or theta == -np.inf
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(8))
-def test_buffers_hold_what_looking_again_finds(policy, seed):
+def test_buffers_hold_what_looking_again_finds(kind, policy, seed):
     rng = random.Random(seed)
     space = rng.choice(world.SPACES)
     span = rng.choice([1, 3, 10, 40, 200])
@@ -109,7 +117,7 @@ def test_buffers_hold_what_looking_again_finds(policy, seed):
     for _ in range(40):
         choice = rng.random()
         if choice < 0.25:
-            made = [random_subscription(rng, space) for _ in range(rng.randint(1, 4))]
+            made = [random_subscription(rng, space, kind) for _ in range(rng.randint(1, 4))]
             here |= {one.id for one in made}
             slow, fast = (engine.subscribe(made) for engine in engines)
         elif choice < 0.3 and here:
@@ -129,17 +137,18 @@ def test_buffers_hold_what_looking_again_finds(policy, seed):
             assert_theorem_5(engines[1])
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_search_in_the_middle_of_a_batch_sees_what_is_yet_to_come(policy):
-    rng = random.Random(5)
-    one_by_one, at_once = (make_engine(f"scan-{policy}", world.PLANE, nc.CountWindow(30)) for _ in range(2))
-    subscriptions = [random_subscription(rng, world.PLANE) for _ in range(20)]
-    messages = Stream(rng, world.PLANE, nc.CountWindow(30)).take(400)
+def test_a_search_in_the_middle_of_a_batch_sees_what_is_yet_to_come(kind, policy):
+    rng, n = random.Random(5), 30 if kind == "topk" else 100  # there every message counts
+    one_by_one, at_once = (make_engine(f"scan-{policy}", world.PLANE, nc.CountWindow(n)) for _ in range(2))
+    subscriptions = [random_subscription(rng, world.PLANE, kind) for _ in range(20)]
+    messages = Stream(rng, world.PLANE, nc.CountWindow(n)).take(n + 370)
     for engine in (one_by_one, at_once):
-        engine.publish(messages[:30])
+        engine.publish(messages[:n])
         engine.subscribe(subscriptions)
-    expected = [update for message in messages[30:] for update in one_by_one.publish([message])]
-    assert told(at_once.publish(messages[30:])) == told(expected)
+    expected = [update for message in messages[n:] for update in one_by_one.publish([message])]
+    assert told(at_once.publish(messages[n:])) == told(expected)
     assert keeper_of(at_once).searches > 0, "buffers must have run short for this to mean anything"
 
 
@@ -160,11 +169,12 @@ def test_buffers_stay_small_and_searches_rare():
     assert keeper.searches <= 1500 * 30 / 100
 
 
-def test_numbers_are_counted_anew_before_they_grow_too_large():
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_are_counted_anew_before_they_grow_too_large(kind):
     rng = random.Random(3)
     window = nc.CountWindow(20)
     plain, moving = (make_engine(index, world.PLANE, window) for index in ("scan", "scan-cskyband"))
-    subscriptions = [random_subscription(rng, world.PLANE) for _ in range(15)]
+    subscriptions = [random_subscription(rng, world.PLANE, kind) for _ in range(15)]
     stream = Stream(rng, world.PLANE, window)
     for engine in (plain, moving):
         engine.subscribe(subscriptions)
@@ -209,13 +219,16 @@ def test_blocks_are_no_larger_than_they_must_be():
         assert block_class == 0 or kernels.places_of(block_class - 1) < n
 
 
-def test_an_arena_that_holds_buffers_is_gone_on_with(tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_arena_that_holds_buffers_is_gone_on_with(tmp_path, kind):
     rng = random.Random(4)
     options = {"space": world.PLANE, "vocabulary": world.vocabulary(), "window": nc.CountWindow(40)}
+    options["social"] = nc.SocialGraph(EDGES)
     plain, engine = nc.Engine(**options), nc.Engine(**options, folder=tmp_path / "engine")
     stream = Stream(rng, world.PLANE, nc.CountWindow(40))
     for round_ in range(6):
-        subscriptions, messages = [random_subscription(rng, world.PLANE) for _ in range(5)], stream.take(60)
+        subscriptions = [random_subscription(rng, world.PLANE, kind) for _ in range(5)]
+        messages = stream.take(60)
         for one in (plain, engine):
             one.subscribe(subscriptions)
         assert told(engine.publish(messages)) == told(plain.publish(messages))
@@ -223,12 +236,13 @@ def test_an_arena_that_holds_buffers_is_gone_on_with(tmp_path):
         engine = nc.Engine.attach(tmp_path / "engine", f"round {round_}", **options)
 
 
-def test_a_window_that_doubles_keeps_everyone_in_line():
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_window_that_doubles_keeps_everyone_in_line(kind):
     rng = random.Random(6)
     window = nc.CountWindow(1000)
     slow, fast = (make_engine(index, world.PLANE, window) for index in ("scan", "scan-cskyband"))
     stream = Stream(rng, world.PLANE, window)
-    subscriptions = [random_subscription(rng, world.PLANE) for _ in range(8)]
+    subscriptions = [random_subscription(rng, world.PLANE, kind) for _ in range(8)]
     for engine in (slow, fast):
         engine.subscribe(subscriptions)
     for size in (3, 60, 5, 200, 7, 500, 400):

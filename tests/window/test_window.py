@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearcast._jit import Arena
-from nearcast.model import NO_TIME, Cohort, Document, Matches, MessageBatch, NearestSubscription
+from nearcast.model import NO_TIME, Cohort, Document, Matches, MessageBatch, SocialSubscription
 from nearcast.model.message import Message
 from nearcast.testing import strategies as world
 from nearcast.text import Vocabulary
@@ -25,7 +25,7 @@ def score_of(document):
 
 def cohort(k):
     """One subscription that scores a message by its x."""
-    subscription = NearestSubscription("s", location=(0, 0), keywords="a", k=k)
+    subscription = SocialSubscription("s", location=(0, 0), keywords="a", k=k, user="u0")
     made = Cohort.of([subscription], world.meaning())
     made.__dict__["scorers"] = [score_of]
     return made

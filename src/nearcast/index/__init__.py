@@ -63,7 +63,7 @@ INDEXES: tuple[IndexEntry, ...] = (
     IndexEntry("similarity", frozenset({"similarity"}), _similarity),
     IndexEntry("topk", frozenset({"topk"}), _topk, keeper="cskyband"),
     IndexEntry("nearest", frozenset({"nearest"}), _nearest, keeper="heaped"),
-    IndexEntry("social", frozenset({"social"}), _social),
+    IndexEntry("social", frozenset({"social"}), _social, keeper="cskyband"),
 )
 """Every index, the slowest first: "auto" takes the last one that serves a kind. Kernels are loaded when chosen."""
 

@@ -62,6 +62,7 @@ class Desk(desks.Desk):
             ask=np.zeros(5),
             counts=np.zeros(64, np.int32),
             others=np.zeros(64, np.int32),
+            stamps=np.zeros(64, np.int64),
             stamp=np.zeros(1, np.int64),
         )
         self._room = max(room, 1)
@@ -179,6 +180,7 @@ class SocialIndex:
             if start < stop:
                 desk.need(int(np.diff(batch.term_indptr[start : stop + 1]).max()), "order")
                 desk.need(len(self._meaning.social.users), "socials", "met", "counts", "others")
+                desk.need(len(self._meaning.social.places), "stamps")
                 desk.need(len(state.sites), "marks", "found")
             out, row = desk.output(max(stop - start, 0)), start
             while row < stop:

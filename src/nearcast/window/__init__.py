@@ -31,13 +31,13 @@ class KeeperEntry(NamedTuple):
     """Whether it does: an arena that holds its state already is gone on with."""
 
 
-def _buffered(policy: str) -> KeeperEntry:
+def _buffered(policy: str, kind: str) -> KeeperEntry:
     def make(meaning: Meaning, window: SlidingWindow, arena: Arena) -> Keeper:
         from nearcast.window.buffered import Buffered
 
-        return Buffered(meaning, window, arena, policy=policy)
+        return Buffered(meaning, window, arena, kind=kind, policy=policy)
 
-    return KeeperEntry(policy, Keeps.BEST_IN_WINDOW, make, frozenset({"topk"}), in_arena=True)
+    return KeeperEntry(policy, Keeps.BEST_IN_WINDOW, make, frozenset({kind}), in_arena=True)
 
 
 def _heaped(meaning: Meaning, window: SlidingWindow, arena: Arena) -> Keeper:
@@ -50,9 +50,7 @@ KEEPERS: tuple[KeeperEntry, ...] = (
     KeeperEntry("forward", Keeps.MATCHES, lambda meaning, window, arena: Forward(), in_arena=True),
     KeeperEntry("recompute", Keeps.BEST_IN_WINDOW, lambda meaning, window, arena: Recompute(window.documents())),
     KeeperEntry("ever", Keeps.BEST_EVER, lambda meaning, window, arena: Ever()),
-    _buffered("kmax"),
-    _buffered("skyband"),
-    _buffered("cskyband"),
+    *(_buffered(policy, kind) for kind in ("topk", "social") for policy in ("kmax", "skyband", "cskyband")),
     KeeperEntry("heaped", Keeps.BEST_EVER, _heaped, in_arena=True),
 )
 """Every keeper; of those that keep one thing, the slow one that is always right comes first."""

@@ -32,6 +32,7 @@ from nearcast.space import Box
 from nearcast.space.metric import EARTH_RADIUS_M
 from nearcast.window._kernels import buffers as kernels
 from nearcast.window._kernels import search, world
+from nearcast.window.friends import Friends
 from nearcast.window.keeper import Changes, Find, Kept, Moved, Results
 from nearcast.window.lists import Lists
 from nearcast.window.sliding import SlidingWindow, Steps
@@ -52,11 +53,18 @@ class Buffered:
     """Keeps the k best of the window, and some more."""
 
     def __init__(
-        self, meaning: Meaning, window: SlidingWindow, arena: Arena, *, policy: str = "cskyband", far: int = _FAR
+        self,
+        meaning: Meaning,
+        window: SlidingWindow,
+        arena: Arena,
+        *,
+        kind: str = "topk",
+        policy: str = "cskyband",
+        far: int = _FAR,
     ) -> None:
         require(policy in POLICIES, "policy", f"must be one of {[*POLICIES]}", policy, subject="buffers")
         self._window, self._arena, self._far = window, arena, far
-        self._world = _world(meaning, window, policy)
+        self._world = _world(meaning, window, policy, is_social=kind == "social")
         self._profiles = Profiles(arena)
         if f"{_PREFIX}.state" not in arena:
             with arena.together():
@@ -68,11 +76,13 @@ class Buffered:
                 arena.new(f"{_PREFIX}.counts", np.int64, 8)
                 arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
         self._lists = Lists(arena, window, self._world)
+        self._friends = Friends(arena, window, self._world, meaning.social)
         self._scratch = _scratch(_ROOM)
         self._told = _told(_ROOM)
         self._later = _later(0, _ROOM)
         self._moved: npt.NDArray[np.int32] = np.zeros(0, np.int32)
         self._fit_queues(int(window.store.state[FIRST]))
+        self._friends.catch_up(int(window.store.state[FIRST]), self._lists.signs)
 
     @property
     def searches(self) -> int:
@@ -96,6 +106,8 @@ class Buffered:
         state = self._window.store.state
         first, horizon, now = int(state[FIRST]), int(state[HORIZON]), int(state[NEXT]) - 1
         in_order = self._window.in_order
+        self._friends.insert(slots, cohort.slate)
+        self._friends.catch_up(first, self._lists.signs)
         self._told.cursor[:] = 0
         self._need_terms(slots)
         done = 0
@@ -122,6 +134,7 @@ class Buffered:
         """Move on by a batch: search lists grow, the index is asked, buffers follow step by step."""
         self._move_base(steps.before)
         self._lists.catch_up(steps.before)
+        self._friends.catch_up(steps.before, self._lists.signs)
         self._fit_queues(steps.before)
         rows, slots, scores = self._sift(find(0, len(batch)))
         first_number = int(steps.numbers[0]) if len(steps.numbers) else int(self._window.store.state[NEXT])
@@ -230,6 +243,7 @@ class Buffered:
             self._lists.arrays,
             self._window.store.arrays,
             self._profiles.arrays,
+            self._friends.arrays,
             self._lists.signs,
             self._keys,
             self._scratch,
@@ -282,7 +296,7 @@ class Buffered:
         return self._arena[f"{_PREFIX}.{name}"]
 
 
-def _world(meaning: Meaning, window: SlidingWindow, policy: str) -> world.World:
+def _world(meaning: Meaning, window: SlidingWindow, policy: str, *, is_social: bool) -> world.World:
     space = meaning.space
     on_sphere = space.metric == "haversine"
     near_a_unit = (EARTH_RADIUS_M if on_sphere else 1.0) / space.max_distance
@@ -298,6 +312,7 @@ def _world(meaning: Meaning, window: SlidingWindow, policy: str) -> world.World:
         z0=float(least[2]),
         unit=side / world.SPOT_MASK,
         margin=_EPSILON + side / world.SPOT_MASK * near_a_unit,
+        is_social=is_social,
         by_time=window.policy is not None and window.policy.needs_time,
         policy=chosen,
         factor=factor,

@@ -187,6 +187,10 @@ class Store:
             return IdColumn.of(self._texts("id", numbers))
         return IdColumn(self._strings(self.of("id_starts", numbers), sizes >> 1))
 
+    def places(self, numbers: Longs) -> list[Id | None]:
+        """Return the places of messages, as they were given."""
+        return self._texts("place", numbers)
+
     def documents(self, numbers: Longs) -> list[Document]:
         """Return messages as the reference scores see them."""
         columns = [self.of(name, numbers).tolist() for name in ("seqs", "xs", "ys", "ats", "weights")]

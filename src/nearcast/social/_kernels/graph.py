@@ -123,6 +123,26 @@ def users_near(graph: GraphArrays, place: int, scores: NDArray[np.float64], met:
 
 
 @kernel
+def reach(graph: GraphArrays, place: int, stamps: NDArray[np.int64], stamp: int) -> None:
+    """Stamp every place where someone goes who goes to a place: who goes to none of them scores 0 there."""
+    user_indptr, user_places = graph.user_indptr, graph.user_places
+    for i in range(graph.place_indptr[place], graph.place_indptr[place + 1]):
+        fan = graph.place_users[i]
+        for at in range(user_indptr[fan], user_indptr[fan + 1]):
+            stamps[user_places[at]] = stamp
+
+
+@kernel
+def upper_bound_social(graph: GraphArrays, user: int, stamps: NDArray[np.int64], stamp: int) -> float:
+    """Return what the social score of a user and the place whose reach is stamped can be; never underestimates."""
+    user_indptr, user_places, n = graph.user_indptr, graph.user_places, 0
+    first, last = user_indptr[user], user_indptr[user + 1]
+    for at in range(first, last):
+        n += stamps[user_places[at]] == stamp
+    return 2.0 * n / (last - first + n) if n > 0 else 0.0  # with a user who goes to these places and no other
+
+
+@kernel
 def social_score(
     graph: GraphArrays,
     user: int,

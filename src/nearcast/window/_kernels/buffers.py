@@ -26,6 +26,7 @@ from nearcast._jit import kernel, prefetch
 from nearcast.model._kernels.blocks import give_block, take_block
 from nearcast.model._kernels.profiles import K as PROFILE_K
 from nearcast.model._kernels.profiles import ProfileArrays
+from nearcast.window._kernels.friends import FriendArrays, score_friends_later, search_friends
 from nearcast.window._kernels.lists import BASE, ListArrays, is_dead
 from nearcast.window._kernels.search import (
     Scratch,
@@ -122,6 +123,7 @@ class Everything(NamedTuple):
     lists: ListArrays
     window: WindowArrays
     profiles: ProfileArrays
+    friends: FriendArrays
     signs: NDArray[np.int64]
     keys: NDArray[np.int64]
     scratch: Scratch
@@ -416,21 +418,42 @@ def _is_new(every: Everything, start: int, held: int, number: int) -> bool:
 
 
 @kernel
+def _most_to_note(every: Everything, slot: int) -> int:
+    """Return how many messages a search may note at most."""
+    if every.world.is_social:
+        return int(every.friends.rows.shape[0])
+    return n_to_read(every.lists, every.profiles, slot)
+
+
+@kernel
+def _search(
+    every: Everything, slot: int, now: int, first: int, horizon: int, in_order: bool
+) -> tuple[int, float, int]:
+    """Look through the window, as the kind scores; see `search`."""
+    if every.world.is_social:
+        return search_friends(
+            every.world, every.lists, every.window, every.profiles, every.friends, slot, now, first, every.keys,
+            horizon, in_order, every.scratch,
+        )  # fmt: skip
+    return search(
+        every.world, every.lists, every.window, every.profiles, every.signs, slot, now, first, every.keys, horizon,
+        in_order, every.scratch,
+    )  # fmt: skip
+
+
+@kernel
 def _search_again(
     every: Everything, slot: int, step: int, first: int, horizon: int, in_order: bool, told: Told, later: Later
 ) -> tuple[int, int, float]:
     """Look through the window; return how it ended, how many were found and theta."""
     cursor = told.cursor
-    if every.scratch.bounds.size <= n_to_read(every.lists, every.profiles, slot):
+    if every.scratch.bounds.size <= _most_to_note(every, slot):
         return SCRATCH, 0, 0.0
     if cursor[N_MOVED] >= later.moved.size:
         return MOVED, 0, 0.0
     if cursor[N_LATER] + later.heads.size > later.slots.size:
         return LATER, 0, 0.0
-    n, theta, n_later = search(
-        every.world, every.lists, every.window, every.profiles, every.signs, slot, cursor[NOW], first,
-        every.keys, horizon, in_order, every.scratch,
-    )  # fmt: skip
+    n, theta, n_later = _search(every, slot, cursor[NOW], first, horizon, in_order)
     cursor[N_SEARCHED] += 1
     every.scratch.counts[TO_COME] = n_later
     n = _outlived(
@@ -446,9 +469,15 @@ def _note_later(every: Everything, slot: int, theta: float, told: Told, later: L
     scratch, cursor, bar = every.scratch, told.cursor, later.bars[slot]
     if theta >= bar:
         return
-    n_found = score_later(
-        every.world, every.window, every.profiles, slot, scratch, scratch.counts[TO_COME], theta, bar
-    )
+    if every.world.is_social:
+        n_found = score_friends_later(
+            every.world, every.window, every.profiles, every.friends, slot, scratch, scratch.counts[TO_COME], theta,
+            bar,
+        )  # fmt: skip
+    else:
+        n_found = score_later(
+            every.world, every.window, every.profiles, slot, scratch, scratch.counts[TO_COME], theta, bar
+        )
     for i in range(n_found):
         row, n = scratch.found[i] - cursor[FIRST_ROW], cursor[N_LATER]
         later.slots[n], later.scores[n], later.links[n] = slot, scratch.scores[i], later.heads[row]
@@ -664,12 +693,9 @@ def begin(
         k = int(every.profiles.heads[slot, PROFILE_K])
         if told.cursor[N_OUT] + k > told.steps.size:
             return i, OUT
-        if scratch.bounds.size <= n_to_read(every.lists, every.profiles, slot):
+        if scratch.bounds.size <= _most_to_note(every, slot):
             return i, SCRATCH
-        n, theta, _ = search(
-            every.world, every.lists, every.window, every.profiles, every.signs, slot, now, first, every.keys,
-            horizon, in_order, scratch,
-        )  # fmt: skip
+        n, theta, _ = _search(every, slot, now, first, horizon, in_order)
         n = _outlived(every.world.by_time, every.keys, scratch.scores, scratch.found, n, k)
         buffers.heads[slot, START], buffers.heads[slot, CLASS], buffers.heads[slot, SIZE] = -1, -1, 0
         if n > 0 and not _write(every, slot, n, n + n // 8 + 2):

@@ -383,14 +383,14 @@ def search(
             n_later += 1
     n_found = _score(world, window, profiles, slot, scratch, n_chosen, theta, n_terms == 1)
     sort_found(scratch.scores, scratch.found, n_found)
-    theta = _theta(world, k, need, scratch.scores, n_found)
+    theta = theta_of(world, k, need, scratch.scores, n_found)
     while n_found > 0 and scratch.scores[n_found - 1] < theta:
         n_found -= 1
     return n_found, theta, n_later
 
 
 @kernel
-def _theta(world: World, k: int, need: int, scores: NDArray[np.float64], n: int) -> float:
+def theta_of(world: World, k: int, need: int, scores: NDArray[np.float64], n: int) -> float:
     """Return what the scores of so many messages as are needed reach, sorted; -inf if there are fewer."""
     if n < need:
         return -np.inf
@@ -431,7 +431,7 @@ def _floor(
             n_chosen += 1
     n_found = _score(world, window, profiles, slot, scratch, n_chosen, -np.inf, are_distinct)
     sort_found(scratch.scores, scratch.found, n_found)
-    return _theta(world, int(profiles.heads[slot, K]), need, scratch.scores, n_found)
+    return theta_of(world, int(profiles.heads[slot, K]), need, scratch.scores, n_found)
 
 
 @kernel

@@ -36,6 +36,8 @@ class World(NamedTuple):
     """A step of its grid."""
     margin: float
     """What spots, and numbers of 32 bits, may cost a bound."""
+    is_social: bool
+    """Whether scores are those of kind `social`, or of `topk`."""
     by_time: bool
     """Whether messages leave by their time, or as they came."""
     policy: int

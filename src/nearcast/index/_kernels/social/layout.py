@@ -97,6 +97,8 @@ class Scratch(NamedTuple):
     """int32 (n_users,): 0 but within `social_score`."""
     others: NDArray[np.int32]
     """int32 (n_users,): room for it."""
+    stamps: NDArray[np.int64]
+    """int64 (n_places,): the last message for which a place was reached."""
     stamp: NDArray[np.int64]
     """int64 (1,): messages that were matched here."""
 

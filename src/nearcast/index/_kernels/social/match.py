@@ -33,7 +33,7 @@ from nearcast.index._kernels.social.layout import (
 from nearcast.model._kernels.profiles import LENGTH, RUN, near
 from nearcast.model._kernels.profiles import X as PROFILE_X
 from nearcast.model._kernels.profiles import Y as PROFILE_Y
-from nearcast.social._kernels.graph import SLACK, social_score, users_near
+from nearcast.social._kernels.graph import SLACK, reach, social_score, upper_bound_social, users_near
 
 ASK_X, ASK_Y, ASK_Z, ASK_TERMS, ASK_SOCIAL = 0, 1, 2, 3, 4
 _BEND = 1.0 / 24.0
@@ -147,7 +147,8 @@ def verify(state: State, batch: Columns, row: int, scratch: Scratch, n_found: in
         state.profiles.points, state.profiles.heads, state.profiles.run_terms, batch.term_ids
     )  # fmt: skip
     start, stop, x, y = batch.indptr[row], batch.indptr[row + 1], batch.xs[row], batch.ys[row]
-    verified = 0
+    stamps, stamp, counts, others = scratch.stamps, scratch.stamp[0], scratch.counts, scratch.others
+    verified, is_reached, margin = 0, False, world.margin
     for i in range(n_found):
         if i + AHEAD < n_found:
             prefetch(heads, found[i + AHEAD])
@@ -166,9 +167,16 @@ def verify(state: State, batch: Columns, row: int, scratch: Scratch, n_found: in
         user, bar = int(sites[slot, USER]), sites[slot, BAR]
         social = socials[user]
         if social == 0.0 and most > 0.0:
-            if nearness + text + most + world.margin < bar:
+            if nearness + text + most + margin < bar:
                 continue
-            social = social_score(graph, user, socials, scratch.counts, scratch.others)
+            if not is_reached:
+                reach(graph, batch.places[row], stamps, stamp)
+                is_reached = True
+            bound = upper_bound_social(graph, user, stamps, stamp)
+            if nearness + text + bound + margin < bar:
+                continue
+            if bound > 0.0:
+                social = social_score(graph, user, socials, counts, others)
         verified += 1
         score = nearness + text + social
         if score >= bar:
