@@ -3,7 +3,7 @@
     engine.saved/
       manifest.json        format, version, configuration, counters, size and checksum of each file
       vocabulary.arrow     ids, idfs
-      graph.arrow          edges of the social graph
+      graph.arrow          users, places and edges of the social graph
       boolean.arrow ...    the subscriptions of each kind as they are written down, and since when they are there
       results.arrow        what the results hold, by kind and row
       window.arrow         the messages of the window with their weighted terms
@@ -87,7 +87,7 @@ def _write_files(state: EngineState, folder: Path) -> None:
     cohorts = _joined(state.cohorts)
     tables = {
         "vocabulary": pa.table({"id": state.vocabulary.ids, "idf": state.vocabulary.idfs}),
-        "graph": _table_of_edges(state.social),
+        "graph": table_of_graph(state.social),
         "results": table_of_results(
             [
                 (saved.kind.kind, row, kept)
@@ -123,7 +123,8 @@ def _write_files(state: EngineState, folder: Path) -> None:
             "limits": asdict(config.limits),
         },
         "vocabulary_default": state.vocabulary.default,
-        "counters": {"seq": state.seq, "now_us": state.now_us, "late": state.late, "updates": state.updates},
+        "counters": {"seq": state.seq, "now_us": state.now_us, "late": state.late, "updates": state.updates}
+        | {"edge_changes": state.edge_changes},
         "work": {kind: asdict(work) for kind, work in state.work.items()},
         "files": files,
     }
@@ -173,7 +174,7 @@ def _read_state(manifest: dict[str, Any], tables: dict[str, pa.Table]) -> Engine
         Vocabulary.from_state(
             ids=vocabulary["id"].to_numpy(), idfs=vocabulary["idf"].to_numpy(), default=manifest["vocabulary_default"]
         ),
-        SocialGraph(zip(join(tables["graph"], "user"), join(tables["graph"], "place"), strict=True)),
+        read_graph(tables["graph"]),
         **manifest["counters"],
         work={kind: Work(**work) for kind, work in manifest["work"].items()},
         live=None if manifest["config"]["window"] is None else tables["window"].cast(LIVE),
@@ -195,9 +196,20 @@ def _make_window(described: dict[str, Any] | None) -> WindowPolicy | None:
     return _WINDOWS[fields.pop("kind")](**fields)
 
 
-def _table_of_edges(social: SocialGraph) -> pa.Table:
-    edges = social.edges()
-    return pa.table({**split("user", [u for u, _ in edges]), **split("place", [p for _, p in edges])})
+def table_of_graph(social: SocialGraph) -> pa.Table:
+    """Return all users and all places in the order of their numbers, then the edges."""
+    rows = [*((user, None) for user in social.users), *((None, place) for place in social.places), *social.edges()]
+    return pa.table({**split("user", [u for u, _ in rows]), **split("place", [p for _, p in rows])})
+
+
+def read_graph(table: pa.Table) -> SocialGraph:
+    """Make a graph again, with the same numbers."""
+    rows = list(zip(join(table, "user"), join(table, "place"), strict=True))
+    return SocialGraph(
+        (row for row in rows if None not in row),
+        users=[user for user, place in rows if place is None],
+        places=[place for user, place in rows if user is None],
+    )
 
 
 def _joined(cohorts: Sequence[SavedCohort]) -> list[SavedCohort]:

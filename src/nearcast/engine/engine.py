@@ -13,7 +13,7 @@ subscription stand together, leaves first. One caller at a time: the engine does
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from nearcast.engine import archive
 from nearcast.engine.admission import Admission
-from nearcast.engine.archive import read_results, table_of_results
+from nearcast.engine.archive import read_graph, read_results, table_of_graph, table_of_results
 from nearcast.engine.matcher import Matcher, Slots
 from nearcast.engine.shard import Job, Shard
 from nearcast.engine.share import Share
@@ -58,7 +58,14 @@ from nearcast.model import (
     to_seconds,
     to_us,
 )
-from nearcast.model.columns import UPDATES, Table, ids_from_table, messages_from_table, updates_to_table
+from nearcast.model.columns import (
+    UPDATES,
+    Table,
+    edges_from_table,
+    ids_from_table,
+    messages_from_table,
+    updates_to_table,
+)
 from nearcast.partition import PARTITIONERS, Sample
 from nearcast.social import SocialGraph
 from nearcast.space import Space
@@ -129,7 +136,7 @@ class Engine:
     def _set_up(self, state: EngineState) -> None:
         self._config = config = state.config
         self._meaning = Meaning(
-            config.space, state.vocabulary, state.social, TEXT_SIMILARITIES[config.text_similarity]
+            config.space, state.vocabulary, state.social.copy(), TEXT_SIMILARITIES[config.text_similarity]
         )
         partitioner = {p.name: p for p in PARTITIONERS}[config.partitioner]
         self._routing = partitioner.fit(Sample(None, None), n_shards=config.workers)
@@ -147,6 +154,7 @@ class Engine:
         self._admission = Admission(config, self._meaning)
         self._seq, self._now_us = state.seq, state.now_us
         self._late, self._updates = state.late, state.updates
+        self._edge_changes = state.edge_changes
         self._work_before = state.work
 
     # -- subscriptions ------------------------------------------------------------------------------------------
@@ -261,6 +269,42 @@ class Engine:
         if missing.any():
             raise UnknownSubscription(column[int(np.argmax(missing))])
         return column
+
+    # -- friends ------------------------------------------------------------------------------------------------
+
+    @overload
+    def befriend(self, edges: Table) -> Table: ...
+    @overload
+    def befriend(self, edges: Iterable[tuple[Id, Id]]) -> list[Update]: ...
+    def befriend(self, edges: Any) -> Any:
+        """Add edges (user, place) to the social graph; return what that changes, under the seq of the last message.
+
+        Users and places become known by it. Edges that are there already stay so.
+        """
+        return self._change_edges(edges, self._meaning.social.befriend)
+
+    @overload
+    def unfriend(self, edges: Table) -> Table: ...
+    @overload
+    def unfriend(self, edges: Iterable[tuple[Id, Id]]) -> list[Update]: ...
+    def unfriend(self, edges: Any) -> Any:
+        """Remove edges (user, place) from the social graph, all of which must be there; return what that changes."""
+        return self._change_edges(edges, self._meaning.social.unfriend)
+
+    def _change_edges(self, edges: Any, change: Callable[[Any], list[Id]]) -> Any:
+        is_table = isinstance(edges, pa.Table)
+        touched = set(change(edges_from_table(edges) if is_table else edges))
+        updates: list[Update] = []
+        if touched:
+            self._about_to_change()
+            self._edge_changes += 1
+        for matcher in (matcher for shard in self._shards for matcher in shard.matchers.values() if touched):
+            before, after = (results.by_slot() for results in matcher.follow(touched))
+            slots = np.fromiter(dict.fromkeys([*before, *after]), np.int32)
+            for slot, id_ in zip(slots.tolist(), matcher.roster.ids(slots), strict=True):
+                updates += self._difference(id_, before.get(slot, []), after.get(slot, []))
+        self._updates += len(updates)
+        return updates_to_table(updates) if is_table else updates
 
     # -- messages -----------------------------------------------------------------------------------------------
 
@@ -472,6 +516,8 @@ class Engine:
         ]
         if kept:
             tables["results"] = table_of_results(kept)
+        if self._edge_changes:
+            tables["graph"] = table_of_graph(self._meaning.social)
         work = {kind: asdict(work) for kind, work in self._work().items()}
         self._folder.seal(mark, Sealed({**self._counters(), "work": work}, tables))
 
@@ -490,7 +536,8 @@ class Engine:
         counters, tables = engine._folder.open(mark)
         work = {kind: Work(**done) for kind, done in counters.pop("work").items()}
         engine.close()
-        engine._set_up(EngineState(config, meaning.vocabulary, meaning.social, **counters, work=work))
+        social = read_graph(tables["graph"]) if "graph" in tables else meaning.social
+        engine._set_up(EngineState(config, meaning.vocabulary, social, **counters, work=work))
         kept: dict[str, dict[int, list[Kept]]] = {}
         for where, slot, one in read_results(tables["results"]) if "results" in tables else ():
             kept.setdefault(where, {}).setdefault(slot, []).append(one)
@@ -513,7 +560,13 @@ class Engine:
         return table.take(pa.array(rows))
 
     def _counters(self) -> dict[str, int]:
-        return {"seq": self._seq, "now_us": self._now_us, "late": self._late, "updates": self._updates}
+        return {
+            "seq": self._seq,
+            "now_us": self._now_us,
+            "late": self._late,
+            "updates": self._updates,
+            "edge_changes": self._edge_changes,
+        }
 
     def _state(self) -> EngineState:
         cohorts = []

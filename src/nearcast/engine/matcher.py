@@ -9,16 +9,19 @@ Index and keeper know slots, small dense integers that are used again once free;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from nearcast.engine.told import Form, Part, tell
 from nearcast.index import Index, Work
-from nearcast.model import Cohort, Document, Explanation, Keeps, Matches, Meaning, MessageBatch, Subscription
+from nearcast.model import Cohort, Document, Explanation, Id, Keeps, Matches, Meaning, MessageBatch, Subscription
+from nearcast.model.pairs import join
+from nearcast.model.stored import stored_schema
 from nearcast.window import Keeper, Kept, Results, Steps, Ticks
 
 if TYPE_CHECKING:
@@ -59,6 +62,21 @@ class Matcher:
         self.roster.leave(slots)
         self._index.delete(slots)
         return self._keeper.delete(slots)
+
+    def follow(self, users: Collection[Id]) -> tuple[Results, Results]:
+        """Look again for subscriptions of users whose friends changed; return the results they had and have."""
+        if "user" not in stored_schema(self.kind).names:
+            return Results.none(), Results.none()
+        slots = self.roster.taken()
+        stored = self.roster.rows(slots)
+        chosen = np.flatnonzero([user in users for user in join(stored, "user")])
+        if not len(chosen):
+            return Results.none(), Results.none()
+        cohort = Cohort(self.kind, stored.take(pa.array(chosen)), self._meaning)
+        before = self._keeper.delete(slots[chosen])
+        after = self._keeper.insert(slots[chosen], cohort)
+        self._set_bars()
+        return before, after
 
     def go_on(self, kept: Mapping[int, Sequence[Kept]], *, is_indexed: bool, is_kept: bool) -> None:
         """Make what lies in no arena of what the roster knows, and set the results that were kept."""

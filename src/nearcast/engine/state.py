@@ -67,6 +67,8 @@ class EngineState:
     now_us: int = NO_TIME
     late: int = 0
     updates: int = 0
+    edge_changes: int = 0
+    """How often edges of the social graph came or went since it was given."""
     work: dict[str, Work] = field(default_factory=dict)
     live: pa.Table | None = None
     """The messages of the window, if there is one."""

@@ -135,6 +135,12 @@ def ids_from_table(table: pa.Table) -> IdColumn:
     return _ids(table, "subscription")
 
 
+def edges_from_table(table: pa.Table) -> list[tuple[Any, Any]]:
+    """Return the columns `user` and `place` as pairs."""
+    _require_columns(table, ("user", "place"), "edges")
+    return list(zip(table["user"].to_pylist(), table["place"].to_pylist(), strict=True))
+
+
 def updates_to_table(updates: Sequence[Update]) -> pa.Table:
     """Return updates as a table; ids become strings."""
     ats = [None if u.at is None else round(u.at * 1_000_000) for u in updates]

@@ -1,0 +1,149 @@
+"""Do results follow when friends change, exactly as if the graph had always been so?"""
+
+import random
+
+import pyarrow as pa
+import pytest
+
+import nearcast as nc
+from nearcast.testing import strategies as world
+
+INDEXES = ("auto", "scan")
+USERS, PLACES = (*world.USERS, "eve"), (*world.PLACES, "new", "newer")
+
+
+def make_engine(edges, index, **options):
+    return nc.Engine(
+        space=world.PLANE,
+        vocabulary=world.vocabulary(),
+        window=nc.CountWindow(25),
+        social=nc.SocialGraph(edges),
+        index=index,
+        **options,
+    )
+
+
+def random_messages(rng, n, first):
+    return [
+        nc.Message(
+            f"m{first + i}",
+            rng.choice(world.GRID[world.PLANE]),
+            rng.choices(world.TERMS, k=rng.randint(0, 4)),
+            place=rng.choice([None, *PLACES]),
+        )
+        for i in range(n)
+    ]
+
+
+def random_subscriptions(rng, n):
+    return [
+        nc.SocialSubscription(
+            f"s{i}",
+            location=rng.choice(world.GRID[world.PLANE]),
+            keywords=rng.choices(world.TERMS, k=rng.randint(1, 3)),
+            k=rng.randint(1, 4),
+            user=rng.choice(world.USERS),
+        )
+        for i in range(n)
+    ]
+
+
+def results(engine, subscriptions):
+    return {s.id: engine.results(s.id) for s in subscriptions}
+
+
+def changes(before, after):
+    gone = {
+        (i, r.message, "leave") for i in before for r in before[i] if r.message not in {a.message for a in after[i]}
+    }
+    come = {
+        (i, r.message, "enter") for i in after for r in after[i] if r.message not in {b.message for b in before[i]}
+    }
+    return gone | come
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_afterwards_all_is_as_if_the_graph_had_always_been_so(index, workers, seed):
+    rng = random.Random(seed)
+    edges, messages, subscriptions = set(world.EDGES), random_messages(rng, 40, 0), random_subscriptions(rng, 12)
+    engine = make_engine(edges, index, workers=workers)
+    engine.subscribe(subscriptions)
+    engine.publish(messages)
+    for _ in range(8):
+        before = results(engine, subscriptions)
+        if rng.random() < 0.5:
+            chosen = [(rng.choice(USERS), rng.choice(PLACES)) for _ in range(rng.randint(1, 3))]
+            updates, edges = engine.befriend(chosen), edges | set(chosen)
+        else:
+            chosen = rng.sample(sorted(edges), rng.randint(1, 2))
+            updates, edges = engine.unfriend(chosen), edges - set(chosen)
+        after = results(engine, subscriptions)
+        told = [(u.subscription, u.message, u.change) for u in updates]
+        assert set(told) == changes(before, after) and len(set(told)) == len(told)
+        assert {u.seq for u in updates} <= {len(messages)}
+        fresh = make_engine(
+            [*edges, *((user, f"home of {user}") for user in world.USERS if user not in dict(edges))], index
+        )
+        fresh.publish(messages)
+        fresh.subscribe(subscriptions)
+        assert after == results(fresh, subscriptions)
+        more = random_messages(rng, 5, len(messages))
+        messages += more
+        expected = sorted((u.seq, u.subscription, u.message, u.change) for u in fresh.publish(more))
+        assert sorted((u.seq, u.subscription, u.message, u.change) for u in engine.publish(more)) == expected
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_what_changed_is_saved_and_sealed(index, tmp_path):
+    rng = random.Random(3)
+    subscriptions = random_subscriptions(rng, 8)
+    options = {"space": world.PLANE, "vocabulary": world.vocabulary(), "window": nc.CountWindow(25), "index": index}
+    options["social"] = world.social_graph()
+    engine = nc.Engine(**options, folder=tmp_path / "engine")
+    engine.subscribe(subscriptions)
+    engine.publish(random_messages(rng, 40, 0))
+    engine.befriend([("u3", "p1"), ("eve", "newer")])
+    engine.unfriend([("u0", "p0"), ("u0", "p1")])
+    held = results(engine, subscriptions)
+    engine.save(tmp_path / "saved")
+    engine.seal("now")
+    attached = nc.Engine.attach(tmp_path / "engine", "now", **options)
+    loaded = nc.Engine.load(tmp_path / "saved")
+    more = random_messages(rng, 30, 40)
+    told = []
+    for one in (attached, loaded):
+        assert results(one, subscriptions) == held
+        # Who has lost all friends is known, and so is who came later.
+        one.subscribe([nc.SocialSubscription(user, (0, 0), "a", k=1, user=user) for user in ("u0", "eve")])
+        told.append(sorted((u.seq, u.subscription, u.message, u.change, u.score) for u in one.publish(more)))
+    assert told[0] == told[1]
+    assert world.social_graph().edges() == options["social"].edges(), "the graph that was given is its owner's"
+
+
+def test_tables_are_answered_with_tables():
+    engine = make_engine([("ann", "cafe")], "auto")
+    engine.subscribe([nc.SocialSubscription("s", (0, 0), "a", k=1, user="ann")])
+    engine.publish([nc.Message("m1", (0, 0), "x", place="bar"), nc.Message("m2", (0, 0), "x", place=None)])
+    edges = pa.table({"user": ["ann"], "place": ["bar"]})
+    told = engine.befriend(edges).to_pylist()
+    assert [(u["seq"], u["message"], u["change"], u["score"]) for u in told] == [
+        (2, "m2", "leave", 1.0), (2, "m1", "enter", 2.0),
+    ]  # fmt: skip
+    assert len(engine.unfriend(edges)) == 2
+    with pytest.raises(nc.InvalidInput, match="user"):
+        engine.befriend(pa.table({"place": ["bar"]}))
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_an_edge_that_is_not_there_is_an_error_and_nothing_is_half_applied(index):
+    engine = make_engine([("ann", "cafe"), ("bob", "bar")], index)
+    engine.subscribe([nc.SocialSubscription("s", (0, 0), "a", k=1, user="ann")])
+    engine.publish([nc.Message("m", (0, 0), "x", place="cafe")])
+    with pytest.raises(nc.InvalidInput, match=r"\('ann', 'gym'\)"):
+        engine.unfriend([("ann", "cafe"), ("ann", "gym")])
+    with pytest.raises(nc.InvalidInput, match="edges must be pairs"):
+        engine.befriend([("ann", "gym"), "bob"])
+    assert engine.results("s") == [nc.Result("m", 2.0)]
+    assert engine.befriend([("ann", "cafe")]) == []
