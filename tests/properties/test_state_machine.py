@@ -132,6 +132,33 @@ class Machine(RuleBasedStateMachine):
             updates = self.engine.publish([nc.Message(**m) for m in batch])
         self.check_published(updates, batch, before)
 
+    @precondition(lambda self: "social" in self.kinds)
+    @rule(user=st.sampled_from((*world.USERS, "new")), place=st.sampled_from((*world.PLACES, "nowhere")))
+    def befriend_or_unfriend(self, user, place):
+        before, edge = self.results(), (user, place)
+        if edge in self.oracle.edges:
+            updates = self.engine.unfriend([edge])
+        else:
+            updates = self.engine.befriend([edge])
+        self.oracle.edges ^= {edge}
+        assert all(u.seq == self.oracle.seq for u in updates)
+        self.check_updates(updates, before, self.results())
+
+    @precondition(lambda self: len(self.engine) > 0)
+    @rule(data=st.data())
+    def move(self, data):
+        id_ = data.draw(st.sampled_from(sorted(self.oracle.subscriptions, key=str)))
+        known = self.oracle.subscriptions[id_]
+        fields = {name: value for name, value in known.items() if name not in ("kind", "since")}
+        if "region" in fields:
+            fields["region"] = data.draw(world.boxes(self.space))
+        else:
+            fields["location"] = data.draw(world.locations(self.space))
+        before = self.results()
+        updates = self.engine.subscribe([world.make_subscription(known["kind"], id_, fields)])
+        self.oracle.subscribe(id_, known["kind"], fields)
+        self.check_updates(updates, before, self.results())
+
     @rule(delay=STEPS)
     def advance(self, delay):
         self.clock += delay
