@@ -365,6 +365,18 @@ def test_addresses_are_given_back_with_the_last_view():
     assert longest_mapping() == before
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_process_with_many_large_arrays_can_still_fork():
+    """As it does to start Spark: reserved addresses are no promise of memory, of which a child would need as much."""
+    arena = Arena()
+    for i in range(40):
+        arena.new(f"xs{i}", np.int64, LARGE)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_a_large_array_is_loaded_to_where_it_can_grow(folder):
     arena = Arena()
     arena.new("xs", np.int64, LARGE, fill=5)[:3] = 1, 2, 3

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import platform
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +26,7 @@ from nearcast._jit.manifest import ArraySpec
 __all__ = ["Reservation", "reserve"]
 
 _MEMORY_IF_UNKNOWN = 64 << 30
+_USUAL = ("x86_64", "aarch64", "riscv64", "s390x")  # where Linux has its usual numbers
 
 
 class Reservation:
@@ -57,7 +60,7 @@ def reserve(nbytes: int) -> Reservation | None:
     """
     if not hasattr(mmap, "MAP_ANONYMOUS"):
         return None
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _no_reserve()
     try:
         mapping = mmap.mmap(-1, max(_memory(), 2 * nbytes), flags=flags)
     except (OSError, OverflowError, ValueError):
@@ -66,6 +69,17 @@ def reserve(nbytes: int) -> Reservation | None:
         with suppress(OSError):  # a kernel without them; NumPy asks the same for its large arrays
             mapping.madvise(mmap.MADV_HUGEPAGE)
     return Reservation(mapping)
+
+
+def _no_reserve() -> int:
+    """Return the flag by which addresses do not count as memory that was promised.
+
+    Without it Linux refuses to fork once ranges that touch each other are longer together than its memory.
+    """
+    known: int = getattr(mmap, "MAP_NORESERVE", 0)  # Python knows its name from 3.13 on
+    if known == 0 and sys.platform == "linux" and platform.machine() in _USUAL:
+        return 0x4000
+    return known
 
 
 def _memory() -> int:
