@@ -10,6 +10,7 @@ import nearcast as nc
 from modes import check_passes
 from nearcast._jit import Arena
 from nearcast.index import IndexEntry, register
+from nearcast.index._kernels.nearest.layout import BAR
 from nearcast.index.scan import Scan
 from nearcast.model import Cohort, IdColumn, Matches, MessageBatch
 from nearcast.model._kernels import blocks
@@ -17,7 +18,7 @@ from nearcast.testing import strategies as world
 from nearcast.window import Steps
 from nearcast.window.heaped import Heaped
 from nearcast.window.held import Held
-from nearcast.window.keeper import Kept
+from nearcast.window.keeper import Kept, Results
 
 SMALL = "NEARCAST_TEST_SMALL" in os.environ
 """Set for the pass without compiled code."""
@@ -203,8 +204,7 @@ def test_results_that_were_saved_are_as_they_were():
     keeper.insert(np.array([2, 3], np.int32), Cohort.of(made, world.meaning()))
     early = [Kept(2, "m2", 0.5), Kept(11, "m11", 3.0)]
     late = [Kept(2, "m2", 0.25), Kept(4, 4, 0.25), Kept(12, "m12", 1.0)]
-    keeper.restore(2, early)
-    keeper.restore(3, late)
+    keeper.restore([Results.of({2: early}), Results.of({3: late})])
     assert keeper.results(3) == late
     assert keeper.results(2) == early
     assert keeper.results(0) == [Kept(12, "m12", 1.0)]
@@ -257,6 +257,11 @@ def test_a_loaded_engine_goes_on_exactly(tmp_path, workers):
         engine = nc.Engine.load(tmp_path / f"{round_}")
         ids = {one.id for one in subscriptions}
         assert [engine.results(i) for i in ids] == [plain.results(i) for i in ids]
+        for shard in engine._shards:
+            matcher = shard.matchers["nearest"]
+            for slot in matcher.roster.taken().tolist():
+                bar = matcher._keeper.bar(slot)
+                assert matcher._index._array("sites")[slot, BAR] == (np.inf if bar is None else bar), "told at once"
 
 
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")

@@ -10,7 +10,7 @@ from nearcast.model import NO_TIME, Cohort, Document, Matches, MessageBatch, Soc
 from nearcast.model.message import Message
 from nearcast.testing import strategies as world
 from nearcast.text import Vocabulary
-from nearcast.window import KEEPERS, CountWindow, Kept, SlidingWindow, Ticks, TimeWindow
+from nearcast.window import KEEPERS, CountWindow, Kept, Results, SlidingWindow, Ticks, TimeWindow
 from nearcast.window.recompute import Recompute
 from nearcast.window.sliding import Step, Steps
 
@@ -117,7 +117,7 @@ def test_a_step_without_a_message_brings_nothing_in(entry):
 def test_what_was_restored_competes_on():
     keeper = Recompute([document(1, 5.0), document(2, 7.0)])
     keeper.insert(np.zeros(1, np.int32), cohort(1))
-    keeper.restore(0, [Kept(2, "m2", 7.0)])
+    keeper.restore([Results.of({0: [Kept(2, "m2", 7.0)]})])
     coming = document(3, 6.0)
     assert keeper.step(Step(0, (), 0, coming), [(0, 6.0)]) == []
     changes = keeper.step(Step(0, (document(2, 7.0),), -1, None), ())

@@ -19,7 +19,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
@@ -27,17 +27,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nearcast.engine.state import EngineConfig, EngineState, SavedCohort
 from nearcast.errors import FormatError, InvalidInput
 from nearcast.index import Work
-from nearcast.model import KINDS, Limits, Subscription
+from nearcast.model import KINDS, IdColumn, Limits, Subscription
 from nearcast.model.pairs import join, split
 from nearcast.model.stored import stored_schema
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.text import Vocabulary
-from nearcast.window import LIVE, CountWindow, Kept, TimeWindow, WindowPolicy
+from nearcast.window import LIVE, CountWindow, Results, TimeWindow, WindowPolicy
 
 FORMAT = "nearcast-engine"
 VERSION = 1
@@ -88,14 +89,7 @@ def _write_files(state: EngineState, folder: Path) -> None:
     tables = {
         "vocabulary": pa.table({"id": state.vocabulary.ids, "idf": state.vocabulary.idfs}),
         "graph": table_of_graph(state.social),
-        "results": table_of_results(
-            [
-                (saved.kind.kind, row, kept)
-                for saved in cohorts
-                for row, held in enumerate(saved.kept)
-                for kept in held
-            ]
-        ),
+        "results": table_of_results([(saved.kind.kind, saved.kept) for saved in cohorts]),
         **({} if state.live is None else {"window": state.live}),
         **{saved.kind.kind: saved.stored.append_column("since", pa.array(saved.sinces)) for saved in cohorts},
     }
@@ -222,22 +216,45 @@ def _joined(cohorts: Sequence[SavedCohort]) -> list[SavedCohort]:
             kind,
             pa.concat_tables([saved.stored for saved in group]).combine_chunks(),
             np.concatenate([saved.sinces for saved in group]),
-            [kept for saved in group for kept in saved.kept],
+            [
+                part._replace(slots=part.slots + first)
+                for saved, first in zip(group, _firsts([len(saved.sinces) for saved in group]), strict=True)
+                for part in saved.kept
+            ],
         )
         for kind, group in by_kind.items()
     ]
 
 
-def table_of_results(rows: Sequence[tuple[str, int, Kept]]) -> pa.Table:
+def _firsts(lengths: Sequence[int]) -> list[np.int32]:
+    """Return where each of some pieces begins, one behind the other."""
+    return [np.int32(sum(lengths[:i])) for i in range(len(lengths))]
+
+
+RESULTS = pa.schema(
+    {"kind": pa.string(), "row": pa.int64(), "seq": pa.int64(), "score": pa.float64(), "message": pa.string(),
+     "message_int": pa.int64()}
+)  # fmt: skip
+
+
+def table_of_results(named: Iterable[tuple[str, Sequence[Results]]]) -> pa.Table:
     """Return what results hold: of which kind, in which row, and what."""
-    return pa.table(
-        {
-            "kind": pa.array([kind for kind, _, _ in rows], pa.string()),
-            "row": pa.array([row for _, row, _ in rows], pa.int64()),
-            "seq": pa.array([kept.seq for _, _, kept in rows], pa.int64()),
-            "score": pa.array([kept.score for _, _, kept in rows], pa.float64()),
-            **split("message", [kept.message for _, _, kept in rows]),
-        }
+    return pa.concat_tables(
+        [RESULTS.empty_table()]
+        + [
+            pa.Table.from_arrays(
+                [
+                    pa.repeat(kind, len(part.slots)),
+                    pa.array(part.slots.astype(np.int64)),
+                    pa.array(part.seqs),
+                    pa.array(part.scores),
+                    *part.ids.columns.values(),
+                ],
+                schema=RESULTS,
+            )
+            for kind, parts in named
+            for part in parts
+        ]
     )
 
 
@@ -245,26 +262,33 @@ def _read_cohorts(tables: dict[str, pa.Table]) -> list[SavedCohort]:
     unknown = set(tables) - set(_KIND_OF) - {"vocabulary", "graph", "results", "window"}
     if unknown:
         raise ValueError(f"files of unknown kinds: {sorted(unknown)}")
+    kept = read_results(tables["results"])
     cohorts = {
         name: SavedCohort(
             _KIND_OF[name],
             table.drop_columns(["since"]).cast(stored_schema(_KIND_OF[name])),
             table["since"].to_numpy(),
-            [[] for _ in range(len(table))],
+            kept.get(name, []),
         )
         for name, table in tables.items()
         if name in _KIND_OF
     }
-    for kind, row, kept in read_results(tables["results"]):
-        cohorts[kind].kept[row].append(kept)
     return list(cohorts.values())
 
 
-def read_results(table: pa.Table) -> Iterator[tuple[str, int, Kept]]:
-    """Yield what results held."""
-    columns = [table[name].to_pylist() for name in ("kind", "row", "seq", "score")]
-    for kind, row, seq, score, message in zip(*columns, join(table, "message"), strict=True):
-        yield kind, row, Kept(seq, message, score)
+def read_results(table: pa.Table) -> dict[str, list[Results]]:
+    """Return what results held, by kind."""
+    named: dict[str, list[Results]] = {}
+    for kind in pc.unique(table["kind"]).to_pylist():
+        for rows in table.filter(pc.equal(table["kind"], kind)).to_batches():
+            part = Results(
+                rows["row"].to_numpy().astype(np.int32),
+                rows["seq"].to_numpy(),
+                rows["score"].to_numpy(),
+                IdColumn(rows["message"], rows["message_int"]),
+            )
+            named.setdefault(kind, []).append(part)
+    return named
 
 
 def _checksum(file: Path) -> int:

@@ -507,12 +507,9 @@ class Engine:
 
         tables = {}
         kept = [
-            (f"{number}.{kind}", slot, kept)
+            (f"{number}.{kind}", results)
             for number, shard in enumerate(self._shards)
-            for kind, matcher in shard.matchers.items()
-            if matcher.kind.keeps is Keeps.BEST_EVER
-            for slot in matcher.roster.taken().tolist()
-            for kept in matcher.kept(slot)
+            for kind, results in shard.loose_results()
         ]
         if kept:
             tables["results"] = table_of_results(kept)
@@ -538,12 +535,10 @@ class Engine:
         engine.close()
         social = read_graph(tables["graph"]) if "graph" in tables else meaning.social
         engine._set_up(EngineState(config, meaning.vocabulary, social, **counters, work=work))
-        kept: dict[str, dict[int, list[Kept]]] = {}
-        for where, slot, one in read_results(tables["results"]) if "results" in tables else ():
-            kept.setdefault(where, {}).setdefault(slot, []).append(one)
+        kept = read_results(tables["results"]) if "results" in tables else {}
         for number, shard in enumerate(engine._shards):
             for kind in engine._folder.kinds(number):
-                shard.attach(kind, kept.get(f"{number}.{kind}", {}))
+                shard.attach(kind, kept.get(f"{number}.{kind}", []))
         return engine
 
     def _about_to_change(self) -> None:
@@ -573,10 +568,13 @@ class Engine:
         for shard in self._shards:
             for matcher in shard.matchers.values():
                 slots = matcher.roster.taken()
-                is_lasting = matcher.kind.keeps is Keeps.BEST_EVER  # others follow from the window
-                kept = [matcher.kept(slot) if is_lasting else [] for slot in slots.tolist()]
-                stored = matcher.roster.rows(slots)
-                cohorts.append(SavedCohort(matcher.kind, stored, matcher.roster.sinces(slots), kept))
+                stored, sinces = matcher.roster.rows(slots), matcher.roster.sinces(slots)
+                kept = []
+                if matcher.kind.keeps is Keeps.BEST_EVER and len(slots):  # others follow from the window
+                    row_of = np.zeros(int(slots.max()) + 1, np.int32)
+                    row_of[slots] = np.arange(len(slots))
+                    kept = [results.move(row_of) for results in matcher.held(slots)]
+                cohorts.append(SavedCohort(matcher.kind, stored, sinces, kept))
         return EngineState(
             self._config,
             self._meaning.vocabulary,
@@ -590,10 +588,10 @@ class Engine:
     def _restore(self, saved: SavedCohort) -> None:
         cohort = Cohort(saved.kind, saved.stored, self._meaning)
         self._insert(cohort, saved.sinces)
-        for _, matcher, rows, slots in self._seats(cohort.ids):
-            for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
-                if saved.kept[row]:
-                    matcher.restore(slot, saved.kept[row])
+        for _, matcher, rows, slots in self._seats(cohort.ids) if saved.kept else ():
+            slot_of = np.full(len(cohort), -1, np.int32)
+            slot_of[rows] = slots
+            matcher.restore([results.move(slot_of) for results in saved.kept])
 
     def close(self) -> None:
         """Stop the worker threads; the engine must not be used after."""

@@ -9,7 +9,7 @@ Index and keeper know slots, small dense integers that are used again once free;
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from nearcast.engine.roster import Roster
 
 Slots = npt.NDArray[np.int32]
+
+_PIECE = 1 << 18
 
 
 class Matcher:
@@ -78,7 +80,7 @@ class Matcher:
         self._set_bars()
         return before, after
 
-    def go_on(self, kept: Mapping[int, Sequence[Kept]], *, is_indexed: bool, is_kept: bool) -> None:
+    def go_on(self, kept: Sequence[Results], *, is_indexed: bool, is_kept: bool) -> None:
         """Make what lies in no arena of what the roster knows, and set the results that were kept."""
         if is_indexed and is_kept:
             return
@@ -90,13 +92,18 @@ class Matcher:
             self._index.insert(slots, cohort)
         if not is_kept:
             self._keeper.insert(slots, cohort)
-            for slot, result in kept.items():
-                self._keeper.restore(slot, result)
+            if kept:
+                self._keeper.restore(kept)
         self._set_bars()
 
-    def restore(self, slot: int, kept: Sequence[Kept]) -> None:
-        """Give a subscription the result it had when it was saved."""
-        self._keeper.restore(slot, kept)
+    def restore(self, kept: Sequence[Results]) -> None:
+        """Give subscriptions the results they had when they were saved."""
+        self._keeper.restore(kept)
+        self._set_bars()
+
+    def held(self, slots: Slots) -> list[Results]:
+        """Return the results that are kept of some slots, so many at a time that no column is too long."""
+        return [self._keeper.held(slots[i : i + _PIECE]) for i in range(0, len(slots), _PIECE)]
 
     def publish(self, batch: MessageBatch, steps: Steps, ticks: Ticks, *, form: Form) -> Part:
         """Move on by a batch and tell what changed; where nothing is kept, on several threads at once."""
@@ -114,14 +121,10 @@ class Matcher:
         if len(moved.slots):
             self._index.set_bars(*moved)
 
-    def kept(self, slot: int) -> list[Kept]:
-        """Return the result that is kept, best first."""
-        return self._keeper.results(slot)
-
     def results(self, slot: int, live: Iterable[Document]) -> list[Kept]:
         """Return a result, best first; what only grows is looked up among the messages of the window."""
         if self.kind.keeps is not Keeps.MATCHES:
-            return self.kept(slot)
+            return self._keeper.results(slot)
         since, score_of = self.roster.since(slot), self.roster.subscription(slot).bind(self._meaning)
         scored = ((d, score_of(d)) for d in live if d.seq > since)
         found = [Kept(d.seq, d.id, score) for d, score in scored if score is not None]

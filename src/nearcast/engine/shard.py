@@ -7,7 +7,7 @@ are wanted for those that do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -75,11 +75,20 @@ class Shard:
             self.matchers = {name: self.matchers[name] for name in _KIND_OF if name in self.matchers}
         return self.matchers[kind.kind]
 
-    def attach(self, kind: str, kept: Mapping[int, Sequence[Kept]]) -> None:
+    def attach(self, kind: str, kept: Sequence[Results]) -> None:
         """Go on with a kind whose arena is there already, and with the results it had."""
         matcher, entry = self._matcher(_KIND_OF[kind]), choose_index(self._index, kind)
-        keeper = find_keeper(entry.keeper, matcher.kind)
-        matcher.go_on(kept, is_indexed=entry.in_arena, is_kept=keeper.in_arena)
+        matcher.go_on(kept, is_indexed=entry.in_arena, is_kept=self._is_kept(kind))
+
+    def _is_kept(self, kind: str) -> bool:
+        """Tell whether the results of a kind lie in its arena."""
+        return find_keeper(choose_index(self._index, kind).keeper, _KIND_OF[kind]).in_arena
+
+    def loose_results(self) -> Iterator[tuple[str, list[Results]]]:
+        """Yield, kind by kind, the results that lie in no arena and cannot be found again."""
+        for kind, matcher in self.matchers.items():
+            if matcher.kind.keeps is Keeps.BEST_EVER and not self._is_kept(kind):
+                yield kind, matcher.held(matcher.roster.taken())
 
     def publish(self, batch: MessageBatch, ticks: Ticks, *, form: Form, cuts: Sequence[int]) -> list[Job]:
         """Take in messages, some of a batch; return the work that is to be done then.

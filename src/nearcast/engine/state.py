@@ -16,7 +16,7 @@ from nearcast.partition import PARTITIONERS
 from nearcast.social import SocialGraph
 from nearcast.space import Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
-from nearcast.window import CountWindow, Kept, TimeWindow, WindowPolicy
+from nearcast.window import CountWindow, Results, TimeWindow, WindowPolicy
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class SavedCohort(NamedTuple):
     kind: type[Subscription]
     stored: pa.Table
     sinces: npt.NDArray[np.int64]
-    kept: list[list[Kept]]
+    kept: list[Results]
+    """Rows in place of slots."""
 
 
 @dataclass(frozen=True)

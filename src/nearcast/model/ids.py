@@ -40,6 +40,16 @@ class IdColumn(Sequence[Id]):
             columns = split("id", ids)
             return cls(columns["id"], columns["id_int"])
 
+    @classmethod
+    def joined(cls, parts: Sequence[IdColumn]) -> IdColumn:
+        """Put ids one behind the other.
+
+        >>> list(IdColumn.joined([IdColumn.of(["a"]), IdColumn.of([7])]))
+        ['a', 7]
+        """
+        names, numbers = (pa.concat_arrays([p.columns[name] for p in parts]) for name in ("id", "id_int"))
+        return cls(names, numbers)
+
     def __len__(self) -> int:
         return len(self._names)
 

@@ -122,13 +122,13 @@ class Buffered:
 
     def delete(self, slots: npt.NDArray[np.int32]) -> Results:
         """Forget subscriptions and return the results they had."""
-        had = self._results(slots)
+        had = self.held(slots)
         kernels.end(self._buffers, self._lists.base, np.ascontiguousarray(slots))
         self._profiles.delete(slots)
         return had
 
-    def restore(self, slot: int, kept: Sequence[Kept]) -> None:
-        """Have it already: it is what the window says."""
+    def restore(self, kept: Sequence[Results]) -> None:
+        """Have them already: they are what the window says."""
 
     def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
         """Move on by a batch: search lists grow, the index is asked, buffers follow step by step."""
@@ -172,7 +172,7 @@ class Buffered:
 
     def results(self, slot: int) -> list[Kept]:
         """Return a result, best first."""
-        return self._results(np.array([slot], np.int32)).by_slot().get(slot, [])
+        return self.held(np.array([slot], np.int32)).by_slot().get(slot, [])
 
     def would_enter(self, slot: int, document: Document, score: float) -> bool:
         """Tell whether a message is in a result or, published now, would come in."""
@@ -189,8 +189,8 @@ class Buffered:
     def _k(self, slot: int) -> int:
         return int(self._array("heads")[slot, kernels.ROOM_K])
 
-    def _results(self, slots: npt.NDArray[np.int32]) -> Results:
-        """Return what the results of some slots hold, slot by slot, best first."""
+    def held(self, slots: npt.NDArray[np.int32]) -> Results:
+        """Return some results."""
         heads = self._array("heads")[slots]
         lengths = np.minimum(heads[:, kernels.SIZE], heads[:, kernels.ROOM_K]).astype(np.int64)
         ends = np.cumsum(lengths)

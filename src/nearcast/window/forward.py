@@ -23,7 +23,7 @@ class Forward:
         """End with nothing."""
         return Results.none()
 
-    def restore(self, slot: int, kept: Sequence[Kept]) -> None:
+    def restore(self, kept: Sequence[Results]) -> None:
         """Have nothing to restore."""
 
     def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
@@ -35,6 +35,10 @@ class Forward:
     def moved(self) -> Moved:
         """Have no bars."""
         return Moved(np.zeros(0, np.int32), np.zeros(0))
+
+    def held(self, slots: npt.NDArray[np.int32]) -> Results:
+        """Hold nothing."""
+        return Results.none()
 
     def results(self, slot: int) -> list[Kept]:
         """Know of no result: what matched has been passed on."""

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast._jit import Arena, column
-from nearcast.model import Cohort, Document, Matches, MessageBatch
+from nearcast.model import Cohort, Document, IdColumn, Matches, MessageBatch
 from nearcast.model._kernels import blocks
 from nearcast.model.slate import KeywordSlate
 from nearcast.window._kernels import heaped as kernels
@@ -50,7 +50,6 @@ class Heaped:
                 arena.new(f"{_PREFIX}.handles", np.int32, 0)
                 arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
         self._held = Held(arena)
-        self._restored: dict[int, Sequence[Kept]] = {}
         self._moved = np.zeros(0, np.int32)
         self._counts = np.zeros(5, np.int64)
         self._told = _told(0)
@@ -73,32 +72,25 @@ class Heaped:
 
     def delete(self, slots: npt.NDArray[np.int32]) -> Results:
         """Forget subscriptions and return the results they had."""
-        self._settle()
-        had = self._results(slots)
+        had = self.held(slots)
         kernels.end(self._heaps, column(slots, np.int32))
         return had
 
-    def restore(self, slot: int, kept: Sequence[Kept]) -> None:
-        """Set a result as it was saved: with all others, when someone asks for one."""
-        self._restored[slot] = kept
-
-    def _settle(self) -> None:
-        """Put restored results into their heaps, all at once: messages stand in the order in which they came."""
-        if not self._restored:
-            return
-        results, self._restored = Results.of(self._restored), {}
-        kernels.renumber(self._heaps, self._held.merge(results.seqs, results.ids))
-        handles = np.searchsorted(self._held.seqs, results.seqs).astype(np.int32)
-        kernels.fill(self._heaps, results.slots, results.scores, handles)
-        self._need_moved(len(results.slots))
-        n = int(self._counts[kernels.N_MOVED])
-        full = np.unique(results.slots)
-        self._moved[n : n + len(full)] = full
-        self._counts[kernels.N_MOVED] = n + len(full)
+    def restore(self, kept: Sequence[Results]) -> None:
+        """Set results as they were saved: messages that they hold stand in the order in which they came."""
+        once = [np.unique(part.seqs, return_index=True) for part in kept]
+        ids = IdColumn.joined([part.ids.take(rows) for part, (_, rows) in zip(kept, once, strict=True)])
+        kernels.renumber(self._heaps, self._held.merge(np.concatenate([seqs for seqs, _ in once]), ids))
+        for part in kept:
+            handles = np.searchsorted(self._held.seqs, part.seqs).astype(np.int32)
+            kernels.fill(self._heaps, column(part.slots, np.int32), column(part.scores, np.float64), handles)
+            slots, n = np.unique(part.slots), int(self._counts[kernels.N_MOVED])
+            self._need_moved(len(slots))
+            self._moved[n : n + len(slots)] = slots
+            self._counts[kernels.N_MOVED] = n + len(slots)
 
     def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
         """Ask the index about some messages at a time, and let what it finds compete."""
-        self._settle()
         self._close_gaps()
         n, counts = len(batch), self._counts
         counts[[kernels.N_TOLD, kernels.N_MENTIONED, kernels.N_ENTERED]] = 0
@@ -145,7 +137,6 @@ class Heaped:
 
     def moved(self) -> Moved:
         """Return whose bars have changed since the last time, and what they are now."""
-        self._settle()
         moved = self._moved[: self._counts[kernels.N_MOVED]]
         bars = np.empty(len(moved))
         n = int(kernels.take_bars(self._heaps, moved, bars)) if len(moved) else 0
@@ -154,8 +145,7 @@ class Heaped:
 
     def results(self, slot: int) -> list[Kept]:
         """Return a result, best first."""
-        self._settle()
-        return self._results(np.array([slot], np.int32)).by_slot().get(slot, [])
+        return self.held(np.array([slot], np.int32)).by_slot().get(slot, [])
 
     def would_enter(self, slot: int, document: Document, score: float) -> bool:
         """Tell whether a message is in a result or, published now, would come in."""
@@ -172,8 +162,8 @@ class Heaped:
     def _k(self, slot: int) -> int:
         return int(self._array("heads")[slot, kernels.K])
 
-    def _results(self, slots: npt.NDArray[np.int32]) -> Results:
-        """Return what the results of some slots hold, slot by slot, best first."""
+    def held(self, slots: npt.NDArray[np.int32]) -> Results:
+        """Return some results."""
         slots = column(slots, np.int32)
         sizes = self._array("heads")[slots, kernels.SIZE]
         scores, handles = np.empty(int(sizes.sum())), np.empty(int(sizes.sum()), np.int32)

@@ -92,8 +92,7 @@ class Held:
 
     def merge(self, seqs: npt.NDArray[np.int64], ids: IdColumn) -> Handles:
         """Add messages, each once, that came whenever; return the handles that those have now which were here."""
-        before = self.ids(np.arange(len(self), dtype=np.int32))
-        every = IdColumn.of([*before, *ids])
+        every = IdColumn.joined([self.ids(np.arange(len(self), dtype=np.int32)), ids])
         merged, first, now = np.unique(np.concatenate([self.seqs, seqs]), return_index=True, return_inverse=True)
         handles: Handles = now[: len(self)].astype(np.int32)
         self._clear()

@@ -44,6 +44,12 @@ class Results(NamedTuple):
         """Return results that hold nothing."""
         return cls.of({})
 
+    def move(self, slots: npt.NDArray[np.int32]) -> Results:
+        """Return what moves to other slots, given by its old one; -1 for who stays behind."""
+        to = slots[self.slots]
+        chosen = np.flatnonzero(to >= 0)
+        return Results(to[chosen], self.seqs[chosen], self.scores[chosen], self.ids.take(chosen))
+
     def by_slot(self) -> dict[int, list[Kept]]:
         """Return slot -> its result; who has an empty one is not there."""
         held: dict[int, list[Kept]] = {}
@@ -91,14 +97,17 @@ class Keeper(Protocol):
     def delete(self, slots: npt.NDArray[np.int32]) -> Results:
         """Forget subscriptions and return the results they had."""
 
-    def restore(self, slot: int, kept: Sequence[Kept]) -> None:
-        """Give a subscription just inserted the result it had when it was saved."""
+    def restore(self, kept: Sequence[Results]) -> None:
+        """Give subscriptions just inserted the results they had when they were saved."""
 
     def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
         """Move on by a batch and return what changed: within a step and subscription, leaves before enters."""
 
     def moved(self) -> Moved:
         """Return whose bars have changed since the last time, and what they are now; a bar nobody set is open."""
+
+    def held(self, slots: npt.NDArray[np.int32]) -> Results:
+        """Return some results."""
 
     def results(self, slot: int) -> list[Kept]:
         """Return a result, best first."""

@@ -91,9 +91,11 @@ class Ranked(ABC):
         del self._k[slot]
         return self._best.pop(slot)
 
-    def restore(self, slot: int, kept: Sequence[Kept]) -> None:
-        """Set a result as it was saved."""
-        self.change(slot, list(kept))
+    def restore(self, kept: Sequence[Results]) -> None:
+        """Set results as they were saved."""
+        for part in kept:
+            for slot, held in part.by_slot().items():
+                self.change(slot, held)
 
     def select(self, slot: int, offered: Iterable[Kept]) -> list[Kept]:
         """Return the best k of what is offered."""
@@ -121,6 +123,10 @@ class Ranked(ABC):
     def moved(self) -> Moved:
         """Leave all bars open: what an index finds beyond them is sifted here."""
         return Moved(np.zeros(0, np.int32), np.zeros(0))
+
+    def held(self, slots: npt.NDArray[np.int32]) -> Results:
+        """Return some results."""
+        return Results.of({slot: self._best[slot] for slot in slots.tolist()})
 
     def results(self, slot: int) -> list[Kept]:
         """Return a result, best first."""
