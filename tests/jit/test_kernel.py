@@ -434,6 +434,40 @@ class TestCache:
         ]
         assert [finish(process)["value"] for process in started] == [False, True]
 
+    def test_code_of_two_processes_meets_in_one_and_keeps_apart(self, tmp_path):
+        """Numba makes a sort of functions that it numbers; two processes that number alike made different ones."""
+        (tmp_path / "orders.py").write_text(
+            textwrap.dedent(
+                """
+                import numpy as np
+                from nearcast._jit import kernel
+
+                @kernel
+                def put_in_order(xs):
+                    xs.sort()
+
+                @kernel
+                def order_of(xs):
+                    return np.argsort(xs)
+
+                def both(first):
+                    xs = np.random.default_rng(0).integers(0, 1000, 200)
+                    for one in (put_in_order, order_of)[:: 1 if first == "sort" else -1]:
+                        if one is put_in_order:
+                            ys = xs.copy()
+                            one(ys)
+                        else:
+                            ys = xs[one(xs)]
+                        assert (np.diff(ys) >= 0).all(), one
+                    return True
+                """
+            )
+        )
+        path = os.pathsep.join([os.fspath(tmp_path), os.fspath(PACKAGE.parent)])
+        compiled = "import orders, numpy as np; value = orders.put_in_order(np.arange(9))"
+        assert run(compiled, tmp_path / "cache", PYTHONPATH=path)["misses"] > 0
+        assert run("import orders; value = orders.both('order')", tmp_path / "cache", PYTHONPATH=path)["value"]
+
     def test_no_lock_is_left_behind(self, tmp_path):
         assert {path.suffix for path in Path(run(USE_A_TABLE, tmp_path)["path"]).iterdir()} == {".code"}
 

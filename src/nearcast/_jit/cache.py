@@ -37,6 +37,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from numba.core import sigutils
 from numba.core.caching import _Cache
+from numba.core.codegen import RuntimeLinker
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
@@ -91,7 +92,7 @@ class KernelCache(_Cache):
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep a compile result, unless it holds addresses of this process or the disk refuses."""
-        if data.lifted or data.library.has_dynamic_globals:
+        if data.lifted or data.library.has_dynamic_globals or _calls_in_a_circle(data.library):
             return
         payload = dumps((data.signature, data._reduce()))  # type: ignore[no-untyped-call]
         path = self._path(sig)
@@ -118,6 +119,11 @@ class KernelCache(_Cache):
     def _path(self, signature: Any) -> Path:
         digest = entry_digest(self._function, _arguments(signature))
         return cache_folder() / f"{self._stem}-{digest}.code"
+
+
+def _calls_in_a_circle(library: Any) -> bool:
+    """Tell whether code reaches a kernel through a pointer that Numba sets only when it has compiled both."""
+    return any(one.name.startswith(RuntimeLinker.PREFIX) for one in library._final_module.global_variables)
 
 
 def _arguments(signature: Any) -> tuple[Any, ...]:

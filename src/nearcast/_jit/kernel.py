@@ -18,6 +18,9 @@ import contextlib
 import functools
 import gc
 import importlib
+import itertools
+import os
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FunctionType
@@ -26,6 +29,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from numba.core import config as _config
 from numba.core import event
 from numba.core import types as _types
+from numba.core.bytecode import FunctionIdentity
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
@@ -41,6 +45,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 # `boundscheck=None` leaves the choice to NUMBA_BOUNDSCHECK. A wrapper for callers in C would be a tenth of the time
 # that compiling takes, and nobody calls it.
 _OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None, "no_cfunc_wrapper": True}
+
+
+def _count_apart() -> None:
+    """Let the numbers by which Numba tells functions apart be those of no other process.
+
+    It counts from 1. A function that it makes itself, as a step of a sort, is named by number and argument types,
+    whatever it was made of; and by the cache, code of several processes meets in one. There the linker takes one of
+    two functions of the same name for both.
+    """
+    FunctionIdentity._unique_ids = itertools.count(secrets.randbits(60))
+
+
+_count_apart()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_apart)
 
 # Plain function -> its kernel. Kernels live as long as the process, as modules do.
 _KERNELS: dict[Callable[..., Any], Any] = {}
