@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from nearcast.index.matches import Work
+from nearcast.index.matches import Matches, Work
 
-__all__ = ["Desk", "Desks"]
+__all__ = ["Bench", "Desk", "Desks", "doubled"]
 
 
 class Desk:
@@ -36,6 +36,61 @@ class Desk:
     def nbytes(self) -> int:
         """Bytes of the room to work."""
         return 0
+
+
+class Bench(Desk):
+    """A desk with arrays to work in, and an output for kernels that write matches row by row and stop if it is full.
+
+    `scratch` is a NamedTuple of arrays; an `output` is one of slots, scores, where the matches of each row end, and
+    the work that was done.
+    """
+
+    def __init__(self, scratch: Any, output: Callable[..., Any], room: int) -> None:
+        super().__init__()
+        self.scratch = scratch
+        self._output = output
+        self._room = max(room, 1)
+        self._a_row = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the room to work."""
+        return sum(array.nbytes for array in self.scratch)
+
+    def need(self, length: int, *names: str) -> None:
+        """Make arrays long enough; between messages they hold nothing that has to stay."""
+        for name in names:
+            array = getattr(self.scratch, name)
+            if array.size < length:
+                self.scratch = self.scratch._replace(**{name: np.zeros(2 * length, array.dtype)})
+
+    def output(self, n_rows: int) -> Any:
+        """Return room for as many matches a row as there were the last time, and some more."""
+        room = self._room + int(1.25 * self._a_row * n_rows)
+        return self._output(
+            np.empty(room, np.int32), np.empty(room), np.zeros(n_rows, np.int64), np.zeros(4, np.int64)
+        )
+
+    def tally(self, out: Any) -> int:
+        """Count what was done, and return how many matches there are."""
+        n = int(out.ends[-1]) if out.ends.size else 0
+        visited, candidates, verified, _ = out.work.tolist()
+        self.count(visited=visited, candidates=candidates, verified=verified, matched=n)
+        self._a_row = n / max(out.ends.size, 1)
+        return n
+
+    def finish(self, out: Any, start: int) -> Matches:
+        """Count what was done, and return what was found; rows are numbered from `start` on."""
+        n = self.tally(out)
+        rows = np.repeat(np.arange(start, start + out.ends.size), np.diff(out.ends, prepend=0))
+        return Matches(rows, out.slots[:n].copy(), out.scores[:n].copy())
+
+
+def doubled(out: Any, filled: int) -> Any:
+    """Return an output with twice the room, that holds what there is."""
+    slots, scores = np.empty(2 * out.slots.size, np.int32), np.empty(2 * out.slots.size)
+    slots[:filled], scores[:filled] = out.slots[:filled], out.scores[:filled]
+    return out._replace(slots=slots, scores=scores)
 
 
 Kind = TypeVar("Kind", bound=Desk)

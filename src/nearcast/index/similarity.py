@@ -83,42 +83,17 @@ _STATES = ("records.run_state", "near_lists.state", "term_lists.state")
 _TABLES = ("terms.table", "cell_table", "spots")
 
 
-class Desk(desks.Desk):
+class Desk(desks.Bench):
     """Room to match, or to plan a change."""
 
     def __init__(self, world: kernels.World, room: int) -> None:
-        super().__init__()
-        self.scratch = _scratch(world)
-        self._room = max(room, 1)
-        self._a_row = 0.0
+        super().__init__(_scratch(world), kernels.Output, room)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the room to work."""
-        return sum(array.nbytes for array in self.scratch)
-
-    def need(self, length: int, *names: str) -> None:
-        """Make arrays long enough; they hold nothing that has to stay."""
-        for name in names:
-            array = getattr(self.scratch, name)
-            if array.size < length:
-                self.scratch = self.scratch._replace(**{name: np.zeros(2 * length, array.dtype)})
-
-    def output(self, n_rows: int) -> kernels.Output:
-        """Return room for as many matches a row as there were the last time, and some more."""
-        room = self._room + int(1.25 * self._a_row * n_rows)
-        return kernels.Output(
-            np.empty(room, np.int32), np.empty(room), np.zeros(n_rows, np.int64), np.zeros(4, np.int64)
-        )
-
-    def finish(self, out: kernels.Output) -> None:
+    def cut(self, out: kernels.Output) -> None:
         """Count what was done, and cut the output to what was found."""
-        n = int(out.ends[-1]) if out.ends.size else 0
+        n = self.tally(out)
         for array in (out.slots, out.scores):
             array.resize(n, refcheck=False)  # in place: a copy of what may be hundreds of megabytes is saved
-        visited, candidates, verified, _ = out.work.tolist()
-        self.count(visited=visited, candidates=candidates, verified=verified, matched=n)
-        self._a_row = n / max(out.ends.size, 1)
 
 
 class SimilarityIndex:
@@ -204,8 +179,8 @@ class SimilarityIndex:
             while row < stop:
                 row = self._match_rows(desk, columns, row, stop, start, out)
                 if row < stop:
-                    out = _doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
-            desk.finish(out)
+                    out = desks.doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
+            desk.cut(out)
             rows = np.repeat(np.arange(start, stop, dtype=np.int64), np.diff(out.ends, prepend=0))
             return Matches(rows, out.slots, out.scores)
 
@@ -424,10 +399,3 @@ def _scratch(world: kernels.World) -> kernels.Scratch:
         rows=np.zeros(16, np.int32),
         queue=np.zeros(16, np.int32),
     )
-
-
-def _doubled(out: kernels.Output, filled: int) -> kernels.Output:
-    """Return an output with twice the room, that holds what there is."""
-    slots, scores = np.empty(2 * out.slots.size, np.int32), np.empty(2 * out.slots.size)
-    slots[:filled], scores[:filled] = out.slots[:filled], out.scores[:filled]
-    return out._replace(slots=slots, scores=scores)

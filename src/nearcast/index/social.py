@@ -48,12 +48,11 @@ _ROUNDING = 2.0**-46  # of a coordinate of the frame
 _TERMS_A_CHUNK, _SLOTS_A_CHUNK = 16, 2
 
 
-class Desk(desks.Desk):
+class Desk(desks.Bench):
     """Room to match."""
 
     def __init__(self, room: int) -> None:
-        super().__init__()
-        self.scratch = kernels.Scratch(
+        scratch = kernels.Scratch(
             order=np.zeros(64, np.int64),
             socials=np.zeros(64),
             met=np.zeros(64, np.int32),
@@ -65,36 +64,7 @@ class Desk(desks.Desk):
             stamps=np.zeros(64, np.int64),
             stamp=np.zeros(1, np.int64),
         )
-        self._room = max(room, 1)
-        self._a_row = 0.0
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the room to work."""
-        return sum(array.nbytes for array in self.scratch)
-
-    def need(self, length: int, *names: str) -> None:
-        """Make arrays long enough; between messages they hold nothing that has to stay."""
-        for name in names:
-            array = getattr(self.scratch, name)
-            if array.size < length:
-                self.scratch = self.scratch._replace(**{name: np.zeros(2 * length, array.dtype)})
-
-    def output(self, n_rows: int) -> kernels.Output:
-        """Return room for as many matches a row as there were the last time, and some more."""
-        room = self._room + int(1.25 * self._a_row * n_rows)
-        return kernels.Output(
-            np.empty(room, np.int32), np.empty(room), np.zeros(n_rows, np.int64), np.zeros(4, np.int64)
-        )
-
-    def finish(self, out: kernels.Output, start: int) -> Matches:
-        """Count what was done, and cut the output to what was found; rows are numbered from `start` on."""
-        n = int(out.ends[-1]) if out.ends.size else 0
-        visited, candidates, verified, _ = out.work.tolist()
-        self.count(visited=visited, candidates=candidates, verified=verified, matched=n)
-        self._a_row = n / max(out.ends.size, 1)
-        rows = np.repeat(np.arange(start, start + out.ends.size), np.diff(out.ends, prepend=0))
-        return Matches(rows, out.slots[:n].copy(), out.scores[:n].copy())
+        super().__init__(scratch, kernels.Output, room)
 
 
 class SocialIndex:
@@ -186,7 +156,7 @@ class SocialIndex:
             while row < stop:
                 row = int(kernels.match_rows(state, columns, row, stop, start, desk.scratch, out))
                 if row < stop:
-                    out = _doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
+                    out = desks.doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
             return desk.finish(out, start)
 
     def _number(self, ids: NDArray[np.int64]) -> None:
@@ -246,10 +216,3 @@ def _world(meaning: Meaning) -> kernels.World:
 
 def _listed(places: Sequence[Id | None] | pa.Array) -> Sequence[Id | None]:
     return places.to_pylist() if isinstance(places, pa.Array) else places
-
-
-def _doubled(out: kernels.Output, filled: int) -> kernels.Output:
-    """Return an output with twice the room, that holds what there is."""
-    slots, scores = np.empty(2 * out.slots.size, np.int32), np.empty(2 * out.slots.size)
-    slots[:filled], scores[:filled] = out.slots[:filled], out.scores[:filled]
-    return out._replace(slots=slots, scores=scores)

@@ -68,12 +68,11 @@ _ARRAYS: dict[str, tuple[Any, int | None, Any]] = {
 }
 
 
-class Desk(desks.Desk):
+class Desk(desks.Bench):
     """Room to match."""
 
     def __init__(self, room: int) -> None:
-        super().__init__()
-        self.scratch = kernels.Scratch(
+        scratch = kernels.Scratch(
             numbers=np.zeros(64, np.int32),
             order=np.zeros(64, np.int64),
             laters=np.zeros(32),
@@ -88,21 +87,8 @@ class Desk(desks.Desk):
             found_by=np.zeros(_FOUND, np.int64),
             texts=np.zeros(_FOUND),
         )
+        super().__init__(scratch, kernels.Output, room)
         self.scratch.hits[255] = 1
-        self._room = max(room, 1)
-        self._a_row = 0.0
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the room to work."""
-        return sum(array.nbytes for array in self.scratch)
-
-    def need(self, length: int, *names: str) -> None:
-        """Make arrays long enough; they hold nothing that has to stay."""
-        for name in names:
-            array = getattr(self.scratch, name)
-            if array.size < length:
-                self.scratch = self.scratch._replace(**{name: np.zeros(2 * length, array.dtype)})
 
     def hold(self, n_terms: int) -> None:
         """Make the hash set of a message's terms large enough to stay mostly empty."""
@@ -111,22 +97,6 @@ class Desk(desks.Desk):
             size *= 2
         if size > self.scratch.held.shape[0]:
             self.scratch = self.scratch._replace(held=np.full((size, 2), -1, np.int32))
-
-    def output(self, n_rows: int) -> kernels.Output:
-        """Return room for as many matches a row as there were the last time, and some more."""
-        room = self._room + int(1.25 * self._a_row * n_rows)
-        return kernels.Output(
-            np.empty(room, np.int32), np.empty(room), np.zeros(n_rows, np.int64), np.zeros(4, np.int64)
-        )
-
-    def finish(self, out: kernels.Output) -> Matches:
-        """Count what was done, and cut the output to what was found."""
-        n = int(out.ends[-1]) if out.ends.size else 0
-        visited, candidates, verified, _ = out.work.tolist()
-        self.count(visited=visited, candidates=candidates, verified=verified, matched=n)
-        self._a_row = n / max(out.ends.size, 1)
-        rows = np.repeat(np.arange(out.ends.size, dtype=np.int64), np.diff(out.ends, prepend=0))
-        return Matches(rows, out.slots[:n].copy(), out.scores[:n].copy())
 
 
 class TopKIndex:
@@ -227,9 +197,8 @@ class TopKIndex:
             while row < stop:
                 row = int(kernels.match_rows(state, columns, row, stop, start, desk.scratch, out))
                 if row < stop:
-                    out = _doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
-            matches = desk.finish(out)
-            return matches._replace(rows=matches.rows + start)
+                    out = desks.doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
+            return desk.finish(out, start)
 
     def _number(self, ids: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return dense numbers of terms."""
@@ -289,10 +258,3 @@ def _world(meaning: Meaning) -> kernels.World:
         scale=scale,
         unit=min(EARTH_RADIUS_M / space.max_distance if on_sphere else half / space.max_distance, _MOST_UNIT),
     )
-
-
-def _doubled(out: kernels.Output, filled: int) -> kernels.Output:
-    """Return an output with twice the room, that holds what there is."""
-    slots, scores = np.empty(2 * out.slots.size, np.int32), np.empty(2 * out.slots.size)
-    slots[:filled], scores[:filled] = out.slots[:filled], out.scores[:filled]
-    return out._replace(slots=slots, scores=scores)
