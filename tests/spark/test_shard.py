@@ -76,9 +76,11 @@ def test_shards_say_together_what_one_engine_says(space, shards, timed, random_f
     assert told > 200
 
 
-def test_long_batches_are_published_in_parts(monkeypatch, random_fields):
+@pytest.mark.parametrize(("most", "told"), [(3, 1 << 18), (100, 2)], ids=["messages", "updates"])
+def test_long_batches_are_published_in_parts(most, told, monkeypatch, random_fields):
     monkeypatch.setattr(shard, "_FIRST", 1)
-    monkeypatch.setattr(shard, "CHUNK", 3)
+    monkeypatch.setattr(shard, "CHUNK", most)
+    monkeypatch.setattr(shard, "TOLD_AT_ONCE", told)
     of = inputs.job(window=nc.TimeWindow(9), shards=2)
     for seed in range(5):
         given = inputs.batches(seed, random_fields, timed=True, n=3)

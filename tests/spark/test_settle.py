@@ -1,0 +1,30 @@
+"""Does a Python worker settle after its first task, and only then?"""
+
+import gc
+
+import pytest
+
+from nearcast.spark import settle
+
+
+@pytest.fixture
+def fresh():
+    settle._freeze.cache_clear()
+    before = gc.get_freeze_count()
+    yield before
+    gc.unfreeze()
+
+
+def test_what_is_loaded_after_the_first_task_is_left_out_of_collections(fresh):
+    answers = settle.settled(iter([1, 2]))
+    assert next(answers) == 1
+    assert gc.get_freeze_count() == fresh  # the task is not done
+    assert list(answers) == [2]
+    assert gc.get_freeze_count() > fresh
+
+
+def test_later_tasks_freeze_nothing(fresh):
+    list(settle.settled([]))
+    gc.unfreeze()
+    list(settle.settled([1]))
+    assert gc.get_freeze_count() == 0
