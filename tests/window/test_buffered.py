@@ -10,6 +10,8 @@ from nearcast._jit import Arena
 from nearcast.index import IndexEntry, register
 from nearcast.index.scan import Scan
 from nearcast.testing import strategies as world
+from nearcast.window import buffers
+from nearcast.window import register as register_keeper
 from nearcast.window._kernels import buffers as kernels
 from nearcast.window.buffered import POLICIES, Buffered
 from nearcast.window.store import NEXT
@@ -17,10 +19,15 @@ from nearcast.window.store import NEXT
 KINDS = ("topk", "social")
 EDGES = [*world.EDGES, *(("u4", f"q{i}") for i in range(12)), ("u4", "p0"), ("u4", "p9")]
 """The last user is a little like the first, so that some scores are above 0 and very small."""
+SCAN = IndexEntry("scan", frozenset(KINDS), lambda meaning, arena: Scan(meaning), False)
+FACTORS = [("skyband", 0.0), ("skyband", 0.5), ("skyband", 1.0), ("kmax", 1.0), ("kmax", 1.7), ("kmax", 6.0)]
 for policy in POLICIES:
-    register(
-        IndexEntry(f"scan-{policy}", frozenset(KINDS), lambda meaning, arena: Scan(meaning), False, keeper=policy)
-    )
+    register(SCAN._replace(name=f"scan-{policy}", keeper=policy))
+for policy, factor in FACTORS:
+    for kind in KINDS:
+        register_keeper(buffers(policy, kind, factor=factor, name=f"{policy} {factor} {kind}"))
+        name = f"scan-{policy}-{factor}-{kind}"
+        register(SCAN._replace(name=name, kinds=frozenset({kind}), keeper=f"{policy} {factor} {kind}"))
 
 
 def make_engine(index, space, window):
@@ -108,11 +115,23 @@ def assert_theorem_5(engine):
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(8))
 def test_buffers_hold_what_looking_again_finds(kind, policy, seed):
+    live_beside_the_slow_one(kind, f"scan-{policy}", seed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("policy", "factor"), FACTORS)
+@pytest.mark.parametrize("seed", [8, 9])
+def test_no_factor_makes_results_differ(kind, policy, factor, seed):
+    live_beside_the_slow_one(kind, f"scan-{policy}-{factor}-{kind}", seed)
+
+
+def live_beside_the_slow_one(kind, index, seed):
+    """Subscribe, unsubscribe, publish and advance by chance, and compare all that is told and held."""
     rng = random.Random(seed)
     space = rng.choice(world.SPACES)
     span = rng.choice([1, 3, 10, 40, 200])
     window = nc.TimeWindow(seconds=span) if seed % 2 else nc.CountWindow(span)
-    engines = [make_engine(index, space, window) for index in ("scan", f"scan-{policy}")]
+    engines = [make_engine(index, space, window) for index in ("scan", index)]
     stream, here = Stream(rng, space, window), set()
     for _ in range(40):
         choice = rng.random()
@@ -251,7 +270,46 @@ def test_a_window_that_doubles_keeps_everyone_in_line(kind):
     assert len(keeper_of(fast)._array("queues")) >= 1000
 
 
-def test_a_policy_that_is_not_known_is_refused():
+def test_a_larger_factor_of_k_keeps_more_and_searches_less():
+    sizes, searches = [], []
+    for factor in (1.0, 1.7, 6.0):
+        rng, window = random.Random(7), nc.CountWindow(300)
+        engine = make_engine(f"scan-kmax-{factor}-topk", world.PLANE, window)
+        stream = Stream(rng, world.PLANE, window)
+        engine.publish(stream.take(300))
+        engine.subscribe([random_subscription(rng, world.PLANE) for _ in range(20)])
+        engine.publish(stream.take(600))
+        keeper = keeper_of(engine)
+        sizes.append(keeper.sizes.mean())
+        searches.append(keeper.searches)
+    assert sizes == sorted(set(sizes))
+    assert searches == sorted(set(searches), reverse=True)
+
+
+def refuse(rule, **options):
     window = nc.Engine(space=world.PLANE, window=nc.CountWindow(3))._shards[0].window
-    with pytest.raises(nc.InvalidInput, match="policy must be one of"):
-        Buffered(world.meaning(), window, Arena(), policy="magic")
+    with pytest.raises(nc.InvalidInput, match=rule):
+        Buffered(world.meaning(), window, Arena(), **options)
+
+
+def test_a_policy_that_is_not_known_is_refused():
+    refuse("policy must be one of", policy="magic")
+
+
+@pytest.mark.parametrize(
+    ("policy", "factor", "rule"),
+    [
+        ("cskyband", 1.0, r"factor must be None; got 1.0 \(buffers, policy 'cskyband'\)"),
+        ("skyband", 1.01, r"factor must be in \[0, 1\]; got 1.01"),
+        ("skyband", float("nan"), r"factor must be in \[0, 1\]; got nan"),
+        ("kmax", 0.99, r"factor must be in \[1, 1000\]; got 0.99"),
+        ("kmax", "3", r"factor must be in \[1, 1000\]; got '3'"),
+    ],
+)
+def test_a_factor_that_does_not_fit_its_policy_is_refused(policy, factor, rule):
+    refuse(rule, policy=policy, factor=factor)
+
+
+def test_a_keeper_must_not_take_the_name_of_another():
+    with pytest.raises(nc.InvalidInput, match=r"name must not be one of .*'kmax'.*; got 'kmax'"):
+        register_keeper(buffers("kmax", "topk", factor=2.0))

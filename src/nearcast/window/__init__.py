@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from nearcast.errors import require
 from nearcast.model import Keeps, Meaning, Subscription
 from nearcast.window.ever import Ever
 from nearcast.window.forward import Forward
@@ -31,13 +32,15 @@ class KeeperEntry(NamedTuple):
     """Whether it does: an arena that holds its state already is gone on with."""
 
 
-def _buffered(policy: str, kind: str) -> KeeperEntry:
+def buffers(policy: str, kind: str, *, factor: float | None = None, name: str | None = None) -> KeeperEntry:
+    """Return buffers of a kind by their policy, with its own factor or another; named after it unless told."""
+
     def make(meaning: Meaning, window: SlidingWindow, arena: Arena) -> Keeper:
         from nearcast.window.buffered import Buffered
 
-        return Buffered(meaning, window, arena, kind=kind, policy=policy)
+        return Buffered(meaning, window, arena, kind=kind, policy=policy, factor=factor)
 
-    return KeeperEntry(policy, Keeps.BEST_IN_WINDOW, make, frozenset({kind}), in_arena=True)
+    return KeeperEntry(name or policy, Keeps.BEST_IN_WINDOW, make, frozenset({kind}), in_arena=True)
 
 
 def _heaped(meaning: Meaning, window: SlidingWindow, arena: Arena) -> Keeper:
@@ -50,16 +53,27 @@ KEEPERS: tuple[KeeperEntry, ...] = (
     KeeperEntry("forward", Keeps.MATCHES, lambda meaning, window, arena: Forward(), in_arena=True),
     KeeperEntry("recompute", Keeps.BEST_IN_WINDOW, lambda meaning, window, arena: Recompute(window.documents())),
     KeeperEntry("ever", Keeps.BEST_EVER, lambda meaning, window, arena: Ever()),
-    *(_buffered(policy, kind) for kind in ("topk", "social") for policy in ("kmax", "skyband", "cskyband")),
+    *(buffers(policy, kind) for kind in ("topk", "social") for policy in ("kmax", "skyband", "cskyband")),
     KeeperEntry("heaped", Keeps.BEST_EVER, _heaped, in_arena=True),
 )
 """Every keeper; of those that keep one thing, the slow one that is always right comes first."""
+
+_REGISTERED: dict[str, KeeperEntry] = {}
+
+
+def register(entry: KeeperEntry) -> None:
+    """Let a keeper be named by an index, as rivals in benchmarks name buffers with other factors."""
+    taken = sorted({known.name for known in KEEPERS})
+    require(entry.name not in taken, "name", f"must not be one of {taken}", entry.name, subject="keeper")
+    _REGISTERED[entry.name] = entry
 
 
 def find_keeper(name: str | None, kind: type[Subscription]) -> KeeperEntry:
     """Return the keeper of that name; without one, the slow one that serves every kind that keeps the same."""
     serving = [
-        entry for entry in KEEPERS if entry.keeps is kind.keeps and (entry.kinds is None or kind.kind in entry.kinds)
+        entry
+        for entry in (*KEEPERS, *_REGISTERED.values())
+        if entry.keeps is kind.keeps and (entry.kinds is None or kind.kind in entry.kinds)
     ]
     named = [entry for entry in serving if entry.name == name]
     return named[0] if named else serving[0]
@@ -81,5 +95,7 @@ __all__ = [
     "Ticks",
     "TimeWindow",
     "WindowPolicy",
+    "buffers",
     "find_keeper",
+    "register",
 ]

@@ -6,7 +6,8 @@
                                                      a buffer ran short: search the window, weigh theta anew
 
 Three policies say how far below the k-th score a buffer reaches: `cskyband` weighs what keeping costs against looking
-again, `skyband` takes a factor of the k-th score, `kmax` keeps as many as fit. All are exact. See `_kernels.buffers`.
+again, `skyband` takes a factor of the k-th score, `kmax` keeps as many as fit into a factor of k. All are exact,
+whatever the factor. See `_kernels.buffers`.
 
 An index is asked once a batch, against the thetas as they are before it. A search in the middle of a batch may lower
 a theta: it then looks at the messages that are yet to come as well, and notes those that the index was not asked for.
@@ -17,13 +18,13 @@ Cost: an arrival or expiry costs each subscription whose buffer it changes some 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from nearcast._jit import Arena
-from nearcast.errors import require
+from nearcast.errors import InvalidInput, is_finite, require
 from nearcast.model import Cohort, Document, Matches, Meaning, MessageBatch
 from nearcast.model._kernels import blocks
 from nearcast.model.profiles import Profiles
@@ -38,8 +39,23 @@ from nearcast.window.lists import Lists
 from nearcast.window.sliding import SlidingWindow, Steps
 from nearcast.window.store import FIRST, HORIZON, NEXT
 
-POLICIES = {"cskyband": (world.COST_BASED, 0.0), "skyband": (world.FACTOR, 0.95), "kmax": (world.BOUNDED, 3.0)}
-"""Name -> how theta is chosen, and the factor that goes with it."""
+
+class Policy(NamedTuple):
+    """How theta is chosen, and the factor that goes with it."""
+
+    code: int
+    factor: float = 0.0
+    """Unless another is asked for."""
+    within: tuple[float, float] | None = None
+    """What else it may be; None for a policy that takes none."""
+
+
+POLICIES = {
+    "cskyband": Policy(world.COST_BASED),
+    "skyband": Policy(world.FACTOR, 0.95, (0.0, 1.0)),
+    "kmax": Policy(world.BOUNDED, 3.0, (1.0, 1000.0)),
+}
+"""Name -> policy: theta is weighed, a factor of the k-th score, or where as many messages as a factor of k are in."""
 
 _PREFIX = "buffers"
 _FAR = 1 << 30  # numbers past the base after which it is moved
@@ -60,11 +76,11 @@ class Buffered:
         *,
         kind: str = "topk",
         policy: str = "cskyband",
+        factor: float | None = None,
         far: int = _FAR,
     ) -> None:
-        require(policy in POLICIES, "policy", f"must be one of {[*POLICIES]}", policy, subject="buffers")
         self._window, self._arena, self._far = window, arena, far
-        self._world = _world(meaning, window, policy, is_social=kind == "social")
+        self._world = _world(meaning, window, _policy(policy, factor), is_social=kind == "social")
         self._profiles = Profiles(arena)
         if f"{_PREFIX}.state" not in arena:
             with arena.together():
@@ -296,13 +312,25 @@ class Buffered:
         return self._arena[f"{_PREFIX}.{name}"]
 
 
-def _world(meaning: Meaning, window: SlidingWindow, policy: str, *, is_social: bool) -> world.World:
+def _policy(name: str, factor: float | None) -> Policy:
+    require(name in POLICIES, "policy", f"must be one of {[*POLICIES]}", name, subject="buffers")
+    policy, subject = POLICIES[name], f"buffers, policy {name!r}"
+    if factor is None:
+        return policy
+    if policy.within is None:
+        raise InvalidInput("factor", "must be None", factor, subject=subject)
+    least, greatest = policy.within
+    fits = is_finite(factor) and least <= factor <= greatest
+    require(fits, "factor", f"must be in [{least:g}, {greatest:g}]", factor, subject=subject)
+    return policy._replace(factor=float(factor))
+
+
+def _world(meaning: Meaning, window: SlidingWindow, policy: Policy, *, is_social: bool) -> world.World:
     space = meaning.space
     on_sphere = space.metric == "haversine"
     near_a_unit = (EARTH_RADIUS_M if on_sphere else 1.0) / space.max_distance
     least, greatest = _cube(space.bounds, on_sphere)
     side = max(float((greatest - least).max()), 1e-9)
-    chosen, factor = POLICIES[policy]
     return world.World(
         on_sphere=on_sphere,
         max_distance=space.max_distance,
@@ -314,8 +342,8 @@ def _world(meaning: Meaning, window: SlidingWindow, policy: str, *, is_social: b
         margin=_EPSILON + side / world.SPOT_MASK * near_a_unit,
         is_social=is_social,
         by_time=window.policy is not None and window.policy.needs_time,
-        policy=chosen,
-        factor=factor,
+        policy=policy.code,
+        factor=policy.factor,
     )
 
 
