@@ -11,7 +11,9 @@ import pytest
 
 from modes import check_passes
 from nearcast._jit import Arena
+from nearcast.errors import InvalidInput
 from nearcast.model import Cohort, Meaning, Message, MessageBatch, TopKSubscription
+from nearcast.model._kernels.profiles import ALPHA
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
@@ -21,12 +23,12 @@ from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 from benchmarks.baselines.ciq import CIQ  # noqa: E402
-from benchmarks.baselines.igpt import (  # noqa: E402
+from benchmarks.baselines.igpt import IGPT, Prunings  # noqa: E402
+from benchmarks.baselines.igpt.layout import (  # noqa: E402
     BAR,
     DEEPEST,
     DEPTH,
     GREATEST,
-    IGPT,
     MOST_ALPHA,
     MOST_WEIGHT,
     N_LEAVES,
@@ -39,6 +41,14 @@ SMALL = "NEARCAST_TEST_SMALL" in os.environ
 ROUNDS, N, M = (2, 30, 4) if SMALL else (5, 160, 20)
 
 MAKERS = {"igpt": IGPT, "igpt of small leaves": partial(IGPT, capacity=4), "ciq": CIQ}
+NO_PRUNING = Prunings(*(False for _ in Prunings._fields))
+OTHERWISE = {
+    **{f"without {name}": {"prunings": Prunings(**{name: False})} for name in Prunings._fields},
+    "by ends alone": {"prunings": NO_PRUNING._replace(ends=True)},
+    "without any": {"prunings": NO_PRUNING},
+    **{f"{n} groups": {"groups": n} for n in (1, 3, 127)},
+}
+"""IGPT with some of it switched off, or with other groups; none of it changes the answers."""
 SPACES = {
     "plane": world.PLANE,
     "globe": world.GLOBE,
@@ -145,6 +155,45 @@ def live_through(twin, look=lambda: None):
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_any_space_is_answered_as_the_reference_does(make, space):
     live_through(Twin(make, space, 3))
+
+
+@pytest.mark.parametrize("options", OTHERWISE.values(), ids=OTHERWISE)
+@pytest.mark.parametrize("space", [world.PLANE, world.GLOBE], ids=["plane", "globe"])
+def test_no_switch_and_no_number_of_groups_changes_the_answers(space, options):
+    live_through(Twin(partial(IGPT, capacity=16, **options), space, 4))
+
+
+@pytest.mark.parametrize("name", Prunings._fields)
+def test_every_pruning_saves_work_where_it_is_the_only_one(name):
+    spared = {}
+    for prunings in (NO_PRUNING, NO_PRUNING._replace(**{name: True})):
+        twin = Twin(partial(IGPT, capacity=16, prunings=prunings), world.PLANE, 12)
+        twin.insert(range(4 * N))
+        twin.index.set_bars(np.arange(4 * N, dtype=np.int32), np.full(4 * N, 0.9))
+        twin.index.match(twin.batch(), 0, M)
+        spared[prunings] = twin.index.work
+    without, with_it = spared.values()
+    assert with_it.matched == without.matched
+    assert with_it.candidates <= without.candidates
+    assert with_it.visited + with_it.candidates < without.visited + without.candidates
+
+
+@pytest.mark.parametrize("groups", [0, 128])
+def test_a_number_of_groups_that_does_not_fit_is_refused(groups):
+    with pytest.raises(InvalidInput, match=rf"groups must be in \[1, 127\]; got {groups}"):
+        Twin(partial(IGPT, groups=groups), world.PLANE, 1)
+
+
+@pytest.mark.parametrize("groups", [1, 5, 40])
+def test_groups_end_at_quantiles_of_alpha(groups):
+    twin = Twin(partial(IGPT, groups=groups), world.PLANE, 13)
+    twin.insert(range(N))
+    state = twin.index._state()
+    alphas = state.ground.profiles.points[:N, ALPHA]
+    ends = np.quantile(alphas, np.arange(1, groups) / groups)
+    for part in lists_of(state):
+        of_slots = np.searchsorted(ends, alphas[state.postings.slots[part]])
+        assert state.postings.groups[part].tolist() == of_slots.tolist()
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
