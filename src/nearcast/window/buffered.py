@@ -364,6 +364,8 @@ def _scratch(n: int) -> search.Scratch:
         numbers=np.zeros(n, np.int64),
         firsts=np.zeros(n, np.int16),
         bins=np.zeros(search.N_BINS, np.int32),
+        ask=np.zeros(16, np.float32),
+        values=np.zeros(search.PIECE, np.float32),
         scores=np.zeros(n + 1),
         found=np.zeros(n + 1, np.int64),
         later=np.zeros(n, np.int64),

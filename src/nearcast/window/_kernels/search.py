@@ -1,12 +1,17 @@
 """Which messages of the window score best for a subscription? Its lists are read, then few messages are scored.
 
-    lists of its terms ── bound of each posting ── histogram ── the best few, exactly ── how many are wanted, so theta
-                                                                 and all others whose bound reaches theta, exactly
+    lists of its terms, longest first ── bound of each posting ── those that reach the floor ── exact scores ── theta
+                                                    └── witnesses, a histogram: as many as are wanted lift the floor
 
 The bound of a posting is that of a message whose first shared term it stands for: what the term brings, what the
 others can bring at most (a message's weights have length 1, so what is left of it is known), and the nearness of its
-point. A message that stands on several lists is scored for the first of them only. Messages that came after `now` are
-noted apart: to a batch that is under way they are yet to come.
+point. It is worked out for a piece of a list at once, without a branch. A message that stands on several lists is
+scored for the first of them only. Messages that came after `now` are noted apart: to a batch that is under way they
+are yet to come.
+
+A message that shares no term of a list read before is a witness: it scores little less than its bound. The floor is
+what as many witnesses as are wanted promise. Should they not keep it (terms of one tag and bucket are taken for each
+other), the scores tell, and the window is searched again without a floor.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from nearcast.window._kernels.lists import (
     HEAD,
     LEAST_CHUNK,
     MOST_WEIGHT,
+    N_CLASSES,
     NEXT_BITS,
     NEXT_MASK,
     TAG_MASK,
@@ -42,8 +48,20 @@ from nearcast.window.store import WindowArrays
 
 N_BINS = 1024
 AHEAD = 16  # postings whose messages are on their way
+PIECE = LEAST_CHUNK << (N_CLASSES - 1)
+ROUNDING = 2.0**-18  # more than numbers of 32 bits cost a bound
 
-SCANNED, SCORED = 0, 1
+SCANNED, SCORED, WITNESSED, CUT, AGAIN = 0, 1, 3, 4, 5
+"""Places in the counts of the scratch; of witnesses there are those at or above the cut of the histogram."""
+AT_X, AT_Y, AT_Z, UNIT, AT_ALPHA, LOST, OWN, OTHERS, ALL_OTHERS, MARGIN, BEND = range(11)
+"""What is asked of a list: the point, a step of the grid, alpha and what a unit of the frame takes of it; weights of
+the term and of others, all times 1 - alpha."""
+
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_A_WEIGHT, _A_GREATEST = np.float32(1.0 / MOST_WEIGHT), np.float32(1.0 / GREATEST_MASK)
+_LEFT_OVER = np.float32(4.0 / MOST_WEIGHT)
+_MOST_BEND = 0.0254  # an arc of chord c is at most c + c**3 / 24 + this * c**5
+_LINE = 8  # postings of a cache line
 
 
 class Scratch(NamedTuple):
@@ -56,7 +74,11 @@ class Scratch(NamedTuple):
     firsts: NDArray[np.int16]
     """int16 (n,): the term of the subscription that it stands for."""
     bins: NDArray[np.int32]
-    """int32 (N_BINS,): postings by their bound."""
+    """int32 (N_BINS,): witnesses by what they score at least."""
+    ask: NDArray[np.float32]
+    """float32 (16,): what is asked of a list."""
+    values: NDArray[np.float32]
+    """float32 (PIECE,): bounds of a piece of it."""
     scores: NDArray[np.float64]
     """float64 (n + 1,): what was found, best first."""
     found: NDArray[np.int64]
@@ -72,7 +94,7 @@ class Scratch(NamedTuple):
     line: NDArray[np.int32]
     """int32 (n,): subscriptions that a message leaves."""
     counts: NDArray[np.int64]
-    """int64 (8,): postings read and messages scored, so far."""
+    """int64 (8,): postings read, messages scored, searches done again; see the places."""
 
 
 @kernel
@@ -118,6 +140,33 @@ def _sort_terms(lists: ListArrays, profiles: ProfileArrays, slot: int, order: ND
 
 
 @kernel
+def _bound_piece(
+    items: NDArray[np.int64],
+    spots: NDArray[np.int64],
+    start: int,
+    stop: int,
+    ask: NDArray[np.float32],
+    values: NDArray[np.float32],
+) -> None:
+    """Write the bounds of a piece of a list; no branch, so that it runs on many postings at once."""
+    x, y, z, unit, alpha, lost = ask[AT_X], ask[AT_Y], ask[AT_Z], ask[UNIT], ask[AT_ALPHA], ask[LOST]
+    own, others, all_others, margin, bend = ask[OWN], ask[OTHERS], ask[ALL_OTHERS], ask[MARGIN], ask[BEND]
+    here, there = items[start:stop], spots[start:stop]
+    for i in range(stop - start):
+        spot = there[i]
+        weight = np.float32(np.int32(here[i] & MOST_WEIGHT)) * _A_WEIGHT
+        dx = x + np.float32(np.int32(spot & SPOT_MASK)) * unit
+        dy = y + np.float32(np.int32((spot >> SPOT_BITS) & SPOT_MASK)) * unit
+        dz = z + np.float32(np.int32((spot >> 2 * SPOT_BITS) & SPOT_MASK)) * unit
+        square = dx * dx + dy * dy + dz * dz
+        far = np.sqrt(square) * (_ONE + square * bend)
+        left = max(_ZERO, _ONE - weight * weight) + _LEFT_OVER  # the message has length 1
+        greatest = np.float32(np.int32(spot >> 3 * SPOT_BITS)) * _A_GREATEST
+        rest = min(np.sqrt(others * left), all_others * greatest)
+        values[i] = max(_ZERO, alpha - lost * far) + own * weight + rest + margin
+
+
+@kernel
 def _read(
     world: World,
     lists: ListArrays,
@@ -133,18 +182,18 @@ def _read(
     in_order: bool,
     scratch: Scratch,
     n: int,
-    more: int,
+    need: int,
 ) -> tuple[int, float]:
     """Bound the postings of one list of a subscription; return how many are noted then, with those before.
 
-    What falls short of the floor is not noted. Messages may share terms whose turn comes later. With `more` the floor
-    rises as soon as so many messages up to `now` have reached it; it is the second that is returned.
+    What falls short of the floor is not noted. Messages may share terms whose turn comes later. The floor rises as
+    soon as the witnesses that are needed have reached it, if any are: it is the second that is returned.
     """
     bounds, numbers, firsts = scratch.bounds, scratch.numbers, scratch.firsts
-    order, shared, bins = scratch.order, scratch.shared, scratch.bins
+    order, shared, bins, picked, values = scratch.order, scratch.shared, scratch.bins, scratch.chosen, scratch.values
     items, spots, buckets, base = lists.items, lists.spots, lists.buckets, lists.counts[BASE]
-    run_units = profiles.run_units
-    on_sphere, margin, unit, mask = world.on_sphere, world.margin, world.unit, signs.size - 1
+    run_units, ask, counts = profiles.run_units, scratch.ask, scratch.counts
+    on_sphere, margin, unit, mask = world.on_sphere, world.margin + ROUNDING, world.unit, signs.size - 1
     alpha, scale = profiles.points[slot, ALPHA], 1.0 / MOST_WEIGHT
     px, py, pz = to_frame(on_sphere, profiles.points[slot, X], profiles.points[slot, Y])
     px, py, pz = world.x0 - px, world.y0 - py, world.z0 - pz
@@ -155,56 +204,66 @@ def _read(
         shared[j] = sign_of(profiles.run_terms[order[j]])
         others += run_units[order[j]] * run_units[order[j]]
         all_others += run_units[order[j]]
-    bins_a_unit, cut, above = (N_BINS - 1) / (alpha + own + margin), 0, 0
-    if more > 0:
-        bins[:] = 0
+    ask[AT_X], ask[AT_Y], ask[AT_Z], ask[UNIT], ask[AT_ALPHA], ask[LOST] = px, py, pz, unit, alpha, lost
+    ask[OWN], ask[OTHERS], ask[ALL_OTHERS], ask[MARGIN] = own, text * text * others, text * all_others, margin
+    ask[BEND] = 1.0 / 24.0 if on_sphere else 0.0  # the arc is longer than this
     row, tag = bucket_of(buckets.shape[0], term), tag_of(term)
     chunk, at = buckets[row, HEAD], buckets[row, EDGES] & EDGE_MASK
     tail, end = buckets[row, TAIL], buckets[row, EDGES] >> EDGE_BITS
     while chunk >= 0:
         stop = end if chunk == tail else LEAST_CHUNK << (items[chunk] >> NEXT_BITS)
-        for place in range(chunk + at, chunk + stop):
-            posting = items[place]
-            if others > 0.0 and place + AHEAD < items.size:
-                prefetch(signs, ((items[place + AHEAD] >> 32) + base) & mask)
+        start, after, n_picked = chunk + at, (items[chunk] & NEXT_MASK) - 1, 0
+        if after >= 0:
+            for line in range(0, 4 * _LINE, _LINE):
+                prefetch(items, after + line)
+                prefetch(spots, after + line)
+        _bound_piece(items, spots, start, chunk + stop, ask, values)
+        for i in range(stop - at):
+            picked[n_picked] = start + i
+            n_picked += values[i] >= floor
+        for i in range(n_picked):
+            prefetch(signs, ((items[picked[i]] >> 32) + base) & mask)
+        for i in range(n_picked):
+            posting, spot = items[picked[i]], spots[picked[i]]
+            number = (posting >> 32) + base
             if (posting >> WEIGHT_BITS) & TAG_MASK != tag:
                 continue
-            number = (posting >> 32) + base
             if number < first or (not in_order and keys[number & mask] <= horizon):
                 continue
-            weight, spot = (posting & MOST_WEIGHT) * scale, spots[place]
+            rest, total, held = 0.0, 0.0, signs[number & mask]
+            for j in range(turn + 1, n_terms):
+                if (held >> shared[j]) & 1:
+                    other = run_units[order[j]]
+                    rest += other * other
+                    total += other
+            weight = (posting & MOST_WEIGHT) * scale
             dx = px + (spot & SPOT_MASK) * unit
             dy = py + ((spot >> SPOT_BITS) & SPOT_MASK) * unit
             dz = pz + ((spot >> 2 * SPOT_BITS) & SPOT_MASK) * unit
-            chord = sqrt(dx * dx + dy * dy + dz * dz)
-            if on_sphere:  # the arc is longer than this
-                chord *= 1.0 + chord * chord * (1.0 / 24.0)
-            bound = max(0.0, alpha - lost * chord) + own * weight + margin
-            if others > 0.0:
-                left = max(0.0, 1.0 - weight * weight) + 4.0 * scale  # the message has length 1
+            far = sqrt(dx * dx + dy * dy + dz * dz)
+            bend = far * far if on_sphere else 0.0
+            bound = max(0.0, alpha - lost * far * (1.0 + bend * (1.0 / 24.0))) + own * weight + margin
+            if rest > 0.0:
+                left = max(0.0, 1.0 - weight * weight) + 4.0 * scale
                 greatest = (spot >> 3 * SPOT_BITS) * (1.0 / GREATEST_MASK)
-                if bound + text * min(sqrt(others * left), all_others * greatest) < floor:
-                    continue
-                held, rest, total = signs[number & mask], 0.0, 0.0
-                for j in range(turn + 1, n_terms):
-                    if (held >> shared[j]) & 1:
-                        other = run_units[order[j]]
-                        rest += other * other
-                        total += other
-                if rest > 0.0:
-                    bound += text * min(sqrt(rest * left), total * greatest)
+                bound += text * min(sqrt(rest * left), total * greatest)
             if bound >= floor:
                 bounds[n], numbers[n], firsts[n] = np.float32(bound), number, turn
                 n += 1
-                if more > 0 and number <= now:
-                    bins[int(bound * bins_a_unit)] += 1
-                    above += 1
-        chunk, at = (items[chunk] & NEXT_MASK) - 1, 1
-        if more > 0 and above >= more:
-            while above - bins[cut] >= more:
+                if need > 0 and rest == 0.0 and number <= now:
+                    least = max(0.0, alpha - lost * (far * (1.0 + bend * (1.0 / 24.0 + bend * _MOST_BEND)) + unit))
+                    promised = int((least + own * (weight - scale) - ROUNDING) * N_BINS)
+                    if promised >= counts[CUT]:
+                        bins[min(N_BINS - 1, promised)] += 1
+                        counts[WITNESSED] += 1
+        if need > 0 and counts[WITNESSED] >= need:
+            cut, above = counts[CUT], counts[WITNESSED]
+            while above - bins[cut] >= need:
                 above -= bins[cut]
                 cut += 1
-            floor = max(floor, cut / bins_a_unit)
+            counts[CUT], counts[WITNESSED] = cut, above
+            floor = max(floor, _promised(world, cut / N_BINS))
+        chunk, at = after, 1
     return n, floor
 
 
@@ -349,44 +408,69 @@ def search(
 
     Everything in the window that reaches theta is found. Theta is -inf if there is nothing else.
     """
-    k, n_terms = profiles.heads[slot, K], profiles.heads[slot, LENGTH]
+    k = profiles.heads[slot, K]
     _sort_terms(lists, profiles, slot, scratch.order)
     n_read = n_to_read(lists, profiles, slot)
     scratch.counts[SCANNED] += n_read
     need = wanted(world, k, n_read)
-    # The longest list first: no term comes after it, so its bounds are tight, and its best give a floor.
-    turn, more = n_terms - 1, need + need // 8 + 4
-    n, edge = _read(
-        world, lists, profiles, signs, slot, turn, -np.inf, now, first, keys, horizon, in_order, scratch, 0, more
+    n_found, theta, n_later, is_sure = _search(
+        world, lists, window, profiles, signs, slot, now, first, keys, horizon, in_order, scratch, need, need
     )
-    theta = _floor(world, window, profiles, slot, now, need, n, True, scratch)
-    if theta >= edge:
-        n = _keep(scratch, n, theta)
-    else:  # some were not noted that may reach it
-        n, _ = _read(
-            world, lists, profiles, signs, slot, turn, theta, now, first, keys, horizon, in_order, scratch, 0, 0
+    if not is_sure:
+        scratch.counts[AGAIN] += 1
+        n_found, theta, n_later, is_sure = _search(
+            world, lists, window, profiles, signs, slot, now, first, keys, horizon, in_order, scratch, need, 0
         )
-    for turn in range(n_terms - 2, -1, -1):
-        n, _ = _read(
-            world, lists, profiles, signs, slot, turn, theta, now, first, keys, horizon, in_order, scratch, n, 0
-        )
-        if n > 2 * need:
-            theta = max(theta, _floor(world, window, profiles, slot, now, need, n, False, scratch))
-            n = _keep(scratch, n, theta)
+    return n_found, theta, n_later
+
+
+@kernel
+def _search(
+    world: World,
+    lists: ListArrays,
+    window: WindowArrays,
+    profiles: ProfileArrays,
+    signs: NDArray[np.int64],
+    slot: int,
+    now: int,
+    first: int,
+    keys: NDArray[np.int64],
+    horizon: int,
+    in_order: bool,
+    scratch: Scratch,
+    need: int,
+    n_witnesses: int,
+) -> tuple[int, float, int, bool]:
+    """Search with a floor that so many witnesses lift, none for 0; the last tells whether they kept it."""
+    n_terms, n, floor = profiles.heads[slot, LENGTH], 0, -np.inf
+    scratch.bins[:], scratch.counts[WITNESSED], scratch.counts[CUT] = 0, 0, 0
+    for turn in range(n_terms - 1, -1, -1):
+        n, floor = _read(
+            world, lists, profiles, signs, slot, turn, floor, now, first, keys, horizon, in_order, scratch, n,
+            n_witnesses,
+        )  # fmt: skip
     n_later, n_chosen = 0, 0
     for i in range(n):
+        if scratch.bounds[i] < floor:
+            continue
         if scratch.numbers[i] <= now:
             scratch.chosen[n_chosen] = i
             n_chosen += 1
         else:
             scratch.later[n_later] = i
             n_later += 1
-    n_found = _score(world, window, profiles, slot, scratch, n_chosen, theta, n_terms == 1)
+    n_found = _score(world, window, profiles, slot, scratch, n_chosen, floor, n_terms == 1)
     sort_found(scratch.scores, scratch.found, n_found)
-    theta = theta_of(world, k, need, scratch.scores, n_found)
+    theta = theta_of(world, int(profiles.heads[slot, K]), need, scratch.scores, n_found)
     while n_found > 0 and scratch.scores[n_found - 1] < theta:
         n_found -= 1
-    return n_found, theta, n_later
+    return n_found, theta, n_later, theta >= floor
+
+
+@kernel
+def _promised(world: World, least: float) -> float:
+    """Return a floor below theta if the witnesses that are needed score this at the least."""
+    return (least * world.factor if world.policy == FACTOR else least) - ROUNDING
 
 
 @kernel
@@ -395,54 +479,6 @@ def theta_of(world: World, k: int, need: int, scores: NDArray[np.float64], n: in
     if n < need:
         return -np.inf
     return round_down(scores[k - 1] * world.factor if world.policy == FACTOR else scores[need - 1])
-
-
-@kernel
-def _floor(
-    world: World,
-    window: WindowArrays,
-    profiles: ProfileArrays,
-    slot: int,
-    now: int,
-    need: int,
-    n: int,
-    are_distinct: bool,
-    scratch: Scratch,
-) -> float:
-    """Return a score that the messages which are needed reach at least: that of the best by their bounds."""
-    bounds, numbers, bins, chosen = scratch.bounds, scratch.numbers, scratch.bins, scratch.chosen
-    if n < need:
-        return -np.inf
-    greatest, more = np.float32(0.0), need + need // 8 + 4
-    for i in range(n):
-        greatest = max(greatest, bounds[i])
-    scale = (N_BINS - 1) / max(float(greatest), 1e-30)
-    bins[:] = 0
-    for i in range(n):
-        bins[int(bounds[i] * scale)] += numbers[i] <= now
-    cut, above = N_BINS, 0
-    while cut > 0 and above < more:
-        cut -= 1
-        above += bins[cut]
-    n_chosen = 0
-    for i in range(n):
-        if int(bounds[i] * scale) >= cut and numbers[i] <= now:
-            chosen[n_chosen] = i
-            n_chosen += 1
-    n_found = _score(world, window, profiles, slot, scratch, n_chosen, -np.inf, are_distinct)
-    sort_found(scratch.scores, scratch.found, n_found)
-    return theta_of(world, int(profiles.heads[slot, K]), need, scratch.scores, n_found)
-
-
-@kernel
-def _keep(scratch: Scratch, n: int, floor: float) -> int:
-    """Forget what falls short of a floor; return how many are left."""
-    bounds, numbers, firsts, kept = scratch.bounds, scratch.numbers, scratch.firsts, 0
-    for i in range(n):
-        if bounds[i] >= floor:
-            bounds[kept], numbers[kept], firsts[kept] = bounds[i], numbers[i], firsts[i]
-            kept += 1
-    return kept
 
 
 @kernel
