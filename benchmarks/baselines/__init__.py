@@ -4,8 +4,12 @@ from benchmarks.baselines.ciq import CIQ
 from benchmarks.baselines.gi2 import GI2
 from benchmarks.baselines.igpt import IGPT
 from benchmarks.baselines.nearest import Grid, Inverted
+from benchmarks.baselines.social import KEEPERS
+from benchmarks.baselines.social import RIVALS as SOCIAL
 from benchmarks.baselines.stamp import RIVALS
 from nearcast.index import IndexEntry
+
+__all__ = ["BASELINES", "KEEPERS"]
 
 _MAKERS = {"gi2": ("boolean", GI2), **{name: ("similarity", make) for name, make in RIVALS.items()}}
 _TOPK = (("igpt", IGPT, ("cskyband", "skyband", "kmax")), ("ciq", CIQ, ("kmax",)))
@@ -22,4 +26,5 @@ BASELINES = (
         for keeper in keepers
     ),
     *(IndexEntry(name, frozenset({"nearest"}), make, in_arena=False, keeper="heaped") for name, make in _NEAREST),
+    *SOCIAL,
 )

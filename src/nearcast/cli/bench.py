@@ -35,6 +35,7 @@ RIVALS = {
     "similarity": ("sp", "sp-hi", "sp-rp-hi"),
     "topk": ("igpt-cskyband", "igpt-skyband", "igpt-kmax", "ciq-kmax"),
     "nearest": ("inverted", "grid"),
+    "social": ("baseline1", "baseline2", "baseline3", "quadtree"),
 }
 """Kind -> the papers' indexes, which live in `benchmarks/baselines` of a checkout; the scan serves every kind."""
 
@@ -124,8 +125,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _load_rival(name: str, kind: str) -> None:
-    """Make a rival known to the engine."""
-    from nearcast.index import register
+    """Make a rival, and whatever keeps for it, known to the engine."""
+    from nearcast import index, window
 
     if name == "scan":
         return
@@ -137,8 +138,10 @@ def _load_rival(name: str, kind: str) -> None:
         raise StateError("the papers' baselines live in benchmarks/ of a checkout; run from there") from None
     finally:
         sys.path.pop(0)
+    for keeper in baselines.KEEPERS:
+        window.register(keeper)
     for entry in baselines.BASELINES:
-        register(entry)
+        index.register(entry)
 
 
 class Course:

@@ -1,0 +1,41 @@
+"""The rivals of kind `social`: the paper's three baselines, and its own method (geo-social, sections 3 and 4).
+
+baseline1   everyone is scored                        what may yet be among the best is kept
+baseline2   quadtree                                  k results; all of the window when one expires
+baseline3   quadtree                                  the same, by social scores of leaves first
+quadtree    quadtree                                  what may yet be among the best is kept
+"""
+
+from __future__ import annotations
+
+from benchmarks.baselines.social.everyone import Everyone
+from benchmarks.baselines.social.quadtree import Quadtree
+from benchmarks.baselines.social.whole import BY_LEAF, BY_PAIR, Whole
+from nearcast._jit import Arena
+from nearcast.index import IndexEntry
+from nearcast.model import Keeps, Meaning
+from nearcast.window import Keeper, KeeperEntry, SlidingWindow
+
+__all__ = ["KEEPERS", "RIVALS", "Everyone", "Quadtree", "Whole"]
+
+_SOCIAL = frozenset({"social"})
+
+
+def _whole(name: str, way: int) -> KeeperEntry:
+    def make(meaning: Meaning, window: SlidingWindow, arena: Arena) -> Keeper:
+        return Whole(meaning, window, arena, way=way)
+
+    return KeeperEntry(name, Keeps.BEST_IN_WINDOW, make, _SOCIAL)
+
+
+KEEPERS = (_whole("whole-window", BY_PAIR), _whole("whole-window-by-leaf", BY_LEAF))
+
+RIVALS = tuple(
+    IndexEntry(name, _SOCIAL, make, in_arena=False, keeper=keeper)
+    for name, make, keeper in (
+        ("baseline1", Everyone, "cskyband"),
+        ("baseline2", Quadtree, "whole-window"),
+        ("baseline3", Quadtree, "whole-window-by-leaf"),
+        ("quadtree", Quadtree, "cskyband"),
+    )
+)

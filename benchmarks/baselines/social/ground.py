@@ -1,0 +1,299 @@
+"""What do the paper's indexes of kind `social` share? Sites of subscriptions, the friends of a place, verification.
+
+    match ── all users that a place is close to ── candidates (each index in its own way) ── exact scores ── bars
+
+Profiles of subscriptions are those of the engine, so that index and keeper hold one copy. Kinder than the paper: the
+social scores of a message are computed for all users at once, from the graph as it is, and not pair by pair.
+
+Cost: to find the users, a step for each user of each place of each user of the place, some ten thousand; then what
+the index finds, and some hundred nanoseconds for each of these.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from nearcast._jit import Arena, Postings, column, kernel, postings_remove, prefetch
+from nearcast.index import desks
+from nearcast.index._kernels.social.frame import to_frame
+from nearcast.index._kernels.social.layout import (
+    BAR,
+    CANDIDATES,
+    N_TERMS,
+    SITE,
+    USER,
+    VERIFIED,
+    Columns,
+    Output,
+    World,
+    X,
+    Y,
+    Z,
+)
+from nearcast.index.matches import Matches, Work
+from nearcast.index.social import _world
+from nearcast.model import Cohort, Meaning, MessageBatch
+from nearcast.model._kernels.profiles import LENGTH, RUN, ProfileArrays, near
+from nearcast.model._kernels.profiles import X as PROFILE_X
+from nearcast.model._kernels.profiles import Y as PROFILE_Y
+from nearcast.model.profiles import Profiles
+from nearcast.model.slate import KeywordSlate
+from nearcast.social._kernels.graph import GraphArrays
+
+PREFIX = "rival"
+"""Of names in the arena, which a keeper may look up."""
+_ROOM = 1 << 12  # matches
+_AHEAD = 8  # candidates that are on their way
+
+
+class Ground(NamedTuple):
+    """What every index stands on."""
+
+    world: World
+    profiles: ProfileArrays
+    graph: GraphArrays
+    sites: NDArray[np.float64]
+    """float64 (n_slots, SITE): point of the frame, bar, number of terms, user; the bar of a free slot is NaN."""
+
+
+class Friends(NamedTuple):
+    """Room to find the users that a place is close to."""
+
+    socials: NDArray[np.float64]
+    """float64 (n_users,): social scores; 0 between messages."""
+    met: NDArray[np.int32]
+    """int32 (n_users,): whose are not 0."""
+    counts: NDArray[np.int32]
+    """int32 (n_users,): places that are shared with one user; 0 but within."""
+    others: NDArray[np.int32]
+    """int32 (n_users,): who shares one."""
+
+
+@kernel
+def all_users_near(graph: GraphArrays, place: int, friends: Friends) -> int:
+    """Write all social scores of a place that are above 0 by user, and whose these are; return how many.
+
+    Bit for bit those of the reference.
+    """
+    user_indptr, user_places = graph.user_indptr, graph.user_places
+    place_indptr, place_users = graph.place_indptr, graph.place_users
+    socials, met, counts, others = friends.socials, friends.met, friends.counts, friends.others
+    n = 0
+    if place < 0:
+        return 0
+    for i in range(place_indptr[place], place_indptr[place + 1]):
+        fan, n_others = place_users[i], 0
+        first, last = user_indptr[fan], user_indptr[fan + 1]
+        for at in range(first, last):
+            for j in range(place_indptr[user_places[at]], place_indptr[user_places[at] + 1]):
+                other = place_users[j]
+                if counts[other] == 0:
+                    others[n_others] = other
+                    n_others += 1
+                counts[other] += 1
+        for j in range(n_others):
+            other = others[j]
+            score = 2.0 * counts[other] / (last - first + user_indptr[other + 1] - user_indptr[other])
+            counts[other] = 0
+            if socials[other] == 0.0:
+                met[n] = other
+                n += 1
+            socials[other] = max(socials[other], score)
+    return n
+
+
+@kernel
+def forget_users(friends: Friends, n_met: int) -> None:
+    """Let all social scores be 0 again."""
+    for i in range(n_met):
+        friends.socials[friends.met[i]] = 0.0
+
+
+@kernel
+def n_shared(
+    mine: NDArray[np.int64], start: int, stop: int, theirs: NDArray[np.int64], other: int, other_stop: int
+) -> int:
+    """Return how many terms two ascending lists share."""
+    n = 0
+    while start < stop and other < other_stop:
+        one, two = mine[start], theirs[other]
+        n += one == two
+        start += one <= two
+        other += two <= one
+    return n
+
+
+@kernel
+def place_sites(ground: Ground, slots: NDArray[np.int32], users: NDArray[np.int64]) -> None:
+    """Write down what bounds ask of subscriptions whose profiles are there; bars are open."""
+    sites, profiles = ground.sites, ground.profiles
+    for i in range(slots.size):
+        slot = slots[i]
+        x, y, z = to_frame(ground.world, profiles.points[slot, PROFILE_X], profiles.points[slot, PROFILE_Y])
+        sites[slot, X], sites[slot, Y], sites[slot, Z], sites[slot, BAR] = x, y, z, -np.inf
+        sites[slot, N_TERMS], sites[slot, USER] = profiles.heads[slot, LENGTH], users[i]
+
+
+@kernel
+def remove_items(postings: Any, rows: NDArray[np.int64], items: NDArray[np.int64]) -> None:
+    """Take items off their lists."""
+    for i in range(rows.size):
+        postings_remove(postings, rows[i], items[i])
+
+
+@kernel
+def verify(
+    ground: Ground,
+    batch: Columns,
+    row: int,
+    socials: NDArray[np.float64],
+    found: NDArray[np.int32],
+    n_found: int,
+    out: Output,
+    total: int,
+) -> int:
+    """Score candidates as the reference does, write the matches and return how many in all; -1 for want of room."""
+    points, heads, run_terms = ground.profiles.points, ground.profiles.heads, ground.profiles.run_terms
+    sites, term_ids, slots, scores = ground.sites, batch.term_ids, out.slots, out.scores
+    start, stop, x, y = batch.indptr[row], batch.indptr[row + 1], batch.xs[row], batch.ys[row]
+    on_sphere, max_distance, n_terms = ground.world.on_sphere, ground.world.max_distance, stop - start
+    for i in range(n_found):
+        if i + _AHEAD < n_found:
+            prefetch(heads, found[i + _AHEAD])
+            prefetch(points, found[i + _AHEAD])
+            prefetch(sites, found[i + _AHEAD])
+        if i + _AHEAD // 2 < n_found:
+            prefetch(run_terms, heads[found[i + _AHEAD // 2], RUN])
+        slot = found[i]
+        run, n_own = heads[slot, RUN], heads[slot, LENGTH]
+        text = 2.0 * n_shared(run_terms, run, run + n_own, term_ids, start, stop) / (n_own + n_terms)
+        nearness = near(points[slot, PROFILE_X], points[slot, PROFILE_Y], x, y, on_sphere, max_distance)
+        score = nearness + text + socials[int(sites[slot, USER])]
+        if score >= sites[slot, BAR]:
+            if total == slots.size:
+                return -1
+            slots[total], scores[total] = slot, score
+            total += 1
+    out.work[CANDIDATES] += n_found
+    out.work[VERIFIED] += n_found
+    return total
+
+
+class Rival:
+    """One of the paper's indexes, behind the protocol: how it posts, withdraws, moves bars and finds is its own."""
+
+    def __init__(self, meaning: Meaning, arena: Arena | None = None, *, room: int = _ROOM) -> None:
+        self._meaning, self._world = meaning, _world(meaning)
+        self._desks = desks.Desks(lambda: desks.Bench(self._scratch(), Output, room))
+        self._arena = Arena() if arena is None else arena
+        for name in self._arena.names:
+            if name.startswith(f"{PREFIX}."):  # a rival is always made anew
+                self._arena.drop(name)
+        self._profiles = Profiles(self._arena)
+        self._arena.new(f"{PREFIX}.sites", np.float64, 0, np.nan, columns=SITE)
+        self._users = Postings(self._arena, f"{PREFIX}.users", chunk_size=2)
+
+    @property
+    def work(self) -> Work:
+        """How much was done so far."""
+        return self._desks.work
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of everything, profiles and room to work included."""
+        names = (name for name in self._arena.names if name.startswith(f"{PREFIX}."))
+        return sum(self._arena[name].nbytes for name in names) + self._profiles.nbytes + self._desks.nbytes
+
+    def insert(self, slots: NDArray[np.int32], cohort: Cohort) -> None:
+        """Take in subscriptions under slots that are free, their bars open."""
+        slate, slots = cohort.slate, column(slots, np.int32)
+        assert isinstance(slate, KeywordSlate)
+        if slots.size == 0:
+            return
+        known = self._meaning.social.users
+        users = np.array([known[user] for user in slate.users if user is not None], np.int64)
+        self._profiles.insert(slots, slate)
+        self._arena.grow(f"{PREFIX}.sites", int(slots.max()) + 1)
+        place_sites(self._ground(), slots, users)
+        self._users.append_many(users, slots.astype(np.int64))
+        self._post(slots, slate)
+
+    def delete(self, slots: NDArray[np.int32]) -> None:
+        """Forget the subscriptions of some slots; their profiles must still be there."""
+        slots = self._held(slots)
+        if slots.size == 0:
+            return
+        self._withdraw(slots)
+        users = self._sites[slots, USER].astype(np.int64)
+        remove_items(self._users.arrays, users, slots.astype(np.int64))
+        self._sites[slots, BAR] = np.nan
+        self._profiles.delete(slots)
+
+    def set_bars(self, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
+        """Say which score messages have to reach from now on."""
+        slots, bars = column(slots, np.int32), column(bars, np.float64)
+        held = ~np.isnan(self._sites[slots, BAR])
+        slots, bars = slots[held], bars[held]
+        if slots.size:
+            self._sites[slots, BAR] = bars
+            self._follow(slots)
+
+    def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
+        """Return the pairs that reach the bar that was set."""
+        given = batch.places[start:stop]
+        places = np.full(len(batch), -1, np.int32)
+        places[start:stop] = self._meaning.social.number_places(
+            given.to_pylist() if isinstance(given, pa.Array) else given
+        )
+        columns = Columns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, places)
+        with self._desks.take() as desk:
+            if start < stop:
+                desk.need(len(self._meaning.social.users), *Friends._fields)
+                self._prepare(desk, int(np.diff(batch.term_indptr[start : stop + 1]).max()))
+            out, row = desk.output(max(stop - start, 0)), start
+            while row < stop:
+                row = self._match_rows(columns, row, stop, start, desk.scratch, out)
+                if row < stop:
+                    out = desks.doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
+            return desk.finish(out, start)
+
+    def _scratch(self) -> Any:
+        """Return room for one message; its first fields are those of `Friends`."""
+        raise NotImplementedError
+
+    def _post(self, slots: NDArray[np.int32], slate: KeywordSlate) -> None:
+        """Take in subscriptions whose sites are there."""
+
+    def _withdraw(self, slots: NDArray[np.int32]) -> None:
+        """Forget subscriptions whose sites are still there."""
+
+    def _follow(self, slots: NDArray[np.int32]) -> None:
+        """Hear that bars have moved."""
+
+    def _prepare(self, desk: desks.Bench, n_terms: int) -> None:
+        """Make room for messages of so many terms at most."""
+
+    def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Any, out: Output) -> int:
+        """Match messages from `row` on; return the one whose matches do not fit, or `stop`."""
+        raise NotImplementedError
+
+    @property
+    def _sites(self) -> NDArray[np.float64]:
+        return self._arena[f"{PREFIX}.sites"]
+
+    def _ground(self) -> Ground:
+        return Ground(self._world, self._profiles.arrays, self._meaning.social.arrays, self._sites)
+
+    def _held(self, slots: NDArray[np.int32]) -> NDArray[np.int32]:
+        slots = column(slots, np.int32)
+        held: NDArray[np.int32] = slots[~np.isnan(self._sites[slots, BAR])]
+        return held
+
+
+def friends_of(n: int) -> Friends:
+    """Return room for so many users."""
+    return Friends(np.zeros(n), np.zeros(n, np.int32), np.zeros(n, np.int32), np.zeros(n, np.int32))
