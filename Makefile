@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 TESTS ?=
 
-.PHONY: help setup demo test check soak lint types bench lock clean
+.PHONY: help setup demo test check soak lint types bench windows lock clean
 
 help:                ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 10
@@ -44,6 +44,9 @@ types: $(READY)      ## mypy
 
 bench: $(READY)      ## a small table of figures against the papers' indexes, with plots, into docs/benchmarks
 	@$(BIN)/python -m benchmarks.report
+
+windows: $(READY)    ## top-k at the paper's size: 1 M subscriptions, windows of 1 to 4 M; an hour, and 4 GB of memory
+	@$(BIN)/python -m benchmarks.topk_window
 
 lock: $(READY)       ## pin the newest versions again (needs uv)
 	uv pip compile pyproject.toml --group dev --extra java --extra spark --universal --python-version 3.11 --upgrade \

@@ -18,10 +18,11 @@ batch, a message, and of the processor: with one worker nothing waits, and other
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from benchmarks.baselines.ciq import CIQ
 from nearcast import CountWindow, Engine, TimeWindow
 from nearcast.cli.rehearsal import rehearse
 from nearcast.index import IndexEntry, find_index, register
+from nearcast.window.buffered import Buffered
 from nearcast.workload import make
 from nearcast.workload.generator import Workload
 
@@ -67,17 +69,29 @@ def register_rivals() -> None:
         register(ours._replace(name=f"topk-{keeper}", keeper=keeper))
 
 
+def _once(run: Callable[[Setting], Row]) -> Callable[[Setting], Row]:
+    """Let a setting be measured once, and say which one it is."""
+
+    @cache
+    def said(setting: Setting) -> Row:
+        print(f"topk, {run.__name__}: {setting}", file=sys.stderr)
+        return run(setting)
+
+    return said
+
+
 def measure(setting: Setting) -> Row:
     """Return microseconds a message, buffers and re-evaluations of one setting."""
-    return {**_by_count(setting), **measure_by_time(setting)}
+    return {**by_count(setting), **by_time(setting)}
 
 
-def _by_count(setting: Setting) -> Row:
-    """Return what arrivals and expiries cost together, in a window by count."""
+@_once
+def by_count(setting: Setting) -> Row:
+    """Return what arrivals and expiries cost together, in a window by count, and what buffers have to do with it."""
     with _engine(setting, CountWindow(setting.window)) as engine:
         bursts = _set_going(engine, setting)
-        buffers = engine._shards[0].matchers["topk"]._keeper
-        searches = buffers.searches  # type: ignore[attr-defined]
+        buffers = buffers_of(engine)
+        searches = buffers.searches
         seconds, updates = [], 0
         for burst in bursts:
             started = time.process_time()
@@ -87,15 +101,17 @@ def _by_count(setting: Setting) -> Row:
         return {
             "both_us": _median_us(seconds),
             "updates": updates / n,
-            "searches": (buffers.searches - searches) / n,  # type: ignore[attr-defined]
-            "buffer": float(buffers.sizes.mean()),  # type: ignore[attr-defined]
+            "searches": (buffers.searches - searches) / n,
+            "buffer": float(buffers.sizes.mean()),
         }
 
 
-def measure_by_time(setting: Setting) -> Row:
-    """Return what arrivals and expiries cost apart, in a window by time."""
+@_once
+def by_time(setting: Setting) -> Row:
+    """Return what arrivals and expiries cost apart, in a window by time, and how much of the index messages met."""
     with _engine(setting, TimeWindow(seconds=setting.window // BURST)) as engine:
         bursts = _set_going(engine, setting)
+        before = engine.stats().work["topk"]
         arrivals, expiries = [], []
         for burst in bursts:
             started = time.process_time()
@@ -104,7 +120,20 @@ def measure_by_time(setting: Setting) -> Row:
             engine.publish(burst.slice(1))
             arrivals.append(time.process_time() - between)
             expiries.append(between - started)
-        return {"arrivals_us": _median_us(arrivals), "expiries_us": _median_us(expiries)}
+        work, n = engine.stats().work["topk"], TIMED * BURST
+        return {
+            "arrivals_us": _median_us(arrivals),
+            "expiries_us": _median_us(expiries),
+            "visited": (work.visited - before.visited) / n,
+            "candidates": (work.candidates - before.candidates) / n,
+        }
+
+
+def buffers_of(engine: Engine) -> Buffered:
+    """Return the keeper of an engine of one shard."""
+    keeper = engine._shards[0].matchers["topk"]._keeper
+    assert isinstance(keeper, Buffered)
+    return keeper
 
 
 def _median_us(seconds: list[float]) -> float:
@@ -173,6 +202,6 @@ def _with_zipf_keywords(table: pa.Table, number: int) -> pa.Table:
     return table.set_column(column, table.schema.field(column), pc.binary_join(lists, " "))
 
 
-@lru_cache(maxsize=1)
+@cache
 def _workload() -> Workload:
     return make("tweets")
