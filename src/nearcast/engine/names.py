@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.engine._kernels.roster import Book, Output, repeat_names, write_names
-from nearcast.text.encode import WORTH_A_KERNEL, bytes_of, has_jit
+from nearcast.text.encode import bytes_of, is_worth_a_kernel
 
 _A_NAME = 12  # bytes for which room is made at first
 _MOST_WORDS = (1 << 28) - 8
@@ -32,7 +32,7 @@ def repeated(strings: pa.Array, rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
     >>> repeated(pa.array(["a", "b"]), np.array([1, 1, 0])).to_pylist()
     ['b', 'b', 'a']
     """
-    if len(rows) < WORTH_A_KERNEL or not has_jit():
+    if not is_worth_a_kernel(len(rows)):
         return pa.chunked_array([strings.take(pa.array(rows))])
     data, offsets = bytes_of(strings)
     return _columns(len(rows), lambda first, done, out: repeat_names(data, offsets, rows[first:], done, out))

@@ -29,7 +29,7 @@ from nearcast.model.limits import Limits
 from nearcast.model.message import Message
 from nearcast.model.moment import to_us
 from nearcast.space import Space
-from nearcast.text import TermRows, Text, Vocabulary, add_up, encode_column, encode_texts
+from nearcast.text import TermRows, Text, Vocabulary, add_up, encode_column, encode_texts, to_units
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class MessageBatch:
     @cached_property
     def units(self) -> npt.NDArray[np.float64]:
         """The tf-idf of each term, in a vector of length 1 a row."""
-        return self.vocabulary.weigh(self.term_ids, self.term_counts, self.term_indptr)[1]
+        return to_units(self.idfs, self.term_counts, self.term_indptr)
 
     def check(self, space: Space) -> None:
         """Raise `InvalidInput` for the first message that lies nowhere or outside the bounds."""

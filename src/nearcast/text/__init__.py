@@ -4,7 +4,7 @@ from nearcast.text.encode import TermRows, encode_column, encode_texts, hash_col
 from nearcast.text.similarity import TEXT_SIMILARITIES, TextSimilarity, dice
 from nearcast.text.terms import term_id, term_ids
 from nearcast.text.tokenizer import Text, tokenize
-from nearcast.text.vocabulary import Vocabulary, add_up
+from nearcast.text.vocabulary import Vocabulary, add_up, to_units
 
 __all__ = [
     "TEXT_SIMILARITIES",
@@ -19,5 +19,6 @@ __all__ = [
     "hash_column",
     "term_id",
     "term_ids",
+    "to_units",
     "tokenize",
 ]

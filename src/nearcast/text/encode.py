@@ -63,7 +63,7 @@ def encode_column(column: pa.Array) -> TermRows:
     >>> encode_column(pa.array(["to be or not to be"])).counts.tolist()
     [2, 2, 1, 1]
     """
-    if len(column) < WORTH_A_KERNEL or not has_jit():
+    if not is_worth_a_kernel(len(column)):
         return encode_texts(column.to_pylist())
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return _encode_strings(column)
@@ -79,7 +79,7 @@ def hash_column(strings: pa.Array) -> npt.NDArray[np.int64]:
     >>> hash_column(pa.array(["coffee"])).tolist() == [term_id("coffee")]
     True
     """
-    if len(strings) < WORTH_A_KERNEL or not has_jit():
+    if not is_worth_a_kernel(len(strings)):
         return term_ids(strings.to_pylist())
     from nearcast.text._kernels.encode import hash_strings
 
@@ -147,6 +147,9 @@ def bytes_of(strings: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.i
     return held, np.ascontiguousarray(bounds, dtype=np.int64)
 
 
-def has_jit() -> bool:
-    """Tell whether kernels are compiled; plain Python then has its own way, which is faster than theirs."""
-    return os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
+def is_worth_a_kernel(n: int) -> bool:
+    """Tell whether so many rows should go to a kernel: if there are enough, and kernels are compiled.
+
+    Plain Python has its own way, which is faster than theirs without the JIT, and needs no Numba.
+    """
+    return n >= WORTH_A_KERNEL and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")

@@ -4,13 +4,14 @@
     idfs float64            ln(1 + N / (1 + df)) of each, or what `with_weights` was given
 
 A term that was never seen has df 0. Only hashes are kept, 16 bytes a term, so a vocabulary of millions of terms is
-two flat arrays.
+two flat arrays. Many terms at once are weighed by kernels, few in plain NumPy, with the same bits.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from math import log
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.errors import is_finite, require
+from nearcast.text.encode import is_worth_a_kernel
 from nearcast.text.terms import term_id, term_ids
 from nearcast.text.tokenizer import Text, tokenize
 
@@ -88,8 +90,23 @@ class Vocabulary:
         """Return the weights of many terms, given by number."""
         if not len(self.ids):
             return np.full(len(ids), self.default)
+        if is_worth_a_kernel(len(ids)):
+            from nearcast._jit import column
+            from nearcast.text._kernels.weigh import find_weights
+
+            found = np.empty(len(ids))
+            directory, bits = self._directory
+            find_weights(directory, bits, self.ids, self.idfs, self.default, column(ids, np.int64), found)
+            return found
         at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         return np.where(self.ids[at] == ids, self.idfs[at], self.default)
+
+    @cached_property
+    def _directory(self) -> tuple[npt.NDArray[np.int32], int]:
+        """Where the terms begin whose numbers have the same leading bits, and how many bits."""
+        bits = max(1, len(self.ids).bit_length() - 2)
+        leading = (self.ids.view(np.uint64) ^ np.uint64(1 << 63)) >> np.uint64(64 - bits)
+        return np.searchsorted(leading, np.arange((1 << bits) + 1, dtype=np.uint64)).astype(np.int32), bits
 
     def weigh(self, ids: Ids, counts: npt.NDArray[np.int32], indptr: Ids) -> tuple[Weights, Weights]:
         """Return, for rows of (term, count) pairs, each pair's idf and its tf-idf in a vector of length 1.
@@ -98,11 +115,7 @@ class Vocabulary:
         weights are all 0 has a vector of zeros.
         """
         idfs = self.idfs_of(ids)
-        units = idfs * counts
-        squares = add_up(units * units, indptr)
-        lengths = np.sqrt(squares)
-        lengths[squares == 0.0] = 1.0
-        return idfs, units / np.repeat(lengths, np.diff(indptr))
+        return idfs, to_units(idfs, counts, indptr)
 
     def state(self) -> dict[str, Any]:
         """Return what `from_state` needs to make this vocabulary again."""
@@ -116,14 +129,41 @@ class Vocabulary:
         return made
 
 
+def to_units(idfs: Weights, counts: npt.NDArray[np.int32], indptr: Ids) -> Weights:
+    """Return idf times count of each term, in a vector of length 1 a row; see `Vocabulary.weigh`.
+
+    >>> to_units(np.array([3.0, 2.0]), np.array([1, 2], np.int32), np.array([0, 2])).tolist()
+    [0.6, 0.8]
+    """
+    if is_worth_a_kernel(len(idfs)):
+        from nearcast._jit import column
+        from nearcast.text._kernels.weigh import scale_rows
+
+        units = np.empty(len(idfs))
+        scale_rows(column(idfs, np.float64), column(counts, np.int32), column(indptr, np.int64), units)
+        return units
+    units = idfs * counts
+    squares = add_up(units * units, indptr)
+    lengths = np.sqrt(squares)
+    lengths[squares == 0.0] = 1.0
+    units /= np.repeat(lengths, np.diff(indptr))
+    return units
+
+
 def add_up(values: Weights, indptr: Ids) -> Weights:
     """Return the sum of each row, added up one by one in the order given, so that equal rows give equal bits.
 
     >>> add_up(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 2, 3])).tolist()
     [3.0, 0.0, 4.0]
     """
+    totals = np.zeros(len(indptr) - 1)
+    if is_worth_a_kernel(len(values)):
+        from nearcast._jit import column
+        from nearcast.text._kernels.weigh import add_rows
+
+        add_rows(column(values, np.float64), column(indptr, np.int64), totals)
+        return totals
     starts, lengths = indptr[:-1], np.diff(indptr)
-    totals = np.zeros(len(starts))
     for place in range(int(lengths.max(initial=0))):
         rows = np.flatnonzero(lengths > place)
         totals[rows] += values[starts[rows] + place]

@@ -23,7 +23,7 @@ import pyarrow as pa
 from nearcast.model import Document, Id, IdColumn, MessageBatch
 from nearcast.model.pairs import join, split
 from nearcast.text import add_up
-from nearcast.text.encode import bytes_of
+from nearcast.text.encode import bytes_of, is_worth_a_kernel
 
 if TYPE_CHECKING:
     from nearcast._jit import Arena
@@ -182,10 +182,22 @@ class Store:
 
     def ids(self, numbers: Longs) -> IdColumn:
         """Return the ids of messages."""
+        if is_worth_a_kernel(len(numbers)):
+            return self._many_ids(numbers)
         sizes = self.of("id_sizes", numbers)
         if (sizes & 1).any():
             return IdColumn.of(self._texts("id", numbers))
         return IdColumn(self._strings(self.of("id_starts", numbers), sizes >> 1))
+
+    def _many_ids(self, numbers: Longs) -> IdColumn:
+        from nearcast.window._kernels.texts import copy_texts, measure_texts
+
+        offsets = np.zeros(len(numbers) + 1, np.int32)
+        if measure_texts(self._array("id_sizes"), numbers, offsets):  # some ids are numbers
+            return IdColumn.of(self._texts("id", numbers))
+        data = np.empty(offsets[-1], np.uint8)
+        copy_texts(self._array("bytes"), self._array("id_starts"), numbers, offsets, data)
+        return IdColumn(pa.StringArray.from_buffers(len(numbers), pa.py_buffer(offsets), pa.py_buffer(data)))
 
     def places(self, numbers: Longs) -> list[Id | None]:
         """Return the places of messages, as they were given."""

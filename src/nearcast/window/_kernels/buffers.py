@@ -45,6 +45,7 @@ THETA = 0
 NOBODY = -1
 TO_COME = 2  # place in the counts of the scratch
 STEPS_AN_OCTAVE = 4
+SCORES_A_LINE = 8  # of a cache line
 
 DONE, OUT, POOL, SCRATCH, LATER, MOVED = 0, 1, 2, 3, 4, 5
 """How a kernel ends: all done, or for want of room in this."""
@@ -489,7 +490,7 @@ def _note_later(every: Everything, slot: int, theta: float, told: Told, later: L
 @kernel
 def publish(every: Everything, batch: Batch, told: Told, later: Later) -> int:
     """Move on by a batch from where the cursor stands; stop where there is no room, to be called again."""
-    cursor, queues = told.cursor, every.buffers.queues
+    cursor, queues, heads = told.cursor, every.buffers.queues, every.buffers.heads
     row, first = int(cursor[ROW]), int(cursor[ALIVE])
     for step in range(cursor[STEP], batch.horizons.size):
         horizon, stop, code = batch.horizons[step], int(cursor[LEFT]), DONE
@@ -501,12 +502,15 @@ def publish(every: Everything, batch: Batch, told: Told, later: Later) -> int:
             code = _come(every, batch, row, step, first, horizon, told, later)
             row += code == DONE
         while code == DONE and cursor[LEFT] < stop:
-            ahead = cursor[LEFT] + 2
-            if ahead < batch.leaving.size:
-                prefetch(queues, batch.leaving[ahead] & (queues.size - 1))
-            place = batch.leaving[cursor[LEFT]] & (queues.size - 1)
+            left, last = cursor[LEFT], batch.leaving.size - 1
+            prefetch(queues, batch.leaving[min(left + 4, last)] & (queues.size - 1))
+            after = queues[batch.leaving[min(left + 2, last)] & (queues.size - 1)]
+            if after != NOBODY:
+                prefetch(heads, after)
+            place, following = batch.leaving[left], batch.leaving[min(left + 1, last)]
+            place, following = place & (queues.size - 1), following & (queues.size - 1)
             if queues[place] != NOBODY:
-                code = _go(every, place, step, first, horizon, batch.in_order, told, later)
+                code = _go(every, place, following, step, first, horizon, batch.in_order, told, later)
             cursor[LEFT] += code == DONE
         cursor[ROW], cursor[ALIVE] = row, first
         if code != DONE:
@@ -519,35 +523,53 @@ def publish(every: Everything, batch: Batch, told: Told, later: Later) -> int:
 
 @kernel
 def _go(
-    every: Everything, place: int, step: int, first: int, horizon: int, in_order: bool, told: Told, later: Later
-) -> int:
-    """Take a message that leaves out of the buffers of those in its queue; as in `_come`, arrays are variables."""
+    every: Everything, place: int, following: int, step: int, first: int, horizon: int, in_order: bool, told: Told,
+    later: Later,
+) -> int:  # fmt: skip
+    """Take a message that leaves out of the buffers of those in its queue; as in `_come`, arrays are variables.
+
+    `following` is the place of the message that leaves after it.
+    """
     cursor, keys, queues = told.cursor, every.keys, every.buffers.queues
     heads, thetas = every.buffers.heads, every.buffers.thetas
     scores, numbers, line = every.buffers.scores, every.buffers.numbers, every.scratch.line
     told_steps, told_slots, told_enters = told.steps, told.slots, told.enters
     told_scores, told_numbers = told.scores, told.numbers
     by_time, base, mask = every.world.by_time, every.lists.counts[BASE], keys.size - 1
+    ahead = queues[following]
     while queues[place] != NOBODY:
         n, one = 0, queues[place]
         while one != NOBODY and n < line.size:
             line[n] = one
             n += 1
-            start = heads[one, START]
-            prefetch(numbers, start)
-            prefetch(numbers, start + 16)
-            prefetch(scores, start)
-            prefetch(scores, start + 16)
             one = heads[one, NEXT]
         for turn in range(n):
+            # The queue of the message that leaves next is walked on the way, a step a turn: its memory is here then.
+            if ahead != NOBODY:
+                start = heads[ahead, START]
+                for j in range(0, 4 * SCORES_A_LINE, SCORES_A_LINE):
+                    prefetch(scores, start + j)
+                prefetch(numbers, start)
+                prefetch(numbers, start + 2 * SCORES_A_LINE)
+                ahead = heads[ahead, NEXT]
+                if ahead != NOBODY:
+                    prefetch(heads, ahead)
             slot = line[turn]
             k, size, start = heads[slot, ROOM_K], heads[slot, SIZE], heads[slot, START]
             held, alive, stayed = min(k, size), 0, 0
-            for i in range(size):
-                number = numbers[start + i] + base
-                lives = number >= first and (in_order or keys[number & mask] > horizon)
-                alive += lives
-                stayed += lives and i < held
+            if in_order:
+                least = first - base
+                for i in range(start, start + held):
+                    stayed += numbers[i] >= least
+                alive = stayed
+                for i in range(start + held, start + size):
+                    alive += numbers[i] >= least
+            else:
+                for i in range(size):
+                    number = numbers[start + i] + base
+                    lives = number >= first and keys[number & mask] > horizon
+                    alive += lives
+                    stayed += lives and i < held
             if stayed < held and alive < k and thetas[slot, THETA] > -np.inf:
                 code = _refresh(every, slot, 0.0, NOBODY, step, first, horizon, in_order, told, later)
                 if code != DONE:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nearcast._jit import kernel, mix
+from nearcast._jit import kernel, mix, prefetch
 from nearcast.model._kernels.blocks import give_block, take_block
 from nearcast.window._kernels.world import World, spot_of
 from nearcast.window.store import WindowArrays
@@ -139,12 +139,20 @@ def drop_messages(
 ) -> None:
     """Take messages that left off the lists of their terms, as far as they stand in front."""
     by_message, lane = window.term_starts.size - 1, window.term_ids.size - 1
-    for number in leaving:
-        place = number & by_message
+    buckets, items, term_ids = lists.buckets, lists.items, window.term_ids
+    for at in range(leaving.size):
+        place = leaving[at] & by_message
         start = window.term_starts[place] & lane
-        for i in range(start, start + window.n_terms[place]):
-            row = bucket_of(lists.buckets.shape[0], window.term_ids[i])
-            _drop_front(lists, row, first, keys, horizon, in_order)
+        stop = start + window.n_terms[place]
+        # Messages leave mostly as they came, so the next one's terms lie behind.
+        for i in range(stop, min(2 * stop - start, term_ids.size)):
+            prefetch(buckets, bucket_of(buckets.shape[0], term_ids[i]))
+        for i in range(start, stop):
+            row = bucket_of(buckets.shape[0], term_ids[i])
+            if buckets[row, HEAD] >= 0:
+                prefetch(items, buckets[row, HEAD] + (buckets[row, EDGES] & EDGE_MASK))
+        for i in range(start, stop):
+            _drop_front(lists, bucket_of(buckets.shape[0], term_ids[i]), first, keys, horizon, in_order)
 
 
 @kernel
