@@ -202,6 +202,7 @@ class Course:
                 n_messages=options.messages,
                 batch=options.spark_batch,
                 window=options.window if self._is_windowed else 0,
+                history=options.window if self._needs_history else 0,
             )
 
     def _rehearse(self, index: str) -> None:

@@ -1,6 +1,6 @@
 """How fast is a workload on Spark? The same subscriptions and messages through the pipeline, batch by batch.
 
-fill the window ── subscriptions ── batches that warm up ── batches that count ── small batches ── a restart
+fill the window ── subscriptions ── their history ── batches that warm up ── batches that count ── small batches ── a restart
 
 A batch of messages is as many files as there are shards: Parquet, or packed blocks that Spark reads as whole files.
 """
@@ -112,8 +112,13 @@ def measure(
     n_messages: int,
     batch: int,
     window: int,
+    history: int,
 ) -> dict[str, Any]:
-    """Run a workload and return the figures; `window` is how many messages fill a window before."""
+    """Run a workload and return the figures.
+
+    `window` is how many messages fill a window before there are subscriptions, `history` how many they see before
+    the timing.
+    """
     start = 0
 
     def add(n: int) -> None:
@@ -128,6 +133,10 @@ def measure(
     job.add("subscriptions", subscriptions)
     add(_SMALL)
     first = job.run()
+    for _ in range(-(-history // batch)):
+        add(batch)
+    if history:
+        job.run()
     for _ in range(_WARM + max(1, n_messages // batch)):
         add(batch)
     counted = job.run()[_WARM:]
