@@ -1,6 +1,7 @@
 """How fast is a workload on Spark? The same subscriptions and messages through the pipeline, batch by batch.
 
-fill the window ── subscriptions ── their history ── batches that warm up ── batches that count ── small batches ── a restart
+    fill the window ── subscriptions ── their history ── batches that warm up ── batches that count
+                                                                     a restart ── small batches ──┘
 
 A batch of messages is as many files as there are shards: Parquet, or packed blocks that Spark reads as whole files.
 """
