@@ -69,36 +69,42 @@ def register_rivals() -> None:
         register(ours._replace(name=f"topk-{keeper}", keeper=keeper))
 
 
-def _once(run: Callable[[Setting], Row]) -> Callable[[Setting], Row]:
-    """Let a setting be measured once, and say which one it is."""
-
-    @cache
-    def said(setting: Setting) -> Row:
-        print(f"topk, {run.__name__}: {setting}", file=sys.stderr)
-        return run(setting)
-
-    return said
-
-
 def measure(setting: Setting) -> Row:
     """Return microseconds a message, buffers and re-evaluations of one setting."""
-    return {**by_count(setting), **by_time(setting)}
+    return {**by_count(setting)[0], **by_time(setting)[0]}
 
 
-@_once
-def by_count(setting: Setting) -> Row:
-    """Return what arrivals and expiries cost together, in a window by count, and what buffers have to do with it."""
+def _in_turns(course: Callable[[Setting], Iterator[Row]]) -> Callable[..., list[Row]]:
+    """Let several settings take a course burst by burst in turns: what else the machine does falls on all alike.
+
+    A course yields after each burst and, last, its row. It is taken once, whoever asks.
+    """
+
+    @cache
+    def rows(*settings: Setting) -> list[Row]:
+        for setting in settings:
+            print(f"topk, {course.__name__}: {setting}", file=sys.stderr)
+        *_, last = zip(*map(course, settings), strict=True)
+        return list(last)
+
+    return rows
+
+
+@_in_turns
+def by_count(setting: Setting) -> Iterator[Row]:
+    """Measure what arrivals and expiries cost together, in a window by count, and what buffers have to do with it."""
     with _engine(setting, CountWindow(setting.window)) as engine:
         bursts = _set_going(engine, setting)
         buffers = buffers_of(engine)
         searches = buffers.searches
         seconds, updates = [], 0
         for burst in bursts:
+            yield {}
             started = time.process_time()
             updates += engine.publish(burst).num_rows
             seconds.append(time.process_time() - started)
         n = TIMED * BURST
-        return {
+        yield {
             "both_us": _median_us(seconds),
             "updates": updates / n,
             "searches": (buffers.searches - searches) / n,
@@ -106,14 +112,15 @@ def by_count(setting: Setting) -> Row:
         }
 
 
-@_once
-def by_time(setting: Setting) -> Row:
-    """Return what arrivals and expiries cost apart, in a window by time, and how much of the index messages met."""
+@_in_turns
+def by_time(setting: Setting) -> Iterator[Row]:
+    """Measure what arrivals and expiries cost apart, in a window by time, and how much of the index messages met."""
     with _engine(setting, TimeWindow(seconds=setting.window // BURST)) as engine:
         bursts = _set_going(engine, setting)
         before = engine.stats().work["topk"]
         arrivals, expiries = [], []
         for burst in bursts:
+            yield {}
             started = time.process_time()
             engine.publish(burst.slice(0, 1))
             between = time.process_time()
@@ -121,7 +128,7 @@ def by_time(setting: Setting) -> Row:
             arrivals.append(time.process_time() - between)
             expiries.append(between - started)
         work, n = engine.stats().work["topk"], TIMED * BURST
-        return {
+        yield {
             "arrivals_us": _median_us(arrivals),
             "expiries_us": _median_us(expiries),
             "visited": (work.visited - before.visited) / n,

@@ -177,7 +177,7 @@ def _time_window(base: Setting, folder: Path) -> str:
     """Figure 20: a window by time, against CIQ with kmax."""
     ks = (10, 30, 50)
     ours = [measure(replace(base, k=k)) for k in ks]
-    theirs = [by_time(replace(base, k=k, index="ciq-kmax")) for k in ks]
+    theirs = [by_time(replace(base, k=k, index="ciq-kmax"))[0] for k in ks]
     curves = {
         name: [row["arrivals_us"] + row["expiries_us"] for row in rows]
         for name, rows in (("nearcast", ours), ("CIQ-kmax", theirs))
