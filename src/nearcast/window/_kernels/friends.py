@@ -1,13 +1,13 @@
 """Which messages of the window score best for a subscription of kind `social`? Those with its words, or of friends.
 
-    lists of its terms ──────────────┐
-    places its user is close to ─────┴─ bound of each message ── the best few, exactly ── theta
-    everyone else, if nearness alone may reach theta ─────────── all that may reach theta, exactly
+    lists of its terms, and places its user is close to ────┐
+    places less close, if theta is no more than 1 + SLACK ──┼── bound of each message ── the best, exactly ── theta
+    everyone else, if theta is no more than 1 ──────────────┘             all that may reach theta, exactly
 
     rows    message -> signs of its terms, spot, place, number of terms, mark, the message before it of its place
     heads   place -> its newest message
 
-What neither shares a term nor comes from a place above SLACK scores 1 + SLACK at most. Messages of a place are a
+What shares no term scores 1 at most, and what social closeness its place has. Messages of a place are a
 chain through their rows that ends where the window begins, so nothing has to be taken off it.
 """
 
@@ -124,9 +124,8 @@ def _gather(
     gathered: NDArray[np.int64],
 ) -> int:
     """Mark and gather messages that may share a term, and those of places above SLACK; return how many."""
-    rows, state, heads, socials, met = friends.rows, friends.state, friends.heads, friends.socials, friends.met
-    items, buckets, base = lists.items, lists.buckets, lists.counts[BASE]
-    n, mask, stamp, run = 0, rows.shape[0] - 1, state[STAMP], profiles.heads[slot, RUN]
+    rows, items, buckets, base = friends.rows, lists.items, lists.buckets, lists.counts[BASE]
+    n, mask, stamp, run = 0, rows.shape[0] - 1, friends.state[STAMP], profiles.heads[slot, RUN]
     for turn in range(run, run + profiles.heads[slot, LENGTH]):
         term = profiles.run_terms[turn]
         bucket, tag = bucket_of(buckets.shape[0], term), tag_of(term)
@@ -145,8 +144,25 @@ def _gather(
                     gathered[n] = number
                     n += 1
             chunk, at = (items[chunk] & NEXT_MASK) - 1, 1
+    return _gather_friends(friends, SLACK, first, keys, horizon, in_order, gathered, n)
+
+
+@kernel
+def _gather_friends(
+    friends: FriendArrays,
+    above: float,
+    first: int,
+    keys: NDArray[np.int64],
+    horizon: int,
+    in_order: bool,
+    gathered: NDArray[np.int64],
+    n: int,
+) -> int:
+    """Mark and gather messages of places above a social score that are not marked, after `n`; return how many."""
+    rows, state, heads, socials, met = friends.rows, friends.state, friends.heads, friends.socials, friends.met
+    mask, stamp = rows.shape[0] - 1, state[STAMP]
     for i in range(state[N_MET]):
-        if socials[met[i]] > SLACK:
+        if socials[met[i]] > above:
             number = heads[met[i]]
             while number >= first:
                 if rows[number & mask, MARK] != stamp and not is_dead(number, first, keys, horizon, in_order):
@@ -182,11 +198,15 @@ def _bound(
     friends: FriendArrays,
     slot: int,
     n_gathered: int,
+    may_share: bool,
     floor: float,
     scratch: Scratch,
     n: int,
 ) -> int:
-    """Note those of the messages that were gathered whose bound reaches a floor; return how many there are then."""
+    """Note those of the messages that were gathered whose bound reaches a floor; return how many there are then.
+
+    Unless they may share a term, they are on none of its lists.
+    """
     rows, socials, gathered, shared = friends.rows, friends.socials, scratch.later, scratch.shared
     bounds, numbers = scratch.bounds, scratch.numbers
     mask, run, n_own = rows.shape[0] - 1, profiles.heads[slot, RUN], profiles.heads[slot, LENGTH]
@@ -207,8 +227,9 @@ def _bound(
         if on_sphere:  # the arc is longer than this
             chord *= 1.0 + chord * chord * (1.0 / 24.0)
         n_shared = 0
-        for j in range(n_own):
-            n_shared += (sign >> shared[j]) & 1
+        if may_share:
+            for j in range(n_own):
+                n_shared += (sign >> shared[j]) & 1
         bound = max(0.0, 1.0 - lost * chord) + 2.0 * min(n_shared, n_terms) / (n_own + n_terms) + margin
         if place >= 0:
             bound += socials[place]
@@ -314,19 +335,27 @@ def search_friends(
     k = profiles.heads[slot, K]
     need = wanted(world, k, n_to_read(lists, profiles, slot))
     more, theta = need + need // 8 + 4, -np.inf
-    n_gathered = _gather(lists, profiles, friends, slot, first, keys, horizon, in_order, scratch.later)
-    n = _bound(world, profiles, friends, slot, n_gathered, theta, scratch, 0)
-    scratch.counts[SCANNED] += n_gathered
-    for turn in range(2):
-        n_chosen = _choose(scratch, n, now, more)
-        n_found = _score(world, window, profiles, friends, slot, scratch, n_chosen, -np.inf)
-        sort_found(scratch.scores, scratch.found, n_found)
-        theta = max(theta, theta_of(world, k, need, scratch.scores, n_found))
-        if turn > 0 or theta > 1.0 + SLACK + world.margin:
-            break
-        n_gathered = _gather_rest(friends, first, keys, horizon, in_order, scratch.later)
-        n = _bound(world, profiles, friends, slot, n_gathered, theta, scratch, n)
+    n = 0
+    for turn in range(3):
+        if turn == 0:
+            most = 1.0 + SLACK  # of who is not gathered yet
+            n_gathered = _gather(lists, profiles, friends, slot, first, keys, horizon, in_order, scratch.later)
+        elif turn == 1:
+            most, above = 1.0, max(0.0, theta - 1.0 - world.margin)
+            n_gathered = _gather_friends(friends, above, first, keys, horizon, in_order, scratch.later, 0)
+        else:
+            most = -np.inf
+            n_gathered = _gather_rest(friends, first, keys, horizon, in_order, scratch.later)
         scratch.counts[SCANNED] += n_gathered
+        before = n
+        n = _bound(world, profiles, friends, slot, n_gathered, turn == 0, theta, scratch, n)
+        if n > before:
+            n_chosen = _choose(scratch, n, now, more)
+            n_found = _score(world, window, profiles, friends, slot, scratch, n_chosen, -np.inf)
+            sort_found(scratch.scores, scratch.found, n_found)
+            theta = max(theta, theta_of(world, k, need, scratch.scores, n_found))
+        if theta > most + world.margin:
+            break
     n_later, n_chosen = 0, 0
     for i in range(n):
         if scratch.numbers[i] > now:
