@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from nearcast._jit import Arena, Postings, column, kernel, postings_remove, prefetch
+from nearcast._jit import Arena, Postings, column, kernel, prefetch
 from nearcast.index import desks
+from nearcast.index._kernels.social import remove_items
 from nearcast.index._kernels.social.frame import to_frame
 from nearcast.index._kernels.social.layout import (
     BAR,
@@ -136,13 +137,6 @@ def place_sites(ground: Ground, slots: NDArray[np.int32], users: NDArray[np.int6
         x, y, z = to_frame(ground.world, profiles.points[slot, PROFILE_X], profiles.points[slot, PROFILE_Y])
         sites[slot, X], sites[slot, Y], sites[slot, Z], sites[slot, BAR] = x, y, z, -np.inf
         sites[slot, N_TERMS], sites[slot, USER] = profiles.heads[slot, LENGTH], users[i]
-
-
-@kernel
-def remove_items(postings: Any, rows: NDArray[np.int64], items: NDArray[np.int64]) -> None:
-    """Take items off their lists."""
-    for i in range(rows.size):
-        postings_remove(postings, rows[i], items[i])
 
 
 @kernel

@@ -13,7 +13,8 @@ that the paper keeps for each place (L_ss) would hold some hundred million pairs
 the scores of a message's place are computed when it comes, and only nodes above 0 are touched. The bound below which
 a result cannot be trusted (s_p) is theta of the engine's buffers.
 
-Cost: a message visits most nodes near the root, and some thousand of 100,000; a bar that moves walks up to the root.
+Cost: of 20,000 subscriptions, in a window of as many, a message visits 1,800 nodes and scores 760; a bar that moves
+walks up to the root.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
                                     asked for where that may reach the k-th score
 
 The leaf's social scores by place are the greatest of those of its subscribers; the paper reads them off the lists of
-all places, here they are computed when the window is looked at. A message is let in one by one, as in the paper.
-The window is looked at in a kernel; results are kept as the engine's slow keeper keeps them. When a subscription
-comes, all its social scores are computed at once, in both baselines.
+all places, here they are computed when the window is looked at. Messages are let in one by one, as in the paper. The
+window is looked at in a kernel, which is where the time goes; results are kept as the engine's slow keeper keeps
+them. When a subscription comes, its social scores are computed all at once, in both baselines.
 
 Cost: subscriptions that lose a result x window, and some hundred steps a pair for the social score.
 """
@@ -169,7 +169,6 @@ class Whole(Recompute):
         self._places = np.zeros(0, np.int32)
         self._noted, self._known = 0, -1
         self._touched: set[int] = set()
-        self._view: View | None = None
         self._steps: Steps | None = None
 
     def begin(self, slot: int, score: Scorer) -> list[Kept]:
