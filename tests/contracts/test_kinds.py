@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nearcast as nc
-from nearcast.model import KINDS, Limits, MessageBatch
+from nearcast.model import KINDS, Cohort, Limits, MessageBatch
 from nearcast.model.columns import SUBSCRIPTIONS, subscription_from_row, subscription_to_row
 from nearcast.testing import strategies as world
 from nearcast.text import TEXT_SIMILARITIES
@@ -30,7 +30,8 @@ def test_a_message_that_scores_touches_the_footprint(kind, space, text, data):
     subscription = world.make_subscription(kind, "s", data.draw(world.subscription_fields(kind, space)))
     document = document_of(data.draw(world.message_fields(space)), meaning.vocabulary)
     if subscription.bind(meaning)(document) is not None:
-        assert subscription.footprint(meaning).may_match(*document.location, document.units.keys())
+        footprint = Cohort.of([subscription], meaning).footprints[0]
+        assert footprint.may_match(*document.location, document.units.keys())
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)

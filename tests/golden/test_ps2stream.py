@@ -3,7 +3,7 @@
 import pytest
 
 import nearcast as nc
-from nearcast.model import Meaning
+from nearcast.model import Cohort, Meaning
 from nearcast.text import TEXT_SIMILARITIES, term_id
 
 KANSAS = nc.Box(-102.05, 36.99, -94.59, 40.0)
@@ -37,11 +37,12 @@ def test_an_or_query_is_reported_once_also_when_several_branches_hold(engine):
     assert len(engine.publish([nc.Message("m", (-98, 38), "a b c d")])) == 1
 
 
-def test_the_footprint_holds_a_term_of_every_branch():
+def test_the_footprint_is_the_box_and_the_branches():
     meaning = Meaning(nc.Space.earth(), nc.Vocabulary.with_weights({}), nc.SocialGraph(), TEXT_SIMILARITIES["dice"])
     query = nc.BooleanSubscription("q", region=KANSAS, keywords="(kobe AND retired) OR lebron")
-    footprint = query.footprint(meaning)
+    footprint = Cohort.of([query], meaning).footprints[0]
     assert footprint.box == KANSAS
-    for needed in footprint.terms:
-        assert term_id("lebron") in needed
-        assert needed & {term_id("kobe"), term_id("retired")}
+    assert set(footprint.branches) == {
+        frozenset({term_id("lebron")}),
+        frozenset({term_id("kobe"), term_id("retired")}),
+    }

@@ -4,7 +4,7 @@ import pytest
 
 import nearcast as nc
 from nearcast.index.bounds import topk as bounds
-from nearcast.model import Meaning
+from nearcast.model import Cohort, Meaning
 from nearcast.text import TEXT_SIMILARITIES, term_id
 
 S1, S1_BAR, S1_ALPHA = [0.5, 0.2, 0.2, 0.1], 0.7, 0.6  # w1 w2 w3 w4
@@ -66,8 +66,8 @@ def test_example_7_a_footprint_says_which_keyword_shards_to_ask():
         nc.Space(nc.Box(0, 0, 1, 1)), nc.Vocabulary.with_weights({}), nc.SocialGraph(), TEXT_SIMILARITIES["dice"]
     )
     subscription = nc.TopKSubscription("s", location=(0, 0), keywords=WORDS, k=1, alpha=0.6)
-    (needs,) = subscription.footprint(meaning).terms
-    touched = {bolt for bolt, own in BOLTS.items() if needs & set(map(term_id, own))}
+    branches = Cohort.of([subscription], meaning).footprints[0].branches
+    touched = {bolt for bolt, own in BOLTS.items() if any(branch & set(map(term_id, own)) for branch in branches)}
     assert touched == {1, 2, 3}
     assert bolts_of(["w7", "w9"]) == {3, 4}
 

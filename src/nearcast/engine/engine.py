@@ -30,6 +30,7 @@ from nearcast.engine.archive import read_graph, read_results, table_of_graph, ta
 from nearcast.engine.matcher import Matcher, Slots
 from nearcast.engine.shard import Job, Shard
 from nearcast.engine.share import Share
+from nearcast.engine.sharing import Sharing
 from nearcast.engine.state import EngineConfig, EngineState, SavedCohort
 from nearcast.engine.stats import Stats, add_work, resident_bytes
 from nearcast.engine.told import Form, count, joined, net, tell_started
@@ -66,7 +67,7 @@ from nearcast.model.columns import (
     messages_from_table,
     updates_to_table,
 )
-from nearcast.partition import PARTITIONERS, Sample
+from nearcast.partition import PARTITIONERS, has_shard
 from nearcast.social import SocialGraph
 from nearcast.space import Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
@@ -75,6 +76,8 @@ from nearcast.window import Kept, Results, Ticks, WindowPolicy
 if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
     from nearcast.engine.roster import Roster
+
+_SAMPLE = 100_000  # messages that a partitioner learns from
 
 
 class Engine:
@@ -139,12 +142,13 @@ class Engine:
             config.space, state.vocabulary, state.social.copy(), TEXT_SIMILARITIES[config.text_similarity]
         )
         partitioner = {p.name: p for p in PARTITIONERS}[config.partitioner]
-        self._routing = partitioner.fit(Sample(None, None), n_shards=config.workers)
+        self._sharing = Sharing(partitioner, config.workers, has_window=config.window is not None)
         self._shards = [
             Shard(
                 self._meaning,
                 config.window,
                 index=config.index,
+                number=number,
                 live=state.live,
                 arena=None if self._folder is None else partial(self._folder.arena, number),
             )
@@ -171,6 +175,7 @@ class Engine:
         """
         is_table = isinstance(subscriptions, pa.Table)
         cohorts = self._admission.cohorts(subscriptions)
+        self._sharing.prepare(cohorts, self._recent)
         self._about_to_change()
         before: dict[Id, list[Kept]] = {}
         for cohort in cohorts:
@@ -199,14 +204,12 @@ class Engine:
 
     def _insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> list[tuple[Roster, Results]]:
         """Place subscriptions of one kind; return the results they start with, and who knows their names."""
-        is_shared = self._routing.sends_all and cohort.kind.keeps is Keeps.MATCHES
-        is_one = is_shared or len(self._shards) == 1
-        homes = np.zeros(len(cohort), np.int32) if is_one else self._routing.place(cohort.footprints)
+        masks = self._sharing.place(cohort)
 
         def job(shard: Shard, rows: npt.NDArray[np.int64]) -> tuple[Roster, Results]:
-            return shard.insert(cohort if len(rows) == len(cohort) else cohort.take(rows), sinces[rows])
+            return shard.insert(cohort if len(rows) == len(cohort) else cohort.take(rows), sinces[rows], masks[rows])
 
-        parts = [(shard, np.flatnonzero(homes == home)) for home, shard in enumerate(self._shards)]
+        parts = [(shard, np.flatnonzero(has_shard(masks, home))) for home, shard in enumerate(self._shards)]
         parts = [(shard, rows) for shard, rows in parts if len(rows)]
         run = map if self._pool is None or len(parts) == 1 else self._pool.map
         return list(run(lambda part: job(*part), parts))
@@ -347,9 +350,10 @@ class Engine:
             self._now_us = int(ticks.nows_us[-1])
         seen = self._in_time(batch, ticks)
         jobs: list[Job] = []
-        for shard, rows in zip(self._shards, self._routing.route(seen), strict=True):
+        masks, shares = self._sharing.route(seen)
+        for shard, rows in zip(self._shards, shares, strict=True):
             part = seen if len(rows) == len(seen) else seen.take(rows)
-            jobs += shard.publish(part, ticks, form=form, cuts=self._cuts(len(part)))
+            jobs += shard.publish(part, masks[rows], ticks, form=form, cuts=self._cuts(len(part)))
         return self._hand_out(jobs, form, conflate=conflate)
 
     def _ticks(self, batch: MessageBatch, share: Share | None) -> Ticks:
@@ -388,7 +392,7 @@ class Engine:
 
     def _cuts(self, n_messages: int) -> Sequence[int]:
         """Return where messages are parted among threads, if any of these may have any of them."""
-        n_parts = self._config.workers if self._routing.sends_all else 1
+        n_parts = self._config.workers if self._sharing.sends_all else 1
         return [n_messages * i // n_parts for i in range(n_parts + 1)]
 
     def advance(self, now: Moment) -> list[Update]:
@@ -413,9 +417,21 @@ class Engine:
         Matches of kinds that only grow are not kept: for these it is what came since the subscription and is still in
         the window.
         """
-        shard, matcher, slot = self._seat(subscription)
-        kept = shard.results(matcher.kind.kind, slot)
+        _, matcher, slot = self._seat(subscription)
+        if matcher.kind.keeps is Keeps.MATCHES and self._config.window is None:
+            kind = matcher.kind.kind
+            raise StateError(f"matches of kind {kind!r} are looked up in the window, and this engine has none")
+        kept = matcher.results(slot, self._documents)
         return [Result(k.message, k.score) for k in kept]
+
+    def _documents(self) -> Iterable[Document]:
+        """Return the messages of the window; each once, although several shards may have it."""
+        shards = self._shards[:1] if self._sharing.sends_all else self._shards
+        return {document.seq: document for shard in shards for document in shard.window.documents()}.values()
+
+    def _recent(self) -> MessageBatch:
+        """Return the newest messages of the window, as every shard has them before the work is parted."""
+        return self._shards[0].window.newest(_SAMPLE, self._meaning.vocabulary)
 
     def explain(self, subscription: Id, message: Message | Id) -> Explanation:
         """Say how a message fares for a subscription: each part of its score, and the bar it must pass.
@@ -435,7 +451,7 @@ class Engine:
 
     def __len__(self) -> int:
         """Return the number of subscriptions."""
-        return sum(map(len, self._shards))
+        return sum(shard.n_first(kind) for shard in self._shards for kind in shard.matchers)
 
     def __contains__(self, subscription: Id) -> bool:
         return is_id(subscription) and any(True for _ in self._seats(IdColumn.of([subscription])))
@@ -444,8 +460,8 @@ class Engine:
         """Return counts, memory, and the work that was done."""
         kinds: dict[str, int] = {}
         for shard in self._shards:
-            for kind, matcher in shard.matchers.items():
-                kinds[kind] = kinds.get(kind, 0) + len(matcher.roster)
+            for kind in shard.matchers:
+                kinds[kind] = kinds.get(kind, 0) + shard.n_first(kind)
         return Stats(
             messages=self._seq,
             late=self._late,
@@ -491,8 +507,10 @@ class Engine:
         if folder is not None:
             engine._live_in(folder)
         engine._set_up(state)
-        for saved in state.cohorts:
-            engine._restore(saved)
+        cohorts = [Cohort(saved.kind, saved.stored, engine._meaning) for saved in state.cohorts]
+        engine._sharing.prepare(cohorts, engine._recent)
+        for cohort, saved in zip(cohorts, state.cohorts, strict=True):
+            engine._restore(cohort, saved)
         return engine
 
     def seal(self, mark: str) -> None:
@@ -548,7 +566,7 @@ class Engine:
     def _live(self) -> pa.Table | None:
         """Return the messages of the window, in order; each once, although several shards may have it."""
         tables = [table for shard in self._shards if (table := shard.window.table()) is not None]
-        if not tables or self._routing.sends_all:
+        if not tables or self._sharing.sends_all:
             return tables[0] if tables else None
         table = pa.concat_tables(tables)
         _, rows = np.unique(table["seq"].to_numpy(), return_index=True)
@@ -568,6 +586,7 @@ class Engine:
         for shard in self._shards:
             for matcher in shard.matchers.values():
                 slots = matcher.roster.taken()
+                slots = slots[matcher.replicas.are_first(slots)]
                 stored, sinces = matcher.roster.rows(slots), matcher.roster.sinces(slots)
                 kept = []
                 if matcher.kind.keeps is Keeps.BEST_EVER and len(slots):  # others follow from the window
@@ -585,8 +604,7 @@ class Engine:
             cohorts=cohorts,
         )
 
-    def _restore(self, saved: SavedCohort) -> None:
-        cohort = Cohort(saved.kind, saved.stored, self._meaning)
+    def _restore(self, cohort: Cohort, saved: SavedCohort) -> None:
         self._insert(cohort, saved.sinces)
         for _, matcher, rows, slots in self._seats(cohort.ids) if saved.kept else ():
             slot_of = np.full(len(cohort), -1, np.int32)

@@ -9,7 +9,7 @@ Index and keeper know slots, small dense integers that are used again once free;
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,9 @@ from nearcast.model.stored import stored_schema
 from nearcast.window import Keeper, Kept, Results, Steps, Ticks
 
 if TYPE_CHECKING:
+    from nearcast.engine.replicas import Replicas
     from nearcast.engine.roster import Roster
+    from nearcast.partition import Masks
 
 Slots = npt.NDArray[np.int32]
 
@@ -36,10 +38,17 @@ class Matcher:
     """The subscriptions of one kind in one shard."""
 
     def __init__(
-        self, kind: type[Subscription], roster: Roster, index: Index, keeper: Keeper, meaning: Meaning
+        self,
+        kind: type[Subscription],
+        roster: Roster,
+        index: Index,
+        keeper: Keeper,
+        meaning: Meaning,
+        replicas: Replicas,
     ) -> None:
         self.kind = kind
         self.roster = roster
+        self.replicas = replicas
         self.n_matched = 0
         """Arrivals that changed a result, so far."""
         self._index = index
@@ -51,9 +60,10 @@ class Matcher:
         """How much was done so far; a match is an arrival that changed a result."""
         return replace(self._index.work, matched=self.n_matched)
 
-    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> Results:
-        """Take in subscriptions; return the results they start with."""
+    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64], masks: Masks) -> Results:
+        """Take in subscriptions that live in the shards of their masks; return the results they start with."""
         slots = self.roster.seat(cohort, sinces)
+        self.replicas.seat(slots, masks)
         self._index.insert(slots, cohort)
         results = self._keeper.insert(slots, cohort)
         self._set_bars()
@@ -105,12 +115,15 @@ class Matcher:
         """Return the results that are kept of some slots, so many at a time that no column is too long."""
         return [self._keeper.held(slots[i : i + _PIECE]) for i in range(0, len(slots), _PIECE)]
 
-    def publish(self, batch: MessageBatch, steps: Steps, ticks: Ticks, *, form: Form) -> Part:
-        """Move on by a batch and tell what changed; where nothing is kept, on several threads at once."""
+    def publish(self, batch: MessageBatch, seen_by: Masks, steps: Steps, ticks: Ticks, *, form: Form) -> Part:
+        """Move on by a batch and tell what changed; where nothing is kept, on several threads at once.
+
+        `seen_by` says for each message which shards have it.
+        """
 
         def find(start: int, stop: int) -> Matches:
             self._set_bars()  # that moved since the keeper asked the last time
-            return self._index.match(batch, start, stop)
+            return self.replicas.own(self._index.match(batch, start, stop), seen_by)
 
         changes = self._keeper.publish(batch, steps, find)
         self._set_bars()
@@ -121,12 +134,12 @@ class Matcher:
         if len(moved.slots):
             self._index.set_bars(*moved)
 
-    def results(self, slot: int, live: Iterable[Document]) -> list[Kept]:
+    def results(self, slot: int, live: Callable[[], Iterable[Document]]) -> list[Kept]:
         """Return a result, best first; what only grows is looked up among the messages of the window."""
         if self.kind.keeps is not Keeps.MATCHES:
             return self._keeper.results(slot)
         since, score_of = self.roster.since(slot), self.roster.subscription(slot).bind(self._meaning)
-        scored = ((d, score_of(d)) for d in live if d.seq > since)
+        scored = ((d, score_of(d)) for d in live() if d.seq > since)
         found = [Kept(d.seq, d.id, score) for d, score in scored if score is not None]
         return sorted(found, key=lambda kept: (-kept.score, -kept.seq))
 

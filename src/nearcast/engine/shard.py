@@ -21,11 +21,12 @@ from nearcast.engine.told import Form, Part
 from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
 from nearcast.model import KINDS, Cohort, Keeps, Meaning, MessageBatch, Subscription
-from nearcast.window import Kept, Results, SlidingWindow, Steps, Ticks, WindowPolicy, find_keeper
+from nearcast.window import Results, SlidingWindow, Steps, Ticks, WindowPolicy, find_keeper
 
 if TYPE_CHECKING:
     from nearcast._jit import Arena
     from nearcast.engine.roster import Roster
+    from nearcast.partition import Masks
 
 _KIND_OF = {kind.kind: kind for kind in KINDS}
 
@@ -43,10 +44,12 @@ class Shard:
         policy: WindowPolicy | None,
         *,
         index: str,
+        number: int = 0,
         live: pa.Table | None = None,
         arena: Callable[[str], Arena] | None = None,
     ) -> None:
         """Start without subscriptions; `arena` gives the state of each kind a place, in memory if there is none."""
+        self._number = number
         self.window = SlidingWindow(policy, live, arena=None if arena is None else partial(arena, "window"))
         self.matchers: dict[str, Matcher] = {}
         self._meaning = meaning
@@ -56,22 +59,29 @@ class Shard:
     def __len__(self) -> int:
         return sum(len(matcher.roster) for matcher in self.matchers.values())
 
-    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> tuple[Roster, Results]:
+    def n_first(self, kind: str) -> int:
+        """Return how many subscriptions of a kind have their first home here; all shards together have each once."""
+        matcher = self.matchers[kind]
+        return int(matcher.replicas.are_first(matcher.roster.taken()).sum())
+
+    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64], masks: Masks) -> tuple[Roster, Results]:
         """Take in subscriptions of one kind; return the results they start with, and who knows their names."""
         matcher = self._matcher(cohort.kind)
-        return matcher.roster, matcher.insert(cohort, sinces)
+        return matcher.roster, matcher.insert(cohort, sinces, masks)
 
     def _matcher(self, kind: type[Subscription]) -> Matcher:
         """Return the matcher of a kind, made when the first subscription of that kind comes."""
         if kind.kind not in self.matchers:
             from nearcast._jit import Arena  # with the first subscription, not before, come the kernels
+            from nearcast.engine.replicas import Replicas
             from nearcast.engine.roster import Roster
 
             arena = Arena() if self._arena is None else self._arena(kind.kind)
             entry = choose_index(self._index, kind.kind)
             roster, index = Roster(kind, arena), entry.make(self._meaning, arena)
             keeper = find_keeper(entry.keeper, kind).make(self._meaning, self.window, arena)
-            self.matchers[kind.kind] = Matcher(kind, roster, index, keeper, self._meaning)
+            replicas = Replicas(arena, self._number)
+            self.matchers[kind.kind] = Matcher(kind, roster, index, keeper, self._meaning, replicas)
             self.matchers = {name: self.matchers[name] for name in _KIND_OF if name in self.matchers}
         return self.matchers[kind.kind]
 
@@ -90,38 +100,36 @@ class Shard:
             if matcher.kind.keeps is Keeps.BEST_EVER and not self._is_kept(kind):
                 yield kind, matcher.held(matcher.roster.taken())
 
-    def publish(self, batch: MessageBatch, ticks: Ticks, *, form: Form, cuts: Sequence[int]) -> list[Job]:
+    def publish(
+        self, batch: MessageBatch, seen_by: Masks, ticks: Ticks, *, form: Form, cuts: Sequence[int]
+    ) -> list[Job]:
         """Take in messages, some of a batch; return the work that is to be done then.
 
-        `cuts` are rows at which the messages may be parted among threads.
+        `seen_by` says for each which shards have it; `cuts` are rows at which they may be parted among threads.
         """
-        return self._jobs(batch, self.window.admit(batch, ticks), ticks, form, cuts)
+        return self._jobs(batch, seen_by, self.window.admit(batch, ticks), ticks, form, cuts)
 
     def advance(self, seq: int, ticks: Ticks) -> list[Job]:
         """Let time pass without a message."""
         steps = self.window.advance(seq, int(ticks.nows_us[-1]))
-        return self._jobs(MessageBatch.empty(), steps, ticks, Form.OBJECTS, (0, 0))
+        nobody = np.zeros(0, np.uint64)
+        return self._jobs(MessageBatch.empty(), nobody, steps, ticks, Form.OBJECTS, (0, 0))
 
-    def _jobs(self, batch: MessageBatch, steps: Steps, ticks: Ticks, form: Form, cuts: Sequence[int]) -> list[Job]:
-        def job(matchers: Sequence[Matcher], rows: MessageBatch, at: Steps) -> Job:
-            return lambda: [(m, m.publish(rows, at, ticks, form=form)) for m in matchers]
+    def _jobs(
+        self, batch: MessageBatch, seen_by: Masks, steps: Steps, ticks: Ticks, form: Form, cuts: Sequence[int]
+    ) -> list[Job]:
+        def job(matchers: Sequence[Matcher], rows: MessageBatch, seen: Masks, at: Steps) -> Job:
+            return lambda: [(m, m.publish(rows, seen, at, ticks, form=form)) for m in matchers]
 
         forward = [m for m in self.matchers.values() if m.kind.keeps is Keeps.MATCHES]
         keeping = [m for m in self.matchers.values() if m.kind.keeps is not Keeps.MATCHES]
         jobs = []
         if forward:
             for start, stop in pairwise(cuts):
-                jobs.append(job(forward, batch.slice(start, stop), steps.slice(start, stop)))
+                jobs.append(job(forward, batch.slice(start, stop), seen_by[start:stop], steps.slice(start, stop)))
         if keeping:
-            jobs.append(job(keeping, batch, steps))
+            jobs.append(job(keeping, batch, seen_by, steps))
         return jobs
-
-    def results(self, kind: str, slot: int) -> list[Kept]:
-        """Return a result, best first."""
-        matcher = self.matchers[kind]
-        if matcher.kind.keeps is Keeps.MATCHES and self.window.policy is None:
-            raise StateError(f"matches of kind {kind!r} are looked up in the window, and this engine has none")
-        return matcher.results(slot, self.window.documents())
 
 
 def choose_index(name: str, kind: str) -> IndexEntry:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,8 +14,7 @@ from nearcast.errors import InvalidInput, require
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
 from nearcast.model.expression import Branch, Expression, all_of, parse
-from nearcast.model.footprint import Footprint
-from nearcast.model.identity import id_key
+from nearcast.model.footprint import Footprints
 from nearcast.model.limits import Limits
 from nearcast.model.meaning import Meaning
 from nearcast.model.message import check_text
@@ -119,15 +120,21 @@ class BooleanSubscription(Subscription):
             legal = legal and pc.all(pc.less_equal(table[low], table[high])).as_py() is not False
         return legal and are_plain(table["keywords"].combine_chunks(), most=min(limits.terms, limits.branches))
 
-    def footprint(self, meaning: Meaning) -> Footprint:
-        """Return the box and, for each place in a branch, the set of the terms that stand there.
-
-        A message that satisfies a branch holds all its terms, so any choice of one term from each branch must be hit.
-        """
-        branches = [sorted(map(term_id, branch)) for branch in self._all_branches()]
-        longest = max(map(len, branches))
-        sets = (frozenset(branch[min(i, len(branch) - 1)] for branch in branches) for i in range(longest))
-        return Footprint(id_key(self.id), self.region, tuple(dict.fromkeys(sets)))
+    @classmethod
+    def footprints(cls, slate: Slate, keys: npt.NDArray[np.uint64], meaning: Meaning) -> Footprints:
+        """Return the boxes and the branches, which say all there is to say."""
+        assert isinstance(slate, BooleanSlate)
+        boxes = np.column_stack([slate.xmins, slate.ymins, slate.xmaxs, slate.ymaxs])
+        return Footprints(
+            keys,
+            slate.xmins + (slate.xmaxs - slate.xmins) / 2,
+            slate.ymins + (slate.ymaxs - slate.ymins) / 2,
+            boxes,
+            np.zeros(len(slate), np.int32),
+            slate.branch_indptr,
+            slate.term_indptr,
+            slate.term_ids,
+        )
 
     def _all_branches(self) -> tuple[Branch, ...]:
         # `check` has held the size against the engine's limits; after it, no second limit may interfere.

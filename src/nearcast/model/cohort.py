@@ -72,4 +72,4 @@ class Cohort:
     @cached_property
     def footprints(self) -> Footprints:
         """What can touch each."""
-        return Footprints(self.ids.keys, lambda: [s.footprint(self.meaning) for s in self.subscriptions])
+        return self.kind.footprints(self.slate, self.ids.keys, self.meaning)

@@ -1,4 +1,8 @@
-"""What can touch a subscription? A box and sets of terms; all that partitioners and dispatchers see of it.
+"""What can touch a subscription? A box and some branches of terms; all that partitioners and dispatchers see of it.
+
+    xs ys           where it is                     keys   who it is, in 64 bits
+    boxes           where a message must be         ks     how many results it keeps
+    branches        a message must hold all terms of one of them; an empty branch is held by every message
 
 A footprint over-approximates: a message that changes the subscription's result always touches the footprint, but one
 that touches it may change nothing. So a new kind and a new partitioner never have to meet.
@@ -6,8 +10,9 @@ that touches it may change nothing. So a new kind and a new partitioner never ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from functools import cached_property
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -15,40 +20,104 @@ import numpy.typing as npt
 
 from nearcast.space import Box
 
+Floats = npt.NDArray[np.float64]
+Longs = npt.NDArray[np.int64]
+
 
 class Footprint(NamedTuple):
     """Where and about what a message must be to matter."""
 
     key: int
     """A 64-bit key of the subscription's id, the same in every process."""
+    point: tuple[float, float]
+    """Where the subscription is: its location, or the middle of its box."""
     box: Box | None
     """The message must lie here; None means anywhere."""
-    terms: tuple[frozenset[int], ...]
-    """The message must hold a term from each of these sets; none means any message."""
+    k: int
+    """How many results it keeps; 0 for kinds that keep none."""
+    branches: tuple[frozenset[int], ...]
+    """The message must hold all terms of one of these sets."""
 
     def may_match(self, x: float, y: float, terms: Collection[int]) -> bool:
         """Tell whether a message may touch the subscription; over-approximates."""
         if self.box is not None and not self.box.contains(x, y):
             return False
-        return all(not needed.isdisjoint(terms) for needed in self.terms)
+        return any(branch.issubset(terms) for branch in self.branches)
 
 
+@dataclass(frozen=True)
 class Footprints(Sequence[Footprint]):
-    """The footprints of many subscriptions; their keys are at hand, the rest is made when someone asks."""
+    """The footprints of many subscriptions, as columns."""
 
-    def __init__(self, keys: npt.NDArray[np.uint64], make: Callable[[], Sequence[Footprint]]) -> None:
-        self.keys = keys
-        """uint64 (n,): the key of each."""
-        self._make = make
+    keys: npt.NDArray[np.uint64]
+    xs: Floats
+    ys: Floats
+    boxes: Floats
+    """float64 (n, 4): xmin, ymin, xmax, ymax; infinite for anywhere."""
+    ks: npt.NDArray[np.int32]
+    branch_indptr: Longs
+    """int64 (n + 1,): the branches of each subscription, at least one."""
+    term_indptr: Longs
+    """int64 (n_branches + 1,): the terms of each branch."""
+    term_ids: Longs
+    """int64 (n_terms,): distinct and ascending within a branch."""
 
     @classmethod
-    def of(cls, footprints: Sequence[Footprint]) -> Footprints:
-        """Gather footprints that are made already."""
-        return cls(np.array([footprint.key for footprint in footprints], dtype=np.uint64), lambda: footprints)
+    def of_any_term(
+        cls,
+        keys: npt.NDArray[np.uint64],
+        xs: Floats,
+        ys: Floats,
+        ks: npt.NDArray[np.int32],
+        indptr: Longs,
+        term_ids: Longs,
+        *,
+        needs: npt.NDArray[np.bool_],
+        boxes: Floats | None = None,
+    ) -> Footprints:
+        """Gather subscriptions that need one of their terms, or where `needs` is false none, anywhere or in boxes."""
+        lengths = np.diff(indptr)
+        branches = np.where(needs, lengths, 1)
+        own = np.repeat(needs, lengths)
+        return cls(
+            keys,
+            xs,
+            ys,
+            anywhere(len(keys)) if boxes is None else boxes,
+            ks,
+            _starts(branches),
+            _starts(np.repeat(needs, branches).astype(np.int64)),
+            term_ids[own],
+        )
 
-    @cached_property
-    def _made(self) -> Sequence[Footprint]:
-        return self._make()
+    @classmethod
+    def joined(cls, parts: Sequence[Footprints]) -> Footprints:
+        """Put footprints one behind the other."""
+        if not parts:
+            none = np.zeros(0)
+            return cls(
+                none.astype(np.uint64), none, none, anywhere(0), none.astype(np.int32), _starts(none), _starts(none),
+                none.astype(np.int64),
+            )  # fmt: skip
+        return cls(
+            np.concatenate([part.keys for part in parts]),
+            np.concatenate([part.xs for part in parts]),
+            np.concatenate([part.ys for part in parts]),
+            np.concatenate([part.boxes for part in parts]),
+            np.concatenate([part.ks for part in parts]),
+            _starts(np.concatenate([np.diff(part.branch_indptr) for part in parts])),
+            _starts(np.concatenate([np.diff(part.term_indptr) for part in parts])),
+            np.concatenate([part.term_ids for part in parts]),
+        )
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Footprints:
+        """Return some, in the order given."""
+        branches, branch_indptr = _pieces(self.branch_indptr, rows)
+        terms, term_indptr = _pieces(self.term_indptr, branches)
+        return Footprints(
+            self.keys[rows], self.xs[rows], self.ys[rows], self.boxes[rows], self.ks[rows], branch_indptr,
+            term_indptr, self.term_ids[terms],
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -58,4 +127,31 @@ class Footprints(Sequence[Footprint]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[Footprint]: ...
     def __getitem__(self, at: int | slice) -> Footprint | Sequence[Footprint]:
-        return self._made[at]
+        if isinstance(at, slice):
+            return [self[row] for row in range(*at.indices(len(self)))]
+        row = range(len(self))[at]
+        box = self.boxes[row].tolist()
+        bounds = self.term_indptr[self.branch_indptr[row] : self.branch_indptr[row + 1] + 1].tolist()
+        return Footprint(
+            int(self.keys[row]),
+            (float(self.xs[row]), float(self.ys[row])),
+            Box(*box) if np.isfinite(box).all() else None,
+            int(self.ks[row]),
+            tuple(frozenset(self.term_ids[a:b].tolist()) for a, b in pairwise(bounds)),
+        )
+
+
+def anywhere(n: int) -> Floats:
+    """Return boxes that hold every message."""
+    return np.tile([-np.inf, -np.inf, np.inf, np.inf], (n, 1))
+
+
+def _starts(lengths: npt.NDArray[np.generic]) -> Longs:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def _pieces(indptr: Longs, rows: npt.NDArray[np.int64]) -> tuple[Longs, Longs]:
+    """Return the items of rows, one row behind the other, and where each row begins then."""
+    starts, lengths = indptr[rows], np.diff(indptr)[rows]
+    after = _starts(lengths)
+    return np.repeat(starts - after[:-1], lengths) + np.arange(after[-1]), after

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
-from nearcast.model.footprint import Footprint
 from nearcast.model.meaning import Meaning
 from nearcast.model.subscription import Keeps, KeywordSubscription, Scorer
 
@@ -53,7 +52,3 @@ class NearestSubscription(KeywordSubscription):
         )
         reason = "" if shared else "no match, text failed: no term is shared"
         return Explanation(self.kind, self.id, document.id, parts, self.bind(meaning)(document), reason=reason)
-
-    def footprint(self, meaning: Meaning) -> Footprint:
-        """Return the terms: until k messages came, one from anywhere matters."""
-        return self._footprint_of_any_term()

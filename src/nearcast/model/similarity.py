@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
-from nearcast.model.footprint import Footprint
-from nearcast.model.identity import id_key
+from nearcast.model.footprint import Footprints, anywhere
 from nearcast.model.meaning import Meaning
+from nearcast.model.slate import KeywordSlate, Slate
 from nearcast.model.subscription import Keeps, KeywordSubscription, Scorer
 
 
@@ -102,15 +103,18 @@ class SimilaritySubscription(KeywordSubscription):
             return "no match, text failed: too different at any distance"
         return "no match, the mix of text and near is below tau"
 
-    def footprint(self, meaning: Meaning) -> Footprint:
-        """Return the box that nearness cannot do without, and the terms if text is needed at all.
+    @classmethod
+    def footprints(cls, slate: Slate, keys: npt.NDArray[np.uint64], meaning: Meaning) -> Footprints:
+        """Return the boxes that nearness cannot do without, and the terms where text is needed at all.
 
         The margins keep what rounding in the score could still let pass.
         """
-        delta, tau = self.delta, self.tau - 1e-9
-        box = None
-        if tau > delta and delta < 1.0:
-            least_near = (tau - delta) / (1.0 - delta)
-            box = meaning.space.reach(self.location, (1.0 - least_near) * meaning.space.max_distance)
-        needs_text = tau > 1.0 - delta
-        return Footprint(id_key(self.id), box, (frozenset(self.terms),) if needs_text else ())
+        assert isinstance(slate, KeywordSlate)
+        deltas, taus, boxes = slate.deltas, slate.taus - 1e-9, anywhere(len(slate))
+        near = np.flatnonzero((taus > deltas) & (deltas < 1.0))
+        farthest = 1.0 - (taus[near] - deltas[near]) / (1.0 - deltas[near])
+        boxes[near] = meaning.space.reaches(slate.xs[near], slate.ys[near], farthest * meaning.space.max_distance)
+        return Footprints.of_any_term(
+            keys, slate.xs, slate.ys, slate.ks, slate.term_indptr, slate.term_ids, needs=taus > 1.0 - deltas,
+            boxes=boxes,
+        )  # fmt: skip

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from nearcast.errors import require
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
-from nearcast.model.footprint import Footprint
-from nearcast.model.identity import Id, check_id, id_key
+from nearcast.model.footprint import Footprints
+from nearcast.model.identity import Id, check_id
 from nearcast.model.limits import Limits
 from nearcast.model.meaning import Meaning
+from nearcast.model.slate import KeywordSlate, Slate
 from nearcast.model.subscription import Keeps, KeywordSubscription, Scorer
 from nearcast.text import dice
 
@@ -71,6 +75,11 @@ class SocialSubscription(KeywordSubscription):
         )
         return Explanation(self.kind, self.id, document.id, parts, self.bind(meaning)(document))
 
-    def footprint(self, meaning: Meaning) -> Footprint:
+    @classmethod
+    def footprints(cls, slate: Slate, keys: npt.NDArray[np.uint64], meaning: Meaning) -> Footprints:
         """Return everything: any message may be among the best."""
-        return Footprint(id_key(self.id), None, ())
+        assert isinstance(slate, KeywordSlate)
+        needs = np.zeros(len(slate), np.bool_)
+        return Footprints.of_any_term(
+            keys, slate.xs, slate.ys, slate.ks, slate.term_indptr, slate.term_ids, needs=needs
+        )

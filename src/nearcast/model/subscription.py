@@ -15,14 +15,15 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.errors import InvalidInput, is_finite, require
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation
-from nearcast.model.footprint import Footprint
-from nearcast.model.identity import Id, check_id, id_key
+from nearcast.model.footprint import Footprints
+from nearcast.model.identity import Id, check_id
 from nearcast.model.limits import Limits
 from nearcast.model.meaning import Meaning
 from nearcast.model.message import check_point, check_text
@@ -88,9 +89,10 @@ class Subscription(ABC):
         False sends them one by one through the constructor and `check`, which know what to say.
         """
 
+    @classmethod
     @abstractmethod
-    def footprint(self, meaning: Meaning) -> Footprint:
-        """Return what can touch the subscription; over-approximates."""
+    def footprints(cls, slate: Slate, keys: npt.NDArray[np.uint64], meaning: Meaning) -> Footprints:
+        """Return what can touch subscriptions of this kind, given as columns and by key; over-approximates."""
 
     def _check_share(self, name: str) -> None:
         value = getattr(self, name)
@@ -169,8 +171,14 @@ class KeywordSubscription(Subscription):
         """Return the terms that a message shares with the subscription."""
         return [term for number, term in self.terms.items() if number in document.units]
 
-    def _footprint_of_any_term(self) -> Footprint:
-        return Footprint(id_key(self.id), None, (frozenset(self.terms),))
+    @classmethod
+    def footprints(cls, slate: Slate, keys: npt.NDArray[np.uint64], meaning: Meaning) -> Footprints:
+        """Return one branch a term, anywhere: a message that shares none does not matter, unless the kind differs."""
+        assert isinstance(slate, KeywordSlate)
+        needs = np.ones(len(slate), np.bool_)
+        return Footprints.of_any_term(
+            keys, slate.xs, slate.ys, slate.ks, slate.term_indptr, slate.term_ids, needs=needs
+        )
 
 
 def about(error: InvalidInput, subscription: Subscription) -> InvalidInput:

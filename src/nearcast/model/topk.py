@@ -9,7 +9,6 @@ import numpy as np
 
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
-from nearcast.model.footprint import Footprint
 from nearcast.model.meaning import Meaning
 from nearcast.model.subscription import Keeps, KeywordSubscription, Scorer
 
@@ -76,10 +75,6 @@ class TopKSubscription(KeywordSubscription):
         )
         reason = "" if shared else "no match, text failed: no term is shared"
         return Explanation(self.kind, self.id, document.id, parts, self.bind(meaning)(document), reason=reason)
-
-    def footprint(self, meaning: Meaning) -> Footprint:
-        """Return the terms: a message from anywhere matters if it holds one of them."""
-        return self._footprint_of_any_term()
 
 
 def _cosine(units: dict[int, float], document: Document) -> float:

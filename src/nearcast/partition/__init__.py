@@ -1,8 +1,27 @@
 """SHARE: how the work is divided among shards. One module a partitioner."""
 
+from nearcast.partition.base import (
+    MOST_SHARDS,
+    Masks,
+    Partitioner,
+    Routing,
+    Sample,
+    everyone,
+    has_shard,
+    place_by_key,
+)
 from nearcast.partition.hash import HashPartitioner
-from nearcast.partition.partitioner import Partitioner, Routing, Sample
 
 PARTITIONERS: tuple[Partitioner, ...] = (HashPartitioner(),)
 
-__all__ = ["PARTITIONERS", "Partitioner", "Routing", "Sample"]
+__all__ = [
+    "MOST_SHARDS",
+    "PARTITIONERS",
+    "Masks",
+    "Partitioner",
+    "Routing",
+    "Sample",
+    "everyone",
+    "has_shard",
+    "place_by_key",
+]

@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.partitioner import Sample
+from nearcast.partition.base import Masks, Sample, check_shards, everyone, place_by_key
 
 
 @dataclass(frozen=True)
@@ -20,14 +19,15 @@ class HashRouting:
 
     n_shards: int
     sends_all = True
+    by_key = True
 
-    def place(self, footprints: Footprints) -> npt.NDArray[np.int32]:
+    def place(self, footprints: Footprints) -> Masks:
         """Return the key modulo the number of shards."""
-        return (footprints.keys % np.uint64(self.n_shards)).astype(np.int32)
+        return place_by_key(footprints.keys, self.n_shards)
 
-    def route(self, batch: MessageBatch) -> list[npt.NDArray[np.int64]]:
+    def route(self, batch: MessageBatch) -> Masks:
         """Send every row to every shard."""
-        return [np.arange(len(batch), dtype=np.int64)] * self.n_shards
+        return np.full(len(batch), everyone(self.n_shards))
 
 
 class HashPartitioner:
@@ -37,4 +37,5 @@ class HashPartitioner:
 
     def fit(self, sample: Sample, *, n_shards: int) -> HashRouting:
         """Learn nothing."""
+        check_shards(n_shards)
         return HashRouting(n_shards)

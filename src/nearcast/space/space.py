@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import asin, cos, degrees, pi, radians, sin
+
+import numpy as np
+import numpy.typing as npt
 
 from nearcast.errors import is_finite, require
 from nearcast.space.box import Box
 from nearcast.space.metric import EARTH_RADIUS_M, HALF_CIRCUMFERENCE_M, METRICS, Metric
 
 Point = tuple[float, float]
+Floats = npt.NDArray[np.float64]
 
 _METRIC_OF = {metric.name: metric for metric in METRICS}
 
@@ -96,25 +99,29 @@ class Space:
         >>> Space(Box(0, 0, 10, 10)).reach((1, 5), 2).contains(0, 7)
         True
         """
-        x, y = point
+        x, y, reached = np.array([point[0]]), np.array([point[1]]), np.array([radius])
+        return Box(*self.reaches(x, y, reached)[0].tolist())
+
+    def reaches(self, xs: Floats, ys: Floats, radii: Floats) -> Floats:
+        """Return the reach of many points: xmin, ymin, xmax, ymax of each."""
         if self.metric == "euclidean":
             # The last term: the square of a smaller difference is 0, and so is the distance.
-            dx = dy = radius * (1 + 1e-12) + 1e-12 * max(abs(x), abs(y)) + 1e-150
+            dxs = dys = radii * (1 + 1e-12) + 1e-12 * np.maximum(np.abs(xs), np.abs(ys)) + 1e-150
         else:
-            angle = radius / EARTH_RADIUS_M + 1e-9
-            dy = degrees(angle)
-            if angle >= pi / 2 or abs(y) + dy >= 90:
-                dx = 360.0
-            else:
-                dx = degrees(asin(min(1.0, sin(angle) / cos(radians(y))))) + 1e-9
-            if x - dx < -180 or x + dx > 180:
-                dx = 360.0
-        bounds = self.bounds
-        return Box(
-            min(max(x - dx, bounds.xmin), bounds.xmax),
-            min(max(y - dy, bounds.ymin), bounds.ymax),
-            max(min(x + dx, bounds.xmax), bounds.xmin),
-            max(min(y + dy, bounds.ymax), bounds.ymin),
+            angles = radii / EARTH_RADIUS_M + 1e-9
+            dys = np.degrees(angles)
+            over = (angles >= np.pi / 2) | (np.abs(ys) + dys >= 90)
+            flat = np.cos(np.radians(np.where(over, 0.0, ys)))
+            dxs = np.degrees(np.arcsin(np.minimum(1.0, np.sin(np.where(over, 0.0, angles)) / flat))) + 1e-9
+            dxs[over | (xs - dxs < -180) | (xs + dxs > 180)] = 360.0
+        b = self.bounds
+        return np.column_stack(
+            [
+                np.clip(xs - dxs, b.xmin, b.xmax),
+                np.clip(ys - dys, b.ymin, b.ymax),
+                np.clip(xs + dxs, b.xmin, b.xmax),
+                np.clip(ys + dys, b.ymin, b.ymax),
+            ]
         )
 
     def _diagonal(self) -> float:

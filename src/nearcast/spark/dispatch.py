@@ -2,7 +2,7 @@
 
     good messages ────── tokenise, number ── route ──┐
     packed messages ──── open, sift, the same ───────┼── frames
-    good subscriptions ── footprints ─────── place ──┘
+    good subscriptions ── keys ───────────── place ──┘
 
 Stateless: a task that runs again packs the same frames. Every shard gets the times of every block of messages, even
 where none of its messages are for it; so all of them count the stream alike. Messages that come packed are counted
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,12 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
-from nearcast.errors import InvalidInput, StateError
-from nearcast.model import KINDS, NO_TIME, Cohort, Footprints
+from nearcast.errors import InvalidInput
+from nearcast.model import NO_TIME
 from nearcast.model.columns import MESSAGES as MESSAGE_COLUMNS
 from nearcast.model.columns import SUBSCRIPTIONS, messages_from_table
 from nearcast.model.ids import IdColumn
-from nearcast.model.stored import store_table
+from nearcast.partition import has_shard, place_by_key
 from nearcast.spark.block import open_block
 from nearcast.spark.decode import PAYLOAD
 from nearcast.spark.frame import (
@@ -139,39 +139,21 @@ def _row(values: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatch:
 def _share_messages(table: pa.Table, job: Job) -> Packed:
     batch = messages_from_table(table, vocabulary=job.meaning.vocabulary, limits=job.config.limits, first_seq=1)
     shares: dict[bytes, tuple[npt.NDArray[np.int64], list[int]]] = {}
-    for shard, rows in enumerate(job.routing.route(batch)):
+    masks = job.routing.route(batch)
+    for shard in range(job.shards):
+        rows = np.flatnonzero(has_shard(masks, shard))
         shares.setdefault(rows.tobytes(), (rows, []))[1].append(shard)  # often all shards get the same rows
     for rows, shards in shares.values():
         yield shards, pack_batch(batch, rows)
 
 
 def _share_subscriptions(table: pa.Table, job: Job) -> Packed:
-    homes = _homes(table, job)
+    masks = place_by_key(IdColumn(table["id"].combine_chunks()).keys, job.shards)
     numbered = table.select(SUBSCRIPTIONS.names).add_column(0, "row", pa.array(np.arange(len(table))))
-    for shard in np.unique(homes).tolist():
-        part = numbered.take(pa.array(np.flatnonzero(homes == shard)))
-        yield [shard], pack(part.cast(PACKED_SUBSCRIPTIONS))
-
-
-def _homes(table: pa.Table, job: Job) -> npt.NDArray[np.int32]:
-    """Return the shard of each row."""
-    homes = np.zeros(len(table), dtype=np.int32)
-    leaves = np.array(pc.equal(table["op"], "unsubscribe"))
-    kinds = np.array(table["kind"].to_pylist(), dtype=object)
-    for kind in KINDS:
-        rows = np.flatnonzero((kinds == kind.kind) & ~leaves)
+    for shard in range(job.shards):
+        rows = np.flatnonzero(has_shard(masks, shard))
         if len(rows):
-            cohort = Cohort(kind, store_table(table.take(pa.array(rows)), kind), job.meaning)
-            homes[rows] = job.routing.place(cohort.footprints)
-    rows = np.flatnonzero(leaves)
-    if len(rows):
-        ids = IdColumn(table["id"].combine_chunks().take(pa.array(rows)))
-        homes[rows] = job.routing.place(Footprints(ids.keys, _unknown_footprint))
-    return homes
-
-
-def _unknown_footprint() -> NoReturn:
-    raise StateError("partitioner must place by key alone who leaves a stream: there is no footprint of them")
+            yield [shard], pack(numbered.take(pa.array(rows)).cast(PACKED_SUBSCRIPTIONS))
 
 
 def times_us(table: pa.Table) -> npt.NDArray[np.int64]:

@@ -53,6 +53,8 @@ class Job:
             ok = isinstance(value, int) and not isinstance(value, bool) and value >= 1
             require(ok, name, "must be an integer of 1 or more", value, subject="job")
         self.config  # noqa: B018 - refuses what no engine would take
+        rule = "must place subscriptions by their keys alone: of who leaves a stream nothing else is known"
+        require(self.routing.by_key, "partitioner", rule, self.partitioner, subject="job")
 
     @cached_property
     def config(self) -> EngineConfig:
@@ -86,7 +88,7 @@ class Job:
     def routing(self) -> Routing:
         """Who gets which row."""
         partitioner = {p.name: p for p in PARTITIONERS}[self.partitioner]
-        return partitioner.fit(Sample(None, None), n_shards=self.shards)
+        return partitioner.fit(Sample.none(), n_shards=self.shards)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.model import Document, Id, MessageBatch
+from nearcast.text import Vocabulary
 from nearcast.window.policy import WindowPolicy
 from nearcast.window.store import FIRST, HORIZON, NEXT, Store
 
@@ -139,6 +140,10 @@ class SlidingWindow:
     def documents(self) -> list[Document]:
         """Return the messages of the window, in the order they came."""
         return self._made.documents(self.numbers) if self._made is not None else []
+
+    def newest(self, n: int, vocabulary: Vocabulary) -> MessageBatch:
+        """Return up to n messages, the newest."""
+        return MessageBatch.empty() if self._made is None else self._made.batch(self.numbers[-n:], vocabulary)
 
     def table(self) -> pa.Table | None:
         """Return the messages of the window as a table; None without a policy."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from nearcast.model import Document, Id, IdColumn, MessageBatch
 from nearcast.model.pairs import join, split
-from nearcast.text import add_up
+from nearcast.text import TermRows, Vocabulary, add_up
 from nearcast.text.encode import bytes_of, is_worth_a_kernel
 
 if TYPE_CHECKING:
@@ -217,6 +217,21 @@ class Store:
             made.append(Document(seq, id_, (x, y), at_us, place, held, weight))
             start = stop
         return made
+
+    def batch(self, numbers: Longs, vocabulary: Vocabulary) -> MessageBatch:
+        """Return messages as they came, but for how often a term stood in their texts."""
+        lengths = self.of("n_terms", numbers).astype(np.int64)
+        term_ids = self._array("term_ids")[self._places("term_ids", self.of("term_starts", numbers), lengths)]
+        return MessageBatch(
+            self.of("seqs", numbers),
+            self.ids(numbers),
+            self.of("xs", numbers),
+            self.of("ys", numbers),
+            self.of("ats", numbers),
+            self.places(numbers),
+            TermRows(np.concatenate([[0], np.cumsum(lengths)]), term_ids, np.ones(len(term_ids), np.int32)),
+            vocabulary,
+        )
 
     def _append(self, columns: _Columns) -> Longs:
         n, state = len(columns.seqs), self.state

@@ -1,0 +1,69 @@
+"""How do the shards of an engine share the work? By a routing, given or fitted to the first subscriptions.
+
+    before the fit    every message to every shard; there is nobody yet whom it could concern
+    the fit           the first subscriptions and the newest messages of the window are the sample
+    after             as the routing says
+
+A kind that keeps results needs the whole stream in its shard, unless the routing sends everything everywhere: what
+replicas keep would have to be merged. It is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.errors import InvalidInput
+from nearcast.model import Cohort, Footprints, Keeps, MessageBatch
+from nearcast.partition import Masks, Partitioner, Routing, Sample, everyone, has_shard, place_by_key
+
+Rows = npt.NDArray[np.int64]
+
+
+class Sharing:
+    """Who gets what."""
+
+    def __init__(self, partitioner: Partitioner, n_shards: int, *, has_window: bool) -> None:
+        self._partitioner, self._n_shards, self._has_window = partitioner, n_shards, has_window
+        self._routing: Routing | None = None
+        if n_shards == 1:
+            self._routing = partitioner.fit(Sample.none(), n_shards=1)
+
+    @property
+    def sends_all(self) -> bool:
+        """Whether every message goes to every shard."""
+        return self._n_shards == 1 or self._routing is None or self._routing.sends_all
+
+    def prepare(self, cohorts: Sequence[Cohort], recent: Callable[[], MessageBatch]) -> None:
+        """Fit the routing to the first subscriptions that come; raise `InvalidInput` for a kind it cannot serve."""
+        if not cohorts:
+            return
+        if self._routing is None:
+            footprints = Footprints.joined([cohort.footprints for cohort in cohorts])
+            self._routing = self._partitioner.fit(Sample(footprints, recent()), n_shards=self._n_shards)
+        for cohort in cohorts:
+            if not self.sends_all and cohort.kind.keeps is not Keeps.MATCHES:
+                rule = f"must send every message to all shards for kind {cohort.kind.kind!r}, which keeps results"
+                raise InvalidInput("partitioner", rule, self._partitioner.name, subject="engine")
+
+    def place(self, cohort: Cohort) -> Masks:
+        """Return the homes of subscriptions; all share one where threads part the messages instead."""
+        assert self._routing is not None
+        if self._n_shards == 1 or (self.sends_all and cohort.kind.keeps is Keeps.MATCHES):
+            return np.ones(len(cohort), np.uint64)
+        if self._routing.by_key:
+            return place_by_key(cohort.ids.keys, self._n_shards)
+        return self._routing.place(cohort.footprints)
+
+    def route(self, batch: MessageBatch) -> tuple[Masks, list[Rows]]:
+        """Return who sees each message, and which each shard sees."""
+        if self.sends_all:
+            rows = np.arange(len(batch), dtype=np.int64)
+            return np.full(len(batch), everyone(self._n_shards)), [rows] * self._n_shards
+        assert self._routing is not None
+        masks = self._routing.route(batch)
+        if self._has_window:  # which also holds what concerns nobody
+            masks = np.where(masks == 0, np.uint64(1), masks)
+        return masks, [np.flatnonzero(has_shard(masks, shard)) for shard in range(self._n_shards)]
