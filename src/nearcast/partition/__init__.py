@@ -11,8 +11,9 @@ from nearcast.partition.base import (
     place_by_key,
 )
 from nearcast.partition.hash import HashPartitioner
+from nearcast.partition.location import LocationPartitioner
 
-PARTITIONERS: tuple[Partitioner, ...] = (HashPartitioner(),)
+PARTITIONERS: tuple[Partitioner, ...] = (HashPartitioner(), LocationPartitioner())
 
 __all__ = [
     "MOST_SHARDS",

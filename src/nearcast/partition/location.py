@@ -1,0 +1,80 @@
+"""Subscriptions that are close together share a shard; every shard sees every message (DSkype, section 7.3.2).
+
+The space is cut alternately across x and y where both sides cost the same, the cost of a part being the number of its
+subscriptions times the share of the messages that fall into it (equation 15, algorithm 3). The paper halves until it
+has a power of two; here a part that is to become three gives one to the low side and two to the high one.
+
+Cost: fitting sorts the sample once a level; placing descends the tree. A message goes to all shards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.base import Masks, Sample, check_shards, everyone, mask_of
+from nearcast.partition.tree import Tree, grow
+
+Floats = npt.NDArray[np.float64]
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LocationRouting:
+    """Subscriptions by where they are, messages to all."""
+
+    n_shards: int
+    tree: Tree
+    sends_all = True
+    by_key = False
+
+    def place(self, footprints: Footprints) -> Masks:
+        """Return the leaf that a subscription is in."""
+        return mask_of(self.tree.leaves_at(footprints.xs, footprints.ys))
+
+    def route(self, batch: MessageBatch) -> Masks:
+        """Send every row to every shard."""
+        return np.full(len(batch), everyone(self.n_shards))
+
+
+class LocationPartitioner:
+    """Cuts space into parts of equal cost."""
+
+    name = "location"
+
+    def fit(self, sample: Sample, *, n_shards: int) -> LocationRouting:
+        """Cut where subscriptions and messages of the sample are."""
+        check_shards(n_shards)
+        points = sample.footprints.xs, sample.footprints.ys
+        messages = sample.messages.xs, sample.messages.ys
+
+        def cut(rows: Longs, seen: Longs, depth: int, shares: tuple[int, int]) -> tuple[int, float] | None:
+            for axis in (depth % 2, 1 - depth % 2):
+                value = even_cut(points[axis][rows], messages[axis][seen], shares)
+                if value is not None:
+                    return axis, value
+            return None
+
+        return LocationRouting(n_shards, grow(n_shards, points, messages, cut))
+
+
+def even_cut(points: Floats, messages: Floats, shares: tuple[int, int]) -> float | None:
+    """Return the coordinate of a subscription where both sides cost in proportion to their shares; None if none does.
+
+    >>> even_cut(np.array([1.0, 2.0, 3.0, 9.0]), np.array([1.0, 2.0, 3.0, 9.0]), (1, 1))
+    2.0
+    >>> even_cut(np.array([1.0, 1.0]), np.array([1.0]), (1, 1)) is None
+    True
+    """
+    values, counts = np.unique(points, return_counts=True)
+    if len(values) < 2:
+        return None
+    n_low = np.cumsum(counts)[:-1]
+    # One message more on each side: where none was seen, the number of subscriptions decides.
+    seen_low = np.searchsorted(np.sort(messages), values[:-1], side="right")
+    cost_low = n_low * (seen_low + 1.0)
+    cost_high = (len(points) - n_low) * (len(messages) - seen_low + 1.0)
+    return float(values[np.argmin(np.abs(cost_low / shares[0] - cost_high / shares[1]))])

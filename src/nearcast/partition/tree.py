@@ -1,0 +1,104 @@
+"""Which part of space is a point in? A tree of cuts, each across x or y; its leaves are the parts.
+
+    cuts    node -> axis (0 for x, 1 for y) and value: what is at most the value goes low, the rest goes high
+    kids    node -> the nodes below, low and high; a leaf is ~number
+
+A leaf's box is closed towards the low side of its cuts and open towards the high side, so each point is in one leaf.
+Cost: a comparison a level for each point, all points of a level at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+
+Cut = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64], int, tuple[int, int]], tuple[int, float] | None]
+"""Given which subscriptions and messages are in a node, its depth, and how many leaves go low and high: axis and
+value of the cut, or None if nothing can be cut."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A partition of space."""
+
+    axes: npt.NDArray[np.int8]
+    values: Floats
+    kids: Ints
+    """int32 (n_nodes, 2): see above. The root is node 0; a tree without nodes is one leaf."""
+    n_leaves: int
+
+    def leaves_at(self, xs: Floats, ys: Floats) -> Ints:
+        """Return the leaf of each point."""
+        at = np.zeros(len(xs), np.int32) if len(self.axes) else np.full(len(xs), -1, np.int32)
+        inside = np.flatnonzero(at >= 0)
+        while len(inside):
+            nodes = at[inside]
+            is_high = np.where(self.axes[nodes] == 0, xs[inside], ys[inside]) > self.values[nodes]
+            at[inside] = self.kids[nodes, is_high.astype(np.int64)]
+            inside = inside[at[inside] >= 0]
+        return ~at
+
+    def leaves_in(self, boxes: Floats) -> tuple[npt.NDArray[np.int64], Ints]:
+        """Return which boxes overlap which leaves, as pairs: the row of a box, and a leaf."""
+        rows, at = np.arange(len(boxes)), np.zeros(len(boxes), np.int32)
+        if not len(self.axes):
+            return rows, at
+        done: list[tuple[npt.NDArray[np.int64], Ints]] = []
+        while len(rows):
+            axes, values = self.axes[at].astype(np.int64), self.values[at]
+            low, high = boxes[rows, axes] <= values, boxes[rows, axes + 2] > values
+            kids = np.concatenate([self.kids[at[low], 0], self.kids[at[high], 1]])
+            rows = np.concatenate([rows[low], rows[high]])
+            is_leaf = kids < 0
+            done.append((rows[is_leaf], ~kids[is_leaf]))
+            rows, at = rows[~is_leaf], kids[~is_leaf]
+        return np.concatenate([rows for rows, _ in done]), np.concatenate([leaves for _, leaves in done])
+
+    def boxes(self, bounds: tuple[float, float, float, float]) -> Floats:
+        """Return the box of each leaf within bounds: xmin, ymin, xmax, ymax."""
+        found = np.tile(np.array(bounds), (self.n_leaves, 1))
+        open_ = [(0, np.array(bounds))] if len(self.axes) else []
+        while open_:
+            node, box = open_.pop()
+            for side in (0, 1):
+                inner, kid = box.copy(), int(self.kids[node, side])
+                inner[int(self.axes[node]) + 2 * (1 - side)] = self.values[node]
+                if kid < 0:
+                    found[~kid] = inner
+                else:
+                    open_.append((kid, inner))
+        return found
+
+
+def grow(n_leaves: int, points: tuple[Floats, Floats], others: tuple[Floats, Floats], cut: Cut) -> Tree:
+    """Cut space until there are so many leaves, or nothing can be cut; `points` and `others` follow the cuts."""
+    axes: list[int] = []
+    values: list[float] = []
+    kids: list[list[int]] = []
+    n_made = 0
+
+    def build(rows: npt.NDArray[np.int64], other_rows: npt.NDArray[np.int64], wanted: int, depth: int) -> int:
+        nonlocal n_made
+        shares = wanted // 2, wanted - wanted // 2
+        chosen = cut(rows, other_rows, depth, shares) if wanted > 1 else None
+        if chosen is None:
+            n_made += 1
+            return ~(n_made - 1)
+        axis, value = chosen
+        node = len(axes)
+        axes.append(axis)
+        values.append(value)
+        kids.append([0, 0])
+        low, other_low = points[axis][rows] <= value, others[axis][other_rows] <= value
+        kids[node][0] = build(rows[low], other_rows[other_low], shares[0], depth + 1)
+        kids[node][1] = build(rows[~low], other_rows[~other_low], shares[1], depth + 1)
+        return node
+
+    build(np.arange(len(points[0])), np.arange(len(others[0])), n_leaves, 0)
+    return Tree(np.array(axes, np.int8), np.array(values), np.array(kids, np.int32).reshape(len(kids), 2), n_made)

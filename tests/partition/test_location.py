@@ -1,0 +1,46 @@
+"""Do parts of space cost the same?"""
+
+import numpy as np
+import pytest
+
+from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.base import Sample
+from nearcast.partition.location import LocationPartitioner, even_cut
+
+
+def footprints_at(xs, ys):
+    n = len(xs)
+    none = np.zeros(0, np.int64)
+    needs = np.zeros(n, np.bool_)
+    indptr = np.zeros(n + 1, np.int64)
+    return Footprints.of_any_term(
+        np.arange(n, dtype=np.uint64), xs, ys, np.ones(n, np.int32), indptr, none, needs=needs
+    )
+
+
+def messages_at(xs, ys):
+    batch = MessageBatch.empty()
+    return batch.__class__(
+        np.arange(len(xs)), batch.ids, xs, ys, np.zeros(len(xs), np.int64), [], batch.texts, batch.vocabulary
+    )
+
+
+@pytest.mark.parametrize("n_shards", [2, 3, 8, 32])
+def test_costs_are_even_where_subscriptions_and_messages_crowd_elsewhere(n_shards):
+    rng = np.random.default_rng(n_shards)
+    subscriptions = footprints_at(rng.normal(3, 1, 20_000), rng.normal(3, 1, 20_000))
+    messages = messages_at(rng.normal(4, 2, 20_000), rng.normal(4, 2, 20_000))
+    routing = LocationPartitioner().fit(Sample(subscriptions, messages), n_shards=n_shards)
+    homes = routing.tree.leaves_at(subscriptions.xs, subscriptions.ys)
+    seen = routing.tree.leaves_at(messages.xs, messages.ys)
+    costs = np.bincount(homes, minlength=n_shards) * np.bincount(seen, minlength=n_shards).astype(float)
+    assert costs.min() > 0
+    assert costs.max() / costs.mean() < 2.0
+    assert np.log2(routing.place(subscriptions).astype(float)).tolist() == homes.tolist()
+
+
+def test_the_cut_weighs_messages():
+    points = np.arange(100.0)
+    assert even_cut(points, np.zeros(0), (1, 1)) == 49.0
+    assert even_cut(points, np.full(1_000, 5.0), (1, 1)) < 49.0
+    assert even_cut(points, np.zeros(0), (1, 3)) == 24.0
