@@ -1,15 +1,19 @@
 """Does sharing the work change the answer? Every partitioner against one engine that works alone."""
 
+import itertools
 import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import nearcast as nc
-from nearcast.model import KINDS, Cohort, Footprints, MessageBatch
+from nearcast.model import KINDS, Cohort, Footprints, Keeps, MessageBatch
 from nearcast.partition import PARTITIONERS, Sample
+from nearcast.partition.saved import pack, unpack
 from nearcast.testing import strategies as world
 
 NAMES = [p.name for p in PARTITIONERS]
@@ -29,6 +33,13 @@ def canonical(updates):
     return sorted(updates, key=lambda u: (u.seq, str(u.subscription), u.change, str(u.message)))
 
 
+def served_by(name):
+    """Return the kinds that a partitioner serves: all, if it sends all messages everywhere."""
+    (partitioner,) = (p for p in PARTITIONERS if p.name == name)
+    sends_all = partitioner.fit(Sample.none(), n_shards=4).sends_all
+    return [kind for kind in KINDS if sends_all or kind.keeps is Keeps.MATCHES]
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("workers", [1, 2, 5])
 @pytest.mark.parametrize("space", world.SPACES, ids=lambda s: s.metric)
@@ -38,7 +49,7 @@ def test_many_workers_say_what_one_says(name, workers, space, random_fields):
         for step in range(12):
             subscriptions = [
                 world.make_subscription(kind.kind, rng.randrange(30), random_fields(kind.kind, space, rng))
-                for kind in rng.choices(KINDS, k=6)
+                for kind in rng.choices(served_by(name), k=6)
             ]
             assert canonical(alone.subscribe(subscriptions)) == canonical(shared.subscribe(subscriptions))
             batch = [
@@ -55,9 +66,8 @@ def test_many_workers_say_what_one_says(name, workers, space, random_fields):
         assert len(shared) == len(alone)
 
 
-@pytest.mark.parametrize("partitioner", PARTITIONERS, ids=NAMES)
-def test_every_message_reaches_who_it_may_touch(partitioner, random_fields):
-    rng = random.Random(3)
+def sampled(rng, random_fields):
+    """Return footprints of all kinds, and messages."""
     meaning = world.meaning(world.PLANE)
     subscriptions = [
         world.make_subscription(kind.kind, i, random_fields(kind.kind, world.PLANE, rng))
@@ -66,14 +76,50 @@ def test_every_message_reaches_who_it_may_touch(partitioner, random_fields):
     footprints = Footprints.joined([Cohort.of([s], meaning).footprints for s in subscriptions])
     messages = [nc.Message(i, rng.choice(world.GRID[world.PLANE]), rng.choices(world.TERMS, k=3)) for i in range(40)]
     batch = MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary)
-    routing = partitioner.fit(Sample(footprints, batch), n_shards=4)
-    homes, seen_by = routing.place(footprints), routing.route(batch)
-    assert all(0 < home < 16 for home in homes.tolist())
-    assert all(0 <= seen < 16 for seen in seen_by.tolist())
-    for footprint, home in zip(footprints, homes.tolist(), strict=True):
-        for document, seen in zip(batch.documents, seen_by.tolist(), strict=True):
-            if footprint.may_match(*document.location, document.units.keys()):
-                assert home & seen
+    return footprints, batch
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS, ids=NAMES)
+@pytest.mark.parametrize("n_shards", [2, 7, 64])
+def test_every_message_reaches_who_it_may_touch(partitioner, n_shards, random_fields):
+    rng = random.Random(3)
+    known, early = sampled(rng, random_fields)
+    routing = partitioner.fit(Sample(known, early), n_shards=n_shards)
+    new, late = sampled(rng, random_fields)  # nobody saw them when it was fitted
+    new = replace(new, keys=new.keys + np.uint64(1))
+    homes = {id(some): routing.place(some).tolist() for some in (known, new)}
+    seen_by = {id(batch): routing.route(batch).tolist() for batch in (early, late)}
+    assert all(0 < home < 1 << n_shards for some in homes.values() for home in some)
+    assert all(0 <= seen < 1 << n_shards for some in seen_by.values() for seen in some)
+    for some, batch in itertools.product((known, new), (early, late)):
+        for footprint, home in zip(some, homes[id(some)], strict=True):
+            for document, seen in zip(batch.documents, seen_by[id(batch)], strict=True):
+                if footprint.may_match(*document.location, document.units.keys()):
+                    assert home & seen
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS, ids=NAMES)
+@pytest.mark.parametrize("n_shards", [1, 4])
+def test_a_routing_can_be_kept(partitioner, n_shards, random_fields):
+    footprints, batch = sampled(random.Random(4), random_fields)
+    routing = partitioner.fit(Sample(footprints, batch), n_shards=n_shards)
+    again = unpack(pack(routing))
+    assert again.place(footprints).tolist() == routing.place(footprints).tolist()
+    assert again.route(batch).tolist() == routing.route(batch).tolist()
+    assert routing.loads.shape == (n_shards,)
+    assert (routing.loads >= 0).all()
+    bounds = world.PLANE.bounds
+    for region in again.regions(bounds):
+        assert 0 < region.shards < 1 << n_shards
+        xmin, ymin, xmax, ymax = region.box
+        assert bounds.xmin <= xmin <= xmax <= bounds.xmax
+        assert bounds.ymin <= ymin <= ymax <= bounds.ymax
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS, ids=NAMES)
+def test_masks_hold_no_more_shards_than_they_have_bits(partitioner):
+    with pytest.raises(nc.InvalidInput, match="n_shards must be between 1 and 64; got 65"):
+        partitioner.fit(Sample.none(), n_shards=65)
 
 
 PLACE = """

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from nearcast.errors import require
 from nearcast.model import Footprints, MessageBatch
+from nearcast.space import Box
 
 Masks = npt.NDArray[np.uint64]
 MOST_SHARDS = 64
@@ -37,8 +38,17 @@ class Sample(NamedTuple):
         return cls(Footprints.joined([]), MessageBatch.empty())
 
 
+class Region(NamedTuple):
+    """A part of space."""
+
+    box: tuple[float, float, float, float]
+    """xmin, ymin, xmax, ymax."""
+    shards: int
+    """The mask of those it belongs to: several where terms part them further."""
+
+
 class Routing(Protocol):
-    """A fitted partitioner."""
+    """A fitted partitioner: a frozen dataclass of numbers and arrays, so that it can be kept (see `saved`)."""
 
     @property
     def n_shards(self) -> int:
@@ -51,6 +61,13 @@ class Routing(Protocol):
     @property
     def by_key(self) -> bool:
         """Whether the key alone says where a subscription lives: who leaves a stream has nothing else."""
+
+    @property
+    def loads(self) -> npt.NDArray[np.float64]:
+        """float64 (n_shards,): how much work of the sample each shard has, by the partitioner's own measure."""
+
+    def regions(self, bounds: Box) -> list[Region]:
+        """Return which part of space belongs to whom, to be drawn; none where it is not space that is parted."""
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of each subscription, at least one."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Sample, check_shards, everyone, place_by_key
+from nearcast.partition.base import Masks, Region, Sample, check_shards, everyone, place_by_key
+from nearcast.space import Box
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,15 @@ class HashRouting:
     n_shards: int
     sends_all = True
     by_key = True
+
+    @property
+    def loads(self) -> npt.NDArray[np.float64]:
+        """Each has as much as the others."""
+        return np.ones(self.n_shards)
+
+    def regions(self, bounds: Box) -> list[Region]:
+        """Space is not parted."""
+        return []
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the key modulo the number of shards."""

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Sample, check_shards, everyone, mask_of
+from nearcast.partition.base import Masks, Region, Sample, check_shards, everyone, mask_of
 from nearcast.partition.tree import Tree, grow
+from nearcast.space import Box
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -28,8 +29,15 @@ class LocationRouting:
 
     n_shards: int
     tree: Tree
+    loads: Floats
+    """Equation 15: subscriptions times the share of messages."""
     sends_all = True
     by_key = False
+
+    def regions(self, bounds: Box) -> list[Region]:
+        """Return the leaves."""
+        boxes = self.tree.boxes(bounds.as_tuple()).tolist()
+        return [Region((a, b, c, d), 1 << leaf) for leaf, (a, b, c, d) in enumerate(boxes)]
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the leaf that a subscription is in."""
@@ -58,7 +66,9 @@ class LocationPartitioner:
                     return axis, value
             return None
 
-        return LocationRouting(n_shards, grow(n_shards, points, messages, cut))
+        tree = grow(n_shards, points, messages, cut)
+        held, seen = (np.bincount(tree.leaves_at(*at), minlength=n_shards) for at in (points, messages))
+        return LocationRouting(n_shards, tree, held * (seen / max(1, len(sample.messages))))
 
 
 def even_cut(points: Floats, messages: Floats, shares: tuple[int, int]) -> float | None:

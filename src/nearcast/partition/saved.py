@@ -1,0 +1,72 @@
+"""How is a routing kept? As bytes: its arrays, and a description of what they belong to.
+
+A routing is a frozen dataclass of this package whose fields are numbers, strings, arrays, or dataclasses and tuples
+of these; nothing else has to be said about it. What is read back is made by name, from modules of this package only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from nearcast.errors import FormatError
+from nearcast.partition.base import Routing
+
+_HOME = "nearcast.partition"
+_TREE = "tree"
+
+
+def pack(routing: Routing) -> bytes:
+    """Return a routing as bytes.
+
+    >>> from nearcast.partition.hash import HashRouting
+    >>> unpack(pack(HashRouting(3)))
+    HashRouting(n_shards=3)
+    """
+    arrays: dict[str, Any] = {}
+    described = json.dumps(_describe(routing, arrays))
+    sink = io.BytesIO()
+    arrays[_TREE] = np.array(described)
+    np.savez(sink, **arrays)
+    return sink.getvalue()
+
+
+def unpack(data: bytes) -> Routing:
+    """Return the routing that was packed."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return cast(Routing, _make(json.loads(str(arrays[_TREE])), arrays))
+    except (KeyError, ValueError, OSError, TypeError, AttributeError, ImportError) as error:
+        raise FormatError(f"bytes must be those of a routing: {error}") from error
+
+
+def _describe(value: Any, arrays: dict[str, Any]) -> Any:
+    if isinstance(value, np.ndarray):
+        name = f"a{len(arrays)}"
+        arrays[name] = value
+        return {"array": name}
+    if isinstance(value, tuple):
+        return {"tuple": [_describe(item, arrays) for item in value]}
+    if is_dataclass(value) and not isinstance(value, type):
+        own = {field.name: _describe(getattr(value, field.name), arrays) for field in fields(value)}
+        return {"module": type(value).__module__, "class": type(value).__name__, "fields": own}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _make(described: Any, arrays: Any) -> Any:
+    if not isinstance(described, dict):
+        return described
+    if "array" in described:
+        return arrays[described["array"]]
+    if "tuple" in described:
+        return tuple(_make(item, arrays) for item in described["tuple"])
+    module = described["module"]
+    if not module.startswith(f"{_HOME}."):
+        raise ValueError(f"no module of {_HOME}: {module}")
+    kind = getattr(importlib.import_module(module), described["class"])
+    return kind(**{name: _make(value, arrays) for name, value in described["fields"].items()})
