@@ -76,7 +76,7 @@ def main() -> int:
 
 def measure(window: int, n_subscriptions: int) -> Row:
     """Return what a message costs, and what it and a subscription take of memory."""
-    workload = make("tweets")
+    workload, commit = make("tweets"), _commit()
     told = partial(_told, say=partial(print, f"window {window:,}:", file=sys.stderr, flush=True))
     messages = partial(workload.messages, block=_BLOCK)
     with Engine(space=workload.space(), vocabulary=workload.vocabulary(), window=CountWindow(window)) as engine:
@@ -110,7 +110,7 @@ def measure(window: int, n_subscriptions: int) -> Row:
             "bytes_a_message": (full - empty) / (window - _BLOCK),
             "bytes_a_subscription": (engine.stats().memory_bytes - full) / (n_subscriptions - _BLOCK),
             "subscribing_s": subscribing,
-            "commit": _commit(),
+            "commit": commit,
         }
 
 
