@@ -35,7 +35,7 @@ from nearcast.window._kernels import buffers as kernels
 from nearcast.window._kernels import search, world
 from nearcast.window.friends import Friends
 from nearcast.window.keeper import Changes, Find, Kept, Moved, Results
-from nearcast.window.lists import Lists
+from nearcast.window.lists import TermLists
 from nearcast.window.sliding import SlidingWindow, Steps
 from nearcast.window.store import FIRST, HORIZON, NEXT
 
@@ -91,7 +91,7 @@ class Buffered:
                 arena.new(f"{_PREFIX}.bars", np.float32, 0, -np.inf)
                 arena.new(f"{_PREFIX}.counts", np.int64, 8)
                 arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
-        self._lists = Lists(arena, window, self._world)
+        self._lists = TermLists(arena, window, self._world)
         self._friends = Friends(arena, window, self._world, meaning.social)
         self._scratch = _scratch(_ROOM)
         self._told = _told(_ROOM)
@@ -169,6 +169,7 @@ class Buffered:
             self._make_room(code)
             code = kernels.publish(self._everything(), happens, self._told, self._later)
         self._lists.drop(steps.leaving, self._keys, in_order=steps.in_order)
+        self._friends.drop(steps.leaving, self._keys, in_order=steps.in_order)
         self._array("counts")[:2] += cursor[[kernels.N_SEARCHED, kernels.N_SWEPT]]
         moved = np.unique(self._later.moved[: cursor[kernels.N_MOVED]])
         self._array("bars")[moved] = self._thetas[moved]
@@ -307,6 +308,7 @@ class Buffered:
         if by > 0 and int(self._window.store.state[NEXT]) - self._lists.base > self._far:
             kernels.move_numbers(self._buffers, by)
             self._lists.move_base(by)
+            self._friends.move_base(by)
 
     def _array(self, name: str) -> npt.NDArray[Any]:
         return self._arena[f"{_PREFIX}.{name}"]

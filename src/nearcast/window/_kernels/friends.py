@@ -1,14 +1,17 @@
-"""Which messages of the window score best for a subscription of kind `social`? Those with its words, or of friends.
+"""Which messages of the window score best for a subscription of kind `social`? Those of friends, or with its words.
 
-    lists of its terms, and places its user is close to ────┐
-    places less close, if theta is no more than 1 + SLACK ──┼── bound of each message ── the best, exactly ── theta
-    everyone else, if theta is no more than 1 ──────────────┘             all that may reach theta, exactly
+    lists of places that its user is close to ──────────────┐
+    lists of its terms ─────────────────────────────────────┤
+    places less close, if the floor is no more than 1 + SLACK ┼── bound ── those that reach the floor ── exact scores
+    everyone else, if the floor is no more than 1 ──────────┘      └── as many as are wanted lift the floor
 
-    rows    message -> signs of its terms, spot, place, number of terms, mark, the message before it of its place
-    heads   place -> its newest message
+    rows    message -> signs of its terms, spot, place, number of terms, mark
 
-What shares no term scores 1 at most, and what social closeness its place has. Messages of a place are a
-chain through their rows that ends where the window begins, so nothing has to be taken off it.
+Bounds of a piece of a list are worked out at once from its spots, without a row: a list says which place a message
+comes from, or that it shares a term, and a spot where it is and how many terms it has. Who shares no term scores 1 at
+most, and what social closeness its place has; who comes from no list of places read before, SLACK of it at most. Only
+who may reach the floor has its row looked at, and is marked, since it may stand on several lists. It scores its
+nearness and its social closeness at least, so the floor rises as messages are noted.
 """
 
 from __future__ import annotations
@@ -29,36 +32,65 @@ from nearcast.window._kernels.lists import (
     EDGES,
     HEAD,
     LEAST_CHUNK,
+    LISTED,
+    N_CLASSES,
+    N_POSTINGS,
     NEXT_BITS,
     NEXT_MASK,
     TAG_MASK,
     TAIL,
     WEIGHT_BITS,
     ListArrays,
+    append_posting,
     bucket_of,
+    drop_front,
     is_dead,
     tag_of,
 )
+from nearcast.window._kernels.lists import LENGTH as N_LISTED
 from nearcast.window._kernels.search import (
     AHEAD,
+    ALL_OTHERS,
+    AT_X,
+    AT_Y,
+    AT_Z,
+    BEND,
+    CUT,
+    LOST,
+    MARGIN,
+    MOST_BEND,
     N_BINS,
+    OTHERS,
+    OWN,
+    ROUNDING,
     SCANNED,
     SCORED,
+    UNIT,
+    WITNESSED,
     Scratch,
     n_to_read,
+    promised,
     sign_of,
     sort_found,
+    sort_terms,
     theta_of,
     wanted,
 )
-from nearcast.window._kernels.world import SPOT_BITS, SPOT_MASK, World, spot_of, to_frame
+from nearcast.window._kernels.world import MOST_EXTRA, SPOT_BITS, SPOT_MASK, World, spot_of, to_frame
 from nearcast.window.store import WindowArrays
 
-SIGN, SPOT, PLACE, N_TERMS, MARK, BEFORE = 0, 1, 2, 3, 4, 5
+SIGN, SPOT, PLACE, N_TERMS, MARK = 0, 1, 2, 3, 4
 """Columns of a row."""
 ROW = 8
-LISTED, KNOWN, STAMP, N_MET = 0, 1, 2, 3
+NOTED, KNOWN, STAMP, N_MET = 0, 1, 2, 3
 """Places in the state: the first number that has no row yet, how many places were known, searches, places met."""
+MOST_SHARED, EXTRA = OTHERS, ALL_OTHERS
+"""What is asked of a list in place of weights: how many terms may be shared, and the social score."""
+CLOSE = 0.5  # places that are read first, so that the floor is high when the others are
+MOST_SCORE = 3.0
+
+_ZERO, _ONE, _TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
+_CUT_OFF = np.float32(MOST_EXTRA - 1)
 
 
 NO_GRAPH = GraphArrays(
@@ -76,8 +108,8 @@ class FriendArrays(NamedTuple):
     """int32 (n_slots,): the user of a subscription."""
     rows: NDArray[np.int64]
     """int64 (as many as the window has places, ROW): see the columns."""
-    heads: NDArray[np.int64]
-    """int64 (n_places,): the number of the newest message of a place, or -1."""
+    places: ListArrays
+    """The messages of each place, by its number."""
     state: NDArray[np.int64]
     """int64 (4,): see the places."""
     socials: NDArray[np.float64]
@@ -99,143 +131,191 @@ def note_messages(
     places: NDArray[np.int32],
 ) -> None:
     """Write the rows of messages from `start` on, whose places are given."""
-    rows, heads, mask = friends.rows, friends.heads, window.xs.size - 1
+    rows, mask = friends.rows, window.xs.size - 1
     for i in range(places.size):
-        number = start + i
-        at = number & mask
-        rows[at, SIGN], rows[at, SPOT] = signs[at], spot_of(world, window.xs[at], window.ys[at], 0.0)
-        rows[at, PLACE], rows[at, N_TERMS], rows[at, MARK], rows[at, BEFORE] = places[i], window.n_terms[at], 0, -1
-        if places[i] >= 0:
-            rows[at, BEFORE] = heads[places[i]]
-            heads[places[i]] = number
-    friends.state[LISTED] = start + places.size
+        at = (start + i) & mask
+        rows[at, SIGN], rows[at, PLACE], rows[at, N_TERMS], rows[at, MARK] = (
+            signs[at],
+            places[i],
+            window.n_terms[at],
+            0,
+        )
+        rows[at, SPOT] = spot_of(world, window.xs[at], window.ys[at], int(window.n_terms[at]))
+    friends.state[NOTED] = start + places.size
 
 
 @kernel
-def _gather(
+def append_places(lists: ListArrays, rows: NDArray[np.int64], start: int, stop: int) -> int:
+    """Put messages on the lists of their places; return the first number for which there was no room."""
+    buckets, items, spots, state = lists.buckets, lists.items, lists.spots, lists.state
+    base, mask, room = lists.counts[BASE], rows.shape[0] - 1, LEAST_CHUNK << (N_CLASSES - 1)
+    for number in range(start, stop):
+        place = rows[number & mask, PLACE]
+        if place >= 0:
+            if state[0] + room > items.size:
+                state[1] = room
+                return number
+            posting = ((number - base) << 32) | (tag_of(place) << WEIGHT_BITS)
+            append_posting(buckets, items, spots, state, place, posting, rows[number & mask, SPOT])
+            lists.counts[N_POSTINGS] += 1
+        lists.counts[LISTED] = number + 1
+    return stop
+
+
+@kernel
+def drop_places(
     lists: ListArrays,
-    profiles: ProfileArrays,
-    friends: FriendArrays,
-    slot: int,
+    rows: NDArray[np.int64],
+    leaving: NDArray[np.int64],
     first: int,
     keys: NDArray[np.int64],
     horizon: int,
     in_order: bool,
-    gathered: NDArray[np.int64],
-) -> int:
-    """Mark and gather messages that may share a term, and those of places above SLACK; return how many."""
-    rows, items, buckets, base = friends.rows, lists.items, lists.buckets, lists.counts[BASE]
-    n, mask, stamp, run = 0, rows.shape[0] - 1, friends.state[STAMP], profiles.heads[slot, RUN]
-    for turn in range(run, run + profiles.heads[slot, LENGTH]):
-        term = profiles.run_terms[turn]
-        bucket, tag = bucket_of(buckets.shape[0], term), tag_of(term)
-        chunk, at = buckets[bucket, HEAD], buckets[bucket, EDGES] & EDGE_MASK
-        tail, end = buckets[bucket, TAIL], buckets[bucket, EDGES] >> EDGE_BITS
-        while chunk >= 0:
-            stop = end if chunk == tail else LEAST_CHUNK << (items[chunk] >> NEXT_BITS)
-            for place in range(chunk + at, chunk + stop):
-                if place + AHEAD < items.size:
-                    prefetch(rows, ((items[place + AHEAD] >> 32) + base) & mask)
-                if (items[place] >> WEIGHT_BITS) & TAG_MASK != tag:
-                    continue
-                number = (items[place] >> 32) + base
-                if rows[number & mask, MARK] != stamp and not is_dead(number, first, keys, horizon, in_order):
-                    rows[number & mask, MARK] = stamp
-                    gathered[n] = number
-                    n += 1
-            chunk, at = (items[chunk] & NEXT_MASK) - 1, 1
-    return _gather_friends(friends, SLACK, first, keys, horizon, in_order, gathered, n)
+) -> None:
+    """Take messages that left off the lists of their places, as far as they stand in front."""
+    for number in leaving:
+        place = rows[number & (rows.shape[0] - 1), PLACE]
+        if place >= 0:
+            drop_front(lists, bucket_of(lists.buckets.shape[0], place), first, keys, horizon, in_order)
 
 
 @kernel
-def _gather_friends(
-    friends: FriendArrays,
-    above: float,
+def _aim(world: World, profiles: ProfileArrays, slot: int, ask: NDArray[np.float32]) -> None:
+    """Write what is asked of every list."""
+    px, py, pz = to_frame(world.on_sphere, profiles.points[slot, X], profiles.points[slot, Y])
+    ask[AT_X], ask[AT_Y], ask[AT_Z], ask[UNIT] = world.x0 - px, world.y0 - py, world.z0 - pz, world.unit
+    ask[LOST], ask[OWN], ask[MARGIN] = world.near_a_unit, profiles.heads[slot, LENGTH], world.margin + ROUNDING
+    ask[BEND] = 1.0 / 24.0 if world.on_sphere else 0.0  # the arc is longer than this
+
+
+@kernel
+def _bound_piece(
+    spots: NDArray[np.int64], start: int, stop: int, ask: NDArray[np.float32], values: NDArray[np.float32]
+) -> None:
+    """Write the bounds of a piece of a list; no branch, so that it runs on many postings at once."""
+    x, y, z, unit, lost, bend = ask[AT_X], ask[AT_Y], ask[AT_Z], ask[UNIT], ask[LOST], ask[BEND]
+    own, most_shared, extra, margin = ask[OWN], ask[MOST_SHARED], ask[EXTRA], ask[MARGIN]
+    here = spots[start:stop]
+    for i in range(stop - start):
+        spot = here[i]
+        dx = x + np.float32(np.int32(spot & SPOT_MASK)) * unit
+        dy = y + np.float32(np.int32((spot >> SPOT_BITS) & SPOT_MASK)) * unit
+        dz = z + np.float32(np.int32((spot >> 2 * SPOT_BITS) & SPOT_MASK)) * unit
+        square = dx * dx + dy * dy + dz * dz
+        far = np.sqrt(square) * (_ONE + square * bend)
+        n_terms = np.float32(np.int32(spot >> 3 * SPOT_BITS)) - _ONE  # at least; it has more where the bits end
+        shared = most_shared if n_terms >= _CUT_OFF else min(most_shared, n_terms)
+        values[i] = max(_ZERO, _ONE - lost * far) + _TWO * shared / (own + n_terms) + extra + margin
+
+
+@kernel
+def _length(lists: ListArrays, key: int) -> int:
+    """Return how many postings are on the list of a key, and on others of its bucket."""
+    return int(lists.buckets[bucket_of(lists.buckets.shape[0], key), N_LISTED])
+
+
+@kernel
+def _collect(
+    lists: ListArrays,
+    key: int,
+    floor: float,
     first: int,
     keys: NDArray[np.int64],
     horizon: int,
     in_order: bool,
-    gathered: NDArray[np.int64],
+    place: int,
+    scratch: Scratch,
     n: int,
 ) -> int:
-    """Mark and gather messages of places above a social score that are not marked, after `n`; return how many."""
-    rows, state, heads, socials, met = friends.rows, friends.state, friends.heads, friends.socials, friends.met
-    mask, stamp = rows.shape[0] - 1, state[STAMP]
-    for i in range(state[N_MET]):
-        if socials[met[i]] > above:
-            number = heads[met[i]]
-            while number >= first:
-                if rows[number & mask, MARK] != stamp and not is_dead(number, first, keys, horizon, in_order):
-                    rows[number & mask, MARK] = stamp
-                    gathered[n] = number
-                    n += 1
-                number = rows[number & mask, BEFORE]
+    """Collect the messages of a list whose bound reaches the floor, as of a place or of none; return how many."""
+    items, spots, buckets, base = lists.items, lists.spots, lists.buckets, lists.counts[BASE]
+    values, ask = scratch.values, scratch.ask
+    numbers, bounds, places = scratch.later, scratch.scores, scratch.found
+    bucket, tag = bucket_of(buckets.shape[0], key), tag_of(key)
+    chunk, at = buckets[bucket, HEAD], buckets[bucket, EDGES] & EDGE_MASK
+    tail, end = buckets[bucket, TAIL], buckets[bucket, EDGES] >> EDGE_BITS
+    while chunk >= 0:
+        stop = end if chunk == tail else LEAST_CHUNK << (items[chunk] >> NEXT_BITS)
+        start, after = chunk + at, (items[chunk] & NEXT_MASK) - 1
+        if after >= 0:
+            for line in range(0, 2 * AHEAD, AHEAD // 2):
+                prefetch(items, after + line)
+                prefetch(spots, after + line)
+        _bound_piece(spots, start, chunk + stop, ask, values)
+        for i in range(stop - at):
+            posting = items[start + i]
+            number = (posting >> 32) + base
+            numbers[n], bounds[n], places[n] = number, values[i], place
+            is_one = values[i] >= floor and (posting >> WEIGHT_BITS) & TAG_MASK == tag and number >= first
+            n += is_one and (in_order or keys[number & (keys.size - 1)] > horizon)
+        chunk, at = after, 1
     return n
 
 
 @kernel
-def _gather_rest(
-    friends: FriendArrays,
-    first: int,
-    keys: NDArray[np.int64],
-    horizon: int,
-    in_order: bool,
-    gathered: NDArray[np.int64],
-) -> int:
-    """Gather all messages that are not marked; return how many."""
-    rows, n = friends.rows, 0
-    mask, stamp = rows.shape[0] - 1, friends.state[STAMP]
-    for number in range(first, friends.state[LISTED]):
-        gathered[n] = number
-        n += rows[number & mask, MARK] != stamp and not is_dead(number, first, keys, horizon, in_order)
-    return n
-
-
-@kernel
-def _bound(
+def _note(
     world: World,
     profiles: ProfileArrays,
     friends: FriendArrays,
     slot: int,
-    n_gathered: int,
-    may_share: bool,
     floor: float,
+    now: int,
+    need: int,
     scratch: Scratch,
+    n_collected: int,
     n: int,
-) -> int:
-    """Note those of the messages that were gathered whose bound reaches a floor; return how many there are then.
+) -> tuple[int, float]:
+    """Note those that were collected and may reach the floor, each once; return how many there are, and the floor.
 
-    Unless they may share a term, they are on none of its lists.
+    Who was collected as of a place and comes from another is passed over: it is on a list of its own. All arrays are
+    at hand as variables, and there is one call for many: handing on tuples of them costs more than a message.
     """
-    rows, socials, gathered, shared = friends.rows, friends.socials, scratch.later, scratch.shared
+    rows, socials, stamp, mask = friends.rows, friends.socials, friends.state[STAMP], friends.rows.shape[0] - 1
+    bins, counts, shared, ask = scratch.bins, scratch.counts, scratch.shared, scratch.ask
+    collected, collected_bounds, collected_places = scratch.later, scratch.scores, scratch.found
     bounds, numbers = scratch.bounds, scratch.numbers
-    mask, run, n_own = rows.shape[0] - 1, profiles.heads[slot, RUN], profiles.heads[slot, LENGTH]
-    px, py, pz = to_frame(world.on_sphere, profiles.points[slot, X], profiles.points[slot, Y])
-    px, py, pz = world.x0 - px, world.y0 - py, world.z0 - pz
-    on_sphere, margin, unit, lost = world.on_sphere, world.margin, world.unit, world.near_a_unit
-    for j in range(n_own):
-        shared[j] = sign_of(profiles.run_terms[run + j])
-    for i in range(n_gathered):
-        if i + AHEAD < n_gathered:
-            prefetch(rows, gathered[i + AHEAD] & mask)
-        at = gathered[i] & mask
-        sign, spot, place, n_terms = rows[at, SIGN], rows[at, SPOT], rows[at, PLACE], rows[at, N_TERMS]
+    px, py, pz, unit = float(ask[AT_X]), float(ask[AT_Y]), float(ask[AT_Z]), world.unit
+    lost, margin, on_sphere, n_own = world.near_a_unit, world.margin + ROUNDING, world.on_sphere, int(ask[OWN])
+    for i in range(n_collected):
+        if i + AHEAD < n_collected:
+            prefetch(rows, collected[i + AHEAD] & mask)
+        if collected_bounds[i] < floor:
+            continue
+        number = collected[i]
+        at = number & mask
+        place, n_terms, sign, spot = rows[at, PLACE], rows[at, N_TERMS], rows[at, SIGN], rows[at, SPOT]
+        if rows[at, MARK] == stamp or (collected_places[i] >= 0 and place != collected_places[i]):
+            continue
         dx = px + (spot & SPOT_MASK) * unit
         dy = py + ((spot >> SPOT_BITS) & SPOT_MASK) * unit
         dz = pz + ((spot >> 2 * SPOT_BITS) & SPOT_MASK) * unit
-        chord = sqrt(dx * dx + dy * dy + dz * dz)
-        if on_sphere:  # the arc is longer than this
-            chord *= 1.0 + chord * chord * (1.0 / 24.0)
+        far = sqrt(dx * dx + dy * dy + dz * dz)
+        bend = far * far if on_sphere else 0.0
         n_shared = 0
-        if may_share:
-            for j in range(n_own):
-                n_shared += (sign >> shared[j]) & 1
-        bound = max(0.0, 1.0 - lost * chord) + 2.0 * min(n_shared, n_terms) / (n_own + n_terms) + margin
-        if place >= 0:
-            bound += socials[place]
-        bounds[n], numbers[n] = np.float32(bound), gathered[i]
-        n += bound >= floor
-    return n
+        for j in range(n_own):
+            n_shared += (sign >> shared[j]) & 1
+        social = socials[place] if place >= 0 else 0.0
+        bound = max(0.0, 1.0 - lost * far * (1.0 + bend * (1.0 / 24.0))) + social + margin
+        bound += 2.0 * min(n_shared, n_terms) / (n_own + n_terms)
+        if bound < floor:
+            continue
+        rows[at, MARK] = stamp
+        bounds[n], numbers[n] = np.float32(bound), number
+        n += 1
+        if number <= now:
+            least = max(0.0, 1.0 - lost * (far * (1.0 + bend * (1.0 / 24.0 + bend * MOST_BEND)) + unit)) + social
+            level = int((least - ROUNDING) * (N_BINS / MOST_SCORE))
+            if level >= counts[CUT]:
+                bins[min(N_BINS - 1, level)] += 1
+                counts[WITNESSED] += 1
+                if counts[WITNESSED] - bins[counts[CUT]] >= need:
+                    cut, above = counts[CUT], counts[WITNESSED]
+                    while above - bins[cut] >= need:
+                        above -= bins[cut]
+                        cut += 1
+                    counts[CUT], counts[WITNESSED] = cut, above
+                    floor = max(floor, promised(world, cut * (MOST_SCORE / N_BINS)))
+    return n, floor
 
 
 @kernel
@@ -286,29 +366,6 @@ def _score(
 
 
 @kernel
-def _choose(scratch: Scratch, n: int, now: int, more: int) -> int:
-    """Choose the best messages up to `now` by their bounds, a few more than are needed; return how many."""
-    bounds, numbers, bins, chosen = scratch.bounds, scratch.numbers, scratch.bins, scratch.chosen
-    greatest = np.float32(0.0)
-    for i in range(n):
-        greatest = max(greatest, bounds[i])
-    scale = (N_BINS - 1) / max(float(greatest), 1e-30)
-    bins[:] = 0
-    for i in range(n):
-        bins[int(bounds[i] * scale)] += numbers[i] <= now
-    cut, above = N_BINS, 0
-    while cut > 0 and above < more:
-        cut -= 1
-        above += bins[cut]
-    n_chosen = 0
-    for i in range(n):
-        if int(bounds[i] * scale) >= cut and numbers[i] <= now:
-            chosen[n_chosen] = i
-            n_chosen += 1
-    return n_chosen
-
-
-@kernel
 def search_friends(
     world: World,
     lists: ListArrays,
@@ -332,39 +389,66 @@ def search_friends(
         socials[met[i]] = 0.0
     state[N_MET] = all_places_near(friends.graph, friends.users[slot], socials, met, friends.counts, friends.others)
     state[STAMP] += 1
-    k = profiles.heads[slot, K]
+    k, n_own, ask, margin = (
+        profiles.heads[slot, K],
+        profiles.heads[slot, LENGTH],
+        scratch.ask,
+        world.margin + ROUNDING,
+    )
     need = wanted(world, k, n_to_read(lists, profiles, slot))
-    more, theta = need + need // 8 + 4, -np.inf
-    n = 0
-    for turn in range(3):
-        if turn == 0:
-            most = 1.0 + SLACK  # of who is not gathered yet
-            n_gathered = _gather(lists, profiles, friends, slot, first, keys, horizon, in_order, scratch.later)
-        elif turn == 1:
-            most, above = 1.0, max(0.0, theta - 1.0 - world.margin)
-            n_gathered = _gather_friends(friends, above, first, keys, horizon, in_order, scratch.later, 0)
-        else:
-            most = -np.inf
-            n_gathered = _gather_rest(friends, first, keys, horizon, in_order, scratch.later)
-        scratch.counts[SCANNED] += n_gathered
-        before = n
-        n = _bound(world, profiles, friends, slot, n_gathered, turn == 0, theta, scratch, n)
-        if n > before:
-            n_chosen = _choose(scratch, n, now, more)
-            n_found = _score(world, window, profiles, friends, slot, scratch, n_chosen, -np.inf)
-            sort_found(scratch.scores, scratch.found, n_found)
-            theta = max(theta, theta_of(world, k, need, scratch.scores, n_found))
-        if theta > most + world.margin:
-            break
+    sort_terms(lists, profiles, slot, scratch.order)
+    for j in range(n_own):
+        scratch.shared[j] = sign_of(profiles.run_terms[scratch.order[j]])
+    scratch.bins[:], scratch.counts[WITNESSED], scratch.counts[CUT] = 0, 0, 0
+    _aim(world, profiles, slot, ask)
+    n, floor = 0, -np.inf
+    for turn in range(4):
+        n_collected, least, most = 0, CLOSE, np.inf
+        ask[MOST_SHARED] = n_own
+        if turn == 1:
+            least, most = SLACK, CLOSE
+        elif turn == 2:
+            least = np.inf
+            for j in range(n_own):
+                ask[MOST_SHARED], ask[EXTRA], term = n_own - j, SLACK, profiles.run_terms[scratch.order[j]]
+                if n_collected + _length(lists, term) > scratch.later.size:
+                    n, floor = _note(world, profiles, friends, slot, floor, now, need, scratch, n_collected, n)
+                    n_collected = 0
+                n_collected = _collect(
+                    lists, term, floor, first, keys, horizon, in_order, -1, scratch, n_collected
+                )  # fmt: skip
+        elif turn == 3:  # who shares a term was on a list of terms, where SLACK is reckoned with
+            ask[MOST_SHARED], least, most = 0, max(0.0, floor - 1.0 - 2.0 * margin), SLACK
+        for i in range(state[N_MET]):
+            place = int(met[i])
+            if least < socials[place] <= most:
+                ask[EXTRA] = socials[place]
+                if n_collected + _length(friends.places, place) > scratch.later.size:
+                    n, floor = _note(world, profiles, friends, slot, floor, now, need, scratch, n_collected, n)
+                    n_collected = 0
+                n_collected = _collect(
+                    friends.places, place, floor, first, keys, horizon, in_order, place, scratch, n_collected
+                )  # fmt: skip
+        scratch.counts[SCANNED] += n_collected
+        n, floor = _note(world, profiles, friends, slot, floor, now, need, scratch, n_collected, n)
+    if floor <= 1.0 + 2.0 * margin:
+        n_collected = 0
+        for number in range(first, state[NOTED]):
+            scratch.later[n_collected], scratch.scores[n_collected], scratch.found[n_collected] = number, np.inf, -1
+            n_collected += not is_dead(number, first, keys, horizon, in_order)
+        scratch.counts[SCANNED] += n_collected
+        n, floor = _note(world, profiles, friends, slot, floor, now, need, scratch, n_collected, n)
     n_later, n_chosen = 0, 0
     for i in range(n):
+        if scratch.bounds[i] < floor:
+            continue
         if scratch.numbers[i] > now:
             scratch.later[n_later] = i
             n_later += 1
-        elif scratch.bounds[i] >= theta:
+        else:
             scratch.chosen[n_chosen] = i
             n_chosen += 1
-    n_found = _score(world, window, profiles, friends, slot, scratch, n_chosen, theta)
+    n_found = _score(world, window, profiles, friends, slot, scratch, n_chosen, floor)
     sort_found(scratch.scores, scratch.found, n_found)
     theta = theta_of(world, k, need, scratch.scores, n_found)
     while n_found > 0 and scratch.scores[n_found - 1] < theta:

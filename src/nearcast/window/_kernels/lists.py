@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from nearcast._jit import kernel, mix, prefetch
 from nearcast.model._kernels.blocks import give_block, take_block
-from nearcast.window._kernels.world import World, spot_of
+from nearcast.window._kernels.world import MOST_EXTRA, World, spot_of
 from nearcast.window.store import WindowArrays
 
 HEAD, TAIL, EDGES, LENGTH = 0, 1, 2, 3
@@ -79,6 +79,38 @@ def _chunk_size(chunk_class: int) -> int:
 
 
 @kernel
+def append_posting(
+    buckets: NDArray[np.int32],
+    items: NDArray[np.int64],
+    spots: NDArray[np.int64],
+    state: NDArray[np.int64],
+    term: int,
+    posting: int,
+    spot: int,
+) -> None:
+    """Put a posting on the list of a term; there must be room for a chunk."""
+    row = bucket_of(buckets.shape[0], term)
+    tail = buckets[row, TAIL]
+    end = buckets[row, EDGES] >> EDGE_BITS
+    if tail < 0 or end == _chunk_size(items[tail] >> NEXT_BITS):
+        chunk_class = 0 if tail < 0 else min(N_CLASSES - 1, (items[tail] >> NEXT_BITS) + 1)
+        chunk = take_block(state, items, chunk_class, _chunk_size(chunk_class))
+        items[chunk] = chunk_class << NEXT_BITS
+        if tail < 0:
+            buckets[row, HEAD] = chunk
+            buckets[row, EDGES] = 1
+        else:
+            items[tail] |= chunk + 1
+            buckets[row, EDGES] &= EDGE_MASK
+        buckets[row, TAIL] = chunk
+        tail, end = chunk, 1
+    items[tail + end] = posting
+    spots[tail + end] = spot
+    buckets[row, EDGES] = ((end + 1) << EDGE_BITS) | (buckets[row, EDGES] & EDGE_MASK)
+    buckets[row, LENGTH] += 1
+
+
+@kernel
 def append_messages(world: World, lists: ListArrays, window: WindowArrays, start: int, stop: int) -> int:
     """Put messages on the lists of their terms; return the first number for which there was no room."""
     buckets, items, spots, state = lists.buckets, lists.items, lists.spots, lists.state
@@ -91,31 +123,16 @@ def append_messages(world: World, lists: ListArrays, window: WindowArrays, start
             state[1] = n * _chunk_size(N_CLASSES - 1)
             return number
         first = window.term_starts[place] & lane
-        greatest = 0.0
+        extra = int(n)
+        if not world.is_social:
+            greatest = 0.0
+            for i in range(first, first + n):
+                greatest = max(greatest, window.units[i])
+            extra = int(greatest * MOST_EXTRA)
+        spot = spot_of(world, window.xs[place], window.ys[place], extra)
         for i in range(first, first + n):
-            greatest = max(greatest, window.units[i])
-        spot = spot_of(world, window.xs[place], window.ys[place], greatest)
-        for i in range(first, first + n):
-            term = window.term_ids[i]
-            row = bucket_of(buckets.shape[0], term)
-            tail = buckets[row, TAIL]
-            end = buckets[row, EDGES] >> EDGE_BITS
-            if tail < 0 or end == _chunk_size(items[tail] >> NEXT_BITS):
-                chunk_class = 0 if tail < 0 else min(N_CLASSES - 1, (items[tail] >> NEXT_BITS) + 1)
-                chunk = take_block(state, items, chunk_class, _chunk_size(chunk_class))
-                items[chunk] = chunk_class << NEXT_BITS
-                if tail < 0:
-                    buckets[row, HEAD] = chunk
-                    buckets[row, EDGES] = 1
-                else:
-                    items[tail] |= chunk + 1
-                    buckets[row, EDGES] &= EDGE_MASK
-                buckets[row, TAIL] = chunk
-                tail, end = chunk, 1
-            items[tail + end] = _posting(number - base, term, window.units[i])
-            spots[tail + end] = spot
-            buckets[row, EDGES] = ((end + 1) << EDGE_BITS) | (buckets[row, EDGES] & EDGE_MASK)
-            buckets[row, LENGTH] += 1
+            posting = _posting(number - base, window.term_ids[i], window.units[i])
+            append_posting(buckets, items, spots, state, window.term_ids[i], posting, spot)
         lists.counts[N_POSTINGS] += n
         lists.counts[LISTED] = number + 1
     return stop
@@ -152,13 +169,14 @@ def drop_messages(
             if buckets[row, HEAD] >= 0:
                 prefetch(items, buckets[row, HEAD] + (buckets[row, EDGES] & EDGE_MASK))
         for i in range(start, stop):
-            _drop_front(lists, bucket_of(buckets.shape[0], term_ids[i]), first, keys, horizon, in_order)
+            drop_front(lists, bucket_of(buckets.shape[0], term_ids[i]), first, keys, horizon, in_order)
 
 
 @kernel
-def _drop_front(
+def drop_front(
     lists: ListArrays, row: int, first: int, keys: NDArray[np.int64], horizon: int, in_order: bool
 ) -> None:
+    """Take postings that have left off the front of a list."""
     buckets, items, base = lists.buckets, lists.items, lists.counts[BASE]
     while buckets[row, LENGTH] > 0:
         head, at = buckets[row, HEAD], buckets[row, EDGES] & EDGE_MASK

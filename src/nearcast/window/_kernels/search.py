@@ -43,7 +43,7 @@ from nearcast.window._kernels.lists import (
     tag_of,
 )
 from nearcast.window._kernels.lists import LENGTH as N_LISTED
-from nearcast.window._kernels.world import BOUNDED, FACTOR, GREATEST_MASK, SPOT_BITS, SPOT_MASK, World, to_frame
+from nearcast.window._kernels.world import BOUNDED, FACTOR, MOST_EXTRA, SPOT_BITS, SPOT_MASK, World, to_frame
 from nearcast.window.store import WindowArrays
 
 N_BINS = 1024
@@ -58,9 +58,9 @@ AT_X, AT_Y, AT_Z, UNIT, AT_ALPHA, LOST, OWN, OTHERS, ALL_OTHERS, MARGIN, BEND = 
 the term and of others, all times 1 - alpha."""
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
-_A_WEIGHT, _A_GREATEST = np.float32(1.0 / MOST_WEIGHT), np.float32(1.0 / GREATEST_MASK)
+_A_WEIGHT, _A_GREATEST = np.float32(1.0 / MOST_WEIGHT), np.float32(1.0 / MOST_EXTRA)
 _LEFT_OVER = np.float32(4.0 / MOST_WEIGHT)
-_MOST_BEND = 0.0254  # an arc of chord c is at most c + c**3 / 24 + this * c**5
+MOST_BEND = 0.0254  # an arc of chord c is at most c + c**3 / 24 + this * c**5
 _LINE = 8  # postings of a cache line
 
 
@@ -125,7 +125,8 @@ def n_to_read(lists: ListArrays, profiles: ProfileArrays, slot: int) -> int:
 
 
 @kernel
-def _sort_terms(lists: ListArrays, profiles: ProfileArrays, slot: int, order: NDArray[np.int64]) -> None:
+def sort_terms(lists: ListArrays, profiles: ProfileArrays, slot: int, order: NDArray[np.int64]) -> None:
+    """Write the terms of a subscription, those on the shortest lists first."""
     run, n = profiles.heads[slot, RUN], profiles.heads[slot, LENGTH]
     for i in range(n):
         length = lists.buckets[bucket_of(lists.buckets.shape[0], profiles.run_terms[run + i]), N_LISTED]
@@ -245,16 +246,16 @@ def _read(
             bound = max(0.0, alpha - lost * far * (1.0 + bend * (1.0 / 24.0))) + own * weight + margin
             if rest > 0.0:
                 left = max(0.0, 1.0 - weight * weight) + 4.0 * scale
-                greatest = (spot >> 3 * SPOT_BITS) * (1.0 / GREATEST_MASK)
+                greatest = (spot >> 3 * SPOT_BITS) * (1.0 / MOST_EXTRA)
                 bound += text * min(sqrt(rest * left), total * greatest)
             if bound >= floor:
                 bounds[n], numbers[n], firsts[n] = np.float32(bound), number, turn
                 n += 1
                 if need > 0 and rest == 0.0 and number <= now:
-                    least = max(0.0, alpha - lost * (far * (1.0 + bend * (1.0 / 24.0 + bend * _MOST_BEND)) + unit))
-                    promised = int((least + own * (weight - scale) - ROUNDING) * N_BINS)
-                    if promised >= counts[CUT]:
-                        bins[min(N_BINS - 1, promised)] += 1
+                    least = max(0.0, alpha - lost * (far * (1.0 + bend * (1.0 / 24.0 + bend * MOST_BEND)) + unit))
+                    level = int((least + own * (weight - scale) - ROUNDING) * N_BINS)
+                    if level >= counts[CUT]:
+                        bins[min(N_BINS - 1, level)] += 1
                         counts[WITNESSED] += 1
         if need > 0 and counts[WITNESSED] >= need:
             cut, above = counts[CUT], counts[WITNESSED]
@@ -262,7 +263,7 @@ def _read(
                 above -= bins[cut]
                 cut += 1
             counts[CUT], counts[WITNESSED] = cut, above
-            floor = max(floor, _promised(world, cut / N_BINS))
+            floor = max(floor, promised(world, cut / N_BINS))
         chunk, at = after, 1
     return n, floor
 
@@ -409,7 +410,7 @@ def search(
     Everything in the window that reaches theta is found. Theta is -inf if there is nothing else.
     """
     k = profiles.heads[slot, K]
-    _sort_terms(lists, profiles, slot, scratch.order)
+    sort_terms(lists, profiles, slot, scratch.order)
     n_read = n_to_read(lists, profiles, slot)
     scratch.counts[SCANNED] += n_read
     need = wanted(world, k, n_read)
@@ -468,7 +469,7 @@ def _search(
 
 
 @kernel
-def _promised(world: World, least: float) -> float:
+def promised(world: World, least: float) -> float:
     """Return a floor below theta if the witnesses that are needed score this at the least."""
     return (least * world.factor if world.policy == FACTOR else least) - ROUNDING
 

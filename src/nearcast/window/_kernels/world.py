@@ -3,7 +3,7 @@
 The frame is where distances are bounded: unit vectors, or plane coordinates. A spot is a point of the frame in a grid
 of 65,536 steps along each axis of a cube around everything that lies in the bounds of the space: 48 bits a message,
 good to a hundred metres on a continent. Bounds give way by as much. Eight bits more say how much its heaviest term
-weighs.
+weighs, or how many terms it has, as the kind needs it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nearcast._jit import kernel
 
 SPOT_BITS = 16
 SPOT_MASK = (1 << SPOT_BITS) - 1
-GREATEST_MASK = 255
+MOST_EXTRA = 255
 COST_BASED, FACTOR, BOUNDED = 0, 1, 2
 """Policies of a buffer: how far it reaches below the k-th score is weighed, a factor, or as far as there is room."""
 
@@ -61,9 +61,9 @@ def _step(value: float, least: float, unit: float) -> int:
 
 
 @kernel
-def spot_of(world: World, x: float, y: float, greatest: float) -> int:
-    """Return the spot of a point of the space, and with it the weight of a message's heaviest term, rounded up."""
+def spot_of(world: World, x: float, y: float, extra: int) -> int:
+    """Return the spot of a point of the space, and with it a small number, plus 1 and cut off where the bits end."""
     px, py, pz = to_frame(world.on_sphere, x, y)
     spot = _step(px, world.x0, world.unit) | _step(py, world.y0, world.unit) << SPOT_BITS
     spot |= _step(pz, world.z0, world.unit) << 2 * SPOT_BITS
-    return spot | min(GREATEST_MASK, int(greatest * GREATEST_MASK) + 1) << 3 * SPOT_BITS
+    return spot | min(MOST_EXTRA, extra + 1) << 3 * SPOT_BITS
