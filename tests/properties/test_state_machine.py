@@ -292,6 +292,6 @@ def test_every_result_is_right_after_every_step(index, kinds):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=120, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=80, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

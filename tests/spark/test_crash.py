@@ -153,7 +153,7 @@ def test_nothing_is_lost_and_nothing_told_twice_when_processes_die(start, tmp_pa
     kills = int(os.environ.get("NEARCAST_KILLS", "3"))
     seed = int(os.environ.get("NEARCAST_SEED", random.randrange(1 << 30)))
     rng = random.Random(seed)
-    n_batches = max(60, 18 + 2 * kills)  # more than ten, after which the log of the sink is compacted
+    n_batches = max(30, 18 + 2 * kills)  # more than ten, after which the log of the sink is compacted
     given = inputs.numbered(inputs.batches(seed, random_fields, n=n_batches))
     write_stream(given)
     victims = [VICTIMS[i % len(VICTIMS)] for i in range(kills)]
