@@ -46,15 +46,14 @@ def _of_growth(rows: list[Row]) -> str:
 
 
 def _of_rivals(rows: list[Row]) -> str:
-    steps = {row["baseline"]["name"]: row["baseline"]["step_ms"] for row in rows}
-    ours = {row["baseline"]["name"]: row["step_ms"] for row in rows}
-    ratio = steps["inverted"] / steps["grid"]
+    ratios = {row["baseline"]["name"]: row["baseline"]["step_ms"] / row["step_ms"] for row in rows}
+    ratio = ratios["inverted"] / ratios["grid"]  # by ours: runs differ
     return (
         "**Rivals (Table 3).** In the paper keywords and space together (DkM-SKS, the grid) are more than 10 times as"
         f" fast as keywords alone (KOP, the inverted file), on 20 workers that share the subscriptions; here, the"
         f" indexes alone on one worker, {ratio:.1f} times: {held_against(ratio, 10)}. Our step is"
-        f" {steps['inverted'] / ours['inverted']:.1f} times as fast as with the inverted file and"
-        f" {steps['grid'] / ours['grid']:.1f} times as fast as with the grid."
+        f" {ratios['inverted']:.1f} times as fast as with the inverted file and {ratios['grid']:.1f} times as fast as"
+        " with the grid."
     )
 
 

@@ -41,11 +41,10 @@ def _of_growth(rows: list[Row]) -> str:
 
 
 def _of_rivals(rows: list[Row]) -> str:
-    theirs = {row["baseline"]["name"]: row["baseline"]["messages_per_second"] for row in rows}
-    ratios = {row["baseline"]["name"]: row["ratio"] for row in rows}
-    papers = [theirs["quadtree"] / theirs[name] for name in BASELINES]
-    best = max(BASELINES, key=lambda name: theirs[name])
-    gap = theirs["baseline3"] / theirs["baseline2"]
+    ratios = {row["baseline"]["name"]: row["ratio"] for row in rows}  # rivals are compared by them: runs differ
+    papers = [ratios[name] / ratios["quadtree"] for name in BASELINES]
+    best = min(BASELINES, key=lambda name: ratios[name])
+    gap = ratios["baseline2"] / ratios["baseline3"]
     return (
         f"A window of {rows[0]['window']:,}. **Rivals (Figure 7).** In the paper its own method is at least 4 times"
         f" as fast as each baseline; here the quadtree is {listed(papers)} times as fast as baselines 1, 2 and 3:"
