@@ -143,9 +143,7 @@ def keep(row: Row, folder: Path) -> None:
 
 
 def page(rows: list[Row]) -> str:
-    """Write what was measured, and hold it against the paper."""
-    times, updates = [row["both_us"] for row in rows], [row["updates"] for row in rows]
-    went = shape(times)
+    """Write what was measured, and hold it against the paper as soon as there is something to compare."""
     table = [f"| {' | '.join(_COLUMNS.values())} |", f"|{'---|' * len(_COLUMNS)}"]
     table += [f"| {' | '.join(_cell(row[name]) for name in _COLUMNS)} |" for row in rows]
     return "\n".join(
@@ -157,12 +155,20 @@ def page(rows: list[Row]) -> str:
             f" {BURST}: what one of them costs of the processor, what it changes, and what is kept.\n",
             *table,
             "",
-            "**Effect of the window (Figure 18).** In the paper arrivals cost less in a larger window, since better"
-            " results are harder to beat, and expiries about the same, so that both together fall. Here, from"
-            f" {rows[0]['window']:,} to {rows[-1]['window']:,} messages, the time of both {went} ({listed(times)}),"
-            f" {verdict(went == 'falls')}; updates a message: {listed(updates)}.\n",
+            *([_compared(rows)] if len(rows) > 1 else []),
             f"![cost against the window]({_PAGE}.svg)\n",
         ]
+    )
+
+
+def _compared(rows: list[Row]) -> str:
+    times, updates = [row["both_us"] for row in rows], [row["updates"] for row in rows]
+    went = shape(times)
+    return (
+        "**Effect of the window (Figure 18).** In the paper arrivals cost less in a larger window, since better"
+        " results are harder to beat, and expiries about the same, so that both together fall. Here, from"
+        f" {rows[0]['window']:,} to {rows[-1]['window']:,} messages, the time of both {went} ({listed(times)}),"
+        f" {verdict(went == 'falls')}; updates a message: {listed(updates)}.\n"
     )
 
 
