@@ -66,6 +66,48 @@ def test_many_workers_say_what_one_says(name, workers, space, random_fields):
         assert len(shared) == len(alone)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if len(served_by(name)) < len(KINDS)])
+def test_kinds_that_it_cannot_serve_are_refused_and_nothing_happens(name, random_fields):
+    rng, kept = random.Random(1), [kind for kind in KINDS if kind not in served_by(name)]
+    with engine(world.PLANE, workers=2, partitioner=name) as shared:
+        fine = world.make_subscription("boolean", "b", random_fields("boolean", world.PLANE, rng))
+        for kind in kept:
+            refused = world.make_subscription(kind.kind, "k", random_fields(kind.kind, world.PLANE, rng))
+            with pytest.raises(
+                nc.InvalidInput, match=f"partitioner must send every message .* {kind.kind!r}.*{name}"
+            ):
+                shared.subscribe([fine, refused])
+            assert len(shared) == 0
+        shared.subscribe([fine])
+        assert len(shared) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_saving_and_leaving_do_not_mind_replicas(name, random_fields, tmp_path):
+    rng = random.Random(2)
+    with engine(world.PLANE) as alone, engine(world.PLANE, workers=4, partitioner=name) as shared:
+        subscriptions = [
+            world.make_subscription(kind.kind, i, random_fields(kind.kind, world.PLANE, rng))
+            for i, kind in enumerate(served_by(name) * 6)
+        ]
+        messages = [
+            nc.Message(f"m{i}", rng.choice(world.GRID[world.PLANE]), rng.choices(world.TERMS, k=3), i / 10)
+            for i in range(60)
+        ]
+        for one in (alone, shared):
+            one.subscribe(subscriptions)
+            one.publish(messages[:30])
+        shared.save(tmp_path / "saved")
+        with nc.Engine.load(tmp_path / "saved") as again:
+            assert len(again) == len(alone)
+            assert canonical(again.publish(messages[30:])) == canonical(alone.publish(messages[30:]))
+            for subscription in subscriptions:
+                assert again.results(subscription.id) == alone.results(subscription.id)
+            again.unsubscribe([s.id for s in subscriptions[::2]])
+            assert len(again) == len(subscriptions) // 2
+            assert again.explain(subscriptions[1].id, "m59") == alone.explain(subscriptions[1].id, "m59")
+
+
 def sampled(rng, random_fields):
     """Return footprints of all kinds, and messages."""
     meaning = world.meaning(world.PLANE)

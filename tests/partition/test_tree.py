@@ -21,7 +21,7 @@ def halves(points):
 def grown(n_leaves, seed=0, n=200):
     rng = np.random.default_rng(seed)
     points = rng.integers(0, 11, n).astype(float), rng.integers(0, 11, n).astype(float)
-    return grow(n_leaves, points, (np.zeros(0), np.zeros(0)), halves(points)), points
+    return grow(n_leaves, points, points, (np.zeros(0), np.zeros(0)), halves(points)), points
 
 
 @pytest.mark.parametrize("n_leaves", [1, 2, 3, 7, 8, 32])
@@ -53,7 +53,7 @@ def test_a_box_finds_the_leaves_of_all_points_in_it(n_leaves):
 
 def test_points_that_coincide_are_not_cut():
     points = np.ones(5), np.ones(5)
-    tree = grow(4, points, points, halves(points))
+    tree = grow(4, points, points, points, halves(points))
     assert tree.n_leaves == 1
     assert tree.leaves_at(*points).tolist() == [0] * 5
     assert tree.leaves_in(np.array([[0.0, 0.0, 9.0, 9.0]]))[1].tolist() == [0]

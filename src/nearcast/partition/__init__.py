@@ -12,8 +12,15 @@ from nearcast.partition.base import (
 )
 from nearcast.partition.hash import HashPartitioner
 from nearcast.partition.location import LocationPartitioner
+from nearcast.partition.space_grid import SpaceGridPartitioner
+from nearcast.partition.space_kd import SpaceKdPartitioner
 
-PARTITIONERS: tuple[Partitioner, ...] = (HashPartitioner(), LocationPartitioner())
+PARTITIONERS: tuple[Partitioner, ...] = (
+    HashPartitioner(),
+    LocationPartitioner(),
+    SpaceGridPartitioner(),
+    SpaceKdPartitioner(),
+)
 
 __all__ = [
     "MOST_SHARDS",

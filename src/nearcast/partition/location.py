@@ -66,7 +66,7 @@ class LocationPartitioner:
                     return axis, value
             return None
 
-        tree = grow(n_shards, points, messages, cut)
+        tree = grow(n_shards, points, points, messages, cut)
         held, seen = (np.bincount(tree.leaves_at(*at), minlength=n_shards) for at in (points, messages))
         return LocationRouting(n_shards, tree, held * (seen / max(1, len(sample.messages))))
 

@@ -76,8 +76,15 @@ class Tree:
         return found
 
 
-def grow(n_leaves: int, points: tuple[Floats, Floats], others: tuple[Floats, Floats], cut: Cut) -> Tree:
-    """Cut space until there are so many leaves, or nothing can be cut; `points` and `others` follow the cuts."""
+Points = tuple[Floats, Floats]
+"""Their xs and ys."""
+
+
+def grow(n_leaves: int, lows: Points, highs: Points, others: Points, cut: Cut) -> Tree:
+    """Cut space until there are so many leaves, or nothing can be cut.
+
+    Boxes, by their low and high corners, and other points follow the cuts; a box that reaches across goes both ways.
+    """
     axes: list[int] = []
     values: list[float] = []
     kids: list[list[int]] = []
@@ -95,10 +102,10 @@ def grow(n_leaves: int, points: tuple[Floats, Floats], others: tuple[Floats, Flo
         axes.append(axis)
         values.append(value)
         kids.append([0, 0])
-        low, other_low = points[axis][rows] <= value, others[axis][other_rows] <= value
+        low, high, other_low = lows[axis][rows] <= value, highs[axis][rows] > value, others[axis][other_rows] <= value
         kids[node][0] = build(rows[low], other_rows[other_low], shares[0], depth + 1)
-        kids[node][1] = build(rows[~low], other_rows[~other_low], shares[1], depth + 1)
+        kids[node][1] = build(rows[high], other_rows[~other_low], shares[1], depth + 1)
         return node
 
-    build(np.arange(len(points[0])), np.arange(len(others[0])), n_leaves, 0)
+    build(np.arange(len(lows[0])), np.arange(len(others[0])), n_leaves, 0)
     return Tree(np.array(axes, np.int8), np.array(values), np.array(kids, np.int32).reshape(len(kids), 2), n_made)

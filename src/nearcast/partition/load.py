@@ -1,0 +1,43 @@
+"""How much work is a share? PS2Stream's definition 1, for subscriptions that stay.
+
+    load = CHECK * messages * subscriptions + HANDLE * messages + INSERT * subscriptions
+
+In microseconds of this engine on kind `boolean`: a message that meets a million subscriptions takes some five, one
+that meets nobody about one, and so does taking in a subscription.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+CHECK, HANDLE, INSERT = 4e-6, 1.0, 1.0
+
+
+def load_of(n_messages: npt.ArrayLike, n_subscriptions: npt.ArrayLike) -> Floats:
+    """Return the load of shares.
+
+    >>> float(load_of(1_000, 1_000_000)) == 4_000 + 1_000 + 1_000_000
+    True
+    """
+    messages, subscriptions = np.asarray(n_messages, np.float64), np.asarray(n_subscriptions, np.float64)
+    return CHECK * messages * subscriptions + HANDLE * messages + INSERT * subscriptions
+
+
+def deal(costs: Floats, n_shards: int) -> npt.NDArray[np.int32]:
+    """Give out pieces, the dearest first and each to who has least so far; return the shard of each.
+
+    >>> deal(np.array([5.0, 4.0, 3.0, 3.0]), 2).tolist()
+    [0, 1, 1, 0]
+    """
+    homes = np.zeros(len(costs), np.int32)
+    least = [(0.0, shard) for shard in range(n_shards)]
+    for piece in np.argsort(-costs, kind="stable").tolist():
+        total, shard = least[0]
+        homes[piece] = shard
+        heapq.heapreplace(least, (total + float(costs[piece]), shard))
+    return homes

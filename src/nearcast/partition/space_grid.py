@@ -1,0 +1,114 @@
+"""Cells of a grid are dealt out by load; a message goes to one shard, a box to all it overlaps (PS2Stream, VI-B).
+
+The grid has 64 times 64 cells over everything in the sample; what lies beyond belongs to the cells at the edge. The
+dearest cell (definition 1) goes first, each to the shard with the least so far. Cost: fitting deals out 4,096 cells;
+placing asks, for each shard, a table of sums whether a box holds some of its cells; routing is a division.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.base import Masks, Region, Sample, check_shards, mask_of
+from nearcast.partition.load import deal, load_of
+from nearcast.space import Box
+
+Floats = npt.NDArray[np.float64]
+Longs = npt.NDArray[np.int64]
+
+CELLS = 64
+
+
+@dataclass(frozen=True)
+class SpaceGridRouting:
+    """Cells of a grid, a shard each."""
+
+    n_shards: int
+    edges: Floats
+    """float64 (4,): xmin, ymin, xmax, ymax of the grid."""
+    homes: npt.NDArray[np.int32]
+    """int32 (CELLS, CELLS): the shard of each cell, by y and x."""
+    loads: Floats
+    sends_all = False
+    by_key = False
+
+    def regions(self, bounds: Box) -> list[Region]:
+        """Return the cells within bounds; those at the edge reach as far as they do."""
+        xs, ys = (np.linspace(self.edges[i], self.edges[i + 2], CELLS + 1) for i in (0, 1))
+        xs[[0, -1]], ys[[0, -1]] = (bounds.xmin, bounds.xmax), (bounds.ymin, bounds.ymax)
+        xs, ys = np.clip(xs, bounds.xmin, bounds.xmax), np.clip(ys, bounds.ymin, bounds.ymax)
+        return [
+            Region((float(xs[x]), float(ys[y]), float(xs[x + 1]), float(ys[y + 1])), 1 << int(self.homes[y, x]))
+            for y in range(CELLS)
+            for x in range(CELLS)
+        ]
+
+    def place(self, footprints: Footprints) -> Masks:
+        """Return the shards of the cells that a box overlaps."""
+        lows, highs = (_cells(self.edges, footprints.boxes[:, i], footprints.boxes[:, i + 1]) for i in (0, 2))
+        masks: Masks = np.zeros(len(footprints), np.uint64)
+        for shard in range(self.n_shards):
+            sums = np.zeros((CELLS + 1, CELLS + 1), np.int64)
+            sums[1:, 1:] = np.cumsum(np.cumsum(self.homes == shard, axis=0), axis=1)
+            n = sums[highs[1] + 1, highs[0] + 1] - sums[lows[1], highs[0] + 1]
+            n += sums[lows[1], lows[0]] - sums[highs[1] + 1, lows[0]]
+            masks |= np.where(n > 0, np.uint64(1) << np.uint64(shard), np.uint64(0))
+        return masks
+
+    def route(self, batch: MessageBatch) -> Masks:
+        """Return the shard of the cell that a message is in."""
+        xs, ys = _cells(self.edges, batch.xs, batch.ys)
+        return mask_of(self.homes[ys, xs])
+
+
+class SpaceGridPartitioner:
+    """Deals out cells."""
+
+    name = "space_grid"
+
+    def fit(self, sample: Sample, *, n_shards: int) -> SpaceGridRouting:
+        """Weigh the cells by the boxes and messages of the sample."""
+        check_shards(n_shards)
+        boxes, messages = sample.footprints.boxes, sample.messages
+        edges = _edges(boxes, messages)
+        lows, highs = (_cells(edges, boxes[:, i], boxes[:, i + 1]) for i in (0, 2))
+        # Each box adds 1 at its low corner, and takes it back behind its others: sums then tell who covers a cell.
+        steps = np.zeros((CELLS + 1, CELLS + 1), np.int64)
+        for ys, xs, by in (
+            (lows[1], lows[0], 1),
+            (lows[1], highs[0] + 1, -1),
+            (highs[1] + 1, lows[0], -1),
+            (highs[1] + 1, highs[0] + 1, 1),
+        ):
+            np.add.at(steps, (ys, xs), by)
+        held = np.cumsum(np.cumsum(steps, axis=0), axis=1)[:CELLS, :CELLS]
+        xs, ys = _cells(edges, messages.xs, messages.ys)
+        seen = np.bincount(ys * CELLS + xs, minlength=CELLS * CELLS).reshape(CELLS, CELLS)
+        costs = load_of(seen, held).ravel()
+        homes = deal(costs, n_shards)
+        loads = np.bincount(homes, weights=costs, minlength=n_shards).astype(np.float64)
+        return SpaceGridRouting(n_shards, edges, homes.reshape(CELLS, CELLS), loads)
+
+
+def _edges(boxes: Floats, messages: MessageBatch) -> Floats:
+    """Return the least and greatest coordinates of a sample; something, if it is empty."""
+    found = []
+    for axis, points in ((0, messages.xs), (1, messages.ys)):
+        values = np.concatenate([points, boxes[:, axis], boxes[:, axis + 2]])
+        values = values[np.isfinite(values)]
+        found.append((values.min(), values.max()) if len(values) else (0.0, 1.0))
+    (xmin, xmax), (ymin, ymax) = found
+    return np.array([xmin, ymin, xmax, ymax])
+
+
+def _cells(edges: Floats, xs: Floats, ys: Floats) -> tuple[Longs, Longs]:
+    """Return the column and row of points; those beyond the grid are in the cells at its edge."""
+    at = []
+    for low, high, values in ((edges[0], edges[2], xs), (edges[1], edges[3], ys)):
+        share = (np.clip(values, low, high) - low) / max(high - low, 1e-300)
+        at.append(np.minimum(CELLS - 1, (share * CELLS).astype(np.int64)))
+    return at[0], at[1]

@@ -1,0 +1,89 @@
+"""A tree of cuts parts space; a message goes to one shard, a box to all that it overlaps (PS2Stream, section VI-B).
+
+A part is cut where both sides have the same load (definition 1), boxes that reach across counting on both,
+alternately across x and y. Terms do not matter. Cost: fitting looks at some hundred places for each cut; placing and
+routing descend the tree, a comparison a level.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.base import Masks, Region, Sample, check_shards, mask_of
+from nearcast.partition.load import load_of
+from nearcast.partition.tree import Tree, grow
+from nearcast.space import Box
+
+Floats = npt.NDArray[np.float64]
+Longs = npt.NDArray[np.int64]
+
+_PLACES = 256  # at which a cut is weighed
+
+
+@dataclass(frozen=True)
+class SpaceKdRouting:
+    """Leaves of a tree, a shard each."""
+
+    n_shards: int
+    tree: Tree
+    loads: Floats
+    sends_all = False
+    by_key = False
+
+    def regions(self, bounds: Box) -> list[Region]:
+        """Return the leaves."""
+        boxes = self.tree.boxes(bounds.as_tuple()).tolist()
+        return [Region((a, b, c, d), 1 << leaf) for leaf, (a, b, c, d) in enumerate(boxes)]
+
+    def place(self, footprints: Footprints) -> Masks:
+        """Return the leaves that a box overlaps."""
+        rows, leaves = self.tree.leaves_in(footprints.boxes)
+        masks: Masks = np.zeros(len(footprints), np.uint64)
+        np.bitwise_or.at(masks, rows, mask_of(leaves))
+        return masks
+
+    def route(self, batch: MessageBatch) -> Masks:
+        """Return the leaf that a message is in."""
+        return mask_of(self.tree.leaves_at(batch.xs, batch.ys))
+
+
+class SpaceKdPartitioner:
+    """Cuts space into parts of equal load."""
+
+    name = "space_kd"
+
+    def fit(self, sample: Sample, *, n_shards: int) -> SpaceKdRouting:
+        """Cut where boxes and messages of the sample are."""
+        check_shards(n_shards)
+        boxes, messages = sample.footprints.boxes, (sample.messages.xs, sample.messages.ys)
+        lows, highs = (boxes[:, 0], boxes[:, 1]), (boxes[:, 2], boxes[:, 3])
+
+        def cut(rows: Longs, seen: Longs, depth: int, shares: tuple[int, int]) -> tuple[int, float] | None:
+            for axis in (depth % 2, 1 - depth % 2):
+                value = _even_cut(lows[axis][rows], highs[axis][rows], messages[axis][seen], shares)
+                if value is not None:
+                    return axis, value
+            return None
+
+        tree = grow(n_shards, lows, highs, messages, cut)
+        held = np.bincount(tree.leaves_in(boxes)[1], minlength=n_shards)
+        seen = np.bincount(tree.leaves_at(*messages), minlength=n_shards)
+        return SpaceKdRouting(n_shards, tree, load_of(seen, held))
+
+
+def _even_cut(lows: Floats, highs: Floats, messages: Floats, shares: tuple[int, int]) -> float | None:
+    """Return where both sides have load in proportion to their shares; None if nothing lies apart."""
+    edges = np.concatenate([messages, lows[np.isfinite(lows)], highs[np.isfinite(highs)]])
+    values = np.unique(edges)[:-1]
+    if not len(values):
+        return None
+    values = values[np.unique(np.linspace(0, len(values) - 1, _PLACES).astype(np.int64))]
+    seen = np.searchsorted(np.sort(messages), values, side="right")
+    held_low = np.searchsorted(np.sort(lows), values, side="right")
+    held_high = len(highs) - np.searchsorted(np.sort(highs), values, side="right")
+    low, high = load_of(seen, held_low), load_of(len(messages) - seen, held_high)
+    return float(values[np.argmin(np.abs(low / shares[0] - high / shares[1]))])
