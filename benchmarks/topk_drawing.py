@@ -14,7 +14,8 @@ def lines(title: str, label: str, xs: Sequence[int], curves: dict[str, list[floa
     for name, ys in curves.items():
         axes.plot(xs, ys, marker="o", label=name)
     axes.set(xlabel=label, ylabel="microseconds a message", ylim=(0, _room(curves.values())), xticks=xs)
-    axes.legend()
+    if len(curves) > 1:
+        axes.legend()
     figure.savefig(path)
 
 
@@ -26,7 +27,8 @@ def bars(title: str, parts: dict[str, dict[str, float]], path: Path) -> None:
         axes.bar(list(heights), list(heights.values()), width=0.5, bottom=list(below.values()), label=part)
         below = {name: below[name] + height for name, height in heights.items()}
     axes.set(ylabel="microseconds a message")
-    axes.legend()
+    if len(parts) > 1:
+        axes.legend()
     figure.savefig(path)
 
 
