@@ -93,6 +93,7 @@ class SocialIndex:
             with self._arena.together():
                 self._arena.new(f"{_PREFIX}.sites", np.float64, 0, np.nan, columns=kernels.SITE)
                 self._arena.new(f"{_PREFIX}.opens", np.int32, 0)
+                self._arena.new(f"{_PREFIX}.fronts", np.float32, 0, columns=4 * kernels.LANES)
                 self._arena.new(f"{_PREFIX}.counts", np.int64, 1)
         self._table = Table(self._arena, f"{_PREFIX}.table")
         self._terms = Postings(self._arena, f"{_PREFIX}.terms", chunk_size=_TERMS_A_CHUNK)
@@ -119,6 +120,7 @@ class SocialIndex:
         users = np.array([known[user] for user in slate.users if user is not None], np.int64)
         self._profiles.insert(slots, slate)
         self._arena.grow_all([f"{_PREFIX}.{name}" for name in ("sites", "opens")], int(slots.max()) + 1)
+        self._arena.grow(f"{_PREFIX}.fronts", (int(slots.max()) >> kernels.LANE_BITS) + 1)
         kernels.place_sites(self._state(), slots, users)
         self._number(slate.term_ids)
         self._terms.append_many(*self._postings(slots))
@@ -191,6 +193,7 @@ class SocialIndex:
             self._meaning.social.arrays,
             self._array("sites"),
             self._array("opens"),
+            self._array("fronts"),
             self._table.arrays,
             self._terms.arrays,
             self._users.arrays,

@@ -5,11 +5,25 @@ place_sites, set_bars, remove_items ──> sites, lists       match_rows ──
 """
 
 from nearcast.index._kernels.social.change import place_sites, remove_items, set_bars
-from nearcast.index._kernels.social.layout import BAR, N_OPEN, SITE, USER, Columns, Output, Scratch, State, World
+from nearcast.index._kernels.social.layout import (
+    BAR,
+    LANE_BITS,
+    LANES,
+    N_OPEN,
+    SITE,
+    USER,
+    Columns,
+    Output,
+    Scratch,
+    State,
+    World,
+)
 from nearcast.index._kernels.social.match import match_rows
 
 __all__ = [
     "BAR",
+    "LANES",
+    "LANE_BITS",
     "N_OPEN",
     "SITE",
     "USER",

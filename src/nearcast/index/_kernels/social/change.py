@@ -7,7 +7,19 @@ from numpy.typing import NDArray
 
 from nearcast._jit import PostingArrays, kernel, postings_remove
 from nearcast.index._kernels.social.frame import to_frame
-from nearcast.index._kernels.social.layout import BAR, N_OPEN, N_TERMS, OPEN, USER, State, X, Y, Z
+from nearcast.index._kernels.social.layout import (
+    BAR,
+    LANE_BITS,
+    LANES,
+    N_OPEN,
+    N_TERMS,
+    OPEN,
+    USER,
+    State,
+    X,
+    Y,
+    Z,
+)
 from nearcast.model._kernels.profiles import LENGTH
 from nearcast.model._kernels.profiles import X as PROFILE_X
 from nearcast.model._kernels.profiles import Y as PROFILE_Y
@@ -37,13 +49,13 @@ def set_bars(state: State, slots: NDArray[np.int32], bars: NDArray[np.float64]) 
 @kernel
 def move_bar(state: State, slot: int, bar: float) -> None:
     """Set a bar, and keep those apart that nearness and the slack of the graph may reach."""
-    sites, opens, counts = state.sites, state.opens, state.counts
+    sites, opens, counts, fronts = state.sites, state.opens, state.counts, state.fronts
     sites[slot, BAR] = bar
     is_open = bar <= 1.0 + SLACK + 2.0 * state.world.margin
     place = int(sites[slot, OPEN])
     if is_open and place < 0:
         opens[counts[N_OPEN]] = slot
-        sites[slot, OPEN] = counts[N_OPEN]
+        sites[slot, OPEN] = place = counts[N_OPEN]
         counts[N_OPEN] += 1
     elif not is_open and place >= 0:
         counts[N_OPEN] -= 1
@@ -51,6 +63,11 @@ def move_bar(state: State, slot: int, bar: float) -> None:
         opens[place] = last
         sites[last, OPEN] = place
         sites[slot, OPEN] = -1.0
+        slot = last
+    if place >= 0:
+        row, lane = place >> LANE_BITS, place & (LANES - 1)
+        fronts[row, lane], fronts[row, LANES + lane] = sites[slot, X], sites[slot, Y]
+        fronts[row, 2 * LANES + lane], fronts[row, 3 * LANES + lane] = sites[slot, Z], sites[slot, BAR]
 
 
 @kernel

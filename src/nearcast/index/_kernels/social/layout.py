@@ -24,6 +24,10 @@ REST_MASK = (1 << REST_BITS) - 1
 N_OPEN = 0
 """Place in the state: how many are open."""
 
+LANE_BITS = 4
+LANES = 1 << LANE_BITS
+"""Open subscriptions that are looked at together."""
+
 AHEAD = 8
 """Items whose sites are on their way."""
 
@@ -56,6 +60,8 @@ class State(NamedTuple):
     """float64 (n_slots, SITE): subscriptions; the bar is NaN for a slot that is free."""
     opens: NDArray[np.int32]
     """int32 (n_slots,): slots that a message may reach by nearness alone."""
+    fronts: NDArray[np.float32]
+    """float32 (n_slots / LANES, 4 * LANES): their points and bars, LANES of each coordinate and bar side by side."""
     table: TableArrays
     """Term number -> dense number."""
     terms: PostingArrays

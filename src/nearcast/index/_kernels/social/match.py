@@ -15,6 +15,8 @@ from nearcast.index._kernels.social.layout import (
     AHEAD,
     BAR,
     CANDIDATES,
+    LANE_BITS,
+    LANES,
     N_OPEN,
     N_TERMS,
     REST_BITS,
@@ -37,6 +39,8 @@ from nearcast.social._kernels.graph import SLACK, reach, social_score, upper_bou
 
 ASK_X, ASK_Y, ASK_Z, ASK_TERMS, ASK_SOCIAL = 0, 1, 2, 3, 4
 _BEND = 1.0 / 24.0
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_SHORT = 2.0**-20  # more than numbers of 32 bits cost a coordinate of the frame, or a bar
 
 
 @kernel
@@ -121,20 +125,33 @@ def meet_words(
 
 @kernel
 def meet_near(state: State, scratch: Scratch, stamp: int, n: int) -> int:
-    """Find open subscriptions that nearness alone may reach; return how many there are with those before."""
-    sites, opens, world = state.sites, state.opens, state.world
+    """Find open subscriptions that nearness alone may reach; return how many there are with those before.
+
+    LANES of them are bounded at once, without a branch, in numbers of 32 bits; who passes is bounded again.
+    """
+    sites, opens, fronts, world = state.sites, state.opens, state.fronts, state.world
     marks, found, ask, n_open = scratch.marks, scratch.found, scratch.ask, state.counts[N_OPEN]
     x, y, z, more = ask[ASK_X], ask[ASK_Y], ask[ASK_Z], ask[ASK_SOCIAL]
     bend, unit, margin = _BEND if world.on_sphere else 0.0, world.unit, world.margin
-    for i in range(n_open):
-        if i + 2 * AHEAD < n_open:
-            prefetch(sites, opens[i + 2 * AHEAD])
-        slot = opens[i]
-        bound = upper_bound_near(sites[slot, X] - x, sites[slot, Y] - y, sites[slot, Z] - z, bend, unit, margin)
-        if bound + more >= sites[slot, BAR] and marks[slot] != stamp:
-            marks[slot] = stamp
-            found[n] = slot
-            n += 1
+    x_, y_, z_, unit_, bend_ = np.float32(x), np.float32(y), np.float32(z), np.float32(unit), np.float32(bend)
+    most = np.float32(more + margin + _SHORT * (1.0 + unit))
+    values = np.empty(LANES, np.float32)
+    for row in range((n_open + LANES - 1) >> LANE_BITS):
+        front = fronts[row]
+        for i in range(LANES):
+            dx, dy, dz = front[i] - x_, front[LANES + i] - y_, front[2 * LANES + i] - z_
+            square = dx * dx + dy * dy + dz * dz
+            far = np.sqrt(square) * (_ONE + square * bend_)
+            values[i] = max(_ZERO, _ONE - unit_ * far) + most - front[3 * LANES + i]
+        for i in range(LANES):
+            if values[i] >= _ZERO and (row << LANE_BITS) + i < n_open:
+                slot = opens[(row << LANE_BITS) + i]
+                dx_, dy_, dz_ = sites[slot, X] - x, sites[slot, Y] - y, sites[slot, Z] - z
+                bound = upper_bound_near(dx_, dy_, dz_, bend, unit, margin)
+                if bound + more >= sites[slot, BAR] and marks[slot] != stamp:
+                    marks[slot] = stamp
+                    found[n] = slot
+                    n += 1
     return n
 
 
