@@ -6,6 +6,7 @@ import pytest
 from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.base import Sample
 from nearcast.partition.location import LocationPartitioner, even_cut
+from nearcast.text import Vocabulary
 
 
 def footprints_at(xs, ys):
@@ -19,10 +20,10 @@ def footprints_at(xs, ys):
 
 
 def messages_at(xs, ys):
-    batch = MessageBatch.empty()
-    return batch.__class__(
-        np.arange(len(xs)), batch.ids, xs, ys, np.zeros(len(xs), np.int64), [], batch.texts, batch.vocabulary
-    )
+    return MessageBatch.from_columns(
+        ids=list(range(len(xs))), xs=xs, ys=ys, ats_us=np.zeros(len(xs), np.int64), places=[None] * len(xs),
+        texts=[""] * len(xs), vocabulary=Vocabulary.with_weights({}),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("n_shards", [2, 3, 8, 32])
