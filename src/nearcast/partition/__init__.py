@@ -11,6 +11,7 @@ from nearcast.partition.base import (
     place_by_key,
 )
 from nearcast.partition.hash import HashPartitioner
+from nearcast.partition.knn_keyword import KnnKeywordPartitioner
 from nearcast.partition.location import LocationPartitioner
 from nearcast.partition.space_grid import SpaceGridPartitioner
 from nearcast.partition.space_kd import SpaceKdPartitioner
@@ -20,6 +21,7 @@ PARTITIONERS: tuple[Partitioner, ...] = (
     LocationPartitioner(),
     SpaceGridPartitioner(),
     SpaceKdPartitioner(),
+    KnnKeywordPartitioner(),
 )
 
 __all__ = [

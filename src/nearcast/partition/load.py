@@ -28,14 +28,15 @@ def load_of(n_messages: npt.ArrayLike, n_subscriptions: npt.ArrayLike) -> Floats
     return CHECK * messages * subscriptions + HANDLE * messages + INSERT * subscriptions
 
 
-def deal(costs: Floats, n_shards: int) -> npt.NDArray[np.int32]:
-    """Give out pieces, the dearest first and each to who has least so far; return the shard of each.
+def deal(costs: Floats, loads: Floats) -> npt.NDArray[np.int32]:
+    """Give out pieces, the dearest first and each to who has least, given what each has; return the shard of each.
 
-    >>> deal(np.array([5.0, 4.0, 3.0, 3.0]), 2).tolist()
+    >>> deal(np.array([5.0, 4.0, 3.0, 3.0]), np.zeros(2)).tolist()
     [0, 1, 1, 0]
     """
     homes = np.zeros(len(costs), np.int32)
-    least = [(0.0, shard) for shard in range(n_shards)]
+    least = [(float(load), shard) for shard, load in enumerate(loads)]
+    heapq.heapify(least)
     for piece in np.argsort(-costs, kind="stable").tolist():
         total, shard = least[0]
         homes[piece] = shard

@@ -89,7 +89,7 @@ class SpaceGridPartitioner:
         xs, ys = _cells(edges, messages.xs, messages.ys)
         seen = np.bincount(ys * CELLS + xs, minlength=CELLS * CELLS).reshape(CELLS, CELLS)
         costs = load_of(seen, held).ravel()
-        homes = deal(costs, n_shards)
+        homes = deal(costs, np.zeros(n_shards))
         loads = np.bincount(homes, weights=costs, minlength=n_shards).astype(np.float64)
         return SpaceGridRouting(n_shards, edges, homes.reshape(CELLS, CELLS), loads)
 

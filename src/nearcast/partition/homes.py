@@ -1,0 +1,51 @@
+"""Where does a subscription live that was dealt out? By key, as the fit had it; others go to who has least.
+
+    keys, shards    those of the sample, in the order of their keys
+    loads           what each shard has so far: it grows as others come
+
+Cost: 12 bytes a subscription of the sample, and a search among their keys for each that is placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.partition.base import Masks, mask_of
+from nearcast.partition.load import deal
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Homes:
+    """One shard a subscription."""
+
+    keys: npt.NDArray[np.uint64]
+    shards: npt.NDArray[np.int32]
+    loads: Floats
+    """float64 (n_shards,): changes when a subscription is placed that was not in the sample."""
+
+    @classmethod
+    def dealt(cls, keys: npt.NDArray[np.uint64], costs: Floats, n_shards: int) -> Homes:
+        """Deal out the subscriptions of a sample, the dearest first."""
+        shards = deal(costs, np.zeros(n_shards))
+        order = np.argsort(keys, kind="stable")
+        loads = np.bincount(shards, weights=costs, minlength=n_shards).astype(np.float64)
+        return cls(keys[order], shards[order], loads)
+
+    def place(self, keys: npt.NDArray[np.uint64], costs: Callable[[npt.NDArray[np.int64]], Floats]) -> Masks:
+        """Return the home of each; `costs` tells what those rows cost that were not in the sample."""
+        at = np.minimum(np.searchsorted(self.keys, keys), max(len(self.keys) - 1, 0))
+        known = self.keys[at] == keys if len(self.keys) else np.zeros(len(keys), np.bool_)
+        shards = np.zeros(len(keys), np.int32)
+        shards[known] = self.shards[at[known]]
+        new = np.flatnonzero(~known)
+        if len(new):
+            wanted = costs(new)
+            shards[new] = deal(wanted, self.loads)
+            self.loads[:] += np.bincount(shards[new], weights=wanted, minlength=len(self.loads))
+        return mask_of(shards)

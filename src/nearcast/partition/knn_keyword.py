@@ -1,0 +1,83 @@
+"""Subscriptions are dealt out by how often their terms are said; every shard sees every message (DkM-SKS, 3.1).
+
+What a subscription costs is the sum of the shares of messages that hold each of its terms (equation 1; of a branch of
+several terms, the rarest counts). The dearest goes first, each to the shard that has least (algorithm 1), and so does
+who comes later. Cost: fitting sorts the terms of the sample; a message goes to all shards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.base import Masks, Region, Sample, check_shards, everyone
+from nearcast.partition.homes import Homes
+from nearcast.space import Box
+
+Floats = npt.NDArray[np.float64]
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class KnnKeywordRouting:
+    """Subscriptions by what they cost, messages to all."""
+
+    n_shards: int
+    terms: Longs
+    """int64 (n_terms,): the terms of the sampled messages, ascending."""
+    shares: Floats
+    """float64 (n_terms,): how many of the messages hold each."""
+    homes: Homes
+    sends_all = True
+    by_key = False
+
+    @property
+    def loads(self) -> Floats:
+        """The sum of what its subscriptions cost, of each shard."""
+        return self.homes.loads
+
+    def regions(self, bounds: Box) -> list[Region]:
+        """Space is not parted."""
+        return []
+
+    def place(self, footprints: Footprints) -> Masks:
+        """Return where it was dealt to, or who has least."""
+        return self.homes.place(
+            footprints.keys, lambda rows: costs_of(footprints.take(rows), self.terms, self.shares)
+        )
+
+    def route(self, batch: MessageBatch) -> Masks:
+        """Send every row to every shard."""
+        return np.full(len(batch), everyone(self.n_shards))
+
+
+class KnnKeywordPartitioner:
+    """Deals out subscriptions by their terms."""
+
+    name = "knn_keyword"
+
+    def fit(self, sample: Sample, *, n_shards: int) -> KnnKeywordRouting:
+        """Count the terms of messages, and deal out the subscriptions."""
+        check_shards(n_shards)
+        terms, counts = np.unique(sample.messages.term_ids, return_counts=True)
+        shares = counts / max(1, len(sample.messages))
+        homes = Homes.dealt(sample.footprints.keys, costs_of(sample.footprints, terms, shares), n_shards)
+        return KnnKeywordRouting(n_shards, terms, shares, homes)
+
+
+def costs_of(footprints: Footprints, terms: Longs, shares: Floats) -> Floats:
+    """Return what subscriptions cost: the sum of the shares of messages that may hold each of their branches."""
+    lengths = np.diff(footprints.term_indptr)
+    of_branch = np.ones(len(lengths))  # who needs no term is concerned by all
+    if len(footprints.term_ids):
+        at = np.minimum(np.searchsorted(terms, footprints.term_ids), max(len(terms) - 1, 0))
+        found = terms[at] == footprints.term_ids if len(terms) else np.zeros(len(at), np.bool_)
+        of_terms = np.where(found, shares[at] if len(terms) else 0.0, 0.0)
+        some = lengths > 0
+        of_branch[some] = np.minimum.reduceat(of_terms, footprints.term_indptr[:-1][some])
+    totals = np.concatenate([[0.0], np.cumsum(of_branch)])
+    costs: Floats = totals[footprints.branch_indptr[1:]] - totals[footprints.branch_indptr[:-1]]
+    return np.maximum(costs, 0.0)

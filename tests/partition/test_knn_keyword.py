@@ -1,0 +1,52 @@
+"""Is what subscriptions cost dealt out evenly?"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import nearcast as nc
+from nearcast.model import Cohort, MessageBatch
+from nearcast.partition.base import Sample
+from nearcast.partition.knn_keyword import KnnKeywordPartitioner
+from nearcast.testing import strategies as world
+
+
+def sampled(texts, keywords):
+    meaning = world.meaning()
+    messages = [nc.Message(i, (0, 0), text) for i, text in enumerate(texts)]
+    subscriptions = [
+        nc.NearestSubscription(f"s{i}", location=(0, 0), keywords=words, k=1) for i, words in enumerate(keywords)
+    ]
+    footprints = Cohort.of(subscriptions, meaning).footprints
+    return Sample(footprints, MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary))
+
+
+def test_costs_are_those_of_equation_1_and_the_dearest_goes_first():
+    texts = ["a b", "a c", "a", "d"]  # P(a) = 3/4, P(b) = P(c) = P(d) = 1/4
+    sample = sampled(texts, ["a b", "a", "c", "d z", "c d"])  # 1, 0.75, 0.25, 0.25, 0.5
+    routing = KnnKeywordPartitioner().fit(sample, n_shards=2)
+    assert routing.place(sample.footprints).tolist() == [1, 2, 1, 1, 2]
+    assert routing.loads.tolist() == [1.5, 1.25]
+
+
+def test_who_comes_later_goes_to_who_has_least_and_counts():
+    sample = sampled(["a", "a b"], ["a", "b"])
+    routing = KnnKeywordPartitioner().fit(sample, n_shards=2)
+    assert routing.loads.tolist() == [1.0, 0.5]
+    later = sampled([], ["x", "y", "a", "a"]).footprints.take(np.array([2, 3]))
+    later = replace(later, keys=later.keys + np.uint64(7))
+    assert [routing.place(later.take(np.array([i]))).tolist() for i in (0, 1)] == [[2], [1]]
+    assert routing.loads.tolist() == [2.0, 1.5]
+    assert routing.place(sample.footprints).tolist() == [1, 2], "who was dealt out stays"
+
+
+@pytest.mark.parametrize("n_shards", [2, 8, 32])
+def test_skewed_terms_end_up_even(n_shards):
+    rng = np.random.default_rng(n_shards)
+    words = [f"w{i}" for i in range(300)]
+    said = rng.zipf(1.3, (2_000, 3)) % 300
+    asked = rng.zipf(1.3, (2_000, 2)) % 300
+    sample = sampled([[words[i] for i in row] for row in said], [[words[i] for i in row] for row in asked])
+    loads = KnnKeywordPartitioner().fit(sample, n_shards=n_shards).loads
+    assert loads.max() - loads.min() < 0.02 * loads.mean()
