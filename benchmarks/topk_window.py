@@ -153,7 +153,8 @@ def page(rows: list[Row]) -> str:
             f"{rows[0]['subscriptions']:,} subscriptions with k = {rows[0]['k']}, one worker. The window is filled,"
             f" everyone subscribes, the window passes once, and {TIMED:,} messages are published in batches of"
             f" {BURST}: what one of them costs of the processor, what it changes, and what is kept. Bytes are what"
-            " the process grew by: a message while the window was filled, a subscription from then to the end.\n",
+            " the process grew by: a message while the window was filled, a subscription from then to the end, with"
+            " what the window still grows by as it passes.\n",
             *table,
             "",
             *([_compared(rows)] if len(rows) > 1 else []),
