@@ -12,6 +12,7 @@ from nearcast.partition.base import (
 )
 from nearcast.partition.hash import HashPartitioner
 from nearcast.partition.knn_keyword import KnnKeywordPartitioner
+from nearcast.partition.knn_space import KnnSpacePartitioner
 from nearcast.partition.location import LocationPartitioner
 from nearcast.partition.space_grid import SpaceGridPartitioner
 from nearcast.partition.space_kd import SpaceKdPartitioner
@@ -22,6 +23,7 @@ PARTITIONERS: tuple[Partitioner, ...] = (
     SpaceGridPartitioner(),
     SpaceKdPartitioner(),
     KnnKeywordPartitioner(),
+    KnnSpacePartitioner(),
 )
 
 __all__ = [

@@ -33,8 +33,12 @@ class Homes:
     def dealt(cls, keys: npt.NDArray[np.uint64], costs: Floats, n_shards: int) -> Homes:
         """Deal out the subscriptions of a sample, the dearest first."""
         shards = deal(costs, np.zeros(n_shards))
+        return cls.of(keys, shards, np.bincount(shards, weights=costs, minlength=n_shards).astype(np.float64))
+
+    @classmethod
+    def of(cls, keys: npt.NDArray[np.uint64], shards: npt.NDArray[np.int32], loads: Floats) -> Homes:
+        """Keep the shards of a sample."""
         order = np.argsort(keys, kind="stable")
-        loads = np.bincount(shards, weights=costs, minlength=n_shards).astype(np.float64)
         return cls(keys[order], shards[order], loads)
 
     def place(self, keys: npt.NDArray[np.uint64], costs: Callable[[npt.NDArray[np.int64]], Floats]) -> Masks:

@@ -22,14 +22,42 @@ Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class KnnKeywordRouting:
-    """Subscriptions by what they cost, messages to all."""
+class Spoken:
+    """How often terms are said."""
 
-    n_shards: int
     terms: Longs
     """int64 (n_terms,): the terms of the sampled messages, ascending."""
     shares: Floats
     """float64 (n_terms,): how many of the messages hold each."""
+
+    @classmethod
+    def of(cls, messages: MessageBatch) -> Spoken:
+        """Count the terms of messages."""
+        terms, counts = np.unique(messages.term_ids, return_counts=True)
+        return cls(terms, counts / max(1, len(messages)))
+
+    def costs(self, footprints: Footprints) -> Floats:
+        """Return what subscriptions cost: the sum of the shares of messages that may hold each of their branches."""
+        lengths = np.diff(footprints.term_indptr)
+        of_branch = np.ones(len(lengths))  # who needs no term is concerned by all
+        if len(footprints.term_ids):
+            of_terms = np.zeros(len(footprints.term_ids))
+            if len(self.terms):
+                at = np.minimum(np.searchsorted(self.terms, footprints.term_ids), len(self.terms) - 1)
+                of_terms = np.where(self.terms[at] == footprints.term_ids, self.shares[at], 0.0)
+            some = lengths > 0
+            of_branch[some] = np.minimum.reduceat(of_terms, footprints.term_indptr[:-1][some])
+        totals = np.concatenate([[0.0], np.cumsum(of_branch)])
+        costs: Floats = totals[footprints.branch_indptr[1:]] - totals[footprints.branch_indptr[:-1]]
+        return np.maximum(costs, 0.0)
+
+
+@dataclass(frozen=True)
+class KnnKeywordRouting:
+    """Subscriptions by what they cost, messages to all."""
+
+    n_shards: int
+    spoken: Spoken
     homes: Homes
     sends_all = True
     by_key = False
@@ -45,9 +73,7 @@ class KnnKeywordRouting:
 
     def place(self, footprints: Footprints) -> Masks:
         """Return where it was dealt to, or who has least."""
-        return self.homes.place(
-            footprints.keys, lambda rows: costs_of(footprints.take(rows), self.terms, self.shares)
-        )
+        return self.homes.place(footprints.keys, lambda rows: self.spoken.costs(footprints.take(rows)))
 
     def route(self, batch: MessageBatch) -> Masks:
         """Send every row to every shard."""
@@ -62,22 +88,6 @@ class KnnKeywordPartitioner:
     def fit(self, sample: Sample, *, n_shards: int) -> KnnKeywordRouting:
         """Count the terms of messages, and deal out the subscriptions."""
         check_shards(n_shards)
-        terms, counts = np.unique(sample.messages.term_ids, return_counts=True)
-        shares = counts / max(1, len(sample.messages))
-        homes = Homes.dealt(sample.footprints.keys, costs_of(sample.footprints, terms, shares), n_shards)
-        return KnnKeywordRouting(n_shards, terms, shares, homes)
-
-
-def costs_of(footprints: Footprints, terms: Longs, shares: Floats) -> Floats:
-    """Return what subscriptions cost: the sum of the shares of messages that may hold each of their branches."""
-    lengths = np.diff(footprints.term_indptr)
-    of_branch = np.ones(len(lengths))  # who needs no term is concerned by all
-    if len(footprints.term_ids):
-        at = np.minimum(np.searchsorted(terms, footprints.term_ids), max(len(terms) - 1, 0))
-        found = terms[at] == footprints.term_ids if len(terms) else np.zeros(len(at), np.bool_)
-        of_terms = np.where(found, shares[at] if len(terms) else 0.0, 0.0)
-        some = lengths > 0
-        of_branch[some] = np.minimum.reduceat(of_terms, footprints.term_indptr[:-1][some])
-    totals = np.concatenate([[0.0], np.cumsum(of_branch)])
-    costs: Floats = totals[footprints.branch_indptr[1:]] - totals[footprints.branch_indptr[:-1]]
-    return np.maximum(costs, 0.0)
+        spoken = Spoken.of(sample.messages)
+        homes = Homes.dealt(sample.footprints.keys, spoken.costs(sample.footprints), n_shards)
+        return KnnKeywordRouting(n_shards, spoken, homes)

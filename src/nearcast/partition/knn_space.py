@@ -1,0 +1,114 @@
+"""Squares of space are dealt out by what looks into them; every shard sees every message (DkM-SKS, section 3.2).
+
+The dearest square is quartered until there are THETA for each shard. A square costs the number of its subscriptions
+times the share of messages that lie where any of them looks (equation 3). Who comes later costs the share of messages
+where it looks (equation 2), and goes to who has least. Cost: fitting weighs some twenty squares a shard; a message
+goes to all shards.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.base import Masks, Region, Sample, check_shards, everyone
+from nearcast.partition.crowd import Crowd, around_all
+from nearcast.partition.homes import Homes
+from nearcast.partition.knn_keyword import Spoken
+from nearcast.partition.load import deal
+from nearcast.space import Box
+
+Floats = npt.NDArray[np.float64]
+Longs = npt.NDArray[np.int64]
+
+THETA = 20
+_DEEPEST = 40  # quarters of quarters, where subscriptions are at one point
+
+
+@dataclass(frozen=True)
+class KnnSpaceRouting:
+    """Subscriptions by the square they were in, messages to all."""
+
+    n_shards: int
+    crowd: Crowd
+    spoken: Spoken
+    squares: Floats
+    """float64 (n_squares, 4): xmin, ymin, xmax, ymax."""
+    owners: npt.NDArray[np.int32]
+    """int32 (n_squares,): the shard of each."""
+    homes: Homes
+    sends_all = True
+    by_key = False
+
+    @property
+    def loads(self) -> Floats:
+        """What its squares, and who came later, cost, of each shard."""
+        return self.homes.loads
+
+    def regions(self, bounds: Box) -> list[Region]:
+        """Return the squares."""
+        low, high = np.array([bounds.xmin, bounds.ymin] * 2), np.array([bounds.xmax, bounds.ymax] * 2)
+        boxes = np.clip(self.squares, low, high).tolist()
+        return [Region((a, b, c, d), 1 << o) for (a, b, c, d), o in zip(boxes, self.owners.tolist(), strict=True)]
+
+    def place(self, footprints: Footprints) -> Masks:
+        """Return where it was dealt to, or who has least."""
+        return self.homes.place(footprints.keys, lambda rows: self._costs(footprints.take(rows)))
+
+    def _costs(self, footprints: Footprints) -> Floats:
+        return self.crowd.shares_in(self.crowd.look_boxes(footprints, self.spoken.costs(footprints)))
+
+    def route(self, batch: MessageBatch) -> Masks:
+        """Send every row to every shard."""
+        return np.full(len(batch), everyone(self.n_shards))
+
+
+class KnnSpacePartitioner:
+    """Quarters space, and deals out the squares."""
+
+    name = "knn_space"
+
+    def fit(self, sample: Sample, *, n_shards: int) -> KnnSpaceRouting:
+        """Quarter the square whose subscriptions look at most messages."""
+        check_shards(n_shards)
+        footprints, crowd, spoken = sample.footprints, Crowd.of(sample), Spoken.of(sample.messages)
+        looks = crowd.look_boxes(footprints, spoken.costs(footprints))
+
+        def cost_of(rows: Longs) -> float:
+            return float(crowd.shares_in(around_all(looks[rows])[None])[0]) * len(rows) if len(rows) else 0.0
+
+        everything = np.arange(len(footprints))
+        open_ = [(-cost_of(everything), 0, 0, crowd.extent, everything)]
+        made: list[tuple[float, Floats, Longs]] = []
+        n_squares = 1
+        while open_ and len(open_) + len(made) < THETA * n_shards:
+            cost, _, depth, box, rows = heapq.heappop(open_)
+            if depth == _DEEPEST or len(rows) < 2:
+                made.append((-cost, box, rows))
+                continue
+            numbers, kids = quarters(footprints.xs[rows], footprints.ys[rows], box)
+            for kid in range(4):
+                inside = rows[numbers == kid]
+                heapq.heappush(open_, (-cost_of(inside), n_squares, depth + 1, kids[kid], inside))
+                n_squares += 1
+        made += [(-cost, box, rows) for cost, _, _, box, rows in open_]
+        costs, squares = np.array([cost for cost, _, _ in made]), np.array([box for _, box, _ in made])
+        owners = deal(costs, np.zeros(n_shards))
+        shards = np.zeros(len(footprints), np.int32)
+        for owner, (_, _, rows) in zip(owners.tolist(), made, strict=True):
+            shards[rows] = owner
+        loads = np.bincount(owners, weights=costs, minlength=n_shards).astype(np.float64)
+        homes = Homes.of(footprints.keys, shards, loads)
+        return KnnSpaceRouting(n_shards, crowd, spoken, squares, owners, homes)
+
+
+def quarters(xs: Floats, ys: Floats, box: Floats) -> tuple[Longs, Floats]:
+    """Return which quarter of a box each point is in, and the four."""
+    xmin, ymin, xmax, ymax = box
+    x, y = (xmin + xmax) / 2, (ymin + ymax) / 2
+    kids = [[xmin, ymin, x, y], [x, ymin, xmax, y], [xmin, y, x, ymax], [x, y, xmax, ymax]]
+    return (xs > x).astype(np.int64) + 2 * (ys > y), np.array(kids)

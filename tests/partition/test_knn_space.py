@@ -1,0 +1,73 @@
+"""Do squares follow the crowd, and is how far a subscription looks about right?"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import nearcast as nc
+from nearcast.model import Cohort, MessageBatch
+from nearcast.partition.base import Sample
+from nearcast.partition.crowd import Crowd
+from nearcast.partition.knn_keyword import Spoken
+from nearcast.partition.knn_space import THETA, KnnSpacePartitioner
+from nearcast.space import Box, Space
+from nearcast.testing import strategies as world
+
+
+def crowded(n=2_000, n_messages=6_000, k=3, seed=0):
+    rng = np.random.default_rng(seed)
+    meaning = replace(world.meaning(), space=Space(Box(-100, -100, 200, 200)))
+    words = ["a", "b", "c", "d"]
+
+    def points(n):
+        town = rng.random(n) < 0.7
+        return np.where(town[:, None], rng.normal(20, 3, (n, 2)), rng.uniform(0, 100, (n, 2))).tolist()
+
+    subscriptions = [
+        nc.NearestSubscription(f"s{i}", location=tuple(at), keywords=words[i % 4], k=k)
+        for i, at in enumerate(points(n))
+    ]
+    messages = [
+        nc.Message(i, tuple(at), [words[j] for j in set((rng.zipf(1.5, 2) % 4).tolist())])
+        for i, at in enumerate(points(n_messages))
+    ]
+    footprints = Cohort.of(subscriptions, meaning).footprints
+    return Sample(footprints, MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary))
+
+
+def test_most_look_about_as_far_as_their_k_nearest():
+    sample = crowded()
+    crowd, spoken = Crowd.of(sample), Spoken.of(sample.messages)
+    boxes = crowd.look_boxes(sample.footprints, spoken.costs(sample.footprints))
+    ratios = []
+    for row in range(0, len(sample.footprints), 20):
+        footprint = sample.footprints[row]
+        holds = np.array(
+            [not d.units.keys().isdisjoint(next(iter(footprint.branches))) for d in sample.messages.documents]
+        )
+        xs, ys = sample.messages.xs[holds], sample.messages.ys[holds]
+        nearest = np.sort(np.hypot(xs - footprint.point[0], ys - footprint.point[1]))[footprint.k - 1]
+        ratios.append((boxes[row, 2] - boxes[row, 0]) / 2 / nearest)
+    assert 0.5 < np.median(ratios) < 4
+
+
+def test_who_needs_more_than_there_is_looks_everywhere():
+    sample = crowded(n=4, n_messages=5, k=50)
+    crowd, spoken = Crowd.of(sample), Spoken.of(sample.messages)
+    assert not np.isfinite(crowd.look_boxes(sample.footprints, spoken.costs(sample.footprints))).any()
+    everywhere = np.array([[-np.inf, -np.inf, np.inf, np.inf]])
+    assert crowd.shares_in(everywhere).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("n_shards", [2, 8])
+def test_squares_are_small_where_the_crowd_is_and_cover_everything(n_shards):
+    sample = crowded()
+    routing = KnnSpacePartitioner().fit(sample, n_shards=n_shards)
+    assert THETA * n_shards <= len(routing.squares) < THETA * n_shards + 4
+    sizes = routing.squares[:, 2:] - routing.squares[:, :2]
+    extent = routing.crowd.extent
+    assert np.isclose(sizes.prod(axis=1).sum(), (extent[2] - extent[0]) * (extent[3] - extent[1]))
+    around = (np.abs(routing.squares[:, :2] - 20) < 10).all(axis=1)
+    assert np.median(sizes[around]) < np.median(sizes[~around])
+    assert set(routing.place(sample.footprints).tolist()) == {1 << shard for shard in range(n_shards)}
