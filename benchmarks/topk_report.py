@@ -123,8 +123,9 @@ def _keeping(base: Setting, folder: Path) -> str:
         "**Buffers (Figure 14, Table 4).** In the paper cSkyband has the smallest buffers and takes expiries 4 to 20"
         f" times as fast as the second best. Smallest here: {smallest}, {verdict(smallest == 'cSkyband')}. Expiries:"
         f" cSkyband is {ratio:.2f} times as fast as the better of the others, {verdict(ratio >= 4)}; the fastest is"
-        f" {quickest}. Fastest at both together: {best}. Skyband's are cut here, and the paper's are not, see Figure"
-        " 10.\n\n" + "\n".join(table) + "\n\n![buffers](topk-buffers.svg)\n"
+        f" {quickest}. Fastest at both together: {best}.\n\n"
+        + "\n".join(table)
+        + "\n\n![buffers](topk-buffers.svg)\n"
     )
 
 

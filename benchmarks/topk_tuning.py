@@ -86,7 +86,7 @@ def _skyband(rows: list[Row], ours: Row, folder: Path) -> str:
         f" {searches[-1]:.2f} re-evaluations a message, {verdict(is_poor)} on 1.0, and {best} is the fastest,"
         f" {verdict(best == 0.95)}. In the paper cSkyband beats every factor; here it takes {ours['both_us']:.1f},"
         f" {verdict(is_best)}. Buffers hold {rows[0]['buffer']:.0f} to {rows[-1]['buffer']:.0f} messages, those of"
-        f" cSkyband {ours['buffer']:.0f}; here they are cut to the k best at 1.25 k + 4, which the paper's are not."
+        f" cSkyband {ours['buffer']:.0f}."
     )
 
 

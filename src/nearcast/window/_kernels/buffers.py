@@ -36,7 +36,7 @@ from nearcast.window._kernels.search import (
     search,
     wanted,
 )
-from nearcast.window._kernels.world import BOUNDED, World
+from nearcast.window._kernels.world import BOUNDED, FACTOR, World
 from nearcast.window.store import WindowArrays
 
 START, CLASS, SIZE, ROOM_K, NEXT, PREVIOUS, QUEUE = 1, 2, 3, 4, 5, 6, 7
@@ -46,6 +46,7 @@ NOBODY = -1
 TO_COME = 2  # place in the counts of the scratch
 STEPS_AN_OCTAVE = 4
 SCORES_A_LINE = 8  # of a cache line
+NO_END = 1 << 30
 
 DONE, OUT, POOL, SCRATCH, LATER, MOVED = 0, 1, 2, 3, 4, 5
 """How a kernel ends: all done, or for want of room in this."""
@@ -155,6 +156,8 @@ def places_of(block_class: int) -> int:
 def _most(world: World, k: int, n_read: int) -> int:
     """Return how many places a buffer may have before it is cut."""
     need = wanted(world, k, n_read)
+    if world.policy == FACTOR:  # theta stays until the window is searched again
+        return NO_END
     return need if world.policy == BOUNDED else need + need // 4 + 4
 
 
