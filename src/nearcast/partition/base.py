@@ -76,6 +76,22 @@ class Routing(Protocol):
         """Return the shards of each message; none if it touches nobody."""
 
 
+class ToAll:
+    """What routings have in common that send every message to every shard: who holds what is all they decide."""
+
+    n_shards: int
+    sends_all = True
+    by_key = False
+
+    def regions(self, bounds: Box) -> list[Region]:
+        """Return none: space is not parted, unless the routing says otherwise."""
+        return []
+
+    def route(self, batch: MessageBatch) -> Masks:
+        """Send every row to every shard."""
+        return np.full(len(batch), everyone(self.n_shards))
+
+
 class Partitioner(Protocol):
     """A way to share the work."""
 

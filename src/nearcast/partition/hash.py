@@ -10,17 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, Sample, check_shards, everyone, place_by_key
-from nearcast.space import Box
+from nearcast.model import Footprints
+from nearcast.partition.base import Masks, Sample, ToAll, check_shards, place_by_key
 
 
 @dataclass(frozen=True)
-class HashRouting:
+class HashRouting(ToAll):
     """Subscriptions by key, messages to all."""
 
     n_shards: int
-    sends_all = True
     by_key = True
 
     @property
@@ -28,17 +26,9 @@ class HashRouting:
         """Each has as much as the others."""
         return np.ones(self.n_shards)
 
-    def regions(self, bounds: Box) -> list[Region]:
-        """Space is not parted."""
-        return []
-
     def place(self, footprints: Footprints) -> Masks:
         """Return the key modulo the number of shards."""
         return place_by_key(footprints.keys, self.n_shards)
-
-    def route(self, batch: MessageBatch) -> Masks:
-        """Send every row to every shard."""
-        return np.full(len(batch), everyone(self.n_shards))
 
 
 class HashPartitioner:

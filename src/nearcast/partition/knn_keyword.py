@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, Sample, check_shards, everyone
+from nearcast.partition.base import Masks, Sample, ToAll, check_shards
 from nearcast.partition.homes import Homes
-from nearcast.space import Box
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -53,31 +52,21 @@ class Spoken:
 
 
 @dataclass(frozen=True)
-class KnnKeywordRouting:
+class KnnKeywordRouting(ToAll):
     """Subscriptions by what they cost, messages to all."""
 
     n_shards: int
     spoken: Spoken
     homes: Homes
-    sends_all = True
-    by_key = False
 
     @property
     def loads(self) -> Floats:
         """The sum of what its subscriptions cost, of each shard."""
         return self.homes.loads
 
-    def regions(self, bounds: Box) -> list[Region]:
-        """Space is not parted."""
-        return []
-
     def place(self, footprints: Footprints) -> Masks:
         """Return where it was dealt to, or who has least."""
         return self.homes.place(footprints.keys, lambda rows: self.spoken.costs(footprints.take(rows)))
-
-    def route(self, batch: MessageBatch) -> Masks:
-        """Send every row to every shard."""
-        return np.full(len(batch), everyone(self.n_shards))
 
 
 class KnnKeywordPartitioner:

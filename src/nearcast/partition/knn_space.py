@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, Sample, check_shards, everyone
+from nearcast.model import Footprints
+from nearcast.partition.base import Masks, Region, Sample, ToAll, check_shards
 from nearcast.partition.crowd import Crowd, around_all
 from nearcast.partition.homes import Homes
 from nearcast.partition.knn_keyword import Spoken
@@ -30,7 +30,7 @@ _DEEPEST = 40  # quarters of quarters, where subscriptions are at one point
 
 
 @dataclass(frozen=True)
-class KnnSpaceRouting:
+class KnnSpaceRouting(ToAll):
     """Subscriptions by the square they were in, messages to all."""
 
     n_shards: int
@@ -41,8 +41,6 @@ class KnnSpaceRouting:
     owners: npt.NDArray[np.int32]
     """int32 (n_squares,): the shard of each."""
     homes: Homes
-    sends_all = True
-    by_key = False
 
     @property
     def loads(self) -> Floats:
@@ -61,10 +59,6 @@ class KnnSpaceRouting:
 
     def _costs(self, footprints: Footprints) -> Floats:
         return self.crowd.shares_in(self.crowd.look_boxes(footprints, self.spoken.costs(footprints)))
-
-    def route(self, batch: MessageBatch) -> Masks:
-        """Send every row to every shard."""
-        return np.full(len(batch), everyone(self.n_shards))
 
 
 class KnnSpacePartitioner:

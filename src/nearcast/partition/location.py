@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, Sample, check_shards, everyone, mask_of
+from nearcast.model import Footprints
+from nearcast.partition.base import Masks, Region, Sample, ToAll, check_shards, mask_of
 from nearcast.partition.tree import Tree, grow
 from nearcast.space import Box
 
@@ -24,28 +24,21 @@ Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class LocationRouting:
+class LocationRouting(ToAll):
     """Subscriptions by where they are, messages to all."""
 
     n_shards: int
     tree: Tree
     loads: Floats
     """Equation 15: subscriptions times the share of messages."""
-    sends_all = True
-    by_key = False
 
     def regions(self, bounds: Box) -> list[Region]:
         """Return the leaves."""
-        boxes = self.tree.boxes(bounds.as_tuple()).tolist()
-        return [Region((a, b, c, d), 1 << leaf) for leaf, (a, b, c, d) in enumerate(boxes)]
+        return self.tree.regions(bounds)
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the leaf that a subscription is in."""
         return mask_of(self.tree.leaves_at(footprints.xs, footprints.ys))
-
-    def route(self, batch: MessageBatch) -> Masks:
-        """Send every row to every shard."""
-        return np.full(len(batch), everyone(self.n_shards))
 
 
 class LocationPartitioner:

@@ -36,8 +36,7 @@ class SpaceKdRouting:
 
     def regions(self, bounds: Box) -> list[Region]:
         """Return the leaves."""
-        boxes = self.tree.boxes(bounds.as_tuple()).tolist()
-        return [Region((a, b, c, d), 1 << leaf) for leaf, (a, b, c, d) in enumerate(boxes)]
+        return self.tree.regions(bounds)
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the leaves that a box overlaps."""

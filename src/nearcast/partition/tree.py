@@ -15,6 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from nearcast.partition.base import Region
+from nearcast.space import Box
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
@@ -59,6 +62,11 @@ class Tree:
             done.append((rows[is_leaf], ~kids[is_leaf]))
             rows, at = rows[~is_leaf], kids[~is_leaf]
         return np.concatenate([rows for rows, _ in done]), np.concatenate([leaves for _, leaves in done])
+
+    def regions(self, bounds: Box) -> list[Region]:
+        """Return the leaves within bounds, each of the shard of its number."""
+        boxes = self.boxes(bounds.as_tuple()).tolist()
+        return [Region((a, b, c, d), 1 << leaf) for leaf, (a, b, c, d) in enumerate(boxes)]
 
     def boxes(self, bounds: tuple[float, float, float, float]) -> Floats:
         """Return the box of each leaf within bounds: xmin, ymin, xmax, ymax."""
