@@ -533,6 +533,8 @@ class Engine:
             tables["results"] = table_of_results(kept)
         if self._edge_changes:
             tables["graph"] = table_of_graph(self._meaning.social)
+        if (routing := self._sharing.packed()) is not None:
+            tables["routing"] = pa.table({"routing": pa.array([routing], pa.large_binary())})
         work = {kind: asdict(work) for kind, work in self._work().items()}
         self._folder.seal(mark, Sealed({**self._counters(), "work": work}, tables))
 
@@ -553,6 +555,8 @@ class Engine:
         engine.close()
         social = read_graph(tables["graph"]) if "graph" in tables else meaning.social
         engine._set_up(EngineState(config, meaning.vocabulary, social, **counters, work=work))
+        if "routing" in tables:
+            engine._sharing.resume(tables["routing"]["routing"][0].as_py())
         kept = read_results(tables["results"]) if "results" in tables else {}
         for number, shard in enumerate(engine._shards):
             for kind in engine._folder.kinds(number):

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from nearcast.errors import InvalidInput
 from nearcast.model import Cohort, Footprints, Keeps, MessageBatch
 from nearcast.partition import Masks, Partitioner, Routing, Sample, everyone, has_shard, place_by_key
+from nearcast.partition.saved import pack, unpack
 
 Rows = npt.NDArray[np.int64]
 
@@ -28,17 +29,15 @@ class Sharing:
     def __init__(self, partitioner: Partitioner, n_shards: int, *, has_window: bool) -> None:
         self._partitioner, self._n_shards, self._has_window = partitioner, n_shards, has_window
         self._routing: Routing | None = None
-        if n_shards == 1:
-            self._routing = partitioner.fit(Sample.none(), n_shards=1)
 
     @property
     def sends_all(self) -> bool:
         """Whether every message goes to every shard."""
-        return self._n_shards == 1 or self._routing is None or self._routing.sends_all
+        return self._routing is None or self._routing.sends_all
 
     def prepare(self, cohorts: Sequence[Cohort], recent: Callable[[], MessageBatch]) -> None:
         """Fit the routing to the first subscriptions that come; raise `InvalidInput` for a kind it cannot serve."""
-        if not cohorts:
+        if not cohorts or self._n_shards == 1:
             return
         if self._routing is None:
             footprints = Footprints.joined([cohort.footprints for cohort in cohorts])
@@ -48,11 +47,19 @@ class Sharing:
                 rule = f"must send every message to all shards for kind {cohort.kind.kind!r}, which keeps results"
                 raise InvalidInput("partitioner", rule, self._partitioner.name, subject="engine")
 
+    def packed(self) -> bytes | None:
+        """Return the routing as bytes, for an engine that goes on elsewhere; None if it was not fitted yet."""
+        return None if self._routing is None else pack(self._routing)
+
+    def resume(self, packed: bytes) -> None:
+        """Go on with a routing."""
+        self._routing = unpack(packed)
+
     def place(self, cohort: Cohort) -> Masks:
         """Return the homes of subscriptions; all share one where threads part the messages instead."""
-        assert self._routing is not None
         if self._n_shards == 1 or (self.sends_all and cohort.kind.keeps is Keeps.MATCHES):
             return np.ones(len(cohort), np.uint64)
+        assert self._routing is not None
         if self._routing.by_key:
             return place_by_key(cohort.ids.keys, self._n_shards)
         return self._routing.place(cohort.footprints)

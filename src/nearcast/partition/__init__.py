@@ -10,6 +10,7 @@ from nearcast.partition.base import (
     has_shard,
     place_by_key,
 )
+from nearcast.partition.dkm import DkmPartitioner
 from nearcast.partition.hash import HashPartitioner
 from nearcast.partition.knn_keyword import KnnKeywordPartitioner
 from nearcast.partition.knn_space import KnnSpacePartitioner
@@ -24,6 +25,7 @@ PARTITIONERS: tuple[Partitioner, ...] = (
     SpaceKdPartitioner(),
     KnnKeywordPartitioner(),
     KnnSpacePartitioner(),
+    DkmPartitioner(),
 )
 
 __all__ = [

@@ -5,12 +5,13 @@ share p of all messages holds one of its terms, its k nearest lie among the k / 
 reach is read from grids, each half as fine as the one before. Who keeps nothing looks as far as its box; who needs
 more messages than there are looks everywhere.
 
-Cost: four megabytes, and a look at nine cells of each of ten grids for every subscription.
+Cost: four megabytes at most, and a look at nine cells of each of ten grids for every subscription.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +23,7 @@ from nearcast.partition.base import Sample
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 
-_FINEST = 10
-_CELLS = 1 << _FINEST  # along each axis
+_FEWEST, _MOST = 8, 1_024  # cells along each axis
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Crowd:
     extent: Floats
     """float64 (4,): xmin, ymin, xmax, ymax of the sample; what is beyond is in the cells at the edge."""
     counts: npt.NDArray[np.int32]
-    """int32 (_CELLS, _CELLS): messages, by y and x."""
+    """int32 (n_cells, n_cells): messages, by y and x; there are about as many cells as messages."""
 
     @classmethod
     def of(cls, sample: Sample) -> Crowd:
@@ -42,20 +42,33 @@ class Crowd:
         both = np.concatenate([sample.footprints.xs, xs]), np.concatenate([sample.footprints.ys, ys])
         ends = [(float(points.min()), float(points.max())) if len(points) else (0.0, 1.0) for points in both]
         extent = np.array([ends[0][0], ends[1][0], ends[0][1], ends[1][1]])
-        made = cls(extent, np.zeros((_CELLS, _CELLS), np.int32))
-        np.add.at(made.counts, (made._rows(ys, 1, _CELLS), made._rows(xs, 0, _CELLS)), 1)
+        n = _FEWEST
+        while n < _MOST and n * n < len(xs):
+            n *= 2
+        made = cls(extent, np.zeros((n, n), np.int32))
+        np.add.at(made.counts, (made._rows(ys, 1, n), made._rows(xs, 0, n)), 1)
         return made
 
-    @property
+    @cached_property
     def n(self) -> int:
         """How many messages there are."""
         return int(self.counts.sum())
 
+    @cached_property
+    def _sums(self) -> Longs:
+        return _sums(self.counts)
+
     def shares_in(self, boxes: Floats) -> Floats:
         """Return the share of messages in the cells that each box touches."""
-        x0, y0 = self._rows(boxes[:, 0], 0, _CELLS), self._rows(boxes[:, 1], 1, _CELLS)
-        x1, y1 = self._rows(boxes[:, 2], 0, _CELLS) + 1, self._rows(boxes[:, 3], 1, _CELLS) + 1
-        return _within(_sums(self.counts), x0, y0, x1, y1) / max(1, self.n)
+        n = len(self.counts)
+        x0, y0 = self._rows(boxes[:, 0], 0, n), self._rows(boxes[:, 1], 1, n)
+        x1, y1 = self._rows(boxes[:, 2], 0, n) + 1, self._rows(boxes[:, 3], 1, n) + 1
+        return _within(self._sums, x0, y0, x1, y1) / max(1, self.n)
+
+    def within(self, boxes: Floats) -> Floats:
+        """Return the parts of boxes that lie in the extent."""
+        low, high = np.tile(self.extent[:2], 2), np.tile(self.extent[2:], 2)
+        return np.clip(boxes, low, high)
 
     def look_boxes(self, footprints: Footprints, shares: Floats) -> Floats:
         """Return how far each looks, as xmin, ymin, xmax, ymax, if such shares of messages hold one of its terms."""
@@ -63,7 +76,7 @@ class Crowd:
         boxes = np.where(keeps[:, None], anywhere(len(footprints)), footprints.boxes)
         needed = np.where(keeps, footprints.ks / np.clip(shares, 1e-12, 1.0), np.inf)
         open_ = np.flatnonzero(needed <= self.n)
-        counts, n, sizes = self.counts.astype(np.int64), _CELLS, self.extent[2:] - self.extent[:2]
+        counts, n, sizes = self.counts.astype(np.int64), len(self.counts), self.extent[2:] - self.extent[:2]
         while n > 1:
             xs, ys = self._rows(footprints.xs[open_], 0, n), self._rows(footprints.ys[open_], 1, n)
             least, most = [np.maximum(at - 1, 0) for at in (xs, ys)], [np.minimum(at + 2, n) for at in (xs, ys)]
@@ -87,6 +100,14 @@ class Crowd:
 def around_all(boxes: Floats) -> Floats:
     """Return the box around boxes, at least one."""
     return np.concatenate([boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)])
+
+
+def quarters(xs: Floats, ys: Floats, box: Floats) -> tuple[Longs, Floats]:
+    """Return which quarter of a box each point is in, and the four."""
+    xmin, ymin, xmax, ymax = box
+    x, y = (xmin + xmax) / 2, (ymin + ymax) / 2
+    kids = [[xmin, ymin, x, y], [x, ymin, xmax, y], [xmin, y, x, ymax], [x, y, xmax, ymax]]
+    return (xs > x).astype(np.int64) + 2 * (ys > y), np.array(kids)
 
 
 def _sums(counts: npt.NDArray[np.integer]) -> Longs:

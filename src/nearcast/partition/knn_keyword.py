@@ -12,43 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Footprints, MessageBatch
+from nearcast.model import Footprints
 from nearcast.partition.base import Masks, Sample, ToAll, check_shards
 from nearcast.partition.homes import Homes
+from nearcast.partition.spoken import Spoken
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Spoken:
-    """How often terms are said."""
-
-    terms: Longs
-    """int64 (n_terms,): the terms of the sampled messages, ascending."""
-    shares: Floats
-    """float64 (n_terms,): how many of the messages hold each."""
-
-    @classmethod
-    def of(cls, messages: MessageBatch) -> Spoken:
-        """Count the terms of messages."""
-        terms, counts = np.unique(messages.term_ids, return_counts=True)
-        return cls(terms, counts / max(1, len(messages)))
-
-    def costs(self, footprints: Footprints) -> Floats:
-        """Return what subscriptions cost: the sum of the shares of messages that may hold each of their branches."""
-        lengths = np.diff(footprints.term_indptr)
-        of_branch = np.ones(len(lengths))  # who needs no term is concerned by all
-        if len(footprints.term_ids):
-            of_terms = np.zeros(len(footprints.term_ids))
-            if len(self.terms):
-                at = np.minimum(np.searchsorted(self.terms, footprints.term_ids), len(self.terms) - 1)
-                of_terms = np.where(self.terms[at] == footprints.term_ids, self.shares[at], 0.0)
-            some = lengths > 0
-            of_branch[some] = np.minimum.reduceat(of_terms, footprints.term_indptr[:-1][some])
-        totals = np.concatenate([[0.0], np.cumsum(of_branch)])
-        costs: Floats = totals[footprints.branch_indptr[1:]] - totals[footprints.branch_indptr[:-1]]
-        return np.maximum(costs, 0.0)
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints
 from nearcast.partition.base import Masks, Region, Sample, ToAll, check_shards
-from nearcast.partition.crowd import Crowd, around_all
+from nearcast.partition.crowd import Crowd, around_all, quarters
 from nearcast.partition.homes import Homes
-from nearcast.partition.knn_keyword import Spoken
 from nearcast.partition.load import deal
+from nearcast.partition.spoken import Spoken
 from nearcast.space import Box
 
 Floats = npt.NDArray[np.float64]
@@ -98,11 +98,3 @@ class KnnSpacePartitioner:
         loads = np.bincount(owners, weights=costs, minlength=n_shards).astype(np.float64)
         homes = Homes.of(footprints.keys, shards, loads)
         return KnnSpaceRouting(n_shards, crowd, spoken, squares, owners, homes)
-
-
-def quarters(xs: Floats, ys: Floats, box: Floats) -> tuple[Longs, Floats]:
-    """Return which quarter of a box each point is in, and the four."""
-    xmin, ymin, xmax, ymax = box
-    x, y = (xmin + xmax) / 2, (ymin + ymax) / 2
-    kids = [[xmin, ymin, x, y], [x, ymin, xmax, y], [xmin, y, x, ymax], [x, y, xmax, ymax]]
-    return (xs > x).astype(np.int64) + 2 * (ys > y), np.array(kids)

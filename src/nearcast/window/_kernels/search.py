@@ -409,63 +409,39 @@ def search(
 
     Everything in the window that reaches theta is found. Theta is -inf if there is nothing else.
     """
-    k = profiles.heads[slot, K]
+    k, n_terms = profiles.heads[slot, K], profiles.heads[slot, LENGTH]
     sort_terms(lists, profiles, slot, scratch.order)
     n_read = n_to_read(lists, profiles, slot)
     scratch.counts[SCANNED] += n_read
-    need = wanted(world, k, n_read)
-    n_found, theta, n_later, is_sure = _search(
-        world, lists, window, profiles, signs, slot, now, first, keys, horizon, in_order, scratch, need, need
-    )
-    if not is_sure:
+    need = n_witnesses = wanted(world, k, n_read)
+    while True:
+        n, floor = 0, -np.inf
+        scratch.bins[:], scratch.counts[WITNESSED], scratch.counts[CUT] = 0, 0, 0
+        for turn in range(n_terms - 1, -1, -1):
+            n, floor = _read(
+                world, lists, profiles, signs, slot, turn, floor, now, first, keys, horizon, in_order, scratch, n,
+                n_witnesses,
+            )  # fmt: skip
+        n_later, n_chosen = 0, 0
+        for i in range(n):
+            if scratch.bounds[i] < floor:
+                continue
+            if scratch.numbers[i] <= now:
+                scratch.chosen[n_chosen] = i
+                n_chosen += 1
+            else:
+                scratch.later[n_later] = i
+                n_later += 1
+        n_found = _score(world, window, profiles, slot, scratch, n_chosen, floor, n_terms == 1)
+        sort_found(scratch.scores, scratch.found, n_found)
+        theta = theta_of(world, int(k), need, scratch.scores, n_found)
+        if theta >= floor:
+            break
+        n_witnesses = 0  # they did not keep their promise: no floor
         scratch.counts[AGAIN] += 1
-        n_found, theta, n_later, is_sure = _search(
-            world, lists, window, profiles, signs, slot, now, first, keys, horizon, in_order, scratch, need, 0
-        )
-    return n_found, theta, n_later
-
-
-@kernel
-def _search(
-    world: World,
-    lists: ListArrays,
-    window: WindowArrays,
-    profiles: ProfileArrays,
-    signs: NDArray[np.int64],
-    slot: int,
-    now: int,
-    first: int,
-    keys: NDArray[np.int64],
-    horizon: int,
-    in_order: bool,
-    scratch: Scratch,
-    need: int,
-    n_witnesses: int,
-) -> tuple[int, float, int, bool]:
-    """Search with a floor that so many witnesses lift, none for 0; the last tells whether they kept it."""
-    n_terms, n, floor = profiles.heads[slot, LENGTH], 0, -np.inf
-    scratch.bins[:], scratch.counts[WITNESSED], scratch.counts[CUT] = 0, 0, 0
-    for turn in range(n_terms - 1, -1, -1):
-        n, floor = _read(
-            world, lists, profiles, signs, slot, turn, floor, now, first, keys, horizon, in_order, scratch, n,
-            n_witnesses,
-        )  # fmt: skip
-    n_later, n_chosen = 0, 0
-    for i in range(n):
-        if scratch.bounds[i] < floor:
-            continue
-        if scratch.numbers[i] <= now:
-            scratch.chosen[n_chosen] = i
-            n_chosen += 1
-        else:
-            scratch.later[n_later] = i
-            n_later += 1
-    n_found = _score(world, window, profiles, slot, scratch, n_chosen, floor, n_terms == 1)
-    sort_found(scratch.scores, scratch.found, n_found)
-    theta = theta_of(world, int(profiles.heads[slot, K]), need, scratch.scores, n_found)
     while n_found > 0 and scratch.scores[n_found - 1] < theta:
         n_found -= 1
-    return n_found, theta, n_later, theta >= floor
+    return n_found, theta, n_later
 
 
 @kernel

@@ -1,0 +1,69 @@
+"""Are loads more even than by terms alone, and do those who come later count?"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nearcast.partition.base import Sample
+from nearcast.partition.crowd import Crowd
+from nearcast.partition.dkm import GAMMA_1, DkmPartitioner, _Parting
+from nearcast.partition.knn_keyword import KnnKeywordPartitioner
+from nearcast.partition.spoken import Spoken
+from samples import crowded
+
+
+def true_work(sample, routing, n_shards):
+    """Return how many messages each shard has to look at for its subscriptions: with a term, where they look."""
+    spoken = Spoken.of(sample.messages)
+    looks = Crowd.of(sample).look_boxes(sample.footprints, spoken.costs(sample.footprints))
+    homes = np.log2(routing.place(sample.footprints).astype(float)).astype(int)
+    terms = [set(d.units) for d in sample.messages.documents]
+    work = np.zeros(n_shards)
+    for row, (xmin, ymin, xmax, ymax) in enumerate(looks.tolist()):
+        xs, ys = sample.messages.xs, sample.messages.ys
+        near = np.flatnonzero((xs >= xmin) & (xs <= xmax) & (ys >= ymin) & (ys <= ymax))
+        (branch,) = sample.footprints[row].branches
+        work[homes[row]] += sum(not branch.isdisjoint(terms[at]) for at in near.tolist())
+    return work
+
+
+def test_work_is_more_even_than_by_terms_alone():
+    sample, n_shards = crowded(n=1_200, n_messages=1_500), 8
+    spread = {}
+    for partitioner in (DkmPartitioner(), KnnKeywordPartitioner()):
+        work = true_work(sample, partitioner.fit(sample, n_shards=n_shards), n_shards)
+        spread[partitioner.name] = float(work.max() - work.min()) / work.mean()
+    assert spread["dkm"] < spread["knn_keyword"], spread
+
+
+@pytest.mark.parametrize("n_shards", [1, 2, 8])
+def test_sets_hold_each_once_and_loads_are_even(n_shards):
+    sample = crowded()
+    spoken = Spoken.of(sample.messages)
+    looks = Crowd.of(sample).look_boxes(sample.footprints, spoken.costs(sample.footprints))
+    sets = _Parting(sample.footprints, looks, spoken, sample.messages).part(GAMMA_1 * n_shards)
+    assert GAMMA_1 * n_shards <= len(sets) < GAMMA_1 * n_shards + 4
+    assert np.sort(np.concatenate([rows for rows, _ in sets])).tolist() == list(range(len(sample.footprints)))
+    assert [costs.sum() for _, costs in sets] == sorted((costs.sum() for _, costs in sets), reverse=True)
+    loads = DkmPartitioner().fit(sample, n_shards=n_shards).loads
+    assert np.isclose(loads.sum(), sum(costs.sum() for _, costs in sets))
+    assert loads.max() - loads.min() < 0.05 * loads.mean()
+
+
+def test_who_comes_later_goes_to_who_has_least_and_counts():
+    sample = crowded()
+    routing = DkmPartitioner().fit(sample, n_shards=4)
+    later = replace(sample.footprints, keys=sample.footprints.keys + np.uint64(1))
+    before = routing.loads.copy()
+    first = routing.place(later.take(np.array([0]))).tolist()
+    assert first == [1 << int(np.argmin(before))]
+    assert routing.loads.sum() > before.sum()
+    routing.place(later)
+    assert routing.loads.max() - routing.loads.min() < 0.05 * routing.loads.mean()
+
+
+def test_nothing_to_learn_from_is_no_error():
+    routing = DkmPartitioner().fit(Sample.none(), n_shards=4)
+    homes = routing.place(crowded(n=40).footprints).tolist()
+    assert set(homes) == {1, 2, 4, 8}
