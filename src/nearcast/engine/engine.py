@@ -443,11 +443,10 @@ class Engine:
         return matcher.explain(slot, document)
 
     def _find(self, id_: Id) -> Document:
-        for shard in self._shards:
-            document = shard.window.find(id_)
-            if document is not None:
-                return document
-        raise UnknownMessage(id_)
+        found = [document for shard in self._shards if (document := shard.window.find(id_)) is not None]
+        if not found:
+            raise UnknownMessage(id_)
+        return max(found, key=lambda document: document.seq)
 
     def __len__(self) -> int:
         """Return the number of subscriptions."""
@@ -465,7 +464,7 @@ class Engine:
         return Stats(
             messages=self._seq,
             late=self._late,
-            window=max(len(shard.window) for shard in self._shards),
+            window=self._n_live(),
             subscriptions=len(self),
             updates=self._updates,
             memory_bytes=resident_bytes(),
@@ -473,6 +472,13 @@ class Engine:
             shards=tuple(len(shard) for shard in self._shards),
             work=self._work(),
         )
+
+    def _n_live(self) -> int:
+        """Return how many messages the window holds; each counts once, although several shards may have it."""
+        windows = [shard.window for shard in self._shards]
+        if self._sharing.sends_all:
+            return len(windows[0])
+        return len(np.unique(np.concatenate([window.store.of("seqs", window.numbers) for window in windows])))
 
     def _work(self) -> dict[str, Work]:
         total = dict(self._work_before)
