@@ -8,6 +8,8 @@ import pytest
 
 import nearcast as nc
 from nearcast.model import KINDS
+from nearcast.model.ids import IdColumn
+from nearcast.partition import place_by_key
 from nearcast.spark import dispatch, shard
 from nearcast.spark.frame import Frame, pack_frames, unpack_frames
 from nearcast.spark.sent import Sent
@@ -68,12 +70,12 @@ def test_shards_say_together_what_one_engine_says(space, shards, timed, random_f
     window = nc.TimeWindow(9) if timed else nc.CountWindow(7)
     of = inputs.job(space=space, window=window, shards=shards)
     told = 0
-    for seed in range(12):
+    for seed in range(8):
         given = inputs.batches(seed, random_fields, space=space, timed=timed)
         expected = inputs.embedded(of, given)
         assert answer(of, given, blocks=3) == expected, f"seed {seed}"
         told += expected.total()
-    assert told > 200
+    assert told > 120
 
 
 @pytest.mark.parametrize(("most", "told"), [(3, 1 << 18), (100, 2)], ids=["messages", "updates"])
@@ -97,7 +99,7 @@ def test_a_shard_with_some_of_the_messages_numbers_and_expires_like_the_others(m
             self.place = whole.place
 
         def route(self, batch):
-            return [np.arange(0, len(batch), 2), np.arange(len(batch))]
+            return np.where(np.arange(len(batch)) % 2 == 0, np.uint64(3), np.uint64(2))
 
     of = inputs.job(window=nc.CountWindow(4), shards=2)
     monkeypatch.setitem(of.__dict__, "routing", Some(of.routing))
@@ -111,8 +113,7 @@ def test_a_shard_with_some_of_the_messages_numbers_and_expires_like_the_others(m
 
 
 def shard_of(name, of):
-    rows = inputs.table([{"op": "unsubscribe", "id": name}], inputs.SUBSCRIPTIONS)
-    return dispatch._homes(rows, of)[0]
+    return int(place_by_key(IdColumn.of([name]).keys, of.shards)[0]).bit_length() - 1
 
 
 def test_the_same_id_may_come_leave_and_come_again_in_one_batch():
