@@ -13,7 +13,7 @@ Sets of shards are masks, bit i for shard i: a message and a subscription meet w
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,10 @@ class Routing(Protocol):
         """Whether the key alone says where a subscription lives: who leaves a stream has nothing else."""
 
     @property
+    def narrows(self) -> bool:
+        """Whether a subscription is placed by those of its branches only that can still bring a result."""
+
+    @property
     def loads(self) -> npt.NDArray[np.float64]:
         """float64 (n_shards,): how much work of the sample each shard has, by the partitioner's own measure."""
 
@@ -75,6 +79,12 @@ class Routing(Protocol):
     def route(self, batch: MessageBatch) -> Masks:
         """Return the shards of each message; none if it touches nobody."""
 
+    def fixed(self) -> Routing:
+        """Return a routing that answers alike whatever it placed before.
+
+        Windows hold what those need who come later, and some place and route in different processes.
+        """
+
 
 class ToAll:
     """What routings have in common that send every message to every shard: who holds what is all they decide."""
@@ -82,6 +92,7 @@ class ToAll:
     n_shards: int
     sends_all = True
     by_key = False
+    narrows = False
 
     def regions(self, bounds: Box) -> list[Region]:
         """Return none: space is not parted, unless the routing says otherwise."""
@@ -90,6 +101,22 @@ class ToAll:
     def route(self, batch: MessageBatch) -> Masks:
         """Send every row to every shard."""
         return np.full(len(batch), everyone(self.n_shards))
+
+    def fixed(self) -> Self:
+        """Return itself: it does not learn, unless the routing says otherwise."""
+        return self
+
+
+class ToSome:
+    """What routings have in common that send a message where it may matter."""
+
+    sends_all = False
+    by_key = False
+    narrows = False
+
+    def fixed(self) -> Self:
+        """Return itself: it does not learn, unless the routing says otherwise."""
+        return self
 
 
 class Partitioner(Protocol):

@@ -19,7 +19,8 @@ Cost: fitting looks at all terms of the sample some ten times for each set.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,10 @@ class DkmRouting(ToAll):
     def loads(self) -> Floats:
         """The sum of what its subscriptions cost, of each shard."""
         return self.homes.loads
+
+    def fixed(self) -> Self:
+        """Return one that places those who come later by key."""
+        return replace(self, homes=replace(self.homes, is_fixed=True))
 
     def place(self, footprints: Footprints) -> Masks:
         """Return where it was dealt to, or who has least."""

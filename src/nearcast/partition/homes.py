@@ -1,5 +1,7 @@
 """Where does a subscription live that was dealt out? By key, as the fit had it; others go to who has least.
 
+Where several place at once nobody knows who has least: those who come later then go where their key falls.
+
     keys, shards    those of the sample, in the order of their keys
     loads           what each shard has so far: it grows as others come
 
@@ -28,6 +30,7 @@ class Homes:
     shards: npt.NDArray[np.int32]
     loads: Floats
     """float64 (n_shards,): changes when a subscription is placed that was not in the sample."""
+    is_fixed: bool = False
 
     @classmethod
     def dealt(cls, keys: npt.NDArray[np.uint64], costs: Floats, n_shards: int) -> Homes:
@@ -48,7 +51,9 @@ class Homes:
         shards = np.zeros(len(keys), np.int32)
         shards[known] = self.shards[at[known]]
         new = np.flatnonzero(~known)
-        if len(new):
+        if self.is_fixed:
+            shards[new] = keys[new] % np.uint64(len(self.loads))
+        elif len(new):
             wanted = costs(new)
             shards[new] = deal(wanted, self.loads)
             self.loads[:] += np.bincount(shards[new], weights=wanted, minlength=len(self.loads))

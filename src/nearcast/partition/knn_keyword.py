@@ -7,7 +7,8 @@ who comes later. Cost: fitting sorts the terms of the sample; a message goes to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,10 @@ class KnnKeywordRouting(ToAll):
     def loads(self) -> Floats:
         """The sum of what its subscriptions cost, of each shard."""
         return self.homes.loads
+
+    def fixed(self) -> Self:
+        """Return one that places those who come later by key."""
+        return replace(self, homes=replace(self.homes, is_fixed=True))
 
     def place(self, footprints: Footprints) -> Masks:
         """Return where it was dealt to, or who has least."""

@@ -9,7 +9,8 @@ goes to all shards.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,10 @@ class KnnSpaceRouting(ToAll):
         low, high = np.array([bounds.xmin, bounds.ymin] * 2), np.array([bounds.xmax, bounds.ymax] * 2)
         boxes = np.clip(self.squares, low, high).tolist()
         return [Region((a, b, c, d), 1 << o) for (a, b, c, d), o in zip(boxes, self.owners.tolist(), strict=True)]
+
+    def fixed(self) -> Self:
+        """Return one that places those who come later by key."""
+        return replace(self, homes=replace(self.homes, is_fixed=True))
 
     def place(self, footprints: Footprints) -> Masks:
         """Return where it was dealt to, or who has least."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, Sample, check_shards, mask_of
+from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, mask_of
 from nearcast.partition.load import deal, load_of
 from nearcast.space import Box
 
@@ -24,7 +24,7 @@ CELLS = 64
 
 
 @dataclass(frozen=True)
-class SpaceGridRouting:
+class SpaceGridRouting(ToSome):
     """Cells of a grid, a shard each."""
 
     n_shards: int
@@ -33,8 +33,6 @@ class SpaceGridRouting:
     homes: npt.NDArray[np.int32]
     """int32 (CELLS, CELLS): the shard of each cell, by y and x."""
     loads: Floats
-    sends_all = False
-    by_key = False
 
     def regions(self, bounds: Box) -> list[Region]:
         """Return the cells within bounds; those at the edge reach as far as they do."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, Sample, check_shards, mask_of
+from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, mask_of
 from nearcast.partition.load import load_of
 from nearcast.partition.tree import Tree, grow
 from nearcast.space import Box
@@ -25,14 +25,12 @@ _PLACES = 256  # at which a cut is weighed
 
 
 @dataclass(frozen=True)
-class SpaceKdRouting:
+class SpaceKdRouting(ToSome):
     """Leaves of a tree, a shard each."""
 
     n_shards: int
     tree: Tree
     loads: Floats
-    sends_all = False
-    by_key = False
 
     def regions(self, bounds: Box) -> list[Region]:
         """Return the leaves."""
