@@ -17,12 +17,14 @@ from nearcast.partition.knn_space import KnnSpacePartitioner
 from nearcast.partition.location import LocationPartitioner
 from nearcast.partition.space_grid import SpaceGridPartitioner
 from nearcast.partition.space_kd import SpaceKdPartitioner
+from nearcast.partition.space_rtree import SpaceRtreePartitioner
 
 PARTITIONERS: tuple[Partitioner, ...] = (
     HashPartitioner(),
     LocationPartitioner(),
     SpaceGridPartitioner(),
     SpaceKdPartitioner(),
+    SpaceRtreePartitioner(),
     KnnKeywordPartitioner(),
     KnnSpacePartitioner(),
     DkmPartitioner(),

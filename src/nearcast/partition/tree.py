@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.partition.base import Region
+from nearcast.partition.base import Masks, Region
 from nearcast.space import Box
 
 Floats = npt.NDArray[np.float64]
@@ -62,6 +62,30 @@ class Tree:
             done.append((rows[is_leaf], ~kids[is_leaf]))
             rows, at = rows[~is_leaf], kids[~is_leaf]
         return np.concatenate([rows for rows, _ in done]), np.concatenate([leaves for _, leaves in done])
+
+    def masks_in(self, boxes: Floats, masks: Masks) -> Masks:
+        """Return the union of the masks of the leaves that each box overlaps.
+
+        A box looks no further into a node when it has all that there is.
+        """
+        beneath = np.concatenate(
+            [np.zeros(len(self.axes), np.uint64), masks[::-1]]
+        )  # a leaf ~i is the i-th from behind
+        for node in range(len(self.axes) - 1, -1, -1):
+            beneath[node] = beneath[self.kids[node, 0]] | beneath[self.kids[node, 1]]
+        found: Masks = np.zeros(len(boxes), np.uint64)
+        open_ = [(0 if len(self.axes) else -1, np.arange(len(boxes)))]
+        while open_:
+            node, rows = open_.pop()
+            mask = beneath[node]
+            rows = rows[(mask & ~found[rows]) != 0]
+            if node < 0 or mask & (mask - np.uint64(1)) == 0:
+                found[rows] |= mask
+            elif len(rows):
+                axis, value = int(self.axes[node]), self.values[node]
+                open_.append((int(self.kids[node, 1]), rows[boxes[rows, axis + 2] > value]))
+                open_.append((int(self.kids[node, 0]), rows[boxes[rows, axis] <= value]))
+        return found
 
     def regions(self, bounds: Box) -> list[Region]:
         """Return the leaves within bounds, each of the shard of its number."""

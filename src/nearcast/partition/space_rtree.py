@@ -1,0 +1,111 @@
+"""Leaves of a packed R-tree part space; a message goes to one shard, a box to all it overlaps (PS2Stream, VI-B).
+
+The tree is packed as by sort-tile-recursive: slabs across x that hold the same number of points, each cut across y
+into leaves that hold the same number again, about 16 for each shard. Points are the middles of the subscriptions, and
+the messages: leaves of subscriptions alone say nothing of where messages crowd, and both are load (definition 1).
+
+    1 │ 3 │ 5         Leaves that follow each other, up one slab and then up the next, are merged into runs of
+   ───┤   ├───        even load, a run for each shard. A leaf reaches as far as its neighbours, or for ever, so each
+    0 ├───┤ 4         point is in one. (Runs in z-order made half as many replicas again: leaves of the same height
+      │ 2 │           in two slabs are rarely neighbours.)
+
+Cost: fitting looks at each point once a level; placing and routing descend the tree, a comparison a level.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, has_shard, mask_of
+from nearcast.partition.load import load_of
+from nearcast.partition.tree import Tree, grow
+from nearcast.space import Box
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+
+LEAVES = 16  # for each shard, at least
+
+
+@dataclass(frozen=True)
+class SpaceRtreeRouting(ToSome):
+    """Leaves of a tree, some for each shard."""
+
+    n_shards: int
+    tree: Tree
+    homes: Ints
+    """int32 (n_leaves,): the shard of each leaf, ascending."""
+    loads: Floats
+
+    def regions(self, bounds: Box) -> list[Region]:
+        """Return the leaves."""
+        boxes = self.tree.boxes(bounds.as_tuple()).tolist()
+        homes = self.homes.tolist()
+        return [Region((a, b, c, d), 1 << home) for home, (a, b, c, d) in zip(homes, boxes, strict=True)]
+
+    def place(self, footprints: Footprints) -> Masks:
+        """Return the shards of the leaves that a box overlaps."""
+        return self.tree.masks_in(footprints.boxes, mask_of(self.homes))
+
+    def route(self, batch: MessageBatch) -> Masks:
+        """Return the shard of the leaf that a message is in."""
+        return mask_of(self.homes)[self.tree.leaves_at(batch.xs, batch.ys)]
+
+
+class SpaceRtreePartitioner:
+    """Packs a tree and merges its leaves."""
+
+    name = "space_rtree"
+
+    def fit(self, sample: Sample, *, n_shards: int) -> SpaceRtreeRouting:
+        """Pack the subscriptions and messages of the sample."""
+        check_shards(n_shards)
+        footprints, messages = sample.footprints, sample.messages
+        points, others = (footprints.xs, footprints.ys), (messages.xs, messages.ys)
+        n_levels = 0  # of slabs, and again of leaves in a slab
+        while 4**n_levels < LEAVES * n_shards:
+            n_levels += 1
+
+        def cut(rows: Longs, seen: Longs, depth: int, shares: tuple[int, int]) -> tuple[int, float] | None:
+            for axis in (0, 1) if depth < n_levels else (1, 0):
+                value = _middle(np.concatenate([points[axis][rows], others[axis][seen]]))
+                if value is not None:
+                    return axis, value
+            return None
+
+        tree = grow(4**n_levels, points, points, others, cut)
+        seen = np.bincount(tree.leaves_at(*others), minlength=tree.n_leaves)
+        held = np.bincount(tree.leaves_at(*points), minlength=tree.n_leaves)
+        homes = runs(load_of(seen, held), n_shards)
+        routing = SpaceRtreeRouting(n_shards, tree, homes, np.zeros(n_shards))
+        placed, routed = routing.place(footprints), np.bincount(homes, weights=seen, minlength=n_shards)
+        held = np.array([np.count_nonzero(has_shard(placed, shard)) for shard in range(n_shards)])
+        routing.loads[:] = load_of(routed, held)
+        return routing
+
+
+def runs(costs: Floats, n_runs: int) -> Ints:
+    """Return the run of each piece, when pieces in their order are merged into runs that cost the same.
+
+    >>> runs(np.array([1.0, 1.0, 2.0, 3.0, 1.0]), 2).tolist()
+    [0, 0, 0, 1, 1]
+    """
+    ends = np.cumsum(costs)
+    middles = (ends - costs / 2) / max(float(ends[-1]), 1e-300)
+    return np.minimum(middles * n_runs, n_runs - 1).astype(np.int32)
+
+
+def _middle(values: Floats) -> float | None:
+    """Return a value that half of them are at most, if they can be told apart."""
+    if not len(values):
+        return None
+    middle, greatest = np.partition(values, (len(values) - 1) // 2)[(len(values) - 1) // 2], values.max()
+    if middle == greatest:
+        values = values[values < greatest]
+        return float(values.max()) if len(values) else None
+    return float(middle)
