@@ -12,16 +12,24 @@ from nearcast.partition.base import (
 )
 from nearcast.partition.dkm import DkmPartitioner
 from nearcast.partition.hash import HashPartitioner
+from nearcast.partition.keyword import KeywordPartitioner
+from nearcast.partition.keyword_first import KeywordFirstPartitioner
 from nearcast.partition.knn_keyword import KnnKeywordPartitioner
 from nearcast.partition.knn_space import KnnSpacePartitioner
 from nearcast.partition.location import LocationPartitioner
+from nearcast.partition.prefix import PrefixPartitioner
 from nearcast.partition.space_grid import SpaceGridPartitioner
 from nearcast.partition.space_kd import SpaceKdPartitioner
 from nearcast.partition.space_rtree import SpaceRtreePartitioner
+from nearcast.partition.spatial_first import SpatialFirstPartitioner
 
 PARTITIONERS: tuple[Partitioner, ...] = (
     HashPartitioner(),
     LocationPartitioner(),
+    KeywordPartitioner(),
+    PrefixPartitioner(),
+    SpatialFirstPartitioner(),
+    KeywordFirstPartitioner(),
     SpaceGridPartitioner(),
     SpaceKdPartitioner(),
     SpaceRtreePartitioner(),

@@ -1,0 +1,122 @@
+"""Each shard has some words; a message goes to those that have one of its own (DSkype, section 7.3.3).
+
+    terms, the most frequent first    a b c d e f g h i j
+    shards, each a run of them        0 0 1 1 2 2 2 3 3 3
+
+The run is cut in two where both sides cost the same (algorithm 4). A run costs the number of subscriptions that have
+one of its terms, times the share of the messages that hold one (equation 16); who has several counts once. The paper
+halves until it has a power of two; here both sides cost in proportion to how many shards they are to become, and each
+keeps at least as many terms. Of a branch of several terms the rarest counts. A subscription lives with all of its
+terms, a message goes to all of its own.
+
+Cost: whoever has a term left of a cut has its first there, whoever has one right of it has its last there; so all
+cuts of a run are weighed at once, by sums over first and last terms. Fitting looks at each term of the sample once a
+level.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.base import Sample, check_shards
+from nearcast.partition.spoken import Spoken
+from nearcast.partition.words import Words, WordsRouting, posting_terms
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+
+
+class KeywordPartitioner:
+    """Cuts the words into runs of equal cost."""
+
+    name = "keyword"
+
+    def fit(self, sample: Sample, *, n_shards: int) -> WordsRouting:
+        """Cut the terms of subscriptions and messages of the sample."""
+        check_shards(n_shards)
+        spoken = Spoken.of(sample.messages)
+        words, loads = cut_words(sample.footprints, sample.messages, spoken, n_shards=n_shards)
+        return WordsRouting(n_shards, words, spoken, loads)
+
+
+def cut_words(
+    footprints: Footprints, messages: MessageBatch, spoken: Spoken, *, n_shards: int
+) -> tuple[Words, Floats]:
+    """Return the words of each shard, and what they cost (equation 16)."""
+    branches, posted = posting_terms(footprints, spoken)
+    terms = np.union1d(spoken.terms, posted)
+    shares = np.zeros(len(terms))
+    shares[np.searchsorted(terms, spoken.terms)] = spoken.shares
+    order = np.argsort(-shares, kind="stable")  # of those said equally often, the least comes first
+    positions = np.empty(len(terms), np.int64)
+    positions[order] = np.arange(len(terms))
+    owners = np.repeat(np.arange(len(footprints)), np.diff(footprints.branch_indptr))[branches]
+    held = _Listed.of(owners, positions[np.searchsorted(terms, posted)])
+    lengths = np.diff(messages.term_indptr)
+    seen = _Listed.of(
+        np.repeat(np.arange(len(messages)), lengths), positions[np.searchsorted(terms, messages.term_ids)]
+    )
+    shards, loads = np.zeros(len(terms), np.int32), np.zeros(n_shards)
+    open_ = [(0, len(terms), n_shards, held, seen)]
+    n_made = 0
+    while open_:  # the left half is always looked at next, so shards are in the order of their runs
+        start, end, wanted, held, seen = open_.pop()
+        if wanted == 1 or end - start < 2:
+            shards[order[start:end]] = n_made
+            loads[n_made] = held.n_rows() * (seen.n_rows() / max(1, len(messages)))
+            n_made += 1
+            continue
+        low, high = wanted // 2, wanted - wanted // 2
+        middle = start + _even_cut(held, seen, start, end, (low, high))
+        open_.append((middle, end, high, held.within(middle, end), seen.within(middle, end)))
+        open_.append((start, middle, low, held.within(start, middle), seen.within(start, middle)))
+    return Words(terms, shards, n_shards), loads
+
+
+class _Listed(NamedTuple):
+    """Who has which terms, by the positions of these."""
+
+    rows: Longs
+    """int64 (n,): ascending."""
+    positions: Longs
+    """int64 (n,): ascending within a row."""
+
+    @classmethod
+    def of(cls, rows: Longs, positions: Longs) -> _Listed:
+        """Sort what each row has."""
+        order = np.lexsort((positions, rows))
+        return cls(rows[order], positions[order])
+
+    def within(self, start: int, end: int) -> _Listed:
+        """Return those terms only that are in a run."""
+        inside = (self.positions >= start) & (self.positions < end)
+        return _Listed(self.rows[inside], self.positions[inside])
+
+    def n_rows(self) -> int:
+        """Return how many have a term at all."""
+        return int(np.count_nonzero(np.diff(self.rows))) + 1 if len(self.rows) else 0
+
+    def on_both_sides(self, start: int, end: int) -> tuple[Longs, Longs]:
+        """Return how many have a term up to each position of a run that holds all, and how many have one beyond."""
+        is_new = np.ones(len(self.rows) + 1, np.bool_)
+        is_new[1:-1] = self.rows[1:] != self.rows[:-1]
+        firsts, lasts = self.positions[is_new[:-1]], self.positions[is_new[1:]]
+        low = np.cumsum(np.bincount(firsts - start, minlength=end - start))
+        high = len(lasts) - np.cumsum(np.bincount(lasts - start, minlength=end - start))
+        return low, high
+
+
+def _even_cut(held: _Listed, seen: _Listed, start: int, end: int, shares: tuple[int, int]) -> int:
+    """Return how many terms of a run, two at least, go low so that both sides cost in proportion to their shares."""
+    held_low, held_high = held.on_both_sides(start, end)
+    seen_low, seen_high = seen.on_both_sides(start, end)
+    # One message more on each side: where none was seen, the number of subscriptions decides.
+    low, high = held_low * (seen_low + 1.0) / shares[0], held_high * (seen_high + 1.0) / shares[1]
+    fewest = min(shares[0], end - start - 1)
+    most = max(fewest, end - start - shares[1])
+    return fewest + int(np.argmin(np.abs(low - high)[fewest - 1 : most]))

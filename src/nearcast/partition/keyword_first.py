@@ -1,0 +1,100 @@
+"""Words are cut as in `prefix`, and space for each run of them as in `location` (DSkype, section 8.2).
+
+    shard    run of words * n_leaves + leaf of that run's tree
+    message  goes to all leaves of the runs that have one of its words, a subscription to the one that it is in
+
+Space is cut, for each run, by the subscriptions and messages that have one of its words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, everyone, has_shard, mask_of
+from nearcast.partition.location import LocationPartitioner
+from nearcast.partition.prefix import PrefixPartitioner, PrefixRouting
+from nearcast.partition.spatial_first import two_levels
+from nearcast.partition.tree import Tree
+from nearcast.space import Box
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class KeywordFirstRouting(ToSome):
+    """Subscriptions by words and place, messages by words."""
+
+    n_shards: int
+    runs: PrefixRouting
+    """Which run a term is in."""
+    trees: tuple[Tree, ...]
+    """How each run parts space, among n_shards / len(trees) shards."""
+    loads: Floats
+    """Equation 15 within a run, times the share of messages that it sees."""
+    narrows = True
+
+    @property
+    def _width(self) -> int:
+        return self.n_shards // len(self.trees)
+
+    def regions(self, bounds: Box) -> list[Region]:
+        """Return the leaves of all trees, which lie one over the other."""
+        return [
+            Region(region.box, region.shards << run * self._width)
+            for run, tree in enumerate(self.trees)
+            for region in tree.regions(bounds)
+        ]
+
+    def place(self, footprints: Footprints) -> Masks:
+        """Return the leaf that a subscription is in, for each run of its terms."""
+        of_runs = self.runs.place(footprints)
+        masks: Masks = np.zeros(len(footprints), np.uint64)
+        for run, tree in enumerate(self.trees):
+            rows = np.flatnonzero(has_shard(of_runs, run))
+            leaves = tree.leaves_at(footprints.xs[rows], footprints.ys[rows])
+            masks[rows] |= mask_of(run * self._width + leaves)
+        return masks
+
+    def route(self, batch: MessageBatch) -> Masks:
+        """Return all leaves of the runs of its terms."""
+        of_runs = self.runs.route(batch)
+        masks: Masks = np.zeros(len(batch), np.uint64)
+        for run in range(len(self.trees)):
+            own = everyone(self._width) << np.uint64(run * self._width)
+            masks |= np.where(has_shard(of_runs, run), own, np.uint64(0))
+        return masks
+
+
+class KeywordFirstPartitioner:
+    """Cuts words, then space."""
+
+    name = "keyword_first"
+
+    def __init__(self, n_runs: int | None = None) -> None:
+        """Cut words into so many runs; by default about as many as space is cut into for each."""
+        self._n_runs = n_runs
+
+    def fit(self, sample: Sample, *, n_shards: int) -> KeywordFirstRouting:
+        """Cut the terms of the sample, and space where each run has subscriptions and messages."""
+        check_shards(n_shards)
+        n_runs, width = two_levels(n_shards, self._n_runs)
+        footprints, messages = sample
+        runs = PrefixPartitioner().fit(sample, n_shards=n_runs)
+        held, seen = runs.place(footprints), runs.route(messages)
+        parts = [
+            LocationPartitioner().fit(
+                Sample(
+                    footprints.take(np.flatnonzero(has_shard(held, run))),
+                    messages.take(np.flatnonzero(has_shard(seen, run))),
+                ),
+                n_shards=width,
+            )
+            for run in range(n_runs)
+        ]
+        shares = [has_shard(seen, run).sum() / max(1, len(messages)) for run in range(n_runs)]
+        loads = np.concatenate([share * part.loads for share, part in zip(shares, parts, strict=True)])
+        return KeywordFirstRouting(n_shards, runs, tuple(part.tree for part in parts), loads)

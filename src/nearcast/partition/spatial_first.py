@@ -1,0 +1,100 @@
+"""Space is cut as in `location`, and the words of each part as in `prefix` (DSkype, section 8.2).
+
+    shard    part of space * n_runs + run of words
+    message  goes to the shards of its words in every part, a subscription to those of its own part
+
+Every part of space sees every message, so its words are cut by all messages and by its own subscriptions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.errors import require
+from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, everyone
+from nearcast.partition.location import LocationPartitioner
+from nearcast.partition.prefix import PrefixPartitioner, PrefixRouting
+from nearcast.partition.tree import Tree
+from nearcast.space import Box
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SpatialFirstRouting(ToSome):
+    """Subscriptions by place and words, messages by words."""
+
+    n_shards: int
+    tree: Tree
+    parts: tuple[PrefixRouting, ...]
+    """How each leaf parts its words, among n_shards / len(parts) shards."""
+    loads: Floats
+    """Equation 16 within a leaf: all of them see the messages of everywhere."""
+    narrows = True
+
+    @property
+    def _width(self) -> int:
+        return self.n_shards // len(self.parts)
+
+    def regions(self, bounds: Box) -> list[Region]:
+        """Return the leaves, each of several shards."""
+        own, width = int(everyone(self._width)), self._width
+        boxes = self.tree.boxes(bounds.as_tuple()).tolist()
+        return [Region((a, b, c, d), own << leaf * width) for leaf, (a, b, c, d) in enumerate(boxes)]
+
+    def place(self, footprints: Footprints) -> Masks:
+        """Return the shards of its terms, in the leaf that a subscription is in."""
+        leaves = self.tree.leaves_at(footprints.xs, footprints.ys)
+        masks: Masks = np.zeros(len(footprints), np.uint64)
+        for leaf, part in enumerate(self.parts):
+            rows = np.flatnonzero(leaves == leaf)
+            masks[rows] = part.place(footprints.take(rows)) << np.uint64(leaf * self._width)
+        return masks
+
+    def route(self, batch: MessageBatch) -> Masks:
+        """Return the shards of its terms, in all leaves."""
+        masks: Masks = np.zeros(len(batch), np.uint64)
+        for leaf, part in enumerate(self.parts):
+            masks |= part.route(batch) << np.uint64(leaf * self._width)
+        return masks
+
+
+class SpatialFirstPartitioner:
+    """Cuts space, then words."""
+
+    name = "spatial_first"
+
+    def __init__(self, n_parts: int | None = None) -> None:
+        """Cut space into so many parts; by default about as many as the words of each are cut into."""
+        self._n_parts = n_parts
+
+    def fit(self, sample: Sample, *, n_shards: int) -> SpatialFirstRouting:
+        """Cut where subscriptions and messages of the sample are, and the terms of each part."""
+        check_shards(n_shards)
+        n_parts, width = two_levels(n_shards, self._n_parts)
+        tree = LocationPartitioner().fit(sample, n_shards=n_parts).tree
+        footprints, messages = sample
+        leaves = tree.leaves_at(footprints.xs, footprints.ys)
+        parts = tuple(
+            PrefixPartitioner().fit(Sample(footprints.take(np.flatnonzero(leaves == leaf)), messages), n_shards=width)
+            for leaf in range(n_parts)
+        )
+        return SpatialFirstRouting(n_shards, tree, parts, np.concatenate([part.loads for part in parts]))
+
+
+def two_levels(n_shards: int, n_first: int | None) -> tuple[int, int]:
+    """Return how many parts there are first, and how many in each: by default as alike as can be.
+
+    >>> two_levels(32, None), two_levels(7, None), two_levels(32, 16)
+    ((4, 8), (1, 7), (16, 2))
+    """
+    if n_first is None:
+        n_first = max(n for n in range(1, isqrt(n_shards) + 1) if n_shards % n == 0)
+    ok = 1 <= n_first <= n_shards and n_shards % n_first == 0
+    require(ok, "n_parts", f"must divide the number of shards, {n_shards}", n_first)
+    return n_first, n_shards // n_first

@@ -1,0 +1,58 @@
+"""DSkype, Example 7. Figure 8 is drawn, not printed: words are chosen to fit what the text says."""
+
+import numpy as np
+
+from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.base import Sample
+from nearcast.partition.keyword import KeywordPartitioner
+from nearcast.text import TermRows, Vocabulary
+
+WORDS = range(1, 11)  # w1 to w10
+BOLTS = [{1, 2}, {3, 4}, {5, 6, 7}, {8, 9, 10}]
+
+
+def wanting(*subscriptions):
+    """Footprints anywhere, each given by the words of which a message must hold one."""
+    lengths, n = [len(words) for words in subscriptions], len(subscriptions)
+    return Footprints.of_any_term(
+        np.arange(n, dtype=np.uint64), np.zeros(n), np.zeros(n), np.ones(n, np.int32),
+        np.cumsum([0, *lengths]), np.array([w for words in subscriptions for w in sorted(words)], np.int64),
+        needs=np.ones(n, np.bool_),
+    )  # fmt: skip
+
+
+def saying(*messages):
+    terms = np.array([w for words in messages for w in sorted(words)], np.int64)
+    n = len(messages)
+    return MessageBatch.from_columns(
+        ids=list(range(n)), xs=np.zeros(n), ys=np.zeros(n), ats_us=np.zeros(n, np.int64), places=[None] * n,
+        texts=TermRows(np.cumsum([0, *map(len, messages)]), terms, np.ones(len(terms), np.int32)),
+        vocabulary=Vocabulary.with_weights({}),
+    )  # fmt: skip
+
+
+def example():
+    """Ten words in the order of their frequencies, said and wanted so that the four bolts cost the same."""
+    said = [{w} for w, times in zip(WORDS, (9, 9, 9, 9, 6, 6, 6, 6, 6, 6), strict=True) for _ in range(times)]
+    wanted = [{w} for w, times in zip(WORDS, (3, 3, 3, 3, 2, 2, 2, 2, 2, 2), strict=True) for _ in range(times)]
+    return Sample(wanting(*wanted), saying(*said))
+
+
+def test_example_7_ten_keywords_are_cut_into_four_runs_of_equal_cost():
+    routing = KeywordPartitioner().fit(example(), n_shards=4)
+    runs = [{w for w in WORDS if routing.words.shards_of(np.array([w]))[0] == bolt} for bolt in range(4)]
+    assert runs == BOLTS
+    assert routing.loads.tolist() == [6 * 18 / 72] * 4  # equation 16: subscriptions, times the share of messages
+
+
+def test_example_7_a_subscription_lives_with_its_words_and_a_message_goes_to_its_own():
+    routing = KeywordPartitioner().fit(example(), n_shards=4)
+    s, m = {1, 2, 4, 7}, {6, 8, 9}
+    assert routing.place(wanting(s)).tolist() == [0b0111], "bolts 1, 2 and 3"
+    assert routing.route(saying(m)).tolist() == [0b1100], "bolts 3 and 4"
+
+
+def test_example_8_cut_to_its_loose_prefix_it_lives_in_the_first_alone_and_does_not_meet_the_message():
+    routing = KeywordPartitioner().fit(example(), n_shards=4)
+    assert routing.place(wanting({1, 2})).tolist() == [0b0001]
+    assert int(routing.route(saying({6, 8, 9}))[0]) & 0b0001 == 0

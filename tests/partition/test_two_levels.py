@@ -1,0 +1,77 @@
+"""Do space and words together part what each of them parts alone?"""
+
+import numpy as np
+import pytest
+
+from nearcast.errors import InvalidInput
+from nearcast.partition.base import has_shard
+from nearcast.partition.keyword_first import KeywordFirstPartitioner
+from nearcast.partition.location import LocationPartitioner
+from nearcast.partition.prefix import PrefixPartitioner
+from nearcast.partition.saved import pack, unpack
+from nearcast.partition.spatial_first import SpatialFirstPartitioner
+from nearcast.space import Box
+from samples import crowded
+
+BOTH = [SpatialFirstPartitioner, KeywordFirstPartitioner]
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return crowded(800, 1_500)
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "n_first", "alone"),
+    [
+        (SpatialFirstPartitioner, 1, PrefixPartitioner),
+        (SpatialFirstPartitioner, 4, LocationPartitioner),
+        (KeywordFirstPartitioner, 4, PrefixPartitioner),
+        (KeywordFirstPartitioner, 1, LocationPartitioner),
+    ],
+)
+def test_with_one_level_it_is_what_parts_there_alone(partitioner, n_first, alone, sample):
+    both, one = partitioner(n_first).fit(sample, n_shards=4), alone().fit(sample, n_shards=4)
+    assert both.place(sample.footprints).tolist() == one.place(sample.footprints).tolist()
+    spoken = np.diff(sample.messages.term_indptr) > 0
+    assert both.route(sample.messages)[spoken].tolist() == one.route(sample.messages)[spoken].tolist()
+    if alone is PrefixPartitioner or partitioner is KeywordFirstPartitioner:
+        assert both.loads == pytest.approx(one.loads, rel=1e-2)
+    else:
+        assert both.loads.tolist() == np.bincount(np.log2(one.place(sample.footprints)).astype(int)).tolist()
+
+
+def test_spatial_first_sends_a_message_to_its_words_in_every_part(sample):
+    routing = SpatialFirstPartitioner(2).fit(sample, n_shards=8)
+    homes, seen = routing.place(sample.footprints), routing.route(sample.messages)
+    leaves = routing.tree.leaves_at(sample.footprints.xs, sample.footprints.ys)
+    low = np.uint64(0b1111)
+    assert ((homes & low != 0) == (leaves == 0)).all()
+    assert ((homes >> np.uint64(4) != 0) == (leaves == 1)).all()
+    assert (seen & low != 0).all() and (seen >> np.uint64(4) != 0).all()
+
+
+def test_keyword_first_sends_a_message_to_all_leaves_of_its_words(sample):
+    routing = KeywordFirstPartitioner(2).fit(sample, n_shards=8)
+    of_runs, seen = routing.runs.route(sample.messages), routing.route(sample.messages)
+    assert (seen == has_shard(of_runs, 0) * np.uint64(0b1111) + has_shard(of_runs, 1) * np.uint64(0b11110000)).all()
+    homes = routing.place(sample.footprints)
+    assert (np.bitwise_count(homes) == np.bitwise_count(routing.runs.place(sample.footprints))).all()
+
+
+@pytest.mark.parametrize("partitioner", BOTH)
+def test_all_shards_have_work_and_regions_cover_all(partitioner, sample):
+    routing = partitioner().fit(sample, n_shards=8)
+    held = [int(has_shard(routing.place(sample.footprints), shard).sum()) for shard in range(8)]
+    assert min(held) > 0
+    bounds = Box(-100, -100, 200, 200)
+    drawn = 0
+    for region in unpack(pack(routing)).regions(bounds):
+        drawn |= region.shards
+    assert drawn == 0b11111111
+
+
+@pytest.mark.parametrize("partitioner", BOTH)
+def test_parts_must_divide_the_shards(partitioner, sample):
+    with pytest.raises(InvalidInput, match="n_parts must divide the number of shards, 8; got 3"):
+        partitioner(3).fit(sample, n_shards=8)
