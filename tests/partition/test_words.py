@@ -3,37 +3,9 @@
 import numpy as np
 import pytest
 
-from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.spoken import Spoken
 from nearcast.partition.words import Words, WordsRouting, posting_terms
-from nearcast.text import TermRows, Vocabulary
-
-
-def wanting(*subscriptions):
-    """Footprints anywhere, each given by its branches of terms."""
-    branches = [branch for one in subscriptions for branch in one]
-    n = len(subscriptions)
-    return Footprints(
-        np.arange(n, dtype=np.uint64),
-        np.zeros(n),
-        np.zeros(n),
-        np.tile([-np.inf, -np.inf, np.inf, np.inf], (n, 1)),
-        np.zeros(n, np.int32),
-        np.cumsum([0, *map(len, subscriptions)]),
-        np.cumsum([0, *map(len, branches)]),
-        np.array([term for branch in branches for term in sorted(branch)], np.int64),
-    )
-
-
-def saying(*rows):
-    """Messages, each given by its terms."""
-    terms = np.array([term for row in rows for term in sorted(row)], np.int64)
-    return MessageBatch.from_columns(
-        ids=list(range(len(rows))), xs=np.zeros(len(rows)), ys=np.zeros(len(rows)),
-        ats_us=np.zeros(len(rows), np.int64), places=[None] * len(rows),
-        texts=TermRows(np.cumsum([0, *map(len, rows)]), terms, np.ones(len(terms), np.int32)),
-        vocabulary=Vocabulary.with_weights({}),
-    )  # fmt: skip
+from said import saying, wanting
 
 
 def test_a_branch_is_posted_under_its_rarest_term_and_of_several_the_least():

@@ -22,6 +22,8 @@ from nearcast.partition.space_grid import SpaceGridPartitioner
 from nearcast.partition.space_kd import SpaceKdPartitioner
 from nearcast.partition.space_rtree import SpaceRtreePartitioner
 from nearcast.partition.spatial_first import SpatialFirstPartitioner
+from nearcast.partition.text_frequency import TextFrequencyPartitioner
+from nearcast.partition.text_metric import TextMetricPartitioner
 
 PARTITIONERS: tuple[Partitioner, ...] = (
     HashPartitioner(),
@@ -33,6 +35,8 @@ PARTITIONERS: tuple[Partitioner, ...] = (
     SpaceGridPartitioner(),
     SpaceKdPartitioner(),
     SpaceRtreePartitioner(),
+    TextFrequencyPartitioner(),
+    TextMetricPartitioner(),
     KnnKeywordPartitioner(),
     KnnSpacePartitioner(),
     DkmPartitioner(),

@@ -6,7 +6,7 @@ the messages: leaves of subscriptions alone say nothing of where messages crowd,
 
     1 │ 3 │ 5         Leaves that follow each other, up one slab and then up the next, are merged into runs of
    ───┤   ├───        even load, a run for each shard. A leaf reaches as far as its neighbours, or for ever, so each
-    0 ├───┤ 4         point is in one. (Runs in z-order made half as many replicas again: leaves of the same height
+    0 ├───┤ 4         point is in one. (Runs in z-order make a third more replicas: leaves of the same height
       │ 2 │           in two slabs are rarely neighbours.)
 
 Cost: fitting looks at each point once a level; placing and routing descend the tree, a comparison a level.

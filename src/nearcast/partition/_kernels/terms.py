@@ -1,0 +1,68 @@
+"""Which shard takes a term? See `nearcast.partition.text_metric`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast._jit import kernel
+
+
+class TermMessages(NamedTuple):
+    """Terms with their messages."""
+
+    indptr: NDArray[np.int64]
+    """int64 (n_terms + 1,): where the messages of each begin."""
+    rows: NDArray[np.int32]
+    """int32 (n,): messages that hold it."""
+    held: NDArray[np.int64]
+    """int64 (n_terms,): branches posted under it."""
+    order: NDArray[np.int64]
+    """int64 (n_terms,): which term is next."""
+
+
+@kernel
+def gather_terms(
+    terms: TermMessages,
+    seen_by: NDArray[np.uint64],
+    shards: NDArray[np.int32],
+    most: float,
+    loads: NDArray[np.float64],
+    constants: tuple[float, float, float],
+) -> bool:
+    """Give each term to the shard to whose load it adds least, of those that then have `most` or less.
+
+    `seen_by` says which shards see each message, `shards` where each term goes, and `loads` what shards have then;
+    all are written. Returns whether there was room for all.
+    """
+    check, handle, insert = constants
+    n_shards = loads.size
+    seen, held = np.zeros(n_shards, np.int64), np.zeros(n_shards, np.int64)
+    known = np.zeros(n_shards, np.int64)
+    seen_by[:] = 0
+    loads[:] = 0.0
+    for term in terms.order:
+        first, end = terms.indptr[term], terms.indptr[term + 1]
+        known[:] = 0
+        for i in range(first, end):
+            mask = seen_by[terms.rows[i]]
+            if mask != 0:
+                for shard in range(n_shards):
+                    known[shard] += np.int64((mask >> np.uint64(shard)) & np.uint64(1))
+        best, best_load = -1, 0.0
+        for shard in range(n_shards):
+            messages, branches = seen[shard] + end - first - known[shard], held[shard] + terms.held[term]
+            load = check * messages * branches + handle * messages + insert * branches
+            if load <= most and (best < 0 or load - loads[shard] < best_load - loads[best]):
+                best, best_load = shard, load
+        if best < 0:
+            return False
+        shards[term] = best
+        seen[best] += end - first - known[best]
+        held[best] += terms.held[term]
+        loads[best] = best_load
+        for i in range(first, end):
+            seen_by[terms.rows[i]] |= np.uint64(1) << np.uint64(best)
+    return True

@@ -1,0 +1,62 @@
+"""Terms that are said together share a shard; text alone says who sees a message (PS2Stream, section VI-B).
+
+The paper takes the partitioner of S3-TM, which looks at which messages hold a term and not only at how many: terms,
+the dearest first, go where a metric is best. The metric here is the load that is added (definition 1), among shards
+that have room: a message that a shard sees already, because of another of its terms, adds none. How much room a shard
+has is halved in, ten times, from what dealing out by frequency would need to the least in which all terms fit: so the
+busiest shard has as little as it can, and frequent terms that nobody asks for end up together.
+
+Cost: fitting looks at each term of each message once a halving, for all shards; placing and routing look up each
+term.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.partition.base import Sample, check_shards
+from nearcast.partition.load import CHECK, HANDLE, INSERT, deal, load_of
+from nearcast.partition.text_postings import Postings
+from nearcast.partition.words import WordsRouting
+
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+
+HALVINGS = 10
+
+
+class TextMetricPartitioner:
+    """Keeps terms together that are said together."""
+
+    name = "text_metric"
+
+    def fit(self, sample: Sample, *, n_shards: int) -> WordsRouting:
+        """Give out the terms of the sample."""
+        check_shards(n_shards)
+        postings = Postings.of(sample)
+        shards = gather(postings.message_indptr, postings.message_rows, postings.held, len(sample.messages), n_shards)
+        return postings.routing(shards, sample, n_shards)
+
+
+def gather(message_indptr: Longs, message_rows: Ints, held: Longs, n_messages: int, n_shards: int) -> Ints:
+    """Return the shard of each term, given the messages that hold it and how many branches are posted under it.
+
+    >>> said_by = np.array([0, 1, 0, 1, 2, 3, 2, 3], np.int32)  # two terms by two messages, and two by two others
+    >>> gather(np.array([0, 2, 4, 6, 8]), said_by, np.ones(4, np.int64), 4, 2).tolist()
+    [0, 0, 1, 1]
+    """
+    from nearcast.partition._kernels.terms import TermMessages, gather_terms
+
+    costs = load_of(np.diff(message_indptr), held)
+    terms = TermMessages(message_indptr, message_rows, held, np.argsort(-costs, kind="stable"))
+    best, tried = deal(costs, np.zeros(n_shards)), np.zeros(len(costs), np.int32)
+    seen_by, loads = np.zeros(n_messages, np.uint64), np.zeros(n_shards)
+    low, high = 0.0, float(np.bincount(best, weights=costs, minlength=n_shards).max())
+    for _ in range(HALVINGS):
+        most = (low + high) / 2
+        if gather_terms(terms, seen_by, tried, most, loads, (CHECK, HANDLE, INSERT)):
+            best, high = tried.copy(), float(loads.max())
+        else:
+            low = most
+    return best

@@ -1,0 +1,64 @@
+"""What is there to a term? The messages of a sample that hold it, and the branches that are posted under it.
+
+    terms         t0        t1    t2 ...     ascending: all that messages hold or branches are posted under
+    message_indptr 0         3     4         compressed rows, a row a term
+    message_rows   0 4 7     2     ...
+    held           12        0     1         branches
+
+Cost: fitting sorts the terms of the sample once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.partition.base import Sample, has_shard
+from nearcast.partition.load import load_of
+from nearcast.partition.spoken import Spoken
+from nearcast.partition.words import Words, WordsRouting, posting_terms
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Postings:
+    """Messages and branches of a sample, by term."""
+
+    spoken: Spoken
+    terms: Longs
+    message_indptr: Longs
+    message_rows: Ints
+    """int32 (n,): ascending within a term."""
+    held: Longs
+    """int64 (n_terms,): how many branches are posted under each."""
+
+    @classmethod
+    def of(cls, sample: Sample) -> Postings:
+        """Turn the rows of a sample into rows of terms."""
+        spoken, messages = Spoken.of(sample.messages), sample.messages
+        _, posted = posting_terms(sample.footprints, spoken)
+        terms = np.union1d(spoken.terms, posted)
+        at = np.searchsorted(terms, messages.term_ids)
+        rows = np.repeat(np.arange(len(messages), dtype=np.int32), np.diff(messages.term_indptr))
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(at, minlength=len(terms)))])
+        held = np.bincount(np.searchsorted(terms, posted), minlength=len(terms))
+        return cls(spoken, terms, indptr, rows[np.argsort(at, kind="stable")], held)
+
+    def costs(self) -> Floats:
+        """Return the load of each term, if it were alone with a shard."""
+        return load_of(np.diff(self.message_indptr), self.held)
+
+    def routing(self, shards: Ints, sample: Sample, n_shards: int) -> WordsRouting:
+        """Return the routing that gives each term to a shard, with the loads that the sample has under it."""
+        routing = WordsRouting(n_shards, Words(self.terms, shards, n_shards), self.spoken, np.zeros(n_shards))
+        homes, routed = routing.place(sample.footprints), routing.route(sample.messages)
+        held, seen = (
+            [np.count_nonzero(has_shard(masks, shard)) for shard in range(n_shards)] for masks in (homes, routed)
+        )
+        routing.loads[:] = load_of(seen, held)
+        return routing

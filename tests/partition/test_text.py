@@ -1,0 +1,91 @@
+"""Are terms dealt out evenly, and are those together that are said together?"""
+
+import numpy as np
+import pytest
+
+from nearcast.partition.base import Sample
+from nearcast.partition.load import load_of
+from nearcast.partition.text_frequency import TextFrequencyPartitioner
+from nearcast.partition.text_metric import TextMetricPartitioner
+from nearcast.partition.text_postings import Postings
+from nearcast.space import Box
+from said import saying, wanting
+
+BOTH = [TextFrequencyPartitioner(), TextMetricPartitioner()]
+
+
+def skewed(n=3_000, n_messages=3_000, seed=0):
+    """Topics of ten terms, some far more frequent than others; subscriptions want one or two of a topic."""
+    rng = np.random.default_rng(seed)
+
+    def terms(n_terms):
+        topic = int(rng.zipf(1.4)) % 40
+        return {topic * 10 + int(term) % 10 for term in rng.zipf(1.3, n_terms)}
+
+    messages = [terms(4) for _ in range(n_messages)]
+    asked = [[terms(2)] if rng.random() < 0.5 else [terms(1), terms(1)] for _ in range(n)]
+    return Sample(wanting(*asked), saying(*messages))
+
+
+def test_postings_are_messages_and_branches_by_term():
+    sample = Sample(wanting([{1, 2}], [{1}, {3}], [{2, 9}], [set()]), saying({1, 2}, {1}, {1, 3}, set()))
+    postings = Postings.of(sample)
+    assert postings.terms.tolist() == [1, 2, 3, 9]
+    assert postings.message_indptr.tolist() == [0, 3, 4, 5, 5]
+    assert postings.message_rows.tolist() == [0, 1, 2, 0, 2]
+    assert postings.held.tolist() == [1, 1, 1, 1], "under the rarest term of each branch"
+    assert np.allclose(postings.costs(), load_of([3, 1, 1, 0], [1, 1, 1, 1]))
+
+
+def test_frequency_deals_the_dearest_term_first():
+    # term 1 costs about 4 + 1, term 2 about 3 + 1, term 3 about 2, term 4 about 1
+    sample = Sample(wanting([{1}], [{2}]), saying({1, 2}, {1, 2}, {1, 2, 3}, {1, 3}, {4}))
+    routing = TextFrequencyPartitioner().fit(sample, n_shards=2)
+    assert routing.words.terms.tolist() == [1, 2, 3, 4]
+    assert routing.words.shards.tolist() == [0, 1, 1, 0]
+    assert routing.place(sample.footprints).tolist() == [0b01, 0b10]
+    assert routing.route(sample.messages).tolist() == [3, 3, 3, 3, 1]
+    assert np.allclose(routing.loads, load_of([5, 4], [1, 1]))
+
+
+def test_the_metric_keeps_terms_together_that_are_said_together():
+    sample = Sample(wanting([{1}], [{2}], [{3}], [{4}]), saying({1, 2}, {1, 2}, {1, 2}, {3, 4}, {3, 4}, {3, 4}))
+    apart, together = (partitioner.fit(sample, n_shards=2) for partitioner in BOTH)
+    assert apart.words.shards.tolist() == [0, 1, 0, 1]
+    assert apart.route(sample.messages).tolist() == [3] * 6
+    assert together.words.shards.tolist() == [0, 0, 1, 1]
+    assert together.route(sample.messages).tolist() == [1, 1, 1, 2, 2, 2]
+    assert np.allclose(together.loads, load_of([3, 3], [2, 2]))
+
+
+@pytest.mark.parametrize("n_shards", [2, 8])
+def test_the_metric_sends_messages_to_fewer_and_its_busiest_shard_has_less(n_shards):
+    sample = skewed()
+    by_frequency, by_metric = (partitioner.fit(sample, n_shards=n_shards) for partitioner in BOTH)
+    reach = [np.bitwise_count(routing.route(sample.messages)).mean() for routing in (by_frequency, by_metric)]
+    assert reach[1] < 0.8 * reach[0]
+    assert by_metric.loads.sum() < by_frequency.loads.sum()
+    assert by_metric.loads.max() < by_frequency.loads.max()
+
+
+@pytest.mark.parametrize("partitioner", BOTH, ids=lambda p: p.name)
+@pytest.mark.parametrize("n_shards", [1, 3, 8])
+def test_loads_are_those_of_the_sample_and_even(partitioner, n_shards):
+    sample = skewed()
+    routing = partitioner.fit(sample, n_shards=n_shards)
+    homes, seen = routing.place(sample.footprints), routing.route(sample.messages)
+    bits = np.arange(n_shards, dtype=np.uint64)[:, None]
+    held, sent = (((masks >> bits) & np.uint64(1)).sum(axis=1) for masks in (homes, seen))
+    assert np.allclose(routing.loads, load_of(sent, held))
+    assert routing.loads.max() < 1.5 * routing.loads.mean()
+    assert np.bitwise_count(homes).max() <= 2, "one home a branch"
+    assert routing.regions(Box(0, 0, 1, 1)) == []
+    assert routing.fixed() is routing
+
+
+@pytest.mark.parametrize("partitioner", BOTH, ids=lambda p: p.name)
+def test_nothing_to_learn_from_is_no_error(partitioner):
+    routing = partitioner.fit(Sample.none(), n_shards=4)
+    assert routing.place(wanting([{5}], [{6}, {7}], [set()])).tolist() == [0b0010, 0b1100, 0b1111]
+    assert routing.route(saying({5, 7}, set())).tolist() == [0b1010, 0b0001]
+    assert routing.loads.tolist() == [0.0] * 4
