@@ -1,0 +1,174 @@
+"""Is the partitioner that is advised the one whose busiest shard has least to do?"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import nearcast as nc
+from nearcast.errors import InvalidInput
+from nearcast.model import Cohort, Footprints, MessageBatch
+from nearcast.partition import PARTITIONERS, Sample
+from nearcast.partition.advice import Balance, Constants, choose, recommend, touches_of, weigh
+from nearcast.partition.hash import HashRouting
+from nearcast.testing import strategies as world
+
+NAMES = [p.name for p in PARTITIONERS]
+
+
+def town(n=400, n_messages=600, seed=0, kind="boolean"):
+    """Small boxes, or points that keep results, and messages all over a square."""
+    rng = np.random.default_rng(seed)
+    meaning = replace(world.meaning(), space=nc.Space(nc.Box(-10, -10, 110, 110)))
+    words = [f"w{i}" for i in range(50)]
+
+    def make(i):
+        (x, y), word = rng.uniform(0, 100, 2).tolist(), words[int(rng.integers(50))]
+        if kind == "boolean":
+            return nc.BooleanSubscription(f"s{i}", region=nc.Box(x - 4, y - 4, x + 4, y + 4), keywords=word)
+        return nc.NearestSubscription(f"s{i}", location=(x, y), keywords=[word, words[int(rng.integers(50))]], k=3)
+
+    messages = [
+        nc.Message(
+            i, tuple(rng.uniform(0, 100, 2).tolist()), [words[j] for j in set(rng.integers(0, 50, 3).tolist())]
+        )
+        for i in range(n_messages)
+    ]
+    footprints = Cohort.of([make(i) for i in range(n)], meaning).footprints
+    return Sample(footprints, MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary))
+
+
+def by_name(estimates):
+    return {estimate.name: estimate for estimate in estimates}
+
+
+@pytest.mark.parametrize("kind", ["boolean", "nearest"])
+def test_touches_are_the_pairs_that_a_scan_finds(kind):
+    sample = town(60, 80, kind=kind)
+    touches = touches_of(sample)
+    found = set(zip(touches.messages.tolist(), touches.subscriptions.tolist(), strict=True))
+    assert found == {
+        (row, one)
+        for row, document in enumerate(sample.messages.documents)
+        for one, footprint in enumerate(sample.footprints)
+        if footprint.may_match(*document.location, document.units.keys())
+    }
+    assert found
+
+
+def test_who_needs_no_term_is_touched_by_all_in_the_box_and_many_touches_are_thinned():
+    sample = town(30, 40)
+    n = len(sample.footprints)
+    anyone = replace(
+        sample.footprints, branch_indptr=np.arange(n + 1), term_indptr=np.zeros(n + 1, np.int64),
+        term_ids=np.zeros(0, np.int64), boxes=np.tile([-np.inf, -np.inf, np.inf, np.inf], (n, 1)),
+    )  # fmt: skip
+    assert len(touches_of(Sample(anyone, sample.messages)).messages) == 30 * 40
+    some = touches_of(Sample(anyone, sample.messages), most=400)
+    assert len(some.messages) == 400
+    assert len(set(some.messages.tolist())) == 40, "all messages are asked, about fewer subscriptions"
+
+
+@pytest.mark.parametrize("kind", ["boolean", "nearest"])
+@pytest.mark.parametrize("in_threads", [True, False])
+def test_estimates_agree_with_what_the_routing_does(kind, in_threads):
+    sample = town(kind=kind)
+    for estimate in weigh(sample, n_shards=4, in_threads=in_threads):
+        is_shared = estimate.routing.sends_all and kind == "boolean" and in_threads
+        assert estimate.seen.sum() == pytest.approx(estimate.reach * len(sample.messages))
+        assert estimate.held.sum() == pytest.approx(
+            (4 if is_shared else estimate.replication) * len(sample.footprints), rel=0.01
+        )
+        assert 1 <= estimate.replication <= 4
+        assert 0 <= estimate.dropped <= 1
+        assert estimate.reach <= (1 if is_shared else 4)
+        assert estimate.busiest_us == estimate.busy_us.max() > 0
+        assert estimate.loads.shape == estimate.own_loads.shape == (4,)
+        assert min(estimate.fit_seconds, estimate.placed_per_second, estimate.routed_per_second) > 0
+
+
+def test_definition_1_is_summed_over_shards():
+    sample = town()
+    constants = Constants(check=0.5, handle=2.0, insert=3.0)
+    (alone,) = weigh(sample, n_shards=1, partitioners=PARTITIONERS[:1], constants=constants)
+    assert alone.total_load == pytest.approx(0.5 * 600 * 400 + 2.0 * 600 + 3.0 * 400)
+    for estimate in weigh(sample, n_shards=4, constants=constants, in_threads=False):
+        load = 0.5 * (estimate.seen * estimate.held).sum() + 2.0 * estimate.seen.sum() + 3.0 * estimate.held.sum()
+        assert estimate.total_load == pytest.approx(load)
+
+
+def test_a_sample_may_stand_for_more_subscriptions():
+    few, many = (weigh(town(), n_shards=4, n_subscriptions=n)[0] for n in (400, 4_000_000))
+    assert many.held.sum() == pytest.approx(10_000 * few.held.sum())
+    assert many.busiest_us > 10 * few.busiest_us
+
+
+def test_threads_share_messages_of_kinds_that_keep_nothing_so_hash_is_enough():
+    taken, reason = recommend(weigh(town(), n_shards=4, constants=Constants(check=1.0)))
+    assert taken.name == "hash"
+    assert taken.replication == taken.reach == 1
+    assert "busiest shard works" in reason and "it is the simplest" in reason
+
+
+def test_processes_are_quicker_if_a_message_goes_to_one():
+    estimates = weigh(town(2_000, 2_000), n_shards=4, in_threads=False)
+    taken, reason = recommend(estimates)
+    assert taken.name.startswith("space_"), "boxes are small, and handling a message is what costs"
+    assert taken.reach == 1
+    assert taken.busiest_us < by_name(estimates)["hash"].busiest_us / 1.1
+    assert f"that of hash, the simplest, {by_name(estimates)['hash'].busiest_us:.3g}" in reason
+
+
+def test_kinds_that_keep_results_are_better_off_with_one_home():
+    estimates = by_name(weigh(town(kind="nearest"), n_shards=4, in_threads=False))
+    keyword, kd = estimates["keyword"], estimates["space_kd"]
+    assert kd.replication == 4
+    assert 1 < keyword.replication < 2.1
+    assert recommend(list(estimates.values()))[0].replication == 1
+    assert kd.busiest_us > estimates["hash"].busiest_us
+
+
+def test_the_first_that_is_nearly_best_is_taken():
+    first, second = weigh(town(), n_shards=2, partitioners=PARTITIONERS[:2])
+    slower = replace(first, busy_us=np.array([1.0, 1.09]))
+    assert recommend([slower, replace(second, busy_us=np.array([1.0, 1.0]))])[0] is slower
+    quick = replace(second, busy_us=np.array([0.9, 0.9]))
+    assert recommend([slower, quick])[0] is quick
+
+
+def test_without_messages_or_with_one_shard_it_is_the_first():
+    silent = Sample(town().footprints, MessageBatch.empty())
+    assert "nothing tells them apart" in recommend(weigh(silent, n_shards=4))[1]
+    assert "nothing tells them apart" in recommend(weigh(town(), n_shards=1))[1]
+    assert choose(silent, n_shards=4) == HashRouting(4)
+    assert choose(town(), n_shards=1) == HashRouting(1)
+    nobody = Sample(Footprints.joined([]), town().messages)
+    assert choose(nobody, n_shards=4) == HashRouting(4)
+    assert weigh(nobody, n_shards=4, partitioners=PARTITIONERS[:1])[0].replication == 1
+
+
+def test_what_is_chosen_is_fitted_to_all_of_the_sample_and_every_time_the_same():
+    sample = town(2_000, 2_000)
+    chosen = choose(sample, n_shards=4, in_threads=False)
+    again = choose(sample, n_shards=4, in_threads=False)
+    (partitioner,) = (
+        p for p in PARTITIONERS if p.name == recommend(weigh(sample, n_shards=4, in_threads=False))[0].name
+    )
+    on_all = partitioner.fit(sample, n_shards=4)
+    assert chosen.place(sample.footprints).tolist() == on_all.place(sample.footprints).tolist()
+    assert again.place(sample.footprints).tolist() == on_all.place(sample.footprints).tolist()
+
+
+def test_every_partitioner_is_asked_in_order_and_someone_may_watch():
+    asked = []
+    estimates = weigh(town(50, 50), n_shards=2, watch=asked.append)
+    assert asked == NAMES == [estimate.name for estimate in estimates]
+
+
+def test_balance_and_bad_input():
+    assert Balance.of(np.zeros(3)) == (1, 1)
+    assert Balance.of(np.array([0.0, 2.0])) == (2, np.inf)
+    with pytest.raises(InvalidInput, match="n_shards must be between 1 and 64; got 0"):
+        weigh(town(5, 5), n_shards=0)
+    with pytest.raises(InvalidInput, match=r"estimates must hold one at least; got \[\]"):
+        recommend([])
