@@ -138,7 +138,7 @@ def by_time(setting: Setting) -> Iterator[Row]:
 
 def buffers_of(engine: Engine) -> Buffered:
     """Return the keeper of an engine of one shard."""
-    keeper = engine._shards[0].matchers["topk"]._keeper
+    keeper = engine._fleet.shards[0].matchers["topk"]._keeper
     assert isinstance(keeper, Buffered)
     return keeper
 

@@ -84,14 +84,14 @@ def leaves_come_first(updates):
 
 
 def keeper_of(engine):
-    (matcher,) = engine._shards[0].matchers.values()
+    (matcher,) = engine._fleet.shards[0].matchers.values()
     return matcher._keeper
 
 
 def assert_theorem_5(engine):
     """All of the window that reaches theta is in the buffer, but for those that k better ones outlive."""
-    (matcher,) = engine._shards[0].matchers.values()
-    keeper, window = matcher._keeper, engine._shards[0].window
+    (matcher,) = engine._fleet.shards[0].matchers.values()
+    keeper, window = matcher._keeper, engine._fleet.shards[0].window
     documents = window.documents()
     key_of = {d.seq: window.policy.key(d.seq, d.at_us) for d in documents}
     heads, numbers = keeper._array("heads"), keeper._array("numbers")
@@ -220,7 +220,7 @@ def test_everything_that_was_taken_is_given_back():
     assert keeper._lists.arrays.counts[1] == 0
     assert (keeper._array("queues") == kernels.NOBODY).all()
     ids = [
-        id_ for matcher in engine._shards[0].matchers.values() for id_ in matcher.roster.ids(matcher.roster.taken())
+        id_ for matcher in engine._fleet.shards[0].matchers.values() for id_ in matcher.roster.ids(matcher.roster.taken())
     ]
     engine.unsubscribe(ids)
     before = int(keeper._array("state")[0])
@@ -287,7 +287,7 @@ def test_a_larger_factor_of_k_keeps_more_and_searches_less():
 
 
 def refuse(rule, **options):
-    window = nc.Engine(space=world.PLANE, window=nc.CountWindow(3))._shards[0].window
+    window = nc.Engine(space=world.PLANE, window=nc.CountWindow(3))._fleet.shards[0].window
     with pytest.raises(nc.InvalidInput, match=rule):
         Buffered(world.meaning(), window, Arena(), **options)
 

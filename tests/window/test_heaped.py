@@ -57,7 +57,7 @@ def told(updates):
 
 
 def keeper_of(engine):
-    return engine._shards[0].matchers["nearest"]._keeper
+    return engine._fleet.shards[0].matchers["nearest"]._keeper
 
 
 def leaves_come_right_before(updates):
@@ -127,7 +127,7 @@ def test_messages_that_no_result_holds_are_forgotten():
             engine.publish([twin])
             longest = max(longest, len(keeper._held))
     assert longest <= 2 * 60 + 2, "at most twice what twenty results of three hold"
-    held = {kept.seq for i in range(20) for kept in keeper.results(engine._seat(i)[2])}
+    held = {kept.seq for i in range(20) for kept in keeper.results(engine._seat(i)[1])}
     assert held <= set(keeper._held.seqs.tolist())
 
 
@@ -257,7 +257,7 @@ def test_a_loaded_engine_goes_on_exactly(tmp_path, workers):
         engine = nc.Engine.load(tmp_path / f"{round_}")
         ids = {one.id for one in subscriptions}
         assert [engine.results(i) for i in ids] == [plain.results(i) for i in ids]
-        for shard in engine._shards:
+        for shard in engine._fleet.shards:
             matcher = shard.matchers["nearest"]
             for slot in matcher.roster.taken().tolist():
                 bar = matcher._keeper.bar(slot)

@@ -5,43 +5,37 @@
                                                 └─ shard n ─┘
 
 Everything a call brings is checked before any of it happens, so a batch is all or nothing. Threads then do the work,
-in one of two ways: kinds that keep results are parted, each shard moving its own subscriptions on through the whole
-stream; kinds that keep nothing are shared in the first shard, each thread taking some of the messages, unless the
-partitioner sends messages to some shards only. Updates come in the order of the messages; within a step those of one
-subscription stand together, leaves first. One caller at a time: the engine does not lock.
+in one of two ways: kinds that keep results are parted, each shard moving its own subscriptions on through the
+messages it sees; kinds that keep nothing are shared in the first shard, each thread taking some of the messages,
+unless the partitioner sends messages to some shards only. Updates come in the order of the messages; within a step
+those of one subscription stand together, leaves first. One caller at a time: the engine does not lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.engine import archive
 from nearcast.engine.admission import Admission
 from nearcast.engine.archive import read_graph, read_results, table_of_graph, table_of_results
-from nearcast.engine.matcher import Matcher, Slots
-from nearcast.engine.shard import Job, Shard
+from nearcast.engine.fleet import Fleet
 from nearcast.engine.share import Share
-from nearcast.engine.sharing import Sharing
-from nearcast.engine.state import EngineConfig, EngineState, SavedCohort
+from nearcast.engine.state import EngineConfig, EngineState
 from nearcast.engine.stats import Stats, add_work, resident_bytes
-from nearcast.engine.told import Form, count, joined, net, tell_started
-from nearcast.errors import InvalidInput, StateError, UnknownMessage, UnknownSubscription, require
+from nearcast.engine.told import Form, Part, count, joined, net, tell_started
+from nearcast.errors import InvalidInput, StateError, UnknownSubscription, require
 from nearcast.index import Work
 from nearcast.model import (
     ENTER,
     LEAVE,
     NO_TIME,
     Cohort,
-    Document,
     Explanation,
     Id,
     IdColumn,
@@ -67,17 +61,15 @@ from nearcast.model.columns import (
     messages_from_table,
     updates_to_table,
 )
-from nearcast.partition import PARTITIONERS, has_shard
 from nearcast.social import SocialGraph
 from nearcast.space import Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
-from nearcast.window import Kept, Results, Ticks, WindowPolicy
+from nearcast.window import Kept, Ticks, WindowPolicy
 
 if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
-    from nearcast.engine.roster import Roster
-
-_SAMPLE = 100_000  # messages that a partitioner learns from
+    from nearcast.engine.matcher import Matcher
+    from nearcast.engine.union import Union
 
 
 class Engine:
@@ -110,6 +102,7 @@ class Engine:
         """Set up an engine without subscriptions.
 
         Without a vocabulary every term weighs the same. Without a window no kind can be subscribed that needs one.
+        `partitioner` says how subscriptions and messages are shared among several workers.
         `index` names one index for all kinds ("scan" asks every subscription); "auto" takes the fastest for each.
         With a `folder`, whose content is replaced, the engine lives there instead of in memory, see `seal`.
         """
@@ -141,20 +134,7 @@ class Engine:
         self._meaning = Meaning(
             config.space, state.vocabulary, state.social.copy(), TEXT_SIMILARITIES[config.text_similarity]
         )
-        partitioner = {p.name: p for p in PARTITIONERS}[config.partitioner]
-        self._sharing = Sharing(partitioner, config.workers, has_window=config.window is not None)
-        self._shards = [
-            Shard(
-                self._meaning,
-                config.window,
-                index=config.index,
-                number=number,
-                live=state.live,
-                arena=None if self._folder is None else partial(self._folder.arena, number),
-            )
-            for number in range(config.workers)
-        ]
-        self._pool = ThreadPoolExecutor(config.workers, "nearcast") if config.workers > 1 else None
+        self._fleet = Fleet(config, self._meaning, state.live, self._folder)
         self._admission = Admission(config, self._meaning)
         self._seq, self._now_us = state.seq, state.now_us
         self._late, self._updates = state.late, state.updates
@@ -175,15 +155,15 @@ class Engine:
         """
         is_table = isinstance(subscriptions, pa.Table)
         cohorts = self._admission.cohorts(subscriptions)
-        self._sharing.prepare(cohorts, self._recent)
+        self._fleet.prepare(cohorts)
         self._about_to_change()
         before: dict[Id, list[Kept]] = {}
         for cohort in cohorts:
-            before |= self._remove(cohort.ids)
+            before |= self._fleet.remove(cohort.ids)
         started = [
             start
             for cohort in cohorts
-            for start in self._insert(cohort, np.full(len(cohort), self._seq, dtype=np.int64))
+            for start in self._fleet.insert(cohort, np.full(len(cohort), self._seq, dtype=np.int64))
         ]
         if is_table and not before:
             parts = [tell_started(*start, seq=self._seq, at_us=self._now_us) for start in started]
@@ -202,41 +182,12 @@ class Engine:
         self._updates += len(updates)
         return updates_to_table(updates) if is_table else updates
 
-    def _insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> list[tuple[Roster, Results]]:
-        """Place subscriptions of one kind; return the results they start with, and who knows their names."""
-        masks = self._sharing.place(cohort)
-
-        def job(shard: Shard, rows: npt.NDArray[np.int64]) -> tuple[Roster, Results]:
-            return shard.insert(cohort if len(rows) == len(cohort) else cohort.take(rows), sinces[rows], masks[rows])
-
-        parts = [(shard, np.flatnonzero(has_shard(masks, home))) for home, shard in enumerate(self._shards)]
-        parts = [(shard, rows) for shard, rows in parts if len(rows)]
-        run = map if self._pool is None or len(parts) == 1 else self._pool.map
-        return list(run(lambda part: job(*part), parts))
-
-    def _remove(self, ids: IdColumn) -> dict[Id, list[Kept]]:
-        """Forget those subscriptions that are there; return the results that are not empty."""
-        had: dict[Id, list[Kept]] = {}
-        for _, matcher, rows, slots in self._seats(ids):
-            row_of = dict(zip(slots.tolist(), rows.tolist(), strict=True))
-            had |= {ids[row_of[slot]]: held for slot, held in matcher.delete(slots).by_slot().items()}
-        return had
-
-    def _seats(self, ids: IdColumn) -> Iterator[tuple[Shard, Matcher, npt.NDArray[np.int64], Slots]]:
-        """Yield who has some of the ids, which rows these are, and their slots."""
-        for shard in self._shards:
-            for matcher in shard.matchers.values():
-                slots = matcher.roster.find(ids)
-                rows = np.flatnonzero(slots >= 0)
-                if len(rows):
-                    yield shard, matcher, rows, slots[rows]
-
-    def _seat(self, id_: Any) -> tuple[Shard, Matcher, int]:
-        """Return who has a subscription, and its slot."""
-        if is_id(id_):
-            for shard, matcher, _, slots in self._seats(IdColumn.of([id_])):
-                return shard, matcher, int(slots[0])
-        raise UnknownSubscription(id_)
+    def _seat(self, id_: Any) -> tuple[Matcher | Union, int]:
+        """Return who speaks for a subscription, and its slot there."""
+        seat = self._fleet.seat(id_) if is_id(id_) else None
+        if seat is None:
+            raise UnknownSubscription(id_)
+        return seat
 
     def _difference(self, id_: Id, before: list[Kept], after: list[Kept]) -> list[Update]:
         old, new = {kept.seq for kept in before}, {kept.seq for kept in after}
@@ -255,7 +206,7 @@ class Engine:
         require(not isinstance(ids, str), "ids", "must be a list of ids", ids)
         leaving = self._known(ids_from_table(ids).objects if is_table else ids)
         self._about_to_change()
-        self._remove(leaving)
+        self._fleet.remove(leaving)
         return UPDATES.empty_table() if is_table else []
 
     def _known(self, ids: Iterable[Id]) -> IdColumn:
@@ -266,9 +217,7 @@ class Engine:
                 raise UnknownSubscription(id_)
             listed.append(id_)
         column = IdColumn.of(list(dict.fromkeys(listed)))
-        missing = np.ones(len(column), dtype=bool)
-        for _, _, rows, _ in self._seats(column):
-            missing[rows] = False
+        missing = self._fleet.missing(column)
         if missing.any():
             raise UnknownSubscription(column[int(np.argmax(missing))])
         return column
@@ -301,11 +250,10 @@ class Engine:
         if touched:
             self._about_to_change()
             self._edge_changes += 1
-        for matcher in (matcher for shard in self._shards for matcher in shard.matchers.values() if touched):
-            before, after = (results.by_slot() for results in matcher.follow(touched))
-            slots = np.fromiter(dict.fromkeys([*before, *after]), np.int32)
-            for slot, id_ in zip(slots.tolist(), matcher.roster.ids(slots), strict=True):
-                updates += self._difference(id_, before.get(slot, []), after.get(slot, []))
+            for roster, before, after in self._fleet.follow(touched, self._seq):
+                slots = np.fromiter(dict.fromkeys([*before, *after]), np.int32)
+                for slot, id_ in zip(slots.tolist(), roster.ids(slots), strict=True):
+                    updates += self._difference(id_, before.get(slot, []), after.get(slot, []))
         self._updates += len(updates)
         return updates_to_table(updates) if is_table else updates
 
@@ -348,13 +296,8 @@ class Engine:
         self._seq += len(ticks.seqs)
         if len(ticks.seqs):
             self._now_us = int(ticks.nows_us[-1])
-        seen = self._in_time(batch, ticks)
-        jobs: list[Job] = []
-        masks, shares = self._sharing.route(seen)
-        for shard, rows in zip(self._shards, shares, strict=True):
-            part = seen if len(rows) == len(seen) else seen.take(rows)
-            jobs += shard.publish(part, masks[rows], ticks, form=form, cuts=self._cuts(len(part)))
-        return self._hand_out(jobs, form, conflate=conflate)
+        parts = self._fleet.publish(self._in_time(batch, ticks), ticks, form)
+        return self._joined(parts, form, conflate=conflate)
 
     def _ticks(self, batch: MessageBatch, share: Share | None) -> Ticks:
         """Return the steps of the stream that a batch is, or is a share of."""
@@ -390,11 +333,6 @@ class Engine:
         batch.check(self._config.space)
         return batch
 
-    def _cuts(self, n_messages: int) -> Sequence[int]:
-        """Return where messages are parted among threads, if any of these may have any of them."""
-        n_parts = self._config.workers if self._sharing.sends_all else 1
-        return [n_messages * i // n_parts for i in range(n_parts + 1)]
-
     def advance(self, now: Moment) -> list[Update]:
         """Let time pass without a message: what has expired by then leaves.
 
@@ -405,8 +343,15 @@ class Engine:
         self._now_us = max(self._now_us, now_us)
         now_column = np.array([self._now_us], dtype=np.int64)
         ticks = Ticks(np.array([self._seq], dtype=np.int64), now_column, now_column)
-        jobs = [job for shard in self._shards for job in shard.advance(self._seq, ticks)]
-        updates: list[Update] = self._hand_out(jobs, Form.OBJECTS)
+        updates: list[Update] = self._joined(self._fleet.advance(self._seq, ticks), Form.OBJECTS)
+        return updates
+
+    def _joined(self, parts: Sequence[Part], form: Form, *, conflate: bool = False) -> Any:
+        """Return what all have to tell as one, and count it."""
+        updates = joined(parts, form)
+        if conflate:
+            updates = net(updates, form)
+        self._updates += count(updates, form)
         return updates
 
     # -- questions ----------------------------------------------------------------------------------------------
@@ -417,87 +362,49 @@ class Engine:
         Matches of kinds that only grow are not kept: for these it is what came since the subscription and is still in
         the window.
         """
-        _, matcher, slot = self._seat(subscription)
-        if matcher.kind.keeps is Keeps.MATCHES and self._config.window is None:
-            kind = matcher.kind.kind
+        speaker, slot = self._seat(subscription)
+        if speaker.kind.keeps is Keeps.MATCHES and self._config.window is None:
+            kind = speaker.kind.kind
             raise StateError(f"matches of kind {kind!r} are looked up in the window, and this engine has none")
-        kept = matcher.results(slot, self._documents)
+        kept = speaker.results(slot, self._fleet.documents)
         return [Result(k.message, k.score) for k in kept]
-
-    def _documents(self) -> Iterable[Document]:
-        """Return the messages of the window; each once, although several shards may have it."""
-        shards = self._shards[:1] if self._sharing.sends_all else self._shards
-        return {document.seq: document for shard in shards for document in shard.window.documents()}.values()
-
-    def _recent(self) -> MessageBatch:
-        """Return the newest messages of the window, as every shard has them before the work is parted."""
-        return self._shards[0].window.newest(_SAMPLE, self._meaning.vocabulary)
 
     def explain(self, subscription: Id, message: Message | Id) -> Explanation:
         """Say how a message fares for a subscription: each part of its score, and the bar it must pass.
 
         The message is one of the window, by id (the newest, if several carry it), or any other, as if published now.
         """
-        _, matcher, slot = self._seat(subscription)
-        document = self._batch([message]).documents[0] if isinstance(message, Message) else self._find(message)
-        return matcher.explain(slot, document)
-
-    def _find(self, id_: Id) -> Document:
-        found = [document for shard in self._shards if (document := shard.window.find(id_)) is not None]
-        if not found:
-            raise UnknownMessage(id_)
-        return max(found, key=lambda document: document.seq)
+        speaker, slot = self._seat(subscription)
+        document = self._batch([message]).documents[0] if isinstance(message, Message) else self._fleet.find(message)
+        return speaker.explain(slot, document)
 
     def __len__(self) -> int:
         """Return the number of subscriptions."""
-        return sum(shard.n_first(kind) for shard in self._shards for kind in shard.matchers)
+        return sum(self._fleet.kinds().values())
 
     def __contains__(self, subscription: Id) -> bool:
-        return is_id(subscription) and any(True for _ in self._seats(IdColumn.of([subscription])))
+        return is_id(subscription) and self._fleet.seat(subscription) is not None
 
     def stats(self) -> Stats:
         """Return counts, memory, and the work that was done."""
-        kinds: dict[str, int] = {}
-        for shard in self._shards:
-            for kind in shard.matchers:
-                kinds[kind] = kinds.get(kind, 0) + shard.n_first(kind)
+        kinds = self._fleet.kinds()
         return Stats(
             messages=self._seq,
             late=self._late,
-            window=self._n_live(),
-            subscriptions=len(self),
+            window=self._fleet.n_live(),
+            subscriptions=sum(kinds.values()),
             updates=self._updates,
             memory_bytes=resident_bytes(),
             kinds=kinds,
-            shards=tuple(len(shard) for shard in self._shards),
+            shards=tuple(len(shard) for shard in self._fleet.shards),
             work=self._work(),
         )
 
-    def _n_live(self) -> int:
-        """Return how many messages the window holds; each counts once, although several shards may have it."""
-        windows = [shard.window for shard in self._shards]
-        if self._sharing.sends_all:
-            return len(windows[0])
-        return len(np.unique(np.concatenate([window.store.of("seqs", window.numbers) for window in windows])))
-
     def _work(self) -> dict[str, Work]:
         total = dict(self._work_before)
-        for shard in self._shards:
-            for kind, matcher in shard.matchers.items():
-                total[kind] = add_work(total.get(kind, Work()), matcher.work)
+        for kind, work in self._fleet.work().items():
+            total[kind] = add_work(total.get(kind, Work()), work)
         return total
-
-    def _hand_out(self, jobs: Sequence[Job], form: Form, *, conflate: bool = False) -> Any:
-        """Have the work done, and return what all have to tell."""
-        run = map if self._pool is None or len(jobs) == 1 else self._pool.map
-        told = [part for parts in run(lambda job: job(), jobs) for part in parts]
-        for matcher, part in told:
-            matcher.n_matched += part.n_matched
-        updates = joined([part for _, part in told], form)
-        if conflate:
-            updates = net(updates, form)
-        self._updates += count(updates, form)
-        return updates
 
     # -- saving -------------------------------------------------------------------------------------------------
 
@@ -514,9 +421,9 @@ class Engine:
             engine._live_in(folder)
         engine._set_up(state)
         cohorts = [Cohort(saved.kind, saved.stored, engine._meaning) for saved in state.cohorts]
-        engine._sharing.prepare(cohorts, engine._recent)
+        engine._fleet.prepare(cohorts)
         for cohort, saved in zip(cohorts, state.cohorts, strict=True):
-            engine._restore(cohort, saved)
+            engine._fleet.restore(cohort, saved)
         return engine
 
     def seal(self, mark: str) -> None:
@@ -531,15 +438,15 @@ class Engine:
 
         tables = {}
         kept = [
-            (f"{number}.{kind}", results)
-            for number, shard in enumerate(self._shards)
+            (f"{shard.number}.{kind}", results)
+            for shard in self._fleet.shards
             for kind, results in shard.loose_results()
         ]
         if kept:
             tables["results"] = table_of_results(kept)
         if self._edge_changes:
             tables["graph"] = table_of_graph(self._meaning.social)
-        if (routing := self._sharing.packed()) is not None:
+        if (routing := self._fleet.sharing.packed()) is not None:
             tables["routing"] = pa.table({"routing": pa.array([routing], pa.large_binary())})
         work = {kind: asdict(work) for kind, work in self._work().items()}
         self._folder.seal(mark, Sealed({**self._counters(), "work": work}, tables))
@@ -562,25 +469,14 @@ class Engine:
         social = read_graph(tables["graph"]) if "graph" in tables else meaning.social
         engine._set_up(EngineState(config, meaning.vocabulary, social, **counters, work=work))
         if "routing" in tables:
-            engine._sharing.resume(tables["routing"]["routing"][0].as_py())
+            engine._fleet.sharing.resume(tables["routing"]["routing"][0].as_py())
         kept = read_results(tables["results"]) if "results" in tables else {}
-        for number, shard in enumerate(engine._shards):
-            for kind in engine._folder.kinds(number):
-                shard.attach(kind, kept.get(f"{number}.{kind}", []))
+        engine._fleet.attach(engine._folder, kept)
         return engine
 
     def _about_to_change(self) -> None:
         if self._folder is not None:
             self._folder.break_seal()
-
-    def _live(self) -> pa.Table | None:
-        """Return the messages of the window, in order; each once, although several shards may have it."""
-        tables = [table for shard in self._shards if (table := shard.window.table()) is not None]
-        if not tables or self._sharing.sends_all:
-            return tables[0] if tables else None
-        table = pa.concat_tables(tables)
-        _, rows = np.unique(table["seq"].to_numpy(), return_index=True)
-        return table.take(pa.array(rows))
 
     def _counters(self) -> dict[str, int]:
         return {
@@ -592,39 +488,19 @@ class Engine:
         }
 
     def _state(self) -> EngineState:
-        cohorts = []
-        for shard in self._shards:
-            for matcher in shard.matchers.values():
-                slots = matcher.roster.taken()
-                slots = slots[matcher.replicas.are_first(slots)]
-                stored, sinces = matcher.roster.rows(slots), matcher.roster.sinces(slots)
-                kept = []
-                if matcher.kind.keeps is Keeps.BEST_EVER and len(slots):  # others follow from the window
-                    row_of = np.zeros(int(slots.max()) + 1, np.int32)
-                    row_of[slots] = np.arange(len(slots))
-                    kept = [results.move(row_of) for results in matcher.held(slots)]
-                cohorts.append(SavedCohort(matcher.kind, stored, sinces, kept))
         return EngineState(
             self._config,
             self._meaning.vocabulary,
             self._meaning.social,
             **self._counters(),
             work=self._work(),
-            live=self._live(),
-            cohorts=cohorts,
+            live=self._fleet.live(),
+            cohorts=list(self._fleet.cohorts()),
         )
-
-    def _restore(self, cohort: Cohort, saved: SavedCohort) -> None:
-        self._insert(cohort, saved.sinces)
-        for _, matcher, rows, slots in self._seats(cohort.ids) if saved.kept else ():
-            slot_of = np.full(len(cohort), -1, np.int32)
-            slot_of[rows] = slots
-            matcher.restore([results.move(slot_of) for results in saved.kept])
 
     def close(self) -> None:
         """Stop the worker threads; the engine must not be used after."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._fleet.close()
 
     def __enter__(self) -> Engine:
         return self

@@ -17,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from nearcast.engine.explaining import explain
 from nearcast.engine.told import Form, Part, tell
 from nearcast.index import Index, Work
 from nearcast.model import Cohort, Document, Explanation, Id, Keeps, Matches, Meaning, MessageBatch, Subscription
 from nearcast.model.pairs import join
 from nearcast.model.stored import stored_schema
-from nearcast.window import Keeper, Kept, Results, Steps, Ticks
+from nearcast.window import Changes, Keeper, Kept, Results, Steps, Ticks
 
 if TYPE_CHECKING:
     from nearcast.engine.replicas import Replicas
@@ -60,14 +61,15 @@ class Matcher:
         """How much was done so far; a match is an arrival that changed a result."""
         return replace(self._index.work, matched=self.n_matched)
 
-    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64], masks: Masks) -> Results:
-        """Take in subscriptions that live in the shards of their masks; return the results they start with."""
+    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64], masks: Masks) -> tuple[Slots, Results]:
+        """Take in subscriptions that live in the shards of their masks; return slots and results they start with."""
         slots = self.roster.seat(cohort, sinces)
-        self.replicas.seat(slots, masks)
+        if self.kind.keeps is Keeps.MATCHES:
+            self.replicas.seat(slots, masks)
         self._index.insert(slots, cohort)
         results = self._keeper.insert(slots, cohort)
         self._set_bars()
-        return results
+        return slots, results
 
     def delete(self, slots: Slots) -> Results:
         """Forget subscriptions and return the results they had."""
@@ -120,6 +122,10 @@ class Matcher:
 
         `seen_by` says for each message which shards have it.
         """
+        return tell(self.roster, self.changes(batch, seen_by, steps), ticks, form)
+
+    def changes(self, batch: MessageBatch, seen_by: Masks, steps: Steps) -> Changes:
+        """Move on by a batch and return what changed."""
 
         def find(start: int, stop: int) -> Matches:
             self._set_bars()  # that moved since the keeper asked the last time
@@ -127,7 +133,7 @@ class Matcher:
 
         changes = self._keeper.publish(batch, steps, find)
         self._set_bars()
-        return tell(self.roster, changes, ticks, form)
+        return changes
 
     def _set_bars(self) -> None:
         moved = self._keeper.moved()
@@ -145,15 +151,4 @@ class Matcher:
 
     def explain(self, slot: int, document: Document) -> Explanation:
         """Say how a message fares for a subscription, given what else is in its result."""
-        subscription = self.roster.subscription(slot)
-        explained = subscription.explain(document, self._meaning)
-        if subscription.keeps is not Keeps.BEST_IN_WINDOW and document.seq <= self.roster.since(slot):
-            return replace(explained, passes=False, reason="no match, it was published before the subscription")
-        if subscription.keeps is Keeps.MATCHES or explained.score is None:
-            return explained
-        passes, bar = self._keeper.would_enter(slot, document, explained.score), self._keeper.bar(slot)
-        if bar is None:
-            reason = "in the result, which is not full"
-        else:
-            reason = "in the result" if passes else "not among the k best"
-        return replace(explained, passes=passes, bar=bar, reason=reason)
+        return explain(self.roster, slot, document, self._meaning, self._keeper)

@@ -13,26 +13,24 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.engine.matcher import Matcher
 from nearcast.engine.told import Form, Part
 from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
-from nearcast.model import KINDS, Cohort, Keeps, Meaning, MessageBatch, Subscription
-from nearcast.window import Results, SlidingWindow, Steps, Ticks, WindowPolicy, find_keeper
+from nearcast.model import KINDS, Keeps, Meaning, MessageBatch, Subscription
+from nearcast.window import Changes, Results, SlidingWindow, Steps, Ticks, WindowPolicy, find_keeper
 
 if TYPE_CHECKING:
     from nearcast._jit import Arena
-    from nearcast.engine.roster import Roster
     from nearcast.partition import Masks
 
 _KIND_OF = {kind.kind: kind for kind in KINDS}
 
-Told = list[tuple[Matcher, Part]]
+Told = list[tuple[Matcher, Part | Changes]]
 Job = Callable[[], Told]
-"""A piece of work for some thread: move matchers on, and say what each has to tell."""
+"""A piece of work for some thread: move matchers on, and say what each has to tell, or what changed."""
 
 
 class Shard:
@@ -49,7 +47,7 @@ class Shard:
         arena: Callable[[str], Arena] | None = None,
     ) -> None:
         """Start without subscriptions; `arena` gives the state of each kind a place, in memory if there is none."""
-        self._number = number
+        self.number = number
         self.window = SlidingWindow(policy, live, arena=None if arena is None else partial(arena, "window"))
         self.matchers: dict[str, Matcher] = {}
         self._meaning = meaning
@@ -59,17 +57,7 @@ class Shard:
     def __len__(self) -> int:
         return sum(len(matcher.roster) for matcher in self.matchers.values())
 
-    def n_first(self, kind: str) -> int:
-        """Return how many subscriptions of a kind have their first home here; all shards together have each once."""
-        matcher = self.matchers[kind]
-        return int(matcher.replicas.are_first(matcher.roster.taken()).sum())
-
-    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64], masks: Masks) -> tuple[Roster, Results]:
-        """Take in subscriptions of one kind; return the results they start with, and who knows their names."""
-        matcher = self._matcher(cohort.kind)
-        return matcher.roster, matcher.insert(cohort, sinces, masks)
-
-    def _matcher(self, kind: type[Subscription]) -> Matcher:
+    def matcher(self, kind: type[Subscription]) -> Matcher:
         """Return the matcher of a kind, made when the first subscription of that kind comes."""
         if kind.kind not in self.matchers:
             from nearcast._jit import Arena  # with the first subscription, not before, come the kernels
@@ -80,14 +68,14 @@ class Shard:
             entry = choose_index(self._index, kind.kind)
             roster, index = Roster(kind, arena), entry.make(self._meaning, arena)
             keeper = find_keeper(entry.keeper, kind).make(self._meaning, self.window, arena)
-            replicas = Replicas(arena, self._number)
+            replicas = Replicas(arena, self.number)
             self.matchers[kind.kind] = Matcher(kind, roster, index, keeper, self._meaning, replicas)
             self.matchers = {name: self.matchers[name] for name in _KIND_OF if name in self.matchers}
         return self.matchers[kind.kind]
 
     def attach(self, kind: str, kept: Sequence[Results]) -> None:
         """Go on with a kind whose arena is there already, and with the results it had."""
-        matcher, entry = self._matcher(_KIND_OF[kind]), choose_index(self._index, kind)
+        matcher, entry = self.matcher(_KIND_OF[kind]), choose_index(self._index, kind)
         matcher.go_on(kept, is_indexed=entry.in_arena, is_kept=self._is_kept(kind))
 
     def _is_kept(self, kind: str) -> bool:
@@ -101,24 +89,33 @@ class Shard:
                 yield kind, matcher.held(matcher.roster.taken())
 
     def publish(
-        self, batch: MessageBatch, seen_by: Masks, ticks: Ticks, *, form: Form, cuts: Sequence[int]
+        self, batch: MessageBatch, seen_by: Masks, ticks: Ticks, *, form: Form, cuts: Sequence[int], tells: bool
     ) -> list[Job]:
         """Take in messages, some of a batch; return the work that is to be done then.
 
-        `seen_by` says for each which shards have it; `cuts` are rows at which they may be parted among threads.
+        `seen_by` says for each which shards have it; `cuts` are rows at which they may be parted among threads. What
+        kinds that keep results have to say is written down only if the shard `tells` it, and nobody else has a part.
         """
-        return self._jobs(batch, seen_by, self.window.admit(batch, ticks), ticks, form, cuts)
+        return self._jobs(batch, seen_by, self.window.admit(batch, ticks), ticks, form, cuts, tells=tells)
 
-    def advance(self, seq: int, ticks: Ticks) -> list[Job]:
+    def advance(self, seq: int, ticks: Ticks, *, tells: bool) -> list[Job]:
         """Let time pass without a message."""
         steps = self.window.advance(seq, int(ticks.nows_us[-1]))
         nobody = np.zeros(0, np.uint64)
-        return self._jobs(MessageBatch.empty(), nobody, steps, ticks, Form.OBJECTS, (0, 0))
+        return self._jobs(MessageBatch.empty(), nobody, steps, ticks, Form.OBJECTS, (0, 0), tells=tells)
 
     def _jobs(
-        self, batch: MessageBatch, seen_by: Masks, steps: Steps, ticks: Ticks, form: Form, cuts: Sequence[int]
+        self,
+        batch: MessageBatch,
+        seen_by: Masks,
+        steps: Steps,
+        ticks: Ticks,
+        form: Form,
+        cuts: Sequence[int],
+        *,
+        tells: bool,
     ) -> list[Job]:
-        def job(matchers: Sequence[Matcher], rows: MessageBatch, seen: Masks, at: Steps) -> Job:
+        def telling(matchers: Sequence[Matcher], rows: MessageBatch, seen: Masks, at: Steps) -> Job:
             return lambda: [(m, m.publish(rows, seen, at, ticks, form=form)) for m in matchers]
 
         forward = [m for m in self.matchers.values() if m.kind.keeps is Keeps.MATCHES]
@@ -126,9 +123,12 @@ class Shard:
         jobs = []
         if forward:
             for start, stop in pairwise(cuts):
-                jobs.append(job(forward, batch.slice(start, stop), seen_by[start:stop], steps.slice(start, stop)))
-        if keeping:
-            jobs.append(job(keeping, batch, seen_by, steps))
+                rows, seen, at = batch.slice(start, stop), seen_by[start:stop], steps.slice(start, stop)
+                jobs.append(telling(forward, rows, seen, at))
+        if keeping and tells:
+            jobs.append(telling(keeping, batch, seen_by, steps))
+        elif keeping:
+            jobs.append(lambda: [(m, m.changes(batch, seen_by, steps)) for m in keeping])
         return jobs
 
 

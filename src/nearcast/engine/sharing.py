@@ -4,8 +4,8 @@
     the fit           the first subscriptions and the newest messages of the window are the sample
     after             as the routing says
 
-A kind that keeps results needs the whole stream in its shard, unless the routing sends everything everywhere: what
-replicas keep would have to be merged. It is refused.
+Where messages go to some shards only, a subscription may live in several; what its replicas keep is merged (`union`).
+With a window the routing is a fixed one: who comes later finds in the windows of its shards what it would have seen.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.errors import InvalidInput
-from nearcast.model import Cohort, Footprints, Keeps, MessageBatch
+from nearcast.model import Cohort, Footprints, Keeps, MessageBatch, Subscription
 from nearcast.partition import Masks, Partitioner, Routing, Sample, everyone, has_shard, place_by_key
 from nearcast.partition.saved import pack, unpack
 
@@ -35,17 +34,17 @@ class Sharing:
         """Whether every message goes to every shard."""
         return self._routing is None or self._routing.sends_all
 
+    def merges(self, kind: type[Subscription]) -> bool:
+        """Whether results of a kind are merged from those of replicas."""
+        return not self.sends_all and kind.keeps is not Keeps.MATCHES
+
     def prepare(self, cohorts: Sequence[Cohort], recent: Callable[[], MessageBatch]) -> None:
-        """Fit the routing to the first subscriptions that come; raise `InvalidInput` for a kind it cannot serve."""
-        if not cohorts or self._n_shards == 1:
+        """Fit the routing to the first subscriptions that come."""
+        if not cohorts or self._n_shards == 1 or self._routing is not None:
             return
-        if self._routing is None:
-            footprints = Footprints.joined([cohort.footprints for cohort in cohorts])
-            self._routing = self._partitioner.fit(Sample(footprints, recent()), n_shards=self._n_shards)
-        for cohort in cohorts:
-            if not self.sends_all and cohort.kind.keeps is not Keeps.MATCHES:
-                rule = f"must send every message to all shards for kind {cohort.kind.kind!r}, which keeps results"
-                raise InvalidInput("partitioner", rule, self._partitioner.name, subject="engine")
+        footprints = Footprints.joined([cohort.footprints for cohort in cohorts])
+        routing = self._partitioner.fit(Sample(footprints, recent()), n_shards=self._n_shards)
+        self._routing = routing.fixed() if self._has_window else routing
 
     def packed(self) -> bytes | None:
         """Return the routing as bytes, for an engine that goes on elsewhere; None if it was not fitted yet."""

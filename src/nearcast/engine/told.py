@@ -57,7 +57,14 @@ def tell_started(roster: Roster, results: Results, *, seq: int, at_us: int) -> P
     """Write down what subscriptions start with, at one moment, as a table."""
     n = len(results.slots)
     changes = Changes(
-        np.zeros(n, np.int64), results.slots, np.broadcast_to(True, n), results.scores, results.ids, None, 0
+        np.zeros(n, np.int64),
+        results.slots,
+        np.broadcast_to(True, n),
+        results.scores,
+        results.ids,
+        results.seqs,
+        None,
+        0,
     )
     moment = np.array([at_us], np.int64)
     return tell(roster, changes, Ticks(np.array([seq], np.int64), moment, moment), Form.TABLE)

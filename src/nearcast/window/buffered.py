@@ -234,6 +234,7 @@ class Buffered:
             told.enters[:n].copy(),
             told.scores[:n].copy(),
             self._window.store.ids(told.numbers[:n]),
+            self._window.store.of("seqs", told.numbers[:n]),
             None,
             int(cursor[kernels.N_ENTERED]),
         )

@@ -30,7 +30,7 @@ class Forward:
         """Report each match as an enter."""
         rows, slots, scores = find(0, len(batch))
         enters = np.broadcast_to(True, len(rows))
-        return Changes(steps.of_rows[rows], slots, enters, scores, batch.ids, rows, len(rows))
+        return Changes(steps.of_rows[rows], slots, enters, scores, batch.ids, batch.seqs, rows, len(rows))
 
     def moved(self) -> Moved:
         """Have no bars."""

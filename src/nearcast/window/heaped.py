@@ -131,6 +131,7 @@ class Heaped:
             told.enters[:n].copy(),
             told.scores[:n].copy(),
             self._held.ids(mentioned),
+            self._held.seqs[mentioned],
             told.rows[:n].copy(),
             int(self._counts[kernels.N_ENTERED]),
         )

@@ -78,6 +78,8 @@ class Changes(NamedTuple):
     scores: npt.NDArray[np.float64]
     ids: IdColumn
     """Ids of messages."""
+    seqs: npt.NDArray[np.int64]
+    """Their seqs."""
     rows: npt.NDArray[np.int64] | None
     """Which of them each change is about; None if there is one a change."""
     n_matched: int

@@ -62,6 +62,7 @@ class Ranked(ABC):
             np.array([change.enter for _, change in told], dtype=bool),
             np.array([change.kept.score for _, change in told], dtype=np.float64),
             IdColumn.of([change.kept.message for _, change in told]),
+            np.array([change.kept.seq for _, change in told], dtype=np.int64),
             np.arange(len(told)),
             n_matched,
         )

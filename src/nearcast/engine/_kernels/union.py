@@ -1,0 +1,200 @@
+"""What are the k best of what replicas hold? A sorted run a subscription, see `nearcast.engine.union`.
+
+heads    slot -> its block, size, k and room
+block    scores  [ 0.9 0.8 0.8 0.5 ... ]     best first; of equal scores the newer, or where less is better the older
+         seqs    [  41  52  17   9 ... ]
+         holders [   2   1   1   3 ... ]     how many replicas hold it
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast._jit import kernel
+from nearcast.model._kernels.blocks import class_of, give_block, size_of, take_block
+
+START, SIZE, K, ROOM = 0, 1, 2, 3
+"""Columns of a head; room is 0 for a slot that is free."""
+
+
+class UnionArrays(NamedTuple):
+    """What replicas hold, together."""
+
+    heads: NDArray[np.int32]
+    """int32 (n_slots, 4): see the columns."""
+    scores: NDArray[np.float64]
+    seqs: NDArray[np.int64]
+    holders: NDArray[np.uint8]
+    """float64, int64, uint8 (room,): blocks."""
+    state: NDArray[np.int64]
+    """int64 (STATE,): see `blocks`."""
+
+
+class Deltas(NamedTuple):
+    """What came into the results of replicas and went out of them, by step and slot; of each, leaves first."""
+
+    steps: NDArray[np.int64]
+    slots: NDArray[np.int32]
+    enters: NDArray[np.bool_]
+    scores: NDArray[np.float64]
+    seqs: NDArray[np.int64]
+
+
+@kernel
+def give_room(union: UnionArrays, slots: NDArray[np.int32], ks: NDArray[np.int32], rooms: NDArray[np.int32]) -> int:
+    """Give slots blocks that hold so many, and take along what they hold; return where it stopped for want of room.
+
+    Who has room enough already is passed over, so that it can go on where it stopped.
+    """
+    heads = union.heads
+    for i in range(slots.size):
+        head = heads[slots[i]]
+        if head[ROOM] >= rooms[i]:
+            continue
+        block_class = class_of(rooms[i])
+        block = take_block(union.state, union.seqs, block_class, size_of(block_class))
+        if block < 0:
+            return i
+        before, size = int(head[START]), int(head[SIZE])
+        for at in range(size):
+            union.scores[block + at] = union.scores[before + at]
+            union.seqs[block + at] = union.seqs[before + at]
+            union.holders[block + at] = union.holders[before + at]
+        if head[ROOM] > 0:
+            give_block(union.state, union.seqs, class_of(head[ROOM]), before)
+        head[START], head[K], head[ROOM] = block, ks[i], rooms[i]
+    return slots.size
+
+
+@kernel
+def end(union: UnionArrays, slots: NDArray[np.int32]) -> None:
+    """Take the blocks of slots back."""
+    for slot in slots:
+        head = union.heads[slot]
+        give_block(union.state, union.seqs, class_of(head[ROOM]), head[START])
+        head[SIZE] = head[K] = head[ROOM] = 0
+
+
+@kernel
+def find(union: UnionArrays, start: int, size: int, sign: float, score: float, seq: int) -> int:
+    """Return the place of an entry in a run, or where it belongs; `sign` is -1 where less is better."""
+    low, high = start, start + size
+    while low < high:
+        middle = (low + high) >> 1
+        other = union.scores[middle]
+        if sign * other > sign * score or (other == score and sign * union.seqs[middle] > sign * seq):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def put(union: UnionArrays, slot: int, sign: float, score: float, seq: int) -> None:
+    """Note that one more replica holds a message."""
+    head = union.heads[slot]
+    start, size = int(head[START]), int(head[SIZE])
+    at = find(union, start, size, sign, score, seq)
+    if at < start + size and union.seqs[at] == seq:
+        union.holders[at] += 1
+        return
+    for place in range(start + size, at, -1):
+        union.scores[place] = union.scores[place - 1]
+        union.seqs[place] = union.seqs[place - 1]
+        union.holders[place] = union.holders[place - 1]
+    union.scores[at], union.seqs[at], union.holders[at] = score, seq, 1
+    head[SIZE] = size + 1
+
+
+@kernel
+def drop(union: UnionArrays, slot: int, sign: float, score: float, seq: int) -> None:
+    """Note that one replica less holds a message."""
+    head = union.heads[slot]
+    start, size = int(head[START]), int(head[SIZE])
+    at = find(union, start, size, sign, score, seq)
+    if at == start + size or union.seqs[at] != seq:
+        return
+    union.holders[at] -= 1
+    if union.holders[at] > 0:
+        return
+    for place in range(at, start + size - 1):
+        union.scores[place] = union.scores[place + 1]
+        union.seqs[place] = union.seqs[place + 1]
+        union.holders[place] = union.holders[place + 1]
+    head[SIZE] = size - 1
+
+
+@kernel
+def merge(
+    union: UnionArrays,
+    sign: float,
+    deltas: Deltas,
+    told: Deltas,
+    scores: NDArray[np.float64],
+    seqs: NDArray[np.int64],
+) -> int:
+    """Follow the replicas; write down how the k best of all changed, and return how many changes there are.
+
+    `told` has room for two a delta; `scores` and `seqs` for the greatest k.
+    """
+    n_told, first, n = 0, 0, deltas.slots.size
+    while first < n:
+        step, slot = deltas.steps[first], deltas.slots[first]
+        head = union.heads[slot]
+        start, k = int(head[START]), int(head[K])
+        n_before = min(k, int(head[SIZE]))
+        for at in range(n_before):
+            scores[at], seqs[at] = union.scores[start + at], union.seqs[start + at]
+        last = first
+        while last < n and deltas.slots[last] == slot and deltas.steps[last] == step:
+            if deltas.enters[last]:
+                put(union, slot, sign, deltas.scores[last], deltas.seqs[last])
+            else:
+                drop(union, slot, sign, deltas.scores[last], deltas.seqs[last])
+            last += 1
+        n_after = min(k, int(head[SIZE]))
+        for enters in (False, True):
+            old, new = 0, 0
+            while old < n_before or new < n_after:
+                here = start + new
+                if old < n_before and new < n_after and seqs[old] == union.seqs[here]:
+                    old, new = old + 1, new + 1
+                    continue
+                is_old = new == n_after
+                if old < n_before and new < n_after:
+                    other = union.scores[here]
+                    is_old = sign * scores[old] > sign * other or (
+                        scores[old] == other and sign * seqs[old] > sign * union.seqs[here]
+                    )
+                if is_old != enters:
+                    told.steps[n_told], told.slots[n_told], told.enters[n_told] = step, slot, enters
+                    told.scores[n_told] = scores[old] if is_old else union.scores[here]
+                    told.seqs[n_told] = seqs[old] if is_old else union.seqs[here]
+                    n_told += 1
+                if is_old:
+                    old += 1
+                else:
+                    new += 1
+        first = last
+    return n_told
+
+
+@kernel
+def fill(
+    union: UnionArrays, sign: float, slots: NDArray[np.int32], scores: NDArray[np.float64], seqs: NDArray[np.int64]
+) -> None:
+    """Note what a replica holds."""
+    for i in range(slots.size):
+        put(union, slots[i], sign, scores[i], seqs[i])
+
+
+@kernel
+def mark(union: UnionArrays, known: NDArray[np.int64], held: NDArray[np.bool_]) -> None:
+    """Tell which of some messages, by ascending seq, anyone holds."""
+    for slot in range(union.heads.shape[0]):
+        start = int(union.heads[slot, START])
+        for at in range(start, start + int(union.heads[slot, SIZE])):
+            held[np.searchsorted(known, union.seqs[at])] = True

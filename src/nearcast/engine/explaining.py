@@ -1,0 +1,37 @@
+"""Why is a message in a result, or why not? The parts of its score, and what it competes with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from nearcast.model import Document, Explanation, Keeps, Meaning
+
+if TYPE_CHECKING:
+    from nearcast.engine.roster import Roster
+
+
+class Rivals(Protocol):
+    """Who knows what else is in results: a keeper, or a union."""
+
+    def would_enter(self, slot: int, document: Document, score: float) -> bool:
+        """Tell whether a message is in a result or, published now, would come in."""
+
+    def bar(self, slot: int) -> float | None:
+        """Return the score of the worst of k results; None if there is room."""
+
+
+def explain(roster: Roster, slot: int, document: Document, meaning: Meaning, rivals: Rivals) -> Explanation:
+    """Say how a message fares for a subscription, given what else is in its result."""
+    subscription = roster.subscription(slot)
+    explained = subscription.explain(document, meaning)
+    if subscription.keeps is not Keeps.BEST_IN_WINDOW and document.seq <= roster.since(slot):
+        return replace(explained, passes=False, reason="no match, it was published before the subscription")
+    if subscription.keeps is Keeps.MATCHES or explained.score is None:
+        return explained
+    passes, bar = rivals.would_enter(slot, document, explained.score), rivals.bar(slot)
+    if bar is None:
+        reason = "in the result, which is not full"
+    else:
+        reason = "in the result" if passes else "not among the k best"
+    return replace(explained, passes=passes, bar=bar, reason=reason)

@@ -1,0 +1,341 @@
+"""How do all shards of an engine answer as one?
+
+    subscriptions ── place ──┬─ shard 0 ─┐
+    messages ─────── route ──┤    ...    ├── one after the other, or merged ── who has what to tell
+                             └─ shard n ─┘
+
+Who lives in one shard is spoken for by the matcher there, and so is who keeps nothing: of its replicas one answers.
+Who keeps results and may live in several is spoken for by the `union` of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from nearcast.engine.matcher import Matcher, Slots
+from nearcast.engine.shard import Job, Shard
+from nearcast.engine.sharing import Sharing
+from nearcast.engine.state import EngineConfig, SavedCohort
+from nearcast.engine.stats import add_work
+from nearcast.engine.told import Form, Part, tell
+from nearcast.errors import UnknownMessage
+from nearcast.index import Work
+from nearcast.model import Cohort, Document, Id, IdColumn, Keeps, Meaning, MessageBatch, Subscription
+from nearcast.partition import PARTITIONERS, has_shard
+from nearcast.window import Changes, Kept, Results, Ticks
+
+if TYPE_CHECKING:
+    from nearcast.engine.folder import EngineFolder
+    from nearcast.engine.roster import Roster
+    from nearcast.engine.union import Union
+
+_SAMPLE = 100_000  # messages that a partitioner learns from
+
+
+class Fleet:
+    """The shards of an engine."""
+
+    def __init__(
+        self, config: EngineConfig, meaning: Meaning, live: pa.Table | None, folder: EngineFolder | None
+    ) -> None:
+        partitioner = {p.name: p for p in PARTITIONERS}[config.partitioner]
+        self.sharing = Sharing(partitioner, config.workers, has_window=config.window is not None)
+        self._config, self._meaning = config, meaning
+        self.shards = [
+            Shard(
+                meaning,
+                config.window,
+                index=config.index,
+                number=number,
+                live=live,
+                arena=None if folder is None else partial(folder.arena, number),
+            )
+            for number in range(config.workers)
+        ]
+        self._unions: dict[str, Union] = {}
+        self._pool = ThreadPoolExecutor(config.workers, "nearcast") if config.workers > 1 else None
+
+    # -- subscriptions ------------------------------------------------------------------------------------------
+
+    def prepare(self, cohorts: Sequence[Cohort]) -> None:
+        """Decide how the work is shared, when the first subscriptions come."""
+        self.sharing.prepare(cohorts, self._recent)
+
+    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> list[tuple[Roster, Results]]:
+        """Place subscriptions of one kind; return the results they start with, and who knows their names."""
+        masks = self.sharing.place(cohort)
+
+        def insert(part: tuple[Shard, npt.NDArray[np.int64]]) -> tuple[Slots, Results]:
+            shard, rows = part
+            own = cohort if len(rows) == len(cohort) else cohort.take(rows)
+            return shard.matcher(cohort.kind).insert(own, sinces[rows], masks[rows])
+
+        homes = [(shard, np.flatnonzero(has_shard(masks, number))) for number, shard in enumerate(self.shards)]
+        homes = [(shard, rows) for shard, rows in homes if len(rows)]
+        started = list(self._run(insert, homes))
+        if not self.sharing.merges(cohort.kind):
+            each = zip(homes, started, strict=True)
+            return [(shard.matcher(cohort.kind).roster, results) for (shard, _), (_, results) in each]
+        union = self._union(cohort.kind)
+        slots, ks = union.seat(cohort, sinces), cohort.footprints.ks
+        for (shard, rows), (replicas, results) in zip(homes, started, strict=True):
+            union.add(shard.number, replicas, slots[rows], ks[rows], results)
+        return [(union.roster, results) for results in union.held(slots)]
+
+    def _union(self, kind: type[Subscription]) -> Union:
+        if kind.kind not in self._unions:
+            from nearcast.engine.union import Union  # with the first that is merged, not before, come the kernels
+
+            self._unions[kind.kind] = Union(kind, self._meaning, len(self.shards))
+        return self._unions[kind.kind]
+
+    def remove(self, ids: IdColumn) -> dict[Id, list[Kept]]:
+        """Forget those subscriptions that are there; return the results that are not empty."""
+        had: dict[Id, list[Kept]] = {}
+
+        def note(results: Results, rows: npt.NDArray[np.int64], slots: Slots) -> None:
+            row_of = dict(zip(slots.tolist(), rows.tolist(), strict=True))
+            had.update({ids[row_of[slot]]: held for slot, held in results.by_slot().items()})
+
+        for matcher in self._matchers():
+            rows, slots = _find(matcher.roster, ids)
+            results = matcher.delete(slots) if len(slots) else Results.none()
+            if matcher.kind.kind not in self._unions:
+                note(results, rows, slots)
+        for union in self._unions.values():
+            rows, slots = _find(union.roster, ids)
+            note(union.forget(slots), rows, slots)
+        return had
+
+    def _matchers(self) -> Iterator[Matcher]:
+        return (matcher for shard in self.shards for matcher in shard.matchers.values())
+
+    def _speakers(self) -> Iterator[Matcher | Union]:
+        """Yield who speaks for subscriptions."""
+        yield from (matcher for matcher in self._matchers() if matcher.kind.kind not in self._unions)
+        yield from self._unions.values()
+
+    def seat(self, id_: Id) -> tuple[Matcher | Union, int] | None:
+        """Return who speaks for a subscription, and its slot there; None if it is not here."""
+        for speaker in self._speakers():
+            slot = int(speaker.roster.find(IdColumn.of([id_]))[0])
+            if slot >= 0:
+                return speaker, slot
+        return None
+
+    def missing(self, ids: IdColumn) -> npt.NDArray[np.bool_]:
+        """Tell which ids are not here."""
+        missing = np.ones(len(ids), np.bool_)
+        for speaker in self._speakers():
+            missing &= speaker.roster.find(ids) < 0
+        return missing
+
+    def follow(self, users: Collection[Id], seq: int) -> Iterator[tuple[Roster, dict[int, Any], dict[int, Any]]]:
+        """Look again for users whose friends changed; yield names, and what results had and have by slot."""
+        for kind in dict.fromkeys(matcher.kind for matcher in self._matchers()):
+            told = [
+                (shard.number, shard.matchers[kind.kind].follow(users))
+                for shard in self.shards
+                if kind.kind in shard.matchers
+            ]
+            if (union := self._unions.get(kind.kind)) is None:
+                for number, (before, after) in told:
+                    yield self.shards[number].matchers[kind.kind].roster, before.by_slot(), after.by_slot()
+                continue
+            deltas = [(number, _turn(before, after)) for number, (before, after) in told]
+            moment = np.array([seq], np.int64)
+            changes = union.merge(deltas, Ticks(moment, moment, moment))
+            yield union.roster, _by_slot(changes, enters=False), _by_slot(changes, enters=True)
+
+    # -- messages -----------------------------------------------------------------------------------------------
+
+    def publish(self, batch: MessageBatch, ticks: Ticks, form: Form) -> list[Part]:
+        """Move on by a batch; return what all have to tell."""
+        jobs: list[tuple[int, Job]] = []
+        masks, shares = self.sharing.route(batch)
+        for shard, rows in zip(self.shards, shares, strict=True):
+            part = batch if len(rows) == len(batch) else batch.take(rows)
+            cuts, tells = self._cuts(len(part)), self.sharing.sends_all
+            made = shard.publish(part, masks[rows], ticks, form=form, cuts=cuts, tells=tells)
+            jobs += [(shard.number, job) for job in made]
+        return self._hand_out(jobs, ticks, form)
+
+    def advance(self, seq: int, ticks: Ticks) -> list[Part]:
+        """Let time pass without a message."""
+        tells = self.sharing.sends_all
+        jobs = [(shard.number, job) for shard in self.shards for job in shard.advance(seq, ticks, tells=tells)]
+        return self._hand_out(jobs, ticks, Form.OBJECTS)
+
+    def _cuts(self, n_messages: int) -> Sequence[int]:
+        """Return where messages are parted among threads, if any of these may have any of them."""
+        n_parts = len(self.shards) if self.sharing.sends_all else 1
+        return [n_messages * i // n_parts for i in range(n_parts + 1)]
+
+    def _hand_out(self, jobs: Sequence[tuple[int, Job]], ticks: Ticks, form: Form) -> list[Part]:
+        """Have the work done, and return what all have to tell."""
+        parts: list[Part] = []
+        deltas: dict[str, list[tuple[int, Changes]]] = {}
+        for number, told in self._run(lambda job: (job[0], job[1]()), jobs):
+            for matcher, part in told:
+                if isinstance(part, Changes):
+                    deltas.setdefault(matcher.kind.kind, []).append((number, part))
+                else:
+                    matcher.n_matched += part.n_matched
+                    parts.append(part)
+        for kind, replicas in deltas.items():
+            union = self._unions[kind]
+            changes = union.merge(replicas, ticks)
+            union.n_matched += changes.n_matched
+            parts.append(tell(union.roster, changes, ticks, form))
+        return parts
+
+    def _run(self, work: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
+        return (map if self._pool is None or len(pieces) == 1 else self._pool.map)(work, pieces)
+
+    # -- the window, each of whose messages several shards may have -----------------------------------------------
+
+    def documents(self) -> Iterable[Document]:
+        """Return the messages of the window."""
+        shards = self.shards[:1] if self.sharing.sends_all else self.shards
+        return {document.seq: document for shard in shards for document in shard.window.documents()}.values()
+
+    def find(self, id_: Id) -> Document:
+        """Return the newest message of an id."""
+        found = [document for shard in self.shards if (document := shard.window.find(id_)) is not None]
+        if not found:
+            raise UnknownMessage(id_)
+        return max(found, key=lambda document: document.seq)
+
+    def _recent(self) -> MessageBatch:
+        """Return the newest messages of the window, as every shard has them before the work is parted."""
+        return self.shards[0].window.newest(_SAMPLE, self._meaning.vocabulary)
+
+    def n_live(self) -> int:
+        """Return how many messages the window holds."""
+        windows = [shard.window for shard in self.shards]
+        if self.sharing.sends_all or self._config.window is None:
+            return len(windows[0])
+        return len(np.unique(np.concatenate([window.store.of("seqs", window.numbers) for window in windows])))
+
+    def live(self) -> pa.Table | None:
+        """Return the messages of the window, in order."""
+        tables = [table for shard in self.shards if (table := shard.window.table()) is not None]
+        if not tables or self.sharing.sends_all:
+            return tables[0] if tables else None
+        table = pa.concat_tables(tables)
+        _, rows = np.unique(table["seq"].to_numpy(), return_index=True)
+        return table.take(pa.array(rows))
+
+    # -- counts, saving -------------------------------------------------------------------------------------------
+
+    def kinds(self) -> dict[str, int]:
+        """Return how many subscriptions there are of each kind."""
+        counts: dict[str, int] = {}
+        for speaker in self._speakers():
+            counts[speaker.kind.kind] = counts.get(speaker.kind.kind, 0) + len(_own(speaker))
+        return counts
+
+    def work(self) -> dict[str, Work]:
+        """Return how much was done so far, kind by kind."""
+        total: dict[str, Work] = {}
+        for matcher in self._matchers():
+            total[matcher.kind.kind] = add_work(total.get(matcher.kind.kind, Work()), matcher.work)
+        for kind, union in self._unions.items():
+            total[kind] = add_work(total.get(kind, Work()), Work(matched=union.n_matched))
+        return total
+
+    def cohorts(self) -> Iterator[SavedCohort]:
+        """Yield all subscriptions, as they are saved."""
+        for speaker in self._speakers():
+            slots = _own(speaker)
+            kept = []
+            if speaker.kind.keeps is Keeps.BEST_EVER and len(slots):  # others follow from the window
+                row_of = np.zeros(int(slots.max()) + 1, np.int32)
+                row_of[slots] = np.arange(len(slots))
+                kept = [results.move(row_of) for results in speaker.held(slots)]
+            roster = speaker.roster
+            yield SavedCohort(speaker.kind, roster.rows(slots), roster.sinces(slots), kept)
+
+    def restore(self, cohort: Cohort, saved: SavedCohort) -> None:
+        """Take in subscriptions that were saved, with the results they had."""
+        self.insert(cohort, saved.sinces)
+        if not saved.kept:
+            return
+        for shard in self.shards:
+            if (matcher := shard.matchers.get(cohort.kind.kind)) is None:
+                continue
+            kept = [results.move(matcher.roster.find(cohort.ids)) for results in saved.kept]
+            matcher.restore(kept)
+            for results in kept if self.sharing.merges(cohort.kind) else ():
+                self._union(cohort.kind).fill(shard.number, results)
+
+    def attach(self, folder: EngineFolder, kept: dict[str, list[Results]]) -> None:
+        """Go on with what lies in a folder, and with results that do not."""
+        for shard in self.shards:
+            for kind in folder.kinds(shard.number):
+                shard.attach(kind, kept.get(f"{shard.number}.{kind}", []))
+        for shard in self.shards:
+            for matcher in shard.matchers.values():
+                if self.sharing.merges(matcher.kind):
+                    self._reunite(shard, matcher)
+
+    def _reunite(self, shard: Shard, matcher: Matcher) -> None:
+        """Tell a union what the replicas of a shard hold."""
+        union, replicas = self._union(matcher.kind), matcher.roster.taken()
+        cohort = Cohort(matcher.kind, matcher.roster.rows(replicas), self._meaning)
+        slots = union.roster.find(cohort.ids)
+        new = np.flatnonzero(slots < 0)
+        slots[new] = union.seat(cohort.take(new), matcher.roster.sinces(replicas[new]))
+        union.add(shard.number, replicas, slots, cohort.footprints.ks, Results.none())
+        for results in matcher.held(replicas):
+            union.fill(shard.number, results)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def _find(roster: Roster, ids: IdColumn) -> tuple[npt.NDArray[np.int64], Slots]:
+    """Return which ids are here, and their slots."""
+    slots = roster.find(ids)
+    rows = np.flatnonzero(slots >= 0)
+    return rows, slots[rows]
+
+
+def _own(speaker: Matcher | Union) -> Slots:
+    """Return the slots of those whom nobody else speaks for: of replicas that keep nothing the first does."""
+    slots = speaker.roster.taken()
+    return slots[speaker.replicas.are_first(slots)] if isinstance(speaker, Matcher) else slots
+
+
+def _turn(before: Results, after: Results) -> Changes:
+    """Return what has to change so that results become others."""
+    n_before, n_after = len(before.slots), len(after.slots)
+    return Changes(
+        np.zeros(n_before + n_after, np.int64),
+        np.concatenate([before.slots, after.slots]),
+        np.repeat([False, True], [n_before, n_after]),
+        np.concatenate([before.scores, after.scores]),
+        IdColumn.joined([before.ids, after.ids]),
+        np.concatenate([before.seqs, after.seqs]),
+        None,
+        0,
+    )
+
+
+def _by_slot(changes: Changes, *, enters: bool) -> dict[int, list[Kept]]:
+    """Return slot -> messages that came, or that went."""
+    found: dict[int, list[Kept]] = {}
+    for row in np.flatnonzero(changes.enters == enters).tolist():
+        at = row if changes.rows is None else int(changes.rows[row])
+        kept = Kept(int(changes.seqs[at]), changes.ids[at], float(changes.scores[row]))
+        found.setdefault(int(changes.slots[row]), []).append(kept)
+    return found

@@ -1,0 +1,131 @@
+"""Are the k best of all those that replicas hold? Against sets that are merged one by one."""
+
+import random
+
+import numpy as np
+import pytest
+
+import nearcast as nc
+from nearcast.engine.union import Union
+from nearcast.model import Cohort, IdColumn
+from nearcast.testing import strategies as world
+from nearcast.window import Changes, Results, Ticks
+
+KINDS = ["topk", "nearest"]
+
+
+def cohort_of(kind, ks):
+    given = {"alpha": 0.5} if kind == "topk" else {}
+    make = {"topk": nc.TopKSubscription, "nearest": nc.NearestSubscription}[kind]
+    subscriptions = [make(f"s{i}", location=(1, 1), keywords="tea", k=k, **given) for i, k in enumerate(ks)]
+    return Cohort.of(subscriptions, world.meaning())
+
+
+def changes(rows):
+    """Return changes of a replica, as (step, slot, enters, score, seq)."""
+    steps, slots, enters, scores, seqs = zip(*rows, strict=True) if rows else [()] * 5
+    return Changes(
+        np.array(steps, np.int64), np.array(slots, np.int32), np.array(enters, np.bool_), np.array(scores),
+        IdColumn.of([f"m{seq}" for seq in seqs]), np.array(seqs, np.int64), None, 0,
+    )  # fmt: skip
+
+
+class Replicas:
+    """Shards that hold messages as they like, and say so."""
+
+    def __init__(self, kind, ks, n_shards, rng):
+        self.rng, self.ks, self.n_shards = rng, ks, n_shards
+        self.is_better = max if kind == "topk" else min
+        self.held = {(shard, slot): {} for shard in range(n_shards) for slot in range(len(ks))}
+
+    def turn(self, step):
+        """Change some results; return the rows that each shard tells."""
+        told = {shard: [] for shard in range(self.n_shards)}
+        for (shard, slot), held in self.held.items():
+            gone = [seq for seq in held if self.rng.random() < 0.3]
+            told[shard] += [(step, slot, False, held.pop(seq), seq) for seq in gone]
+            for seq in self.rng.sample(range(40), 3):
+                if seq not in held and seq not in gone and len(held) < self.ks[slot]:
+                    held[seq] = (seq * 7 % 10) / 10
+                    told[shard].append((step, slot, True, held[seq], seq))
+        return told
+
+    def best(self, slot):
+        """Return the k best of all, best first."""
+        sign = -1 if self.is_better is max else 1
+        every = {seq: score for (_, s), held in self.held.items() if s == slot for seq, score in held.items()}
+        ranked = sorted(every.items(), key=lambda item: (sign * item[1], sign * item[0]))
+        return [(seq, score) for seq, score in ranked[: self.ks[slot]]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_merged_changes_lead_from_the_k_best_to_the_k_best(kind, seed):
+    rng, ks, n_shards = random.Random(seed), [1, 2, 3, 7], 3
+    cohort, replicas = cohort_of(kind, ks), Replicas(kind, ks, n_shards, rng)
+    union = Union(cohort.kind, world.meaning(), n_shards)
+    slots = union.seat(cohort, np.zeros(len(ks), np.int64))
+    for shard in range(n_shards):
+        union.add(shard, slots, slots, cohort.footprints.ks, Results.none())
+    told_so_far = [set() for _ in ks]
+    for batch in range(30):
+        parts = {shard: [] for shard in range(n_shards)}
+        after = []
+        for step in range(4):
+            for shard, rows in replicas.turn(step).items():
+                parts[shard] += rows
+            after.append([replicas.best(slot) for slot in range(len(ks))])
+        seqs = np.arange(4, dtype=np.int64) + 4 * batch
+        merged = union.merge([(s, changes(rows)) for s, rows in parts.items()], Ticks(seqs, seqs, seqs))
+        at = 0
+        for step in range(4):
+            while at < len(merged.steps) and merged.steps[at] == step:
+                row, slot = merged.rows[at], merged.slots[at]
+                entry = (int(merged.seqs[row]), float(merged.scores[at]))
+                assert merged.ids[row] == f"m{entry[0]}"
+                (told_so_far[slot].add if merged.enters[at] else told_so_far[slot].remove)(entry)
+                at += 1
+            assert told_so_far == [set(best) for best in after[step]]
+        assert at == len(merged.steps)
+        for slot, best in enumerate(after[-1]):
+            assert [(kept.seq, kept.score) for kept in union.results(slot, list)] == best
+
+
+def test_nothing_is_told_of_what_only_changes_hands():
+    cohort = cohort_of("topk", [2])
+    union = Union(cohort.kind, world.meaning(), 2)
+    slots = union.seat(cohort, np.zeros(1, np.int64))
+    started = Results(slots, np.array([5]), np.array([0.5]), IdColumn.of(["m5"]))
+    union.add(0, slots, slots, cohort.footprints.ks, started)
+    union.add(1, slots, slots, cohort.footprints.ks, Results.none())
+    moment = np.array([6], np.int64)
+    leaves, comes = changes([(0, 0, False, 0.5, 5)]), changes([(0, 0, True, 0.5, 5)])
+    merged = union.merge([(0, leaves), (1, comes)], Ticks(moment, moment, moment))
+    assert len(merged.steps) == 0
+    assert union.results(0, list)[0].message == "m5"
+
+
+def test_who_left_is_forgotten_and_its_room_is_used_again():
+    cohort = cohort_of("topk", [3, 3])
+    union = Union(cohort.kind, world.meaning(), 1)
+    room = 0
+    for _ in range(50):
+        slots = union.seat(cohort, np.zeros(2, np.int64))
+        started = Results(slots, np.array([5, 6]), np.array([0.5, 0.6]), IdColumn.of(["a", "b"]))
+        union.add(0, slots, slots, cohort.footprints.ks, started)
+        room = room or union._arrays.seqs.size
+        assert union.forget(slots).ids.objects == ["a", "b"]
+    assert (len(union), union._arrays.seqs.size) == (0, room)
+
+
+def test_names_of_messages_that_nobody_holds_are_forgotten():
+    cohort = cohort_of("nearest", [1])
+    union = Union(cohort.kind, world.meaning(), 1, least=4)
+    slots = union.seat(cohort, np.zeros(1, np.int64))
+    union.add(0, slots, slots, cohort.footprints.ks, Results.none())
+    for seq in range(1, 30):
+        rows = [(0, 0, False, 1.0 / (seq - 1), seq - 1)] if seq > 1 else []
+        moment = np.array([seq], np.int64)
+        union.merge([(0, changes([*rows, (0, 0, True, 1.0 / seq, seq)]))], Ticks(moment, moment, moment))
+    assert len(union._ids) < 12
+    assert union.results(0, list)[0].message == "m29"
