@@ -18,6 +18,7 @@ LAYERS = [
     {"balance"},
     {"spark"},
     {"workload", "testing"},
+    {"advice"},
     {"service", "cli"},
 ]
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
@@ -58,7 +59,7 @@ def test_a_module_imports_only_from_its_left(path):
 
 
 LOADED_LATE = {
-    "engine/roster.py", "engine/folder.py", "engine/union.py", "window/buffered.py", "window/lists.py", "window/heaped.py",
+    "engine/roster.py", "engine/folder.py", "engine/union.py", "engine/narrowing.py", "window/buffered.py", "window/lists.py", "window/heaped.py",
     "window/held.py", "window/friends.py", "model/profiles.py",
 }  # fmt: skip
 """Besides indexes, what is imported with the first subscription, and not before."""

@@ -33,6 +33,7 @@ from nearcast.window import Changes, Kept, Results, Ticks
 
 if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
+    from nearcast.engine.narrowing import Narrowing
     from nearcast.engine.roster import Roster
     from nearcast.engine.union import Union
 
@@ -60,6 +61,7 @@ class Fleet:
             for number in range(config.workers)
         ]
         self._unions: dict[str, Union] = {}
+        self._narrowing: dict[str, Narrowing] = {}
         self._pool = ThreadPoolExecutor(config.workers, "nearcast") if config.workers > 1 else None
 
     # -- subscriptions ------------------------------------------------------------------------------------------
@@ -70,7 +72,7 @@ class Fleet:
 
     def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> list[tuple[Roster, Results]]:
         """Place subscriptions of one kind; return the results they start with, and who knows their names."""
-        masks = self.sharing.place(cohort)
+        masks = self.sharing.home(cohort)
 
         def insert(part: tuple[Shard, npt.NDArray[np.int64]]) -> tuple[Slots, Results]:
             shard, rows = part
@@ -87,13 +89,19 @@ class Fleet:
         slots, ks = union.seat(cohort, sinces), cohort.footprints.ks
         for (shard, rows), (replicas, results) in zip(homes, started, strict=True):
             union.add(shard.number, replicas, slots[rows], ks[rows], results)
+        if self.sharing.narrows:
+            self._narrowing[cohort.kind.kind].narrow(cohort, slots, masks)
         return [(union.roster, results) for results in union.held(slots)]
 
     def _union(self, kind: type[Subscription]) -> Union:
         if kind.kind not in self._unions:
             from nearcast.engine.union import Union  # with the first that is merged, not before, come the kernels
 
-            self._unions[kind.kind] = Union(kind, self._meaning, len(self.shards))
+            union = self._unions[kind.kind] = Union(kind, self._meaning, len(self.shards))
+            if self.sharing.narrows:
+                from nearcast.engine.narrowing import Narrowing
+
+                self._narrowing[kind.kind] = Narrowing(union, self.shards, self.sharing, self._meaning)
         return self._unions[kind.kind]
 
     def remove(self, ids: IdColumn) -> dict[Id, list[Kept]]:
@@ -112,6 +120,8 @@ class Fleet:
         for union in self._unions.values():
             rows, slots = _find(union.roster, ids)
             note(union.forget(slots), rows, slots)
+            if (narrowing := self._narrowing.get(union.kind.kind)) is not None:
+                narrowing.forget(slots)
         return had
 
     def _matchers(self) -> Iterator[Matcher]:
@@ -158,6 +168,7 @@ class Fleet:
 
     def publish(self, batch: MessageBatch, ticks: Ticks, form: Form) -> list[Part]:
         """Move on by a batch; return what all have to tell."""
+        self._widen(ticks)
         jobs: list[tuple[int, Job]] = []
         masks, shares = self.sharing.route(batch)
         for shard, rows in zip(self.shards, shares, strict=True):
@@ -169,9 +180,17 @@ class Fleet:
 
     def advance(self, seq: int, ticks: Ticks) -> list[Part]:
         """Let time pass without a message."""
+        self._widen(ticks)
         tells = self.sharing.sends_all
         jobs = [(shard.number, job) for shard in self.shards for job in shard.advance(seq, ticks, tells=tells)]
         return self._hand_out(jobs, ticks, Form.OBJECTS)
+
+    def _widen(self, ticks: Ticks) -> None:
+        """See that subscriptions live where they must when messages leave at some steps."""
+        if self._narrowing:
+            leaving = np.unique(np.concatenate([shard.window.leaving(ticks) for shard in self.shards]))
+            for narrowing in self._narrowing.values():
+                narrowing.widen(leaving)
 
     def _cuts(self, n_messages: int) -> Sequence[int]:
         """Return where messages are parted among threads, if any of these may have any of them."""
@@ -285,6 +304,8 @@ class Fleet:
             for matcher in shard.matchers.values():
                 if self.sharing.merges(matcher.kind):
                     self._reunite(shard, matcher)
+        for narrowing in self._narrowing.values():
+            narrowing.resume()
 
     def _reunite(self, shard: Shard, matcher: Matcher) -> None:
         """Tell a union what the replicas of a shard hold."""

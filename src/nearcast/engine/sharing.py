@@ -54,14 +54,24 @@ class Sharing:
         """Go on with a routing."""
         self._routing = unpack(packed)
 
-    def place(self, cohort: Cohort) -> Masks:
+    @property
+    def narrows(self) -> bool:
+        """Whether subscriptions are placed by what can still bring a result."""
+        return self._routing is not None and self._routing.narrows
+
+    def home(self, cohort: Cohort) -> Masks:
         """Return the homes of subscriptions; all share one where threads part the messages instead."""
         if self._n_shards == 1 or (self.sends_all and cohort.kind.keeps is Keeps.MATCHES):
             return np.ones(len(cohort), np.uint64)
         assert self._routing is not None
         if self._routing.by_key:
             return place_by_key(cohort.ids.keys, self._n_shards)
-        return self._routing.place(cohort.footprints)
+        return self.place(cohort.footprints)
+
+    def place(self, footprints: Footprints) -> Masks:
+        """Return the homes of subscriptions of which this is known."""
+        assert self._routing is not None
+        return self._routing.place(footprints)
 
     def route(self, batch: MessageBatch) -> tuple[Masks, list[Rows]]:
         """Return who sees each message, and which each shard sees."""

@@ -43,7 +43,7 @@ class Union:
         """Arrivals that changed a result, so far."""
         self._sign = -1.0 if kind.keeps is Keeps.BEST_EVER else 1.0
         self._arena = Arena()
-        self._arena.new(f"{_PREFIX}.heads", np.int32, 0, columns=4)
+        self._arena.new(f"{_PREFIX}.heads", np.int32, 0, columns=5)
         for name, dtype in zip(_BLOCKS, (np.float64, np.int64, np.uint8), strict=True):
             self._arena.new(name, dtype, 0)
         self._arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
@@ -70,7 +70,9 @@ class Union:
             held = self._slots[shard] = np.concatenate([held, np.zeros(max(top, len(held)), np.int32)])
         held[replicas] = slots
         ks = column(ks, np.int32)
-        rooms = self._arena[f"{_PREFIX}.heads"][slots, kernels.ROOM] + ks
+        heads = self._arena[f"{_PREFIX}.heads"]
+        heads[slots, kernels.HOMES] += 1
+        rooms = heads[slots, kernels.HOMES] * ks
         while kernels.give_room(self._arrays, column(slots, np.int32), ks, rooms) < len(slots):
             state = self._arena[f"{_PREFIX}.state"]
             self._arena.grow_all(_BLOCKS, int(state[blocks.USED] + state[blocks.NEEDED]))
@@ -86,6 +88,25 @@ class Union:
             column(results.scores, np.float64),
             column(results.seqs, np.int64),
         )
+
+    def drain(self, shard: int, slots: Slots, results: Results) -> None:
+        """Take note that replicas in a shard, of the subscriptions of these slots, are gone with what they held."""
+        self._arena[f"{_PREFIX}.heads"][slots, kernels.HOMES] -= 1
+        kernels.drain(
+            self._arrays,
+            self._sign,
+            column(self._slots[shard][results.slots], np.int32),
+            column(results.scores, np.float64),
+            column(results.seqs, np.int64),
+        )
+
+    def survivors(
+        self, slots: Slots, leaving: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """Return the bars that results have at least when messages have left, and the oldest that they rest on."""
+        bars, oldest = np.empty(len(slots)), np.empty(len(slots), np.int64)
+        kernels.survivors(self._arrays, column(slots, np.int32), leaving, bars, oldest)
+        return bars, oldest
 
     def forget(self, slots: Slots) -> Results:
         """Forget subscriptions, whose replicas are gone; return the results they had."""

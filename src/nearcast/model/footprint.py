@@ -3,6 +3,7 @@
     xs ys           where it is                     keys   who it is, in 64 bits
     boxes           where a message must be         ks     how many results it keeps
     branches        a message must hold all terms of one of them; an empty branch is held by every message
+    mosts           what a message can score at most that holds a branch and none before it
 
 A footprint over-approximates: a message that changes the subscription's result always touches the footprint, but one
 that touches it may change nothing. So a new kind and a new partitioner never have to meet.
@@ -11,7 +12,7 @@ that touches it may change nothing. So a new kind and a new partitioner never ha
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple, overload
 
@@ -61,6 +62,8 @@ class Footprints(Sequence[Footprint]):
     """int64 (n_branches + 1,): the terms of each branch."""
     term_ids: Longs
     """int64 (n_terms,): distinct and ascending within a branch."""
+    mosts: Floats | None = None
+    """float64 (n_branches,): the most that a message can score which holds it and none before; None for any."""
 
     @classmethod
     def of_any_term(
@@ -108,6 +111,7 @@ class Footprints(Sequence[Footprint]):
             _starts(np.concatenate([np.diff(part.branch_indptr) for part in parts])),
             _starts(np.concatenate([np.diff(part.term_indptr) for part in parts])),
             np.concatenate([part.term_ids for part in parts]),
+            None if all(part.mosts is None for part in parts) else np.concatenate([part._bounds for part in parts]),
         )
 
     def take(self, rows: npt.NDArray[np.int64]) -> Footprints:
@@ -116,8 +120,34 @@ class Footprints(Sequence[Footprint]):
         terms, term_indptr = _pieces(self.term_indptr, branches)
         return Footprints(
             self.keys[rows], self.xs[rows], self.ys[rows], self.boxes[rows], self.ks[rows], branch_indptr,
-            term_indptr, self.term_ids[terms],
+            term_indptr, self.term_ids[terms], None if self.mosts is None else self.mosts[branches],
         )  # fmt: skip
+
+    @property
+    def _bounds(self) -> Floats:
+        return np.full(len(self.term_indptr) - 1, np.inf) if self.mosts is None else self.mosts
+
+    def needed(self, bars: Floats) -> npt.NDArray[np.bool_]:
+        """Tell which branches can bring a message that reaches the bar of its subscription; the first always can."""
+        needed: npt.NDArray[np.bool_] = self._bounds >= np.repeat(bars, np.diff(self.branch_indptr))
+        needed[self.branch_indptr[:-1]] = True
+        return needed
+
+    def narrowed(self, needed: npt.NDArray[np.bool_]) -> tuple[Footprints, Floats]:
+        """Return footprints with the needed branches only, and the most that a message of the others can score."""
+        if needed.all():
+            return self, np.full(len(self), -np.inf)
+        branches = np.flatnonzero(needed)
+        terms, term_indptr = _pieces(self.term_indptr, branches)
+        left = np.where(needed, -np.inf, self._bounds)
+        rest = replace(
+            self,
+            branch_indptr=_starts(np.add.reduceat(needed, self.branch_indptr[:-1], dtype=np.int64)),
+            term_indptr=term_indptr,
+            term_ids=self.term_ids[terms],
+            mosts=self._bounds[branches],
+        )
+        return rest, np.maximum.reduceat(left, self.branch_indptr[:-1])
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
+from nearcast.model.footprint import Footprints
 from nearcast.model.meaning import Meaning
+from nearcast.model.slate import KeywordSlate, Slate
 from nearcast.model.subscription import Keeps, KeywordSubscription, Scorer
+
+_ROUNDING = 1e-9  # a score may come out above its bound by less
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,17 @@ class TopKSubscription(KeywordSubscription):
         _, units = meaning.vocabulary.weigh(ids, counts, np.array([0, len(ids)]))
         return dict(zip(self.terms, units.tolist(), strict=True))
 
+    @classmethod
+    def footprints(cls, slate: Slate, keys: npt.NDArray[np.uint64], meaning: Meaning) -> Footprints:
+        """Return a branch a term, the weightiest first: what the others can add is bounded (Skype, definition 12)."""
+        assert isinstance(slate, KeywordSlate)
+        rows = np.repeat(np.arange(len(slate)), np.diff(slate.term_indptr))
+        order = np.lexsort((-slate.units, rows))
+        most_of_text = np.minimum(_norms_from(slate.units[order], slate.term_indptr), 1.0)
+        alphas = slate.alphas[rows]
+        any_term = super().footprints(replace(slate, term_ids=slate.term_ids[order]), keys, meaning)
+        return replace(any_term, mosts=alphas + (1.0 - alphas) * most_of_text + _ROUNDING)
+
     def explain(self, document: Document, meaning: Meaning) -> Explanation:
         """Say what nearness and text bring."""
         shared = self.shared(document)
@@ -75,6 +91,19 @@ class TopKSubscription(KeywordSubscription):
         )
         reason = "" if shared else "no match, text failed: no term is shared"
         return Explanation(self.kind, self.id, document.id, parts, self.bind(meaning)(document), reason=reason)
+
+
+def _norms_from(units: npt.NDArray[np.float64], indptr: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the length of what is left of each row from each term on: no unit vector has a larger product with it.
+
+    >>> _norms_from(np.array([0.8, 0.6, 1.0]), np.array([0, 2, 3])).tolist()
+    [1.0, 0.6, 1.0]
+    """
+    squares, lengths = np.zeros(len(units)), np.diff(indptr)
+    for back in range(1, int(lengths.max(initial=0)) + 1):
+        at = indptr[1:][lengths >= back] - back
+        squares[at] = units[at] ** 2 + (squares[at + 1] if back > 1 else 0.0)
+    return np.sqrt(squares)
 
 
 def _cosine(units: dict[int, float], document: Document) -> float:

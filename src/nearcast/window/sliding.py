@@ -186,21 +186,34 @@ class SlidingWindow:
         assert self.policy is not None
         return self.policy.key(self.store.of("seqs", numbers), self.store.of("ats", numbers))
 
-    def _expire(self, horizon: int) -> Longs:
-        """Let go of who is at or below the horizon; return their numbers in the order of leaving."""
-        state = self.store.state
-        state[HORIZON] = max(int(state[HORIZON]), horizon)
+    def leaving(self, ticks: Ticks) -> Longs:
+        """Return the seqs of messages that will leave at some steps, ascending."""
+        if self.policy is None or self._made is None or not len(ticks.seqs):
+            return _NOBODY
+        horizon = int(self.policy.horizon(int(ticks.seqs[-1]), int(ticks.nows_us[-1])))
+        seqs: Longs = np.sort(self.store.of("seqs", self._gone(horizon)))
+        return seqs
+
+    def _gone(self, horizon: int) -> Longs:
+        """Return the numbers of those at or below a horizon, in the order of leaving."""
         if self._order is not None:
-            n = int(np.searchsorted(self._keys(self._order), horizon, side="right"))
-            gone, self._order = self._order[:n], self._order[n:]
-            state[FIRST] = self._order.min() if len(self._order) else state[NEXT]
-            return gone
-        low, high = first, _ = int(state[FIRST]), int(state[NEXT])
+            return self._order[: int(np.searchsorted(self._keys(self._order), horizon, side="right"))]
+        low, high = first, _ = int(self.store.state[FIRST]), int(self.store.state[NEXT])
         while low < high:
             middle = (low + high) // 2
             low, high = (middle + 1, high) if self._keys(np.array([middle]))[0] <= horizon else (low, middle)
-        state[FIRST] = low
         return np.arange(first, low)
+
+    def _expire(self, horizon: int) -> Longs:
+        """Let go of who is at or below the horizon; return their numbers in the order of leaving."""
+        state, gone = self.store.state, self._gone(horizon)
+        state[HORIZON] = max(int(state[HORIZON]), horizon)
+        if self._order is None:
+            state[FIRST] += len(gone)
+        else:
+            self._order = self._order[len(gone) :]
+            state[FIRST] = self._order.min() if len(self._order) else state[NEXT]
+        return gone
 
     def _line_up(self, coming: Longs) -> None:
         """Find out when messages leave that have just come."""

@@ -1,6 +1,6 @@
 """What are the k best of what replicas hold? A sorted run a subscription, see `nearcast.engine.union`.
 
-heads    slot -> its block, size, k and room
+heads    slot -> its block, size, k, room, and how many replicas there are
 block    scores  [ 0.9 0.8 0.8 0.5 ... ]     best first; of equal scores the newer, or where less is better the older
          seqs    [  41  52  17   9 ... ]
          holders [   2   1   1   3 ... ]     how many replicas hold it
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nearcast._jit import kernel
 from nearcast.model._kernels.blocks import class_of, give_block, size_of, take_block
 
-START, SIZE, K, ROOM = 0, 1, 2, 3
+START, SIZE, K, ROOM, HOMES = 0, 1, 2, 3, 4
 """Columns of a head; room is 0 for a slot that is free."""
 
 
@@ -24,7 +24,7 @@ class UnionArrays(NamedTuple):
     """What replicas hold, together."""
 
     heads: NDArray[np.int32]
-    """int32 (n_slots, 4): see the columns."""
+    """int32 (n_slots, 5): see the columns."""
     scores: NDArray[np.float64]
     seqs: NDArray[np.int64]
     holders: NDArray[np.uint8]
@@ -75,7 +75,7 @@ def end(union: UnionArrays, slots: NDArray[np.int32]) -> None:
     for slot in slots:
         head = union.heads[slot]
         give_block(union.state, union.seqs, class_of(head[ROOM]), head[START])
-        head[SIZE] = head[K] = head[ROOM] = 0
+        head[SIZE] = head[K] = head[ROOM] = head[HOMES] = 0
 
 
 @kernel
@@ -189,6 +189,44 @@ def fill(
     """Note what a replica holds."""
     for i in range(slots.size):
         put(union, slots[i], sign, scores[i], seqs[i])
+
+
+@kernel
+def drain(
+    union: UnionArrays, sign: float, slots: NDArray[np.int32], scores: NDArray[np.float64], seqs: NDArray[np.int64]
+) -> None:
+    """Note that a replica holds these no more."""
+    for i in range(slots.size):
+        drop(union, slots[i], sign, scores[i], seqs[i])
+
+
+@kernel
+def survivors(
+    union: UnionArrays,
+    slots: NDArray[np.int32],
+    leaving: NDArray[np.int64],
+    bars: NDArray[np.float64],
+    oldest: NDArray[np.int64],
+) -> None:
+    """Find the score of the worst of the k best that stay when some leave, by ascending seq, and the oldest of these.
+
+    Where fewer than k stay, the bar is as low as can be.
+    """
+    for i in range(slots.size):
+        head = union.heads[slots[i]]
+        start, n = int(head[START]), 0
+        bars[i] = -np.inf
+        oldest[i] = np.iinfo(np.int64).max
+        for at in range(start, start + int(head[SIZE])):
+            seq = union.seqs[at]
+            place = np.searchsorted(leaving, seq)
+            if place < leaving.size and leaving[place] == seq:
+                continue
+            oldest[i] = min(oldest[i], seq)
+            n += 1
+            if n == head[K]:
+                bars[i] = union.scores[at]
+                break
 
 
 @kernel
