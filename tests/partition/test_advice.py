@@ -9,8 +9,9 @@ import nearcast as nc
 from nearcast.errors import InvalidInput
 from nearcast.model import Cohort, Footprints, MessageBatch
 from nearcast.partition import PARTITIONERS, Sample
-from nearcast.partition.advice import Balance, Constants, choose, recommend, touches_of, weigh
+from nearcast.partition.advice import Balance, Constants, choose, recommend, weigh
 from nearcast.partition.hash import HashRouting
+from nearcast.partition.touches import touches_of
 from nearcast.testing import strategies as world
 
 NAMES = [p.name for p in PARTITIONERS]

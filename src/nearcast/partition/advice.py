@@ -4,15 +4,15 @@
             └─ half ── place, route ── who meets whom, and where ──┴── an estimate each ── the one to take
 
 What finding costs an engine that works alone is CHECK for each message and subscription (PS2Stream, definition 1).
-It is spread over the *touches*, a message and a branch whose rarest term it holds, in the box: a shard does the part
-of which it has both. The papers take each message of a shard to cost as much as it has subscriptions; but an index
-does not look at what is elsewhere or about something else, so a shard is not quicker for lacking it. On top comes
-HANDLE for each message that a shard sees.
+It is spread over the *touches*, messages and branches that may meet (`touches`): a shard does the part of which it
+has both. The papers take each message of a shard to cost as much as it has subscriptions; but an index does not look
+at what is elsewhere or about something else, so a shard is not quicker for lacking it. On top comes HANDLE for each
+message that a shard sees.
 
 The rule: throughput is that of the busiest shard, so the estimate with the least there is best. The first in the
 order given, which begins with the simplest, that has at most a tenth more is taken: estimates are not better than
-that. Only what was counted decides, never what was timed, so two runs take the same. Without messages, or with one
-shard, nothing tells partitioners apart, and it is the first.
+that. How long a fit took does not matter: with the same constants two runs take the same. Without messages, or with
+one shard, nothing tells partitioners apart, and it is the first.
 
 Two things are not as they look. Threads of one engine part the messages, not the subscriptions, of kinds that keep
 nothing, if the routing sends all: nobody is replicated, and each thread handles its share. Processes, as on Spark,
@@ -34,21 +34,17 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.errors import require
-from nearcast.model import Footprints, MessageBatch
 from nearcast.partition import PARTITIONERS
 from nearcast.partition.base import Masks, Partitioner, Routing, Sample, check_shards, has_shard
 from nearcast.partition.load import CHECK, HANDLE, INSERT
-from nearcast.partition.spoken import Spoken
-from nearcast.partition.words import posting_terms
+from nearcast.partition.touches import Touches, spread, touches_of
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 T = TypeVar("T")
-Rows = TypeVar("Rows", Footprints, MessageBatch)
 
 ENOUGH, ENOUGH_MESSAGES = 100_000, 20_000  # to choose by
 _SLACK = 1.1
-_ASKED, _MOST_TOUCHES = 5_000, 1_000_000
 
 
 class Constants(NamedTuple):
@@ -177,58 +173,13 @@ def choose(
     n_subscriptions = len(sample.footprints)
     taken = partitioners[0]
     if n_shards > 1 and n_subscriptions and len(sample.messages):
-        some = Sample(_spread(sample.footprints, ENOUGH), _spread(sample.messages, ENOUGH_MESSAGES))
+        some = Sample(spread(sample.footprints, ENOUGH), spread(sample.messages, ENOUGH_MESSAGES))
         estimates = weigh(
             some, n_shards=n_shards, partitioners=partitioners, n_subscriptions=n_subscriptions, in_threads=in_threads
         )
         names = [estimate.name for estimate in estimates]
         taken = partitioners[names.index(recommend(estimates)[0].name)]
     return taken.fit(sample, n_shards=n_shards)
-
-
-class Touches(NamedTuple):
-    """Messages and branches of subscriptions that they may concern."""
-
-    messages: Longs
-    """int64 (n,): rows of messages, ascending."""
-    subscriptions: Longs
-    """int64 (n,): rows of subscriptions; one may be touched by several of its branches."""
-
-
-def touches_of(sample: Sample, *, most: int = _MOST_TOUCHES) -> Touches:
-    """Return which messages hold the rarest term of a branch, or need none, and lie in its box.
-
-    A few thousand messages are asked; if they would look at more than `most` branches, it is at some of these only.
-    """
-    footprints, batch = sample
-    asked = _spread_rows(len(batch), _ASKED)
-    branches, posted = posting_terms(footprints, Spoken.of(batch))
-    is_open = np.ones(len(footprints.term_indptr) - 1, np.bool_)
-    is_open[branches] = False
-    order = np.argsort(posted, kind="stable")
-    posted, listed = posted[order], np.concatenate([branches[order], np.flatnonzero(is_open)])
-    batch = batch.take(asked)
-    starts, ends = _runs(posted, len(listed), batch)
-    step = -(-int((ends - starts).sum()) // most)
-    if step > 1:
-        posted, listed = posted[::step], listed[::step]
-        starts, ends = _runs(posted, len(listed), batch)
-    counts = ends - starts
-    before = np.concatenate([[0], np.cumsum(counts)])
-    at = np.repeat(starts - before[:-1], counts) + np.arange(before[-1])
-    rows = np.repeat(np.repeat(np.arange(len(batch)), np.diff(batch.term_indptr) + 1), counts)
-    owners = np.repeat(np.arange(len(footprints)), np.diff(footprints.branch_indptr))[listed[at]]
-    boxes, xs, ys = footprints.boxes[owners], batch.xs[rows], batch.ys[rows]
-    inside = (boxes[:, 0] <= xs) & (xs <= boxes[:, 2]) & (boxes[:, 1] <= ys) & (ys <= boxes[:, 3])
-    return Touches(asked[rows[inside]], owners[inside])
-
-
-def _runs(posted: Longs, n_listed: int, batch: MessageBatch) -> tuple[Longs, Longs]:
-    """Return which runs of a list each message looks at: one for each term, then that of who has none, at the end."""
-    starts = np.searchsorted(posted, batch.term_ids, side="left")
-    ends = np.searchsorted(posted, batch.term_ids, side="right")
-    after = batch.term_indptr[1:]
-    return np.insert(starts, after, len(posted)), np.insert(ends, after, n_listed)
 
 
 class _Scales(NamedTuple):
@@ -299,15 +250,6 @@ def _halves(sample: Sample) -> tuple[Sample, Sample]:
     (ours, others), (early, late) = rows(len(sample.footprints)), rows(len(sample.messages))
     footprints, messages = sample
     return Sample(footprints.take(ours), messages.take(early)), Sample(footprints.take(others), messages.take(late))
-
-
-def _spread(part: Rows, n: int) -> Rows:
-    """Return so many rows at most, from all over."""
-    return part if len(part) <= n else part.take(_spread_rows(len(part), n))
-
-
-def _spread_rows(n: int, most: int) -> Longs:
-    return np.arange(n) if n <= most else np.linspace(0, n - 1, most).astype(np.int64)
 
 
 def _timed(call: Callable[[], T]) -> tuple[T, float]:

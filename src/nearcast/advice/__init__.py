@@ -1,0 +1,12 @@
+"""ADVISE: which partitioner suits a stream, by what is counted and by what is measured here?
+
+    stream ──┬── constants ── weigh ── recommend ──┐
+             └── trial: a short run of each ───────┴── report ── page
+
+What is counted is in `nearcast.partition.advice`; this package runs engines, and shows what came of it.
+"""
+
+from nearcast.advice.report import Report, advise
+from nearcast.advice.stream import Stream, generated, recorded
+
+__all__ = ["Report", "Stream", "advise", "generated", "recorded"]

@@ -1,0 +1,123 @@
+"""What came of it? All estimates with what was measured, and the one that is advised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from nearcast.advice.stream import Stream
+from nearcast.advice.trial import measure_constants, throughput
+from nearcast.partition import PARTITIONERS, Partitioner, Routing
+from nearcast.partition.advice import Balance, Constants, Estimate, recommend, weigh
+
+HEADINGS = (
+    "homes", "reach", "dropped", "busiest µs", "max/ mean", "max/ min", "load s", "fit s", "messages a second",
+)  # fmt: skip
+"""Of the columns of a table, beside the name."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Partitioners, weighed for one stream."""
+
+    stream: Stream
+    n_shards: int
+    in_threads: bool
+    """Whether shards are threads of one engine, or processes."""
+    constants: Constants
+    estimates: list[Estimate]
+    measured: dict[str, float]
+    """Name -> messages a second of a short run; empty where shards are processes."""
+    taken: Estimate
+    reason: str
+
+    def routing(self, partitioners: Sequence[Partitioner] = PARTITIONERS) -> Routing:
+        """Return what is advised, fitted to all of the stream."""
+        (partitioner,) = (one for one in partitioners if one.name == self.taken.name)
+        return partitioner.fit(self.stream.sample, n_shards=self.n_shards)
+
+    @property
+    def title(self) -> str:
+        """What was asked."""
+        n_subscriptions, n_messages = (len(part) for part in self.stream.sample)
+        who = f"{n_subscriptions:,} {' and '.join(self.stream.kinds)} subscriptions"
+        shards = f"{self.n_shards} {'threads' if self.in_threads else 'processes'}"
+        return f"{self.stream.name}: {who}, {n_messages:,} messages, {shards}"
+
+    def rows(self) -> list[tuple[str, list[str]]]:
+        """Return the name of each partitioner, and its figures as they are shown."""
+        rows = []
+        for estimate in self.estimates:
+            busy, measured = Balance.of(estimate.busy_us), self.measured.get(estimate.name)
+            cells = [f"{estimate.replication:.2f}", f"{estimate.reach:.2f}", f"{estimate.dropped:.1%}"]
+            cells += [f"{estimate.busiest_us:.3g}", f"{busy.max_over_mean:.2f}", f"{busy.max_over_min:.2f}"]
+            cells += [f"{estimate.total_load / 1e6:,.2f}", f"{estimate.fit_seconds:.2f}"]
+            rows.append((estimate.name, [*cells, "-" if measured is None else f"{measured:,.0f}"]))
+        return rows
+
+    def figures(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        sample = self.stream.sample
+        return {
+            "stream": self.stream.name,
+            "kinds": self.stream.kinds,
+            "subscriptions": len(sample.footprints),
+            "messages": len(sample.messages),
+            "shards": self.n_shards,
+            "in_threads": self.in_threads,
+            "constants": self.constants._asdict(),
+            "partitioners": [self._figures(estimate) for estimate in self.estimates],
+            "recommended": self.taken.name,
+            "reason": self.reason,
+        }
+
+    def _figures(self, estimate: Estimate) -> dict[str, Any]:
+        balances = {
+            "busy": Balance.of(estimate.busy_us),
+            "load": Balance.of(estimate.loads),
+            "own_load": Balance.of(estimate.own_loads),
+        }
+        return {
+            "name": estimate.name,
+            "replication": round(estimate.replication, 3),
+            "reach": round(estimate.reach, 3),
+            "dropped": round(estimate.dropped, 4),
+            "busiest_us": estimate.busiest_us,
+            "total_load": estimate.total_load,
+            **{
+                f"{name}_{ratio}": value if isfinite(value) else None  # JSON has no infinity
+                for name, balance in balances.items()
+                for ratio, value in balance._asdict().items()
+            },
+            "fit_seconds": round(estimate.fit_seconds, 4),
+            "placed_per_second": round(estimate.placed_per_second),
+            "routed_per_second": round(estimate.routed_per_second),
+            "messages_per_second": self.measured.get(estimate.name),
+        }
+
+
+def advise(
+    stream: Stream,
+    *,
+    n_shards: int,
+    workers: int,
+    in_threads: bool = True,
+    partitioners: Sequence[Partitioner] = PARTITIONERS,
+    watch: Callable[[str], None] = lambda what: None,
+) -> Report:
+    """Weigh every partitioner for a stream, and run each for a moment; `watch` is told what is going on."""
+    watch("reading the stream")
+    sample = stream.sample
+    watch("measuring this machine")
+    constants = measure_constants(stream)
+    estimates = weigh(
+        sample, n_shards=n_shards, partitioners=partitioners, constants=constants, in_threads=in_threads,
+        watch=lambda name: watch(f"weighing {name}"),
+    )  # fmt: skip
+    measured = {}
+    for partitioner in partitioners if in_threads else ():
+        watch(f"running {partitioner.name}")
+        measured[partitioner.name] = round(throughput(stream, partitioner.name, workers=workers), 1)
+    return Report(stream, n_shards, in_threads, constants, estimates, measured, *recommend(estimates))

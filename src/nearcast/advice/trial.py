@@ -1,0 +1,72 @@
+"""How fast is it here? A short run of a whole engine, and PS2Stream's constants by such runs.
+
+    a window to fill: fill ── subscribe ── warm up ── publish (timed)
+    none:             subscribe ── warm up ── publish (timed)
+
+Half of the messages are for filling and warming up; the other half is timed, as far as it comes in a few seconds.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pyarrow as pa
+
+from nearcast.advice.stream import Stream
+from nearcast.engine import Engine
+from nearcast.partition.advice import Constants
+
+_BATCH = 500
+_WARM = 2  # batches
+_LONGEST_S = 3.0
+_LEAST = 1e-9  # of a constant, in microseconds
+
+
+def throughput(stream: Stream, partitioner: str, *, workers: int) -> float:
+    """Return how many messages a second an engine takes with a partitioner."""
+    half = stream.messages.num_rows // 2
+    before, timed = stream.messages.slice(0, half), stream.messages.slice(half)
+    n_filling = 0 if stream.window is None else max(0, half - _WARM * _BATCH)
+    with Engine(**stream.engine_options, workers=workers, partitioner=partitioner) as engine:
+        _publish(engine, before.slice(0, n_filling))
+        engine.subscribe(stream.subscriptions)
+        _publish(engine, before.slice(n_filling))
+        seconds = _publish(engine, timed, longest_s=_LONGEST_S)
+    n_timed: int = min(timed.num_rows, len(seconds) * _BATCH)
+    return n_timed / max(sum(seconds), _LEAST)
+
+
+def measure_constants(stream: Stream) -> Constants:
+    """Return PS2Stream's constants of this machine for the kinds of a stream.
+
+    An engine takes in a quarter, a half, all of the subscriptions; what a message takes then is a line over their
+    number, whose slope is CHECK and whose start is HANDLE. Batches and parts count by their medians: something is
+    always done for the first time.
+    """
+    sizes = np.unique([-(-stream.subscriptions.num_rows // part) for part in (4, 2, 1)])
+    share = stream.messages.num_rows // (len(sizes) + 1)
+    checking, inserting, start = [], [], 0
+    with Engine(**stream.engine_options) as engine:
+        _publish(engine, stream.messages.slice(0, share), longest_s=_LONGEST_S)
+        for number, size in enumerate(sizes.tolist(), start=1):
+            started = time.perf_counter()
+            engine.subscribe(stream.subscriptions.slice(start, size - start))
+            inserting.append((time.perf_counter() - started) / (size - start))
+            seconds = _publish(engine, stream.messages.slice(number * share, share), longest_s=_LONGEST_S)
+            checking.append(float(np.median(seconds)) / min(_BATCH, share) if seconds else 0.0)
+            start = size
+    slope, handle = np.polyfit(sizes, checking, 1) if len(sizes) > 1 else (0.0, checking[0])
+    return Constants(*(max(1e6 * float(cost), _LEAST) for cost in (slope, handle, np.median(inserting))))
+
+
+def _publish(engine: Engine, messages: pa.Table, *, longest_s: float = np.inf) -> list[float]:
+    """Publish until the time is over; return how long each batch took."""
+    seconds: list[float] = []
+    for start in range(0, messages.num_rows, _BATCH):
+        started = time.perf_counter()
+        engine.publish(messages.slice(start, _BATCH))
+        seconds.append(time.perf_counter() - started)
+        if sum(seconds) > longest_s:
+            break
+    return seconds

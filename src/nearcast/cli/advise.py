@@ -1,0 +1,134 @@
+"""`nearcast advise`: which partitioner suits a stream? Weighs them all, runs each for a moment, and says why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearcast.cli.arguments import count, positive
+from nearcast.cli.rehearsal import rehearse
+from nearcast.errors import require
+
+if TYPE_CHECKING:
+    from nearcast.advice import Report, Stream
+
+NAME = "advise"
+HELP = "find the partitioner that suits a stream, and say why"
+
+_QUIET = "NEARCAST_QUIET"
+_WIDE = 100  # the table, where no terminal says how much room there is
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what advice can be asked for."""
+    from nearcast.model import KINDS
+    from nearcast.partition import PARTITIONERS
+    from nearcast.space import METRICS
+    from nearcast.workload import WORKLOADS
+
+    add = parser.add_argument
+    add("--workload", choices=[one.name for one in WORKLOADS], default="tweets", help="what streams past")
+    add(
+        "--kind",
+        action="append",
+        choices=[kind.kind for kind in KINDS],
+        help="a kind of subscription; may be given often (default: boolean, or all that a file has)",
+    )
+    add("--messages-file", type=Path, metavar="FILE", help="messages as Parquet or JSON lines, instead of a workload")
+    add("--subscriptions-file", type=Path, metavar="FILE", help="the subscriptions that go with them")
+    add("--metric", choices=[metric.name for metric in METRICS], default="haversine", help="how far it is, in files")
+    add("--shards", type=positive, default=4, help="how many are to share the work")
+    add("--processes", action="store_true", help="shards are processes, as on Spark, not threads of one engine")
+    add("--subscriptions", type=positive, default=20_000, help="subscriptions, at most; 10k and 1M are numbers too")
+    add("--sample", type=positive, default=20_000, help="messages, at most")
+    add("--window", type=positive, default=10_000, help="messages in the window, for kinds that have one")
+    add("--seed", type=count, default=0, help="two runs with one seed see the same bytes")
+    add(
+        "--partitioner",
+        action="append",
+        choices=[partitioner.name for partitioner in PARTITIONERS],
+        help="one to weigh; may be given often (default: all)",
+    )
+    add("--json", action="store_true", help="print one JSON object instead of a table")
+    add("--html", type=Path, metavar="PATH", help="write a page with the table, and maps of who has what")
+    add("--save", type=Path, metavar="PATH", help="write the advised routing, fitted to the whole stream")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Advise, and print what came of it."""
+    from nearcast.advice import advise
+    from nearcast.partition import PARTITIONERS
+    from nearcast.partition.base import check_shards
+    from nearcast.partition.saved import pack
+
+    check_shards(options.shards)
+    names = options.partitioner or [partitioner.name for partitioner in PARTITIONERS]
+    partitioners = [partitioner for partitioner in PARTITIONERS if partitioner.name in names]
+    stream = _stream(options)
+    workers = min(options.shards, os.cpu_count() or 1)
+    with _progress() as watch:
+        few = stream.first(100, 200)
+        rehearse(lambda: advise(few, n_shards=options.shards, workers=workers, partitioners=partitioners))
+        report = advise(
+            stream, n_shards=options.shards, workers=workers, in_threads=not options.processes,
+            partitioners=partitioners, watch=watch,
+        )  # fmt: skip
+    if options.html:
+        from nearcast.advice.page import page_of
+
+        options.html.write_text(page_of(report), encoding="utf-8")
+    if options.save:
+        options.save.write_bytes(pack(report.routing()))
+    if options.json:
+        print(json.dumps({**report.figures(), "workers": workers}))
+    else:
+        _print_table(report)
+    return 0
+
+
+def _stream(options: argparse.Namespace) -> Stream:
+    from nearcast.advice import generated, recorded
+
+    sizes = {"n_subscriptions": options.subscriptions, "n_messages": options.sample, "window": options.window}
+    files = options.messages_file, options.subscriptions_file
+    if not any(files):
+        return generated(options.workload, options.kind or ["boolean"], seed=options.seed, **sizes)
+    for name, other, file in (("messages-file", *files), ("subscriptions-file", *files[::-1])):
+        require(file is None or other is not None, name, "must be given too", other)
+    return recorded(*files, kinds=options.kind or (), metric=options.metric, **sizes)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Show on stderr what is going on, where somebody looks."""
+    if os.environ.get(_QUIET) or not sys.stderr.isatty():
+        yield lambda what: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("advising") as status:
+        yield lambda what: status.update(f"advising: {what}")
+
+
+def _print_table(report: Report) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from nearcast.advice.report import HEADINGS
+
+    table = Table(title=report.title, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
+    table.add_column("partitioner", no_wrap=True)
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
+    for name, cells in report.rows():
+        table.add_row(name, *cells, style="bold" if name == report.taken.name else None)
+    console = Console(width=None if sys.stdout.isatty() else _WIDE)
+    console.print(table)
+    console.print(f"[bold]{report.taken.name}[/bold]: {report.reason}.")

@@ -1,0 +1,166 @@
+"""Does `nearcast advise` weigh every partitioner, and show what it says?"""
+
+import json
+from html.parser import HTMLParser
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nearcast.advice import generated
+from nearcast.advice.trial import measure_constants
+from nearcast.cli import main
+from nearcast.partition import PARTITIONERS
+from nearcast.partition.saved import unpack
+
+NAMES = [partitioner.name for partitioner in PARTITIONERS]
+SMALL = ["--subscriptions", "300", "--sample", "400", "--shards", "4"]
+FIGURES = {
+    "name", "replication", "reach", "dropped", "busiest_us", "total_load", "busy_max_over_mean", "busy_max_over_min",
+    "load_max_over_mean", "load_max_over_min", "own_load_max_over_mean", "own_load_max_over_min", "fit_seconds",
+    "placed_per_second", "routed_per_second", "messages_per_second",
+}  # fmt: skip
+
+
+def advise(capsys, *words):
+    assert main(["advise", *SMALL, *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+class Page(HTMLParser):
+    """Counts maps and rows, and keeps what a page would fetch; every tag must be closed by its own."""
+
+    EMPTY = ("meta", "!doctype")
+
+    def __init__(self, text):
+        super().__init__()
+        self.maps, self.n_rows, self.fetched, self.open = [], 0, [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.fetched += [value for name, value in attrs.items() if name in ("src", "href") and value[:1] != "#"]
+        self.maps += [attrs["aria-label"]] if attrs.get("class") == "map" else []
+        self.n_rows += tag == "tr"
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_every_partitioner_is_weighed_and_run_and_one_is_advised(capsys, tmp_path):
+    page, routing = tmp_path / "page.html", tmp_path / "routing"
+    report = advise(capsys, "--html", str(page), "--save", str(routing))
+    assert [row["name"] for row in report["partitioners"]] == NAMES
+    assert all(set(row) == FIGURES for row in report["partitioners"])
+    assert all(row["messages_per_second"] > 0 for row in report["partitioners"])
+    assert (report["subscriptions"], report["messages"], report["shards"]) == (300, 400, 4)
+    assert report["kinds"] == ["boolean"]
+    assert report["recommended"] in NAMES and report["reason"]
+    assert set(report["constants"]) == {"check", "handle", "insert"}
+    assert unpack(routing.read_bytes()).n_shards == 4
+    read = Page(page.read_text(encoding="utf-8"))
+    spatial = {f"map of {name}" for name in ("location", "space_grid", "space_kd", "knn_space", "spatial_first")}
+    assert spatial <= set(read.maps)
+    assert "map of hash" not in read.maps
+    assert read.n_rows == len(NAMES) + 1
+    assert read.fetched == []
+
+
+def test_a_table_says_which_and_why(capsys):
+    assert main(["advise", *SMALL, "--partitioner", "space_kd", "--partitioner", "hash"]) == 0
+    out = capsys.readouterr().out
+    assert "300 boolean subscriptions, 400 messages, 4 threads" in " ".join(out.split())
+    assert "space_kd" in out and "location" not in out
+    assert "hash: its busiest shard works" in out
+
+
+def test_processes_are_not_run_and_do_not_share_messages(capsys):
+    report = advise(capsys, "--processes", "--partitioner", "hash", "--partitioner", "space_kd")
+    rows = {row["name"]: row for row in report["partitioners"]}
+    assert rows["hash"]["reach"] == 4 and rows["space_kd"]["reach"] == 1
+    assert rows["hash"]["messages_per_second"] is None
+    assert report["recommended"] == "space_kd"
+
+
+def test_kinds_can_be_mixed(capsys):
+    kinds = ["boolean", "nearest", "social"]
+    words = [word for kind in kinds for word in ("--kind", kind)]
+    report = advise(capsys, *words, "--window", "100", "--partitioner", "hash", "--partitioner", "dkm")
+    assert report["kinds"] == kinds
+    assert report["subscriptions"] == 300
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A stream as people have it: messages as JSON lines, subscriptions as Parquet."""
+    folder, stream = (
+        tmp_path_factory.mktemp("files"),
+        generated("places", ["boolean", "nearest"], n_subscriptions=60, n_messages=80, window=10),
+    )
+    messages, subscriptions = folder / "messages.ndjson", folder / "subscriptions.parquet"
+    rows = stream.messages.select(["id", "x", "y", "text"]).to_pylist()
+    messages.write_text("".join(json.dumps(row | {"other": 1}) + "\n" for row in rows))
+    leaving = pa.table({"op": ["unsubscribe"], "id": ["gone"]})
+    pq.write_table(pa.concat_tables([stream.subscriptions, leaving], promote_options="permissive"), subscriptions)
+    return messages, subscriptions
+
+
+def test_files_are_read_by_their_endings(files, capsys):
+    words = ["--messages-file", str(files[0]), "--subscriptions-file", str(files[1]), "--partitioner", "hash"]
+    report = advise(capsys, *words)
+    assert (report["subscriptions"], report["messages"], report["kinds"]) == (60, 80, ["boolean", "nearest"])
+    assert report["stream"] == "messages.ndjson and subscriptions.parquet"
+    few = advise(capsys, *words, "--kind", "nearest", "--sample", "50", "--metric", "euclidean")
+    assert (few["subscriptions"], few["messages"], few["kinds"]) == (30, 50, ["nearest"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--messages-file", "{messages}"], "subscriptions-file must be given too; got None"),
+        (["--subscriptions-file", "{messages}"], "messages-file must be given too; got None"),
+        (["--messages-file", "none.json", "--subscriptions-file", "{subscriptions}"], "messages-file must exist; got"),
+        (["--messages-file", "{text}", "--subscriptions-file", "{subscriptions}"], "messages-file must be Parquet or"),
+        (["--messages-file", "{subscriptions}", "--subscriptions-file", "{messages}"], "must have the columns ['text']"),
+        (["--messages-file", "{broken}", "--subscriptions-file", "{subscriptions}"], "broken.json cannot be read"),
+        (["--messages-file", "{messages}", "--subscriptions-file", "{subscriptions}", "--kind", "topk"],
+         "subscriptions-file must hold rows to learn from; got 0"),
+        (["--shards", "65"], "n_shards must be between 1 and 64; got 65"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said_with_field_rule_and_value(words, said, files, capsys, tmp_path):
+    text, broken = tmp_path / "messages.txt", tmp_path / "broken.json"
+    text.write_text("hello")
+    broken.write_text('{"id": ')
+    places = {"messages": files[0], "subscriptions": files[1], "text": text, "broken": broken}
+    assert main(["advise", *(word.format(**places) for word in words)]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--kind", "magic"], "argument --kind: invalid choice: 'magic'"),
+        (["--workload", "magic"], "argument --workload: invalid choice: 'magic'"),
+        (["--partitioner", "magic"], "argument --partitioner: invalid choice: 'magic'"),
+        (["--shards", "0"], "must be a whole number of 1 or more; got '0'"),
+    ],
+)
+def test_unknown_names_are_refused(words, said, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["advise", *words])
+    assert stopped.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("n_subscriptions", [1, 3, 50])
+def test_constants_are_above_zero_however_small_the_stream(n_subscriptions):
+    stream = generated("places", ["nearest"], n_subscriptions=n_subscriptions, n_messages=40, window=10)
+    assert min(measure_constants(stream)) > 0
