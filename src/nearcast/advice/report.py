@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from nearcast.advice.stream import Stream
-from nearcast.advice.trial import measure_constants, throughput
+from nearcast.advice.trial import Trial, measure_constants, try_out
 from nearcast.partition import PARTITIONERS, Partitioner, Routing
 from nearcast.partition.advice import Balance, Constants, Estimate, recommend, weigh
 
@@ -16,6 +16,8 @@ HEADINGS = (
     "homes", "reach", "dropped", "busiest µs", "max/ mean", "max/ min", "load s", "fit s", "messages a second",
 )  # fmt: skip
 """Of the columns of a table, beside the name."""
+
+_ROUNDS = 2  # of short runs, one partitioner after the other: whatever else the machine does comes and goes
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,8 @@ class Report:
     """Whether shards are threads of one engine, or processes."""
     constants: Constants
     estimates: list[Estimate]
-    measured: dict[str, float]
-    """Name -> messages a second of a short run; empty where shards are processes."""
+    trials: dict[str, Trial]
+    """Name -> a short run, the better of some; empty where shards are processes."""
     taken: Estimate
     reason: str
 
@@ -50,11 +52,11 @@ class Report:
         """Return the name of each partitioner, and its figures as they are shown."""
         rows = []
         for estimate in self.estimates:
-            busy, measured = Balance.of(estimate.busy_us), self.measured.get(estimate.name)
+            busy, trial = Balance.of(estimate.busy_us), self.trials.get(estimate.name)
             cells = [f"{estimate.replication:.2f}", f"{estimate.reach:.2f}", f"{estimate.dropped:.1%}"]
             cells += [f"{estimate.busiest_us:.3g}", f"{busy.max_over_mean:.2f}", f"{busy.max_over_min:.2f}"]
             cells += [f"{estimate.total_load / 1e6:,.2f}", f"{estimate.fit_seconds:.2f}"]
-            rows.append((estimate.name, [*cells, "-" if measured is None else f"{measured:,.0f}"]))
+            rows.append((estimate.name, [*cells, "-" if trial is None else f"{trial.messages_per_second:,.0f}"]))
         return rows
 
     def figures(self) -> dict[str, Any]:
@@ -74,6 +76,7 @@ class Report:
         }
 
     def _figures(self, estimate: Estimate) -> dict[str, Any]:
+        trial = self.trials.get(estimate.name)
         balances = {
             "busy": Balance.of(estimate.busy_us),
             "load": Balance.of(estimate.loads),
@@ -94,7 +97,8 @@ class Report:
             "fit_seconds": round(estimate.fit_seconds, 4),
             "placed_per_second": round(estimate.placed_per_second),
             "routed_per_second": round(estimate.routed_per_second),
-            "messages_per_second": self.measured.get(estimate.name),
+            "messages_per_second": None if trial is None else round(trial.messages_per_second, 1),
+            "homes_after_run": None if trial is None else round(trial.homes, 3),
         }
 
 
@@ -116,8 +120,9 @@ def advise(
         sample, n_shards=n_shards, partitioners=partitioners, constants=constants, in_threads=in_threads,
         watch=lambda name: watch(f"weighing {name}"),
     )  # fmt: skip
-    measured = {}
-    for partitioner in partitioners if in_threads else ():
-        watch(f"running {partitioner.name}")
-        measured[partitioner.name] = round(throughput(stream, partitioner.name, workers=workers), 1)
-    return Report(stream, n_shards, in_threads, constants, estimates, measured, *recommend(estimates))
+    trials: dict[str, Trial] = {}
+    for name in [partitioner.name for partitioner in partitioners] * (_ROUNDS if in_threads else 0):
+        watch(f"running {name}")
+        trial = try_out(stream, name, workers=workers)
+        trials[name] = max(trial, trials.get(name, trial))
+    return Report(stream, n_shards, in_threads, constants, estimates, trials, *recommend(estimates))

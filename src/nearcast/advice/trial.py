@@ -9,6 +9,7 @@ Half of the messages are for filling and warming up; the other half is timed, as
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +24,16 @@ _LONGEST_S = 3.0
 _LEAST = 1e-9  # of a constant, in microseconds
 
 
-def throughput(stream: Stream, partitioner: str, *, workers: int) -> float:
-    """Return how many messages a second an engine takes with a partitioner."""
+class Trial(NamedTuple):
+    """What an engine did."""
+
+    messages_per_second: float
+    homes: float
+    """Shards that hold a subscription in the end: fewer than at first, where these are narrowed."""
+
+
+def try_out(stream: Stream, partitioner: str, *, workers: int) -> Trial:
+    """Run an engine with a partitioner."""
     half = stream.messages.num_rows // 2
     before, timed = stream.messages.slice(0, half), stream.messages.slice(half)
     n_filling = 0 if stream.window is None else max(0, half - _WARM * _BATCH)
@@ -33,8 +42,9 @@ def throughput(stream: Stream, partitioner: str, *, workers: int) -> float:
         engine.subscribe(stream.subscriptions)
         _publish(engine, before.slice(n_filling))
         seconds = _publish(engine, timed, longest_s=_LONGEST_S)
-    n_timed: int = min(timed.num_rows, len(seconds) * _BATCH)
-    return n_timed / max(sum(seconds), _LEAST)
+        stats = engine.stats()
+    n_timed = min(timed.num_rows, len(seconds) * _BATCH)
+    return Trial(n_timed / max(sum(seconds), _LEAST), sum(stats.shards) / max(1, stats.subscriptions))
 
 
 def measure_constants(stream: Stream) -> Constants:
