@@ -12,6 +12,7 @@ from nearcast.partition.base import (
 )
 from nearcast.partition.dkm import DkmPartitioner
 from nearcast.partition.hash import HashPartitioner
+from nearcast.partition.hybrid import HybridPartitioner
 from nearcast.partition.keyword import KeywordPartitioner
 from nearcast.partition.keyword_first import KeywordFirstPartitioner
 from nearcast.partition.knn_keyword import KnnKeywordPartitioner
@@ -37,6 +38,7 @@ PARTITIONERS: tuple[Partitioner, ...] = (
     SpaceRtreePartitioner(),
     TextFrequencyPartitioner(),
     TextMetricPartitioner(),
+    HybridPartitioner(),
     KnnKeywordPartitioner(),
     KnnSpacePartitioner(),
     DkmPartitioner(),

@@ -2,9 +2,9 @@
 
 The paper takes the partitioner of S3-TM, which looks at which messages hold a term and not only at how many: terms,
 the dearest first, go where a metric is best. The metric here is the load that is added (definition 1), among shards
-that have room: a message that a shard sees already, because of another of its terms, adds none. How much room a shard
-has is halved in, ten times, from what dealing out by frequency would need to the least in which all terms fit: so the
-busiest shard has as little as it can, and frequent terms that nobody asks for end up together.
+that have room: a message that a shard sees already, because of another of its terms, adds none. How much room each
+has is halved down to about the least in which all terms fit: so the busiest shard has as little as it can, and
+frequent terms that nobody asks for end up together.
 
 Cost: fitting looks at each term of each message once a halving, for all shards; placing and routing look up each
 term.
@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.partition.base import Sample, check_shards
-from nearcast.partition.load import CHECK, HANDLE, INSERT, deal, load_of
+from nearcast.partition.load import CHECK, HANDLE, INSERT, load_of
 from nearcast.partition.text_postings import Postings
 from nearcast.partition.words import WordsRouting
 
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
-HALVINGS = 10
+NEAR = 0.005  # to the least room
 
 
 class TextMetricPartitioner:
@@ -50,10 +50,10 @@ def gather(message_indptr: Longs, message_rows: Ints, held: Longs, n_messages: i
 
     costs = load_of(np.diff(message_indptr), held)
     terms = TermMessages(message_indptr, message_rows, held, np.argsort(-costs, kind="stable"))
-    best, tried = deal(costs, np.zeros(n_shards)), np.zeros(len(costs), np.int32)
     seen_by, loads = np.zeros(n_messages, np.uint64), np.zeros(n_shards)
-    low, high = 0.0, float(np.bincount(best, weights=costs, minlength=n_shards).max())
-    for _ in range(HALVINGS):
+    best, tried = np.zeros(len(costs), np.int32), np.zeros(len(costs), np.int32)
+    low, high = 0.0, float(load_of(n_messages, held.sum()))  # one shard has room for all
+    while high - low > NEAR * high:
         most = (low + high) / 2
         if gather_terms(terms, seen_by, tried, most, loads, (CHECK, HANDLE, INSERT)):
             best, high = tried.copy(), float(loads.max())

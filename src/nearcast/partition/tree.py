@@ -9,7 +9,7 @@ Cost: a comparison a level for each point, all points of a level at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -141,3 +141,35 @@ def grow(n_leaves: int, lows: Points, highs: Points, others: Points, cut: Cut) -
 
     build(np.arange(len(lows[0])), np.arange(len(others[0])), n_leaves, 0)
     return Tree(np.array(axes, np.int8), np.array(values), np.array(kids, np.int32).reshape(len(kids), 2), n_made)
+
+
+Path = tuple[tuple[int, float, int], ...]
+"""The cuts around a leaf, from the outermost on: axis, value, and 0 for the low side or 1 for the high one."""
+
+
+def joined(paths: Sequence[Path]) -> tuple[Tree, dict[Path, int]]:
+    """Return the tree that has leaves at the ends of paths, all that there are, and the number of each.
+
+    >>> tree, leaf_of = joined([((0, 5.0, 0),), ((0, 5.0, 1), (1, 2.0, 0)), ((0, 5.0, 1), (1, 2.0, 1))])
+    >>> tree.leaves_at(np.array([4.0, 6.0, 6.0]), np.array([9.0, 1.0, 9.0])).tolist(), list(leaf_of.values())
+    ([0, 1, 2], [0, 1, 2])
+    """
+    axes: list[int] = []
+    values: list[float] = []
+    kids: list[list[int]] = []
+    leaf_of: dict[Path, int] = {}
+
+    def build(below: Sequence[Path], depth: int) -> int:
+        if len(below) == 1:
+            return ~leaf_of.setdefault(below[0], len(leaf_of))
+        node, (axis, value, _) = len(axes), below[0][depth]
+        axes.append(axis)
+        values.append(value)
+        kids.append([0, 0])
+        for side in (0, 1):
+            kids[node][side] = build([path for path in below if path[depth][2] == side], depth + 1)
+        return node
+
+    build(paths, 0)
+    made = Tree(np.array(axes, np.int8), np.array(values), np.array(kids, np.int32).reshape(len(kids), 2), len(paths))
+    return made, leaf_of

@@ -1,0 +1,202 @@
+"""Space is parted where that is cheaper, and terms where that is: PS2Stream's hybrid partitioning (section IV).
+
+    leaf of space ── one shard: whatever its terms
+                  └─ several: H1 says which of them has a term; one that it does not list goes by its number
+
+    subscription ── the leaves that its box overlaps, in each the rarest term of each branch ── H1, and written to H2
+    message ─────── its leaf, all of its terms ── H2 says who wants them; nobody: it is dropped
+
+How the leaves come about is in `hybrid_plan`. H1 does not change after the fit, so what H2 says of a term in a leaf
+is what H1 says, once somebody wants it. H2 forgets nothing. A branch without terms is under a term that every message
+holds. The cells of the paper's grid^t are the leaves here: a handful of comparisons find them, and smaller ones would
+hold a subscription several times. A fixed routing has no H2, and sends a message wherever H1 says.
+
+Cost: a look into a table for each term of a message; 35 to 60 bytes for each term of a leaf that somebody wants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, mask_of
+from nearcast.partition.hybrid_parts import NOTHING, Work
+from nearcast.partition.hybrid_plan import Plan, plan
+from nearcast.partition.spoken import Spoken
+from nearcast.partition.tree import Tree, joined
+from nearcast.partition.words import posting_terms, united
+from nearcast.space import Box
+
+if TYPE_CHECKING:
+    from nearcast._jit import Table
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+
+_AT_ONCE = 16_384  # subscriptions that are placed: one may be in every leaf
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Who has which term in which leaf: H1."""
+
+    shard_indptr: Longs
+    """int64 (n_leaves + 1,): the shards of each leaf."""
+    shards: Ints
+    keys: Longs
+    """int64 (n,): terms in leaves that have several, see `keys_of`."""
+    key_shards: Ints
+
+    def shards_of(self, leaves: Ints, terms: Longs) -> Ints:
+        """Return who has each term."""
+        n_shards = np.diff(self.shard_indptr)[leaves]
+        shards: Ints = self.shards[self.shard_indptr[leaves] + terms % n_shards]
+        several = np.flatnonzero(n_shards > 1)
+        if len(several):
+            known = self._table.get_many(keys_of(leaves[several], terms[several]))
+            shards[several[known >= 0]] = known[known >= 0]
+        return shards
+
+    @cached_property
+    def _table(self) -> Table:
+        return _table(self.keys, self.key_shards)
+
+
+@dataclass
+class Wanted:
+    """Which terms somebody wants in which leaf, and who has them: H2. It grows."""
+
+    keys: Longs
+    """int64 (room,): see `keys_of`; the first n count."""
+    shards: Ints
+    n: int
+
+    @classmethod
+    def none(cls) -> Wanted:
+        """Nobody wants anything."""
+        return cls(np.zeros(16, np.int64), np.zeros(16, np.int32), 0)
+
+    def shards_of(self, leaves: Ints, terms: Longs) -> Longs:
+        """Return who has each term; -1 where nobody wants it."""
+        return self._table.get_many(keys_of(leaves, terms))
+
+    def add(self, leaves: Ints, terms: Longs, shards: Ints) -> None:
+        """Write down who wants what."""
+        keys, first = np.unique(keys_of(leaves, terms), return_index=True)
+        is_new = self._table.get_many(keys) < 0
+        keys, shards = keys[is_new], shards[first[is_new]]
+        self._table.put_many(keys, shards)
+        n = self.n + len(keys)
+        if n > len(self.keys):
+            self.keys, self.shards = np.resize(self.keys, 2 * n), np.resize(self.shards, 2 * n)
+        self.keys[self.n : n], self.shards[self.n : n] = keys, shards
+        self.n = n
+
+    @cached_property
+    def _table(self) -> Table:
+        return _table(self.keys[: self.n], self.shards[: self.n])
+
+
+@dataclass(frozen=True)
+class HybridRouting(ToSome):
+    """Leaves of space, some of them with several shards."""
+
+    n_shards: int
+    tree: Tree
+    owners: Owners
+    wanted: Wanted
+    spoken: Spoken
+    loads: Floats
+    drops: bool = True
+    """Whether a message goes only where somebody wants one of its terms."""
+
+    def fixed(self) -> Self:
+        """Return one that does not ask whether somebody wants a term."""
+        return replace(self, wanted=Wanted.none(), drops=False)
+
+    def regions(self, bounds: Box) -> list[Region]:
+        """Return the leaves."""
+        masks = united(self.owners.shard_indptr, mask_of(self.owners.shards)).tolist()
+        boxes = self.tree.boxes(bounds.as_tuple()).clip(
+            [bounds.xmin, bounds.ymin] * 2, [bounds.xmax, bounds.ymax] * 2
+        )
+        return [Region((a, b, c, d), mask) for mask, (a, b, c, d) in zip(masks, boxes.tolist(), strict=True)]
+
+    def place(self, footprints: Footprints) -> Masks:
+        """Return who has the rarest terms, in all leaves that a box overlaps."""
+        branches, terms = posting_terms(footprints, self.spoken)
+        posts = np.full(len(footprints.term_indptr) - 1, NOTHING)
+        posts[branches] = terms
+        masks: Masks = np.zeros(len(footprints), np.uint64)
+        for first in range(0, len(footprints), _AT_ONCE):
+            rows, leaves = self.tree.leaves_in(footprints.boxes[first : first + _AT_ONCE])
+            rows = rows + first
+            starts, n = footprints.branch_indptr[rows], np.diff(footprints.branch_indptr)[rows]
+            before = np.cumsum(n) - n
+            terms = posts[np.repeat(starts - before, n) + np.arange(n.sum())]
+            rows, leaves = np.repeat(rows, n), np.repeat(leaves, n)
+            shards = self.owners.shards_of(leaves, terms)
+            np.bitwise_or.at(masks, rows, mask_of(shards))
+            if self.drops:
+                self.wanted.add(leaves, terms, shards)
+        return masks
+
+    def route(self, batch: MessageBatch) -> Masks:
+        """Return who has the terms that somebody wants where the message is."""
+        leaves, every = self.tree.leaves_at(batch.xs, batch.ys), np.arange(self.tree.n_leaves, dtype=np.int32)
+        shards_of = self.wanted.shards_of if self.drops else self.owners.shards_of
+        bits = np.append(mask_of(np.arange(self.n_shards)), np.uint64(0))  # the last is that of -1
+        of_terms = bits[shards_of(np.repeat(leaves, np.diff(batch.term_indptr)), batch.term_ids)]
+        of_all = bits[shards_of(every, np.full(len(every), NOTHING))]
+        masks: Masks = united(batch.term_indptr, of_terms) | of_all[leaves]
+        return masks
+
+
+class HybridPartitioner:
+    """Parts space and terms."""
+
+    name = "hybrid"
+
+    def fit(self, sample: Sample, *, n_shards: int) -> HybridRouting:
+        """Plan for the sample."""
+        check_shards(n_shards)
+        spoken = Spoken.of(sample.messages)
+        work = Work(sample, spoken)
+        made = plan(work, n_shards)
+        paths = sorted({part.path for part in made.parts})
+        tree, leaf_of = joined(paths)
+        owners = _owners(made, [leaf_of[part.path] for part in made.parts], tree.n_leaves, work)
+        return HybridRouting(n_shards, tree, owners, Wanted.none(), spoken, made.loads)
+
+
+def keys_of(leaves: Ints, terms: Longs) -> Longs:
+    """Return one number for a term in a leaf; that two may have the same makes both seen more often, no more."""
+    keys: Longs = (terms.view(np.uint64) + leaves.astype(np.uint64) * _SPREAD).view(np.int64)
+    return keys
+
+
+def _owners(made: Plan, leaves: list[int], n_leaves: int, work: Work) -> Owners:
+    order = np.argsort(leaves, kind="stable")
+    indptr = np.searchsorted(np.array(leaves)[order], np.arange(n_leaves + 1))
+    keys, shards = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
+    for part, leaf, shard in zip(made.parts, leaves, made.shards, strict=True):
+        if not part.is_whole:
+            terms = work.terms[np.unique(work.posts[part.branches])]
+            keys.append(keys_of(np.full(len(terms), leaf, np.int32), terms))
+            shards.append(np.full(len(terms), shard, np.int32))
+    return Owners(indptr, made.shards[order], np.concatenate(keys), np.concatenate(shards))
+
+
+def _table(keys: Longs, shards: Ints) -> Table:
+    from nearcast._jit import Arena, Table
+
+    table = Table(Arena(), "words", room=len(keys))
+    table.put_many(keys, shards)
+    return table

@@ -1,0 +1,154 @@
+"""Into which parts is the work divided, and who gets which? PS2Stream's algorithm 1.
+
+    1  where messages and subscriptions speak of different things, space is cut as long as a side differs more
+    2  fewer parts than shards: a dynamic program says how many each becomes, for the least load of all
+    3  parts are merged into shards; while these are not even, the heaviest part becomes two
+
+A part where messages and subscriptions differ is divided by text, any other by what makes less load; some terms of a
+part of space are divided by text only, as leaves of a kd^t-tree are. Of all rounds the one counts whose busiest shard
+has least.
+
+Cost: some seconds for a million subscriptions and eight shards; merging looks at all messages and subscriptions of
+the parts, once a round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.partition.base import Masks
+from nearcast.partition.hybrid_parts import Part, Work, total
+from nearcast.partition.load import load_of
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+
+DELTA = 0.5
+"""At this similarity or above, messages and subscriptions speak of the same things."""
+MINOR = 0.05
+"""A similarity that changes by less has not changed."""
+SIGMA = 1.2
+"""How much more than the least the busiest shard should have."""
+THETA = 4
+"""Parts for each shard, at most."""
+
+
+class Plan(NamedTuple):
+    """Who gets which part."""
+
+    parts: list[Part]
+    shards: Ints
+    """int32 (n_parts,): the shard of each."""
+    loads: Floats
+    """float64 (n_shards,): definition 1, of the messages and subscriptions that a shard has."""
+
+
+def plan(work: Work, n_shards: int) -> Plan:
+    """Divide the work among shards."""
+    parts = _alike(work, n_shards)
+    if len(parts) < n_shards:
+        costs = [_costs(work, part, n_shards - len(parts) + 1) for part in parts]
+        numbers = numbers_of_parts(costs, n_shards)
+        parts = [piece for part, n in zip(parts, numbers, strict=True) for piece in _divided(work, part, n)]
+    best = made = merged(parts, work, n_shards)
+    while made.loads.max() > SIGMA * made.loads.min() and len(parts) < THETA * n_shards:
+        heaviest = int(np.argmax([part.load for part in parts]))
+        pieces = _divided(work, parts[heaviest], 2)
+        if len(pieces) == 1:
+            break
+        parts = [*parts[:heaviest], *pieces, *parts[heaviest + 1 :]]
+        made = merged(parts, work, n_shards)
+        best = min(best, made, key=lambda one: one.loads.max())
+    return best
+
+
+def numbers_of_parts(costs: list[Floats], n: int) -> list[int]:
+    """Return into how many each is divided, n in all, for the least sum; `costs[i][k - 1]` is that of i in k.
+
+    >>> numbers_of_parts([np.array([9.0, 8.0, 7.0]), np.array([9.0, 5.0, 4.0])], 4)
+    [2, 2]
+    """
+    least = np.array([0.0] + [np.inf] * n)  # by how many there are so far
+    chosen = []
+    for cost in costs:
+        sums = np.full((n + 1, n + 1), np.inf)  # in all, and of these the last
+        for k in range(1, min(n, len(cost)) + 1):
+            sums[k:, k] = least[: n + 1 - k] + cost[k - 1]
+        chosen.append(np.argmin(sums, axis=1))
+        least = sums.min(axis=1)
+    numbers = []
+    for choice in reversed(chosen):
+        numbers.append(int(choice[n]))
+        n -= numbers[-1]
+    return numbers[::-1]
+
+
+def merged(parts: list[Part], work: Work, n_shards: int) -> Plan:
+    """Give each part, the heaviest first, to the shard to whose load it adds least.
+
+    What a shard sees or holds already adds nothing: parts of the same place share messages, neighbours share
+    subscriptions. A shard that would then have more than any so far does not count; where none is left, who has
+    least takes the part.
+    """
+    shards = np.zeros(len(parts), np.int32)
+    seen, held = np.zeros(n_shards, np.int64), np.zeros(n_shards, np.int64)
+    saw: Masks = np.zeros(work.n_messages, np.uint64)
+    holds: Masks = np.zeros(work.n_subscriptions, np.uint64)
+    for at in np.argsort([-part.load for part in parts], kind="stable").tolist():
+        messages, subscriptions = parts[at].sent, work.owners(parts[at])
+        more_seen = len(messages) - _counts(saw[messages], n_shards)
+        more_held = work.weight * (len(subscriptions) - _counts(holds[subscriptions], n_shards))
+        before, after = load_of(seen, held), load_of(seen + more_seen, held + more_held)
+        fits = after <= before.max()
+        shard = int(np.argmin(np.where(fits, after - before, np.inf) if fits.any() else before))
+        shards[at] = shard
+        seen[shard] += more_seen[shard]
+        held[shard] += more_held[shard]
+        saw[messages] |= np.uint64(1 << shard)
+        holds[subscriptions] |= np.uint64(1 << shard)
+    return Plan(parts, shards, load_of(seen, held))
+
+
+def _alike(work: Work, n_shards: int) -> list[Part]:
+    """Return parts of space, divided by text only where messages and subscriptions differ: the first phase."""
+    open_, done = [work.all()], []
+    while open_:
+        part = open_.pop()
+        alike = work.similarity(part)
+        if alike >= DELTA:
+            done.append(part)
+            continue
+        cuts = [halves for axis in (0, 1) if len(halves := work.halves(part, axis)) == 2]
+        least = [min(work.similarity(half) for half in halves) for halves in cuts]
+        if not cuts or abs(min(least) - alike) < MINOR or len(open_) + len(done) + 2 > n_shards:
+            done.append(replace(part, text_only=True))
+        else:
+            open_ += cuts[int(np.argmin(least))]
+    return done
+
+
+def _divided(work: Work, part: Part, n: int) -> list[Part]:
+    """Return what becomes of a part that is to be n: as many as can be, and the less load."""
+    if n == 1:
+        return [part]
+    by_text = work.by_text(part, n)
+    if part.text_only:
+        return by_text
+    return min(work.by_space(part, n), by_text, key=lambda pieces: (-len(pieces), total(pieces)))
+
+
+def _costs(work: Work, part: Part, most: int) -> Floats:
+    """Return the load of a part that is divided into 1, 2, ... most; between powers of two as if on a line."""
+    tried = sorted({most, *(2**i for i in range(most.bit_length()))})
+    return np.interp(np.arange(1, most + 1), tried, [total(_divided(work, part, n)) for n in tried])
+
+
+def _counts(masks: Masks, n_shards: int) -> npt.NDArray[np.int64]:
+    """Return how many masks hold each shard."""
+    octets = masks.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, : -(-n_shards // 8)]
+    counts: npt.NDArray[np.int64] = np.unpackbits(octets, axis=1, bitorder="little").sum(axis=0, dtype=np.int64)
+    return counts[:n_shards]
