@@ -73,5 +73,5 @@ def test_all_shards_have_work_and_regions_cover_all(partitioner, sample):
 
 @pytest.mark.parametrize("partitioner", BOTH)
 def test_parts_must_divide_the_shards(partitioner, sample):
-    with pytest.raises(InvalidInput, match="n_parts must divide the number of shards, 8; got 3"):
+    with pytest.raises(InvalidInput, match="n_first must divide the number of shards, 8; got 3"):
         partitioner(3).fit(sample, n_shards=8)

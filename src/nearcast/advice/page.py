@@ -59,7 +59,7 @@ def page_of(report: Report) -> str:
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>Partitioners for {title}</title><style>{_STYLE}</style></head><body>",
-            f"<h1>{escape(report.taken.name)}</h1><p>{title}</p>",
+            f"<h1>Partitioner: {escape(report.taken.name)}</h1><p>{title}</p>",
             f'<p class="advice"><b>{escape(report.taken.name)}</b>: {escape(report.reason)}.</p>',
             '<div class="scroll"><table><thead><tr><th>partitioner</th><th>busy</th>',
             *(f"<th>{escape(heading)}</th>" for heading in HEADINGS),

@@ -74,14 +74,14 @@ class KeywordFirstPartitioner:
 
     name = "keyword_first"
 
-    def __init__(self, n_runs: int | None = None) -> None:
+    def __init__(self, n_first: int | None = None) -> None:
         """Cut words into so many runs; by default about as many as space is cut into for each."""
-        self._n_runs = n_runs
+        self._n_first = n_first
 
     def fit(self, sample: Sample, *, n_shards: int) -> KeywordFirstRouting:
         """Cut the terms of the sample, and space where each run has subscriptions and messages."""
         check_shards(n_shards)
-        n_runs, width = two_levels(n_shards, self._n_runs)
+        n_runs, width = two_levels(n_shards, self._n_first)
         footprints, messages = sample
         runs = PrefixPartitioner().fit(sample, n_shards=n_runs)
         held, seen = runs.place(footprints), runs.route(messages)

@@ -9,6 +9,7 @@ Every part of space sees every message, so its words are cut by all messages and
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import isqrt
 
 import numpy as np
@@ -17,9 +18,11 @@ import numpy.typing as npt
 from nearcast.errors import require
 from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, everyone
+from nearcast.partition.keyword import cut_words
 from nearcast.partition.location import LocationPartitioner
-from nearcast.partition.prefix import PrefixPartitioner, PrefixRouting
+from nearcast.partition.spoken import Spoken
 from nearcast.partition.tree import Tree
+from nearcast.partition.words import Words, WordsRouting
 from nearcast.space import Box
 
 Floats = npt.NDArray[np.float64]
@@ -31,15 +34,20 @@ class SpatialFirstRouting(ToSome):
 
     n_shards: int
     tree: Tree
-    parts: tuple[PrefixRouting, ...]
-    """How each leaf parts its words, among n_shards / len(parts) shards."""
+    spoken: Spoken
+    words: tuple[Words, ...]
+    """How each leaf parts its words, among n_shards / len(words) shards."""
     loads: Floats
     """Equation 16 within a leaf: all of them see the messages of everywhere."""
     narrows = True
 
+    @cached_property
+    def _parts(self) -> list[WordsRouting]:
+        return [WordsRouting(self._width, words, self.spoken, self.loads) for words in self.words]
+
     @property
     def _width(self) -> int:
-        return self.n_shards // len(self.parts)
+        return self.n_shards // len(self.words)
 
     def regions(self, bounds: Box) -> list[Region]:
         """Return the leaves, each of several shards."""
@@ -51,7 +59,7 @@ class SpatialFirstRouting(ToSome):
         """Return the shards of its terms, in the leaf that a subscription is in."""
         leaves = self.tree.leaves_at(footprints.xs, footprints.ys)
         masks: Masks = np.zeros(len(footprints), np.uint64)
-        for leaf, part in enumerate(self.parts):
+        for leaf, part in enumerate(self._parts):
             rows = np.flatnonzero(leaves == leaf)
             masks[rows] = part.place(footprints.take(rows)) << np.uint64(leaf * self._width)
         return masks
@@ -59,7 +67,7 @@ class SpatialFirstRouting(ToSome):
     def route(self, batch: MessageBatch) -> Masks:
         """Return the shards of its terms, in all leaves."""
         masks: Masks = np.zeros(len(batch), np.uint64)
-        for leaf, part in enumerate(self.parts):
+        for leaf, part in enumerate(self._parts):
             masks |= part.route(batch) << np.uint64(leaf * self._width)
         return masks
 
@@ -69,22 +77,23 @@ class SpatialFirstPartitioner:
 
     name = "spatial_first"
 
-    def __init__(self, n_parts: int | None = None) -> None:
+    def __init__(self, n_first: int | None = None) -> None:
         """Cut space into so many parts; by default about as many as the words of each are cut into."""
-        self._n_parts = n_parts
+        self._n_first = n_first
 
     def fit(self, sample: Sample, *, n_shards: int) -> SpatialFirstRouting:
         """Cut where subscriptions and messages of the sample are, and the terms of each part."""
         check_shards(n_shards)
-        n_parts, width = two_levels(n_shards, self._n_parts)
+        n_parts, width = two_levels(n_shards, self._n_first)
         tree = LocationPartitioner().fit(sample, n_shards=n_parts).tree
         footprints, messages = sample
-        leaves = tree.leaves_at(footprints.xs, footprints.ys)
-        parts = tuple(
-            PrefixPartitioner().fit(Sample(footprints.take(np.flatnonzero(leaves == leaf)), messages), n_shards=width)
+        leaves, spoken = tree.leaves_at(footprints.xs, footprints.ys), Spoken.of(messages)
+        parts = [
+            cut_words(footprints.take(np.flatnonzero(leaves == leaf)), messages, spoken, n_shards=width)
             for leaf in range(n_parts)
-        )
-        return SpatialFirstRouting(n_shards, tree, parts, np.concatenate([part.loads for part in parts]))
+        ]
+        loads = np.concatenate([loads for _, loads in parts])
+        return SpatialFirstRouting(n_shards, tree, spoken, tuple(words for words, _ in parts), loads)
 
 
 def two_levels(n_shards: int, n_first: int | None) -> tuple[int, int]:
@@ -96,5 +105,5 @@ def two_levels(n_shards: int, n_first: int | None) -> tuple[int, int]:
     if n_first is None:
         n_first = max(n for n in range(1, isqrt(n_shards) + 1) if n_shards % n == 0)
     ok = 1 <= n_first <= n_shards and n_shards % n_first == 0
-    require(ok, "n_parts", f"must divide the number of shards, {n_shards}", n_first)
+    require(ok, "n_first", f"must divide the number of shards, {n_shards}", n_first)
     return n_first, n_shards // n_first
