@@ -89,6 +89,15 @@ def test_processes_are_not_run_and_do_not_share_messages(capsys):
     assert report["recommended"] == "space_kd"
 
 
+def test_processes_take_for_kinds_that_keep_results_those_only_that_send_all(capsys):
+    words = ["--processes", "--kind", "nearest", "--partitioner", "space_kd"]
+    report = advise(capsys, *words, "--partitioner", "hash")
+    assert [row["name"] for row in report["partitioners"]] == ["hash"]
+    assert main(["advise", *SMALL, *words]) == 2
+    said = "partitioner must send every message to all processes, for kinds that keep results; got ['space_kd']"
+    assert said in capsys.readouterr().err
+
+
 def test_kinds_can_be_mixed(capsys):
     kinds = ["boolean", "nearest", "social"]
     words = [word for kind in kinds for word in ("--kind", kind)]
