@@ -1,20 +1,24 @@
 """Do shards that see frames of a stream say together what one engine says? Without Spark: stages are plain functions."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import nearcast as nc
-from nearcast.model import KINDS
+from nearcast.model import KINDS, Footprints, Keeps, MessageBatch
 from nearcast.model.ids import IdColumn
-from nearcast.partition import place_by_key
+from nearcast.partition import PARTITIONERS, Sample, place_by_key, saved
+from nearcast.partition.fitting import fit
 from nearcast.spark import dispatch, shard
 from nearcast.spark.frame import Frame, pack_frames, unpack_frames
+from nearcast.spark.merge import joined
 from nearcast.spark.sent import Sent
 from nearcast.spark.shard import Counts, apply
 from nearcast.spark.spread import keys_of
+from nearcast.spark.worker import addressed
 from nearcast.testing import strategies as world
 from spark import inputs
 
@@ -49,18 +53,63 @@ def answer(of, given, *, blocks=1, counts=None):
     engines = [of.new_engine() for _ in range(of.shards)]
     told = []
     for batch in given:
-        for engine, frames in zip(engines, frames_of(batch, of, blocks=blocks), strict=True):
+        loose = []
+        for number, frames in enumerate(frames_of(batch, of, blocks=blocks)):
             random.Random(len(told)).shuffle(frames)  # a shuffle keeps no order
-            told += map(
-                nc.ungroup,
-                apply(
-                    engine,
-                    unpack_frames(pack_frames(frames)),
-                    vocabulary=of.meaning.vocabulary,
-                    counts=counts or Counts(),
-                ),
-            )
+            unpacked = unpack_frames(pack_frames(frames))
+            loose += apply(engines[number], unpacked, shard=number, job=of, counts=counts or Counts())
+        told += map(nc.ungroup, joined(addressed(one, 0, [0]) for one in loose) if of.moves else loose)
     return inputs.counted(told)
+
+
+def fitted(of, given):
+    """Return a job with its routing, fitted to the first batch."""
+    with_subscriptions = next(batch for batch in given if len(batch.subscriptions))
+    ops = [op or "subscribe" for op in with_subscriptions.subscriptions["op"].to_pylist()]
+    comes = with_subscriptions.subscriptions.filter(pa.array([op == "subscribe" for op in ops])).drop_columns(["op"])
+    cohorts = of.admission.cohorts(comes)
+    sample = Sample(Footprints.joined([cohort.footprints for cohort in cohorts]), MessageBatch.empty())
+    return replace(of, fitted=saved.pack(fit(of.partitioner, sample, n_shards=of.shards).fixed()))
+
+
+NAMES = [known.name for known in PARTITIONERS]
+MATCHES = tuple(kind.kind for kind in KINDS if kind.keeps is Keeps.MATCHES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shards", [2, 5])
+def test_whoever_shares_the_work_shards_say_together_what_one_engine_says(name, shards, random_fields):
+    for seed in range(6):
+        of = inputs.job(window=nc.CountWindow(7), shards=shards, partitioner=name)
+        serves_all = of.routing.sends_all
+        given = inputs.batches(seed, random_fields, n=6, **({} if serves_all else {"kinds": MATCHES}))
+        of = fitted(of, given)
+        expected = inputs.embedded(of, given)
+        assert answer(of, given, blocks=3) == expected, f"seed {seed}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kinds_that_shards_would_have_to_merge_are_refused(name):
+    of = inputs.job(partitioner=name, shards=2)
+    for kind in KINDS:
+        if of.routing.sends_all or kind.kind in MATCHES:
+            of.check_kind(kind, "subscription 's'")
+            continue
+        rule = f"partitioner must send every message to all shards for kind '{kind.kind}'.*'{name}'.*'s'"
+        with pytest.raises(nc.InvalidInput, match=rule):
+            of.check_kind(kind, "subscription 's'")
+
+
+def test_all_shards_together_know_how_many_were_not_there():
+    box = {"xmin": 0, "ymin": 0, "xmax": 4, "ymax": 4}
+    rows = [{"id": f"s{i}", "kind": "boolean", "keywords": "a OR b", **box} for i in range(9)]
+    leaves = [{"op": "unsubscribe", "id": f"s{i}"} for i in range(4, 15)]
+    none = inputs.table([], inputs.MESSAGES)
+    for name in ("hash", "location", "space_kd", "text_frequency"):
+        of, counts = inputs.job(partitioner=name, shards=3), Counts()
+        given = [inputs.Batch(none, inputs.table(some, inputs.SUBSCRIPTIONS)) for some in (rows, leaves)]
+        answer(fitted(of, given), given, counts=counts)
+        assert counts.unknown == 6, name
 
 
 @pytest.mark.parametrize("timed", [False, True], ids=["by arrival", "by time"])
@@ -94,6 +143,8 @@ def test_a_shard_with_some_of_the_messages_numbers_and_expires_like_the_others(m
 
     class Some:
         n_shards = 2
+        sends_all = False
+        by_key = True
 
         def __init__(self, whole):
             self.place = whole.place

@@ -31,7 +31,7 @@ def run_batch(shard, truth, batch):
     kept, of = shard
     (frames,) = frames_of(batch, of)
     engine, counts = kept.open(truth), Counts()
-    told = [nc.ungroup(groups) for groups in apply(engine, frames, vocabulary=of.meaning.vocabulary, counts=counts)]
+    told = [nc.ungroup(groups) for groups in apply(engine, frames, shard=0, job=of, counts=counts)]
     after = kept.write(truth, frames, engine)
     after = after._replace(messages=truth.messages + counts.messages)
     return kept.close(after, engine), inputs.counted(told)

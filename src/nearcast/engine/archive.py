@@ -7,6 +7,7 @@
       boolean.arrow ...    the subscriptions of each kind as they are written down, and since when they are there
       results.arrow        what the results hold, by kind and row
       window.arrow         the messages of the window with their weighted terms
+      routing.arrow        how the work is shared, if that is decided
 
 Written beside and moved into place: what stands at the path is whole, and if something fails it is what stood there
 before. Reading refuses another format, another version, a file that is missing or was changed, and names it does not
@@ -35,6 +36,7 @@ from nearcast.index import Work
 from nearcast.model import KINDS, IdColumn, Limits, Subscription
 from nearcast.model.pairs import join, split
 from nearcast.model.stored import stored_schema
+from nearcast.partition.saved import unpack
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.text import Vocabulary
@@ -45,6 +47,7 @@ VERSION = 1
 MANIFEST = "manifest.json"
 
 _WINDOWS: dict[str, type[CountWindow] | type[TimeWindow]] = {"count": CountWindow, "time": TimeWindow}
+_GIVEN = "given"  # a routing, and no name
 _KIND_OF = {kind.kind: kind for kind in KINDS}
 
 
@@ -91,6 +94,7 @@ def _write_files(state: EngineState, folder: Path) -> None:
         "graph": table_of_graph(state.social),
         "results": table_of_results([(saved.kind.kind, saved.kept) for saved in cohorts]),
         **({} if state.live is None else {"window": state.live}),
+        **({} if state.routing is None else {"routing": table_of_routing(state.routing)}),
         **{saved.kind.kind: saved.stored.append_column("since", pa.array(saved.sinces)) for saved in cohorts},
     }
     files = {}
@@ -112,7 +116,7 @@ def _write_files(state: EngineState, folder: Path) -> None:
             "window": _describe_window(config.window),
             "text_similarity": config.text_similarity,
             "workers": config.workers,
-            "partitioner": config.partitioner,
+            "partitioner": config.partitioner if isinstance(config.partitioner, str) else _GIVEN,
             "index": config.index,
             "limits": asdict(config.limits),
         },
@@ -158,6 +162,9 @@ def _read_state(manifest: dict[str, Any], tables: dict[str, pa.Table]) -> Engine
     config = dict(manifest["config"])
     space = config.pop("space")
     vocabulary = tables["vocabulary"]
+    routing = read_routing(tables["routing"]) if "routing" in tables else None
+    if config["partitioner"] == _GIVEN and routing is not None:
+        config["partitioner"] = unpack(routing)
     return EngineState(
         EngineConfig(
             space=Space(Box(*space["bounds"]), metric=space["metric"], max_distance=space["max_distance"]),
@@ -173,6 +180,7 @@ def _read_state(manifest: dict[str, Any], tables: dict[str, pa.Table]) -> Engine
         work={kind: Work(**work) for kind, work in manifest["work"].items()},
         live=None if manifest["config"]["window"] is None else tables["window"].cast(LIVE),
         cohorts=_read_cohorts(tables),
+        routing=routing,
     )
 
 
@@ -204,6 +212,17 @@ def read_graph(table: pa.Table) -> SocialGraph:
         users=[user for user, place in rows if place is None],
         places=[place for user, place in rows if user is None],
     )
+
+
+def table_of_routing(routing: bytes) -> pa.Table:
+    """Return a routing as a table."""
+    return pa.table({"routing": pa.array([routing], pa.large_binary())})
+
+
+def read_routing(table: pa.Table) -> bytes:
+    """Return the routing of a table."""
+    routing: bytes = table["routing"][0].as_py()
+    return routing
 
 
 def _joined(cohorts: Sequence[SavedCohort]) -> list[SavedCohort]:
@@ -259,7 +278,7 @@ def table_of_results(named: Iterable[tuple[str, Sequence[Results]]]) -> pa.Table
 
 
 def _read_cohorts(tables: dict[str, pa.Table]) -> list[SavedCohort]:
-    unknown = set(tables) - set(_KIND_OF) - {"vocabulary", "graph", "results", "window"}
+    unknown = set(tables) - set(_KIND_OF) - {"vocabulary", "graph", "results", "window", "routing"}
     if unknown:
         raise ValueError(f"files of unknown kinds: {sorted(unknown)}")
     kept = read_results(tables["results"])

@@ -20,10 +20,18 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nearcast.engine import archive
 from nearcast.engine.admission import Admission
-from nearcast.engine.archive import read_graph, read_results, table_of_graph, table_of_results
+from nearcast.engine.archive import (
+    read_graph,
+    read_results,
+    read_routing,
+    table_of_graph,
+    table_of_results,
+    table_of_routing,
+)
 from nearcast.engine.fleet import Fleet
 from nearcast.engine.share import Share
 from nearcast.engine.state import EngineConfig, EngineState
@@ -70,6 +78,7 @@ if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
     from nearcast.engine.matcher import Matcher
     from nearcast.engine.union import Union
+    from nearcast.partition import Masks, Routing
 
 
 class Engine:
@@ -94,7 +103,7 @@ class Engine:
         social: SocialGraph | None = None,
         text_similarity: str = "containment",
         workers: int = 1,
-        partitioner: str = "hash",
+        partitioner: str | Routing = "hash",
         index: str = "auto",
         limits: Limits | None = None,
         folder: str | PathLike[str] | None = None,
@@ -102,7 +111,8 @@ class Engine:
         """Set up an engine without subscriptions.
 
         Without a vocabulary every term weighs the same. Without a window no kind can be subscribed that needs one.
-        `partitioner` says how subscriptions and messages are shared among several workers.
+        `partitioner` says how subscriptions and messages are shared among workers: by name, "auto" for the one that
+        suits the first subscriptions and the window best, or as a routing that was fitted before.
         `index` names one index for all kinds ("scan" asks every subscription); "auto" takes the fastest for each.
         With a `folder`, whose content is replaced, the engine lives there instead of in memory, see `seal`.
         """
@@ -144,28 +154,34 @@ class Engine:
     # -- subscriptions ------------------------------------------------------------------------------------------
 
     @overload
-    def subscribe(self, subscriptions: Table) -> Table: ...
+    def subscribe(self, subscriptions: Table, *, before: Masks | None = ...) -> Table: ...
     @overload
     def subscribe(self, subscriptions: Iterable[Subscription]) -> list[Update]: ...
-    def subscribe(self, subscriptions: Any) -> Any:
+    def subscribe(self, subscriptions: Any, *, before: Masks | None = None) -> Any:
         """Take in subscriptions; return their first results as updates.
 
         An id that exists is replaced, and the updates are the difference between the two results. If a batch holds an
         id twice, the last one counts.
+
+        An engine that is one of several may have subscriptions of kinds that keep nothing in common with others. For
+        each row of a table, whose ids differ, `before` says which engines before this one have it: a match is told by
+        the first that also sees the message (see `Share.seen_by`).
         """
         is_table = isinstance(subscriptions, pa.Table)
         cohorts = self._admission.cohorts(subscriptions)
         self._fleet.prepare(cohorts)
         self._about_to_change()
-        before: dict[Id, list[Kept]] = {}
+        had: dict[Id, list[Kept]] = {}
         for cohort in cohorts:
-            before |= self._fleet.remove(cohort.ids)
+            had |= self._fleet.remove(cohort.ids)
         started = [
             start
             for cohort in cohorts
-            for start in self._fleet.insert(cohort, np.full(len(cohort), self._seq, dtype=np.int64))
+            for start in self._fleet.insert(
+                cohort, np.full(len(cohort), self._seq, dtype=np.int64), _of_rows(before, cohort, subscriptions)
+            )
         ]
-        if is_table and not before:
+        if is_table and not had:
             parts = [tell_started(*start, seq=self._seq, at_us=self._now_us) for start in started]
             told = joined(parts, Form.TABLE)
             self._updates += len(told)
@@ -176,11 +192,21 @@ class Engine:
             after |= dict(zip(roster.ids(np.fromiter(held, np.int32)), held.values(), strict=True))
         updates = [
             update
-            for id_ in (id_ for cohort in (cohorts if before or after else ()) for id_ in cohort.ids)
-            for update in self._difference(id_, before.get(id_, []), after.get(id_, []))
+            for id_ in (id_ for cohort in (cohorts if had or after else ()) for id_ in cohort.ids)
+            for update in self._difference(id_, had.get(id_, []), after.get(id_, []))
         ]
         self._updates += len(updates)
         return updates_to_table(updates) if is_table else updates
+
+    def hand_over(self, ids: Table) -> Table:
+        """Forget those of some subscriptions that are here and go on elsewhere; return what leaves their results."""
+        leaving = ids_from_table(ids)
+        self._about_to_change()
+        had = self._fleet.remove(leaving)
+        updates = [update for id_, before in had.items() for update in self._difference(id_, before, [])]
+        self._updates += len(updates)
+        told: Table = updates_to_table(updates)
+        return told
 
     def _seat(self, id_: Any) -> tuple[Matcher | Union, int]:
         """Return who speaks for a subscription, and its slot there."""
@@ -296,7 +322,11 @@ class Engine:
         self._seq += len(ticks.seqs)
         if len(ticks.seqs):
             self._now_us = int(ticks.nows_us[-1])
-        parts = self._fleet.publish(self._in_time(batch, ticks), ticks, form)
+        seen_by = None if share is None else share.seen_by
+        seen = self._in_time(batch, ticks)
+        if seen_by is not None and len(seen) < len(batch):
+            seen_by = seen_by[np.searchsorted(batch.seqs, seen.seqs)]
+        parts = self._fleet.publish(seen, ticks, form, seen_by)
         return self._joined(parts, form, conflate=conflate)
 
     def _ticks(self, batch: MessageBatch, share: Share | None) -> Ticks:
@@ -421,6 +451,8 @@ class Engine:
             engine._live_in(folder)
         engine._set_up(state)
         cohorts = [Cohort(saved.kind, saved.stored, engine._meaning) for saved in state.cohorts]
+        if state.routing is not None:
+            engine._fleet.sharing.resume(state.routing)
         engine._fleet.prepare(cohorts)
         for cohort, saved in zip(cohorts, state.cohorts, strict=True):
             engine._fleet.restore(cohort, saved)
@@ -447,7 +479,7 @@ class Engine:
         if self._edge_changes:
             tables["graph"] = table_of_graph(self._meaning.social)
         if (routing := self._fleet.sharing.packed()) is not None:
-            tables["routing"] = pa.table({"routing": pa.array([routing], pa.large_binary())})
+            tables["routing"] = table_of_routing(routing)
         work = {kind: asdict(work) for kind, work in self._work().items()}
         self._folder.seal(mark, Sealed({**self._counters(), "work": work}, tables))
 
@@ -469,7 +501,7 @@ class Engine:
         social = read_graph(tables["graph"]) if "graph" in tables else meaning.social
         engine._set_up(EngineState(config, meaning.vocabulary, social, **counters, work=work))
         if "routing" in tables:
-            engine._fleet.sharing.resume(tables["routing"]["routing"][0].as_py())
+            engine._fleet.sharing.resume(read_routing(tables["routing"]))
         kept = read_results(tables["results"]) if "results" in tables else {}
         engine._fleet.attach(engine._folder, kept)
         return engine
@@ -496,6 +528,7 @@ class Engine:
             work=self._work(),
             live=self._fleet.live(),
             cohorts=list(self._fleet.cohorts()),
+            routing=self._fleet.sharing.packed(),
         )
 
     def close(self) -> None:
@@ -507,3 +540,12 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _of_rows(before: Masks | None, cohort: Cohort, table: Any) -> Masks | None:
+    """Return the masks of the rows of a table that a cohort has."""
+    if before is None:
+        return None
+    rows = pc.index_in(cohort.ids.strings, value_set=table["id"].combine_chunks()).to_numpy()
+    own: Masks = before[rows]
+    return own

@@ -28,7 +28,7 @@ from nearcast.engine.told import Form, Part, tell
 from nearcast.errors import UnknownMessage
 from nearcast.index import Work
 from nearcast.model import Cohort, Document, Id, IdColumn, Keeps, Meaning, MessageBatch, Subscription
-from nearcast.partition import PARTITIONERS, has_shard
+from nearcast.partition import Masks, before_it, has_shard
 from nearcast.window import Changes, Kept, Results, Ticks
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ class Fleet:
     def __init__(
         self, config: EngineConfig, meaning: Meaning, live: pa.Table | None, folder: EngineFolder | None
     ) -> None:
-        partitioner = {p.name: p for p in PARTITIONERS}[config.partitioner]
-        self.sharing = Sharing(partitioner, config.workers, has_window=config.window is not None)
+        self.sharing = Sharing(config.partitioner, config.workers, has_window=config.window is not None)
         self._config, self._meaning = config, meaning
         self.shards = [
             Shard(
@@ -70,14 +69,20 @@ class Fleet:
         """Decide how the work is shared, when the first subscriptions come."""
         self.sharing.prepare(cohorts, self._recent)
 
-    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> list[tuple[Roster, Results]]:
-        """Place subscriptions of one kind; return the results they start with, and who knows their names."""
+    def insert(
+        self, cohort: Cohort, sinces: npt.NDArray[np.int64], before: Masks | None = None
+    ) -> list[tuple[Roster, Results]]:
+        """Place subscriptions of one kind; return the results they start with, and who knows their names.
+
+        A lone shard may be one of many elsewhere: `before` says which of these hold a subscription too.
+        """
         masks = self.sharing.home(cohort)
 
         def insert(part: tuple[Shard, npt.NDArray[np.int64]]) -> tuple[Slots, Results]:
             shard, rows = part
             own = cohort if len(rows) == len(cohort) else cohort.take(rows)
-            return shard.matcher(cohort.kind).insert(own, sinces[rows], masks[rows])
+            others = before_it(masks[rows], shard.number) if before is None else before[rows]
+            return shard.matcher(cohort.kind).insert(own, sinces[rows], others)
 
         homes = [(shard, np.flatnonzero(has_shard(masks, number))) for number, shard in enumerate(self.shards)]
         homes = [(shard, rows) for shard, rows in homes if len(rows)]
@@ -166,11 +171,12 @@ class Fleet:
 
     # -- messages -----------------------------------------------------------------------------------------------
 
-    def publish(self, batch: MessageBatch, ticks: Ticks, form: Form) -> list[Part]:
-        """Move on by a batch; return what all have to tell."""
+    def publish(self, batch: MessageBatch, ticks: Ticks, form: Form, seen_by: Masks | None = None) -> list[Part]:
+        """Move on by a batch; return what all have to tell. `seen_by` says who else sees messages of a lone shard."""
         self._widen(ticks)
         jobs: list[tuple[int, Job]] = []
         masks, shares = self.sharing.route(batch)
+        masks = masks if seen_by is None else seen_by
         for shard, rows in zip(self.shards, shares, strict=True):
             part = batch if len(rows) == len(batch) else batch.take(rows)
             cuts, tells = self._cuts(len(part)), self.sharing.sends_all

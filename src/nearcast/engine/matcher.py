@@ -61,11 +61,11 @@ class Matcher:
         """How much was done so far; a match is an arrival that changed a result."""
         return replace(self._index.work, matched=self.n_matched)
 
-    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64], masks: Masks) -> tuple[Slots, Results]:
-        """Take in subscriptions that live in the shards of their masks; return slots and results they start with."""
+    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64], before: Masks) -> tuple[Slots, Results]:
+        """Take in subscriptions, some of which shards before this one hold too; return slots, and first results."""
         slots = self.roster.seat(cohort, sinces)
         if self.kind.keeps is Keeps.MATCHES:
-            self.replicas.seat(slots, masks)
+            self.replicas.seat(slots, before)
         self._index.insert(slots, cohort)
         results = self._keeper.insert(slots, cohort)
         self._set_bars()

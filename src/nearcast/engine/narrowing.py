@@ -32,6 +32,11 @@ _NEVER = np.iinfo(np.int64).max
 _NOBODY = np.zeros(0, np.int64)
 
 
+def _alone(cohort: Cohort) -> Masks:
+    """Return that nobody before has subscriptions: what replicas keep is merged, so all of them answer."""
+    return np.zeros(len(cohort), np.uint64)
+
+
 class Narrowing:
     """The replicas of one kind."""
 
@@ -77,7 +82,7 @@ class Narrowing:
             rows = np.flatnonzero(has_shard(masks & ~self._masks[slots], shard.number))
             if len(rows):
                 own = cohort.take(rows)
-                replicas, results = shard.matcher(cohort.kind).insert(own, roster.sinces(slots[rows]), masks[rows])
+                replicas, results = shard.matcher(cohort.kind).insert(own, roster.sinces(slots[rows]), _alone(own))
                 self._union.add(shard.number, replicas, slots[rows], own.footprints.ks, results)
         self._note(slots, masks, floors, oldest)
 

@@ -68,7 +68,7 @@ class Shard:
             entry = choose_index(self._index, kind.kind)
             roster, index = Roster(kind, arena), entry.make(self._meaning, arena)
             keeper = find_keeper(entry.keeper, kind).make(self._meaning, self.window, arena)
-            replicas = Replicas(arena, self.number)
+            replicas = Replicas(arena)
             self.matchers[kind.kind] = Matcher(kind, roster, index, keeper, self._meaning, replicas)
             self.matchers = {name: self.matchers[name] for name in _KIND_OF if name in self.matchers}
         return self.matchers[kind.kind]

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.errors import require
+from nearcast.partition import Masks
 
 
 class Share(NamedTuple):
@@ -17,10 +18,15 @@ class Share(NamedTuple):
     """Which of the stream's next messages these are, ascending."""
     ats_us: npt.NDArray[np.int64]
     """The time of every message of the stream, those that go elsewhere included; NO_TIME where it has none."""
+    seen_by: Masks | None = None
+    """Which engines see each of the messages, as a mask; None if who sees it makes no difference."""
 
     def check(self, n_messages: int) -> None:
         """Raise `InvalidInput` if this is no share of so many messages."""
         require(len(self.rows) == n_messages, "share.rows", f"must be {n_messages}, one a message", len(self.rows))
+        if self.seen_by is not None:
+            n = len(self.seen_by)
+            require(n == n_messages, "share.seen_by", f"must be {n_messages}, one a message", n)
         ascend = bool((np.diff(self.rows, prepend=-1) > 0).all())
         require(ascend, "share.rows", "must ascend from 0 or more", self.rows)
         last = int(self.rows[-1]) if len(self.rows) else -1

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Cohort, Footprints, Keeps, MessageBatch, Subscription
-from nearcast.partition import Masks, Partitioner, Routing, Sample, everyone, has_shard, place_by_key
+from nearcast.partition import Masks, Routing, Sample, everyone, has_shard, place_by_key
+from nearcast.partition.fitting import fit
 from nearcast.partition.saved import pack, unpack
 
 Rows = npt.NDArray[np.int64]
@@ -25,7 +26,7 @@ Rows = npt.NDArray[np.int64]
 class Sharing:
     """Who gets what."""
 
-    def __init__(self, partitioner: Partitioner, n_shards: int, *, has_window: bool) -> None:
+    def __init__(self, partitioner: str | Routing, n_shards: int, *, has_window: bool) -> None:
         self._partitioner, self._n_shards, self._has_window = partitioner, n_shards, has_window
         self._routing: Routing | None = None
 
@@ -43,7 +44,7 @@ class Sharing:
         if not cohorts or self._n_shards == 1 or self._routing is not None:
             return
         footprints = Footprints.joined([cohort.footprints for cohort in cohorts])
-        routing = self._partitioner.fit(Sample(footprints, recent()), n_shards=self._n_shards)
+        routing = fit(self._partitioner, Sample(footprints, recent()), n_shards=self._n_shards)
         self._routing = routing.fixed() if self._has_window else routing
 
     def packed(self) -> bytes | None:

@@ -12,7 +12,8 @@ import pyarrow as pa
 from nearcast.errors import require
 from nearcast.index import Work, index_names
 from nearcast.model import NO_TIME, Limits, Subscription
-from nearcast.partition import PARTITIONERS
+from nearcast.partition import MOST_SHARDS, Routing
+from nearcast.partition.fitting import check_partitioner
 from nearcast.social import SocialGraph
 from nearcast.space import Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
@@ -27,7 +28,7 @@ class EngineConfig:
     window: WindowPolicy | None
     text_similarity: str
     workers: int
-    partitioner: str
+    partitioner: str | Routing
     index: str
     limits: Limits
 
@@ -38,9 +39,11 @@ class EngineConfig:
         require(isinstance(self.limits, Limits), "limits", "must be Limits", self.limits, subject="engine")
         ok = isinstance(self.workers, int) and not isinstance(self.workers, bool) and self.workers >= 1
         require(ok, "workers", "must be an integer of 1 or more", self.workers, subject="engine")
+        fits = self.workers <= MOST_SHARDS
+        require(fits, "workers", f"must be {MOST_SHARDS} at most", self.workers, subject="engine")
+        check_partitioner(self.partitioner, n_shards=self.workers, subject="engine")
         for name, known_names in (
             ("text_similarity", [*TEXT_SIMILARITIES]),
-            ("partitioner", [p.name for p in PARTITIONERS]),
             ("index", index_names()),
         ):
             value = getattr(self, name)
@@ -74,3 +77,5 @@ class EngineState:
     live: pa.Table | None = None
     """The messages of the window, if there is one."""
     cohorts: list[SavedCohort] = field(default_factory=list)
+    routing: bytes | None = None
+    """How the work is shared, once that is decided."""

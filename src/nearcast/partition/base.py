@@ -163,6 +163,15 @@ def place_by_key(keys: npt.NDArray[np.uint64], n_shards: int) -> Masks:
     return mask_of(keys % np.uint64(n_shards))
 
 
+def before_it(masks: Masks, shard: int) -> Masks:
+    """Return the shards of each mask that come before one.
+
+    >>> before_it(np.array([1, 6, 7], np.uint64), 2).tolist()
+    [1, 2, 3]
+    """
+    return masks & np.uint64((1 << shard) - 1)
+
+
 def has_shard(masks: Masks, shard: int) -> npt.NDArray[np.bool_]:
     """Tell which masks hold a shard.
 

@@ -2,11 +2,12 @@
 
     good messages ────── tokenise, number ── route ──┐
     packed messages ──── open, sift, the same ───────┼── frames
-    good subscriptions ── keys ───────────── place ──┘
+    good subscriptions ── footprints ─────── place ──┘
 
 Stateless: a task that runs again packs the same frames. Every shard gets the times of every block of messages, even
-where none of its messages are for it; so all of them count the stream alike. Messages that come packed are counted
-here, on the way: to Spark a block is one row.
+where none of its messages are for it; so all of them count the stream alike. And every shard gets a word of every
+subscription, unless its key alone says where it lives: who moved or left may be there. Messages that come packed are
+counted here, on the way: to Spark a block is one row.
 """
 
 from __future__ import annotations
@@ -24,20 +25,24 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
 from nearcast.errors import InvalidInput
-from nearcast.model import NO_TIME
+from nearcast.model import KINDS, NO_TIME, Cohort
 from nearcast.model.columns import MESSAGES as MESSAGE_COLUMNS
 from nearcast.model.columns import SUBSCRIPTIONS, messages_from_table
 from nearcast.model.ids import IdColumn
-from nearcast.partition import has_shard, place_by_key
+from nearcast.model.stored import store_table
+from nearcast.partition import Masks, has_shard, place_by_key
 from nearcast.spark.block import open_block
 from nearcast.spark.decode import PAYLOAD
 from nearcast.spark.frame import (
+    ELSEWHERE,
     FRAME_COLUMNS,
     FRAMES,
+    HOMES,
     MESSAGE,
     PACKED_SUBSCRIPTIONS,
     SUBSCRIPTION,
     Frame,
+    masks_to_arrow,
     pack,
     pack_batch,
     pack_times,
@@ -46,7 +51,7 @@ from nearcast.spark.job import Job
 from nearcast.spark.progress import MESSAGES
 from nearcast.spark.sent import Sent
 from nearcast.spark.settle import settled
-from nearcast.spark.sieve import good_messages
+from nearcast.spark.sieve import SUBSCRIBE, good_messages
 from nearcast.spark.spread import keys_of
 
 FRAME_ROWS = 16_384
@@ -140,20 +145,56 @@ def _share_messages(table: pa.Table, job: Job) -> Packed:
     batch = messages_from_table(table, vocabulary=job.meaning.vocabulary, limits=job.config.limits, first_seq=1)
     shares: dict[bytes, tuple[npt.NDArray[np.int64], list[int]]] = {}
     masks = job.routing.route(batch)
+    seen_by = None if job.routing.sends_all else masks
     for shard in range(job.shards):
         rows = np.flatnonzero(has_shard(masks, shard))
         shares.setdefault(rows.tobytes(), (rows, []))[1].append(shard)  # often all shards get the same rows
     for rows, shards in shares.values():
-        yield shards, pack_batch(batch, rows)
+        yield shards, pack_batch(batch, rows, seen_by)
 
 
 def _share_subscriptions(table: pa.Table, job: Job) -> Packed:
-    masks = place_by_key(IdColumn(table["id"].combine_chunks()).keys, job.shards)
     numbered = table.select(SUBSCRIPTIONS.names).add_column(0, "row", pa.array(np.arange(len(table))))
+    if not job.routing.by_key:
+        yield from _tell_all(numbered.cast(PACKED_SUBSCRIPTIONS), job)
+        return
+    masks = place_by_key(IdColumn(table["id"].combine_chunks()).keys, job.shards)
     for shard in range(job.shards):
         rows = np.flatnonzero(has_shard(masks, shard))
         if len(rows):
             yield [shard], pack(numbered.take(pa.array(rows)).cast(PACKED_SUBSCRIPTIONS))
+
+
+def _tell_all(table: pa.Table, job: Job) -> Packed:
+    """Yield for each shard the subscriptions that live there, and a word of the others."""
+    masks = _homes(table, job)
+    homes = masks_to_arrow(masks)
+    comes = pc.equal(table["op"], SUBSCRIBE)
+    for shard in range(job.shards):
+        here = pa.array(has_shard(masks, shard))
+        columns = {}
+        for name in table.column_names:
+            if name == "op":
+                columns[name] = pc.if_else(pc.and_not(comes, here), ELSEWHERE, table[name])
+            elif name in ("row", "id"):
+                columns[name] = table[name]
+            else:
+                columns[name] = pc.if_else(here, table[name], pa.scalar(None, table[name].type))
+        # Mostly nulls, which take no room so.
+        yield [shard], pack(pa.table({**columns, HOMES: homes}), compression="lz4")
+
+
+def _homes(table: pa.Table, job: Job) -> Masks:
+    """Return where subscriptions live; nowhere those that leave."""
+    masks: Masks = np.zeros(len(table), np.uint64)
+    comes = np.array(pc.equal(table["op"], SUBSCRIBE))
+    kinds = np.array(table["kind"].to_pylist())
+    for kind in KINDS:
+        rows = np.flatnonzero(comes & (kinds == kind.kind))
+        if len(rows):
+            cohort = Cohort(kind, store_table(table.take(pa.array(rows)), kind), job.meaning)
+            masks[rows] = job.routing.place(cohort.footprints)
+    return masks
 
 
 def times_us(table: pa.Table) -> npt.NDArray[np.int64]:

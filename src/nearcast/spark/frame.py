@@ -6,11 +6,12 @@
     block      the how manyeth of that task: together the order in which rows arrived
     rows       how many rows the block has, those for other shards included
     ats        8 bytes a row of the block: its time in microseconds, NO_TIME for none; null if no row has one
-    payload    the rows for this shard, as an Arrow stream
+    payload    the rows for this shard, as an Arrow stream; of subscriptions that live elsewhere, a word
 
 A payload of messages holds terms, not texts: they are tokenised and numbered once, before the shuffle. `row` says
 which rows of the block these are, so that a shard which gets some of the messages still knows the place of each in
-the stream.
+the stream. Where others see some messages and not others, `seen_by` says who does, and `homes` where subscriptions
+live; both are masks of shards.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import pyarrow as pa
 from nearcast.model import NO_TIME, MessageBatch
 from nearcast.model.columns import SUBSCRIPTIONS
 from nearcast.model.ids import IdColumn
+from nearcast.partition import Masks
 from nearcast.text import TermRows, Vocabulary
 
 FRAMES = "keys array<int>, source string, part int, block int, rows long, ats binary, payload binary"
@@ -36,6 +38,11 @@ FRAME_COLUMNS = pa.schema(
 TOLD = "seq long, at timestamp, message string, change string, subscriptions array<string>, scores array<double>"
 """What a shard answers with: groups of updates, see `nearcast.engine.groups`."""
 
+OP = "op"
+LOOSE = f"{TOLD}, key int, {OP} long"
+"""The same where subscriptions may move from shard to shard: the key of who joins them, and which operation on a
+subscription, by its place in the batch, they came from; null for those that messages caused."""
+
 PACKED = "seq long, updates long, payload binary"
 """The same in blocks: the first seq, how many updates there are, and their groups as an Arrow stream."""
 
@@ -46,6 +53,10 @@ PACKED_MESSAGES = pa.schema(
      "terms": pa.list_(pa.int64()), "counts": pa.list_(pa.uint8())}
 )  # fmt: skip
 PACKED_SUBSCRIPTIONS = pa.schema([pa.field("row", pa.int64()), *SUBSCRIPTIONS])
+SEEN_BY, HOMES = "seen_by", "homes"
+"""Columns that are there where shards see some messages only, or where the key does not say who lives where."""
+ELSEWHERE = "elsewhere"
+"""What a shard is told in place of the operation on a subscription that lives in others."""
 
 
 class Frame(NamedTuple):
@@ -75,8 +86,8 @@ def pack_times(ats_us: npt.NDArray[np.int64]) -> bytes | None:
     return None if (ats_us == NO_TIME).all() else ats_us.astype("<i8").tobytes()
 
 
-def pack_batch(batch: MessageBatch, rows: npt.NDArray[np.int64]) -> bytes:
-    """Return some messages of a block as a payload."""
+def pack_batch(batch: MessageBatch, rows: npt.NDArray[np.int64], seen_by: Masks | None = None) -> bytes:
+    """Return some messages of a block as a payload, and who else sees each message of the block, if that matters."""
     part = batch if len(rows) == len(batch) else batch.take(rows)
     bounds = pa.array(part.term_indptr.astype(np.int32))
     columns = [
@@ -88,7 +99,18 @@ def pack_batch(batch: MessageBatch, rows: npt.NDArray[np.int64]) -> bytes:
         pa.ListArray.from_arrays(bounds, pa.array(part.term_ids)),
         pa.ListArray.from_arrays(bounds, pa.array(_narrow(part.term_counts))),
     ]
-    return pack(pa.Table.from_arrays(columns, names=PACKED_MESSAGES.names))
+    table = pa.Table.from_arrays(columns, names=PACKED_MESSAGES.names)
+    return pack(table if seen_by is None else table.append_column(SEEN_BY, masks_to_arrow(seen_by[rows])))
+
+
+def masks_to_arrow(masks: Masks) -> pa.Array:
+    """Return masks as a column; Spark knows no unsigned numbers."""
+    return pa.array(masks.view(np.int64))
+
+
+def masks_from_arrow(table: pa.Table, name: str) -> Masks | None:
+    """Return a column of masks, if there is one."""
+    return table[name].to_numpy().astype(np.int64).view(np.uint64) if name in table.column_names else None
 
 
 def _narrow(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.integer[Any]]:
@@ -115,15 +137,16 @@ def unpack_batch(
     )
 
 
-def pack(table: pa.Table) -> bytes:
+def pack(table: pa.Table, *, compression: str | None = None) -> bytes:
     """Return a table as the bytes of an Arrow stream."""
-    return pack_buffer(table).to_pybytes()  # type: ignore[no-any-return]
+    return pack_buffer(table, compression=compression).to_pybytes()  # type: ignore[no-any-return]
 
 
-def pack_buffer(table: pa.Table) -> pa.Buffer:
+def pack_buffer(table: pa.Table, *, compression: str | None = None) -> pa.Buffer:
     """Return the same without making a copy of it for Python."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return sink.getvalue()
 

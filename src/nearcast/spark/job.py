@@ -14,8 +14,10 @@ from nearcast.engine import Engine
 from nearcast.engine.admission import Admission
 from nearcast.engine.state import EngineConfig
 from nearcast.errors import require
-from nearcast.model import Limits, Meaning
-from nearcast.partition import PARTITIONERS, Routing, Sample
+from nearcast.model import Keeps, Limits, Meaning, Subscription
+from nearcast.partition import MOST_SHARDS, Routing, Sample
+from nearcast.partition.fitting import check_partitioner, fit
+from nearcast.partition.saved import unpack
 from nearcast.social import SocialGraph
 from nearcast.space import Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
@@ -46,15 +48,18 @@ class Job:
     """A folder of each host for engines between batches; by default one that Spark removes with the application."""
     frames_per_snapshot: int = 50
     """Batches between two snapshots of a shard at most: what a restart may have to do again."""
+    fitted: bytes | None = None
+    """The routing, see `nearcast.partition.saved`; one that needs nothing to learn from may be missing."""
 
     def __post_init__(self) -> None:
         for name in ("shards", "frames_per_snapshot"):
             value = getattr(self, name)
             ok = isinstance(value, int) and not isinstance(value, bool) and value >= 1
             require(ok, name, "must be an integer of 1 or more", value, subject="job")
+        require(self.shards <= MOST_SHARDS, "shards", f"must be {MOST_SHARDS} at most", self.shards, subject="job")
         self.config  # noqa: B018 - refuses what no engine would take
-        rule = "must place subscriptions by their keys alone: of who leaves a stream nothing else is known"
-        require(self.routing.by_key, "partitioner", rule, self.partitioner, subject="job")
+        if self.fitted is None:
+            check_partitioner(self.partitioner, n_shards=self.shards, subject="job")
 
     @cached_property
     def config(self) -> EngineConfig:
@@ -64,7 +69,7 @@ class Job:
             window=self.window,
             text_similarity=self.text_similarity,
             workers=1,
-            partitioner=self.partitioner,
+            partitioner="hash",
             index=self.index,
             limits=self.limits or Limits(),
         )
@@ -87,8 +92,20 @@ class Job:
     @cached_property
     def routing(self) -> Routing:
         """Who gets which row."""
-        partitioner = {p.name: p for p in PARTITIONERS}[self.partitioner]
-        return partitioner.fit(Sample.none(), n_shards=self.shards)
+        if self.fitted is not None:
+            return unpack(self.fitted)
+        return fit(self.partitioner, Sample.none(), n_shards=self.shards, in_threads=False).fixed()
+
+    @property
+    def moves(self) -> bool:
+        """Whether a subscription that keeps results may move from shard to shard."""
+        return self.routing.sends_all and not self.routing.by_key
+
+    def check_kind(self, kind: type[Subscription], subject: str) -> None:
+        """Raise `InvalidInput` for a kind that keeps results, if several shards would have to keep them together."""
+        ok = self.routing.sends_all or kind.keeps is Keeps.MATCHES
+        rule = f"must send every message to all shards for kind {kind.kind!r}: no stage merges what replicas keep"
+        require(ok, "partitioner", rule, self.partitioner, subject=subject)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -114,7 +131,7 @@ class Job:
         weights = (vocabulary.ids.tobytes(), vocabulary.idfs.tobytes(), repr(vocabulary.default).encode())
         return {
             "shards": self.shards,
-            "partitioner": self.partitioner,
+            "partitioner": self.partitioner if self.fitted is None else f"{self.partitioner} {_digest(self.fitted)}",
             "space": repr(self.space),
             "window": repr(self.window),
             "text_similarity": self.text_similarity,

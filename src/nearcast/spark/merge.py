@@ -1,15 +1,30 @@
-"""How do the answers of shards become one? As they are: a subscription lives in one shard, so nothing is told twice.
+"""How do the answers of shards become one?
 
-Here is the place to join what replicas found, once a partitioner makes some. Shards answer in groups, a row for all
-whom a message is told at once; Spark writes them out. Rows come in no order; `seq` has it.
+As they are, mostly: of a subscription one shard speaks, and of a match the first that found it. But where
+subscriptions may move, one that is replaced may leave a shard and come to another, which tell the halves of a whole:
+a message that leaves here and enters there has done neither. What an operation on a subscription caused therefore
+comes together before it is told. Operations happen within a micro-batch, so nothing has to be kept.
+
+Shards answer in groups, a row for all whom a message is told at once; Spark writes them out. Rows come in no order;
+`seq` has it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
+from nearcast.engine.groups import count_updates
+from nearcast.model import LEAVE
 from nearcast.model.columns import GROUPS, UPDATES
+from nearcast.spark.frame import OP, PACKED, TOLD, pack
+
+_PACKED_COLUMNS = pa.schema({"seq": pa.int64(), "updates": pa.int64(), "payload": pa.binary()})
 
 
 def merge(told: DataFrame) -> DataFrame:
@@ -18,3 +33,48 @@ def merge(told: DataFrame) -> DataFrame:
     each = told.select(*shared, F.posexplode("subscriptions").alias("place", "subscription"))
     score = F.expr("if(size(scores) = 1, scores[0], scores[place])").alias("score")
     return each.select(*(score if name == "score" else F.col(name) for name in UPDATES.names))
+
+
+def join(loose: DataFrame, *, shards: int, is_packed: bool = False) -> DataFrame:
+    """Return the answers of all shards, where what an operation caused may come from several of them."""
+    together = loose.repartition(shards, "key")
+    return together.mapInArrow(_pack_joined if is_packed else _join, PACKED if is_packed else TOLD)
+
+
+def _join(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for table in joined(pa.Table.from_batches([batch]) for batch in batches):
+        yield from table.to_batches()
+
+
+def _pack_joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for table in joined(pa.Table.from_batches([batch]) for batch in batches):
+        if len(table):
+            row = [[table["seq"][0].as_py()], [count_updates(table)], [pack(table)]]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(values, field.type) for values, field in zip(row, _PACKED_COLUMNS, strict=True)],
+                schema=_PACKED_COLUMNS,
+            )
+
+
+def joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield groups without those that come to nothing: what left and entered by the same operation."""
+    caused: list[pa.Table] = []
+    for table in tables:
+        is_caused = pc.is_valid(table[OP])
+        yield table.filter(pc.invert(is_caused)).select(GROUPS.names)
+        caused.append(table.filter(is_caused))
+    if not caused:
+        return
+    whole = pa.concat_tables(caused)
+    has_left = pc.is_in(whole[OP], value_set=whole.filter(pc.equal(whole["change"], LEAVE))[OP].combine_chunks())
+    yield whole.filter(pc.invert(has_left)).select(GROUPS.names)
+    yield _net(whole.filter(has_left)).select(GROUPS.names)
+
+
+def _net(caused: pa.Table) -> pa.Table:
+    """Return what operations come to: who left and entered did neither. A message is one by its id."""
+    told = caused.select([OP, "message", "change"]).to_pandas()
+    both = told.groupby([OP, "message"])["change"]
+    left = (told["change"] == LEAVE).groupby([told[OP], told["message"]]).transform("sum")
+    n_pairs = np.minimum(left, both.transform("size") - left)
+    return caused.filter(pa.array(told.groupby([OP, "message", "change"]).cumcount() >= n_pairs))

@@ -16,12 +16,14 @@ from pyspark.sql import DataFrame
 
 from nearcast.errors import StateError
 from nearcast.model import Limits
+from nearcast.partition import Routing
 from nearcast.social import SocialGraph
 from nearcast.space import Space
 from nearcast.spark.decode import decode_messages, decode_subscriptions
 from nearcast.spark.dispatch import dispatch_messages, dispatch_subscriptions
 from nearcast.spark.job import Job
-from nearcast.spark.merge import merge
+from nearcast.spark.learn import routed
+from nearcast.spark.merge import join, merge
 from nearcast.spark.sent import send
 from nearcast.spark.settings import FRAMES_PER_SNAPSHOT, LOCAL, check_session
 from nearcast.spark.worker import work
@@ -51,40 +53,43 @@ def match(
     window: WindowPolicy | None = None,
     social: SocialGraph | None = None,
     text_similarity: str = "containment",
-    partitioner: str = "hash",
+    partitioner: str | Routing = "hash",
     shards: int | None = None,
     limits: Limits | None = None,
     index: str = "auto",
     state: str | None = None,
+    sample: tuple[DataFrame, DataFrame] | None = None,
 ) -> Matched:
     """Keep every subscription's answer exact while messages stream past, on Spark.
 
     Messages may come packed: with one column of bytes, `payload`, each a block that `pack_messages` made.
     Takes what `nearcast.Engine` takes. `shards` is the number of parts that the work is shared among, one task each;
     by default the session's number of shuffle partitions. `state` is a folder that all executors can write, for what
-    the shards of streaming queries must not forget; by default it lies in the session's folder of checkpoints.
+    the shards of streaming queries must not forget; by default it lies in the session's folder of checkpoints. A
+    partitioner that has to learn learns from `sample`, static frames of messages and subscriptions; static frames
+    learn from themselves.
     """
     spark = messages.sparkSession
     if shards is None:
         shards = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     check_session(spark, shards=shards)
     job = Job(
-        space, vocabulary, window, social, text_similarity, partitioner, shards, index, limits,
+        space, vocabulary, window, social, text_similarity,
+        partitioner if isinstance(partitioner, str) else "hash", shards, index, limits,
         local=spark.conf.get(LOCAL, None),
         frames_per_snapshot=int(spark.conf.get(FRAMES_PER_SNAPSHOT, None) or Job.frames_per_snapshot),
     )  # fmt: skip
     folder = _state_folder(messages, state) if _are_streams(messages, subscriptions) else None
+    job = routed(job, partitioner, (messages, subscriptions), sample, folder)
     sent = send(spark, job)
 
     asked = decode_subscriptions(subscriptions, sent)
     said = decode_messages(messages, sent)
     frames = dispatch_subscriptions(asked.good, sent).union(dispatch_messages(said.good, sent))
-    told = work(frames, sent, state=folder)
-    return Matched(
-        updates=merge(told),
-        rejected=asked.rejected.union(said.rejected),
-        packed=work(frames, sent, state=folder, is_packed=True),
-    )
+    told, packed = (work(frames, sent, state=folder, is_packed=is_packed) for is_packed in (False, True))
+    if job.moves:
+        told, packed = join(told, shards=shards), join(packed, shards=shards, is_packed=True)
+    return Matched(updates=merge(told), rejected=asked.rejected.union(said.rejected), packed=packed)
 
 
 def _are_streams(messages: DataFrame, subscriptions: DataFrame) -> bool:

@@ -1,11 +1,12 @@
 """What does a shard do with the frames of one micro-batch? Subscriptions first, then messages, each in its order.
 
-    subscription frames ── by time, else arrival ── runs of one op ── engine.subscribe / unsubscribe ─┐
-    message frames ─────── by time, else arrival ── chunks ────────── engine.publish ─────────────────┴─ updates
+    subscription frames ── by time, else arrival ── runs of one op ── subscribe, unsubscribe, hand over ─┐
+    message frames ─────── by time, else arrival ── chunks ────────── publish ──────────────────────────┴─ updates
 
 Rows without a time come first, as they arrived; then the others by time, and as they arrived where times are equal.
 All shards see the times of all messages, so all put the stream into the same order and number it alike. Changes of
-one subscription count one by one: that does not depend on which others share the shard.
+one subscription count one by one: that does not depend on which others share the shard. Where subscriptions may move,
+what an operation on one caused says which it was: the shards that it leaves and comes to tell halves of a whole.
 """
 
 from __future__ import annotations
@@ -22,8 +23,23 @@ import pyarrow.compute as pc
 from nearcast.engine import Engine
 from nearcast.engine.groups import count_updates, group
 from nearcast.engine.share import Share
-from nearcast.model.columns import SUBSCRIPTIONS
-from nearcast.spark.frame import MESSAGE, SUBSCRIPTION, Frame, unpack, unpack_batch
+from nearcast.model.columns import GROUPS, SUBSCRIPTIONS
+from nearcast.model.ids import IdColumn
+from nearcast.partition import before_it, has_shard, place_by_key
+from nearcast.spark.frame import (
+    ELSEWHERE,
+    HOMES,
+    MESSAGE,
+    OP,
+    SEEN_BY,
+    SUBSCRIPTION,
+    Frame,
+    masks_from_arrow,
+    unpack,
+    unpack_batch,
+)
+from nearcast.spark.job import Job
+from nearcast.spark.sieve import UNSUBSCRIBE
 from nearcast.text import Vocabulary
 
 CHUNK = 8192
@@ -56,12 +72,12 @@ class _Arrived(NamedTuple):
     """The time of every row for any shard, in order."""
 
 
-def apply(engine: Engine, frames: Iterable[Frame], *, vocabulary: Vocabulary, counts: Counts) -> Iterator[pa.Table]:
+def apply(engine: Engine, frames: Iterable[Frame], *, shard: int, job: Job, counts: Counts) -> Iterator[pa.Table]:
     """Carry out the frames of one micro-batch; yield groups of updates, and count while doing so."""
-    arrived = list(frames)
+    arrived, vocabulary = list(frames), job.meaning.vocabulary
     late_before = engine.stats().late
     steps = (
-        _subscribe(engine, [f for f in arrived if f.source == SUBSCRIPTION], counts),
+        _subscribe(engine, [f for f in arrived if f.source == SUBSCRIPTION], shard, job, counts),
         _publish(engine, [f for f in arrived if f.source == MESSAGE], vocabulary, counts),
     )
     for step in steps:
@@ -71,31 +87,58 @@ def apply(engine: Engine, frames: Iterable[Frame], *, vocabulary: Vocabulary, co
     counts.late += engine.stats().late - late_before
 
 
-def _subscribe(engine: Engine, frames: Sequence[Frame], counts: Counts) -> Iterator[pa.Table]:
+def _subscribe(engine: Engine, frames: Sequence[Frame], shard: int, job: Job, counts: Counts) -> Iterator[pa.Table]:
     if not frames:
         return
-    table = _in_order(frames).table
-    leaves: npt.NDArray[np.bool_] = np.array(pc.equal(table["op"], "unsubscribe"))
-    for start, stop in _runs(table["id"], leaves):
+    table, places, _ = _in_order(frames)
+    ops, homes = np.array(table["op"].to_pylist()), masks_from_arrow(table, HOMES)
+    for start, stop in _runs(table["id"], ops):
         part = table.slice(start, stop - start)
-        if not leaves[start]:
-            yield group(engine.subscribe(part.select(SUBSCRIPTIONS.names)))
+        if ops[start] == UNSUBSCRIBE:
+            counts.unknown += _unsubscribe(engine, part["id"], shard, job)
             continue
-        ids = part["id"].to_pylist()
-        known = [id_ for id_ in ids if id_ in engine]
-        counts.unknown += len(ids) - len(known)
-        engine.unsubscribe(known)
+        if ops[start] == ELSEWHERE:
+            told = engine.hand_over(part.select(["id"]))
+        else:
+            before = None if homes is None else before_it(homes[start:stop], shard)
+            told = engine.subscribe(part.select(SUBSCRIPTIONS.names), before=before)
+        yield _caused(told, part["id"], places[start:stop]) if job.moves else group(told)
 
 
-def _runs(ids: pa.ChunkedArray, leaves: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows that all come or all leave, and hold no id twice."""
-    n = len(leaves)
-    if not leaves.any() and pc.count_distinct(ids).as_py() == n:
+def _unsubscribe(engine: Engine, ids: pa.ChunkedArray, shard: int, job: Job) -> int:
+    """Forget subscriptions; return how many are not there. If all shards are told, all together say how many."""
+    listed = ids.to_pylist()
+    known = [id_ for id_ in listed if id_ in engine]
+    n_here = len(listed)
+    if not job.routing.by_key:
+        n_here = int(has_shard(place_by_key(IdColumn.of(listed).keys, job.shards), shard).sum())
+    before = len(engine)
+    engine.unsubscribe(known)
+    return n_here - (before - len(engine))
+
+
+def _caused(told: pa.Table, ids: pa.ChunkedArray, places: npt.NDArray[np.int64]) -> pa.Table:
+    """Return updates as groups of one, with the operations that caused them."""
+    n = len(told)
+    ones = pa.array(np.arange(n + 1, dtype=np.int32))
+    at = pc.index_in(told["subscription"], value_set=ids.combine_chunks()).to_numpy()
+    lists = {
+        "subscriptions": pa.ListArray.from_arrays(ones, told["subscription"].combine_chunks()),
+        "scores": pa.ListArray.from_arrays(ones, told["score"].combine_chunks()),
+    }
+    columns = {name: lists[name] if name in lists else told[name] for name in GROUPS.names}
+    return pa.table({**columns, OP: pa.array(places[at])})
+
+
+def _runs(ids: pa.ChunkedArray, ops: npt.NDArray[np.str_]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows that share an operation, and hold no id twice."""
+    n = len(ops)
+    if (ops == ops[0]).all() and pc.count_distinct(ids).as_py() == n:
         yield 0, n
         return
     start, seen = 0, set[str]()
     for row, id_ in enumerate(ids.to_pylist()):
-        if id_ in seen or leaves[row] != leaves[start]:
+        if id_ in seen or ops[row] != ops[start]:
             yield start, row
             start, seen = row, set()
         seen.add(id_)
@@ -112,8 +155,10 @@ def _publish(engine: Engine, frames: Sequence[Frame], vocabulary: Vocabulary, co
         stop = min(start + size, len(ats_us))
         first, last = np.searchsorted(places, (start, stop)).tolist()
         own = places[first:last]
-        batch = unpack_batch(table.slice(first, last - first), ats_us[own], vocabulary=vocabulary)
-        told = engine.publish(batch, grouped=True, share=Share(own - start, ats_us[start:stop]))
+        rows = table.slice(first, last - first)
+        batch = unpack_batch(rows, ats_us[own], vocabulary=vocabulary)
+        share = Share(own - start, ats_us[start:stop], masks_from_arrow(rows, SEEN_BY))
+        told = engine.publish(batch, grouped=True, share=share)
         yield told
         fitting = (stop - start) * TOLD_AT_ONCE // max(1, count_updates(told))
         start, size = stop, max(1, min(fitting, 2 * size, CHUNK))

@@ -138,7 +138,10 @@ def _check_subscriptions(table: pa.Table, job: Job) -> None:
         raise InvalidInput("op", rule, op, subject=f"subscription {id_!r}")
     ids_from_table(table)
     comes = table if ops == {SUBSCRIBE} else table.filter(pc.equal(table["op"], SUBSCRIBE))
-    job.admission.cohorts(comes.select([name for name in comes.column_names if name not in ("row", "broken")]))
+    for cohort in job.admission.cohorts(
+        comes.select([name for name in comes.column_names if name not in ("row", "broken")])
+    ):
+        job.check_kind(cohort.kind, f"subscription {cohort.ids[0]!r}")
 
 
 def _refuse_broken(row: dict[str, Any], subject: str) -> None:

@@ -129,7 +129,7 @@ class ShardState:
         for version in range(truth.snapshot + 1, truth.version + 1):
             packed = self._folder.read(self._frames(version))
             stamp = _stamp(stamp, packed)
-            for _ in apply(engine, unpack_frames(packed), vocabulary=self._job.meaning.vocabulary, counts=Counts()):
+            for _ in apply(engine, unpack_frames(packed), shard=self._shard, job=self._job, counts=Counts()):
                 pass  # told when the batch was first run
         if stamp != truth.stamp or engine.stats().messages != truth.messages:
             where = f"state of shard {self._shard} in {self._folder.path}"

@@ -10,7 +10,7 @@ harmless then: see `state`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -20,13 +20,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import SparkFiles, TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from nearcast.engine.groups import count_updates
 from nearcast.errors import StateError
-from nearcast.spark.frame import PACKED, TOLD, Frame, pack_buffer
+from nearcast.model.columns import GROUPS
+from nearcast.model.ids import IdColumn
+from nearcast.spark.frame import LOOSE, OP, PACKED, TOLD, Frame, pack_buffer
 from nearcast.spark.home import Home
 from nearcast.spark.log import Folder
 from nearcast.spark.reports import write_report
@@ -43,7 +46,7 @@ def work(frames: DataFrame, sent: Sent, *, state: str | None, is_packed: bool = 
     """Let shards answer their frames, in rows or packed; streaming queries keep their state in a folder."""
     return frames.groupBy("key").transformWithStateInPandas(
         statefulProcessor=Worker(sent, state, is_packed=is_packed),
-        outputStructType=PACKED if is_packed else TOLD,
+        outputStructType=LOOSE if sent.job.moves else PACKED if is_packed else TOLD,
         outputMode="Append",
         timeMode="none",
     )
@@ -82,15 +85,18 @@ class Worker(StatefulProcessor):
         report = Report(shard=keys_of(self._sent.job.shards).index(number))
         frames = [frame for some in rows for frame in _frames(some)]
         for told in settled(self._answer(report, frames)):
-            if len(told):
-                yield _packed(told) if self._is_packed else _columns(told)
+            if not len(told):
+                continue
+            if self._sent.job.moves:
+                yield _columns(addressed(told, number, keys_of(self._sent.job.shards)))
+            else:
+                yield packed_row(told) if self._is_packed else _columns(told)
 
     def _answer(self, report: Report, frames: list[Frame]) -> Iterator[pa.Table]:
         job = self._sent.job
-        vocabulary = job.meaning.vocabulary
         if self._folder is None:  # a static run is one batch, and has nothing to remember
             engine = job.new_engine()
-            yield from apply(engine, frames, vocabulary=vocabulary, counts=report)
+            yield from apply(engine, frames, shard=report.shard, job=job, counts=report)
             report.subscriptions = len(engine)
             return
         query, shard = _property(_QUERY), report.shard
@@ -103,7 +109,7 @@ class Worker(StatefulProcessor):
             before = Truth() if held is None else Truth(*held)
             engine = state.open(before)
             clock.append(perf_counter())
-            yield from apply(engine, frames, vocabulary=vocabulary, counts=report)
+            yield from apply(engine, frames, shard=shard, job=job, counts=report)
             report.subscriptions = len(engine)
             clock.append(perf_counter())
             after = state.write(before, frames, engine)
@@ -136,7 +142,18 @@ def _property(name: str) -> str:
     return value
 
 
-def _packed(table: pa.Table) -> pd.DataFrame:
+def addressed(told: pa.Table, own: int, keys: Sequence[int]) -> pa.Table:
+    """Return groups with the key of who joins them: of what an operation caused, all that tell about it agree."""
+    if OP in told.column_names:
+        names = IdColumn(pc.list_flatten(told["subscriptions"]).combine_chunks())
+        to = np.array(keys, np.int32)[(names.keys % np.uint64(len(keys))).astype(np.int64)]
+    else:
+        to = np.full(len(told), own, np.int32)
+        told = told.append_column(OP, pa.nulls(len(told), pa.int64()))
+    return told.append_column("key", pa.array(to)).select([*GROUPS.names, "key", OP])
+
+
+def packed_row(table: pa.Table) -> pd.DataFrame:
     """Return groups as one row, whose bytes are still Arrow's."""
     buffer = pack_buffer(table)
     bounds = pa.py_buffer(np.array([0, buffer.size], dtype=np.int32))

@@ -1,0 +1,44 @@
+"""Which routing does a name stand for? What the partitioner of that name makes of a sample; `auto` is who suits it.
+
+A routing that was fitted before, or elsewhere, stands for itself.
+"""
+
+from __future__ import annotations
+
+from nearcast.errors import require
+from nearcast.partition import PARTITIONERS
+from nearcast.partition.base import Partitioner, Routing, Sample
+
+AUTO = "auto"
+
+
+def check_partitioner(partitioner: str | Routing, *, n_shards: int, subject: str) -> None:
+    """Raise `InvalidInput` for a name that nobody has, and for a routing among another number of shards."""
+    if isinstance(partitioner, str):
+        names = [AUTO, *(known.name for known in PARTITIONERS)]
+        require(partitioner in names, "partitioner", f"must be one of {names}", partitioner, subject=subject)
+        return
+    routes = hasattr(partitioner, "route") and hasattr(partitioner, "place")
+    require(routes, "partitioner", "must be a name or a routing", partitioner, subject=subject)
+    found = partitioner.n_shards
+    rule = f"must be a routing among {n_shards} shards"
+    require(found == n_shards, "partitioner", rule, f"one among {found}", subject=subject)
+
+
+def _sends_all(partitioner: Partitioner) -> bool:
+    """Tell whether every message goes to every shard: processes cannot merge what replicas keep."""
+    return partitioner.fit(Sample.none(), n_shards=1).sends_all
+
+
+def fit(partitioner: str | Routing, sample: Sample, *, n_shards: int, in_threads: bool = True) -> Routing:
+    """Return the routing of a partitioner; shards are threads of an engine, or processes."""
+    if not isinstance(partitioner, str):
+        return partitioner
+    if partitioner == AUTO:
+        from nearcast.partition.advice import choose
+
+        keeps = bool((sample.footprints.ks > 0).any())
+        serving = [known for known in PARTITIONERS if in_threads or not keeps or _sends_all(known)]
+        return choose(sample, n_shards=n_shards, partitioners=serving, in_threads=in_threads)
+    (named,) = (known for known in PARTITIONERS if known.name == partitioner)
+    return named.fit(sample, n_shards=n_shards)

@@ -1,0 +1,91 @@
+"""What does a partitioner learn from, before a pipeline runs? From some good rows, once; the routing is then kept.
+
+    rows to learn from ── decode ── good ones, some ── footprints, messages ── fit ── <state>/hybrid-8.routing
+
+Static frames learn from themselves. Of a stream nothing is known before it runs, so it takes frames of yesterday, or
+a routing that was fitted elsewhere. A stream that goes on after a stop goes on with the routing it had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from nearcast.errors import InvalidInput
+from nearcast.model import Footprints, MessageBatch
+from nearcast.model.columns import MESSAGES, SUBSCRIPTIONS, messages_from_table
+from nearcast.partition import Routing, Sample
+from nearcast.partition.fitting import check_partitioner, fit
+from nearcast.partition.hash import HashPartitioner
+from nearcast.partition.saved import pack
+from nearcast.spark.block import open_block
+from nearcast.spark.decode import PAYLOAD, decode_messages, decode_subscriptions
+from nearcast.spark.job import Job
+from nearcast.spark.log import Folder
+from nearcast.spark.sent import send
+from nearcast.spark.sieve import SUBSCRIBE, good_messages
+
+ROWS = 100_000
+"""Messages, and subscriptions, that a partitioner learns from."""
+_GIVEN = "given"
+
+Frames = tuple[DataFrame, DataFrame]
+"""Messages and subscriptions."""
+
+
+def routed(job: Job, partitioner: str | Routing, frames: Frames, sample: Frames | None, state: str | None) -> Job:
+    """Return a job with its routing; streams are those that have a folder of state."""
+    check_partitioner(partitioner, n_shards=job.shards, subject="job")
+    if not isinstance(partitioner, str):
+        return replace(job, partitioner=_GIVEN, fitted=pack(partitioner.fixed()))
+    if partitioner == HashPartitioner.name:
+        return job  # there is nothing to learn
+    if state is None:
+        return replace(job, fitted=_fit(job, frames if sample is None else sample))
+    folder, name = Folder(state), f"{partitioner}-{job.shards}.routing"
+    if folder.size(name) is None:
+        if sample is None:
+            rule = f"must be frames of messages and subscriptions, from which partitioner {partitioner!r} can learn"
+            hint = "Or give a routing that was fitted before as the partitioner; nearcast advise --save makes one."
+            raise InvalidInput("sample", f"{rule} before a stream runs", None, subject="job", hint=hint)
+        folder.write(name, _fit(job, sample))
+    return replace(job, fitted=folder.read(name))
+
+
+def _fit(job: Job, frames: Frames) -> bytes:
+    routing = fit(job.partitioner, _sample(job, frames), n_shards=job.shards, in_threads=False)
+    return pack(routing.fixed())
+
+
+def _sample(job: Job, frames: Frames) -> Sample:
+    messages, subscriptions = frames
+    sent = send(messages.sparkSession, replace(job, partitioner="hash"))
+    asked = decode_subscriptions(subscriptions, sent).good.where(f"op = '{SUBSCRIBE}'").limit(ROWS).toArrow()
+    cohorts = job.admission.cohorts(asked.select(SUBSCRIPTIONS.names))
+    footprints = Footprints.joined([cohort.footprints for cohort in cohorts])
+    return Sample(footprints, _messages(decode_messages(messages, sent).good, job))
+
+
+def _messages(good: DataFrame, job: Job) -> MessageBatch:
+    if good.columns == [PAYLOAD]:
+        table = _opened(good, job)
+    else:
+        table = good.limit(ROWS).toArrow()
+    return messages_from_table(table, vocabulary=job.meaning.vocabulary, limits=job.config.limits, first_seq=1)
+
+
+def _opened(good: DataFrame, job: Job) -> pa.Table:
+    """Return the good messages of some blocks."""
+    tables, n = [MESSAGES.empty_table()], 0
+    for row in good.toLocalIterator():
+        try:
+            block = open_block(bytes(row[PAYLOAD]))
+        except InvalidInput:
+            continue
+        tables.append(good_messages(block.slice(0, ROWS - n), job))
+        n += len(tables[-1])
+        if n >= ROWS:
+            break
+    return pa.concat_tables(tables, promote_options="permissive")

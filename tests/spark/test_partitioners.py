@@ -1,0 +1,88 @@
+"""Does the pipeline say what the engine says, whoever shares the work? On real Spark."""
+
+import pyarrow as pa
+import pytest
+
+import nearcast as nc
+from nearcast.model import KINDS, Keeps
+from nearcast.partition import PARTITIONERS, Sample
+from nearcast.partition.fitting import fit
+from nearcast.spark import match
+from spark import inputs
+from spark.test_pipeline import counted, options, run, static, streams
+
+NAMES = [known.name for known in PARTITIONERS]
+MATCHES = tuple(kind.kind for kind in KINDS if kind.keeps is Keeps.MATCHES)
+
+
+def kinds_of(name):
+    """Return the kinds that a partitioner serves on Spark."""
+    sends_all = fit(name, Sample.none(), n_shards=2).sends_all
+    return tuple(kind.kind for kind in KINDS) if sends_all else MATCHES
+
+
+def whole(given):
+    return inputs.Batch(
+        *(pa.concat_tables([getattr(batch, name) for batch in given]) for name in ("messages", "subscriptions"))
+    )
+
+
+@pytest.mark.parametrize("name", [*NAMES, "auto"])
+def test_static_frames_learn_from_themselves(spark, random_fields, name):
+    of = inputs.job(window=nc.CountWindow(30), shards=2)
+    batch = whole(inputs.batches(3, random_fields, n=12, kinds=kinds_of(name)))
+    matched = match(*static(spark, batch), **options(of), partitioner=name)
+    expected = inputs.embedded(of, [batch])
+    assert counted(matched.updates.collect()) == expected
+    assert expected.total() > 5
+
+
+@pytest.mark.parametrize("name", ["location", "hybrid"])
+def test_a_stream_goes_on_with_the_routing_it_had(spark, shards, write_stream, tmp_path, random_fields, name):
+    shards(3)
+    of = inputs.job(window=nc.CountWindow(7), shards=3)
+    given = inputs.batches(5, random_fields, n=6, kinds=kinds_of(name))
+    folders, learned = write_stream(given[:3]), static(spark, whole(given))
+    state = {"state": str(tmp_path / "state"), "partitioner": name}
+    first = match(*streams(spark, folders), **options(of), **state, sample=tuple(learned))
+    run(first.updates, tmp_path)
+    write_stream(given)  # the others come
+    again = match(*streams(spark, folders), **options(of), **state)
+    rows, _ = run(again.updates, tmp_path)
+    assert counted(rows) == inputs.embedded(of, given)
+
+
+def test_updates_come_packed_as_well_where_subscriptions_move(spark, random_fields):
+    of = inputs.job(window=nc.CountWindow(9), shards=2)
+    batch = whole(inputs.batches(4, random_fields, n=8))
+    matched = match(*static(spark, batch), **options(of), partitioner="location")
+    blocks = [nc.spark.unpack_updates(bytes(row["payload"])) for row in matched.packed.collect()]
+    assert inputs.counted(blocks) == inputs.embedded(of, [batch])
+
+
+def test_a_routing_that_was_fitted_elsewhere_is_taken_as_it_is(spark, shards, random_fields):
+    shards(3)
+    of = inputs.job(window=nc.CountWindow(9), shards=3)
+    batch = whole(inputs.batches(4, random_fields, n=4, kinds=MATCHES))
+    given = fit("space_kd", Sample.none(), n_shards=3)
+    matched = match(*static(spark, batch), **options(of), partitioner=given)
+    assert counted(matched.updates.collect()) == inputs.embedded(of, [batch])
+    with pytest.raises(nc.InvalidInput, match=r"partitioner must be a routing among 3 shards; got 'one among 2'"):
+        match(*static(spark, batch), **options(of), partitioner=fit("space_kd", Sample.none(), n_shards=2))
+
+
+def test_kinds_that_would_have_to_be_merged_are_rejected_with_the_reason(spark, random_fields):
+    of = inputs.job(window=nc.CountWindow(9), shards=2)
+    batch = whole(inputs.batches(4, random_fields, n=4, kinds=("topk", "boolean")))
+    matched = match(*static(spark, batch), **options(of), partitioner="space_kd")
+    reasons = [row["reason"] for row in matched.rejected.collect()]
+    n_topk = sum(kind == "topk" for kind in batch.subscriptions["kind"].to_pylist())
+    assert len(reasons) == n_topk > 0
+    assert all("partitioner must send every message to all shards for kind 'topk'" in reason for reason in reasons)
+
+
+def test_a_stream_without_anything_to_learn_from_is_refused(spark, write_stream, tmp_path, random_fields):
+    of = inputs.job(window=nc.CountWindow(9), shards=2)
+    folders = write_stream(inputs.batches(4, random_fields, n=1))
+    with pytest.raises(nc.InvalidInput, match=r"sample must be frames .*'location'.*got None.*nearcast advise"):
+        match(*streams(spark, folders), **options(of), state=str(tmp_path / "state"), partitioner="location")
