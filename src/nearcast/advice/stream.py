@@ -8,7 +8,7 @@ vocabulary      counted in the messages
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from nearcast.errors import FormatError, InvalidInput, require
 from nearcast.model import KINDS, Footprints, Keeps, Limits, Meaning
 from nearcast.model.columns import MESSAGES, SUBSCRIPTIONS, messages_from_table
 from nearcast.partition import Sample
+from nearcast.partition.touches import spread_rows
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
@@ -64,10 +65,10 @@ class Stream:
             "window": self.window,
         }
 
-    def first(self, n_subscriptions: int, n_messages: int) -> Stream:
-        """Return less of it."""
-        some = self.subscriptions.slice(0, n_subscriptions), self.messages.slice(0, n_messages)
-        return Stream(self.name, self.space, self.vocabulary, self.social, self.window, *some)
+    def thinned(self, n_subscriptions: int, n_messages: int) -> Stream:
+        """Return less of it, with something of every kind."""
+        rows = spread_rows(self.subscriptions.num_rows, n_subscriptions)
+        return replace(self, subscriptions=self.subscriptions.take(rows), messages=self.messages.slice(0, n_messages))
 
     @cached_property
     def sample(self) -> Sample:

@@ -9,6 +9,7 @@ Half of the messages are for filling and warming up; the other half is timed, as
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ _BATCH = 500
 _WARM = 2  # batches
 _LONGEST_S = 3.0
 _LEAST = 1e-9  # of a constant, in microseconds
+_PARTS = 3  # of the messages, to measure constants with
 
 
 class Trial(NamedTuple):
@@ -50,24 +52,23 @@ def try_out(stream: Stream, partitioner: str, *, workers: int) -> Trial:
 def measure_constants(stream: Stream) -> Constants:
     """Return PS2Stream's constants of this machine for the kinds of a stream.
 
-    An engine takes in a quarter, a half, all of the subscriptions; what a message takes then is a line over their
-    number, whose slope is CHECK and whose start is HANDLE. Batches and parts count by their medians: something is
-    always done for the first time.
+    An engine takes in a few, half, all of the subscriptions. HANDLE is what a message takes that meets a few, CHECK
+    what it takes more that meets all, INSERT what one of the later subscriptions takes. Batches count by their
+    median: something is always done for the first time.
     """
-    sizes = np.unique([-(-stream.subscriptions.num_rows // part) for part in (4, 2, 1)])
-    share = stream.messages.num_rows // (len(sizes) + 1)
-    checking, inserting, start = [], [], 0
+    n, share = stream.subscriptions.num_rows, stream.messages.num_rows // _PARTS
+    mixed = stream.subscriptions.take(np.random.default_rng(n).permutation(n))
+    sizes = np.unique([max(1, n // 100), max(1, n // 2), n]).tolist()
+    taking, inserting = [], []
     with Engine(**stream.engine_options) as engine:
-        _publish(engine, stream.messages.slice(0, share), longest_s=_LONGEST_S)
-        for number, size in enumerate(sizes.tolist(), start=1):
+        for number, (start, size) in enumerate(pairwise([0, *sizes])):
             started = time.perf_counter()
-            engine.subscribe(stream.subscriptions.slice(start, size - start))
+            engine.subscribe(mixed.slice(start, size - start))
             inserting.append((time.perf_counter() - started) / (size - start))
             seconds = _publish(engine, stream.messages.slice(number * share, share), longest_s=_LONGEST_S)
-            checking.append(float(np.median(seconds)) / min(_BATCH, share) if seconds else 0.0)
-            start = size
-    slope, handle = np.polyfit(sizes, checking, 1) if len(sizes) > 1 else (0.0, checking[0])
-    return Constants(*(max(1e6 * float(cost), _LEAST) for cost in (slope, handle, np.median(inserting))))
+            taking.append(float(np.median(seconds or [0.0])) / max(1, min(_BATCH, share)))
+    check = (taking[-1] - taking[0]) / max(1, sizes[-1] - sizes[0])
+    return Constants(*(max(1e6 * cost, _LEAST) for cost in (check, taking[0], min(inserting))))
 
 
 def _publish(engine: Engine, messages: pa.Table, *, longest_s: float = np.inf) -> list[float]:

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     stream = _stream(options)
     workers = min(options.shards, os.cpu_count() or 1)
     with _progress() as watch:
-        few = stream.first(100, 200)
+        few = stream.thinned(100, 200)
         rehearse(lambda: advise(few, n_shards=options.shards, workers=workers, partitioners=partitioners))
         report = advise(
             stream, n_shards=options.shards, workers=workers, in_threads=not options.processes,
