@@ -70,9 +70,10 @@ def run(options: argparse.Namespace) -> int:
     check_shards(options.shards)
     names = options.partitioner or [partitioner.name for partitioner in PARTITIONERS]
     partitioners = [partitioner for partitioner in PARTITIONERS if partitioner.name in names]
-    stream = _stream(options)
     workers = min(options.shards, os.cpu_count() or 1)
     with _progress() as watch:
+        watch("making the stream")
+        stream = _stream(options)
         few = stream.thinned(100, 200)
         rehearse(lambda: advise(few, n_shards=options.shards, workers=workers, partitioners=partitioners))
         report = advise(
