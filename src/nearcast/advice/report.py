@@ -14,7 +14,7 @@ from nearcast.partition import PARTITIONERS, Partitioner, Routing
 from nearcast.partition.advice import Balance, Constants, Estimate, recommend, weigh
 
 HEADINGS = (
-    "homes", "reach", "dropped", "busiest µs", "max/ mean", "max/ min", "load s", "fit s", "messages a second",
+    "homes", "reach", "busiest µs", "max/ mean", "max/ min", "load s", "fit s", "messages a second",
 )  # fmt: skip
 """Of the columns of a table, beside the name."""
 
@@ -54,7 +54,7 @@ class Report:
         rows = []
         for estimate in self.estimates:
             busy, trial = Balance.of(estimate.busy_us), self.trials.get(estimate.name)
-            cells = [f"{estimate.replication:.2f}", f"{estimate.reach:.2f}", f"{estimate.dropped:.1%}"]
+            cells = [f"{estimate.replication:.2f}", f"{estimate.reach:.2f}"]
             cells += [f"{estimate.busiest_us:.3g}", f"{busy.max_over_mean:.2f}", f"{busy.max_over_min:.2f}"]
             cells += [f"{estimate.total_load / 1e6:,.2f}", f"{estimate.fit_seconds:.2f}"]
             rows.append((estimate.name, [*cells, "-" if trial is None else f"{trial.messages_per_second:,.0f}"]))

@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--kind",
         action="append",
         choices=[kind.kind for kind in KINDS],
-        help="a kind of subscription; may be given often (default: boolean, or all that a file has)",
+        help="a kind of subscription, may be given often; left out, boolean, or all that a file has",
     )
     add("--messages-file", type=Path, metavar="FILE", help="messages as Parquet or JSON lines, instead of a workload")
     add("--subscriptions-file", type=Path, metavar="FILE", help="the subscriptions that go with them")
@@ -53,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--partitioner",
         action="append",
         choices=[partitioner.name for partitioner in PARTITIONERS],
-        help="one to weigh; may be given often (default: all)",
+        help="one to weigh, may be given often; left out, all",
     )
     add("--json", action="store_true", help="print one JSON object instead of a table")
     add("--html", type=Path, metavar="PATH", help="write a page with the table, and maps of who has what")
@@ -132,4 +132,4 @@ def _print_table(report: Report) -> None:
         table.add_row(name, *cells, style="bold" if name == report.taken.name else None)
     console = Console(width=None if sys.stdout.isatty() else _WIDE)
     console.print(table)
-    console.print(f"[bold]{report.taken.name}[/bold]: {report.reason}.")
+    console.print(f"[bold]{report.taken.name}[/bold]: {report.reason}.", highlight=False)
