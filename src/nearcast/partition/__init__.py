@@ -25,6 +25,7 @@ from nearcast.partition.space_kd import SpaceKdPartitioner
 from nearcast.partition.space_rtree import SpaceRtreePartitioner
 from nearcast.partition.spatial_first import SpatialFirstPartitioner
 from nearcast.partition.text_frequency import TextFrequencyPartitioner
+from nearcast.partition.text_hypergraph import TextHypergraphPartitioner
 from nearcast.partition.text_metric import TextMetricPartitioner
 
 PARTITIONERS: tuple[Partitioner, ...] = (
@@ -39,6 +40,7 @@ PARTITIONERS: tuple[Partitioner, ...] = (
     SpaceRtreePartitioner(),
     TextFrequencyPartitioner(),
     TextMetricPartitioner(),
+    *([TextHypergraphPartitioner()] if TextHypergraphPartitioner.is_installed() else []),
     HybridPartitioner(),
     KnnKeywordPartitioner(),
     KnnSpacePartitioner(),
