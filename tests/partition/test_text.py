@@ -1,8 +1,11 @@
 """Are terms dealt out evenly, and are those together that are said together?"""
 
+import os
+
 import numpy as np
 import pytest
 
+from modes import MODES, check_passes
 from nearcast.partition.base import Sample
 from nearcast.partition.load import load_of
 from nearcast.partition.text_frequency import TextFrequencyPartitioner
@@ -11,10 +14,11 @@ from nearcast.partition.text_postings import Postings
 from nearcast.space import Box
 from said import saying, wanting
 
+SMALL = "NEARCAST_TEST_SMALL" in os.environ
 BOTH = [TextFrequencyPartitioner(), TextMetricPartitioner()]
 
 
-def skewed(n=3_000, n_messages=3_000, seed=0):
+def skewed(n=600 if SMALL else 3_000, seed=0):
     """Topics of ten terms, some far more frequent than others; subscriptions want one or two of a topic."""
     rng = np.random.default_rng(seed)
 
@@ -22,7 +26,7 @@ def skewed(n=3_000, n_messages=3_000, seed=0):
         topic = int(rng.zipf(1.4)) % 40
         return {topic * 10 + int(term) % 10 for term in rng.zipf(1.3, n_terms)}
 
-    messages = [terms(4) for _ in range(n_messages)]
+    messages = [terms(4) for _ in range(n)]
     asked = [[terms(2)] if rng.random() < 0.5 else [terms(1), terms(1)] for _ in range(n)]
     return Sample(wanting(*asked), saying(*messages))
 
@@ -89,3 +93,9 @@ def test_nothing_to_learn_from_is_no_error(partitioner):
     assert routing.place(wanting([{5}], [{6}, {7}], [set()])).tolist() == [0b0010, 0b1100, 0b1111]
     assert routing.route(saying({5, 7}, set())).tolist() == [0b1010, 0b0001]
     assert routing.loads.tolist() == [0.0] * 4
+
+
+@pytest.mark.skipif(SMALL, reason="is one of the passes itself")
+@pytest.mark.parametrize("mode", MODES)
+def test_all_of_this_holds_with(mode):
+    check_passes(mode, __file__, NEARCAST_TEST_SMALL="1")
