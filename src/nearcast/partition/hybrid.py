@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, mask_of
-from nearcast.partition.hybrid_parts import NOTHING, Work
+from nearcast.partition.hybrid_parts import NOTHING, Rows, Work
 from nearcast.partition.hybrid_plan import Plan, plan
 from nearcast.partition.spoken import Spoken
 from nearcast.partition.tree import Tree, joined
@@ -132,15 +132,13 @@ class HybridRouting(ToSome):
     def place(self, footprints: Footprints) -> Masks:
         """Return who has the rarest terms, in all leaves that a box overlaps."""
         branches, terms = posting_terms(footprints, self.spoken)
-        posts = np.full(len(footprints.term_indptr) - 1, NOTHING)
-        posts[branches] = terms
+        posts = Rows(footprints.branch_indptr, np.full(len(footprints.term_indptr) - 1, NOTHING))
+        posts.items[branches] = terms
         masks: Masks = np.zeros(len(footprints), np.uint64)
         for first in range(0, len(footprints), _AT_ONCE):
             rows, leaves = self.tree.leaves_in(footprints.boxes[first : first + _AT_ONCE])
             rows = rows + first
-            starts, n = footprints.branch_indptr[rows], np.diff(footprints.branch_indptr)[rows]
-            before = np.cumsum(n) - n
-            terms = posts[np.repeat(starts - before, n) + np.arange(n.sum())]
+            terms, n = posts.take(rows), posts.lengths(rows)
             rows, leaves = np.repeat(rows, n), np.repeat(leaves, n)
             shards = self.owners.shards_of(leaves, terms)
             np.bitwise_or.at(masks, rows, mask_of(shards))

@@ -77,8 +77,8 @@ class Work:
         self.terms, slots = np.unique(
             np.concatenate([[NOTHING], messages.term_ids, footprints.term_ids]), return_inverse=True
         )
-        self._message_slots = _Rows(messages.term_indptr, slots[1 : 1 + len(messages.term_ids)])
-        self._branch_slots = _Rows(footprints.term_indptr, slots[1 + len(messages.term_ids) :])
+        self._message_slots = Rows(messages.term_indptr, slots[1 : 1 + len(messages.term_ids)])
+        self._branch_slots = Rows(footprints.term_indptr, slots[1 + len(messages.term_ids) :])
         self.posts = np.zeros(n_branches, np.int64)  # number 0 is NOTHING
         self.posts[with_terms] = np.searchsorted(self.terms, posted)
         self._owners = np.repeat(np.arange(len(footprints)), np.diff(footprints.branch_indptr))
@@ -183,13 +183,14 @@ def total(parts: list[Part]) -> float:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class Rows:
     """Compressed rows."""
 
     indptr: Longs
     items: Longs
 
     def lengths(self, rows: Longs) -> Longs:
+        """Return how many items rows have."""
         return self.indptr[rows + 1] - self.indptr[rows]
 
     def take(self, rows: Longs) -> Longs:
