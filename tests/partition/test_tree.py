@@ -51,6 +51,14 @@ def test_a_box_finds_the_leaves_of_all_points_in_it(n_leaves):
         assert {(row, leaf) for leaf in at[inside].tolist()} <= found
 
 
+@pytest.mark.parametrize("n_leaves", [1, 2, 32])
+def test_no_box_overlaps_no_leaf(n_leaves):
+    tree, _ = grown(n_leaves)
+    rows, leaves = tree.leaves_in(np.zeros((0, 4)))
+    assert (rows.tolist(), leaves.tolist()) == ([], [])
+    assert (rows.dtype, leaves.dtype) == (np.int64, np.int32), "as with boxes"
+
+
 def test_points_that_coincide_are_not_cut():
     points = np.ones(5), np.ones(5)
     tree = grow(4, points, points, points, halves(points))

@@ -52,7 +52,7 @@ class Tree:
         rows, at = np.arange(len(boxes)), np.zeros(len(boxes), np.int32)
         if not len(self.axes):
             return rows, at
-        done: list[tuple[npt.NDArray[np.int64], Ints]] = []
+        done = [(rows[:0], at[:0])]
         while len(rows):
             axes, values = self.axes[at].astype(np.int64), self.values[at]
             low, high = boxes[rows, axes] <= values, boxes[rows, axes + 2] > values
