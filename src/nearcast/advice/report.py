@@ -9,9 +9,9 @@ from typing import Any
 
 from nearcast.advice.stream import Stream
 from nearcast.advice.trial import Trial, measure_constants, try_out
-from nearcast.errors import require
 from nearcast.partition import PARTITIONERS, Partitioner, Routing
 from nearcast.partition.advice import Balance, Constants, Estimate, recommend, weigh
+from nearcast.partition.fitting import serving
 
 HEADINGS = (
     "homes", "reach", "busiest µs", "max/ mean", "max/ min", "load s", "fit s", "messages a second",
@@ -112,23 +112,16 @@ def advise(
     partitioners: Sequence[Partitioner] = PARTITIONERS,
     watch: Callable[[str], None] = lambda what: None,
 ) -> Report:
-    """Weigh every partitioner for a stream, and run each for a moment; `watch` is told what is going on.
-
-    Processes do not merge what replicas keep: for kinds that keep results they can take those only that send all.
-    """
+    """Weigh every partitioner that serves a stream, and run each for a moment; `watch` is told what is going on."""
     watch("reading the stream")
     sample = stream.sample
+    partitioners = serving(partitioners, sample.footprints, in_threads=in_threads)
     watch("measuring this machine")
     constants = measure_constants(stream)
     estimates = weigh(
         sample, n_shards=n_shards, partitioners=partitioners, constants=constants, in_threads=in_threads,
         watch=lambda name: watch(f"weighing {name}"),
     )  # fmt: skip
-    if not in_threads and (sample.footprints.ks > 0).any():
-        serving = [estimate for estimate in estimates if estimate.routing.sends_all]
-        rule = "must send every message to all processes, for kinds that keep results"
-        require(len(serving) > 0, "partitioner", rule, [estimate.name for estimate in estimates])
-        estimates = serving
     trials: dict[str, Trial] = {}
     for name in [partitioner.name for partitioner in partitioners] * (_ROUNDS if in_threads else 0):
         watch(f"running {name}")

@@ -5,7 +5,10 @@ A routing that was fitted before, or elsewhere, stands for itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nearcast.errors import require
+from nearcast.model import Footprints
 from nearcast.partition import PARTITIONERS
 from nearcast.partition.base import Partitioner, Routing, Sample
 
@@ -25,9 +28,19 @@ def check_partitioner(partitioner: str | Routing, *, n_shards: int, subject: str
     require(found == n_shards, "partitioner", rule, f"one among {found}", subject=subject)
 
 
-def _sends_all(partitioner: Partitioner) -> bool:
-    """Tell whether every message goes to every shard: processes cannot merge what replicas keep."""
-    return partitioner.fit(Sample.none(), n_shards=1).sends_all
+def serving(
+    partitioners: Sequence[Partitioner], footprints: Footprints, *, in_threads: bool
+) -> Sequence[Partitioner]:
+    """Return the partitioners that can serve subscriptions; raise `InvalidInput` if none can.
+
+    Processes cannot merge what replicas keep: for kinds that keep results they take those only that send all.
+    """
+    if in_threads or not (footprints.ks > 0).any():
+        return partitioners
+    can = [one for one in partitioners if one.fit(Sample.none(), n_shards=1).sends_all]
+    rule = "must send every message to all processes, for kinds that keep results"
+    require(len(can) > 0, "partitioner", rule, [one.name for one in partitioners])
+    return can
 
 
 def fit(partitioner: str | Routing, sample: Sample, *, n_shards: int, in_threads: bool = True) -> Routing:
@@ -37,8 +50,7 @@ def fit(partitioner: str | Routing, sample: Sample, *, n_shards: int, in_threads
     if partitioner == AUTO:
         from nearcast.partition.advice import choose
 
-        keeps = bool((sample.footprints.ks > 0).any())
-        serving = [known for known in PARTITIONERS if in_threads or not keeps or _sends_all(known)]
-        return choose(sample, n_shards=n_shards, partitioners=serving, in_threads=in_threads)
+        candidates = serving(PARTITIONERS, sample.footprints, in_threads=in_threads)
+        return choose(sample, n_shards=n_shards, partitioners=candidates, in_threads=in_threads)
     (named,) = (known for known in PARTITIONERS if known.name == partitioner)
     return named.fit(sample, n_shards=n_shards)
