@@ -6,6 +6,7 @@ many as messages: buckets and the rings beside them are made anew when the windo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ _LEAST = 1 << 10
 _POSTINGS_A_BUCKET = 8
 
 
-class Lists:
+class Lists(ABC):
     """Lists of messages by some key, in an arena; opened again if it holds them already."""
 
     def __init__(self, arena: Arena, window: SlidingWindow, world: World, prefix: str) -> None:
@@ -58,9 +59,9 @@ class Lists:
             self._begin_anew(first, done, n_buckets=1 << (n_postings // _POSTINGS_A_BUCKET).bit_length())
         self._append(done, stop)
 
+    @abstractmethod
     def _put(self, start: int, stop: int) -> int:
         """Put messages on their lists; return the first for which there was no room."""
-        raise NotImplementedError
 
     def _append(self, start: int, stop: int) -> None:
         done = self._put(start, stop)

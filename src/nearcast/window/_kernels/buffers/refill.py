@@ -1,0 +1,192 @@
+"""What is next, when a buffer runs short? The window is searched, and what changed is told."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nearcast._jit import kernel
+from nearcast.window._kernels.buffers.layout import (
+    CLASS,
+    COMING,
+    DONE,
+    FIRST_ROW,
+    LATER,
+    MOVED,
+    N_ENTERED,
+    N_LATER,
+    N_MOVED,
+    N_OUT,
+    N_SEARCHED,
+    NOW,
+    OUT,
+    POOL,
+    ROOM_K,
+    SCRATCH,
+    SIZE,
+    START,
+    THETA,
+    TO_COME,
+    Everything,
+    Later,
+    Told,
+    places_of,
+)
+from nearcast.window._kernels.buffers.queues import outlived, queue_anew
+from nearcast.window._kernels.buffers.rooms import gather, write_buffer
+from nearcast.window._kernels.friends import score_friends_later, search_friends
+from nearcast.window._kernels.lists import BASE, is_dead
+from nearcast.window._kernels.search import n_to_read, score_later, search
+
+
+@kernel
+def tell_change(told: Told, step: int, slot: int, enters: bool, score: float, number: int) -> None:
+    n = told.cursor[N_OUT]
+    told.steps[n], told.slots[n], told.enters[n] = step, slot, enters
+    told.scores[n], told.numbers[n] = score, number
+    told.cursor[N_OUT] = n + 1
+
+
+@kernel
+def refresh(
+    every: Everything, slot: int, score: float, number: int, step: int, first: int, horizon: int, in_order: bool,
+    told: Told, later: Later,
+) -> int:  # fmt: skip
+    """Sweep a buffer whose result may have lost a message, let one in (none if its number is below 0), and refill."""
+    buffers, base = every.buffers, every.lists.counts[BASE]
+    heads, scratch = buffers.heads, every.scratch
+    k, size, start = int(heads[slot, ROOM_K]), int(heads[slot, SIZE]), int(heads[slot, START])
+    if told.cursor[N_OUT] + 2 * k + 2 > told.steps.size:
+        return OUT
+    if scratch.scores.size <= size + 1:
+        return SCRATCH
+    held = min(k, size)
+    stayed = 0
+    for i in range(start, start + held):
+        stayed += not is_dead(buffers.numbers[i] + base, first, every.keys, horizon, in_order)
+    if stayed == held and number < 0:  # it was pushed out before it left
+        queue_anew(every, slot)
+        return DONE
+    theta = float(buffers.thetas[slot, THETA])
+    n = gather(every, slot, first, horizon, in_order)
+    arrived = -1
+    if number >= 0 and score >= theta:
+        arrived = n
+        while arrived > 0 and scratch.scores[arrived - 1] <= score:
+            scratch.scores[arrived], scratch.found[arrived] = scratch.scores[arrived - 1], scratch.found[arrived - 1]
+            arrived -= 1
+        scratch.scores[arrived], scratch.found[arrived] = score, number
+        n += 1
+    searched = n < k and theta > -np.inf
+    if searched:
+        code, n, theta = search_again(every, slot, step, first, horizon, in_order, told, later)
+        if code != DONE:
+            return code
+    # What is told follows from the old block and the new list, so the old block is read before it is given away.
+    n_out, n_entered, alive = told.cursor[N_OUT], told.cursor[N_ENTERED], 0
+    for i in range(start, start + held):
+        gone = buffers.numbers[i] + base
+        is_gone = is_dead(gone, first, every.keys, horizon, in_order)
+        if not is_gone:
+            is_gone = not searched and alive + (0 <= arrived <= alive) >= k
+            alive += 1
+        if is_gone:
+            tell_change(told, step, slot, False, buffers.scores[i], gone)
+    for i in range(min(k, n)):
+        if searched:
+            is_new = _is_new(every, start, held, scratch.found[i])
+        else:
+            is_new = i == arrived or i - (0 <= arrived < i) >= stayed
+        if is_new:
+            tell_change(told, step, slot, True, scratch.scores[i], scratch.found[i])
+            told.cursor[N_ENTERED] += scratch.found[i] == told.cursor[COMING]
+    room = n + n // 8 + 2
+    if heads[slot, CLASS] >= 0 and n <= places_of(heads[slot, CLASS]) <= 2 * n:
+        room = places_of(heads[slot, CLASS])
+    if not write_buffer(every, slot, n, room):
+        told.cursor[N_OUT], told.cursor[N_ENTERED] = n_out, n_entered
+        return POOL
+    if searched:
+        buffers.thetas[slot, THETA] = theta
+        later.moved[told.cursor[N_MOVED]] = slot
+        told.cursor[N_MOVED] += 1
+        _note_later(every, slot, theta, told, later)
+    queue_anew(every, slot)
+    return DONE
+
+
+@kernel
+def _is_new(every: Everything, start: int, held: int, number: int) -> bool:
+    relative = number - every.lists.counts[BASE]
+    for i in range(start, start + held):  # noqa: SIM110 - a kernel
+        if every.buffers.numbers[i] == relative:
+            return False
+    return True
+
+
+@kernel
+def most_to_note(every: Everything, slot: int) -> int:
+    """Return how many messages a search may note at most."""
+    if every.world.is_social:
+        return int(every.friends.rows.shape[0])
+    return n_to_read(every.lists, every.profiles, slot)
+
+
+@kernel
+def search_window(
+    every: Everything, slot: int, now: int, first: int, horizon: int, in_order: bool
+) -> tuple[int, float, int]:
+    """Look through the window, as the kind scores; see `search`."""
+    if every.world.is_social:
+        return search_friends(
+            every.world, every.lists, every.window, every.profiles, every.friends, slot, now, first, every.keys,
+            horizon, in_order, every.scratch,
+        )  # fmt: skip
+    return search(
+        every.world, every.lists, every.window, every.profiles, every.signs, slot, now, first, every.keys, horizon,
+        in_order, every.scratch,
+    )  # fmt: skip
+
+
+@kernel
+def search_again(
+    every: Everything, slot: int, step: int, first: int, horizon: int, in_order: bool, told: Told, later: Later
+) -> tuple[int, int, float]:
+    """Look through the window; return how it ended, how many were found and theta."""
+    cursor = told.cursor
+    if every.scratch.bounds.size <= most_to_note(every, slot):
+        return SCRATCH, 0, 0.0
+    if cursor[N_MOVED] >= later.moved.size:
+        return MOVED, 0, 0.0
+    if cursor[N_LATER] + later.heads.size > later.slots.size:
+        return LATER, 0, 0.0
+    n, theta, n_later = search_window(every, slot, cursor[NOW], first, horizon, in_order)
+    cursor[N_SEARCHED] += 1
+    every.scratch.counts[TO_COME] = n_later
+    n = outlived(
+        every.world.by_time, every.keys, every.scratch.scores, every.scratch.found, n,
+        int(every.buffers.heads[slot, ROOM_K]),
+    )  # fmt: skip
+    return DONE, n, theta
+
+
+@kernel
+def _note_later(every: Everything, slot: int, theta: float, told: Told, later: Later) -> None:
+    """Note messages of the batch that are to come and that the index was not asked for."""
+    scratch, cursor, bar = every.scratch, told.cursor, later.bars[slot]
+    if theta >= bar:
+        return
+    if every.world.is_social:
+        n_found = score_friends_later(
+            every.world, every.window, every.profiles, every.friends, slot, scratch, scratch.counts[TO_COME], theta,
+            bar,
+        )  # fmt: skip
+    else:
+        n_found = score_later(
+            every.world, every.window, every.profiles, slot, scratch, scratch.counts[TO_COME], theta, bar
+        )
+    for i in range(n_found):
+        row, n = scratch.found[i] - cursor[FIRST_ROW], cursor[N_LATER]
+        later.slots[n], later.scores[n], later.links[n] = slot, scratch.scores[i], later.heads[row]
+        later.heads[row] = n
+        cursor[N_LATER] = n + 1
+    later.bars[slot] = theta
