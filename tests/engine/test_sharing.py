@@ -1,0 +1,103 @@
+"""How is the work shared? By name, by whatever suits, or by a routing that was fitted before."""
+
+import random
+
+import pytest
+
+import nearcast as nc
+from nearcast.partition import Sample
+from nearcast.partition.fitting import fit
+from nearcast.testing import strategies as world
+
+
+def subscriptions(n=40, seed=1):
+    rng = random.Random(seed)
+    return [
+        nc.BooleanSubscription(i, region=nc.Box(x, y, x + 1, y + 1), keywords=rng.choice("abcd"))
+        for i, (x, y) in enumerate((rng.randrange(4), rng.randrange(4)) for _ in range(n))
+    ]
+
+
+def messages(n=30, seed=2):
+    rng = random.Random(seed)
+    return [nc.Message(f"m{i}", (rng.uniform(0, 4), rng.uniform(0, 4)), rng.choice("abcd")) for i in range(n)]
+
+
+def key(update):
+    return update.seq, str(update.subscription)
+
+
+def engine(**options):
+    return nc.Engine(space=nc.Space(nc.Box(0, 0, 5, 5)), window=nc.CountWindow(50), **options)
+
+
+def test_auto_takes_one_that_suits_the_first_subscriptions():
+    with engine() as alone, engine(workers=3, partitioner="auto") as shared:
+        for one in (alone, shared):
+            one.publish(messages())
+            one.subscribe(subscriptions())
+        assert shared._fleet.sharing.packed() is not None
+        told = shared.publish(messages(seed=3))
+        assert sorted(told, key=key) == sorted(alone.publish(messages(seed=3)), key=key)
+
+
+def test_a_routing_that_was_fitted_before_is_taken_and_saved(tmp_path):
+    routing = fit("text_frequency", Sample.none(), n_shards=3)
+    with engine() as alone, engine(workers=3, partitioner=routing) as shared:
+        for one in (alone, shared):
+            one.subscribe(subscriptions())
+        sizes = shared.stats().shards
+        assert min(sizes) > 0
+        shared.save(tmp_path / "saved")
+        with nc.Engine.load(tmp_path / "saved") as again:
+            assert again.stats().shards == sizes
+            told = again.publish(messages())
+            assert sorted(told, key=key) == sorted(alone.publish(messages()), key=key)
+
+
+def test_a_saved_engine_goes_on_as_it_was_shared(tmp_path):
+    with engine(workers=4, partitioner="space_kd") as shared:
+        shared.subscribe(subscriptions(4))  # what is fitted to few
+        shared.subscribe(subscriptions(40))  # holds for many
+        shared.save(tmp_path / "saved")
+        with nc.Engine.load(tmp_path / "saved") as again:
+            assert again.stats().shards == shared.stats().shards
+
+
+def test_of_messages_with_one_id_the_newest_is_explained_whichever_shard_has_it():
+    corners = [(0.5, 0.5), (3.5, 3.5), (0.5, 3.5), (3.5, 0.5)]
+    with engine(workers=4, partitioner="space_kd") as shared:
+        shared.publish(messages())
+        shared.subscribe(subscriptions())
+        shared.subscribe([nc.NearestSubscription("n", location=(0, 0), keywords="a", k=1)])
+        for corner in corners:
+            shared.publish([nc.Message("twin", corner, "a")])
+            (near, *_) = shared.explain("n", "twin").parts
+            assert near == shared.explain("n", nc.Message("other", corner, "a")).parts[0]
+
+
+def test_nothing_happens_to_an_engine_without_a_window_by_asking():
+    with engine(workers=2, partitioner="space_kd") as windowed:
+        windowed.subscribe(subscriptions())
+        assert windowed.stats().window == 0
+    with nc.Engine(space=nc.Space(nc.Box(0, 0, 5, 5)), workers=2, partitioner="space_kd") as bare:
+        bare.subscribe(subscriptions())
+        assert bare.stats().window == 0
+        assert all(shard.window._made is None for shard in bare._fleet.shards)
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"workers": 65}, r"workers must be 64 at most; got 65 \(engine\)"),
+        ({"partitioner": "who"}, r"partitioner must be one of \['auto', 'hash'.*; got 'who' \(engine\)"),
+        ({"partitioner": 3}, r"partitioner must be a name or a routing; got 3 \(engine\)"),
+        (
+            {"workers": 2, "partitioner": fit("hash", Sample.none(), n_shards=3)},
+            r"partitioner must be a routing among 2 shards; got 'one among 3' \(engine\)",
+        ),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(options, rule):
+    with pytest.raises(nc.InvalidInput, match=rule):
+        nc.Engine(space=world.PLANE, **options)
