@@ -82,6 +82,11 @@ BAD = {
     "a window is empty": (changed(window={"seconds": 0}), r"seconds must be a finite number .*; got 0"),
     "there are no shards": (changed(match={"shards": 0}), r"shards must be an integer of 1 or more; got 0"),
     "a partitioner is unknown": (changed(match={"partitioner": "x"}), r"partitioner must be one of .*; got 'x'"),
+    "there are too many shards": (changed(match={"shards": 65}), r"shards must be 64 at most; got 65"),
+    "a routing is named twice": (
+        changed(match={"partitioner": "dkm", "routing": "r"}),
+        r"routing must be left out where a partitioner is named; got 'r' \(\[match\]\)",
+    ),
     "a similarity is unknown": (changed(match={"text_similarity": "x"}), r"text_similarity must be one of .*'x'"),
     "words come from nowhere": (changed(vocabulary={}), r"vocabulary must have one of file and learn; got \[\]"),
     "no words are counted": (changed(vocabulary={"learn": "a", "rows": 0}), r"rows must be 1 or more; got 0"),

@@ -11,6 +11,9 @@ import pytest
 
 import nearcast as nc
 from nearcast.errors import InvalidInput, NearcastError, StateError
+from nearcast.partition import Sample
+from nearcast.partition.fitting import fit
+from nearcast.partition.saved import pack
 from nearcast.spark import pack_messages
 from nearcast.spark.background import vocabulary_from, vocabulary_of
 from nearcast.spark.follow import Follower
@@ -123,6 +126,23 @@ def test_lines_that_are_no_rows_are_rejected_as_they_stand_and_a_run_goes_on(spa
         StateError, match=r"window must be 'CountWindow\(n=3\)', as when .*; got 'CountWindow\(n=4\)'"
     ):
         start_run(spark, plan(window={"count": 4}))
+
+
+@pytest.mark.parametrize("how", ["learned", "given"])
+def test_the_work_is_shared_as_files_teach_or_as_was_saved(spark, plan, tmp_path, how):
+    (tmp_path / "messages" / "0.json").write_text(lines(MESSAGES))
+    (tmp_path / "fitted.routing").write_bytes(pack(fit("knn_space", Sample.none(), n_shards=2)))
+    job = plan(match={"partitioner": "location"} if how == "learned" else {"routing": "fitted.routing"})
+    finish(start_run(spark, job))
+    assert told(job) == expected(MESSAGES)
+    more = [{"id": "m5", "x": 3.0, "y": 3.0, "text": "jazz coffee", "place": "cafe"}]
+    (tmp_path / "messages" / "1.json").write_text(lines(more))
+    finish(start_run(spark, job))
+    assert told(job) == expected(MESSAGES, more)
+    if how == "given":
+        (tmp_path / "fitted.routing").write_bytes(b"something else")
+        with pytest.raises(InvalidInput, match=r"routing must be a file that `nearcast advise --save` wrote"):
+            start_run(spark, job)
 
 
 def test_foreign_columns_become_ours_and_a_vocabulary_is_learned_once(spark, plan, tmp_path):

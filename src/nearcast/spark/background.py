@@ -1,4 +1,4 @@
-"""What does a job know before its first row? How much a term says, and who likes which place.
+"""What does a job know before its first row? How much a term says, who likes which place, and who gets what.
 
 A vocabulary that was learned is kept beside the checkpoint: scores mean the same for as long as the job lives.
 """
@@ -13,7 +13,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from nearcast.errors import InvalidInput, require
+from nearcast.errors import FormatError, InvalidInput, require
+from nearcast.partition import Routing
+from nearcast.partition.saved import unpack
 from nearcast.social import SocialGraph
 from nearcast.spark.log import Folder
 from nearcast.spark.plan import Plan
@@ -50,6 +52,19 @@ def social_of(spark: SparkSession, plan: Plan) -> SocialGraph | None:
     with blaming("file", "must hold the columns user and place", file, subject=subject), _about(subject):
         edges = reader.schema("user string, place string").load(plan.place(file))
         return SocialGraph((row.user, row.place) for row in edges.toLocalIterator())
+
+
+def routing_of(plan: Plan) -> Routing | None:
+    """Return the routing of a job, if it was fitted elsewhere."""
+    file = plan.match.routing
+    if file is None:
+        return None
+    folder, _, name = plan.place(file).rpartition("/")
+    try:
+        return unpack(Folder(folder).read(name))
+    except (OSError, FormatError) as error:
+        rule = f"must be a file that `nearcast advise --save` wrote ({error})"
+        raise InvalidInput("routing", rule, file, subject="[match]") from None
 
 
 def _spelled(plan: Plan, file: str) -> Vocabulary:

@@ -2,7 +2,7 @@
 
     [space]          bounds, metric, max_distance
     [vocabulary]     file | learn, rows                 [window]   count | seconds
-    [social]         file                               [match]    shards, partitioner, text_similarity, index
+    [social]         file                    [match]   shards, partitioner | routing, text_similarity, index
     [messages]       format, path, options, schema, select        [updates]    format, path, options
     [subscriptions]  the same                                     [rejected]   the same
     [run]            checkpoint, trigger
@@ -99,8 +99,14 @@ class MatchTable:
 
     shards: int = 2
     partitioner: str = "hash"
+    routing: str | None = None
+    """In place of a partitioner: a file that `nearcast advise --save` wrote."""
     text_similarity: str = "containment"
     index: str = "auto"
+
+    def __post_init__(self) -> None:
+        ok = self.routing is None or self.partitioner == MatchTable.partitioner
+        require(ok, "routing", "must be left out where a partitioner is named", self.routing)
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from nearcast.errors import StateError
-from nearcast.spark.background import social_of, vocabulary_of
+from nearcast.partition.hash import HashPartitioner
+from nearcast.spark.background import routing_of, social_of, vocabulary_of
 from nearcast.spark.log import Folder
 from nearcast.spark.pipeline import match
 from nearcast.spark.plan import Plan, naming
 from nearcast.spark.refusal import SPARK_ERRORS, in_one_line
 from nearcast.spark.reports import batches_of
-from nearcast.spark.streams import checkpoint, read_messages, read_subscriptions, start
+from nearcast.spark.streams import checkpoint, read_messages, read_samples, read_subscriptions, start
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ def start_run(spark: SparkSession, plan: Plan) -> Run:
     with naming(plan.file):
         messages, subscriptions = read_messages(spark, plan), read_subscriptions(spark, plan)
         job = plan.job(vocabulary=vocabulary_of(spark, plan), social=social_of(spark, plan))
-        state = checkpoint(plan, "state")
+        routing, state = routing_of(plan), checkpoint(plan, "state")
+        learns = routing is None and job.partitioner != HashPartitioner.name
         matched = match(
             messages.rows,
             subscriptions.rows,
@@ -83,10 +85,11 @@ def start_run(spark: SparkSession, plan: Plan) -> Run:
             window=job.window,
             social=job.social,
             text_similarity=job.text_similarity,
-            partitioner=job.partitioner,
+            partitioner=job.partitioner if routing is None else routing,
             shards=job.shards,
             index=job.index,
             state=state,
+            sample=read_samples(spark, plan) if learns else None,
         )
         rejected = matched.rejected
         for malformed in (messages.malformed, subscriptions.malformed):

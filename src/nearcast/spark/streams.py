@@ -65,10 +65,27 @@ def read_subscriptions(spark: SparkSession, plan: Plan) -> Source:
 
 def read_sample(spark: SparkSession, plan: Plan, path: str) -> DataFrame:
     """Return what lies at a path now, as messages: in the format of theirs, or JSON lines if that is no file."""
-    table = plan.messages
+    return _read_now(spark, plan, plan.messages, MESSAGE, path)
+
+
+def read_samples(spark: SparkSession, plan: Plan) -> tuple[DataFrame, DataFrame] | None:
+    """Return what lies at the sources of messages and subscriptions now; None unless both are files."""
+    messages, subscriptions = plan.messages, plan.subscriptions
+    if messages.path is None or messages.format not in (*FILES, BLOCKS):
+        return None
+    if subscriptions.path is None or subscriptions.format not in FILES:
+        return None
+    if messages.format == BLOCKS:
+        said = spark.read.format("binaryFile").options(**_options(messages)).load(plan.place(messages.path))
+    else:
+        said = _read_now(spark, plan, messages, MESSAGE, messages.path)
+    return said, _read_now(spark, plan, subscriptions, SUBSCRIPTION, subscriptions.path)
+
+
+def _read_now(spark: SparkSession, plan: Plan, table: SourceTable, what: str, path: str) -> DataFrame:
     format_, options = (table.format, _options(table)) if table.format in FILES else ("json", {})
     reader = spark.read.format(format_).options(**options)
-    return _selected(reader.schema(_schema(table, MESSAGE)).load(plan.place(path)), table)
+    return _selected(reader.schema(_schema(table, what)).load(plan.place(path)), table)
 
 
 def start(frame: DataFrame, plan: Plan, sink: SinkTable, name: str) -> StreamingQuery:
