@@ -79,7 +79,7 @@ MATCHES = tuple(kind.kind for kind in KINDS if kind.keeps is Keeps.MATCHES)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shards", [2, 5])
 def test_whoever_shares_the_work_shards_say_together_what_one_engine_says(name, shards, random_fields):
-    for seed in range(6):
+    for seed in range(3):
         of = inputs.job(window=nc.CountWindow(7), shards=shards, partitioner=name)
         serves_all = of.routing.sends_all
         given = inputs.batches(seed, random_fields, n=6, **({} if serves_all else {"kinds": MATCHES}))
