@@ -117,8 +117,7 @@ class Union:
 
     def merge(self, told: Sequence[tuple[int, Changes]], ticks: Ticks) -> Changes:
         """Follow what changed in the replicas of shards; return how results changed."""
-        deltas, ids = self._deltas(told)
-        self._note(deltas.seqs[deltas.enters], ids.take(np.flatnonzero(deltas.enters)))
+        deltas = self._deltas(told, int(ticks.seqs[0]))
         n = len(deltas.slots)
         out = kernels.Deltas(*(np.empty(2 * n, values.dtype) for values in deltas))
         most = int(self._arena[f"{_PREFIX}.heads"][:, kernels.K].max(initial=0))
@@ -132,23 +131,36 @@ class Union:
             steps, out.slots[:n], enters, out.scores[:n], named, mentioned, rows.astype(np.int64), n_matched
         )
 
-    def _deltas(self, told: Sequence[tuple[int, Changes]]) -> tuple[kernels.Deltas, IdColumn]:
-        """Return what replicas tell by step and slot, leaves first, and the ids of the messages."""
-        parts, ids = [], []
+    def _deltas(self, told: Sequence[tuple[int, Changes]], first_seq: int) -> kernels.Deltas:
+        """Return what replicas tell by step and slot, leaves first; remember what messages are called."""
+        parts = []
         for shard, changes in told:
-            whole = slice(None) if changes.rows is None else changes.rows
-            ids.append(changes.ids if changes.rows is None else changes.ids.take(changes.rows))
+            coming = np.flatnonzero(changes.enters) if changes.rows is None else np.arange(len(changes.seqs))
+            self._note_coming(changes.seqs, changes.ids, coming, first_seq)
+            seqs = changes.seqs if changes.rows is None else changes.seqs[changes.rows]
             slots = self._slots[shard][changes.slots]
-            parts.append((changes.steps, slots, changes.enters, changes.scores, changes.seqs[whole]))
+            parts.append((changes.steps, slots, changes.enters, changes.scores, seqs))
         steps, slots, enters, scores, seqs = (np.concatenate(values) for values in zip(*parts, strict=True))
         order = np.argsort(steps << 33 | slots.astype(np.int64) << 1 | enters, kind="stable")
-        deltas = kernels.Deltas(steps[order], slots[order], enters[order], scores[order], seqs[order])
-        return deltas, IdColumn.joined(ids).take(order)
+        return kernels.Deltas(steps[order], slots[order], enters[order], scores[order], seqs[order])
+
+    def _note_coming(
+        self, seqs: npt.NDArray[np.int64], ids: IdColumn, rows: npt.NDArray[np.int64], first_seq: int
+    ) -> None:
+        """Remember what messages of some rows are called; most came since a seq, and need not be sorted."""
+        is_new = seqs[rows] >= first_seq
+        new, old = rows[is_new], rows[~is_new]
+        of_seq = np.full(int(seqs.max(initial=first_seq)) - first_seq + 1, -1, np.int64)
+        of_seq[seqs[new] - first_seq] = new
+        once = np.flatnonzero(of_seq >= 0)
+        self._ids |= zip((once + first_seq).tolist(), ids.take(of_seq[once]), strict=True)
+        self._note(seqs[old], ids.take(old))
 
     def _note(self, seqs: npt.NDArray[np.int64], ids: IdColumn) -> None:
         """Remember what messages are called."""
         once, rows = np.unique(seqs, return_index=True)
-        self._ids |= zip(once.tolist(), ids.take(rows), strict=True)
+        new = np.array([seq not in self._ids for seq in once.tolist()], np.bool_)
+        self._ids |= zip(once[new].tolist(), ids.take(rows[new]), strict=True)
 
     def _forget_ids(self) -> None:
         """Forget messages that nobody holds, if there may be many."""

@@ -13,11 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nearcast._jit import kernel
+from nearcast._jit import kernel, prefetch
 from nearcast.model._kernels.blocks import class_of, give_block, size_of, take_block
 
 START, SIZE, K, ROOM, HOMES = 0, 1, 2, 3, 4
 """Columns of a head; room is 0 for a slot that is free."""
+
+_AHEAD = 16  # changes whose heads are on their way; blocks follow at half of it
+_ENTRIES, _A_LINE = 32, 8  # entries of a block that are fetched, and of a cache line
 
 
 class UnionArrays(NamedTuple):
@@ -141,7 +144,14 @@ def merge(
     `told` has room for two a delta; `scores` and `seqs` for the greatest k.
     """
     n_told, first, n = 0, 0, deltas.slots.size
+    last_one = n - 1
     while first < n:
+        prefetch(union.heads, deltas.slots[min(first + _AHEAD, last_one)])
+        block = union.heads[deltas.slots[min(first + _AHEAD // 2, last_one)], START]
+        for line in range(0, _ENTRIES, _A_LINE):
+            prefetch(union.scores, min(block + line, union.scores.size - 1))
+            prefetch(union.seqs, min(block + line, union.seqs.size - 1))
+        prefetch(union.holders, block)
         step, slot = deltas.steps[first], deltas.slots[first]
         head = union.heads[slot]
         start, k = int(head[START]), int(head[K])
