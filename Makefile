@@ -49,7 +49,7 @@ windows: $(READY)    ## top-k at the paper's size: 1 M subscriptions, windows of
 	@$(BIN)/python -m benchmarks.topk_window
 
 lock: $(READY)       ## pin the newest versions again (needs uv)
-	uv pip compile pyproject.toml --group dev --extra hypergraph --extra java --extra spark --universal \
+	uv pip compile pyproject.toml --group dev --extra hypergraph --extra java --extra service --extra spark --universal \
 		--python-version 3.11 --upgrade --generate-hashes --no-emit-index-url --no-annotate --no-header \
 		-o requirements.lock
 

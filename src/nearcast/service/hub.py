@@ -1,0 +1,94 @@
+"""Who hears of updates, as they happen? Listeners with a bounded queue each; one that lags is let go.
+
+Only the thread of the event loop touches a hub, so there is no lock: joining tells the position from which on a
+listener misses nothing, and everything up to there is in the journal already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Sequence
+
+from nearcast.service.journal import Cursor, Told
+from nearcast.service.meters import Meters
+
+LAGGED = "the client lagged; come back with the last cursor"
+STOPPED = "the service stops; come back with the last cursor"
+
+
+class Listener:
+    """What one client has still to be sent."""
+
+    def __init__(self, subscriber: str, subscriptions: frozenset[str], *, most: int) -> None:
+        self.subscriber, self.subscriptions = subscriber, subscriptions
+        self.closed: str | None = None
+        """Why there will be no more, if so."""
+        self._queue: deque[Told] = deque()
+        self._most = most
+        self._news = asyncio.Event()
+
+    def wants(self, told: Told) -> bool:
+        """Tell whether an update is for this client; without a list of subscriptions all of the subscriber's are."""
+        return not self.subscriptions or told.subscription in self.subscriptions
+
+    def put(self, told: Told) -> None:
+        """Take in an update; if there are too many, forget them all and close."""
+        if len(self._queue) >= self._most:
+            self.close(LAGGED)
+        elif self.closed is None:
+            self._queue.append(told)
+            self._news.set()
+
+    def close(self, why: str) -> None:
+        """Let there be no more."""
+        self.closed = self.closed or why
+        self._queue.clear()
+        self._news.set()
+
+    async def take(self) -> list[Told]:
+        """Return what is new, when there is something; nothing once it is closed."""
+        await self._news.wait()
+        self._news.clear()
+        taken = list(self._queue)
+        self._queue.clear()
+        return taken
+
+
+class Hub:
+    """Passes updates on to listeners."""
+
+    def __init__(self, meters: Meters, *, most: int) -> None:
+        self.position = Cursor(0, 0)
+        """Behind everything that was passed on."""
+        self._meters = meters
+        self._most = most
+        self._listeners: defaultdict[str, set[Listener]] = defaultdict(set)
+
+    def join(self, subscriber: str, subscriptions: frozenset[str] = frozenset()) -> Listener:
+        """Return a listener that gets everything behind `position`, as it is now."""
+        listener = Listener(subscriber, subscriptions, most=self._most)
+        self._listeners[subscriber].add(listener)
+        return listener
+
+    def leave(self, listener: Listener) -> None:
+        """Let a listener go."""
+        self._listeners[listener.subscriber].discard(listener)
+        if not self._listeners[listener.subscriber]:
+            del self._listeners[listener.subscriber]
+
+    def tell(self, updates: Sequence[Told], position: Cursor) -> None:
+        """Pass on what was committed."""
+        self.position = position
+        for told in updates:
+            for listener in self._listeners.get(told.subscriber, ()):
+                if listener.wants(told) and listener.closed is None:
+                    listener.put(told)
+                    if listener.closed is not None:
+                        self._meters.lagging.inc()
+
+    def close(self) -> None:
+        """Let everyone go."""
+        for listeners in self._listeners.values():
+            for listener in listeners:
+                listener.close(STOPPED)

@@ -1,0 +1,281 @@
+"""What must not be forgotten? Commands, what they changed, and what was answered: one SQLite file.
+
+    commands       number, kind, payload, at          what was asked, in order; payload is empty for publish:
+    messages       seq, command, id, body             ... its messages are here, where they can also be looked up
+    updates        command, place, subscriber, ...    what it changed; "command.place" is the cursor
+    subscriptions  subscriber, id, body               who asks for what now
+    replies        subscriber, key, request, answer   what was answered under an Idempotency-Key
+    meta           name, value
+
+Everything about a command is in one transaction, which is on disk (WAL, synchronous=FULL) before anyone hears of it:
+a command without its updates, or an update with two cursors, cannot be. One thread writes; readers have a connection
+of their own, and see what was committed.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nearcast.errors import FormatError, InvalidInput
+from nearcast.model import Update
+from nearcast.service.commands import COMMANDS, Body, Command, Publish, Subscribe, Unsubscribe
+
+VERSION = 1
+REPLIES_KEPT_S = 24 * 3600.0
+
+_TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE commands (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, payload TEXT, at REAL NOT NULL);
+CREATE TABLE messages (seq INTEGER PRIMARY KEY, command INTEGER NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL);
+CREATE INDEX messages_by_id ON messages (id);
+CREATE INDEX messages_by_command ON messages (command);
+CREATE TABLE updates (
+    command INTEGER, place INTEGER, subscriber TEXT NOT NULL, subscription TEXT NOT NULL, body TEXT NOT NULL,
+    PRIMARY KEY (command, place)
+) WITHOUT ROWID;
+CREATE INDEX updates_of ON updates (subscriber, command, place);
+CREATE TABLE subscriptions (
+    subscriber TEXT, id TEXT, body TEXT NOT NULL, PRIMARY KEY (subscriber, id)
+) WITHOUT ROWID;
+CREATE TABLE replies (
+    subscriber TEXT, key TEXT, request TEXT NOT NULL, answer TEXT NOT NULL, at REAL NOT NULL,
+    PRIMARY KEY (subscriber, key)
+) WITHOUT ROWID;
+"""
+_COMMAND_OF = {command.kind: command for command in COMMANDS}
+
+
+class Cursor(NamedTuple):
+    """A place in the order of all updates: the last one that somebody has seen.
+
+    >>> Cursor.read("12.3"), str(Cursor(12, 3))
+    (Cursor(command=12, place=3), '12.3')
+    """
+
+    command: int
+    place: int
+
+    def __str__(self) -> str:
+        return f"{self.command}.{self.place}"
+
+    @classmethod
+    def read(cls, text: str) -> Cursor:
+        """Read a cursor as it was handed out."""
+        command, dot, place = text.partition(".")
+        if not (dot and all(part.isascii() and part.isdigit() and len(part) <= 18 for part in (command, place))):
+            raise InvalidInput("after", "must be a cursor that came with an update", text)
+        return cls(int(command), int(place))
+
+
+class Told(NamedTuple):
+    """An update with its cursor, and who is to hear of it."""
+
+    cursor: Cursor
+    subscriber: str
+    subscription: str
+    body: str
+    """JSON, without the cursor."""
+
+    @property
+    def json(self) -> str:
+        """The update as clients get it."""
+        return f'{{"cursor": "{self.cursor}", {self.body[1:]}'
+
+
+def told(number: int, updates: Iterable[Update]) -> list[Told]:
+    """Give updates of a command their places."""
+    listed = []
+    for place, update in enumerate(updates, 1):
+        subscriber, _, subscription = str(update.subscription).partition("/")
+        body = json.dumps({**asdict(update), "subscription": subscription})
+        listed.append(Told(Cursor(number, place), subscriber, subscription, body))
+    return listed
+
+
+def connect(file: Path) -> sqlite3.Connection:
+    """Open a journal's file."""
+    connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA busy_timeout = 5000")
+    return connection
+
+
+class Journal:
+    """Writes; for one thread."""
+
+    def __init__(self, file: Path) -> None:
+        self._db = connect(file)
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            with self.transaction():
+                for statement in _TABLES.split(";"):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version = {VERSION}")
+        elif version != VERSION:
+            raise FormatError(f"{file} must be a journal of version {VERSION}; got version {version}")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Let everything in the block be on disk when it ends, or nothing."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.commit()
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def commit(self) -> None:
+        """Put a transaction on disk, unless that was done."""
+        if self._db.in_transaction:
+            self._db.execute("COMMIT")
+
+    def position(self) -> Cursor:
+        """Return the cursor behind everything that is there."""
+        (number,) = self._db.execute("SELECT coalesce(max(number), 0) FROM commands").fetchone()
+        (place,) = self._db.execute(
+            "SELECT coalesce(max(place), 0) FROM updates WHERE command = ?", (number,)
+        ).fetchone()
+        return Cursor(number, place)
+
+    def append(self, number: int, command: Command, updates: Sequence[Told], *, first_seq: int, at: float) -> None:
+        """Write down a command that was applied, and what it changed."""
+        payload = None if isinstance(command, Publish) else json.dumps(asdict(command))  # type: ignore[call-overload]
+        self._db.execute("INSERT INTO commands VALUES (?, ?, ?, ?)", (number, command.kind, payload, at))
+        if isinstance(command, Publish):
+            rows = ((first_seq + i, number, m["id"], json.dumps(m)) for i, m in enumerate(command.messages))
+            self._db.executemany("INSERT INTO messages VALUES (?, ?, ?, ?)", rows)
+        elif isinstance(command, Subscribe):
+            bodies = ((command.subscriber, body["id"], json.dumps(body)) for body in command.subscriptions)
+            self._db.executemany("INSERT OR REPLACE INTO subscriptions VALUES (?, ?, ?)", bodies)
+        elif isinstance(command, Unsubscribe):
+            ids = ((command.subscriber, id_) for id_ in command.ids)
+            self._db.executemany("DELETE FROM subscriptions WHERE subscriber = ? AND id = ?", ids)
+        self._db.executemany(
+            "INSERT INTO updates VALUES (?, ?, ?, ?, ?)",
+            ((*one.cursor, one.subscriber, one.subscription, one.body) for one in updates),
+        )
+
+    def commands(self, *, after: int) -> Iterator[tuple[int, Command]]:
+        """Yield commands in order, to be applied again."""
+        rows = self._db.execute(
+            "SELECT number, kind, payload FROM commands WHERE number > ? ORDER BY number", (after,)
+        )
+        for number, kind, payload in rows:
+            if kind == Publish.kind:
+                found = self._db.execute("SELECT body FROM messages WHERE command = ? ORDER BY seq", (number,))
+                yield number, Publish([json.loads(body) for (body,) in found])
+            else:
+                yield number, _COMMAND_OF[kind](**json.loads(payload))
+
+    # -- what was answered --------------------------------------------------------------------------------------
+
+    def reply(self, subscriber: str, key: str, *, now: float) -> tuple[str, Any] | None:
+        """Return the request that was sent under a key, and its answer; None if there is none, or it is too old."""
+        row = self._db.execute(
+            "SELECT request, answer FROM replies WHERE subscriber = ? AND key = ? AND at > ?",
+            (subscriber, key, now - REPLIES_KEPT_S),
+        ).fetchone()
+        return None if row is None else (row[0], json.loads(row[1]))
+
+    def keep_reply(self, subscriber: str, key: str, request: str, answer: Any, *, at: float) -> None:
+        """Write down an answer."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?, ?)",
+            (subscriber, key, request, json.dumps(answer), at),
+        )
+
+    # -- what is known of itself --------------------------------------------------------------------------------
+
+    def meta(self, name: str) -> Any:
+        """Return something that was noted, or None."""
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def note(self, name: str, value: Any) -> None:
+        """Note something."""
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, json.dumps(value)))
+
+    # -- forgetting ---------------------------------------------------------------------------------------------
+
+    def prune(self, *, upto: int, before: float, most_updates: int, now: float) -> None:
+        """Forget commands with their messages and updates: up to a number, if they are old or there are too many.
+
+        The last command stays, as it says where numbers go on.
+        """
+        last = self.position().command
+        (old,) = self._db.execute("SELECT coalesce(max(number), 0) FROM commands WHERE at < ?", (before,)).fetchone()
+        crowd = self._db.execute(
+            "SELECT command FROM updates ORDER BY command DESC, place DESC LIMIT 1 OFFSET ?", (most_updates,)
+        ).fetchone()
+        cut = min(upto, last - 1, max(old, crowd[0] if crowd else 0))
+        with self.transaction():
+            self._db.execute("DELETE FROM replies WHERE at <= ?", (now - REPLIES_KEPT_S,))
+            if cut > (self.meta("pruned") or 0):
+                self._db.execute("DELETE FROM updates WHERE command <= ?", (cut,))
+                self._db.execute("DELETE FROM messages WHERE command <= ?", (cut,))
+                self._db.execute("DELETE FROM commands WHERE number <= ?", (cut,))
+                self.note("pruned", cut)
+
+
+class Reader:
+    """Reads what was committed; for any thread, one at a time."""
+
+    def __init__(self, file: Path) -> None:
+        self._db = connect(file)
+        self._db.execute("PRAGMA query_only = ON")
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()
+
+    def _all(self, query: str, values: Sequence[Any]) -> list[Any]:
+        with self._lock:
+            return self._db.execute(query, values).fetchall()
+
+    def subscription(self, subscriber: str, id_: str) -> Body | None:
+        """Return a subscription as it was sent."""
+        rows = self._all("SELECT body FROM subscriptions WHERE subscriber = ? AND id = ?", (subscriber, id_))
+        return json.loads(rows[0][0]) if rows else None
+
+    def subscriptions(self, subscriber: str, *, after: str, limit: int) -> list[Body]:
+        """Return subscriptions in the order of their ids, from behind one on."""
+        query = "SELECT body FROM subscriptions WHERE subscriber = ? AND id > ? ORDER BY id LIMIT ?"
+        return [json.loads(body) for (body,) in self._all(query, (subscriber, after, limit))]
+
+    def message(self, id_: str) -> Body | None:
+        """Return the newest message of an id, if it is still there."""
+        rows = self._all("SELECT body FROM messages WHERE id = ? ORDER BY seq DESC LIMIT 1", (id_,))
+        return json.loads(rows[0][0]) if rows else None
+
+    def updates(self, subscriber: str, *, after: Cursor, upto: Cursor, limit: int) -> list[Told]:
+        """Return what a subscriber was told between two cursors, in order, the first so many."""
+        rows = self._all(
+            "SELECT command, place, subscription, body FROM updates WHERE subscriber = ?"
+            " AND (command, place) > (?, ?) AND (command, place) <= (?, ?) ORDER BY command, place LIMIT ?",
+            (subscriber, *after, *upto, limit),
+        )
+        return [
+            Told(Cursor(command, place), subscriber, subscription, body)
+            for command, place, subscription, body in rows
+        ]
+
+    def pruned(self) -> int:
+        """Return the last command whose updates are gone."""
+        rows = self._all("SELECT value FROM meta WHERE name = 'pruned'", ())
+        return json.loads(rows[0][0]) if rows else 0

@@ -1,0 +1,75 @@
+"""What world is served? Space, window and words: what an engine is made of, noted in the journal when it is new."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nearcast.engine import Engine
+from nearcast.errors import require
+from nearcast.space import Box, Space
+from nearcast.window import CountWindow, TimeWindow, WindowPolicy
+
+
+@dataclass(frozen=True)
+class World:
+    """How the engine of a service is set up.
+
+    >>> World(bounds=(0, 0, 1, 1), window_count=100).engine().stats().subscriptions
+    0
+    """
+
+    bounds: tuple[float, float, float, float] | None = None
+    metric: str = "euclidean"
+    max_distance: float | None = None
+    city: int | None = None
+    """The seed of a generated city, whose space, words and people these are then."""
+    window_count: int | None = None
+    window_seconds: float | None = None
+    workers: int = 1
+    partitioner: str = "hash"
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("bounds", "city") if getattr(self, name) is not None]
+        require(len(given) == 1, "bounds", "must be given, or a city, and not both", given, subject="world")
+        windows = [name for name in ("window_count", "window_seconds") if getattr(self, name) is not None]
+        require(len(windows) < 2, "window", "must be a count or seconds", windows, subject="world")
+
+    @property
+    def window(self) -> WindowPolicy | None:
+        """How long messages stay."""
+        if self.window_count is not None:
+            return CountWindow(self.window_count)
+        return None if self.window_seconds is None else TimeWindow(self.window_seconds)
+
+    def engine(self) -> Engine:
+        """Return an engine of this world, without subscriptions."""
+        how: dict[str, Any] = {"window": self.window, "workers": self.workers, "partitioner": self.partitioner}
+        if self.city is not None:
+            from nearcast.workload.city import City
+
+            city = City(seed=self.city)
+            return Engine(space=city.space, vocabulary=city.vocabulary(), social=city.social, **how)
+        assert self.bounds is not None
+        space = Space(
+            Box(*self.bounds),
+            metric=self.metric,
+            **({} if self.max_distance is None else {"max_distance": self.max_distance}),
+        )
+        return Engine(space=space, **how)
+
+    def noted(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+
+    @classmethod
+    def read(cls, noted: dict[str, Any]) -> World:
+        """Read what was noted."""
+        bounds = noted["bounds"]
+        return cls(**{**noted, "bounds": None if bounds is None else tuple(bounds)})
+
+    def check_same(self, noted: dict[str, Any]) -> None:
+        """Raise `InvalidInput` if another world was noted."""
+        for name, value in self.noted().items():
+            was = noted.get(name)
+            require(value == was, name, f"must be {was!r}, as the data folder was made with", value, subject="world")
