@@ -1,0 +1,67 @@
+"""What do all routes need? The parts of a running service, and who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Path, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import HTTPConnection
+
+from nearcast.service.access import Access, Caller, Scope
+from nearcast.service.hub import Hub
+from nearcast.service.meters import Meters
+from nearcast.service.problem import MEDIA_TYPE, title_of
+from nearcast.service.schema import ID_PATTERN, ID_RULE
+from nearcast.service.steward import Steward
+
+
+@dataclass(frozen=True)
+class Service:
+    """The parts of a running service."""
+
+    steward: Steward
+    hub: Hub
+    meters: Meters
+    access: Access
+    most_bytes: int
+    """Of a request, or of a line of a stream."""
+
+
+def service_of(connection: HTTPConnection) -> Service:
+    """Return the service that a request came to."""
+    service: Service = connection.app.state.service
+    return service
+
+
+def caller_with(scope: Scope) -> Callable[..., Caller]:
+    """Return a dependency that lets in who has a scope."""
+
+    def let_in(
+        connection: HTTPConnection,
+        sent: Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))],
+    ) -> Caller:
+        return service_of(connection).access.caller(None if sent is None else sent.credentials, scope)
+
+    return let_in
+
+
+Running = Annotated[Service, Depends(service_of)]
+Publisher = Annotated[Caller, Depends(caller_with("publish"))]
+Subscriber = Annotated[Caller, Depends(caller_with("subscribe"))]
+Admin = Annotated[Caller, Depends(caller_with("admin"))]
+SubscriptionId = Annotated[str, Path(pattern=ID_PATTERN, description=ID_RULE)]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", min_length=1, max_length=255, description="the same request is done once"),
+]
+Accept = Annotated[str, Header(include_in_schema=False)]
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Say which errors a route can answer with, besides those that all can."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}}
+    always = (400, 401, 403, 422, 429, 503)
+    return {status: {"description": title_of(status), "content": content} for status in sorted({*always, *statuses})}

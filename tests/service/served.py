@@ -1,0 +1,44 @@
+"""A service for tests, and a client that talks to it without a network."""
+
+from contextlib import asynccontextmanager
+
+import httpx
+
+from nearcast.service.access import Access
+from nearcast.service.app import make_app
+from nearcast.service.context import Service
+from nearcast.service.hub import Hub
+from nearcast.service.meters import Meters
+from nearcast.service.steward import Keeping, Steward
+from nearcast.service.world import World
+
+WORLD = World(bounds=(0, 0, 1, 1), window_count=100)
+
+
+def make_service(folder, world=WORLD, *, callers=None, most_bytes=100_000, most_queued=100, **keeping):
+    meters = Meters()
+    hub = Hub(meters, most=most_queued)
+    steward = Steward(folder, world, hub=hub, meters=meters, keeping=Keeping(**keeping))
+    return Service(steward, hub, meters, Access(callers), most_bytes)
+
+
+@asynccontextmanager
+async def serving(folder, world=WORLD, **options):
+    app = make_app(make_service(folder, world, **options))
+    async with app.router.lifespan_context(app):
+        assert await app.state.service.steward.settled() == "serving"
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            client.app = app
+            yield client
+
+
+def message(number, text="coffee sale", where=(0.2, 0.3), **more):
+    return {"id": f"m{number}", "location": list(where), "text": text, **more}
+
+
+KINDS = {
+    "boolean": {"kind": "boolean", "region": [0, 0, 0.5, 0.5], "keywords": "coffee AND sale"},
+    "similarity": {"kind": "similarity", "location": [0.2, 0.3], "keywords": "coffee", "delta": 0.5, "tau": 0.8},
+    "topk": {"kind": "topk", "location": [0.2, 0.3], "keywords": "coffee", "k": 2, "alpha": 0.5},
+    "nearest": {"kind": "nearest", "location": [0.2, 0.3], "keywords": ["coffee"], "k": 2},
+}

@@ -1,0 +1,224 @@
+"""Does the API do what its description says?"""
+
+import asyncio
+import json
+
+import pytest
+
+from nearcast.service.world import World
+from service.served import KINDS, WORLD, message, serving
+
+
+def problem(response, status):
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    body = response.json()
+    assert body["status"] == status and body["title"] and body["detail"]
+    return body
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_subscription_is_made_replaced_read_and_forgotten(tmp_path, kind):
+    async with serving(tmp_path) as client:
+        made = await client.put("/v1/subscriptions/s1", json=KINDS[kind])
+        assert made.status_code == 201 and made.json()["created"] == ["s1"]
+        again = await client.put("/v1/subscriptions/s1", json=KINDS[kind])
+        assert again.status_code == 200 and again.json()["replaced"] == ["s1"]
+        assert (await client.get("/v1/subscriptions/s1")).json() == {"id": "s1", **KINDS[kind]}
+        told = await client.post("/v1/messages", json=message(1))
+        assert told.json() == {"command": 3, "messages": 1, "seq": 1, "updates": 1}
+        results = (await client.get("/v1/subscriptions/s1/results")).json()
+        (result,) = results["results"]
+        assert result == {"message": "m1", "score": result["score"], "at": None, "place": None, "location": [0.2, 0.3], "text": "coffee sale"}  # fmt: skip
+        why = (await client.get("/v1/subscriptions/s1/explain", params={"message": "m1"})).json()
+        assert (why["kind"], why["subscription"], why["message"], why["passes"]) == (kind, "s1", "m1", True)
+        assert why["score"] == result["score"]
+        would = (await client.post("/v1/subscriptions/s1/explain", json=message(2, "tea"))).json()
+        assert would["message"] == "m2" and not would["passes"]
+        assert (await client.delete("/v1/subscriptions/s1")).status_code == 200
+        for path in ("s1", "s1/results", "s1/explain?message=m1"):
+            said = problem(await client.get(f"/v1/subscriptions/{path}"), 404)
+            assert said["errors"] == [{"field": "id", "rule": "must be subscribed", "value": "s1"}]
+        problem(await client.delete("/v1/subscriptions/s1"), 404)
+
+
+async def test_the_city_has_friends_and_times(tmp_path):
+    async with serving(tmp_path, World(city=0, window_seconds=60)) as client:
+        friends = {"kind": "social", "location": [9, 54.1], "keywords": "jazz", "k": 3, "user": "u1"}
+        assert (await client.put("/v1/subscriptions/g1", json=friends)).status_code == 201
+        body = message(1, "jazz", (9, 54.1), at="2026-01-01T00:00:00Z", place="p1")
+        assert (await client.post("/v1/messages", json=body)).json()["updates"] == 1
+        (result,) = (await client.get("/v1/subscriptions/g1/results")).json()["results"]
+        assert (result["at"], result["place"]) == (1767225600.0, "p1")
+        said = problem(await client.post("/v1/messages", json=message(2, "jazz", (9, 54.1))), 422)
+        assert said["errors"] == [
+            {"field": "at", "rule": "must be given where the window is a TimeWindow", "value": None}
+        ]
+        said = problem(await client.put("/v1/subscriptions/g2", json={**friends, "user": "nobody"}), 422)
+        assert said["errors"] == [{"field": "user", "rule": "must be known to the social graph", "value": "nobody"}]
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "rule", "value"),
+    [
+        ({"alpha": 1.7}, "alpha", "must be in [0, 1]", 1.7),
+        ({"k": 0}, "k", "must be an integer of 1 or more", 0),
+        ({"k": "two"}, "k", "must be a valid integer", "two"),
+        ({"location": [3, 3]}, "location", "must lie in Box(xmin=0.0, ymin=0.0, xmax=1.0, ymax=1.0)", "(3.0, 3.0)"),
+        ({"keywords": ""}, "keywords", "must hold at least one term", ""),
+        ({"keywords": None}, "keywords", "must be a valid string", None),
+        ({"keywords": ["a", 2]}, "keywords.1", "must be a valid string", 2),
+        ({"colour": 1}, "colour", "Extra inputs are not permitted", 1),
+    ],
+)
+async def test_an_error_names_field_rule_and_value(tmp_path, change, field, rule, value):
+    async with serving(tmp_path) as client:
+        said = problem(await client.put("/v1/subscriptions/s1", json={**KINDS["topk"], **change}), 422)
+        assert said["errors"] == [{"field": field, "rule": rule, "value": value}]
+
+
+async def test_bad_requests_are_told_apart(tmp_path):
+    async with serving(tmp_path, World(bounds=(0, 0, 1, 1))) as client:
+        for content in (b"{", b"[[[", b"1e999", b"null", b"NaN", b'"\\ud800"'):
+            await refused(client, content, 422)
+        for content in (b"\xff", b"1" * 5000):
+            await refused(client, content, 400)
+        for text, at in (("\ud800", 1), ("x", 1e300), ("x", "yesterday"), ("x", True), ("x" * 70_000, 1)):
+            await refused(client, json.dumps(message(1, text, where=(0, 0)) | {"at": at}).encode(), 422)
+        await refused(client, json.dumps(message(1, where=(float("nan"), 0))).encode(), 422)
+        said = problem(await client.put("/v1/subscriptions/s1", json=KINDS["topk"]), 409)
+        assert "needs a window" in said["detail"]
+        problem(await client.put("/v1/subscriptions/.s1", json=KINDS["boolean"]), 422)
+        problem(await client.get("/v1/nothing"), 404)
+        problem(await client.patch("/v1/messages"), 405)
+        assert (await client.post("/v1/messages", json=message(1))).json()["seq"] == 1, "nothing of this was taken in"
+
+
+async def refused(client, content, status):
+    sent = await client.post("/v1/messages", content=content, headers={"content-type": "application/json"})
+    problem(sent, status)
+
+
+async def test_a_batch_is_all_or_nothing(tmp_path):
+    async with serving(tmp_path) as client:
+        problem(await client.post("/v1/messages", json=[message(1), message(2, where=(2, 2))]), 422)
+        assert (await client.post("/v1/messages", json=[message(1), message(2)])).json()["seq"] == 2
+        bulk = [{"id": f"s{i}", **body} for i, body in enumerate(KINDS.values())]
+        problem(await client.post("/v1/subscriptions", json=[*bulk, {"id": "bad", **KINDS["topk"], "k": 0}]), 422)
+        assert (await client.get("/v1/subscriptions")).json() == {"subscriptions": [], "next": None}
+        assert (await client.post("/v1/subscriptions", json=bulk)).json()["created"] == ["s0", "s1", "s2", "s3"]
+
+
+async def test_subscriptions_are_listed_page_by_page(tmp_path):
+    async with serving(tmp_path) as client:
+        await client.post("/v1/subscriptions", json=[{"id": f"s{i:02d}", **KINDS["topk"]} for i in range(25)])
+        seen, cursor = [], ""
+        while cursor is not None:
+            page = (await client.get("/v1/subscriptions", params={"limit": 10, "cursor": cursor})).json()
+            assert len(page["subscriptions"]) <= 10
+            seen += [one["id"] for one in page["subscriptions"]]
+            cursor = page["next"]
+        assert seen == [f"s{i:02d}" for i in range(25)]
+        problem(await client.get("/v1/subscriptions", params={"limit": 0}), 422)
+
+
+async def test_maps_get_features(tmp_path):
+    async with serving(tmp_path) as client:
+        client.headers["accept"] = "application/geo+json"
+        await client.post("/v1/subscriptions", json=[{"id": "b", **KINDS["boolean"]}, {"id": "t", **KINDS["topk"]}])
+        await client.post("/v1/messages", json=message(1))
+        page = await client.get("/v1/subscriptions")
+        assert page.headers["content-type"] == "application/geo+json"
+        box, pin = page.json()["features"]
+        assert box["geometry"]["coordinates"] == [[[0, 0], [0.5, 0], [0.5, 0.5], [0, 0.5], [0, 0]]]
+        assert (pin["id"], pin["geometry"]) == ("t", {"type": "Point", "coordinates": [0.2, 0.3]})
+        assert pin["properties"] == {"kind": "topk", "keywords": "coffee", "k": 2, "alpha": 0.5}
+        assert (await client.get("/v1/subscriptions/t")).json() == pin
+        (feature,) = (await client.get("/v1/subscriptions/t/results")).json()["features"]
+        assert (feature["id"], feature["geometry"]["coordinates"]) == ("m1", [0.2, 0.3])
+
+
+async def test_a_stream_goes_on_behind_bad_lines(tmp_path):
+    async with serving(tmp_path, most_bytes=500) as client:
+        await client.put("/v1/subscriptions/b1", json=KINDS["boolean"])
+        lines = [json.dumps(message(n)) for n in range(1200)]
+        lines[3], lines[700], lines[9] = "{nonsense", json.dumps(message(700, where=(2, 2))), '{"id": "m9"}'
+        lines[20], lines[21] = "", json.dumps(message(21, "x" * 600))
+
+        async def sent():
+            data = "\n".join(lines).encode()
+            for start in range(0, len(data), 1_000):
+                yield data[start : start + 1_000]
+
+        said = (await client.post("/v1/messages/stream", content=sent())).json()
+        assert (said["messages"], said["rejected"], said["updates"]) == (1195, 4, 1195)
+        assert [(one["line"], one["field"]) for one in said["errors"]] == [
+            (4, "body"), (10, "location"), (22, "line"), (701, "location"),
+        ]  # fmt: skip
+
+
+async def test_a_body_that_is_too_large_is_refused(tmp_path):
+    async with serving(tmp_path, most_bytes=1000) as client:
+        large = json.dumps(message(1, "x" * 2000)).encode()
+
+        async def parts():
+            for start in range(0, len(large), 100):
+                yield large[start : start + 100]
+
+        headers = {"content-type": "application/json"}
+        for content in (large, parts()):
+            said = problem(await client.post("/v1/messages", content=content, headers=headers), 413)
+            assert "1000 bytes at most" in said["detail"]
+
+
+async def test_the_same_key_is_the_same_request(tmp_path):
+    async with serving(tmp_path) as client:
+        key = {"Idempotency-Key": "k1"}
+        first, again = [await client.put("/v1/subscriptions/s1", json=KINDS["topk"], headers=key) for _ in range(2)]
+        assert first.status_code == again.status_code == 201 and first.json() == again.json()
+        said = problem(await client.put("/v1/subscriptions/s2", json=KINDS["topk"], headers=key), 422)
+        assert said["errors"][0]["field"] == "Idempotency-Key"
+
+
+async def test_too_much_at_once_is_refused(tmp_path):
+    async with serving(tmp_path, most_waiting=2) as client:
+        answers = await asyncio.gather(*(client.post("/v1/messages", json=message(n)) for n in range(20)))
+        done = [a for a in answers if a.status_code == 200]
+        for refused in (a for a in answers if a.status_code != 200):
+            problem(refused, 429)
+            assert refused.headers["retry-after"] == "1"
+        assert 2 <= len(done) < 20
+        assert (await client.post("/v1/messages", json=message(99))).json()["seq"] == len(done) + 1
+
+
+async def test_health_and_figures(tmp_path):
+    async with serving(tmp_path) as client:
+        assert (await client.get("/health/live")).json() == {"live": True}
+        assert (await client.get("/health/ready")).json() == {"ready": True}
+        await client.put("/v1/subscriptions/t", json=KINDS["topk"])
+        await client.post("/v1/messages", json=[message(1), message(2)])
+        await client.post("/v1/messages", json=message(3, where=(2, 2)))
+        text = (await client.get("/metrics")).text
+        figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        expected = {
+            "nearcast_messages_total": 2, "nearcast_updates_total": 2, "nearcast_refused_total": 1,
+            'nearcast_commands_total{kind="publish"}': 1, "nearcast_engine_subscriptions": 1,
+            "nearcast_engine_window_messages": 2, 'nearcast_engine_matched_total{kind="topk"}': 2,
+            "nearcast_apply_seconds_count": 3, "nearcast_engine_messages_total": 2,
+        }  # fmt: skip
+        assert {name: float(figures[name]) for name in expected} == expected
+        service = client.app.state.service
+        service.steward.state = "recovering"
+        problem(await client.get("/health/ready"), 503)
+        problem(await client.post("/v1/messages", json=message(1)), 503)
+        assert "nearcast_engine_subscriptions 1.0" in (await client.get("/metrics")).text, "what was last known"
+        service.steward.state = "serving"
+
+
+async def test_the_journal_is_read_again(tmp_path):
+    async with serving(tmp_path) as client:
+        await client.put("/v1/subscriptions/t", json=KINDS["topk"])
+        await client.post("/v1/messages", json=message(1))
+    async with serving(tmp_path, WORLD) as client:
+        assert (await client.get("/v1/subscriptions/t")).json()["k"] == 2
+        assert len((await client.get("/v1/subscriptions/t/results")).json()["results"]) == 1
