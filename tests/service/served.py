@@ -1,5 +1,6 @@
 """A service for tests, and a client that talks to it without a network."""
 
+import asyncio
 from contextlib import asynccontextmanager
 
 import httpx
@@ -9,6 +10,7 @@ from nearcast.service.app import make_app
 from nearcast.service.context import Service
 from nearcast.service.hub import Hub
 from nearcast.service.meters import Meters
+from nearcast.service.server import Server
 from nearcast.service.steward import Keeping, Steward
 from nearcast.service.world import World
 
@@ -42,3 +44,22 @@ KINDS = {
     "topk": {"kind": "topk", "location": [0.2, 0.3], "keywords": "coffee", "k": 2, "alpha": 0.5},
     "nearest": {"kind": "nearest", "location": [0.2, 0.3], "keywords": ["coffee"], "k": 2},
 }
+
+
+@asynccontextmanager
+async def listening(folder, world=WORLD, **options):
+    """A service on a real port, and a client of it."""
+    service = make_service(folder, world, **options)
+    server = Server(service, host="127.0.0.1", port=0)
+    bound = asyncio.Event()
+    server._on_start = lambda address: bound.set()
+    running = asyncio.ensure_future(server.serve())
+    try:
+        await bound.wait()
+        assert await service.steward.settled() == "serving"
+        async with httpx.AsyncClient(base_url=server.address) as client:
+            client.service = service
+            yield client
+    finally:
+        server.should_exit = True
+        await running

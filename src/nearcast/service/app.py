@@ -17,7 +17,7 @@ from nearcast.service.context import Service
 from nearcast.service.faults import faults_of
 from nearcast.service.limit import BodyLimit
 from nearcast.service.problem import MEDIA_TYPE, Problem, of_error
-from nearcast.service.routes import messages, status, subscriptions
+from nearcast.service.routes import messages, status, subscriptions, updates
 from nearcast.service.schema import ProblemBody
 
 
@@ -40,7 +40,7 @@ def make_app(service: Service) -> FastAPI:
         lifespan=life,
     )
     app.state.service = service
-    for routes in (subscriptions, messages, status):
+    for routes in (subscriptions, messages, updates, status):
         app.include_router(routes.router)
     app.add_middleware(BodyLimit, most_bytes=service.most_bytes, streams=(messages.STREAM,))
     app.add_exception_handler(Problem, _problem)

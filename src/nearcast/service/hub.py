@@ -20,21 +20,22 @@ STOPPED = "the service stops; come back with the last cursor"
 class Listener:
     """What one client has still to be sent."""
 
-    def __init__(self, subscriber: str, subscriptions: frozenset[str], *, most: int) -> None:
+    def __init__(self, subscriber: str, subscriptions: frozenset[str] = frozenset()) -> None:
         self.subscriber, self.subscriptions = subscriber, subscriptions
         self.closed: str | None = None
         """Why there will be no more, if so."""
+        self.over = asyncio.Event()
+        """Set when it is closed, also for who waits for something else."""
         self._queue: deque[Told] = deque()
-        self._most = most
         self._news = asyncio.Event()
 
     def wants(self, told: Told) -> bool:
         """Tell whether an update is for this client; without a list of subscriptions all of the subscriber's are."""
         return not self.subscriptions or told.subscription in self.subscriptions
 
-    def put(self, told: Told) -> None:
+    def put(self, told: Told, *, most: int) -> None:
         """Take in an update; if there are too many, forget them all and close."""
-        if len(self._queue) >= self._most:
+        if len(self._queue) >= most:
             self.close(LAGGED)
         elif self.closed is None:
             self._queue.append(told)
@@ -45,11 +46,13 @@ class Listener:
         self.closed = self.closed or why
         self._queue.clear()
         self._news.set()
+        self.over.set()
 
     async def take(self) -> list[Told]:
         """Return what is new, when there is something; nothing once it is closed."""
         await self._news.wait()
-        self._news.clear()
+        if self.closed is None:
+            self._news.clear()
         taken = list(self._queue)
         self._queue.clear()
         return taken
@@ -63,13 +66,15 @@ class Hub:
         """Behind everything that was passed on."""
         self._meters = meters
         self._most = most
+        self._is_closed = False
         self._listeners: defaultdict[str, set[Listener]] = defaultdict(set)
 
-    def join(self, subscriber: str, subscriptions: frozenset[str] = frozenset()) -> Listener:
-        """Return a listener that gets everything behind `position`, as it is now."""
-        listener = Listener(subscriber, subscriptions, most=self._most)
-        self._listeners[subscriber].add(listener)
-        return listener
+    def join(self, listener: Listener) -> Cursor:
+        """Let a listener have everything behind `position`, as it is now and is returned."""
+        if self._is_closed:
+            listener.close(STOPPED)
+        self._listeners[listener.subscriber].add(listener)
+        return self.position
 
     def leave(self, listener: Listener) -> None:
         """Let a listener go."""
@@ -83,12 +88,13 @@ class Hub:
         for told in updates:
             for listener in self._listeners.get(told.subscriber, ()):
                 if listener.wants(told) and listener.closed is None:
-                    listener.put(told)
+                    listener.put(told, most=self._most)
                     if listener.closed is not None:
                         self._meters.lagging.inc()
 
     def close(self) -> None:
-        """Let everyone go."""
+        """Let everyone go, also who comes later."""
+        self._is_closed = True
         for listeners in self._listeners.values():
             for listener in listeners:
                 listener.close(STOPPED)

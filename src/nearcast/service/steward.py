@@ -37,6 +37,7 @@ Answer = dict[str, Any]
 State = Literal["recovering", "serving", "failed", "stopped"]
 
 _MOST_AT_ONCE = 1_000  # orders of one commit
+_RECOVERING = "the service reads its journal; try again in a moment"
 _log = logging.getLogger(__name__)
 
 
@@ -80,7 +81,7 @@ class Steward:
     ) -> None:
         """Open a data folder, or make it; without a world it must have one."""
         self.state: State = "recovering"
-        self.why = "the service reads its journal; try again in a moment"
+        self.why = _RECOVERING
         self._hub, self._meters, self._keeping = hub, meters, keeping or Keeping()
         data.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(data / "lock")
@@ -124,6 +125,18 @@ class Steward:
         self._thread = Thread(target=self._run, name="steward")
         self._thread.start()
 
+    def _become(self, state: State, why: str) -> None:
+        self.state, self.why = state, why
+        if state == "recovering":
+            self._settled.clear()
+        else:
+            self._settled.set()
+
+    def check_ready(self) -> None:
+        """Raise the problem of a service that is not up."""
+        if self.state != "serving":
+            raise not_ready(self.why)
+
     async def settled(self) -> State:
         """Wait until the service has recovered, or cannot; return which."""
         await self._settled.wait()
@@ -159,8 +172,7 @@ class Steward:
         return self._waiting >= self._keeping.most_waiting
 
     async def _order(self, ask: Command | Callable[[Engine], Any], subscriber: str, key: str | None) -> Any:
-        if self.state != "serving":
-            raise not_ready(self.why)
+        self.check_ready()
         if self._is_full():
             raise busy(self._keeping.most_waiting)
         order = _Order(ask, self._loop.create_future(), subscriber, key)
@@ -197,12 +209,11 @@ class Steward:
             if self._position.command > self._saved:
                 self._save()
             self._engine.close()
-            self.state, self.why = "stopped", "the service stops"
+            self._loop.call_soon_threadsafe(self._become, "stopped", "the service stops")
         except Exception as error:
             _log.exception("the service cannot go on")
-            self.state, self.why = "failed", f"the service cannot go on: {error}"
+            self._loop.call_soon_threadsafe(self._become, "failed", f"the service cannot go on: {error}")
         finally:
-            self._loop.call_soon_threadsafe(self._settled.set)
             self._loop.call_soon_threadsafe(self._turn_away)
 
     def _take(self) -> list[_Order] | None:
@@ -233,8 +244,7 @@ class Steward:
         except Exception as error:
             _log.exception("nothing was written; the engine is made anew from the journal")
             failed = not_ready(f"the service could not do this, and recovers: {error}")
-            self.state = "recovering"
-            self._loop.call_soon_threadsafe(self._settled.clear)
+            self._loop.call_soon_threadsafe(self._become, "recovering", _RECOVERING)
             self._loop.call_soon_threadsafe(self._deliver, (), None, [(order, failed) for order in orders])
             self._engine.close()
             self._recover()
@@ -309,8 +319,7 @@ class Steward:
         self._seq = engine.stats().messages
         self._position = self._journal.position()
         self._loop.call_soon_threadsafe(self._hub.tell, (), self._position)
-        self.state = "serving"
-        self._loop.call_soon_threadsafe(self._settled.set)
+        self._loop.call_soon_threadsafe(self._become, "serving", "")
 
     def _save(self) -> None:
         """Save the engine, and forget what is not needed any more."""

@@ -9,7 +9,7 @@ from fastapi.responses import PlainTextResponse
 
 from nearcast.engine.stats import Stats
 from nearcast.service.context import Admin, Running, problems
-from nearcast.service.problem import Problem, not_ready
+from nearcast.service.problem import Problem
 
 router = APIRouter(tags=["status"])
 
@@ -23,8 +23,7 @@ async def live() -> dict[str, Any]:
 @router.get("/health/ready", responses=problems())
 async def ready(service: Running) -> dict[str, Any]:
     """Tell whether requests are served."""
-    if service.steward.state != "serving":
-        raise not_ready(service.steward.why)
+    service.steward.check_ready()
     return {"ready": True}
 
 
