@@ -19,7 +19,8 @@ LAYERS = [
     {"spark"},
     {"workload", "testing"},
     {"advice"},
-    {"service", "cli"},
+    {"service"},
+    {"cli"},
 ]
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 FILES = sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.name == "errors.py")

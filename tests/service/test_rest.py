@@ -208,11 +208,10 @@ async def test_health_and_figures(tmp_path):
         }  # fmt: skip
         assert {name: float(figures[name]) for name in expected} == expected
         service = client.app.state.service
-        service.steward.state = "recovering"
+        service.steward._become("recovering", "it reads its journal")
         problem(await client.get("/health/ready"), 503)
         problem(await client.post("/v1/messages", json=message(1)), 503)
         assert "nearcast_engine_subscriptions 1.0" in (await client.get("/metrics")).text, "what was last known"
-        service.steward.state = "serving"
 
 
 async def test_the_journal_is_read_again(tmp_path):

@@ -1,4 +1,4 @@
-"""The command line: `nearcast demo | run | bench | advise`. Each command loads what it needs only when it runs."""
+"""The command line: `nearcast demo | run | serve | bench | advise`. Each loads what it needs only when it runs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from nearcast.cli import advise, bench, demo, run
+from nearcast.cli import advise, bench, demo, run, serve
 from nearcast.errors import NearcastError
 
-COMMANDS = (demo, run, bench, advise)
+COMMANDS = (demo, run, serve, bench, advise)
 """A command is a module with NAME, HELP, `add_options(parser)` and `run(options)`."""
 
 

@@ -1,0 +1,157 @@
+"""Does `nearcast serve` keep what it answered, also when it is killed?"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from nearcast.cli import main
+from service.served import KINDS, message
+
+CYCLES = int(os.environ.get("NEARCAST_KILLS", "3"))
+
+
+@contextmanager
+def started(folder, *words):
+    """Run the command; lend the process and the address it printed."""
+    command = [sys.executable, "-m", "nearcast.cli", "serve", "--data", str(folder), "--port", "0", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline()
+            assert "serving" in line, process.stderr.read()
+            yield process, line.partition(" on ")[2].split(",")[0]
+        finally:
+            process.kill()
+
+
+def until_ready(client):
+    while client.get("/health/ready").status_code == 503:
+        pass
+
+
+def updates_after(address, cursor, n):
+    """Return the next n updates behind a cursor."""
+    got = []
+    with httpx.stream("GET", f"{address}/v1/updates/events", params={"after": cursor}, timeout=60) as response:
+        assert response.status_code == 200, response.read()
+        event = {}
+        for line in response.iter_lines():
+            if line:
+                name, _, value = line.partition(": ")
+                event[name] = value
+                continue
+            if event.get("event") == "update":
+                got.append((event["id"], event["data"]))
+                if len(got) == n:
+                    return got
+            event = {}
+    raise AssertionError(f"the stream ended after {len(got)} of {n}")
+
+
+class Crowd:
+    """Clients that subscribe and publish at once, and note what was answered."""
+
+    def __init__(self):
+        self.messages, self.subscriptions, self.n_updates = [], set(), 0
+        self._lock = threading.Lock()
+
+    def talk_until(self, address, name, enough, then):
+        """Let three clients talk; when so many messages were answered, do something."""
+        talkers = [threading.Thread(target=self._talk, args=(address, f"{name}.{i}", 1 << 60)) for i in range(2)]
+        for thread in talkers:
+            thread.start()
+        self._talk(address, f"{name}.2", enough)
+        then()
+        for thread in talkers:
+            thread.join()
+
+    def _talk(self, address, name, enough):
+        with httpx.Client(base_url=address, timeout=60) as client:
+            for n in range(1_000_000):
+                id_ = f"{name}.{n}"
+                try:
+                    if n % 7 == 0:
+                        client.put(f"/v1/subscriptions/{id_}", json=KINDS["boolean"]).raise_for_status()
+                        self._note(subscription=id_)
+                        continue
+                    answer = client.post("/v1/messages", json={**message(n), "id": id_}).raise_for_status().json()
+                except httpx.TransportError:
+                    return
+                if self._note(message=id_, n_updates=answer["updates"]) >= enough:
+                    return
+
+    def _note(self, *, subscription=None, message=None, n_updates=0):
+        with self._lock:
+            self.subscriptions |= {subscription} - {None}
+            self.messages += [message] if message else []
+            self.n_updates += n_updates
+            return len(self.messages)
+
+
+def test_nothing_that_was_answered_is_lost_when_it_is_killed(tmp_path):
+    """Killed again and again while clients talk; each time everything is compared with the answers."""
+    rng, crowd, heard = random.Random(7), Crowd(), []
+    words = ["--bounds", "0,0,1,1", "--window", "100k", "--snapshot-every", "37"]
+    for cycle in range(CYCLES + 1):
+        with started(tmp_path, *words) as (process, address), httpx.Client(base_url=address, timeout=60) as client:
+            words = []  # the folder knows its world
+            until_ready(client)
+            if cycle:
+                again = updates_after(address, "0.0", crowd.n_updates)
+                assert again[: len(heard)] == heard, "the same again, under the same cursors"
+                cursor = heard[-1][0] if heard else "0.0"
+                assert updates_after(address, cursor, len(again) - len(heard)) == again[len(heard) :]
+                heard = again
+                first = min(crowd.subscriptions)
+                for id_ in crowd.subscriptions:
+                    assert client.get(f"/v1/subscriptions/{id_}").status_code == 200
+                for id_ in crowd.messages:
+                    why = client.get(f"/v1/subscriptions/{first}/explain", params={"message": id_})
+                    assert why.status_code == 200, why.text
+            if cycle < CYCLES:
+                enough = len(crowd.messages) + rng.randint(20, 60)
+                crowd.talk_until(address, f"c{cycle}", enough, process.kill)
+    assert len(crowd.messages) >= 20 * CYCLES
+    places = [tuple(map(int, id_.split("."))) for id_, _ in heard]
+    assert places == sorted(set(places)), "each cursor once, in order"
+
+
+def test_ctrl_c_saves_the_engine_and_ends(tmp_path):
+    with started(tmp_path, "--city", "--window", "60s") as (process, address):
+        with httpx.Client(base_url=address) as client:
+            until_ready(client)
+            body = {**KINDS["boolean"], "region": [8.9, 54.0, 9.2, 54.18]}
+            assert client.put("/v1/subscriptions/s1", json=body).status_code == 201
+            with client.stream("GET", "/v1/updates/events") as listening:
+                lines = listening.iter_lines()
+                assert next(lines) == "event: ready"
+                process.send_signal(signal.SIGINT)
+                assert "event: closed" in list(lines)
+        assert process.wait() == 130
+        err = process.stderr.read()
+    assert "no tokens: whoever reaches this address may do everything" in err and "Traceback" not in err
+    assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["000000000001"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "data must be given; got None"),
+        (["--data", "{}"], "is new: say which world it is for"),
+        (["--data", "{}", "--bounds", "1,2"], "bounds must be XMIN,YMIN,XMAX,YMAX; got '1,2'"),
+        (["--data", "{}", "--bounds", "0,0,1,1", "--city"], "bounds must be given, or a city, and not both"),
+        (["--data", "{}", "--city", "--window", "long"], "window must be a number of messages, or of seconds as in 60s; got 'long'"),
+        (["--data", "{}", "--city", "--port", "70000"], "port must be below 65536; got 70000"),
+        (["--data", "{}", "--city", "--tokens", "{}/none"], "tokens must be a TOML file of tokens"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_one_line(tmp_path, capsys, words, said):
+    assert main(["serve", *(word.format(tmp_path) for word in words)]) == 2
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1
