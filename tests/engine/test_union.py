@@ -129,3 +129,18 @@ def test_names_of_messages_that_nobody_holds_are_forgotten():
         union.merge([(0, changes([*rows, (0, 0, True, 1.0 / seq, seq)]))], Ticks(moment, moment, moment))
     assert len(union._ids) < 12
     assert union.results(0, list)[0].message == "m29"
+
+
+def test_nobody_of_a_kind_is_saved_and_sealed_as_well(tmp_path):
+    options = {"space": world.PLANE, "window": nc.CountWindow(3), "workers": 3, "partitioner": "keyword"}
+    tea = nc.NearestSubscription("s", location=(1, 1), keywords="tea", k=1)
+    with nc.Engine(**options, folder=tmp_path / "engine") as engine:
+        engine.subscribe([tea, nc.TopKSubscription("t", location=(1, 1), keywords="tea milk", k=1, alpha=0.5)])
+        engine.unsubscribe(["s"])
+        engine.save(tmp_path / "saved")
+        engine.seal("now")
+    for again in (nc.Engine.load(tmp_path / "saved"), nc.Engine.attach(tmp_path / "engine", "now", **options)):
+        with again:
+            assert len(again) == 1
+            again.subscribe([tea])
+            assert {u.subscription for u in again.publish([nc.Message("m", (1, 1), "milk tea")])} == {"s", "t"}

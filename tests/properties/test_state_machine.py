@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 import nearcast as nc
 from nearcast.index import INDEXES
 from nearcast.model import KINDS, Keeps
-from nearcast.partition import PARTITIONERS, Sample
+from nearcast.partition import PARTITIONERS
 from nearcast.testing import strategies as world
 from nearcast.text import TEXT_SIMILARITIES
 from oracle import Oracle
@@ -32,10 +32,6 @@ IDS = st.sampled_from(["s1", "s2", "s3", "s4", 5, 6])
 STEPS = st.sampled_from([0.0, 0.0, 1.0, 1.0, 2.5, 7.0])
 
 
-SEND_ALL = {p.name for p in PARTITIONERS if p.fit(Sample.none(), n_shards=2).sends_all}
-KEEP_NOTHING = {kind.kind for kind in KINDS if kind.keeps is Keeps.MATCHES}
-
-
 class Machine(RuleBasedStateMachine):
     index = "auto"
     kinds: tuple[str, ...] = ()
@@ -43,15 +39,13 @@ class Machine(RuleBasedStateMachine):
     @initialize(
         space=st.sampled_from(world.SPACES),
         window=st.sampled_from([("count", 1), ("count", 3), ("count", 6), ("time", 3.0), ("time", 6.0)]),
-        workers=st.sampled_from([1, 1, 3]),
-        partitioner=st.sampled_from([p.name for p in PARTITIONERS]),
+        workers=st.sampled_from([1, 3, 3]),
+        partitioner=st.sampled_from(["auto", *(p.name for p in PARTITIONERS)]),
         text_similarity=st.sampled_from(sorted(TEXT_SIMILARITIES)),
         in_folder=st.booleans(),
     )
     def set_up(self, space, window, workers, partitioner, text_similarity, in_folder):
         self.space, self.clock, self.published, self.fields = space, 100.0, 0, []
-        if partitioner not in SEND_ALL and not set(self.kinds) <= KEEP_NOTHING:
-            partitioner = "hash"  # the other is refused, which the contract of partitioners looks at
         kind, size = window
         self.options = {
             "space": space,

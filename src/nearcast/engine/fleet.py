@@ -76,6 +76,8 @@ class Fleet:
 
         A lone shard may be one of many elsewhere: `before` says which of these hold a subscription too.
         """
+        if not len(cohort):
+            return []
         masks = self.sharing.home(cohort)
 
         def insert(part: tuple[Shard, npt.NDArray[np.int64]]) -> tuple[Slots, Results]:
@@ -316,10 +318,13 @@ class Fleet:
     def _reunite(self, shard: Shard, matcher: Matcher) -> None:
         """Tell a union what the replicas of a shard hold."""
         union, replicas = self._union(matcher.kind), matcher.roster.taken()
+        if not len(replicas):
+            return
         cohort = Cohort(matcher.kind, matcher.roster.rows(replicas), self._meaning)
         slots = union.roster.find(cohort.ids)
         new = np.flatnonzero(slots < 0)
-        slots[new] = union.seat(cohort.take(new), matcher.roster.sinces(replicas[new]))
+        if len(new):
+            slots[new] = union.seat(cohort.take(new), matcher.roster.sinces(replicas[new]))
         union.add(shard.number, replicas, slots, cohort.footprints.ks, Results.none())
         for results in matcher.held(replicas):
             union.fill(shard.number, results)

@@ -57,8 +57,7 @@ class Union:
     def seat(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> Slots:
         """Take in subscriptions, whose replicas are yet to come."""
         slots = self.roster.seat(cohort, sinces)
-        if len(slots):
-            self._arena.grow(f"{_PREFIX}.heads", int(slots.max()) + 1)
+        self._arena.grow(f"{_PREFIX}.heads", int(slots.max()) + 1)
         return slots
 
     def add(self, shard: int, replicas: Slots, slots: Slots, ks: npt.NDArray[np.int32], started: Results) -> None:
