@@ -82,6 +82,13 @@ async def test_who_listens_hears_only_of_its_own(tmp_path):
             assert (await client.get(f"/v1/updates/events{query}")).status_code == status
 
 
+async def test_without_tokens_a_page_of_elsewhere_is_not_let_in(tmp_path):
+    """Its name may have been turned to this machine, so that a browser takes both for the same."""
+    async with serving(tmp_path) as client:
+        for host, status in (("elsewhere.example:8080", 403), ("localhost:8080", 200), ("[::1]:8080", 200)):
+            assert (await client.post("/v1/messages", json=message(1), headers={"host": host})).status_code == status
+
+
 def test_a_token_is_made_and_only_its_hash_is_kept(tmp_path, capsys):
     file = tmp_path / "tokens.toml"
     words = ["serve", "--tokens", str(file), "--new-token"]
@@ -91,7 +98,7 @@ def test_a_token_is_made_and_only_its_hash_is_kept(tmp_path, capsys):
     assert token not in file.read_text() and len(tomllib.loads(file.read_text())["token"]) == 2
     assert file.stat().st_mode & 0o077 == 0
     access = read_tokens(file)
-    assert access.caller(token, "publish") == Caller("ann", frozenset({"publish", "subscribe"}))
+    assert access.caller(token, "publish", host="example.org") == Caller("ann", frozenset({"publish", "subscribe"}))
     assert main([*words, "a/b"]) == 2
     assert "subscriber must be 1 to 64 letters" in capsys.readouterr().err
 

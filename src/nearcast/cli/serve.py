@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -88,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         print("nearcast: no tokens: whoever reaches this address may do everything", file=sys.stderr)
 
     def started(address: str) -> None:
-        print(f"nearcast: serving {options.data} on {address}, described at {address}/docs", flush=True)
+        print(f"nearcast: serving {options.data} on {address}, described at {address}/openapi.json", flush=True)
 
     serve(service, host=options.host, port=options.port, on_start=started)
     return 0
@@ -105,26 +104,14 @@ def _small_city() -> None:
 
 
 def _access(options: argparse.Namespace) -> Access:
-    from nearcast.service.access import Access, read_tokens
+    from nearcast.service.access import Access, is_loopback, read_tokens
 
     if options.tokens is not None:
         return read_tokens(options.tokens)
     rule = f"must be given where the host is not this machine alone, as {options.host!r} is not"
     hint = "Make one with `nearcast serve --new-token NAME --tokens FILE`"
-    require(_is_loopback(options.host), "tokens", rule, None, hint=hint)
+    require(is_loopback(options.host), "tokens", rule, None, hint=hint)
     return Access(None)
-
-
-def _is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address.
-
-    >>> _is_loopback("127.0.0.1"), _is_loopback("localhost"), _is_loopback("0.0.0.0"), _is_loopback("example.org")
-    (True, True, False, False)
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _make_token(options: argparse.Namespace) -> int:

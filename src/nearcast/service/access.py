@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 import re
 import secrets
@@ -51,9 +52,15 @@ class Access:
         """True if nobody needs a token."""
         return self._callers is None
 
-    def caller(self, token: str | None, scope: Scope) -> Caller:
-        """Return whose token it is, or raise the problem with it."""
+    def caller(self, token: str | None, scope: Scope, *, host: str | None) -> Caller:
+        """Return whose token it is, or raise the problem with it.
+
+        Without tokens the host that the client believes to talk to must be this machine: a page of elsewhere whose
+        name was turned to this address (DNS rebinding) would be let in otherwise.
+        """
         if self._callers is None:
+            if not is_loopback(host):
+                raise Problem(403, f"without tokens this is only served as localhost; you asked {host!r}")
             return ANYONE
         found = None if token is None else self._callers.get(hash_of(token))
         if found is None:
@@ -62,6 +69,18 @@ class Access:
         if scope not in found.scopes:
             raise Problem(403, f"the token must have scope {scope!r}; it has {sorted(found.scopes)}")
         return found
+
+
+def is_loopback(host: str | None) -> bool:
+    """Tell whether only this machine reaches an address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("example.org")
+    (True, True, False, False)
+    """
+    try:
+        return ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def hash_of(token: str) -> str:

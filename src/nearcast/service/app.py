@@ -38,6 +38,8 @@ def make_app(service: Service) -> FastAPI:
         version=version("nearcast"),
         summary="Standing subscriptions over a stream of places and words, answered exactly.",
         lifespan=life,
+        docs_url=None,  # the page would load its parts from elsewhere
+        redoc_url=None,
     )
     app.state.service = service
     for routes in (subscriptions, messages, updates, status):
@@ -84,7 +86,13 @@ async def _our_mistake(_: Request, error: Exception) -> Response:
 
 def _description(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
-        made = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        made = get_openapi(
+            title=app.title,
+            version=app.version,
+            summary=app.summary,
+            routes=app.routes,
+            separate_input_output_schemas=False,
+        )
         schemas = made.setdefault("components", {}).setdefault("schemas", {})
         own = ProblemBody.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas |= own.pop("$defs", {})

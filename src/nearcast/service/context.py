@@ -43,7 +43,8 @@ def caller_with(scope: Scope) -> Callable[..., Caller]:
         connection: HTTPConnection,
         sent: Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))],
     ) -> Caller:
-        return service_of(connection).access.caller(None if sent is None else sent.credentials, scope)
+        token = None if sent is None else sent.credentials
+        return service_of(connection).access.caller(token, scope, host=connection.url.hostname)
 
     return let_in
 

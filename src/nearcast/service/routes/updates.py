@@ -33,7 +33,7 @@ def _caller(
 ) -> Caller:
     scheme, sent = get_authorization_scheme_param(connection.headers.get("authorization"))
     bearer = sent if scheme.lower() == "bearer" else None
-    return service_of(connection).access.caller(bearer or token, "subscribe")
+    return service_of(connection).access.caller(bearer or token, "subscribe", host=connection.url.hostname)
 
 
 Listening = Annotated[Caller, Depends(_caller)]

@@ -1,0 +1,65 @@
+"""Whatever is sent: is it answered as the description says, and never with a mistake of ours?"""
+
+import asyncio
+import json
+import threading
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode, checks
+
+from nearcast.service.server import Server
+from service.served import KINDS, make_service, message
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """Run a service in a thread; it has something in it already."""
+    service = make_service(tmp_path_factory.mktemp("fuzz"))
+    bound = threading.Event()
+    server = Server(service, host="127.0.0.1", port=0, on_start=lambda address: bound.set())
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
+    thread.start()
+    bound.wait()
+    yield server.address
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def described(address):
+    with httpx.Client(base_url=address) as client:
+        while client.get("/health/ready").status_code == 503:
+            pass
+        client.put("/v1/subscriptions/s1", json=KINDS["topk"]).raise_for_status()
+        client.post("/v1/messages", json=message(1)).raise_for_status()
+    description = schemathesis.openapi.from_url(f"{address}/openapi.json")
+    operations = [found.ok() for found in description.get_all_operations()]
+    assert len(operations) == 14
+    return [operation for operation in operations if operation.path != "/v1/updates/events"]  # which never ends
+
+
+@schemathesis.serializer("application/x-ndjson")
+def lines(context, value):
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+
+
+KEPT = (
+    checks.not_a_server_error, checks.status_code_conformance, checks.content_type_conformance,
+    checks.response_schema_conformance, checks.response_headers_conformance,
+)  # fmt: skip
+
+
+@settings(max_examples=300, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_request_is_answered_as_described(described, data):
+    """Requests that the description allows, and some that it does not."""
+    operation = data.draw(st.sampled_from(described))
+    case = data.draw(operation.as_strategy(generation_mode=data.draw(st.sampled_from(GenerationMode))))
+    case.call_and_validate(checks=KEPT)
+    if "id" in (case.path_parameters or {}) and case.method != "DELETE":
+        case.path_parameters["id"] = "s1"  # one that is there
+        case.call_and_validate(checks=KEPT)
