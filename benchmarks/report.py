@@ -3,7 +3,7 @@
     python -m benchmarks.report [PAGE ...] [--scale 1.0] [--out docs/benchmarks]
 
 Tables by kind are in `kind_report`; what the papers' figures say, and whether we agree, in `topk_report`,
-`nearest_report` and `social_report`. `--scale` multiplies the numbers of subscriptions.
+`nearest_report`, `social_report` and `partition_report`. `--scale` multiplies the numbers of subscriptions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import nearest_report, social_report, topk_report
+from benchmarks import nearest_report, partition_report, social_report, topk_report
 from benchmarks.kind_report import bench, kind_part, machine
 from benchmarks.spark_report import spark_part
 
@@ -37,7 +37,8 @@ def readme(out: Path, scale: float) -> str:
     """Measure the kinds that keep nothing, and Spark."""
     parts = [
         f"# Benchmarks\n\n{machine()}\n\nPages of their own: [top-k over a sliding window](topk.md),"
-        " [the k nearest](nearest.md), [the k best among friends](social.md).\n",
+        " [the k nearest](nearest.md), [the k best among friends](social.md),"
+        " [partitioners](partitioners.md).\n",
         kind_part("boolean", out, scale),
         kind_part("similarity", out, scale),
     ]
@@ -71,7 +72,12 @@ def social(out: Path, scale: float) -> str:
     return "\n".join([f"# The k best among friends\n\n{machine()}\n", social_report.write(out, scale)])
 
 
-PAGES = {"README": readme, "topk": topk, "nearest": nearest, "social": social}
+def partitioners(out: Path, scale: float) -> str:
+    """Measure how partitioners share the work, and hold them against the papers' figures."""
+    return partition_report.write(out, scale, partition_report.PARTS)
+
+
+PAGES = {"README": readme, "topk": topk, "nearest": nearest, "social": social, "partitioners": partitioners}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,73 @@
+"""Do the figures on partitioners count what they say, and does the page keep what was measured before?"""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks live beside the package
+
+from benchmarks import partition_report
+from benchmarks.partition_course import apart, prefix_homes, stream_of, together
+from benchmarks.partition_figures import table_of, uneven
+
+from nearcast import Engine
+from nearcast.workload import make
+
+N_FIT, BATCH = 400, 200
+
+
+def test_shards_that_run_alone_do_the_work_of_one_engine():
+    stream = stream_of("tweets", "boolean", 300, 800, queries="q1")
+    row = apart(stream, "hash", n_shards=4, n_fit=N_FIT, batch=BATCH)
+    with Engine(**stream.engine_options) as engine:
+        engine.subscribe(stream.subscriptions)
+        engine.publish(stream.messages.slice(0, N_FIT))
+        before = engine.stats().verified
+        engine.publish(stream.messages.slice(N_FIT))
+        assert sum(row["verified"]) == engine.stats().verified - before
+    assert (row["homes"], row["reach"], row["dropped"], len(row["us"])) == (1.0, 4.0, 0.0, 4)
+
+
+def test_who_comes_after_the_fit_has_a_home_too():
+    stream = stream_of("places", "nearest", 300, 800, k=3)
+    row = apart(stream, "dkm", n_shards=4, n_fit=N_FIT, batch=BATCH, later=0.5)
+    assert row["homes"] == 1.0
+    assert sum(row["verified"]) > 0
+
+
+@pytest.mark.parametrize("partitioner", ["hash", "prefix"])
+def test_homes_are_counted_before_and_after_a_window(partitioner):
+    stream = stream_of("tweets", "topk", 100, 600, window=300, k=1)
+    row = together(stream, partitioner, n_shards=4)
+    assert 1.0 <= row["homes_first"] <= row["homes_after"] <= 4.0, "nobody moves back"
+    assert 1.0 <= row["reach"] <= 4.0
+    assert len(row["visited"]) == len(row["verified"]) == len(row["own"]) == 4
+    assert sum(row["visited"]) >= sum(row["verified"]) > 0
+
+
+def test_a_prefix_needs_no_more_homes_than_all_keywords():
+    homes = [
+        prefix_homes(make("tweets"), window=2_000, k=k, n_shards=8, n_subscriptions=200, n_fit=500) for k in (1, 20)
+    ]
+    assert all(1.0 <= row["prefix"] <= row["keyword"] for row in homes)
+    assert homes[0]["prefix"] < homes[1]["prefix"], "one good message rules out more than twenty"
+
+
+def test_a_part_is_measured_anew_and_the_page_keeps_the_others(tmp_path, monkeypatch):
+    def part(name):
+        return partition_report.Part(lambda scale: [{"said": f"{name} at {scale}"}], lambda rows: rows[0]["said"])
+
+    monkeypatch.setattr(partition_report, "PARTS", {name: part(name) for name in ("first", "second")})
+    both = partition_report.write(tmp_path, 1.0, ["first", "second"])
+    assert both.index("first at 1.0") < both.index("second at 1.0")
+    page = partition_report.write(tmp_path, 2.0, ["second"])
+    assert "first at 1.0" in page and "second at 2.0" in page and "second at 1.0" not in page
+    assert set(json.loads((tmp_path / "partitioners.json").read_text())) == {"first", "second"}
+    assert partition_report.write(tmp_path, 3.0, []) == page, "nothing was measured"
+
+
+def test_tables_have_a_cell_a_name():
+    assert table_of(["a", "b"], [[1, "x"]]) == ["| a | b |", "|---|---|", "| 1 | x |", ""]
+    assert (uneven([1, 2, 3]), uneven([0, 0])) == (1.5, 1.0)
