@@ -78,7 +78,10 @@ if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
     from nearcast.engine.matcher import Matcher
     from nearcast.engine.union import Union
-    from nearcast.partition import Masks, Routing
+    from nearcast.partition import Masks, Region, Routing
+
+
+_PREVIEWED = 20_000  # messages that a preview looks at
 
 
 class Engine:
@@ -407,6 +410,25 @@ class Engine:
         speaker, slot = self._seat(subscription)
         document = self._batch([message]).documents[0] if isinstance(message, Message) else self._fleet.find(message)
         return speaker.explain(slot, document)
+
+    def preview(self, subscription: Subscription, *, among: int = _PREVIEWED, most: int = 100) -> list[Explanation]:
+        """Say which of the newest messages of the window a subscription would hold, best first, and why.
+
+        Nothing is subscribed. Kinds that keep results hold k of them, others all that match; `most` are told.
+        """
+        self._admission.cohorts([subscription])
+        score_of = subscription.bind(self._meaning)
+        documents = self._fleet.newest(among)
+        scored = [(score, document) for document in documents if (score := score_of(document)) is not None]
+        less = subscription.keeps is Keeps.BEST_EVER
+        scored.sort(key=lambda found: (found[0], found[1].seq) if less else (-found[0], -found[1].seq))
+        k = getattr(subscription, "k", most)
+        held = [subscription.explain(document, self._meaning) for _, document in scored[: min(k, most)]]
+        return [replace(explained, passes=True) for explained in held]
+
+    def regions(self) -> list[Region]:
+        """Return which part of space belongs to which workers; none where it is not space that is parted."""
+        return self._fleet.sharing.regions(self._config.space.bounds)
 
     def __len__(self) -> int:
         """Return the number of subscriptions."""

@@ -233,6 +233,10 @@ class Fleet:
         shards = self.shards[:1] if self.sharing.sends_all else self.shards
         return {document.seq: document for shard in shards for document in shard.window.documents()}.values()
 
+    def newest(self, n: int) -> list[Document]:
+        """Return up to n messages of the window, the newest last."""
+        return sorted(self.documents(), key=lambda document: document.seq)[-n:]
+
     def find(self, id_: Id) -> Document:
         """Return the newest message of an id."""
         found = [document for shard in self.shards if (document := shard.window.find(id_)) is not None]

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Cohort, Footprints, Keeps, MessageBatch, Subscription
-from nearcast.partition import Masks, Routing, Sample, everyone, has_shard, place_by_key
+from nearcast.partition import Masks, Region, Routing, Sample, everyone, has_shard, place_by_key
 from nearcast.partition.fitting import fit
 from nearcast.partition.saved import pack, unpack
+from nearcast.space import Box
 
 Rows = npt.NDArray[np.int64]
 
@@ -46,6 +47,10 @@ class Sharing:
         footprints = Footprints.joined([cohort.footprints for cohort in cohorts])
         routing = fit(self._partitioner, Sample(footprints, recent()), n_shards=self._n_shards)
         self._routing = routing.fixed() if self._has_window else routing
+
+    def regions(self, bounds: Box) -> list[Region]:
+        """Return which part of space belongs to whom; none before that is decided."""
+        return [] if self._routing is None else self._routing.regions(bounds)
 
     def packed(self) -> bytes | None:
         """Return the routing as bytes, for an engine that goes on elsewhere; None if it was not fitted yet."""

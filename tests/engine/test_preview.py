@@ -1,0 +1,51 @@
+"""What would a subscription hold? Against an engine in which it is subscribed."""
+
+import random
+
+import pytest
+
+import nearcast as nc
+from nearcast.model import KINDS
+from nearcast.testing import strategies as world
+
+
+@pytest.mark.parametrize("kind", [kind.kind for kind in KINDS])
+@pytest.mark.parametrize("options", [{}, {"workers": 3, "partitioner": "keyword"}], ids=["alone", "shared"])
+def test_a_preview_holds_what_the_subscription_would_have_from_the_start(kind, options, random_fields):
+    rng = random.Random(4)
+    made = {"space": world.PLANE, "vocabulary": world.vocabulary(), "social": world.social_graph()}
+    for _ in range(8):
+        subscription = world.make_subscription(kind, "s", random_fields(kind, world.PLANE, rng))
+        other = world.make_subscription("topk", "t", random_fields("topk", world.PLANE, rng))
+        messages = [
+            nc.Message(i, rng.choice(world.GRID[world.PLANE]), rng.choices(world.TERMS, k=3)) for i in range(30)
+        ]
+        with nc.Engine(**made, window=nc.CountWindow(40), **options) as engine:
+            engine.subscribe([other])
+            engine.publish(messages)
+            before = engine.stats().subscriptions
+            previewed = engine.preview(subscription)
+            assert engine.stats().subscriptions == before
+            assert all(explained.passes for explained in previewed)
+        with nc.Engine(**made, window=nc.CountWindow(40)) as alone:
+            alone.subscribe([subscription])
+            alone.publish(messages)
+            results = alone.results("s")
+        assert [(said.message, said.score) for said in previewed] == [tuple(result) for result in results]
+
+
+def test_a_preview_refuses_what_a_subscription_would_be_refused_for():
+    with (
+        nc.Engine(space=world.PLANE, window=nc.CountWindow(5)) as engine,
+        pytest.raises(nc.InvalidInput, match="location must lie in"),
+    ):
+        engine.preview(nc.TopKSubscription("s", location=(99, 0), keywords="tea", k=1, alpha=0.5))
+
+
+def test_regions_are_those_of_the_routing():
+    with nc.Engine(space=world.PLANE, window=nc.CountWindow(5), workers=3, partitioner="location") as engine:
+        assert engine.regions() == []
+        engine.subscribe(
+            [nc.NearestSubscription(i, location=(i % 8, i // 8), keywords="tea", k=1) for i in range(40)]
+        )
+        assert [region.shards for region in engine.regions()] == [1, 2, 4]
