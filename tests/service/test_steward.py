@@ -63,7 +63,7 @@ async def test_commands_are_answered_and_told(tmp_path):
         assert [str(one.cursor) for one in listed] == ["2.1", "2.2", "2.3", "2.4"]
         assert [one.subscription for one in listed] == ["b1", "t1", "b1", "t1"]
         assert listed[0].json == (
-            '{"cursor": "2.1", "seq": 1, "subscription": "b1", "message": "m1", "change": "enter", "score": 1.0, "at": null}'
+            '{"cursor": "2.1", "seq": 1, "at": null, "subscription": "b1", "message": "m1", "change": "enter", "score": 1.0}'
         )
         assert await told(steward, "bob") == []
 
@@ -79,6 +79,30 @@ async def test_what_the_engine_refuses_is_answered_with_its_error_and_not_writte
         )
         assert [type(one) for one in bad] == [InvalidInput, UnknownSubscription, InvalidInput, dict]
         assert bad[3]["command"] == 1 and bad[3]["seq"] == 1, "a batch is all or nothing"
+
+
+async def test_what_waits_together_is_told_as_if_one_by_one(tmp_path):
+    """Also where one of many is wrong, or a key comes twice."""
+    steps = [Subscribe("ann", [topk(k=1), boolean()])]
+    steps += [Publish([message(n, at=(0.2, 0.3 + n / 1000)), message(100 + n, "sale")]) for n in range(9)]
+    steps.insert(4, Publish([message(50, at=(3, 3))]))
+    steps.insert(8, Subscribe("ann", [topk("t2", k=3)]))
+    for folder, is_together in (("together", True), ("apart", False)):
+        async with running(tmp_path / folder) as steward:
+            keys = [None, "a", "b", None, "c", None, "a2", None, "d", None, "e", "f"]
+            orders = [
+                steward.carry_out(step, subscriber="ann", key=key) for step, key in zip(steps, keys, strict=True)
+            ]
+            orders += [steward.carry_out(steps[1], subscriber="ann", key="a"), do(steward, steps[2])]
+            if is_together:
+                answers = await asyncio.gather(*orders, return_exceptions=True)
+            else:
+                answers = [(await asyncio.gather(order, return_exceptions=True))[0] for order in orders]
+            assert isinstance(answers[4], InvalidInput) and answers[12] == answers[1]
+            found = ([str(a) for a in answers], [one.json for one in await told(steward)])
+        if is_together:
+            expected = found
+    assert found == expected and len(found[1]) > 15
 
 
 async def test_a_service_goes_on_from_its_journal_and_its_snapshots(tmp_path):

@@ -6,7 +6,7 @@ come to the same. Ids are each subscriber's own: the engine knows subscription `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, Protocol, get_type_hints
@@ -70,6 +70,28 @@ class Unsubscribe:
 
 
 COMMANDS: tuple[type[Publish] | type[Subscribe] | type[Unsubscribe], ...] = (Publish, Subscribe, Unsubscribe)
+
+
+def joined(commands: Iterable[Publish]) -> Publish:
+    """Return several as one: their messages in order."""
+    return Publish([message for command in commands for message in command.messages])
+
+
+def gathered(numbered: Iterable[tuple[int, Command]], *, most: int = 1_000) -> Iterator[tuple[int, Command]]:
+    """Yield commands, those that publish and follow each other as one, with the number of the last."""
+    run: list[Publish] = []
+    last = 0
+    for number, command in numbered:
+        if run and (not isinstance(command, Publish) or len(run) == most):
+            yield last, joined(run)
+            run = []
+        if isinstance(command, Publish):
+            run.append(command)
+        else:
+            yield number, command
+        last = number
+    if run:
+        yield last, joined(run)
 
 
 def engine_id(subscriber: str, id_: str) -> str:

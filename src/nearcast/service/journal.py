@@ -94,7 +94,10 @@ def told(number: int, updates: Iterable[Update]) -> list[Told]:
     listed = []
     for place, update in enumerate(updates, 1):
         subscriber, _, subscription = str(update.subscription).partition("/")
-        body = json.dumps({**asdict(update), "subscription": subscription})
+        body = json.dumps(
+            {"seq": update.seq, "at": update.at, "subscription": subscription, "message": update.message,
+             "change": update.change, "score": update.score}
+        )  # fmt: skip
         listed.append(Told(Cursor(number, place), subscriber, subscription, body))
     return listed
 

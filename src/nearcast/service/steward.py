@@ -1,6 +1,6 @@
 """Who owns the engine and the journal? One thread, the steward; everyone else leaves an order and waits.
 
-    order ── queue ──► take all that wait ──► apply one by one ──► one commit, on disk ──► tell, answer
+    order ── queue ──► take all that wait ──► apply in order ──► one commit, on disk ──► tell, answer
 
 A command is applied before it is written: the engine itself is the judge of what is valid, and what it refuses is
 never written. Nobody hears of anything before it is on disk. Should writing fail, the engine is ahead of the journal;
@@ -14,8 +14,10 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate, pairwise
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -25,7 +27,8 @@ from filelock import FileLock, Timeout
 
 from nearcast.engine import Engine
 from nearcast.errors import NearcastError, StateError
-from nearcast.service.commands import Command, Publish, Subscribe, engine_id, in_order
+from nearcast.model import Update
+from nearcast.service.commands import Command, Publish, Subscribe, engine_id, gathered, in_order, joined
 from nearcast.service.hub import Hub
 from nearcast.service.journal import Cursor, Journal, Reader, Told, told
 from nearcast.service.meters import Meters
@@ -238,7 +241,7 @@ class Steward:
         done = _Done()
         try:
             with self._journal.transaction():
-                answers = [(order, self._answer(order, done)) for order in orders]
+                answers = list(self._answers(orders, done))
                 with self._meters.commit_seconds.time():
                     self._journal.commit()
         except Exception as error:
@@ -255,34 +258,77 @@ class Steward:
             self._meters.commands.labels(command.kind).inc()
             self._meters.messages.inc(len(command.messages) if isinstance(command, Publish) else 0)
 
-    def _answer(self, order: _Order, done: _Done) -> Any:
+    def _answers(self, orders: Sequence[_Order], done: _Done) -> Iterator[tuple[_Order, Any]]:
+        for run in self._runs(orders):
+            together = self._publish_together(run) if len(run) > 1 else None
+            for i, order in enumerate(run):
+                yield order, self._answer(order, done, None if together is None else together[i])
+
+    def _runs(self, orders: Sequence[_Order]) -> Iterator[list[_Order]]:
+        """Yield orders, those together that publish, follow each other and were not carried out before."""
+        run: list[_Order] = []
+        keys: set[tuple[str, str]] = set()
+        for order in orders:
+            key = None if order.key is None else (order.subscriber, order.key)
+            is_new = key is None or (key not in keys and self._journal.reply(*key, now=time.time()) is None)
+            if not (is_new and isinstance(order.ask, Publish)):
+                if run:
+                    yield run
+                yield [order]
+                run, keys = [], set()
+            else:
+                run.append(order)
+                keys |= set() if key is None else {key}
+        if run:
+            yield run
+
+    def _publish_together(self, run: Sequence[_Order]) -> list[list[Update]] | None:
+        """Publish the messages of several orders at once, and return what each changed.
+
+        A call for one message takes twenty times as long as a message among many. None if something is wrong with
+        one of them: then nothing has happened, and each is to be tried for itself.
+        """
+        commands = [order.ask for order in run if isinstance(order.ask, Publish)]
+        try:
+            with self._meters.apply_seconds.time():
+                changed = in_order(joined(commands).apply(self._engine))
+        except NearcastError:
+            return None
+        seqs = [update.seq for update in changed]
+        ends = accumulate((len(command.messages) for command in commands), initial=self._seq)
+        cuts = [bisect_right(seqs, end) for end in ends]
+        return [changed[start:stop] for start, stop in pairwise(cuts)]
+
+    def _answer(self, order: _Order, done: _Done, changed: list[Update] | None) -> Any:
         """Return what comes of an order, or the error that it is at fault for."""
         try:
             if callable(order.ask):
                 return order.ask(self._engine)
-            return self._once(order.ask, order, done)
+            return self._once(order.ask, order, done, changed)
         except (NearcastError, Problem) as error:
             self._meters.refused.inc()
             return error
 
-    def _once(self, command: Command, order: _Order, done: _Done) -> Answer:
-        """Apply a command, unless that was done under its key."""
+    def _once(self, command: Command, order: _Order, done: _Done, changed: list[Update] | None) -> Answer:
+        """Carry out a command, unless that was done under its key."""
         now = time.time()
         if order.key is None:
-            return self._apply(command, done, now=now)
+            return self._apply(command, done, changed, now=now)
         request, kept = _fingerprint(command), self._journal.reply(order.subscriber, order.key, now=now)
         if kept is None:
-            answer = self._apply(command, done, now=now)
+            answer = self._apply(command, done, changed, now=now)
             self._journal.keep_reply(order.subscriber, order.key, request, answer, at=now)
             return answer
         if kept[0] != request:
             raise invalid("Idempotency-Key", "must not be used again for another request", order.key)
         return kept[1]  # type: ignore[no-any-return]
 
-    def _apply(self, command: Command, done: _Done, *, now: float) -> Answer:
+    def _apply(self, command: Command, done: _Done, changed: list[Update] | None, *, now: float) -> Answer:
+        """Apply a command, unless it was together with others, and write it down."""
         existing = self._existing(command)
-        with self._meters.apply_seconds.time():
-            changed = in_order(command.apply(self._engine))
+        if changed is None:
+            with self._meters.apply_seconds.time():
+                changed = in_order(command.apply(self._engine))
         number = self._position.command + 1
         updates = told(number, changed)
         self._journal.append(number, command, updates, first_seq=self._seq + 1, at=now)
@@ -310,7 +356,7 @@ class Steward:
     def _recover(self) -> None:
         """Make the engine that the journal tells of: the newest snapshot, and the commands since."""
         self._saved, engine = self._snapshots.newest() or (0, self.world.engine())
-        for number, command in self._journal.commands(after=self._saved):
+        for number, command in gathered(self._journal.commands(after=self._saved)):
             try:
                 command.apply(engine)
             except NearcastError as error:
