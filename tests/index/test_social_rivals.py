@@ -1,6 +1,5 @@
 """Do the paper's rivals of kind `social` answer as the reference does, indexes whatever the bars and engines always?"""
 
-import os
 import random
 import sys
 from functools import partial
@@ -22,6 +21,7 @@ from nearcast.space import Box, Space
 from nearcast.testing import strategies as world
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 from nearcast.workload import make as make_workload
+from twins import SMALL, TERMS, M, N, Twin, live_through
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.baselines import social
@@ -32,9 +32,6 @@ for keeper in social.KEEPERS:
 for rival in social.RIVALS:
     indexes.register(rival)
 
-SMALL = "NEARCAST_TEST_SMALL" in os.environ
-"""Set for the pass without compiled code."""
-ROUNDS, N, M = (2, 30, 5) if SMALL else (5, 160, 20)
 
 MAKERS = {
     "everyone": social.Everyone,
@@ -50,110 +47,39 @@ SPACES = {
     "dot": Space(Box(0, 0, 0, 0), max_distance=7),
     "huge": Space(Box(-1e308, -1e308, 1e308, 1e308), max_distance=1e300),
 }
-TERMS = [f"t{i}" for i in range(24)]
 VOCABULARY = Vocabulary.with_weights({term: i * 0.37 % 3.1 for i, term in enumerate(TERMS)})
 USERS, PLACES = [f"u{i}" for i in range(30)], [f"p{i}" for i in range(20)]
 
 
-class Twin:
-    """An index, and beside it what it must know."""
+class Social(Twin):
+    """An index of kind `social`, and beside it what it must know."""
 
     def __init__(self, make, space, seed):
-        self.rng, self.space = random.Random(seed), space
-        edges = {
-            (user, self.rng.choice(PLACES[:16])) for user in USERS for _ in range(self.rng.choice([1, 1, 2, 4, 9]))
-        }
-        self.meaning = Meaning(space, VOCABULARY, SocialGraph(edges), TEXT_SIMILARITIES["dice"])
-        self.arena = Arena()
-        self.index = make(self.meaning, self.arena)
-        self.scorers, self.bars = {}, {}
-        b = space.bounds
-        self.centres = [(b.xmin, b.ymin), (b.xmax, b.ymax), (b.xmin / 2 + b.xmax / 2, b.ymin)]
+        rng, self.arena = random.Random(seed), Arena()
+        edges = {(user, rng.choice(PLACES[:16])) for user in USERS for _ in range(rng.choice([1, 1, 2, 4, 9]))}
+        meaning = Meaning(space, VOCABULARY, SocialGraph(edges), TEXT_SIMILARITIES["dice"])
+        super().__init__(lambda meaning: make(meaning, self.arena), meaning, seed)
 
-    def point(self):
-        """Near corners and edges, at very different scales, or anywhere."""
-        (x, y), b, rng = self.rng.choice(self.centres), self.space.bounds, self.rng
-        spread = rng.choice([0.0, 1e-9, 1e-5, 0.01, 0.5, 3.0, 200.0])
-        x, y = x + rng.uniform(-spread, spread), y + rng.uniform(-spread, spread)
-        return float(min(max(x, b.xmin), b.xmax)), float(min(max(y, b.ymin), b.ymax))
+    def subscription(self):
+        return SocialSubscription("s", self.point(), self.words(6), k=1, user=self.rng.choice(USERS))
 
-    def words(self, least, most):
-        return [TERMS[min(int(self.rng.expovariate(0.2)), 23)] for _ in range(self.rng.randint(least, most))]
+    def message(self):
+        place = self.rng.choice([*PLACES, None, "nowhere"])
+        return Message("m", self.point(), self.words(9, least=0), place=place)
 
-    def batch(self):
-        places = [*PLACES, None, "nowhere"]
-        said = [Message("m", self.point(), self.words(0, 9), place=self.rng.choice(places)) for _ in range(M)]
-        return MessageBatch.from_messages(said, vocabulary=VOCABULARY)
-
-    def insert(self, slots):
-        made = [
-            SocialSubscription("s", self.point(), self.words(1, 6), k=1, user=self.rng.choice(USERS)) for _ in slots
-        ]
-        self.index.insert(np.array(slots, np.int32), Cohort.of(made, self.meaning))
-        for slot, one in zip(slots, made, strict=True):
-            self.scorers[slot], self.bars[slot] = one.bind(self.meaning), -np.inf
-
-    def delete(self, slots):
-        self.index.delete(np.array(slots, np.int32))
-        for slot in slots:
-            del self.scorers[slot], self.bars[slot]
-
-    def move_bars(self, batch):
-        """Set most bars: to scores that occur, right beside them, anywhere, or open."""
-        moved, rng = {}, self.rng
-        for slot in rng.sample(sorted(self.bars), len(self.bars) * 2 // 3):
-            exact = rng.choice([self.scorers[slot](document) for document in batch.documents])
-            beside = [np.nextafter(exact, 9), np.nextafter(exact, -9), exact + 0.01]
-            moved[slot] = rng.choice([exact, exact, *beside, rng.uniform(0, 3), -np.inf, np.inf])
-        self.index.set_bars(np.array(list(moved), np.int32), np.array(list(moved.values()), np.float64))
-        self.bars.update(moved)
-
-    def check(self, batch):
-        want = {
-            (row, slot): score
-            for row, document in enumerate(batch.documents)
-            for slot, score_of in self.scorers.items()
-            if (score := score_of(document)) >= self.bars[slot]
-        }
-        rows, slots, scores = self.index.match(batch, 0, len(batch))
-        assert np.all(np.diff(rows) >= 0)
-        pairs = list(zip(rows.tolist(), slots.tolist(), strict=True))
-        assert len(set(pairs)) == len(pairs), "a pair was reported twice"
-        assert dict(zip(pairs, scores.tolist(), strict=True)) == want  # scores to the last bit
-        work = self.index.work
-        assert work.matched <= work.verified <= work.candidates <= work.visited
-        return len(want)
-
-
-def live_through(twin, look=lambda: None):
-    """Insert, move bars, delete and match in turns, slots used again; compare after each."""
-    n_found = 0
-    for _ in range(ROUNDS):
-        free = [slot for slot in range(2 * N) if slot not in twin.bars]
-        twin.insert(twin.rng.sample(free, N // 2))
-        said = twin.batch()
-        n_found += twin.check(said)
-        twin.move_bars(said)
-        look()
-        n_found += twin.check(said)
-        twin.delete(twin.rng.sample(sorted(twin.bars), len(twin.bars) // 3))
-        look()
-        n_found += twin.check(said) + twin.check(twin.batch())
-    twin.delete(sorted(twin.bars))
-    look()
-    assert twin.check(twin.batch()) == 0
-    assert n_found > 0
+    def bar_near(self, exact):
+        return self.rng.choice([super().bar_near(exact), self.rng.uniform(0, 3)])
 
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_any_space_is_answered_as_the_reference_does(make, space):
-    live_through(Twin(make, space, 3))
+    live_through(Social(make, space, 3))
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_a_graph_that_changes_is_followed_at_once(make):
-    twin = Twin(make, world.PLANE, 4)
+    twin = Social(make, world.PLANE, 4)
     twin.insert(range(N))
     graph, rng = twin.meaning.social, twin.rng
     for _ in range(4):
@@ -165,7 +91,7 @@ def test_a_graph_that_changes_is_followed_at_once(make):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_tiny_buffers_give_the_same_answers_and_count_work_once(make):
-    small, large = (Twin(partial(make, room=room), world.GLOBE, 5) for room in (1, 4096))
+    small, large = (Social(partial(make, room=room), world.GLOBE, 5) for room in (1, 4096))
     for twin in (small, large):
         twin.insert(range(N))
     assert small.check(small.batch()) == large.check(large.batch()) > 1
@@ -174,7 +100,7 @@ def test_tiny_buffers_give_the_same_answers_and_count_work_once(make):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_part_of_a_batch_is_numbered_as_the_batch_is(make):
-    twin = Twin(make, world.PLANE, 6)
+    twin = Social(make, world.PLANE, 6)
     twin.insert(range(N))
     batch = twin.batch()
     whole, part = twin.index.match(batch, 0, M), twin.index.match(batch, 1, 3)
@@ -185,7 +111,7 @@ def test_part_of_a_batch_is_numbered_as_the_batch_is(make):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_profiles_are_those_of_the_keeper_and_slots_that_are_not_here_have_no_bar(make):
-    twin = Twin(make, world.PLANE, 7)
+    twin = Social(make, world.PLANE, 7)
     twin.insert(range(8))
     twin.delete([3])
     assert Profiles(twin.arena).arrays.heads[:4, 0].tolist()[3] < 0 <= Profiles(twin.arena).arrays.heads[2, 0]
@@ -196,7 +122,7 @@ def test_profiles_are_those_of_the_keeper_and_slots_that_are_not_here_have_no_ba
 
 @pytest.mark.parametrize("capacity", [1, 10])
 def test_nodes_know_all_that_is_below(capacity):
-    twin = Twin(partial(social.Quadtree, capacity=capacity), world.GLOBE, 8)
+    twin = Social(partial(social.Quadtree, capacity=capacity), world.GLOBE, 8)
 
     def look():
         tree, sites = twin.index._tree(), twin.index._sites

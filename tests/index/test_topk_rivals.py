@@ -1,7 +1,5 @@
 """Do the papers' indexes of kind `topk` answer as the reference does, whatever the bars?"""
 
-import os
-import random
 import sys
 from functools import partial
 from pathlib import Path
@@ -12,13 +10,14 @@ import pytest
 from modes import check_passes
 from nearcast._jit import Arena
 from nearcast.errors import InvalidInput
-from nearcast.model import Cohort, Meaning, Message, MessageBatch, TopKSubscription
+from nearcast.model import Meaning, TopKSubscription
 from nearcast.model._kernels.profiles import ALPHA
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.testing import strategies as world
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
+from twins import SMALL, TERMS, M, N, Twin, live_through
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -35,10 +34,6 @@ from benchmarks.baselines.igpt.layout import (  # noqa: E402
     NEEDS,
     OWN_ALPHA,
 )
-
-SMALL = "NEARCAST_TEST_SMALL" in os.environ
-"""Set for the pass without compiled code."""
-ROUNDS, N, M = (2, 30, 4) if SMALL else (5, 160, 20)
 
 MAKERS = {"igpt": IGPT, "igpt of small leaves": partial(IGPT, capacity=4), "ciq": CIQ}
 NO_PRUNING = Prunings(*(False for _ in Prunings._fields))
@@ -59,115 +54,39 @@ SPACES = {
     "dot": Space(Box(0, 0, 0, 0), max_distance=7),
     "huge": Space(Box(-1e308, -1e308, 1e308, 1e308), max_distance=1e300),
 }
-TERMS = [f"t{i}" for i in range(24)]
 VOCABULARY = Vocabulary.with_weights({term: i * 0.37 % 3.1 if i % 7 else 0.0 for i, term in enumerate(TERMS)})
 
 
-class Twin:
-    """An index, and beside it what it must know."""
+class TopK(Twin):
+    """An index of kind `topk`, and beside it what it must know."""
 
     def __init__(self, make, space, seed, vocabulary=VOCABULARY):
-        self.rng, self.space = random.Random(seed), space
-        self.meaning = Meaning(space, vocabulary, SocialGraph([]), TEXT_SIMILARITIES["containment"])
         self.arena = Arena()
-        self.index = make(self.meaning, self.arena)
-        self.scorers, self.bars = {}, {}
-        b = space.bounds
-        self.centres = [(b.xmin, b.ymin), (b.xmax, b.ymax), (b.xmin, b.ymax), (b.xmin / 2 + b.xmax / 2, b.ymin)]
-
-    def point(self):
-        """Near corners and edges, at very different scales, or anywhere."""
-        (x, y), b, rng = self.rng.choice(self.centres), self.space.bounds, self.rng
-        spread = rng.choice([0.0, 1e-9, 1e-5, 0.01, 0.5, 3.0, 200.0])
-        x, y = x + rng.uniform(-spread, spread), y + rng.uniform(-spread, spread)
-        return float(min(max(x, b.xmin), b.xmax)), float(min(max(y, b.ymin), b.ymax))
-
-    def words(self, most):
-        return [TERMS[min(int(self.rng.expovariate(0.2)), 23)] for _ in range(self.rng.randint(1, most))]
+        meaning = Meaning(space, vocabulary, SocialGraph([]), TEXT_SIMILARITIES["containment"])
+        super().__init__(lambda meaning: make(meaning, self.arena), meaning, seed)
 
     def subscription(self):
         alpha = self.rng.choice([0.0, 1.0, 0.9999, self.rng.random(), self.rng.random()])
         return TopKSubscription("s", location=self.point(), keywords=self.words(6), k=1, alpha=alpha)
 
-    def batch(self):
-        said = [Message("m", self.point(), self.words(9) if self.rng.random() < 0.9 else []) for _ in range(M)]
-        return MessageBatch.from_messages(said, vocabulary=self.meaning.vocabulary)
-
-    def insert(self, slots):
-        made = [self.subscription() for _ in slots]
-        self.index.insert(np.array(slots, np.int32), Cohort.of(made, self.meaning))
-        for slot, one in zip(slots, made, strict=True):
-            self.scorers[slot], self.bars[slot] = one.bind(self.meaning), -np.inf
-
-    def delete(self, slots):
-        self.index.delete(np.array(slots, np.int32))
-        for slot in slots:
-            del self.scorers[slot], self.bars[slot]
-
-    def move_bars(self, batch):
-        """Set most bars: to scores that occur, right beside them, anywhere, or open."""
-        moved, rng = {}, self.rng
-        for slot in rng.sample(sorted(self.bars), len(self.bars) * 2 // 3):
-            scores = [s for d in batch.documents if (s := self.scorers[slot](d)) is not None]
-            exact = rng.choice(scores or [0.5])
-            beside = [np.nextafter(exact, 9), np.nextafter(exact, -9), exact + 0.01]
-            moved[slot] = rng.choice([exact, exact, *beside, rng.random(), -np.inf, np.inf])
-        self.index.set_bars(np.array(list(moved), np.int32), np.array(list(moved.values()), np.float64))
-        self.bars.update(moved)
-
-    def check(self, batch):
-        want = {
-            (row, slot): score
-            for row, document in enumerate(batch.documents)
-            for slot, score_of in self.scorers.items()
-            if (score := score_of(document)) is not None and score >= self.bars[slot]
-        }
-        rows, slots, scores = self.index.match(batch, 0, len(batch))
-        assert np.all(np.diff(rows) >= 0)
-        pairs = list(zip(rows.tolist(), slots.tolist(), strict=True))
-        assert len(set(pairs)) == len(pairs), "a pair was reported twice"
-        assert dict(zip(pairs, scores.tolist(), strict=True)) == want  # scores to the last bit
-        work = self.index.work
-        assert work.matched <= work.verified <= work.candidates
-        return len(want)
-
-
-def live_through(twin, look=lambda: None):
-    """Insert, move bars, delete and match in turns, slots used again; compare after each."""
-    n_found = 0
-    for _ in range(ROUNDS):
-        free = [slot for slot in range(2 * N) if slot not in twin.bars]
-        twin.insert(twin.rng.sample(free, N // 2))
-        said = twin.batch()
-        n_found += twin.check(said)
-        twin.move_bars(said)
-        look()
-        n_found += twin.check(said)
-        twin.delete(twin.rng.sample(sorted(twin.bars), len(twin.bars) // 3))
-        look()
-        n_found += twin.check(said) + twin.check(twin.batch())
-    twin.delete(sorted(twin.bars))
-    assert twin.check(twin.batch()) == 0
-    assert n_found > 0
-
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_any_space_is_answered_as_the_reference_does(make, space):
-    live_through(Twin(make, space, 3))
+    live_through(TopK(make, space, 3))
 
 
 @pytest.mark.parametrize("options", OTHERWISE.values(), ids=OTHERWISE)
 @pytest.mark.parametrize("space", [world.PLANE, world.GLOBE], ids=["plane", "globe"])
 def test_no_switch_and_no_number_of_groups_changes_the_answers(space, options):
-    live_through(Twin(partial(IGPT, capacity=16, **options), space, 4))
+    live_through(TopK(partial(IGPT, capacity=16, **options), space, 4))
 
 
 @pytest.mark.parametrize("name", Prunings._fields)
 def test_every_pruning_saves_work_where_it_is_the_only_one(name):
     spared = {}
     for prunings in (NO_PRUNING, NO_PRUNING._replace(**{name: True})):
-        twin = Twin(partial(IGPT, capacity=16, prunings=prunings), world.PLANE, 12)
+        twin = TopK(partial(IGPT, capacity=16, prunings=prunings), world.PLANE, 12)
         twin.insert(range(4 * N))
         twin.index.set_bars(np.arange(4 * N, dtype=np.int32), np.full(4 * N, 0.9))
         twin.index.match(twin.batch(), 0, M)
@@ -181,12 +100,12 @@ def test_every_pruning_saves_work_where_it_is_the_only_one(name):
 @pytest.mark.parametrize("groups", [0, 128])
 def test_a_number_of_groups_that_does_not_fit_is_refused(groups):
     with pytest.raises(InvalidInput, match=rf"groups must be in \[1, 127\]; got {groups}"):
-        Twin(partial(IGPT, groups=groups), world.PLANE, 1)
+        TopK(partial(IGPT, groups=groups), world.PLANE, 1)
 
 
 @pytest.mark.parametrize("groups", [1, 5, 40])
 def test_groups_end_at_quantiles_of_alpha(groups):
-    twin = Twin(partial(IGPT, groups=groups), world.PLANE, 13)
+    twin = TopK(partial(IGPT, groups=groups), world.PLANE, 13)
     twin.insert(range(N))
     state = twin.index._state()
     alphas = state.ground.profiles.points[:N, ALPHA]
@@ -198,7 +117,7 @@ def test_groups_end_at_quantiles_of_alpha(groups):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_tiny_buffers_give_the_same_answers_and_count_work_once(make):
-    small, large = (Twin(partial(make, room=room), world.GLOBE, 5) for room in (1, 4096))
+    small, large = (TopK(partial(make, room=room), world.GLOBE, 5) for room in (1, 4096))
     for twin in (small, large):
         twin.insert(range(N))
     assert small.check(small.batch()) == large.check(large.batch()) > 1
@@ -207,7 +126,7 @@ def test_tiny_buffers_give_the_same_answers_and_count_work_once(make):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_part_of_a_batch_is_numbered_as_the_batch_is(make):
-    twin = Twin(make, world.PLANE, 6)
+    twin = TopK(make, world.PLANE, 6)
     twin.insert(range(N))
     batch = twin.batch()
     whole, part = twin.index.match(batch, 0, M), twin.index.match(batch, 1, 3)
@@ -218,7 +137,7 @@ def test_part_of_a_batch_is_numbered_as_the_batch_is(make):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_profiles_are_those_of_the_keeper(make):
-    twin = Twin(make, world.PLANE, 7)
+    twin = TopK(make, world.PLANE, 7)
     twin.insert(range(4))
     assert (Profiles(twin.arena).arrays.heads[:4, 0] >= 0).all()
     twin.delete([2])
@@ -227,7 +146,7 @@ def test_profiles_are_those_of_the_keeper(make):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_slots_that_are_not_here_have_no_bar_to_set(make):
-    twin = Twin(make, world.PLANE, 8)
+    twin = TopK(make, world.PLANE, 8)
     twin.insert(range(8))
     twin.delete([3])
     twin.index.set_bars(np.array([3], np.int32), np.array([0.5]))
@@ -237,7 +156,7 @@ def test_slots_that_are_not_here_have_no_bar_to_set(make):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_high_bars_rule_out_much_of_what_shares_a_term(make):
-    twin = Twin(make, Space.earth(), 9)
+    twin = TopK(make, Space.earth(), 9)
     twin.insert(range(4 * N))
     batch, slots, n_candidates = twin.batch(), np.arange(4 * N, dtype=np.int32), []
     for bar in (-np.inf, 0.97, 1.1):
@@ -257,7 +176,7 @@ def lists_of(state):
 
 @pytest.mark.parametrize("capacity", [4, 1000])
 def test_groups_are_in_order_and_their_statistics_those_of_all_behind(capacity):
-    twin = Twin(partial(IGPT, capacity=capacity), world.GLOBE, 10)
+    twin = TopK(partial(IGPT, capacity=capacity), world.GLOBE, 10)
 
     def look():
         state = twin.index._state()
@@ -273,7 +192,7 @@ def test_groups_are_in_order_and_their_statistics_those_of_all_behind(capacity):
                 assert rows[i, MOST_WEIGHT] == behind[:, GREATEST].max()
                 assert rows[i, MOST_ALPHA] == behind[:, OWN_ALPHA].max()
             n_postings += len(slots)
-        held = np.array(sorted(twin.bars))
+        held = np.array(sorted(twin.bars), np.int32)
         assert n_postings == state.ground.profiles.heads[held, 1].sum()
         leaves, needs = state.seats.leaves[held], state.seats.bounds[held, NEEDS]
         for leaf in range(int(state.counts[N_LEAVES])):
