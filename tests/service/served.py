@@ -10,7 +10,7 @@ from nearcast.service.app import make_app
 from nearcast.service.context import Service
 from nearcast.service.hub import Hub
 from nearcast.service.meters import Meters
-from nearcast.service.server import Server
+from nearcast.service.server import Server, bind
 from nearcast.service.steward import Keeping, Steward
 from nearcast.service.world import World
 
@@ -50,9 +50,8 @@ KINDS = {
 async def listening(folder, world=WORLD, **options):
     """A service on a real port, and a client of it."""
     service = make_service(folder, world, **options)
-    server = Server(service, host="127.0.0.1", port=0)
     bound = asyncio.Event()
-    server._on_start = lambda address: bound.set()
+    server = Server(service, bind("127.0.0.1", 0), on_start=lambda address: bound.set())
     running = asyncio.ensure_future(server.serve())
     try:
         await bound.wait()

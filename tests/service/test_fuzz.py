@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
 
-from nearcast.service.server import Server
+from nearcast.service.server import Server, bind
 from service.served import KINDS, make_service, message
 
 
@@ -20,7 +20,7 @@ def address(tmp_path_factory):
     """Run a service in a thread; it has something in it already."""
     service = make_service(tmp_path_factory.mktemp("fuzz"))
     bound = threading.Event()
-    server = Server(service, host="127.0.0.1", port=0, on_start=lambda address: bound.set())
+    server = Server(service, bind("127.0.0.1", 0), on_start=lambda address: bound.set())
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
     thread.start()
     bound.wait()

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -139,6 +140,14 @@ def test_ctrl_c_saves_the_engine_and_ends(tmp_path):
     assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["000000000001"]
 
 
+def test_a_port_that_is_taken_is_said_before_anything_is_made(tmp_path, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", "--data", str(tmp_path / "data"), "--city", "--port", str(port)]) == 2
+    assert "nearcast: port must be one that can be served on 127.0.0.1: Address already in use" in capsys.readouterr().err  # fmt: skip
+    assert not (tmp_path / "data").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -152,6 +161,6 @@ def test_ctrl_c_saves_the_engine_and_ends(tmp_path):
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(tmp_path, capsys, words, said):
-    assert main(["serve", *(word.format(tmp_path) for word in words)]) == 2
+    assert main(["serve", "--port", "0", *(word.format(tmp_path) for word in words)]) == 2
     err = capsys.readouterr().err
     assert said in err and err.count("\n") == 1

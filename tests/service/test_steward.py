@@ -137,6 +137,34 @@ async def test_an_unreadable_snapshot_is_passed_over(tmp_path):
         assert [r.message for r in await steward.ask(lambda e: e.results("ann/t1"))] == ["m2", "m1"]
 
 
+async def test_a_snapshot_that_is_ahead_of_the_journal_is_not_used(tmp_path):
+    """As in a backup that copied the journal first."""
+    async with running(tmp_path) as steward:
+        await do(steward, Subscribe("ann", [topk()]), Publish([message(1)]))
+    copy = (tmp_path / "journal.sqlite").read_bytes()
+    async with running(tmp_path) as steward:
+        await do(steward, Publish([message(2)]))
+    (tmp_path / "journal.sqlite").write_bytes(copy)
+    async with running(tmp_path) as steward:
+        assert [r.message for r in await steward.ask(lambda e: e.results("ann/t1"))] == ["m1"]
+
+
+async def test_a_journal_without_its_beginning_needs_a_snapshot(tmp_path):
+    async with running(tmp_path, snapshot_every=5, updates=5) as steward:
+        await do(steward, Subscribe("ann", [boolean()]))
+        for n in range(30):
+            await do(steward, Publish([message(n)]))
+    for path in (tmp_path / "snapshots").iterdir():
+        (path / "manifest.json").write_text("{}")
+    meters = Meters()
+    steward = Steward(tmp_path, None, hub=Hub(meters, most=1), meters=meters)
+    steward.start()
+    assert await steward.settled() == "failed"
+    with pytest.raises(Problem, match=r"no snapshot from command .* can be read, and the journal begins there"):
+        await steward.ask(lambda e: e.stats())
+    await steward.stop()
+
+
 async def test_when_writing_fails_nothing_has_happened(tmp_path, monkeypatch):
     async with running(tmp_path) as steward:
         await do(steward, Subscribe("ann", [topk()]), Publish([message(1)]))

@@ -69,27 +69,27 @@ def run(options: argparse.Namespace) -> int:
     from nearcast.service.context import Service
     from nearcast.service.hub import Hub
     from nearcast.service.meters import Meters
-    from nearcast.service.server import serve
+    from nearcast.service.server import bind, serve
     from nearcast.service.steward import Keeping, Steward
 
-    meters = Meters()
-    hub = Hub(meters, most=options.max_queued)
     keeping = Keeping(
         most_waiting=options.max_waiting,
         snapshot_every=options.snapshot_every,
         seconds=options.keep_hours * 3600,
         updates=options.keep_updates,
     )
-    steward = Steward(options.data, _world(options), hub=hub, meters=meters, keeping=keeping)
-    rehearse(_small_city)
-    service = Service(steward, hub, meters, access, options.max_body)
-    if access.is_open:
-        print("nearcast: no tokens: whoever reaches this address may do everything", file=sys.stderr)
 
     def started(address: str) -> None:
         print(f"nearcast: serving {options.data} on {address}, described at {address}/openapi.json", flush=True)
 
-    serve(service, host=options.host, port=options.port, on_start=started)
+    with bind(options.host, options.port) as listening:
+        meters = Meters()
+        hub = Hub(meters, most=options.max_queued)
+        steward = Steward(options.data, _world(options), hub=hub, meters=meters, keeping=keeping)
+        rehearse(_small_city)
+        if access.is_open:
+            print("nearcast: no tokens: whoever reaches this address may do everything", file=sys.stderr)
+        serve(Service(steward, hub, meters, access, options.max_body), listening, on_start=started)
     return 0
 
 

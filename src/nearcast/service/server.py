@@ -8,32 +8,43 @@ from collections.abc import Callable
 
 import uvicorn
 
+from nearcast.errors import InvalidInput
 from nearcast.service.app import make_app
 from nearcast.service.context import Service
 
 
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens, or raise `InvalidInput`; port 0 is any that is free."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, address = found[0]
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise InvalidInput("port", f"must be one that can be served on {host}: {error.strerror}", port) from None
+
+
 class Server(uvicorn.Server):
-    """Serves until it is told to stop."""
+    """Serves on a socket until it is told to stop."""
 
     def __init__(
-        self, service: Service, *, host: str, port: int, on_start: Callable[[str], None] = lambda address: None
+        self, service: Service, listening: socket.socket, *, on_start: Callable[[str], None] = lambda address: None
     ) -> None:
-        """Set up; `on_start` hears the address once requests are taken. Port 0 is any that is free."""
+        """Set up; `on_start` hears the address once requests are taken."""
         config = uvicorn.Config(
-            make_app(service), host=host, port=port, log_level="warning", lifespan="on",
-            timeout_graceful_shutdown=10, ws_max_size=64 * 1024, server_header=False,
+            make_app(service), log_level="warning", lifespan="on", timeout_graceful_shutdown=10,
+            ws_max_size=64 * 1024, server_header=False,
         )  # fmt: skip
         super().__init__(config)
-        self._service, self._on_start = service, on_start
+        self._service, self._listening, self._on_start = service, listening, on_start
+        host, port = listening.getsockname()[:2]
+        self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
-    @property
-    def address(self) -> str:
-        """Where it serves, as a URL."""
-        host, port = self.servers[0].sockets[0].getsockname()[:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until a signal comes."""
+        await super().serve(sockets or [self._listening])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Bind, and say where."""
+        """Take requests, and say where."""
         await super().startup(sockets)
         if self.started:
             self._on_start(self.address)
@@ -44,6 +55,6 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(service: Service, *, host: str, port: int, on_start: Callable[[str], None]) -> None:
+def serve(service: Service, listening: socket.socket, *, on_start: Callable[[str], None]) -> None:
     """Serve until a signal comes."""
-    asyncio.run(Server(service, host=host, port=port, on_start=on_start).serve())
+    asyncio.run(Server(service, listening, on_start=on_start).serve())

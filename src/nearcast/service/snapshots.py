@@ -31,9 +31,9 @@ class Snapshots:
         """Return the last command of each, oldest first."""
         return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdigit())
 
-    def newest(self) -> tuple[int, Engine] | None:
-        """Return the newest engine that is whole, and its last command."""
-        for number in reversed(self.numbers()):
+    def newest(self, *, upto: int) -> tuple[int, Engine] | None:
+        """Return the newest engine that is whole, up to a command, and its last command."""
+        for number in reversed([number for number in self.numbers() if number <= upto]):
             try:
                 return number, Engine.load(self._path(number))
             except FormatError as error:

@@ -16,6 +16,7 @@ import logging
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -92,14 +93,14 @@ class Steward:
             self._lock.acquire(timeout=0)
         except Timeout:
             raise StateError(f"{data} is in use by another service") from None
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._lock.release)
             self._journal = Journal(data / "journal.sqlite")
+            undo.callback(self._journal.close)
             self.world = self._same_world(world, data)
             self._snapshots = Snapshots(data / "snapshots")
             self.reader = Reader(data / "journal.sqlite")
-        except BaseException:
-            self._lock.release()
-            raise
+            undo.pop_all()
         self._engine: Engine
         self._position = Cursor(0, 0)
         self._seq = self._saved = 0
@@ -355,7 +356,11 @@ class Steward:
 
     def _recover(self) -> None:
         """Make the engine that the journal tells of: the newest snapshot, and the commands since."""
-        self._saved, engine = self._snapshots.newest() or (0, self.world.engine())
+        self._position = self._journal.position()
+        self._saved, engine = self._snapshots.newest(upto=self._position.command) or (0, self.world.engine())
+        pruned = self._journal.meta("pruned") or 0
+        if self._saved < pruned:
+            raise StateError(f"no snapshot from command {pruned} on can be read, and the journal begins there")
         for number, command in gathered(self._journal.commands(after=self._saved)):
             try:
                 command.apply(engine)
@@ -363,7 +368,6 @@ class Steward:
                 raise StateError(f"command {number} of the journal cannot be applied again: {error}") from error
         self._engine = engine
         self._seq = engine.stats().messages
-        self._position = self._journal.position()
         self._loop.call_soon_threadsafe(self._hub.tell, (), self._position)
         self._loop.call_soon_threadsafe(self._become, "serving", "")
 
