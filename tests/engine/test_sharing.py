@@ -5,7 +5,7 @@ import random
 import pytest
 
 import nearcast as nc
-from nearcast.partition import Sample
+from nearcast.partition import Sample, fitting
 from nearcast.partition.fitting import fit
 from nearcast.testing import strategies as world
 
@@ -101,3 +101,11 @@ def test_nothing_happens_to_an_engine_without_a_window_by_asking():
 def test_what_cannot_be_shared_is_refused(options, rule):
     with pytest.raises(nc.InvalidInput, match=rule):
         nc.Engine(space=world.PLANE, **options)
+
+
+def test_a_partitioner_whose_library_is_missing_says_what_to_install(monkeypatch):
+    known = [name for name in fitting.NAMES if name != "text_hypergraph"]
+    monkeypatch.setattr(fitting, "NAMES", known)
+    monkeypatch.setattr(fitting._OPTIONAL, "is_installed", lambda: False)
+    with pytest.raises(nc.InvalidInput, match=r"got 'text_hypergraph' .*pip install 'nearcast\[hypergraph\]'"):
+        nc.Engine(space=world.PLANE, workers=2, partitioner="text_hypergraph")

@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what the bench can be told."""
     from nearcast.index import INDEXES
     from nearcast.model import KINDS
-    from nearcast.partition import PARTITIONERS
+    from nearcast.partition.fitting import NAMES
     from nearcast.workload import QUERIES, WORKLOADS
 
     add = parser.add_argument
@@ -84,7 +84,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="where nearness ends, in metres; 0 means as far as the bounds go",
     )
-    add("--partitioner", choices=[p.name for p in PARTITIONERS], default="hash", help="how workers share the work")
+    add("--partitioner", choices=NAMES, default="hash", help="how workers share the work")
     add("--index", choices=["auto", *(entry.name for entry in INDEXES)], default="auto", help="what finds")
     rivals = ["scan", *(name for names in RIVALS.values() for name in names)]
     add("--baseline", choices=rivals, default=None, help="a rival to run on the same messages")
