@@ -188,6 +188,8 @@ def apart(
         "shards": n_shards,
         "later": later,
         "index": index,
+        "fitted_to": n_fit,
+        "fresh": len(fresh),
         "fit_s": fit_s,
         "homes": float(np.bitwise_count(homes).mean()),
         "reach": float(np.bitwise_count(fresh).mean()),
@@ -247,8 +249,11 @@ def _timed(call: Callable[[], Any], seconds: list[float]) -> Any:
 
 def in_turns(stream: Stream, partitioner: str, *, n_before: int, batch: int) -> Row:
     """Run one worker and two on the same messages, batch by batch in turns: other work then falls on both alike."""
+    footprints, messages = stream.sample
+    routing = NAMED[partitioner].fit(Sample(footprints, messages.slice(0, n_before)), n_shards=2)
     engines = {
-        workers: Engine(**stream.engine_options, workers=workers, partitioner=partitioner) for workers in (1, 2)
+        1: Engine(**stream.engine_options),
+        2: Engine(**stream.engine_options, workers=2, partitioner=routing),
     }
     seconds: dict[int, list[float]] = {workers: [] for workers in engines}
     before, timed = stream.messages.slice(0, n_before), stream.messages.slice(n_before)
