@@ -279,9 +279,9 @@ def in_turns(stream: Stream, partitioner: str, *, n_before: int, batch: int) -> 
 
 def fits(stream: Stream, partitioners: Sequence[str], *, n_shards: int) -> list[Row]:
     """Return how long each partitioner takes to fit, by the clock."""
-    rows = []
+    rows, sample = [], stream.sample
     for name in partitioners:
         started = time.perf_counter()
-        NAMED[name].fit(stream.sample, n_shards=n_shards)
+        NAMED[name].fit(sample, n_shards=n_shards)
         rows.append({"partitioner": name, "shards": n_shards, "fit_s": time.perf_counter() - started})
     return rows
