@@ -83,10 +83,10 @@ async def test_there_is_no_gap_between_what_was_missed_and_what_comes(tmp_path):
 
         async def talk():
             nonlocal total
-            for n in range(200):
+            for n in range(100):
                 total += await publish(client, [2 * n, 2 * n + 1])
 
-        *heard, _ = await asyncio.gather(*(listen(n) for n in (3, 17, 60, 101)), talk())
+        *heard, _ = await asyncio.gather(*(listen(n) for n in (3, 17, 60)), talk())
         async with socket_of(client, after="0.0") as socket:
             await ready(socket)
             everything = await received(socket, total)
