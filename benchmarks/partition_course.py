@@ -81,7 +81,7 @@ def together(stream: Stream, partitioner: str, *, n_shards: int) -> Row:
             "homes_first": first,
             "homes_after": sum(engine.stats().shards) / n,
             "reach": float(np.bitwise_count(goals).mean()),
-            "own": engine._fleet.sharing._routing.loads.tolist(),  # type: ignore[union-attr]
+            "own": engine._fleet.sharing._routing.loads.round(4).tolist(),  # type: ignore[union-attr]
             **{
                 name: (after - was).tolist() for name, was, after in zip(_WORK, before, _work_of(engine), strict=True)
             },
@@ -196,9 +196,9 @@ def apart(
         "dropped": float((fresh == 0).mean()),
         "load_s": float(loads.sum()) / 1e6,
         "busiest_load_s": float(loads.max()) / 1e6,
-        "own": own.tolist(),
+        "own": own.round(4).tolist(),
         "route_us": route_us,
-        "us": [lot.us for lot in lots],
+        "us": [round(lot.us, 4) for lot in lots],
         **{name: [int(lot.work[number]) for lot in lots] for number, name in enumerate(_WORK)},
     }
 

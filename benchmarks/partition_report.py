@@ -195,7 +195,7 @@ def write(out: Path, scale: float, parts: Iterable[str]) -> str:
         took = (datetime.now(UTC) - started).total_seconds()
         kept = json.loads(path.read_text()) if path.exists() else {}
         kept[name] = {"commit": _commit(), "minutes": took / 60, "load": load_before, "rows": rows}
-        path.write_text(json.dumps(kept, indent=1) + "\n")
+        path.write_text(_by_line(kept))
     kept = json.loads(path.read_text())
     sections = [_section(PARTS[name], kept[name]) for name in PARTS if name in kept]
     head = (
@@ -204,6 +204,16 @@ def write(out: Path, scale: float, parts: Iterable[str]) -> str:
         " `python -m benchmarks.partition_report PART`.\n"
     )
     return "\n".join([head, *sections])
+
+
+def _by_line(kept: dict[str, Row]) -> str:
+    """Write what was measured as JSON, a row a line."""
+    parts = []
+    for name, part in kept.items():
+        head = json.dumps({field: value for field, value in part.items() if field != "rows"})[1:-1]
+        rows = ",\n".join(map(json.dumps, part["rows"]))
+        parts.append(f'"{name}": {{{head}, "rows": [\n{rows}]}}')
+    return "{" + ",\n".join(parts) + "}\n"
 
 
 def _section(part: Part, kept: Row) -> str:
