@@ -82,11 +82,21 @@ async def test_who_listens_hears_only_of_its_own(tmp_path):
             assert (await client.get(f"/v1/updates/events{query}")).status_code == status
 
 
-async def test_without_tokens_a_page_of_elsewhere_is_not_let_in(tmp_path):
-    """Its name may have been turned to this machine, so that a browser takes both for the same."""
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "elsewhere.example:8080"}, 403),
+        ({"host": "localhost:8080", "origin": "http://elsewhere.example"}, 403),
+        ({"host": "localhost:8080", "origin": "null"}, 403),
+        ({"host": "localhost:8080", "origin": "http://localhost:8080"}, 200),
+        ({"host": "[::1]:8080"}, 200),
+    ],
+)
+async def test_without_tokens_a_page_of_elsewhere_is_not_let_in(tmp_path, headers, status):
+    """Its name may have been turned to this machine, or it just sends here."""
     async with serving(tmp_path) as client:
-        for host, status in (("elsewhere.example:8080", 403), ("localhost:8080", 200), ("[::1]:8080", 200)):
-            assert (await client.post("/v1/messages", json=message(1), headers={"host": host})).status_code == status
+        for path in ("/v1/messages", "/v1/messages/stream"):
+            assert (await client.post(path, json=message(1), headers=headers)).status_code == status
 
 
 def test_a_token_is_made_and_only_its_hash_is_kept(tmp_path, capsys):
@@ -98,7 +108,7 @@ def test_a_token_is_made_and_only_its_hash_is_kept(tmp_path, capsys):
     assert token not in file.read_text() and len(tomllib.loads(file.read_text())["token"]) == 2
     assert file.stat().st_mode & 0o077 == 0
     access = read_tokens(file)
-    assert access.caller(token, "publish", host="example.org") == Caller("ann", frozenset({"publish", "subscribe"}))
+    assert access.caller(token, "publish", headers={}) == Caller("ann", frozenset({"publish", "subscribe"}))
     assert main([*words, "a/b"]) == 2
     assert "subscriber must be 1 to 64 letters" in capsys.readouterr().err
 

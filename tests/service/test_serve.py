@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from nearcast.cli import main
+from nearcast.service.server import bind
 from service.served import KINDS, message
 
 CYCLES = int(os.environ.get("NEARCAST_KILLS", "3"))
@@ -148,6 +149,12 @@ def test_ctrl_c_saves_the_engine_and_ends(tmp_path):
         err = process.stderr.read()
     assert "no tokens: whoever reaches this address may do everything" in err and "Traceback" not in err
     assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["000000000001"]
+
+
+def test_answers_do_not_wait_for_more():
+    """asyncio switches Nagle's algorithm off only for sockets that say they are TCP."""
+    with bind("localhost", 0) as listening:
+        assert listening.proto == socket.IPPROTO_TCP
 
 
 def test_a_port_that_is_taken_is_said_before_anything_is_made(tmp_path, capsys):

@@ -182,6 +182,30 @@ async def test_when_writing_fails_nothing_has_happened(tmp_path, monkeypatch):
         assert (again["command"], again["seq"]) == (3, 2)
 
 
+async def test_a_snapshot_that_fails_stops_nobody(tmp_path, monkeypatch):
+    async with running(tmp_path, snapshot_every=2) as steward:
+        with monkeypatch.context() as broken:
+
+            def full(engine, number):
+                raise OSError(28, "No space left on device")
+
+            broken.setattr(steward._snapshots, "save", full)
+            for n in range(5):
+                await do(steward, Publish([message(n)]))
+        assert steward._snapshots.numbers() == []
+        for n in range(5, 9):
+            await do(steward, Publish([message(n)]))
+        (answer,) = await do(steward, Publish([message(9)]))
+        assert answer["seq"] == 10 and steward._snapshots.numbers()
+
+
+async def test_a_question_that_goes_wrong_harms_nobody(tmp_path):
+    async with running(tmp_path) as steward:
+        asked = [steward.ask(lambda e: 1 / 0), steward.carry_out(Publish([message(1)]), subscriber="ann")]
+        wrong, right = await asyncio.gather(*asked, return_exceptions=True)
+        assert isinstance(wrong, ZeroDivisionError) and right["seq"] == 1
+
+
 async def test_a_key_is_carried_out_once_also_after_a_restart(tmp_path):
     async with running(tmp_path) as steward:
         once = [

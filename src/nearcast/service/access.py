@@ -19,6 +19,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
+from urllib.parse import urlsplit
 
 from nearcast.errors import InvalidInput, require
 from nearcast.service.problem import Problem
@@ -52,15 +53,10 @@ class Access:
         """True if nobody needs a token."""
         return self._callers is None
 
-    def caller(self, token: str | None, scope: Scope, *, host: str | None) -> Caller:
-        """Return whose token it is, or raise the problem with it.
-
-        Without tokens the host that the client believes to talk to must be this machine: a page of elsewhere whose
-        name was turned to this address (DNS rebinding) would be let in otherwise.
-        """
+    def caller(self, token: str | None, scope: Scope, *, headers: Mapping[str, str]) -> Caller:
+        """Return whose token it is, or raise the problem with it."""
         if self._callers is None:
-            if not is_loopback(host):
-                raise Problem(403, f"without tokens this is only served as localhost; you asked {host!r}")
+            _check_local(headers)
             return ANYONE
         found = None if token is None else self._callers.get(hash_of(token))
         if found is None:
@@ -69,6 +65,19 @@ class Access:
         if scope not in found.scopes:
             raise Problem(403, f"the token must have scope {scope!r}; it has {sorted(found.scopes)}")
         return found
+
+
+def _check_local(headers: Mapping[str, str]) -> None:
+    """Raise the problem of a request that a browser may have been tricked into.
+
+    Without tokens a page of elsewhere could do everything that its reader can: under its own name, where that was
+    turned to this machine (DNS rebinding), or simply by sending here, as browsers let any page do.
+    """
+    host, origin = headers.get("host", ""), headers.get("origin")
+    if not is_loopback(urlsplit(f"//{host}").hostname):
+        raise Problem(403, f"without tokens this is only served as localhost; you asked {host!r}")
+    if origin is not None and urlsplit(origin).netloc != host:
+        raise Problem(403, f"without tokens a page of {origin!r} must not come here")
 
 
 def is_loopback(host: str | None) -> bool:

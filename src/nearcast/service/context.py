@@ -44,7 +44,7 @@ def caller_with(scope: Scope) -> Callable[..., Caller]:
         sent: Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))],
     ) -> Caller:
         token = None if sent is None else sent.credentials
-        return service_of(connection).access.caller(token, scope, host=connection.url.hostname)
+        return service_of(connection).access.caller(token, scope, headers=connection.headers)
 
     return let_in
 
@@ -64,5 +64,5 @@ Accept = Annotated[str, Header(include_in_schema=False)]
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Say which errors a route can answer with, besides those that all can."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}}
-    always = (400, 401, 403, 422, 429, 503)
+    always = (400, 401, 403, 413, 422, 429, 503)
     return {status: {"description": title_of(status), "content": content} for status in sorted({*always, *statuses})}

@@ -7,7 +7,7 @@ listener misses nothing, and everything up to there is in the journal already.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Sequence
 
 from nearcast.service.journal import Cursor, Told
@@ -15,6 +15,10 @@ from nearcast.service.meters import Meters
 
 LAGGED = "the client lagged; come back with the last cursor"
 STOPPED = "the service stops; come back with the last cursor"
+
+
+Topic = tuple[str, str | None]
+"""A subscription of a subscriber, or all of them."""
 
 
 class Listener:
@@ -28,6 +32,11 @@ class Listener:
         """Set when it is closed, also for who waits for something else."""
         self._queue: deque[Told] = deque()
         self._news = asyncio.Event()
+
+    @property
+    def topics(self) -> list[Topic]:
+        """What it listens to."""
+        return [(self.subscriber, id_) for id_ in self.subscriptions] or [(self.subscriber, None)]
 
     def wants(self, told: Told) -> bool:
         """Tell whether an update is for this client; without a list of subscriptions all of the subscriber's are."""
@@ -67,30 +76,34 @@ class Hub:
         self._meters = meters
         self._most = most
         self._is_closed = False
-        self._listeners: defaultdict[str, set[Listener]] = defaultdict(set)
+        self._listeners: dict[Topic, set[Listener]] = {}
 
     def join(self, listener: Listener) -> Cursor:
         """Let a listener have everything behind `position`, as it is now and is returned."""
         if self._is_closed:
             listener.close(STOPPED)
-        self._listeners[listener.subscriber].add(listener)
+        for topic in listener.topics:
+            self._listeners.setdefault(topic, set()).add(listener)
         return self.position
 
     def leave(self, listener: Listener) -> None:
-        """Let a listener go."""
-        self._listeners[listener.subscriber].discard(listener)
-        if not self._listeners[listener.subscriber]:
-            del self._listeners[listener.subscriber]
+        """Let a listener go, if it joined."""
+        for topic in listener.topics:
+            others = self._listeners.get(topic, set())
+            others.discard(listener)
+            if not others:
+                self._listeners.pop(topic, None)
 
     def tell(self, updates: Sequence[Told], position: Cursor) -> None:
         """Pass on what was committed."""
         self.position = position
         for told in updates:
-            for listener in self._listeners.get(told.subscriber, ()):
-                if listener.wants(told) and listener.closed is None:
-                    listener.put(told, most=self._most)
-                    if listener.closed is not None:
-                        self._meters.lagging.inc()
+            for topic in ((told.subscriber, told.subscription), (told.subscriber, None)):
+                for listener in self._listeners.get(topic, ()):
+                    if listener.closed is None:
+                        listener.put(told, most=self._most)
+                        if listener.closed is not None:
+                            self._meters.lagging.inc()
 
     def close(self) -> None:
         """Let everyone go, also who comes later."""

@@ -14,13 +14,21 @@ from nearcast.service.context import Service
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, or raise `InvalidInput`; port 0 is any that is free."""
+    """Return a bound socket, or raise `InvalidInput`; port 0 is any that is free."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, *_, address = found[0]
-        return socket.create_server(address[:2], family=family)
+        family, kind, protocol, _, address = found[0]
+        # The protocol is said, or asyncio leaves Nagle's algorithm on and answers wait for 40 ms.
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except OSError:
+            bound.close()
+            raise
     except OSError as error:
         raise InvalidInput("port", f"must be one that can be served on {host}: {error.strerror}", port) from None
+    return bound
 
 
 class Server(uvicorn.Server):
@@ -32,7 +40,7 @@ class Server(uvicorn.Server):
         """Set up; `on_start` hears the address once requests are taken."""
         config = uvicorn.Config(
             make_app(service), log_level="warning", lifespan="on", timeout_graceful_shutdown=10,
-            ws_max_size=64 * 1024, server_header=False,
+            ws_max_size=64 * 1024, ws_per_message_deflate=False, server_header=False,
         )  # fmt: skip
         super().__init__(config)
         self._service, self._listening, self._on_start = service, listening, on_start

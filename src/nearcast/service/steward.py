@@ -13,6 +13,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import sqlite3
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -103,7 +104,7 @@ class Steward:
             undo.pop_all()
         self._engine: Engine
         self._position = Cursor(0, 0)
-        self._seq = self._saved = 0
+        self._seq = self._saved = self._next_save = 0
         self._orders: SimpleQueue[_Order | None] = SimpleQueue()
         self._waiting = 0
         self._room, self._settled = asyncio.Event(), asyncio.Event()
@@ -208,7 +209,7 @@ class Steward:
             self._recover()
             while (orders := self._take()) is not None:
                 self._settle(orders)
-                if self._position.command - self._saved >= self._keeping.snapshot_every:
+                if self._position.command >= self._next_save:
                     self._save()
             if self._position.command > self._saved:
                 self._save()
@@ -304,7 +305,7 @@ class Steward:
         """Return what comes of an order, or the error that it is at fault for."""
         try:
             if callable(order.ask):
-                return order.ask(self._engine)
+                return _asked(order.ask, self._engine)
             return self._once(order.ask, order, done, changed)
         except (NearcastError, Problem) as error:
             self._meters.refused.inc()
@@ -367,17 +368,22 @@ class Steward:
             except NearcastError as error:
                 raise StateError(f"command {number} of the journal cannot be applied again: {error}") from error
         self._engine = engine
+        self._next_save = self._saved + self._keeping.snapshot_every
         self._seq = engine.stats().messages
         self._loop.call_soon_threadsafe(self._hub.tell, (), self._position)
         self._loop.call_soon_threadsafe(self._become, "serving", "")
 
     def _save(self) -> None:
-        """Save the engine, and forget what is not needed any more."""
-        with self._meters.snapshot_seconds.time():
-            needed = self._snapshots.save(self._engine, self._position.command)
-        self._saved = self._position.command
+        """Save the engine, and forget what is not needed any more; if that fails, the journal is longer meanwhile."""
         now, keeping = time.time(), self._keeping
-        self._journal.prune(upto=needed, before=now - keeping.seconds, most_updates=keeping.updates, now=now)
+        self._next_save = self._position.command + keeping.snapshot_every
+        try:
+            with self._meters.snapshot_seconds.time():
+                needed = self._snapshots.save(self._engine, self._position.command)
+            self._saved = self._position.command
+            self._journal.prune(upto=needed, before=now - keeping.seconds, most_updates=keeping.updates, now=now)
+        except (OSError, sqlite3.Error):
+            _log.exception("no snapshot was made; it is tried again after %d commands", keeping.snapshot_every)
 
     def _turn_away(self) -> None:
         """Answer those who came too late; on the event loop, where orders come from."""
@@ -386,6 +392,16 @@ class Steward:
             if (order := self._orders.get()) is not None:
                 left.append((order, not_ready(self.why)))
         self._deliver((), None, left)
+
+
+def _asked(question: Callable[[Engine], Any], engine: Engine) -> Any:
+    """Return what an engine says, or the error; a question changes nothing, so whatever it is it stays here."""
+    try:
+        return question(engine)
+    except NearcastError:
+        raise
+    except Exception as error:
+        return error
 
 
 def _fingerprint(command: Command) -> str:

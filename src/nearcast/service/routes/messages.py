@@ -26,7 +26,7 @@ _MOST_ERRORS = 20
 _NDJSON = {"requestBody": {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}, "required": True}}
 
 
-@router.post("", response_model=Published, responses=problems(409, 413))
+@router.post("", response_model=Published, responses=problems(409))
 async def publish(body: Messages, service: Running, caller: Publisher, key: IdempotencyKey = None) -> Any:
     """Publish a message, or a list of them, all or none."""
     listed = body if isinstance(body, list) else [body]

@@ -40,7 +40,7 @@ _MAP: dict[int | str, dict[str, Any]] = {200: {"content": {geojson.MEDIA_TYPE: {
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
-@router.put("/{id}", response_model=Subscribed, responses={201: {"model": Subscribed}, **problems(409, 413)})
+@router.put("/{id}", response_model=Subscribed, responses={201: {"model": Subscribed}, **problems(409)})
 async def put(
     id: SubscriptionId,
     body: SubscriptionBody,
@@ -56,7 +56,7 @@ async def put(
     return answer
 
 
-@router.post("", response_model=Subscribed, responses=problems(409, 413))
+@router.post("", response_model=Subscribed, responses=problems(409))
 async def post(
     body: Annotated[list[NamedSubscriptionBody], Body(min_length=1)],
     service: Running,
@@ -128,7 +128,7 @@ async def explain(
     return await _explain(service, caller, id, message)
 
 
-@router.post("/{id}/explain", response_model=ExplanationBody, responses=problems(404, 413))
+@router.post("/{id}/explain", response_model=ExplanationBody, responses=problems(404))
 async def explain_unpublished(id: SubscriptionId, body: MessageBody, service: Running, caller: Subscriber) -> Any:
     """Say how a message would fare for a subscription if it were published now; it is not."""
     return await _explain(service, caller, id, message_of(body.body()))
