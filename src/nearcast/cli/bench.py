@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from nearcast.engine import Engine
+    from nearcast.partition import Routing
 
 NAME = "bench"
 HELP = "measure a kind of subscription on a seeded workload"
@@ -43,6 +44,7 @@ _FIGURES = ("messages_per_second", "p50_ms", "p99_ms", "updates", "build_seconds
 _WARM = 4  # batches before the timing: buffers then have their size
 _WORK = ("visited", "candidates", "verified", "matched")
 _STEPS, _STEP_MESSAGES, _STEP_CHANGES = 5, 1_000, 100
+_LEARNED = 100_000  # messages and subscriptions that a partitioner learns from before Spark runs
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -194,7 +196,8 @@ class Course:
         from nearcast.cli.bench_spark import measure, pipeline
 
         options = self._options
-        with pipeline(shards=options.workers, is_packed=options.packed, **self._meaning(options.index)) as job:
+        meaning = {**self._meaning(options.index), "partitioner": self._routing()}
+        with pipeline(shards=options.workers, is_packed=options.packed, **meaning) as job:
             return measure(
                 job,
                 self._subscriptions(),
@@ -204,6 +207,26 @@ class Course:
                 window=options.window if self._is_windowed else 0,
                 history=options.window if self._needs_history else 0,
             )
+
+    def _routing(self) -> Routing:
+        """Return how processes share the work, learned from some of it."""
+        import pyarrow as pa
+
+        from nearcast.advice.stream import Stream
+        from nearcast.partition.fitting import fit
+        from nearcast.social import SocialGraph
+
+        given = self._meaning(self._options.index)
+        some = Stream(
+            self._options.workload,
+            given["space"],
+            given["vocabulary"],
+            given["social"] or SocialGraph(),
+            given["window"],
+            subscriptions=pa.concat_tables(self._tables_of_subscriptions(min(_LEARNED, self._options.subscriptions))),
+            messages=pa.concat_tables(self._workload.messages(_LEARNED, community=self._community)),
+        )
+        return fit(self._options.partitioner, some.sample, n_shards=self._options.workers, in_threads=False)
 
     def _rehearse(self, index: str) -> None:
         """Do everything once on a few rows, so that nothing is compiled later."""

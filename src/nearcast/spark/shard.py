@@ -1,7 +1,7 @@
 """What does a shard do with the frames of one micro-batch? Subscriptions first, then messages, each in its order.
 
-    subscription frames ── by time, else arrival ── runs of one op ── subscribe, unsubscribe, hand over ─┐
-    message frames ─────── by time, else arrival ── chunks ────────── publish ──────────────────────────┴─ updates
+    subscription frames ── by time, else arrival ── rounds of one op ── subscribe, unsubscribe, hand over ─┐
+    message frames ─────── by time, else arrival ── chunks ──────────── publish ───────────────────────────┴─ updates
 
 Rows without a time come first, as they arrived; then the others by time, and as they arrived where times are equal.
 All shards see the times of all messages, so all put the stream into the same order and number it alike. Changes of
@@ -92,17 +92,17 @@ def _subscribe(engine: Engine, frames: Sequence[Frame], shard: int, job: Job, co
         return
     table, places, _ = _in_order(frames)
     ops, homes = np.array(table["op"].to_pylist()), masks_from_arrow(table, HOMES)
-    for start, stop in _runs(table["id"], ops):
-        part = table.slice(start, stop - start)
-        if ops[start] == UNSUBSCRIBE:
+    for rows in _rounds(table["id"], ops):
+        part = table if len(rows) == len(table) else table.take(pa.array(rows))
+        if ops[rows[0]] == UNSUBSCRIBE:
             counts.unknown += _unsubscribe(engine, part["id"], shard, job)
             continue
-        if ops[start] == ELSEWHERE:
+        if ops[rows[0]] == ELSEWHERE:
             told = engine.hand_over(part.select(["id"]))
         else:
-            before = None if homes is None else before_it(homes[start:stop], shard)
+            before = None if homes is None else before_it(homes[rows], shard)
             told = engine.subscribe(part.select(SUBSCRIPTIONS.names), before=before)
-        yield _caused(told, part["id"], places[start:stop]) if job.moves else group(told)
+        yield _caused(told, part["id"], places[rows]) if job.moves else group(told)
 
 
 def _unsubscribe(engine: Engine, ids: pa.ChunkedArray, shard: int, job: Job) -> int:
@@ -130,19 +130,21 @@ def _caused(told: pa.Table, ids: pa.ChunkedArray, places: npt.NDArray[np.int64])
     return pa.table({**columns, OP: pa.array(places[at])})
 
 
-def _runs(ids: pa.ChunkedArray, ops: npt.NDArray[np.str_]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows that share an operation, and hold no id twice."""
-    n = len(ops)
-    if (ops == ops[0]).all() and pc.count_distinct(ids).as_py() == n:
-        yield 0, n
-        return
-    start, seen = 0, set[str]()
-    for row, id_ in enumerate(ids.to_pylist()):
-        if id_ in seen or ops[row] != ops[start]:
-            yield start, row
-            start, seen = row, set()
-        seen.add(id_)
-    yield start, n
+def _rounds(ids: pa.ChunkedArray, ops: npt.NDArray[np.str_]) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield rows that share an operation and hold no id twice; those of one id come in their order.
+
+    Subscriptions do not mind each other, so nothing else has to be in order, and few rounds are enough.
+    """
+    codes = ids.combine_chunks().dictionary_encode().indices.to_numpy()
+    by_id = np.argsort(codes, kind="stable")
+    is_first = np.diff(codes[by_id], prepend=-1) != 0
+    nth = np.empty(len(codes), np.int64)  # of its id
+    nth[by_id] = np.arange(len(codes)) - np.maximum.accumulate(np.where(is_first, np.arange(len(codes)), 0))
+    for turn in range(int(nth.max()) + 1):
+        for op in np.unique(ops):
+            rows = np.flatnonzero((nth == turn) & (ops == op))
+            if len(rows):
+                yield rows
 
 
 def _publish(engine: Engine, frames: Sequence[Frame], vocabulary: Vocabulary, counts: Counts) -> Iterator[pa.Table]:
