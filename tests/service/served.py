@@ -8,10 +8,11 @@ import httpx
 from nearcast.service.access import Access
 from nearcast.service.app import make_app
 from nearcast.service.context import Service
+from nearcast.service.estate import Keeping
 from nearcast.service.hub import Hub
 from nearcast.service.meters import Meters
 from nearcast.service.server import Server, bind
-from nearcast.service.steward import Keeping, Steward
+from nearcast.service.steward import Steward
 from nearcast.service.world import World
 
 WORLD = World(bounds=(0, 0, 1, 1), window_count=100)

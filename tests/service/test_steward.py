@@ -10,11 +10,12 @@ import pytest
 import nearcast as nc
 from nearcast.errors import InvalidInput, StateError, UnknownSubscription
 from nearcast.service.commands import Publish, Subscribe, Unsubscribe, in_order
+from nearcast.service.estate import Keeping
 from nearcast.service.hub import Hub
 from nearcast.service.journal import Cursor
 from nearcast.service.meters import Meters
 from nearcast.service.problem import Problem
-from nearcast.service.steward import Keeping, Steward
+from nearcast.service.steward import Steward
 from nearcast.service.world import World
 
 WORLD = World(bounds=(0, 0, 1, 1), window_count=5)
@@ -117,7 +118,7 @@ async def test_a_service_goes_on_from_its_journal_and_its_snapshots(tmp_path):
             (answer,) = await do(steward, step)
             assert answer["command"] == number + 1
             if number % 3:
-                steward._save = lambda: None  # as if it had been killed
+                steward._estate.save = lambda: None  # as if it had been killed
     async with running(tmp_path) as steward:
         listed = await told(steward)
         bodies = [json.loads(one.body) for one in listed]
@@ -173,7 +174,7 @@ async def test_when_writing_fails_nothing_has_happened(tmp_path, monkeypatch):
             def full():
                 raise sqlite3.OperationalError("database or disk is full")
 
-            broken.setattr(steward._journal, "commit", full)
+            broken.setattr(steward._estate._journal, "commit", full)
             failed = await do(steward, Publish([message(2)]), Publish([message(3)]))
         assert [(one.status, one.headers["Retry-After"]) for one in failed] == [(503, "1")] * 2
         assert await steward.settled() == "serving"
@@ -189,14 +190,14 @@ async def test_a_snapshot_that_fails_stops_nobody(tmp_path, monkeypatch):
             def full(engine, number):
                 raise OSError(28, "No space left on device")
 
-            broken.setattr(steward._snapshots, "save", full)
+            broken.setattr(steward._estate._snapshots, "save", full)
             for n in range(5):
                 await do(steward, Publish([message(n)]))
-        assert steward._snapshots.numbers() == []
+        assert steward._estate._snapshots.numbers() == []
         for n in range(5, 9):
             await do(steward, Publish([message(n)]))
         (answer,) = await do(steward, Publish([message(9)]))
-        assert answer["seq"] == 10 and steward._snapshots.numbers()
+        assert answer["seq"] == 10 and steward._estate._snapshots.numbers()
 
 
 async def test_a_question_that_goes_wrong_harms_nobody(tmp_path):
@@ -241,7 +242,7 @@ async def test_old_updates_are_forgotten_but_nothing_that_recovery_needs(tmp_pat
         await do(steward, Subscribe("ann", [boolean()]))
         for n in range(60):
             await do(steward, Publish([message(n)]))
-        older, newest = steward._snapshots.numbers()
+        older, newest = steward._estate._snapshots.numbers()
         assert newest - older == 10
         kept = [one.cursor.command for one in await told(steward)]
         assert kept == list(range(kept[0], 62)) and 15 <= len(kept) < 40

@@ -67,10 +67,11 @@ def run(options: argparse.Namespace) -> int:
     access = _access(options)
     from nearcast.cli.rehearsal import rehearse
     from nearcast.service.context import Service
+    from nearcast.service.estate import Keeping
     from nearcast.service.hub import Hub
     from nearcast.service.meters import Meters
     from nearcast.service.server import bind, serve
-    from nearcast.service.steward import Keeping, Steward
+    from nearcast.service.steward import Steward
 
     keeping = Keeping(
         most_waiting=options.max_waiting,

@@ -1,44 +1,29 @@
-"""Who owns the engine and the journal? One thread, the steward; everyone else leaves an order and waits.
+"""Who carries out what clients ask? One thread, the steward, which has the estate; everyone else leaves an order.
 
-    order ── queue ──► take all that wait ──► apply in order ──► one commit, on disk ──► tell, answer
+    order ── queue ──► take all that wait ──► settle them with one commit ──► tell the hub, answer
 
-A command is applied before it is written: the engine itself is the judge of what is valid, and what it refuses is
-never written. Nobody hears of anything before it is on disk. Should writing fail, the engine is ahead of the journal;
-then it is made anew from the journal, as after a crash, and those who waited are told to try again.
+Nobody hears of anything before it is on disk. What others see of the steward happens on the event loop: orders and
+answers, and the state it is in. If settling fails, those who waited are told to try again, and the estate recovers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
-import sqlite3
-import time
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
-from itertools import accumulate, pairwise
+from collections.abc import Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from filelock import FileLock, Timeout
-
-from nearcast.engine import Engine
-from nearcast.errors import NearcastError, StateError
-from nearcast.model import Update
-from nearcast.service.commands import Command, Publish, Subscribe, engine_id, gathered, in_order, joined
+from nearcast.service.commands import Command
+from nearcast.service.estate import Answer, Estate, Keeping, Question, Request
 from nearcast.service.hub import Hub
-from nearcast.service.journal import Cursor, Journal, Reader, Told, told
+from nearcast.service.journal import Cursor, Told
 from nearcast.service.meters import Meters
-from nearcast.service.problem import Problem, busy, invalid, not_ready
-from nearcast.service.snapshots import Snapshots
+from nearcast.service.problem import busy, not_ready
 from nearcast.service.world import World
 
-Answer = dict[str, Any]
 State = Literal["recovering", "serving", "failed", "stopped"]
 
 _MOST_AT_ONCE = 1_000  # orders of one commit
@@ -46,81 +31,30 @@ _RECOVERING = "the service reads its journal; try again in a moment"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Keeping:
-    """How much waits, and how much is kept."""
+class _Order(NamedTuple):
+    """A request, and who waits for the answer."""
 
-    most_waiting: int = 1_000
-    """Orders; more are refused."""
-    snapshot_every: int = 10_000
-    """Commands."""
-    seconds: float = 7 * 24 * 3600.0
-    """How long updates can be asked for again, unless there are too many."""
-    updates: int = 10_000_000
-    """How many updates can be asked for again."""
-
-
-@dataclass(frozen=True)
-class _Order:
-    """A command, or a question to the engine, and who waits for the answer."""
-
-    ask: Command | Callable[[Engine], Any]
+    request: Request
     answer: asyncio.Future[Any]
-    subscriber: str = ""
-    key: str | None = None
-
-
-@dataclass(frozen=True)
-class _Done:
-    """What a batch of orders comes to."""
-
-    commands: list[Command] = field(default_factory=list)
-    updates: list[Told] = field(default_factory=list)
 
 
 class Steward:
-    """Carries out orders, durably."""
+    """Carries out orders, one batch after the other."""
 
     def __init__(
         self, data: Path, world: World | None, *, hub: Hub, meters: Meters, keeping: Keeping | None = None
     ) -> None:
-        """Open a data folder, or make it; without a world it must have one."""
+        """Take over a data folder, or make it; without a world it must have one."""
         self.state: State = "recovering"
         self.why = _RECOVERING
-        self._hub, self._meters, self._keeping = hub, meters, keeping or Keeping()
-        data.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(data / "lock")
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            raise StateError(f"{data} is in use by another service") from None
-        with ExitStack() as undo:
-            undo.callback(self._lock.release)
-            self._journal = Journal(data / "journal.sqlite")
-            undo.callback(self._journal.close)
-            self.world = self._same_world(world, data)
-            self._snapshots = Snapshots(data / "snapshots")
-            self.reader = Reader(data / "journal.sqlite")
-            undo.pop_all()
-        self._engine: Engine
-        self._position = Cursor(0, 0)
-        self._seq = self._saved = self._next_save = 0
+        self._hub, self._meters = hub, meters
+        keeping = keeping or Keeping()
+        self._estate = Estate(data, world, meters=meters, keeping=keeping)
+        self.world, self.reader = self._estate.world, self._estate.reader
+        self._most_waiting, self._waiting = keeping.most_waiting, 0
         self._orders: SimpleQueue[_Order | None] = SimpleQueue()
-        self._waiting = 0
         self._room, self._settled = asyncio.Event(), asyncio.Event()
         self._thread: Thread | None = None
-
-    def _same_world(self, world: World | None, data: Path) -> World:
-        noted = self._journal.meta("world")
-        if noted is None:
-            if world is None:
-                raise StateError(f"{data} is new: say which world it is for, by bounds or a city")
-            with self._journal.transaction():
-                self._journal.note("world", world.noted())
-            return world
-        if world is not None:
-            world.check_same(noted)
-        return World.read(noted)
 
     # -- on the event loop --------------------------------------------------------------------------------------
 
@@ -152,9 +86,7 @@ class Steward:
         if self._thread is not None:
             self._orders.put(None)
             await asyncio.to_thread(self._thread.join)
-        self.reader.close()
-        self._journal.close()
-        self._lock.release()
+        self._estate.close()
 
     async def carry_out(
         self, command: Command, *, subscriber: str, key: str | None = None, patient: bool = False
@@ -167,20 +99,20 @@ class Steward:
         while patient and self._is_full():
             self._room.clear()
             await self._room.wait()
-        return await self._order(command, subscriber, key)  # type: ignore[no-any-return]
+        return await self._order(Request(command, subscriber, key))  # type: ignore[no-any-return]
 
-    async def ask(self, question: Callable[[Engine], Any]) -> Any:
+    async def ask(self, question: Question) -> Any:
         """Return what the engine has to say between two commands."""
-        return await self._order(question, "", None)
+        return await self._order(Request(question))
 
     def _is_full(self) -> bool:
-        return self._waiting >= self._keeping.most_waiting
+        return self._waiting >= self._most_waiting
 
-    async def _order(self, ask: Command | Callable[[Engine], Any], subscriber: str, key: str | None) -> Any:
+    async def _order(self, request: Request) -> Any:
         self.check_ready()
         if self._is_full():
-            raise busy(self._keeping.most_waiting)
-        order = _Order(ask, self._loop.create_future(), subscriber, key)
+            raise busy(self._most_waiting)
+        order = _Order(request, self._loop.create_future())
         self._waiting += 1
         self._meters.waiting.set(self._waiting)
         self._orders.put(order)
@@ -202,6 +134,14 @@ class Steward:
         self._meters.waiting.set(self._waiting)
         self._room.set()
 
+    def _turn_away(self) -> None:
+        """Answer those who came too late; on the event loop, where orders come from."""
+        left: list[tuple[_Order, Any]] = []
+        while not self._orders.empty():
+            if (order := self._orders.get()) is not None:
+                left.append((order, not_ready(self.why)))
+        self._deliver((), None, left)
+
     # -- in the thread ------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -209,17 +149,19 @@ class Steward:
             self._recover()
             while (orders := self._take()) is not None:
                 self._settle(orders)
-                if self._position.command >= self._next_save:
-                    self._save()
-            if self._position.command > self._saved:
-                self._save()
-            self._engine.close()
+                self._estate.save_if_due()
+            self._estate.save()
             self._loop.call_soon_threadsafe(self._become, "stopped", "the service stops")
         except Exception as error:
             _log.exception("the service cannot go on")
             self._loop.call_soon_threadsafe(self._become, "failed", f"the service cannot go on: {error}")
         finally:
             self._loop.call_soon_threadsafe(self._turn_away)
+
+    def _recover(self) -> None:
+        self._estate.recover()
+        self._loop.call_soon_threadsafe(self._hub.tell, (), self._estate.position)
+        self._loop.call_soon_threadsafe(self._become, "serving", "")
 
     def _take(self) -> list[_Order] | None:
         """Return all orders that wait, when there are some; None to stop."""
@@ -239,172 +181,15 @@ class Steward:
         return taken
 
     def _settle(self, orders: Sequence[_Order]) -> None:
-        """Carry out orders and answer them, all in one commit."""
-        done = _Done()
+        """Carry out orders and answer them."""
         try:
-            with self._journal.transaction():
-                answers = list(self._answers(orders, done))
-                with self._meters.commit_seconds.time():
-                    self._journal.commit()
+            done = self._estate.settle([order.request for order in orders])
         except Exception as error:
             _log.exception("nothing was written; the engine is made anew from the journal")
             failed = not_ready(f"the service could not do this, and recovers: {error}")
             self._loop.call_soon_threadsafe(self._become, "recovering", _RECOVERING)
             self._loop.call_soon_threadsafe(self._deliver, (), None, [(order, failed) for order in orders])
-            self._engine.close()
             self._recover()
             return
-        self._loop.call_soon_threadsafe(self._deliver, done.updates, self._position, answers)
-        self._meters.updates.inc(len(done.updates))
-        for command in done.commands:
-            self._meters.commands.labels(command.kind).inc()
-            self._meters.messages.inc(len(command.messages) if isinstance(command, Publish) else 0)
-
-    def _answers(self, orders: Sequence[_Order], done: _Done) -> Iterator[tuple[_Order, Any]]:
-        for run in self._runs(orders):
-            together = self._publish_together(run) if len(run) > 1 else None
-            for i, order in enumerate(run):
-                yield order, self._answer(order, done, None if together is None else together[i])
-
-    def _runs(self, orders: Sequence[_Order]) -> Iterator[list[_Order]]:
-        """Yield orders, those together that publish, follow each other and were not carried out before."""
-        run: list[_Order] = []
-        keys: set[tuple[str, str]] = set()
-        for order in orders:
-            key = None if order.key is None else (order.subscriber, order.key)
-            is_new = key is None or (key not in keys and self._journal.reply(*key, now=time.time()) is None)
-            if not (is_new and isinstance(order.ask, Publish)):
-                if run:
-                    yield run
-                yield [order]
-                run, keys = [], set()
-            else:
-                run.append(order)
-                keys |= set() if key is None else {key}
-        if run:
-            yield run
-
-    def _publish_together(self, run: Sequence[_Order]) -> list[list[Update]] | None:
-        """Publish the messages of several orders at once, and return what each changed.
-
-        A call for one message takes twenty times as long as a message among many. None if something is wrong with
-        one of them: then nothing has happened, and each is to be tried for itself.
-        """
-        commands = [order.ask for order in run if isinstance(order.ask, Publish)]
-        try:
-            with self._meters.apply_seconds.time():
-                changed = in_order(joined(commands).apply(self._engine))
-        except NearcastError:
-            return None
-        seqs = [update.seq for update in changed]
-        ends = accumulate((len(command.messages) for command in commands), initial=self._seq)
-        cuts = [bisect_right(seqs, end) for end in ends]
-        return [changed[start:stop] for start, stop in pairwise(cuts)]
-
-    def _answer(self, order: _Order, done: _Done, changed: list[Update] | None) -> Any:
-        """Return what comes of an order, or the error that it is at fault for."""
-        try:
-            if callable(order.ask):
-                return _asked(order.ask, self._engine)
-            return self._once(order.ask, order, done, changed)
-        except (NearcastError, Problem) as error:
-            self._meters.refused.inc()
-            return error
-
-    def _once(self, command: Command, order: _Order, done: _Done, changed: list[Update] | None) -> Answer:
-        """Carry out a command, unless that was done under its key."""
-        now = time.time()
-        if order.key is None:
-            return self._apply(command, done, changed, now=now)
-        request, kept = _fingerprint(command), self._journal.reply(order.subscriber, order.key, now=now)
-        if kept is None:
-            answer = self._apply(command, done, changed, now=now)
-            self._journal.keep_reply(order.subscriber, order.key, request, answer, at=now)
-            return answer
-        if kept[0] != request:
-            raise invalid("Idempotency-Key", "must not be used again for another request", order.key)
-        return kept[1]  # type: ignore[no-any-return]
-
-    def _apply(self, command: Command, done: _Done, changed: list[Update] | None, *, now: float) -> Answer:
-        """Apply a command, unless it was together with others, and write it down."""
-        existing = self._existing(command)
-        if changed is None:
-            with self._meters.apply_seconds.time():
-                changed = in_order(command.apply(self._engine))
-        number = self._position.command + 1
-        updates = told(number, changed)
-        self._journal.append(number, command, updates, first_seq=self._seq + 1, at=now)
-        self._position = Cursor(number, len(updates))
-        done.commands.append(command)
-        done.updates.extend(updates)
-        answer: Answer = {"command": number, "updates": len(updates)}
-        if isinstance(command, Publish):
-            self._seq += len(command.messages)
-            answer |= {"messages": len(command.messages), "seq": self._seq}
-        elif isinstance(command, Subscribe):
-            ids = dict.fromkeys(body["id"] for body in command.subscriptions)
-            answer |= {
-                "created": [i for i in ids if i not in existing],
-                "replaced": [i for i in ids if i in existing],
-            }
-        return answer
-
-    def _existing(self, command: Command) -> set[str]:
-        if not isinstance(command, Subscribe):
-            return set()
-        ids = (body["id"] for body in command.subscriptions)
-        return {id_ for id_ in ids if engine_id(command.subscriber, id_) in self._engine}
-
-    def _recover(self) -> None:
-        """Make the engine that the journal tells of: the newest snapshot, and the commands since."""
-        self._position = self._journal.position()
-        self._saved, engine = self._snapshots.newest(upto=self._position.command) or (0, self.world.engine())
-        pruned = self._journal.meta("pruned") or 0
-        if self._saved < pruned:
-            raise StateError(f"no snapshot from command {pruned} on can be read, and the journal begins there")
-        for number, command in gathered(self._journal.commands(after=self._saved)):
-            try:
-                command.apply(engine)
-            except NearcastError as error:
-                raise StateError(f"command {number} of the journal cannot be applied again: {error}") from error
-        self._engine = engine
-        self._next_save = self._saved + self._keeping.snapshot_every
-        self._seq = engine.stats().messages
-        self._loop.call_soon_threadsafe(self._hub.tell, (), self._position)
-        self._loop.call_soon_threadsafe(self._become, "serving", "")
-
-    def _save(self) -> None:
-        """Save the engine, and forget what is not needed any more; if that fails, the journal is longer meanwhile."""
-        now, keeping = time.time(), self._keeping
-        self._next_save = self._position.command + keeping.snapshot_every
-        try:
-            with self._meters.snapshot_seconds.time():
-                needed = self._snapshots.save(self._engine, self._position.command)
-            self._saved = self._position.command
-            self._journal.prune(upto=needed, before=now - keeping.seconds, most_updates=keeping.updates, now=now)
-        except (OSError, sqlite3.Error):
-            _log.exception("no snapshot was made; it is tried again after %d commands", keeping.snapshot_every)
-
-    def _turn_away(self) -> None:
-        """Answer those who came too late; on the event loop, where orders come from."""
-        left: list[tuple[_Order, Any]] = []
-        while not self._orders.empty():
-            if (order := self._orders.get()) is not None:
-                left.append((order, not_ready(self.why)))
-        self._deliver((), None, left)
-
-
-def _asked(question: Callable[[Engine], Any], engine: Engine) -> Any:
-    """Return what an engine says, or the error; a question changes nothing, so whatever it is it stays here."""
-    try:
-        return question(engine)
-    except NearcastError:
-        raise
-    except Exception as error:
-        return error
-
-
-def _fingerprint(command: Command) -> str:
-    """Return what tells a command from others."""
-    text = json.dumps([command.kind, asdict(command)], sort_keys=True)  # type: ignore[call-overload]
-    return hashlib.sha256(text.encode()).hexdigest()
+        answered = list(zip(orders, done.answers, strict=True))
+        self._loop.call_soon_threadsafe(self._deliver, done.updates, self._estate.position, answered)
