@@ -32,8 +32,8 @@ check: lint types    ## format, lint, types, tests, doctests
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
 
 KILLS ?= 24
-soak: $(READY)       ## a Spark run of many batches, killed again and again (KILLS=24) and held against one engine
-	@NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/spark/test_crash.py
+soak: $(READY)       ## a Spark run of many batches, and the service, killed again and again (KILLS=24)
+	@NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/spark/test_crash.py tests/service/test_serve.py
 
 lint: $(READY)       ## ruff, format and rules
 	@$(BIN)/ruff format --check .

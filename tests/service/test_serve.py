@@ -151,6 +151,18 @@ def test_ctrl_c_saves_the_engine_and_ends(tmp_path):
     assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["000000000001"]
 
 
+def test_help_does_not_load_the_service():
+    code = (
+        "import sys\n"
+        "from nearcast.cli import main\n"
+        "try: main(['serve', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('fastapi', 'uvicorn', 'numba', 'sqlite3') if m in sys.modules], file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stderr.strip() == "[]" and "--snapshot-every" in ran.stdout
+
+
 def test_answers_do_not_wait_for_more():
     """asyncio switches Nagle's algorithm off only for sockets that say they are TCP."""
     with bind("localhost", 0) as listening:
