@@ -185,6 +185,9 @@ def test_a_port_that_is_taken_is_said_before_anything_is_made(tmp_path, capsys):
         (["--data", "{}", "--bounds", "1,2"], "bounds must be XMIN,YMIN,XMAX,YMAX; got '1,2'"),
         (["--data", "{}", "--bounds", "0,0,1,1", "--city"], "bounds must be given, or a city, and not both"),
         (["--data", "{}", "--city", "--window", "long"], "window must be a number of messages, or of seconds as in 60s; got 'long'"),
+        (["--data", "{}/new", "--bounds", "0,0,1,1", "--metric", "magic"], "metric must be one of ['euclidean', 'haversine']; got 'magic'"),
+        (["--data", "{}/new", "--bounds", "1,0,0,1"], "xmin must not exceed xmax; got 1.0 > 0.0"),
+        (["--data", "{}/new", "--city", "--partitioner", "magic"], "partitioner must be one of"),
         (["--data", "{}", "--city", "--port", "70000"], "port must be below 65536; got 70000"),
         (["--data", "{}", "--city", "--tokens", "{}/none"], "tokens must be a TOML file of tokens"),
     ],
@@ -193,3 +196,4 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path, capsys, words, said):
     assert main(["serve", "--port", "0", *(word.format(tmp_path) for word in words)]) == 2
     err = capsys.readouterr().err
     assert said in err and err.count("\n") == 1
+    assert not (tmp_path / "new").exists(), "what is wrong is not noted"

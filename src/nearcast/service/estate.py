@@ -79,6 +79,8 @@ class Estate:
     def __init__(self, data: Path, world: World | None, *, meters: Meters, keeping: Keeping) -> None:
         """Open a data folder, or make it; without a world it must have one."""
         self._meters, self._keeping = meters, keeping
+        if world is not None:
+            world.engine().close()  # or say what is wrong with it, before it is noted
         data.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(data / "lock")
         try:
