@@ -8,7 +8,8 @@
     workers       two threads against one, with the partitioner that is recommended
     fits          how long it takes to learn from a million subscriptions
 
-Parts can be measured one by one: what was measured is kept in a file, and the page is written from all of it.
+Parts can be measured one by one: what was measured is kept in a file, and the page is written from all of it. Where
+`NEARCAST_DATA` names a folder with recorded `places`, replication is also measured on these.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import partition_here as here
 from benchmarks import partition_page as page
 from benchmarks.partition_course import NAMED, Row, apart, fits, in_turns, prefix_homes, stream_of, together
 from benchmarks.topk_course import register_rivals
@@ -181,8 +183,8 @@ PARTS = {
     "replication": Part(replication, page.replication),
     "balance": Part(balance, page.balance),
     "throughput": Part(throughput, page.throughput),
-    "workers": Part(workers, page.workers),
-    "fits": Part(fit_times, page.fits),
+    "workers": Part(workers, here.workers),
+    "fits": Part(fit_times, here.fits),
 }
 
 
