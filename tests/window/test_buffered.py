@@ -220,7 +220,9 @@ def test_everything_that_was_taken_is_given_back():
     assert keeper._lists.arrays.counts[1] == 0
     assert (keeper._array("queues") == kernels.NOBODY).all()
     ids = [
-        id_ for matcher in engine._fleet.shards[0].matchers.values() for id_ in matcher.roster.ids(matcher.roster.taken())
+        id_
+        for matcher in engine._fleet.shards[0].matchers.values()
+        for id_ in matcher.roster.ids(matcher.roster.taken())
     ]
     engine.unsubscribe(ids)
     before = int(keeper._array("state")[0])

@@ -11,13 +11,14 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
 
 from nearcast.errors import NearcastError
 from nearcast.service.context import Service
 from nearcast.service.faults import faults_of
 from nearcast.service.limit import BodyLimit
 from nearcast.service.problem import MEDIA_TYPE, Problem, of_error
-from nearcast.service.routes import messages, status, subscriptions, updates
+from nearcast.service.routes import messages, page, status, subscriptions, updates
 from nearcast.service.schema import ProblemBody
 
 
@@ -42,8 +43,9 @@ def make_app(service: Service) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = service
-    for routes in (subscriptions, messages, updates, status):
+    for routes in (subscriptions, messages, updates, status, page):
         app.include_router(routes.router)
+    app.mount("/web", StaticFiles(directory=page.WEB), name="web")
     app.add_middleware(BodyLimit, most_bytes=service.most_bytes, streams=(messages.STREAM,))
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(NearcastError, _engine_error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Path, Security
@@ -11,6 +11,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import HTTPConnection
 
 from nearcast.service.access import Access, Caller, Scope
+from nearcast.service.feed import Feed
 from nearcast.service.hub import Hub
 from nearcast.service.meters import Meters
 from nearcast.service.problem import MEDIA_TYPE, title_of
@@ -28,6 +29,7 @@ class Service:
     access: Access
     most_bytes: int
     """Of a request, or of a line of a stream."""
+    feed: Feed = field(default_factory=Feed)
 
 
 def service_of(connection: HTTPConnection) -> Service:

@@ -75,12 +75,13 @@ class Hub:
         """Behind everything that was passed on."""
         self._meters = meters
         self._most = most
-        self._is_closed = False
+        self.is_closed = False
+        """True once everyone was let go."""
         self._listeners: dict[Topic, set[Listener]] = {}
 
     def join(self, listener: Listener) -> Cursor:
         """Let a listener have everything behind `position`, as it is now and is returned."""
-        if self._is_closed:
+        if self.is_closed:
             listener.close(STOPPED)
         for topic in listener.topics:
             self._listeners.setdefault(topic, set()).add(listener)
@@ -107,7 +108,7 @@ class Hub:
 
     def close(self) -> None:
         """Let everyone go, also who comes later."""
-        self._is_closed = True
+        self.is_closed = True
         for listeners in self._listeners.values():
             for listener in listeners:
                 listener.close(STOPPED)

@@ -266,6 +266,10 @@ class Reader:
         rows = self._all("SELECT body FROM messages WHERE id = ? ORDER BY seq DESC LIMIT 1", (id_,))
         return json.loads(rows[0][0]) if rows else None
 
+    def messages(self, ids: Sequence[str]) -> dict[str, Body]:
+        """Return the newest message of each id, of those that are still there."""
+        return {id_: body for id_ in ids if (body := self.message(id_)) is not None}
+
     def updates(self, subscriber: str, *, after: Cursor, upto: Cursor, limit: int) -> list[Told]:
         """Return what a subscriber was told between two cursors, in order, the first so many."""
         rows = self._all(

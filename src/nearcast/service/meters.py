@@ -9,7 +9,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from nearcast.engine.stats import Stats
+from nearcast.service.commands import COMMANDS
 
+_KINDS = [command.kind for command in COMMANDS]
 _SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
@@ -34,6 +36,14 @@ class Meters:
         self.lagging = Counter("nearcast_lagging_clients", "Clients closed because they lagged", registry=own)
         self._engine = _EngineStats()
         own.register(self._engine)
+
+    def so_far(self) -> dict[str, float]:
+        """Return what was counted so far, and how many seconds commands took in all."""
+        read = self._registry.get_sample_value
+        commands = sum(read("nearcast_commands_total", {"kind": kind}) or 0.0 for kind in _KINDS)
+        seconds = sum(read(f"nearcast_{name}_seconds_sum") or 0.0 for name in ("apply", "commit"))
+        counted = {name: read(f"nearcast_{name}_total") or 0.0 for name in ("messages", "updates")}
+        return {**counted, "commands": commands, "seconds": seconds}
 
     def text(self, stats: Stats | None) -> bytes:
         """Return everything as Prometheus reads it; of the engine, what was last known."""

@@ -236,6 +236,56 @@ class ExplanationBody(BaseModel):
     reason: str
 
 
+class WorldBody(BaseModel):
+    """Where everything is."""
+
+    bounds: list[float]
+    metric: str
+    max_distance: float
+    window_count: int | None
+    window_seconds: float | None
+    words: list[str] = Field(description="some that are talked about")
+
+
+class RegionBody(BaseModel):
+    """A part of space, and whose it is."""
+
+    box: list[float]
+    shards: list[int]
+
+
+class Shards(BaseModel):
+    """Who does which part of the work."""
+
+    regions: list[RegionBody]
+    loads: list[float]
+
+
+class PreviewedPart(BaseModel):
+    """One part of a score."""
+
+    name: str
+    value: float
+    weight: float | None
+    note: str
+
+
+class Previewed(BaseModel):
+    """A message that a subscription would hold."""
+
+    message: str
+    score: float
+    location: list[float] | None
+    text: str | list[str] | None
+    parts: list[PreviewedPart]
+
+
+class Preview(BaseModel):
+    """What a subscription would hold, best first."""
+
+    results: list[Previewed]
+
+
 class Fault(BaseModel):
     """A broken rule."""
 

@@ -58,6 +58,24 @@ class World:
         )
         return Engine(space=space, **how)
 
+    def described(self) -> dict[str, Any]:
+        """Say where everything is and what is talked about, for who looks at it."""
+        words: list[str] = []
+        with self.engine() as engine:
+            space = engine.space
+        if self.city is not None:
+            from nearcast.workload.city import OCCASIONS, TRADES
+
+            words = sorted({*OCCASIONS, *(word for _, said in TRADES.values() for word in said)})
+        return {
+            "bounds": list(space.bounds.as_tuple()),
+            "metric": space.metric,
+            "max_distance": space.max_distance,
+            "window_count": self.window_count,
+            "window_seconds": self.window_seconds,
+            "words": words,
+        }
+
     def noted(self) -> dict[str, Any]:
         """Return it as JSON."""
         return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}

@@ -31,7 +31,9 @@ async def publish(body: Messages, service: Running, caller: Publisher, key: Idem
     """Publish a message, or a list of them, all or none."""
     listed = body if isinstance(body, list) else [body]
     command = Publish([one.body() for one in listed])
-    return await service.steward.carry_out(command, subscriber=caller.subscriber, key=key)
+    answer = await service.steward.carry_out(command, subscriber=caller.subscriber, key=key)
+    service.feed.show(command.messages)
+    return answer
 
 
 @router.post("/stream", response_model=Streamed, responses=problems(), openapi_extra=_NDJSON)
@@ -100,6 +102,7 @@ async def _publish(chunk: list[tuple[int, Body]], service: Service, caller: Call
             elif isinstance(answer, BaseException):
                 raise answer
             else:
+                service.feed.show([body for _, body in part])
                 counts.messages += answer["messages"]
                 counts.updates += answer["updates"]
         parts = again

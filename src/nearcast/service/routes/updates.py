@@ -62,7 +62,7 @@ async def events(
 
 async def _events(follower: Follower) -> AsyncIterator[str]:
     with follower:
-        yield _event("ready", json.dumps({"cursor": str(follower.after)}), id_=str(follower.after))
+        yield event("ready", json.dumps({"cursor": str(follower.after)}), id_=str(follower.after))
         while follower.closed is None:
             try:
                 page = await asyncio.wait_for(follower.next(), _HEARTBEAT_S)
@@ -70,17 +70,17 @@ async def _events(follower: Follower) -> AsyncIterator[str]:
                 yield ": still here\n\n"
                 continue
             except Problem as gone:
-                yield _event("closed", json.dumps({"reason": gone.detail}))
+                yield event("closed", json.dumps({"reason": gone.detail}))
                 return
             if page:
-                yield "".join(_event("update", told.json, id_=str(told.cursor)) for told in page)
-        yield _event("closed", json.dumps({"reason": follower.closed}))
+                yield "".join(event("update", told.json, id_=str(told.cursor)) for told in page)
+        yield event("closed", json.dumps({"reason": follower.closed}))
 
 
-def _event(name: str, data: str, *, id_: str = "") -> str:
+def event(name: str, data: str, *, id_: str = "") -> str:
     """Return an event as it is sent.
 
-    >>> _event("ready", "{}", id_="1.0")
+    >>> event("ready", "{}", id_="1.0")
     'event: ready\\nid: 1.0\\ndata: {}\\n\\n'
     """
     return f"event: {name}\n" + (f"id: {id_}\n" if id_ else "") + f"data: {data}\n\n"

@@ -1,0 +1,88 @@
+// How does the page talk to the service? Requests that fail say field, rule and value; streams come back by themselves.
+
+let token = sessionStorage.getItem("token") ?? "";
+
+export class Refused extends Error {
+  constructor(status, problem) {
+    const faults = (problem.errors ?? []).map(({ field, rule, value }) => `${field} ${rule}; got ${JSON.stringify(value)}`);
+    super(faults.join("\n") || problem.detail || `status ${status}`);
+    this.status = status;
+  }
+}
+
+export function setToken(given) {
+  token = given;
+  sessionStorage.setItem("token", given);
+}
+
+async function ask(method, path, body) {
+  const headers = { Accept: "application/json" };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  const text = await answer.text();
+  const said = text ? JSON.parse(text) : null;
+  if (!answer.ok) throw new Refused(answer.status, said ?? {});
+  return said;
+}
+
+const named = (id) => `v1/subscriptions/${encodeURIComponent(id)}`;
+
+export const api = {
+  world: () => ask("GET", "v1/world"),
+  shards: () => ask("GET", "v1/shards"),
+  put: ({ id, ...rest }) => ask("PUT", named(id), rest),
+  remove: (id) => ask("DELETE", named(id)),
+  results: (id) => ask("GET", `${named(id)}/results`),
+  explain: (id, message) => ask("GET", `${named(id)}/explain?message=${encodeURIComponent(message)}`),
+  preview: (subscription) => ask("POST", "v1/preview", subscription),
+  async *subscriptions() {
+    let cursor = "";
+    do {
+      const page = await ask("GET", `v1/subscriptions?limit=200${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
+      yield* page.subscriptions;
+      cursor = page.next;
+    } while (cursor);
+  },
+};
+
+// Follow a stream of server-sent events with a header, which EventSource cannot send; go on behind the last one seen.
+export function follow(path, heard, stateOf) {
+  let last = "", wait = 500;
+  (async function again() {
+    try {
+      const headers = { Accept: "text/event-stream" };
+      if (token) headers.Authorization = `Bearer ${token}`;
+      if (last) headers["Last-Event-ID"] = last;
+      const answer = await fetch(path, { headers });
+      if (!answer.ok) throw new Refused(answer.status, await answer.json().catch(() => ({})));
+      stateOf("live");
+      wait = 500;
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (let rest = ""; ;) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        const events = (rest + value).split("\n\n");
+        rest = events.pop();
+        for (const event of events) last = take(event, heard) ?? last;
+      }
+      stateOf("lost");
+    } catch (error) {
+      stateOf("lost", error.message);
+    }
+    setTimeout(again, wait = Math.min(2 * wait, 15_000));
+  })();
+}
+
+function take(event, heard) {
+  const fields = { event: "message", data: [] };
+  for (const line of event.split("\n")) {
+    const at = line.indexOf(":");
+    if (at <= 0) continue;
+    const name = line.slice(0, at), value = line.slice(at + 1).replace(/^ /, "");
+    if (name === "data") fields.data.push(value);
+    else fields[name] = value;
+  }
+  if (fields.data.length) heard(fields.event, JSON.parse(fields.data.join("\n")));
+  return fields.id;
+}
