@@ -5,13 +5,12 @@ import pytest
 
 import nearcast as nc
 from nearcast.model import KINDS, Keeps
-from nearcast.partition import PARTITIONERS, Sample
+from nearcast.partition import Sample
 from nearcast.partition.fitting import fit
 from nearcast.spark import match
 from spark import inputs
 from spark.test_pipeline import counted, options, run, static, streams
 
-NAMES = [known.name for known in PARTITIONERS]
 MATCHES = tuple(kind.kind for kind in KINDS if kind.keeps is Keeps.MATCHES)
 
 
@@ -27,8 +26,9 @@ def whole(given):
     )
 
 
-@pytest.mark.parametrize("name", [*NAMES, "auto"])
+@pytest.mark.parametrize("name", ["location", "prefix", "space_rtree", "hybrid", "dkm", "auto"])
 def test_static_frames_learn_from_themselves(spark, random_fields, name):
+    """Some of all that `test_shard` holds against the engine without Spark: one for each way to place and route."""
     of = inputs.job(window=nc.CountWindow(30), shards=2)
     batch = whole(inputs.batches(3, random_fields, n=12, kinds=kinds_of(name)))
     matched = match(*static(spark, batch), **options(of), partitioner=name)
@@ -37,13 +37,12 @@ def test_static_frames_learn_from_themselves(spark, random_fields, name):
     assert expected.total() > 5
 
 
-@pytest.mark.parametrize("name", ["location", "hybrid"])
-def test_a_stream_goes_on_with_the_routing_it_had(spark, shards, write_stream, tmp_path, random_fields, name):
+def test_a_stream_goes_on_with_the_routing_it_had(spark, shards, write_stream, tmp_path, random_fields):
     shards(3)
     of = inputs.job(window=nc.CountWindow(7), shards=3)
-    given = inputs.batches(5, random_fields, n=6, kinds=kinds_of(name))
+    given = inputs.batches(5, random_fields, n=6)
     folders, learned = write_stream(given[:3]), static(spark, whole(given))
-    state = {"state": str(tmp_path / "state"), "partitioner": name}
+    state = {"state": str(tmp_path / "state"), "partitioner": "location"}
     first = match(*streams(spark, folders), **options(of), **state, sample=tuple(learned))
     run(first.updates, tmp_path)
     write_stream(given)  # the others come
