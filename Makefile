@@ -29,7 +29,7 @@ demo: $(READY)       ## a generated city, all five kinds of subscription, live
 test: check          ## set up, then everything CI runs
 
 check: lint types    ## format, lint, types, tests, doctests
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup $(TESTS)   # one more than cores: Spark mostly waits
 
 KILLS ?= 24
 soak: $(READY)       ## a Spark run of many batches, and the service, killed again and again (KILLS=24)

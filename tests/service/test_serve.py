@@ -23,7 +23,13 @@ CYCLES = int(os.environ.get("NEARCAST_KILLS", "3"))
 def started(folder, *words):
     """Run the command; lend the process and the address it printed."""
     command = [sys.executable, "-m", "nearcast.cli", "serve", "--data", str(folder), "--port", "0", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs tests aside ignores Ctrl-C
+    ) as process:
         try:
             line = process.stdout.readline()
             assert "serving" in line, process.stderr.read()

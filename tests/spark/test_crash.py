@@ -1,6 +1,6 @@
 """Is anything lost or told twice when processes die? A run is killed at random moments and started again until done.
 
-How often: NEARCAST_KILLS, 3 unless set. The seed is printed with a failure and can be set as NEARCAST_SEED.
+How often: NEARCAST_KILLS, 2 unless set. The seed is printed with a failure and can be set as NEARCAST_SEED.
 """
 
 import json
@@ -150,7 +150,7 @@ def forget_last_commit(folder):
 
 
 def test_nothing_is_lost_and_nothing_told_twice_when_processes_die(start, tmp_path, write_stream, random_fields):
-    kills = int(os.environ.get("NEARCAST_KILLS", "3"))
+    kills = int(os.environ.get("NEARCAST_KILLS", "2"))
     seed = int(os.environ.get("NEARCAST_SEED", random.randrange(1 << 30)))
     rng = random.Random(seed)
     n_batches = max(30, 18 + 2 * kills)  # more than ten, after which the log of the sink is compacted
