@@ -430,11 +430,6 @@ class Engine:
         """Return which part of space belongs to which workers; none where it is not space that is parted."""
         return self._fleet.sharing.regions(self._config.space.bounds)
 
-    @property
-    def space(self) -> Space:
-        """Where everything is."""
-        return self._config.space
-
     def __len__(self) -> int:
         """Return the number of subscriptions."""
         return sum(self._fleet.kinds().values())

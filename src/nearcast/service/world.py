@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from nearcast.engine import Engine
@@ -50,19 +51,25 @@ class World:
 
             city = City(seed=self.city)
             return Engine(space=city.space, vocabulary=city.vocabulary(), social=city.social, **how)
+        return Engine(space=self.space, **how)
+
+    @cached_property
+    def space(self) -> Space:
+        """Where everything is."""
+        if self.city is not None:
+            from nearcast.workload.city import City
+
+            return City(seed=self.city).space
         assert self.bounds is not None
-        space = Space(
+        return Space(
             Box(*self.bounds),
             metric=self.metric,
             **({} if self.max_distance is None else {"max_distance": self.max_distance}),
         )
-        return Engine(space=space, **how)
 
     def described(self) -> dict[str, Any]:
         """Say where everything is and what is talked about, for who looks at it."""
-        words: list[str] = []
-        with self.engine() as engine:
-            space = engine.space
+        space, words = self.space, list[str]()
         if self.city is not None:
             from nearcast.workload.city import OCCASIONS, TRADES
 
