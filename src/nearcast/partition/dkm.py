@@ -19,16 +19,15 @@ Cost: fitting looks at all terms of the sample some ten times for each set.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Sample, ToAll, check_shards
+from nearcast.partition.base import Masks, Sample, check_shards
 from nearcast.partition.crowd import Crowd, around_all, quarters
-from nearcast.partition.homes import Homes
+from nearcast.partition.homes import Dealt, Homes
 from nearcast.partition.load import deal
 from nearcast.partition.spoken import Spoken
 
@@ -41,7 +40,7 @@ _AT_ONCE = 4_096
 
 
 @dataclass(frozen=True)
-class DkmRouting(ToAll):
+class DkmRouting(Dealt):
     """Subscriptions by what they and their like cost, messages to all."""
 
     n_shards: int
@@ -50,15 +49,6 @@ class DkmRouting(ToAll):
     boxes: Floats
     """float64 (n_sets, 4): where those of each set look, within the extent of the sample."""
     homes: Homes
-
-    @property
-    def loads(self) -> Floats:
-        """The sum of what its subscriptions cost, of each shard."""
-        return self.homes.loads
-
-    def fixed(self) -> Self:
-        """Return one that places those who come later by key."""
-        return replace(self, homes=replace(self.homes, is_fixed=True))
 
     def place(self, footprints: Footprints) -> Masks:
         """Return where it was dealt to, or who has least."""

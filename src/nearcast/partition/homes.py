@@ -11,12 +11,13 @@ Cost: 12 bytes a subscription of the sample, and a search among their keys for e
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.partition.base import Masks, mask_of
+from nearcast.partition.base import Masks, ToAll, mask_of
 from nearcast.partition.load import deal
 
 Floats = npt.NDArray[np.float64]
@@ -58,3 +59,18 @@ class Homes:
             shards[new] = deal(wanted, self.loads)
             self.loads[:] += np.bincount(shards[new], weights=wanted, minlength=len(self.loads))
         return mask_of(shards)
+
+
+class Dealt(ToAll):
+    """What routings have in common whose subscriptions were dealt out."""
+
+    homes: Homes
+
+    @property
+    def loads(self) -> Floats:
+        """What its subscriptions cost, of each shard."""
+        return self.homes.loads
+
+    def fixed(self) -> Self:
+        """Return one that places those who come later by key."""
+        return replace(self, homes=replace(self.homes, is_fixed=True))  # type: ignore[type-var]

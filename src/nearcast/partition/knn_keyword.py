@@ -7,15 +7,14 @@ who comes later. Cost: fitting sorts the terms of the sample; a message goes to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints
-from nearcast.partition.base import Masks, Sample, ToAll, check_shards
-from nearcast.partition.homes import Homes
+from nearcast.partition.base import Masks, Sample, check_shards
+from nearcast.partition.homes import Dealt, Homes
 from nearcast.partition.spoken import Spoken
 
 Floats = npt.NDArray[np.float64]
@@ -23,21 +22,12 @@ Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class KnnKeywordRouting(ToAll):
+class KnnKeywordRouting(Dealt):
     """Subscriptions by what they cost, messages to all."""
 
     n_shards: int
     spoken: Spoken
     homes: Homes
-
-    @property
-    def loads(self) -> Floats:
-        """The sum of what its subscriptions cost, of each shard."""
-        return self.homes.loads
-
-    def fixed(self) -> Self:
-        """Return one that places those who come later by key."""
-        return replace(self, homes=replace(self.homes, is_fixed=True))
 
     def place(self, footprints: Footprints) -> Masks:
         """Return where it was dealt to, or who has least."""

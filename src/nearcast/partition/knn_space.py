@@ -9,16 +9,15 @@ goes to all shards.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints
-from nearcast.partition.base import Masks, Region, Sample, ToAll, check_shards
+from nearcast.partition.base import Masks, Region, Sample, check_shards
 from nearcast.partition.crowd import Crowd, around_all, quarters
-from nearcast.partition.homes import Homes
+from nearcast.partition.homes import Dealt, Homes
 from nearcast.partition.load import deal
 from nearcast.partition.spoken import Spoken
 from nearcast.space import Box
@@ -31,7 +30,7 @@ _DEEPEST = 40  # quarters of quarters, where subscriptions are at one point
 
 
 @dataclass(frozen=True)
-class KnnSpaceRouting(ToAll):
+class KnnSpaceRouting(Dealt):
     """Subscriptions by the square they were in, messages to all."""
 
     n_shards: int
@@ -43,20 +42,11 @@ class KnnSpaceRouting(ToAll):
     """int32 (n_squares,): the shard of each."""
     homes: Homes
 
-    @property
-    def loads(self) -> Floats:
-        """What its squares, and who came later, cost, of each shard."""
-        return self.homes.loads
-
     def regions(self, bounds: Box) -> list[Region]:
         """Return the squares."""
         low, high = np.array([bounds.xmin, bounds.ymin] * 2), np.array([bounds.xmax, bounds.ymax] * 2)
         boxes = np.clip(self.squares, low, high).tolist()
         return [Region((a, b, c, d), 1 << o) for (a, b, c, d), o in zip(boxes, self.owners.tolist(), strict=True)]
-
-    def fixed(self) -> Self:
-        """Return one that places those who come later by key."""
-        return replace(self, homes=replace(self.homes, is_fixed=True))
 
     def place(self, footprints: Footprints) -> Masks:
         """Return where it was dealt to, or who has least."""
