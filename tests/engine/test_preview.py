@@ -49,3 +49,13 @@ def test_regions_are_those_of_the_routing():
             [nc.NearestSubscription(i, location=(i % 8, i // 8), keywords="tea", k=1) for i in range(40)]
         )
         assert [region.shards for region in engine.regions()] == [1, 2, 4]
+
+
+def test_a_preview_looks_at_the_newest_messages_only():
+    options = {"space": world.PLANE, "window": nc.CountWindow(50)}
+    tea = nc.NearestSubscription("s", location=(1, 1), keywords="tea", k=50)
+    for more in ({}, {"workers": 3, "partitioner": "space_kd"}):
+        with nc.Engine(**options, **more) as engine:
+            engine.subscribe([nc.NearestSubscription(i, location=(i, i), keywords="tea", k=1) for i in range(8)])
+            engine.publish([nc.Message(i, (i % 8, i % 8), "tea") for i in range(40)])
+            assert sorted(said.message for said in engine.preview(tea, among=5)) == [35, 36, 37, 38, 39]

@@ -418,7 +418,7 @@ class Engine:
         """
         self._admission.cohorts([subscription])
         score_of = subscription.bind(self._meaning)
-        documents = self._fleet.newest(among)
+        documents = sorted(self._fleet.documents(among), key=lambda document: document.seq)[-among:]
         scored = [(score, document) for document in documents if (score := score_of(document)) is not None]
         less = subscription.keeps is Keeps.BEST_EVER
         scored.sort(key=lambda found: (found[0], found[1].seq) if less else (-found[0], -found[1].seq))

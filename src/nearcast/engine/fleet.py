@@ -228,14 +228,11 @@ class Fleet:
 
     # -- the window, each of whose messages several shards may have -----------------------------------------------
 
-    def documents(self) -> Iterable[Document]:
-        """Return the messages of the window."""
+    def documents(self, newest: int | None = None) -> Iterable[Document]:
+        """Return the messages of the window, or at least so many of the newest."""
         shards = self.shards[:1] if self.sharing.sends_all else self.shards
-        return {document.seq: document for shard in shards for document in shard.window.documents()}.values()
-
-    def newest(self, n: int) -> list[Document]:
-        """Return up to n messages of the window, the newest last."""
-        return sorted(self.documents(), key=lambda document: document.seq)[-n:]
+        found = (document for shard in shards for document in shard.window.documents(newest))
+        return {document.seq: document for document in found}.values()
 
     def find(self, id_: Id) -> Document:
         """Return the newest message of an id."""

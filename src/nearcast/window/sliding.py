@@ -137,9 +137,12 @@ class SlidingWindow:
         """Whether all messages leave as they came."""
         return self._order is None
 
-    def documents(self) -> list[Document]:
-        """Return the messages of the window, in the order they came."""
-        return self._made.documents(self.numbers) if self._made is not None else []
+    def documents(self, newest: int | None = None) -> list[Document]:
+        """Return the messages of the window, or so many of the newest, in the order they came."""
+        if self._made is None:
+            return []
+        numbers = self.numbers
+        return self._made.documents(numbers if newest is None else numbers[max(0, len(numbers) - newest) :])
 
     def newest(self, n: int, vocabulary: Vocabulary) -> MessageBatch:
         """Return up to n messages, the newest."""
