@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 TESTS ?=
 
-.PHONY: help setup demo test check soak lint types bench windows lock clean
+.PHONY: help setup demo test browser check soak lint types bench windows lock clean
 
 help:                ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 10
@@ -26,7 +26,10 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY)       ## a generated city, all five kinds of subscription, live
 	@$(BIN)/nearcast demo
 
-test: check          ## set up, then everything CI runs
+test: browser check  ## set up, then everything CI runs
+
+browser:             # for tests of the live map: found, or installed where that may be done
+	@tools/browser.sh
 
 check: lint types    ## format, lint, types, tests, doctests
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup $(TESTS)   # one more than cores: Spark mostly waits
