@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 
@@ -50,12 +51,21 @@ async def test_the_city_has_friends_and_times(tmp_path):
         assert (await client.post("/v1/messages", json=body)).json()["updates"] == 1
         (result,) = (await client.get("/v1/subscriptions/g1/results")).json()["results"]
         assert (result["at"], result["place"]) == (1767225600.0, "p1")
-        said = problem(await client.post("/v1/messages", json=message(2, "jazz", (9, 54.1))), 422)
-        assert said["errors"] == [
-            {"field": "at", "rule": "must be given where the window is a TimeWindow", "value": None}
-        ]
         said = problem(await client.put("/v1/subscriptions/g2", json={**friends, "user": "nobody"}), 422)
         assert said["errors"] == [{"field": "user", "rule": "must be known to the social graph", "value": "nobody"}]
+
+
+async def test_a_message_without_a_time_is_of_the_moment_it_comes_where_the_window_goes_by_time(tmp_path):
+    async with serving(tmp_path, World(bounds=(0, 0, 1, 1), window_seconds=60)) as client:
+        await client.put("/v1/subscriptions/s1", json=KINDS["topk"])
+        before = time.time()
+        first = await client.post("/v1/messages", json=message(1), headers={"Idempotency-Key": "a"})
+        again = await client.post("/v1/messages", json=message(1), headers={"Idempotency-Key": "a"})
+        assert first.status_code == 200 and again.json() == first.json(), "the same request, whenever it came"
+        await client.post("/v1/messages", json=[message(2), message(3)])
+        results = (await client.get("/v1/subscriptions/s1/results")).json()["results"]
+        assert [one["message"] for one in results] == ["m3", "m2"]
+        assert before - 1e-3 <= results[1]["at"] < results[0]["at"] <= time.time() + 1e-3, "each a moment of its own"
 
 
 @pytest.mark.parametrize(

@@ -416,7 +416,7 @@ class Engine:
 
         Nothing is subscribed. Kinds that keep results hold k of them, others all that match; `most` are told.
         """
-        self._admission.cohorts([subscription])
+        self.check([subscription])
         score_of = subscription.bind(self._meaning)
         documents = sorted(self._fleet.documents(among), key=lambda document: document.seq)[-among:]
         scored = [(score, document) for document in documents if (score := score_of(document)) is not None]
@@ -425,6 +425,15 @@ class Engine:
         k = getattr(subscription, "k", most)
         held = [subscription.explain(document, self._meaning) for _, document in scored[: min(k, most)]]
         return [replace(explained, passes=True) for explained in held]
+
+    def weigh(self, subscription: Subscription, message: Message) -> Explanation:
+        """Say how a message fares for a subscription that need not be here: the parts of its score, and no bar."""
+        self.check([subscription])
+        return subscription.explain(self._batch([message]).documents[0], self._meaning)
+
+    def check(self, subscriptions: Iterable[Subscription]) -> None:
+        """Raise what `subscribe` would raise, and change nothing."""
+        self._admission.cohorts(subscriptions)
 
     def regions(self) -> list[Region]:
         """Return which part of space belongs to which workers; none where it is not space that is parted."""

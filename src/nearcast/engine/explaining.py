@@ -29,7 +29,11 @@ def explain(roster: Roster, slot: int, document: Document, meaning: Meaning, riv
         return replace(explained, passes=False, reason="no match, it was published before the subscription")
     if subscription.keeps is Keeps.MATCHES or explained.score is None:
         return explained
-    passes, bar = rivals.would_enter(slot, document, explained.score), rivals.bar(slot)
+    return ranked(explained, rivals.would_enter(slot, document, explained.score), rivals.bar(slot))
+
+
+def ranked(explained: Explanation, passes: bool, bar: float | None) -> Explanation:
+    """Return an explanation that also says how a message stands among the k best, the worst of which is the bar."""
     if bar is None:
         reason = "in the result, which is not full"
     else:

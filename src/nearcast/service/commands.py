@@ -69,7 +69,24 @@ class Unsubscribe:
         return engine.unsubscribe([engine_id(self.subscriber, id_) for id_ in self.ids])
 
 
-COMMANDS: tuple[type[Publish] | type[Subscribe] | type[Unsubscribe], ...] = (Publish, Subscribe, Unsubscribe)
+@dataclass(frozen=True)
+class Hear:
+    """Files that a job elsewhere has written; what it tells is journalled with them, and nothing is left to do."""
+
+    kind: ClassVar[str] = "hear"
+    files: Sequence[str]
+
+    def apply(self, engine: Engine) -> list[Update]:
+        """Do nothing."""
+        return []
+
+
+COMMANDS: tuple[type[Publish] | type[Subscribe] | type[Unsubscribe] | type[Hear], ...] = (
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    Hear,
+)
 
 
 def joined(commands: Iterable[Publish]) -> Publish:

@@ -1,10 +1,10 @@
-"""What is owned? An engine and the journal that it can always be made from again.
+"""What is owned? A journal, and whoever keeps the answers that it can always be made from again.
 
     requests ──► apply in order ──► write with what they changed ──► one commit, on disk ──► answers, updates
 
-A command is applied before it is written: the engine itself is the judge of what is valid, and what it refuses is
-never written. Should writing fail, the engine is ahead of the journal; it is then to be recovered, as after a crash.
-One thread at a time.
+Who keeps the answers differs: an engine in this process (`embedded`), or a job on Spark (`relay`). In both a command
+is applied before it is written, so that one judge says what is valid, and what it refuses is never written. Should
+writing fail, the judge is ahead of the journal, and everything is recovered as after a crash. One thread at a time.
 """
 
 from __future__ import annotations
@@ -14,30 +14,48 @@ import json
 import logging
 import sqlite3
 import time
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate, pairwise
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from filelock import FileLock, Timeout
-
-from nearcast.engine import Engine
-from nearcast.errors import NearcastError, StateError
-from nearcast.model import Update
-from nearcast.service.commands import Command, Publish, Subscribe, engine_id, gathered, in_order, joined
-from nearcast.service.journal import Cursor, Journal, Reader, Told, told
+from nearcast.engine.stats import Stats
+from nearcast.errors import NearcastError
+from nearcast.model import Explanation, Id, Message, Result, Subscription, Update
+from nearcast.partition import Region
+from nearcast.service.commands import Command, Publish, Subscribe, joined
+from nearcast.service.folder import DataFolder
+from nearcast.service.journal import Cursor, Told, told
 from nearcast.service.meters import Meters
 from nearcast.service.problem import Problem, invalid
-from nearcast.service.snapshots import Snapshots
-from nearcast.service.world import World
 
 Answer = dict[str, Any]
-Question = Callable[[Engine], Any]
 
 _log = logging.getLogger(__name__)
+
+
+class View(Protocol):
+    """Who can be asked, between two commands; an engine can."""
+
+    def results(self, subscription: Id) -> list[Result]:
+        """Return what a result holds, best first."""
+
+    def explain(self, subscription: Id, message: Message | Id) -> Explanation:
+        """Say how a message fares for a subscription."""
+
+    def preview(self, subscription: Subscription) -> list[Explanation]:
+        """Say what a subscription would hold."""
+
+    def stats(self) -> Stats:
+        """Return counts."""
+
+    def regions(self) -> list[Region]:
+        """Return which part of space belongs to whom."""
+
+
+Question = Callable[[View], Any]
 
 
 @dataclass(frozen=True)
@@ -56,11 +74,18 @@ class Keeping:
 
 @dataclass(frozen=True)
 class Request:
-    """A command, or a question to the engine; under a key a command is carried out once."""
+    """A command, or a question; under a key a command is carried out once."""
 
     ask: Command | Question
     subscriber: str = ""
     key: str | None = None
+    fingerprint: str = ""
+    """What tells a command with a key from others."""
+
+    @classmethod
+    def under(cls, key: str | None, command: Command, subscriber: str) -> Request:
+        """Return a request to carry out a command."""
+        return cls(command, subscriber, key, "" if key is None else _fingerprint(command))
 
 
 @dataclass(frozen=True)
@@ -73,81 +98,83 @@ class Done:
     updates: list[Told] = field(default_factory=list)
 
 
-class Estate:
+class Estate(ABC):
     """Carries out requests, durably."""
 
-    def __init__(self, data: Path, world: World | None, *, meters: Meters, keeping: Keeping) -> None:
-        """Open a data folder, or make it; without a world it must have one."""
+    listens_every: float | None = None
+    """Seconds after which there may be something to `listen` to; None if there never is."""
+
+    def __init__(self, folder: DataFolder, *, meters: Meters, keeping: Keeping) -> None:
+        self._folder, self._journal = folder, folder.journal
+        self.world, self.reader = folder.world, folder.reader
         self._meters, self._keeping = meters, keeping
-        if world is not None:
-            world.engine().close()  # or say what is wrong with it, before it is noted
-        data.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(data / "lock")
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            raise StateError(f"{data} is in use by another service") from None
-        with ExitStack() as undo:
-            undo.callback(self._lock.release)
-            self._journal = Journal(data / "journal.sqlite")
-            undo.callback(self._journal.close)
-            self.world = self._same_world(world, data)
-            self._snapshots = Snapshots(data / "snapshots")
-            self.reader = Reader(data / "journal.sqlite")
-            undo.pop_all()
-        self._engine = self.world.engine()
         self._position = Cursor(0, 0)
         self._seq = self._saved = self._next_save = 0
-
-    def _same_world(self, world: World | None, data: Path) -> World:
-        noted = self._journal.meta("world")
-        if noted is None:
-            if world is None:
-                raise StateError(f"{data} is new: say which world it is for, by bounds or a city")
-            with self._journal.transaction():
-                self._journal.note("world", world.noted())
-            return world
-        if world is not None:
-            world.check_same(noted)
-        return World.read(noted)
+        self._stamp_us = 0
 
     @property
     def position(self) -> Cursor:
         """The cursor behind everything that was carried out."""
         return self._position
 
+    # -- what differs -------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def view(self) -> View:
+        """Who answers questions."""
+
+    @abstractmethod
     def recover(self) -> None:
-        """Make the engine that the journal tells of: the newest snapshot, and the commands since."""
-        self._position = self._journal.position()
-        self._saved, engine = self._snapshots.newest(upto=self._position.command) or (0, self.world.engine())
-        pruned = self._journal.meta("pruned") or 0
-        if self._saved < pruned:
-            raise StateError(f"no snapshot from command {pruned} on can be read, and the journal begins there")
-        for number, command in gathered(self._journal.commands(after=self._saved)):
-            try:
-                command.apply(engine)
-            except NearcastError as error:
-                raise StateError(f"command {number} of the journal cannot be applied again: {error}") from error
-        self._engine.close()
-        self._engine = engine
-        self._next_save = self._saved + self._keeping.snapshot_every
-        self._seq = engine.stats().messages
+        """Go on from what the journal tells."""
+
+    @abstractmethod
+    def _carry_out(self, command: Command) -> list[Update]:
+        """Do something, or raise and change nothing; return what changed, in order."""
+
+    @abstractmethod
+    def _save(self) -> int:
+        """Save what cannot be told from the journal quickly; return the command from which on that is needed."""
+
+    def listen(self) -> Done:
+        """Take in what happened elsewhere."""
+        return Done()
+
+    # -- requests -----------------------------------------------------------------------------------------------
 
     def settle(self, requests: Sequence[Request]) -> Done:
         """Carry out requests, all in one commit; if that raises, nothing has happened and `recover` is needed."""
         done = Done()
         with self._journal.transaction():
-            for run in self._runs(requests):
+            for run in self._runs([self._stamped(request) for request in requests]):
                 together = self._publish_together(run) if len(run) > 1 else None
                 for i, request in enumerate(run):
                     done.answers.append(self._answer(request, done, None if together is None else together[i]))
             with self._meters.commit_seconds.time():
                 self._journal.commit()
+        self._count(done)
+        return done
+
+    def _count(self, done: Done) -> None:
         self._meters.updates.inc(len(done.updates))
         for command in done.commands:
             self._meters.commands.labels(command.kind).inc()
             self._meters.messages.inc(len(command.messages) if isinstance(command, Publish) else 0)
-        return done
+
+    def _stamped(self, request: Request) -> Request:
+        """Return a request whose messages have a time, where each needs one: the moment they came."""
+        command = request.ask
+        if not (self.world.needs_time and isinstance(command, Publish)):
+            return request
+        if all("at" in body for body in command.messages):
+            return request
+        messages = []
+        for body in command.messages:
+            if "at" not in body:
+                self._stamp_us = max(self._stamp_us + 1, time.time_ns() // 1_000)
+                body = {**body, "at": self._stamp_us / 1e6}
+            messages.append(body)
+        return replace(request, ask=Publish(messages))
 
     def _runs(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
         """Yield requests, those together that publish, follow each other and were not carried out before."""
@@ -176,7 +203,7 @@ class Estate:
         commands = [request.ask for request in run if isinstance(request.ask, Publish)]
         try:
             with self._meters.apply_seconds.time():
-                changed = in_order(joined(commands).apply(self._engine))
+                changed = self._carry_out(joined(commands))
         except NearcastError:
             return None
         seqs = [update.seq for update in changed]
@@ -188,7 +215,7 @@ class Estate:
         """Return what comes of an request, or the error that it is at fault for."""
         try:
             if callable(request.ask):
-                return _asked(request.ask, self._engine)
+                return _asked(request.ask, self.view)
             return self._once(request.ask, request, done, changed)
         except (NearcastError, Problem) as error:
             self._meters.refused.inc()
@@ -199,76 +226,77 @@ class Estate:
         now = time.time()
         if request.key is None:
             return self._apply(command, done, changed, now=now)
-        fingerprint, kept = _fingerprint(command), self._journal.reply(request.subscriber, request.key, now=now)
+        kept = self._journal.reply(request.subscriber, request.key, now=now)
         if kept is None:
             answer = self._apply(command, done, changed, now=now)
-            self._journal.keep_reply(request.subscriber, request.key, fingerprint, answer, at=now)
+            self._journal.keep_reply(request.subscriber, request.key, request.fingerprint, answer, at=now)
             return answer
-        if kept[0] != fingerprint:
+        if kept[0] != request.fingerprint:
             raise invalid("Idempotency-Key", "must not be used again for another request", request.key)
         return kept[1]  # type: ignore[no-any-return]
 
     def _apply(self, command: Command, done: Done, changed: list[Update] | None, *, now: float) -> Answer:
         """Apply a command, unless it was together with others, and write it down."""
-        existing = self._existing(command)
+        ids = [body["id"] for body in command.subscriptions] if isinstance(command, Subscribe) else []
+        existing = self._journal.subscribed(command.subscriber, ids) if isinstance(command, Subscribe) else set()
         if changed is None:
             with self._meters.apply_seconds.time():
-                changed = in_order(command.apply(self._engine))
+                changed = self._carry_out(command)
+        self._append(command, changed, done, now=now)
+        answer: Answer = {"command": self._position.command, "updates": self._told(changed)}
+        if isinstance(command, Publish):
+            answer |= {"messages": len(command.messages), "seq": self._seq}
+        elif isinstance(command, Subscribe):
+            answer |= {
+                "created": [i for i in dict.fromkeys(ids) if i not in existing],
+                "replaced": [i for i in dict.fromkeys(ids) if i in existing],
+            }
+        return answer
+
+    def _told(self, changed: Sequence[Update]) -> int | None:
+        """Return how many updates an answer speaks of; None if nobody knows yet."""
+        return len(changed)
+
+    def _append(self, command: Command, changed: Sequence[Update], done: Done, *, now: float) -> None:
+        """Write down a command and what it changed."""
         number = self._position.command + 1
         updates = told(number, changed)
         self._journal.append(number, command, updates, first_seq=self._seq + 1, at=now)
         self._position = Cursor(number, len(updates))
+        self._seq += len(command.messages) if isinstance(command, Publish) else 0
         done.commands.append(command)
         done.updates.extend(updates)
-        answer: Answer = {"command": number, "updates": len(updates)}
-        if isinstance(command, Publish):
-            self._seq += len(command.messages)
-            answer |= {"messages": len(command.messages), "seq": self._seq}
-        elif isinstance(command, Subscribe):
-            ids = dict.fromkeys(body["id"] for body in command.subscriptions)
-            answer |= {
-                "created": [i for i in ids if i not in existing],
-                "replaced": [i for i in ids if i in existing],
-            }
-        return answer
 
-    def _existing(self, command: Command) -> set[str]:
-        if not isinstance(command, Subscribe):
-            return set()
-        ids = (body["id"] for body in command.subscriptions)
-        return {id_ for id_ in ids if engine_id(command.subscriber, id_) in self._engine}
+    # -- keeping ------------------------------------------------------------------------------------------------
 
     def save_if_due(self) -> None:
-        """Save the engine if many commands came since."""
+        """Save if many commands came since."""
         if self._position.command >= self._next_save:
             self.save()
 
     def save(self) -> None:
-        """Save the engine, and forget what is not needed any more; if that fails, the journal is longer meanwhile."""
+        """Save, and forget what is not needed any more; if that fails, the journal is longer meanwhile."""
         if self._position.command == self._saved:
             return
         now, keeping = time.time(), self._keeping
         self._next_save = self._position.command + keeping.snapshot_every
         try:
             with self._meters.snapshot_seconds.time():
-                needed = self._snapshots.save(self._engine, self._position.command)
+                needed = self._save()
             self._saved = self._position.command
             self._journal.prune(upto=needed, before=now - keeping.seconds, most_updates=keeping.updates, now=now)
         except (OSError, sqlite3.Error):
-            _log.exception("no snapshot was made; it is tried again after %d commands", keeping.snapshot_every)
+            _log.exception("nothing was saved; it is tried again after %d commands", keeping.snapshot_every)
 
     def close(self) -> None:
         """Close everything; no readers must be left."""
-        self._engine.close()
-        self.reader.close()
-        self._journal.close()
-        self._lock.release()
+        self._folder.close()
 
 
-def _asked(question: Callable[[Engine], Any], engine: Engine) -> Any:
-    """Return what an engine says, or the error; a question changes nothing, so whatever it is it stays here."""
+def _asked(question: Question, view: View) -> Any:
+    """Return what is said to a question, or the error; it changes nothing, so whatever it is it stays here."""
     try:
-        return question(engine)
+        return question(view)
     except NearcastError:
         raise
     except Exception as error:

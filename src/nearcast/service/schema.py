@@ -151,7 +151,7 @@ class Published(BaseModel):
     command: int = Field(description="the number of the command in the journal")
     messages: int
     seq: int = Field(description="the number of the last message in the stream")
-    updates: int = Field(description="how many results they changed")
+    updates: int | None = Field(description="how many results they changed; null where a job on Spark finds out")
 
 
 class Line(BaseModel):
@@ -178,14 +178,14 @@ class Subscribed(BaseModel):
     command: int
     created: list[str]
     replaced: list[str]
-    updates: int = Field(description="what is in their results already, and is told")
+    updates: int | None = Field(description="what is in their results already, and is told; null as with messages")
 
 
 class Unsubscribed(BaseModel):
     """What came of forgetting a subscription."""
 
     command: int
-    updates: int
+    updates: int | None
 
 
 class SubscriptionPage(BaseModel):
@@ -236,6 +236,51 @@ class ExplanationBody(BaseModel):
     reason: str
 
 
+class WebhookBody(Strictly):
+    """Where updates are to be sent."""
+
+    url: _String = Field(description="http or https, of the public internet or a network that the service allows")
+    subscriptions: Annotated[list[_SubscriptionId], Field(min_length=1, max_length=1000)] | None = Field(
+        None, description="only of these; else of all"
+    )
+    after: _String | None = Field(
+        None, description="a cursor to go on behind; else from now on, or from where it was"
+    )
+
+
+class WebhookState(BaseModel):
+    """A webhook, and how it fares."""
+
+    id: str
+    url: str
+    subscriptions: list[str] | None
+    cursor: str = Field(description="what came up to there was acknowledged, or was not for it")
+    failures: int = Field(description="in a row")
+    next_attempt: float | None = Field(description="when what failed is tried again, in seconds since the epoch")
+    last_error: str | None
+    disabled: str | None = Field(description="why nothing is sent any more, if so; putting it again enables it")
+
+
+class NewWebhook(WebhookState):
+    """A webhook with its secret, which is shown this once."""
+
+    secret: str
+
+
+class WebhookPage(BaseModel):
+    """Some webhooks, in the order of their ids."""
+
+    webhooks: list[WebhookState]
+    next: str | None = Field(description="the cursor of the next page, if there is one")
+
+
+class NewSecret(BaseModel):
+    """A secret, which is shown this once."""
+
+    secret: str
+    old_until: float = Field(description="until then the old one signs too, in seconds since the epoch")
+
+
 class WorldBody(BaseModel):
     """Where everything is."""
 
@@ -245,6 +290,8 @@ class WorldBody(BaseModel):
     window_count: int | None
     window_seconds: float | None
     words: list[str] = Field(description="some that are talked about")
+    people: list[str] = Field(description="whose friends can count")
+    partitioner: str = Field(description="how work is shared among workers")
 
 
 class RegionBody(BaseModel):

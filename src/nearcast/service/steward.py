@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Literal, NamedTuple
 
 from nearcast.service.commands import Command
-from nearcast.service.estate import Answer, Estate, Keeping, Question, Request
+from nearcast.service.embedded import Embedded
+from nearcast.service.estate import Answer, Done, Estate, Keeping, Question, Request
+from nearcast.service.folder import DataFolder
 from nearcast.service.hub import Hub
 from nearcast.service.journal import Cursor, Told
 from nearcast.service.meters import Meters
 from nearcast.service.problem import busy, not_ready
+from nearcast.service.relay import Relay
 from nearcast.service.world import World
 
 State = Literal["recovering", "serving", "failed", "stopped"]
@@ -49,7 +52,9 @@ class Steward:
         self.why = _RECOVERING
         self._hub, self._meters = hub, meters
         keeping = keeping or Keeping()
-        self._estate = Estate(data, world, meters=meters, keeping=keeping)
+        folder = DataFolder(data, world)
+        kind = Embedded if folder.world.job is None else Relay
+        self._estate: Estate = kind(folder, meters=meters, keeping=keeping)
         self.world, self.reader = self._estate.world, self._estate.reader
         self._most_waiting, self._waiting = keeping.most_waiting, 0
         self._orders: SimpleQueue[_Order | None] = SimpleQueue()
@@ -99,7 +104,7 @@ class Steward:
         while patient and self._is_full():
             self._room.clear()
             await self._room.wait()
-        return await self._order(Request(command, subscriber, key))  # type: ignore[no-any-return]
+        return await self._order(Request.under(key, command, subscriber))  # type: ignore[no-any-return]
 
     async def ask(self, question: Question) -> Any:
         """Return what the engine has to say between two commands."""
@@ -148,7 +153,9 @@ class Steward:
         try:
             self._recover()
             while (orders := self._take()) is not None:
-                self._settle(orders)
+                if orders:
+                    self._settle(orders)
+                self._listen()
                 self._estate.save_if_due()
             self._estate.save()
             self._loop.call_soon_threadsafe(self._become, "stopped", "the service stops")
@@ -164,8 +171,11 @@ class Steward:
         self._loop.call_soon_threadsafe(self._become, "serving", "")
 
     def _take(self) -> list[_Order] | None:
-        """Return all orders that wait, when there are some; None to stop."""
-        first = self._orders.get()
+        """Return all orders that wait, when there are some, or none when it is time to listen; None to stop."""
+        try:
+            first = self._orders.get(timeout=self._estate.listens_every)
+        except Empty:
+            return []
         if first is None:
             return None
         taken = [first]
@@ -182,14 +192,25 @@ class Steward:
 
     def _settle(self, orders: Sequence[_Order]) -> None:
         """Carry out orders and answer them."""
+        done = self._do(lambda: self._estate.settle([order.request for order in orders]), orders)
+        if done is not None:
+            answered = list(zip(orders, done.answers, strict=True))
+            self._loop.call_soon_threadsafe(self._deliver, done.updates, self._estate.position, answered)
+
+    def _listen(self) -> None:
+        """Pass on what happened elsewhere."""
+        done = self._do(self._estate.listen, ())
+        if done is not None and done.commands:
+            self._loop.call_soon_threadsafe(self._deliver, done.updates, self._estate.position, ())
+
+    def _do(self, work: Callable[[], Done], orders: Sequence[_Order]) -> Done | None:
+        """Do something that is to be written, and return what came of it; if that fails, recover."""
         try:
-            done = self._estate.settle([order.request for order in orders])
+            return work()
         except Exception as error:
             _log.exception("nothing was written; the engine is made anew from the journal")
             failed = not_ready(f"the service could not do this, and recovers: {error}")
             self._loop.call_soon_threadsafe(self._become, "recovering", _RECOVERING)
             self._loop.call_soon_threadsafe(self._deliver, (), None, [(order, failed) for order in orders])
             self._recover()
-            return
-        answered = list(zip(orders, done.answers, strict=True))
-        self._loop.call_soon_threadsafe(self._deliver, done.updates, self._estate.position, answered)
+            return None

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from nearcast.engine import Engine
 from nearcast.errors import require
 from nearcast.space import Box, Space
+from nearcast.spark.background import social_of, vocabulary_of
+from nearcast.spark.link import Link
+from nearcast.spark.plan import Plan, WindowTable, read_plan
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 
 
@@ -29,6 +33,24 @@ class World:
     window_seconds: float | None = None
     workers: int = 1
     partitioner: str = "hash"
+    job: str | None = None
+    """The file of a job on Spark that keeps the answers, and says all of the above."""
+
+    @classmethod
+    def of_job(cls, file: Path) -> World:
+        """Return the world of a job."""
+        plan = read_plan(file)
+        space, window = plan.space.space(), plan.window or WindowTable()
+        return cls(
+            bounds=space.bounds.as_tuple(),
+            metric=space.metric,
+            max_distance=space.max_distance,
+            window_count=window.count,
+            window_seconds=window.seconds,
+            workers=plan.match.shards,
+            partitioner=plan.match.partitioner,
+            job=str(file.absolute()),
+        )
 
     def __post_init__(self) -> None:
         given = [name for name in ("bounds", "city") if getattr(self, name) is not None]
@@ -43,8 +65,27 @@ class World:
             return CountWindow(self.window_count)
         return None if self.window_seconds is None else TimeWindow(self.window_seconds)
 
+    @property
+    def needs_time(self) -> bool:
+        """Whether every message must have a time: where it expires by time, or a job puts it in order by time."""
+        return self.window_seconds is not None or self.job is not None
+
+    @property
+    def plan(self) -> Plan:
+        """The job."""
+        assert self.job is not None
+        return read_plan(self.job)
+
+    def check(self) -> None:
+        """Raise `InvalidInput` for what no engine can be made of, and no job can be."""
+        if self.job is not None:
+            Link(self.plan)
+        self.engine().close()
+
     def engine(self) -> Engine:
-        """Return an engine of this world, without subscriptions."""
+        """Return an engine of this world, without subscriptions; where a job has them, with one worker."""
+        if self.job is not None:
+            return self.plan.job(vocabulary=vocabulary_of(self.plan), social=social_of(self.plan)).new_engine()
         how: dict[str, Any] = {"window": self.window, "workers": self.workers, "partitioner": self.partitioner}
         if self.city is not None:
             from nearcast.workload.city import City
@@ -69,11 +110,12 @@ class World:
 
     def described(self) -> dict[str, Any]:
         """Say where everything is and what is talked about, for who looks at it."""
-        space, words = self.space, list[str]()
+        space, words, people = self.space, list[str](), list[str]()
         if self.city is not None:
-            from nearcast.workload.city import OCCASIONS, TRADES
+            from nearcast.workload.city import OCCASIONS, TRADES, City
 
             words = sorted({*OCCASIONS, *(word for _, said in TRADES.values() for word in said)})
+            people = [str(user) for user in City(seed=self.city).social.users]
         return {
             "bounds": list(space.bounds.as_tuple()),
             "metric": space.metric,
@@ -81,6 +123,8 @@ class World:
             "window_count": self.window_count,
             "window_seconds": self.window_seconds,
             "words": words,
+            "people": people,
+            "partitioner": self.partitioner,
         }
 
     def noted(self) -> dict[str, Any]:

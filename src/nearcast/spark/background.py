@@ -1,35 +1,35 @@
 """What does a job know before its first row? How much a term says, who likes which place, and who gets what.
 
-A vocabulary that was learned is kept beside the checkpoint: scores mean the same for as long as the job lives.
+A vocabulary that was learned is kept beside the checkpoint: scores mean the same for as long as the job lives. Only
+learning takes Spark, so a program that works with a job from outside knows the same.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+import pyarrow.dataset as ds
 
-from nearcast.errors import FormatError, InvalidInput, require
+from nearcast.errors import FormatError, InvalidInput, StateError, require
 from nearcast.partition import Routing
 from nearcast.partition.saved import unpack
 from nearcast.social import SocialGraph
 from nearcast.spark.log import Folder
 from nearcast.spark.plan import Plan
-from nearcast.spark.refusal import blaming
-from nearcast.spark.streams import read_sample
 from nearcast.text import Vocabulary
 
 _LEARNED = "vocabulary.arrow"
 _FORMATS = {"csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet"}
-"""How the name of a file of edges ends -> what Spark calls that."""
+"""How the name of a file of edges ends -> what Arrow calls that."""
+_EDGES = pa.schema([("user", pa.string()), ("place", pa.string())])
 
 
-def vocabulary_of(spark: SparkSession, plan: Plan) -> Vocabulary | None:
-    """Return the term weights of a job."""
+def vocabulary_of(plan: Plan, learn: Callable[[Plan], Vocabulary] | None = None) -> Vocabulary | None:
+    """Return the term weights of a job; if they are to be learned and were not yet, learn them first."""
     table = plan.vocabulary
     if table is None:
         return None
@@ -37,21 +37,29 @@ def vocabulary_of(spark: SparkSession, plan: Plan) -> Vocabulary | None:
         return _spelled(plan, table.file)
     kept = Folder(plan.place(plan.run.checkpoint))
     if kept.size(_LEARNED) is None:
-        kept.write(_LEARNED, _packed(_learn(spark, plan, str(table.learn), table.rows)))
+        if learn is None:
+            raise StateError(f"{plan.file} must have run once, to learn its vocabulary; it has not")
+        kept.write(_LEARNED, _packed(learn(plan)))
     return _unpacked(kept.read(_LEARNED))
 
 
-def social_of(spark: SparkSession, plan: Plan) -> SocialGraph | None:
+def social_of(plan: Plan) -> SocialGraph | None:
     """Return the graph of users and places of a job."""
     if plan.social is None:
         return None
     file, subject = plan.social.file, "[social]"
     ending = file.rpartition(".")[2]
     require(ending in _FORMATS, "file", f"must end in one of {sorted(_FORMATS)}", file, subject=subject)
-    reader = spark.read.format(_FORMATS[ending]).options(header="true", enforceSchema="false", mode="FAILFAST")
-    with blaming("file", "must hold the columns user and place", file, subject=subject), _about(subject):
-        edges = reader.schema("user string, place string").load(plan.place(file))
-        return SocialGraph((row.user, row.place) for row in edges.toLocalIterator())
+    folder, rule = Folder(plan.place(file)), "must hold the columns user and place"
+    where = {"source": folder.path, "filesystem": folder.files, "format": _FORMATS[ending]}
+    try:
+        names = ds.dataset(**where).schema.names
+        require(set(_EDGES.names) <= set(names), "file", f"{rule}; it has {names}", file, subject=subject)
+        edges = ds.dataset(**where, schema=_EDGES).to_table()
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidInput("file", f"{rule} ({_first_line(error)})", file, subject=subject) from None
+    with _about(subject):
+        return SocialGraph(zip(edges["user"].to_pylist(), edges["place"].to_pylist(), strict=True))
 
 
 def routing_of(plan: Plan) -> Routing | None:
@@ -96,15 +104,6 @@ def vocabulary_from(content: Any) -> Vocabulary:
     return Vocabulary(content["documents"], content["frequencies"])
 
 
-def _learn(spark: SparkSession, plan: Plan, path: str, rows: int) -> Vocabulary:
-    """Count the texts of a sample."""
-    with blaming("learn", "must lead to messages as [messages] has them", path, subject="[vocabulary]"):
-        texts = read_sample(spark, plan, path).select("text").where("text is not null").limit(rows).toLocalIterator()
-        learned = Vocabulary.from_texts(row.text for row in texts)
-    require(len(learned) > 0, "learn", "must lead to at least one message with a text", path, subject="[vocabulary]")
-    return learned
-
-
 def _packed(vocabulary: Vocabulary) -> bytes:
     state = vocabulary.state()
     default = json.dumps(state["default"])
@@ -127,3 +126,7 @@ def _about(subject: str) -> Iterator[None]:
         yield
     except InvalidInput as error:
         raise error.about(subject) from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -10,7 +10,8 @@ Spark's file sinks are exactly-once to whoever reads this log, and only to them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 from pyarrow import fs
@@ -24,16 +25,21 @@ _COMPACT = ".compact"
 class Follower:
     """Reads a folder of JSON lines that a query writes."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, seen: Iterable[str] = ()) -> None:
+        """Follow a folder, passing over files that were `seen`."""
         self._folder = Folder(folder)
-        self._seen: set[str] = set()
+        self._seen = set(seen)
         self._last = -1
 
-    def rows(self) -> Iterator[dict[str, object]]:
+    def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the rows that were committed since the last call."""
         for name in self.files():
-            for line in self._folder.read(name).splitlines():
-                yield json.loads(line)
+            yield from self.rows_of(name)
+
+    def rows_of(self, name: str) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a file."""
+        for line in self._folder.read(name).splitlines():
+            yield json.loads(line)
 
     def files(self) -> Iterator[str]:
         """Yield the names of files that were committed since the last call."""

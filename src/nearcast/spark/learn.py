@@ -1,4 +1,4 @@
-"""What does a partitioner learn from, before a pipeline runs? From some good rows, once; the routing is then kept.
+"""What is learned before a pipeline runs? A routing, and how much terms say: from some rows, once; both are kept.
 
     rows to learn from ── decode ── good ones, some ── footprints, messages ── fit ── <state>/hybrid-8.routing
 
@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from nearcast.errors import InvalidInput
+from nearcast.errors import InvalidInput, require
 from nearcast.model import Footprints, MessageBatch
 from nearcast.model.columns import MESSAGES, SUBSCRIPTIONS, messages_from_table
 from nearcast.partition import Routing, Sample
@@ -24,8 +24,12 @@ from nearcast.spark.block import open_block
 from nearcast.spark.decode import PAYLOAD, decode_messages, decode_subscriptions
 from nearcast.spark.job import Job
 from nearcast.spark.log import Folder
+from nearcast.spark.plan import Plan
+from nearcast.spark.refusal import blaming
 from nearcast.spark.sent import send
 from nearcast.spark.sieve import SUBSCRIBE, good_messages
+from nearcast.spark.streams import read_sample
+from nearcast.text import Vocabulary
 
 ROWS = 100_000
 """Messages, and subscriptions, that a partitioner learns from."""
@@ -52,6 +56,17 @@ def routed(job: Job, partitioner: str | Routing, frames: Frames, sample: Frames 
             raise InvalidInput("sample", f"{rule} before a stream runs", None, subject="job", hint=hint)
         folder.write(name, _fit(job, sample))
     return replace(job, fitted=folder.read(name))
+
+
+def learn_vocabulary(spark: SparkSession, plan: Plan) -> Vocabulary:
+    """Count the texts that a job file says to learn from."""
+    assert plan.vocabulary is not None
+    path, subject = str(plan.vocabulary.learn), "[vocabulary]"
+    with blaming("learn", "must lead to messages as [messages] has them", path, subject=subject):
+        texts = read_sample(spark, plan, path).select("text").where("text is not null")
+        learned = Vocabulary.from_texts(row.text for row in texts.limit(plan.vocabulary.rows).toLocalIterator())
+    require(len(learned) > 0, "learn", "must lead to at least one message with a text", path, subject=subject)
+    return learned
 
 
 def _fit(job: Job, frames: Frames) -> bytes:

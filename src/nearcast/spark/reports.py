@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs
-from pyspark.sql.streaming.query import StreamingQuery
 
 from nearcast.spark.log import Folder
 from nearcast.spark.progress import SHARDS
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _KEPT = 200  # batches; Spark itself remembers a hundred
 
@@ -25,6 +27,25 @@ def write_report(folder: Folder, batch: int, shard: int, report: Mapping[str, An
     """Write how a shard fared, and forget how it did long ago."""
     folder.write(_name(batch, shard), json.dumps(report).encode())
     folder.remove([_name(batch - _KEPT, shard)])
+
+
+class Reports:
+    """Reads how the shards of a job fare, also where the job runs elsewhere."""
+
+    def __init__(self, state: str) -> None:
+        self._folder = Folder(state)
+        self._seen: set[str] = set()
+
+    def new(self) -> list[dict[str, Any]]:
+        """Return the reports since the last call, the oldest batch first; of those, the kept ones."""
+        names = {
+            f"{query}/reports/{name}"
+            for query in _names(self._folder, "")
+            for name in _names(self._folder, f"{query}/reports")
+        }
+        new = sorted(names - self._seen, key=lambda name: name.rpartition("/")[2])
+        self._seen = names
+        return [json.loads(self._folder.read(name)) for name in new]
 
 
 def batches_of(query: StreamingQuery, state: str, *, after: int = -1) -> list[dict[str, Any]]:
@@ -39,9 +60,15 @@ def batches_of(query: StreamingQuery, state: str, *, after: int = -1) -> list[di
 
 
 def _read(folder: Folder, batch: int) -> list[str]:
-    where = fs.FileSelector(f"{folder.path}/reports", allow_not_found=True)
-    names = (info.base_name for info in folder.files.get_file_info(where))
-    return [folder.read(f"reports/{name}").decode() for name in sorted(names) if name.startswith(f"{batch:08d}.")]
+    names = sorted(_names(folder, "reports"))
+    return [folder.read(f"reports/{name}").decode() for name in names if name.startswith(f"{batch:08d}.")]
+
+
+def _names(folder: Folder, within: str) -> list[str]:
+    """Return what lies in a folder, without what is being written."""
+    where = fs.FileSelector(f"{folder.path}/{within}", allow_not_found=True)
+    found = (info.base_name for info in folder.files.get_file_info(where))
+    return [name for name in found if not name.startswith(".")]
 
 
 def _name(batch: int, shard: int) -> str:

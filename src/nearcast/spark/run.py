@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -20,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from nearcast.errors import StateError
 from nearcast.partition.hash import HashPartitioner
 from nearcast.spark.background import routing_of, social_of, vocabulary_of
+from nearcast.spark.learn import learn_vocabulary
 from nearcast.spark.log import Folder
 from nearcast.spark.pipeline import match
 from nearcast.spark.plan import Plan, naming
@@ -74,7 +76,8 @@ def start_run(spark: SparkSession, plan: Plan) -> Run:
     """Start a job; raise an error that names the key and the file if one cannot be."""
     with naming(plan.file):
         messages, subscriptions = read_messages(spark, plan), read_subscriptions(spark, plan)
-        job = plan.job(vocabulary=vocabulary_of(spark, plan), social=social_of(spark, plan))
+        vocabulary = vocabulary_of(plan, partial(learn_vocabulary, spark))
+        job = plan.job(vocabulary=vocabulary, social=social_of(plan))
         routing, state = routing_of(plan), checkpoint(plan, "state")
         learns = routing is None and job.partitioner != HashPartitioner.name
         matched = match(

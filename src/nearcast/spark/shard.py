@@ -60,6 +60,12 @@ class Counts:
     late: int = 0
     unknown: int = 0
     """Unsubscribed, but not there."""
+    visited: int = 0
+    """Entries looked at; of these,"""
+    candidates: int = 0
+    """subscriptions that no bound ruled out, and of these"""
+    verified: int = 0
+    """those whose score was computed."""
 
 
 class _Arrived(NamedTuple):
@@ -75,7 +81,7 @@ class _Arrived(NamedTuple):
 def apply(engine: Engine, frames: Iterable[Frame], *, shard: int, job: Job, counts: Counts) -> Iterator[pa.Table]:
     """Carry out the frames of one micro-batch; yield groups of updates, and count while doing so."""
     arrived, vocabulary = list(frames), job.meaning.vocabulary
-    late_before = engine.stats().late
+    before = engine.stats()
     steps = (
         _subscribe(engine, [f for f in arrived if f.source == SUBSCRIPTION], shard, job, counts),
         _publish(engine, [f for f in arrived if f.source == MESSAGE], vocabulary, counts),
@@ -84,7 +90,9 @@ def apply(engine: Engine, frames: Iterable[Frame], *, shard: int, job: Job, coun
         for told in step:
             counts.updates += count_updates(told)
             yield told
-    counts.late += engine.stats().late - late_before
+    after = engine.stats()
+    for name in ("late", "visited", "candidates", "verified"):
+        setattr(counts, name, getattr(counts, name) + getattr(after, name) - getattr(before, name))
 
 
 def _subscribe(engine: Engine, frames: Sequence[Frame], shard: int, job: Job, counts: Counts) -> Iterator[pa.Table]:

@@ -104,7 +104,7 @@ async def _publish(chunk: list[tuple[int, Body]], service: Service, caller: Call
             else:
                 service.feed.show([body for _, body in part])
                 counts.messages += answer["messages"]
-                counts.updates += answer["updates"]
+                counts.updates += answer["updates"] or 0
         parts = again
 
 

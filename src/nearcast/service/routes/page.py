@@ -13,12 +13,12 @@ from typing import Any
 from fastapi import APIRouter, Response
 from fastapi.responses import FileResponse, StreamingResponse
 
-from nearcast.engine import Engine
 from nearcast.engine.stats import Stats
 from nearcast.model import Explanation
 from nearcast.partition import Region
 from nearcast.service.commands import subscription_of
 from nearcast.service.context import Admin, Running, Service, Subscriber, problems
+from nearcast.service.estate import View
 from nearcast.service.feed import Watcher
 from nearcast.service.problem import Problem
 from nearcast.service.routes.updates import EVENTS, event
@@ -27,14 +27,18 @@ from nearcast.service.schema import NamedSubscriptionBody, Preview, Shards, Worl
 router = APIRouter(tags=["page"])
 
 WEB = str(files("nearcast.service") / "web")
+_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; worker-src 'self' blob:",
+}
 _SHOWN_EVERY_S = 0.25
 _COUNTED_EVERY = 4  # times that messages are shown
 
 
 @router.get("/", include_in_schema=False)
 async def page() -> Response:
-    """Return the page."""
-    return FileResponse(f"{WEB}/index.html", headers={"Cache-Control": "no-cache"})
+    """Return the page, which may ask nobody but this service."""
+    return FileResponse(f"{WEB}/index.html", headers=_HEADERS)
 
 
 @router.get("/v1/world", response_model=WorldBody, responses=problems())
@@ -47,8 +51,8 @@ async def world(service: Running, caller: Subscriber) -> Any:
 async def shards(service: Running, caller: Subscriber) -> Any:
     """Say which part of space belongs to which worker, and how many subscriptions each has."""
 
-    def look(engine: Engine) -> tuple[list[Region], Stats]:
-        return engine.regions(), engine.stats()
+    def look(view: View) -> tuple[list[Region], Stats]:
+        return view.regions(), view.stats()
 
     regions, stats = await service.steward.ask(look)
     parts = [{"box": list(box), "shards": [i for i in range(64) if mask >> i & 1]} for box, mask in regions]
