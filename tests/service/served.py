@@ -13,16 +13,29 @@ from nearcast.service.hub import Hub
 from nearcast.service.meters import Meters
 from nearcast.service.server import Server, bind
 from nearcast.service.steward import Steward
+from nearcast.service.webhooks.attempt import Courier
+from nearcast.service.webhooks.book import Book
+from nearcast.service.webhooks.guard import Guard, read_networks
+from nearcast.service.webhooks.postroom import Postroom
+from nearcast.service.webhooks.retry import Retries
 from nearcast.service.world import World
 
 WORLD = World(bounds=(0, 0, 1, 1), window_count=100)
 
 
-def make_service(folder, world=WORLD, *, callers=None, most_bytes=100_000, most_queued=100, **keeping):
+def make_postroom(folder, *, networks=("127.0.0.0/8",), delays_s=(0.0, 0.0), most_hooks=100, timeout_s=20.0, **how):
+    """Webhooks that may reach this machine, and do not wait long."""
+    book = Book(folder / "webhooks.sqlite", most=most_hooks)
+    return Postroom(
+        book, Courier(Guard(read_networks(networks)), timeout_s=timeout_s), retries=Retries(delays_s), **how
+    )
+
+
+def make_service(folder, world=WORLD, *, callers=None, most_bytes=100_000, most_queued=100, webhooks=None, **keeping):
     meters = Meters()
     hub = Hub(meters, most=most_queued)
     steward = Steward(folder, world, hub=hub, meters=meters, keeping=Keeping(**keeping))
-    return Service(steward, hub, meters, Access(callers), most_bytes)
+    return Service(steward, hub, meters, Access(callers), most_bytes, make_postroom(folder, **(webhooks or {})))
 
 
 @asynccontextmanager

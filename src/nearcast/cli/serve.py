@@ -47,10 +47,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     network.add_argument("--tokens", type=Path, metavar="FILE", help="who may do what, see docs/service.md")
     network.add_argument("--new-token", metavar="SUBSCRIBER", help="make a token, add it to --tokens, and end")
     network.add_argument("--scopes", nargs="+", choices=_SCOPES, default=["publish", "subscribe"], help="of it")
+    network.add_argument(
+        "--webhook-networks", nargs="+", default=[], metavar="NETWORK",
+        help="that webhooks may reach besides the public internet, such as 10.0.0.0/8",
+    )  # fmt: skip
     limits = parser.add_argument_group("limits")
     limits.add_argument("--max-body", type=positive, default=8_000_000, metavar="BYTES", help="of a request")
     limits.add_argument("--max-waiting", type=positive, default=1_000, help="requests; more are answered with 429")
     limits.add_argument("--max-queued", type=positive, default=10_000, help="updates for a client; then it is closed")
+    limits.add_argument("--max-webhooks", type=positive, default=100, help="of a subscriber")
     limits.add_argument("--snapshot-every", type=positive, default=10_000, metavar="COMMANDS", help="save the engine")
     limits.add_argument("--keep-hours", type=amount, default=168.0, help="how long updates can be asked for again")
     limits.add_argument("--keep-updates", type=positive, default=10_000_000, help="how many of them at most")
@@ -72,7 +77,12 @@ def run(options: argparse.Namespace) -> int:
     from nearcast.service.meters import Meters
     from nearcast.service.server import bind, serve
     from nearcast.service.steward import Steward
+    from nearcast.service.webhooks.attempt import Courier
+    from nearcast.service.webhooks.book import Book
+    from nearcast.service.webhooks.guard import Guard, read_networks
+    from nearcast.service.webhooks.postroom import Postroom
 
+    guard = Guard(read_networks(options.webhook_networks))
     keeping = Keeping(
         most_waiting=options.max_waiting,
         snapshot_every=options.snapshot_every,
@@ -87,10 +97,11 @@ def run(options: argparse.Namespace) -> int:
         meters = Meters()
         hub = Hub(meters, most=options.max_queued)
         steward = Steward(options.data, _world(options), hub=hub, meters=meters, keeping=keeping)
+        postroom = Postroom(Book(options.data / "webhooks.sqlite", most=options.max_webhooks), Courier(guard))
         rehearse(_small_city)
         if access.is_open:
             print("nearcast: no tokens: whoever reaches this address may do everything", file=sys.stderr)
-        serve(Service(steward, hub, meters, access, options.max_body), listening, on_start=started)
+        serve(Service(steward, hub, meters, access, options.max_body, postroom), listening, on_start=started)
     return 0
 
 

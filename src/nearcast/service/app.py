@@ -18,7 +18,7 @@ from nearcast.service.context import Service
 from nearcast.service.faults import faults_of
 from nearcast.service.limit import BodyLimit
 from nearcast.service.problem import MEDIA_TYPE, Problem, of_error
-from nearcast.service.routes import messages, page, status, subscriptions, updates
+from nearcast.service.routes import messages, page, status, subscriptions, updates, webhooks
 from nearcast.service.schema import ProblemBody
 
 
@@ -28,10 +28,12 @@ def make_app(service: Service) -> FastAPI:
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         service.steward.start()
+        service.webhooks.start(service)
         try:
             yield
         finally:
             service.hub.close()
+            await service.webhooks.stop()
             await service.steward.stop()
 
     app = FastAPI(
@@ -43,7 +45,7 @@ def make_app(service: Service) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = service
-    for routes in (subscriptions, messages, updates, status, page):
+    for routes in (subscriptions, messages, updates, webhooks, status, page):
         app.include_router(routes.router)
     app.mount("/web", StaticFiles(directory=page.WEB), name="web")
     app.add_middleware(BodyLimit, most_bytes=service.most_bytes, streams=(messages.STREAM,))

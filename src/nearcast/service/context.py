@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from fastapi import Depends, Header, Path, Security
+from fastapi import Depends, Header, Path, Query, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import HTTPConnection
 
@@ -17,6 +17,7 @@ from nearcast.service.meters import Meters
 from nearcast.service.problem import MEDIA_TYPE, title_of
 from nearcast.service.schema import ID_PATTERN, ID_RULE
 from nearcast.service.steward import Steward
+from nearcast.service.webhooks.postroom import Postroom
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Service:
     access: Access
     most_bytes: int
     """Of a request, or of a line of a stream."""
+    webhooks: Postroom
     feed: Feed = field(default_factory=Feed)
 
 
@@ -56,6 +58,8 @@ Publisher = Annotated[Caller, Depends(caller_with("publish"))]
 Subscriber = Annotated[Caller, Depends(caller_with("subscribe"))]
 Admin = Annotated[Caller, Depends(caller_with("admin"))]
 SubscriptionId = Annotated[str, Path(pattern=ID_PATTERN, description=ID_RULE)]
+WebhookId = SubscriptionId
+Limit = Annotated[int, Query(ge=1, le=1000)]
 IdempotencyKey = Annotated[
     str | None,
     Header(alias="Idempotency-Key", min_length=1, max_length=255, description="the same request is done once"),

@@ -9,12 +9,14 @@ and the position at that moment comes from the journal, what follows from the qu
 from __future__ import annotations
 
 import asyncio
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from nearcast.service.context import Service
 from nearcast.service.hub import Listener
 from nearcast.service.journal import Cursor, Told
 from nearcast.service.problem import Problem, fault, invalid
+
+if TYPE_CHECKING:
+    from nearcast.service.context import Service
 
 _PAGE = 500
 
@@ -23,13 +25,24 @@ class Follower:
     """One client's way through the updates; a context, in which it is known to the hub."""
 
     def __init__(
-        self, service: Service, subscriber: str, subscriptions: frozenset[str], after: str | None, *, transport: str
+        self,
+        service: Service,
+        subscriber: str,
+        subscriptions: frozenset[str],
+        after: str | None,
+        *,
+        transport: str,
+        page: int = _PAGE,
     ) -> None:
-        """Begin behind a cursor, or with what comes next; raise the problem of a cursor that cannot be followed."""
+        """Begin behind a cursor, or with what comes next; raise the problem of a cursor that cannot be followed.
+
+        It gets so many updates at a time, a `page`, and no more.
+        """
         service.steward.check_ready()
         self._service = service
         self._listener = Listener(subscriber, subscriptions)
         self._joined_at: Cursor | None = None
+        self._page = page
         self._after = service.hub.position if after is None else Cursor.read(after)
         self._gauge = service.meters.clients.labels(transport)
         if self._after > service.hub.position:
@@ -40,6 +53,12 @@ class Follower:
     def after(self) -> Cursor:
         """How far the client has been told; who comes back with this misses nothing."""
         return self._after
+
+    @property
+    def seen(self) -> Cursor:
+        """How far the client has been told, or there was nothing for it; for who has done with all it got."""
+        is_level = self._joined_at is not None and self._after >= self._joined_at and self._listener.is_empty
+        return max(self._after, self._service.hub.position) if is_level else self._after
 
     @property
     def closed(self) -> str | None:
@@ -68,7 +87,7 @@ class Follower:
             return page
         if self._after < self._joined_at:
             return await self._missed(self._joined_at)
-        page = await self._listener.take()
+        page = await self._listener.take(self._page)
         if page:
             self._after = page[-1].cursor
         return page
@@ -77,10 +96,10 @@ class Follower:
         """Return the next page of what was missed up to a cursor."""
         found = await asyncio.to_thread(
             self._service.steward.reader.updates,
-            self._listener.subscriber, after=self._after, upto=end, limit=_PAGE,
+            self._listener.subscriber, after=self._after, upto=end, limit=self._page,
         )  # fmt: skip
         self._check_kept()  # also while it was read
-        self._after = found[-1].cursor if len(found) == _PAGE else max(end, self._after)
+        self._after = found[-1].cursor if len(found) == self._page else max(end, self._after)
         return [told for told in found if self._listener.wants(told)]
 
     def _check_kept(self) -> None:

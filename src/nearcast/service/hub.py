@@ -34,6 +34,11 @@ class Listener:
         self._news = asyncio.Event()
 
     @property
+    def is_empty(self) -> bool:
+        """True if nothing waits to be sent."""
+        return not self._queue
+
+    @property
     def topics(self) -> list[Topic]:
         """What it listens to."""
         return [(self.subscriber, id_) for id_ in self.subscriptions] or [(self.subscriber, None)]
@@ -57,13 +62,12 @@ class Listener:
         self._news.set()
         self.over.set()
 
-    async def take(self) -> list[Told]:
-        """Return what is new, when there is something; nothing once it is closed."""
+    async def take(self, most: int) -> list[Told]:
+        """Return what is new, the first so many, when there is something; nothing once it is closed."""
         await self._news.wait()
-        if self.closed is None:
+        taken = [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
+        if self.closed is None and not self._queue:
             self._news.clear()
-        taken = list(self._queue)
-        self._queue.clear()
         return taken
 
 

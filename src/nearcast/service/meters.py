@@ -34,6 +34,10 @@ class Meters:
         self.snapshot_seconds = Histogram("nearcast_snapshot_seconds", "Saving the engine", registry=own)
         self.clients = Gauge("nearcast_clients", "Clients that updates are pushed to", ["transport"], registry=own)
         self.lagging = Counter("nearcast_lagging_clients", "Clients closed because they lagged", registry=own)
+        self.deliveries = Counter(
+            "nearcast_webhook_deliveries", "Attempts to deliver to a webhook", ["outcome"], registry=own
+        )
+        self.webhooks = Gauge("nearcast_webhooks", "Webhooks", ["state"], registry=own)
         self._engine = _EngineStats()
         own.register(self._engine)
 
