@@ -23,8 +23,8 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m nearcast.spark.java
 	@touch $@
 
-demo: $(READY)       ## a generated city, all five kinds of subscription, live
-	@$(BIN)/nearcast demo
+demo: $(READY)       ## a generated city on Spark, served, on a live map; without Spark: EMBEDDED=1
+	@$(BIN)/nearcast demo $(if $(EMBEDDED),--embedded)
 
 test: browser check  ## set up, then everything CI runs
 

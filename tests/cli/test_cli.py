@@ -6,20 +6,25 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 import nearcast as nc
 from nearcast._jit import cache_folder
 from nearcast.cli import main
-from nearcast.cli.city_job import CityJob
+from nearcast.cli.city_job import write_job
 from nearcast.cli.run import settings_of
 from nearcast.errors import InvalidInput
 from nearcast.model import KINDS
+from nearcast.service.commands import message_of
+from nearcast.service.journal import Cursor, Reader
 from nearcast.spark.follow import Follower
+from nearcast.spark.link import Link, subscribed
+from nearcast.spark.plan import read_plan
 from nearcast.workload.city import City
 
 NEARCAST = [sys.executable, "-m", "nearcast.cli"]
@@ -127,36 +132,37 @@ def test_help_is_light():
     assert "demo" in ran.stdout and "bench" in ran.stdout
 
 
-def test_the_embedded_demo_ends_by_itself_with_a_summary(capsys):
-    assert main(["demo", "--embedded", "--messages", "60", "--subscriptions", "50", "--rate", "0"]) == 0
-    out = capsys.readouterr().out
-    assert "60 of 60" in out
-    assert all(kind.kind in out for kind in KINDS)
-    assert "and this is why" in out
+@contextmanager
+def demo(*words):
+    """Run the demo as a terminal would, in a group of its own; lend it with the address of the map."""
+    command = [*NEARCAST, "demo", "--port", "0", "--subscriptions", "40", *words]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as ran:  # fmt: skip
+        lines = iter(ran.stdout.readline, "")
+        said = next((line for line in lines if "on the map at" in line), None)
+        assert said is not None, ran.stderr.read()
+        yield ran, said.partition(" at ")[2].split()[0]
 
 
-def test_the_demo_shows_a_live_view_in_a_terminal():
-    import pty
-
-    leader, follower = pty.openpty()
-    words = [*NEARCAST, "demo", "--embedded", "--messages", "60", "--subscriptions", "40", "--rate", "100"]
-    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "140", "LINES": "40"}
-    shown = b""
-    with subprocess.Popen(words, stdout=follower, stderr=follower, stdin=follower, env=env) as ran:
-        os.close(follower)
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            try:
-                part = os.read(leader, 65536)
-            except OSError:  # the other end was closed: the demo is over
-                break
-            if not part:
-                break
-            shown += part
-    os.close(leader)
-    assert ran.returncode == 0
-    text = shown.decode(errors="replace")
-    assert "a city, live" in text and "latest updates" in text and "60 of 60" in text
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_embedded_demo_serves_a_city_until_it_is_ended_and_leaves_nothing(tmp_path, monkeypatch, number):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with demo("--embedded") as (ran, address), httpx.Client(base_url=address, timeout=60) as client:
+        assert "<title>Nearcast</title>" in client.get("/").text
+        kinds = Counter(one["kind"] for one in client.get("/v1/subscriptions").json()["subscriptions"])
+        assert set(kinds.values()) == {8} and len(kinds) == 5
+        with client.stream("GET", "/v1/updates/events") as updates:
+            assert any(line == "event: update" for line in updates.iter_lines()), "the city talks"
+        assert any(tmp_path.iterdir())
+        os.killpg(ran.pid, number)
+        out, err = ran.communicate()
+    assert ran.returncode == 0, err
+    assert "updates told" in out and "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(address)
 
 
 def city_updates(*, messages, subscriptions, seed=0):
@@ -177,18 +183,26 @@ def committed(folder):
     )
 
 
-def test_the_demo_runs_on_spark_and_leaves_a_job(tmp_path, capsys):
+def test_the_demo_runs_on_spark_and_what_is_served_is_what_one_engine_says(tmp_path, capsys):
     folder = tmp_path / "city"
-    words = ["demo", "--messages", "60", "--subscriptions", "40", "--master", "local[2]", "--folder", str(folder)]
-    ran = subprocess.run([*NEARCAST, *words], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    assert "60 of 60" in ran.stdout and "shard balance" in ran.stdout
-    expected = city_updates(messages=60, subscriptions=40)
-    assert committed(folder) == expected
-    assert f" {expected.total():,} " in ran.stdout, "what is shown is what was told"
-    assert "starting Spark" in ran.stderr and "WARN" not in ran.stderr, "Spark talks to its log"
+    with demo("--messages", "60", "--master", "local[2]", "--folder", str(folder)) as (ran, address):
+        assert httpx.get(f"{address}/v1/world").json()["window_seconds"] == 300
+        out, err = ran.communicate()
+    assert ran.returncode == 0, err
+    assert "starting Spark" in err and "WARN" not in err and "Traceback" not in err, "Spark talks to its log"
+    journal = Reader(folder / "data" / "journal.sqlite")
+    said = [message_of(body) for body in journal.newest(1000)]
+    told = journal.updates("local", after=Cursor(0, 0), upto=Cursor(1 << 40, 0), limit=10_000)
+    journal.close()
+    city = City()
+    engine = nc.Engine(space=city.space, vocabulary=city.vocabulary(), window=nc.TimeWindow(300), social=city.social)
+    engine.subscribe(city.subscriptions(40))
+    expected = Counter((u.seq, u.subscription, u.message, u.change, u.score) for u in engine.publish(said))
+    names = ("seq", "subscription", "message", "change", "score")
+    assert Counter(tuple(json.loads(one.body)[name] for name in names) for one in told) == expected
+    assert f"60 messages said, {expected.total():,} updates told" in out
 
-    assert main(words) == 2, "a folder with a job in it is not written over"
+    assert main(["demo", "--folder", str(folder)]) == 2, "a folder with something in it is not written over"
     assert f"folder must be empty, or not there yet; got {str(folder)!r}" in capsys.readouterr().err
 
 
@@ -196,19 +210,18 @@ def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path):
     """Interrupted as a terminal does it, the whole group at once; then the same command again."""
     n_files, a_file = 8, 20
     city = City()
-    job = CityJob(tmp_path, city, window_s=300)
-    job.write(city.subscriptions(40))
+    job = write_job(tmp_path, city, window_s=300)
+    link = Link(read_plan(job))
+    link.tell_operations("all.json", [subscribed(one, order=i) for i, one in enumerate(city.subscriptions(40))])
     rows = list(city.messages(n_files * a_file))
     for i in range(n_files):
-        for _ in job.feed(rows[i * a_file : (i + 1) * a_file], lambda: None):
-            pass
-        written = tmp_path / "messages" / f"{i:06d}.json"
-        os.utime(written, (1_000_000 + i, 1_000_000 + i))  # Spark takes older files first
-    text = job.file.read_text().replace('"200 milliseconds"', '"available now"')
+        link.tell_messages(f"{i}.json", rows[i * a_file : (i + 1) * a_file])
+        os.utime(tmp_path / "messages" / f"{i}.json", (1_000_000 + i, 1_000_000 + i))  # Spark takes older files first
+    text = job.read_text().replace('"200 milliseconds"', '"available now"')
     one_by_one = 'path = "messages"\noptions = {maxFilesPerTrigger = 1}'
-    job.file.write_text(text.replace('path = "messages"', one_by_one))
+    job.write_text(text.replace('path = "messages"', one_by_one))
 
-    words = [*NEARCAST, "run", str(job.file), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    words = [*NEARCAST, "run", str(job), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as ran:

@@ -37,6 +37,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="instead: the space and words of a made-up city",
     )
     world.add_argument(
+        "--spark", type=Path, metavar="JOB.toml",
+        help="instead: the world of a job, which `nearcast run` runs, and which keeps the answers",
+    )  # fmt: skip
+    world.add_argument(
         "--window", default="100000", metavar="N|SECONDSs", help="how long messages stay: so many, or `3600s`"
     )
     world.add_argument("--workers", type=positive, default=1, help="threads")
@@ -146,8 +150,12 @@ def _world(options: argparse.Namespace) -> World | None:
     """Return the world that was described; None if none was."""
     from nearcast.service.world import World
 
-    if options.bounds is None and options.city is None:
+    given = [name for name in ("bounds", "city", "spark") if getattr(options, name) is not None]
+    if not given:
         return None
+    require(len(given) == 1, given[0], f"must be left out where --{given[-1]} is given", getattr(options, given[0]))
+    if options.spark is not None:
+        return World.of_job(options.spark)
     return World(
         bounds=None if options.bounds is None else _bounds(options.bounds),
         metric=options.metric,

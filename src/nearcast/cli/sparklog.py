@@ -45,23 +45,29 @@ def spark_session(log: Path, *, settings: dict[str, str] | None = None, **option
 def interrupts() -> Iterator[Callable[[], None]]:
     """Let Ctrl-C wait for a good moment: lend a function that raises `KeyboardInterrupt` once it was pressed.
 
-    In the middle of a call to Spark it would break the connection to it. Pressed twice it does not wait.
+    In the middle of a call to Spark it would break the connection to it. Pressed twice it does not wait. Whoever
+    asks a process to end, as service managers do, is answered alike.
     """
     pressed = threading.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in signals}
 
     def note(_number: int, _frame: object) -> None:
         pressed.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in signals:
+            signal.signal(number, signal.default_int_handler)
 
     def check() -> None:
         if pressed.is_set():
             raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, note)
+    for number in signals:
+        signal.signal(number, note)
     try:
         yield check
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in signals:
+            signal.signal(number, before[number])
 
 
 @contextmanager

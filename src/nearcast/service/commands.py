@@ -135,6 +135,16 @@ def subscription_of(body: Mapping[str, Any], subscriber: str) -> Subscription:
     return kind(**given)
 
 
+def body_of(subscription: Subscription) -> Body:
+    """Return a subscription as JSON, under the id it has."""
+    given = {name: getattr(subscription, name) for name in fields_of(type(subscription))}
+    plain = {
+        name: list(v.as_tuple() if isinstance(v, Box) else v) if isinstance(v, Box | tuple) else v
+        for name, v in given.items()
+    }
+    return {"kind": subscription.kind, **plain}
+
+
 @cache
 def fields_of(kind: type[Subscription]) -> dict[str, Any]:
     """Return the fields that a kind is made of, with their types."""

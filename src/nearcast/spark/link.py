@@ -1,0 +1,124 @@
+"""How does a program work with a job that runs elsewhere? It writes where the job reads, and reads where it writes.
+
+    messages, operations ──► files in the job's sources ──► the job ──► its sink of updates ──► rows, each once
+                                                              └──────► reports of its shards
+
+Needs the job's folders, and no Spark. A file gets its name once it is whole, and its name is the caller's: written
+again after a crash under the same name, it is the same file, which Spark takes once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyarrow import fs
+
+from nearcast.errors import require
+from nearcast.model import Message, Subscription, Update
+from nearcast.model.columns import SUBSCRIPTIONS, subscription_to_row
+from nearcast.model.moment import to_us
+from nearcast.spark.follow import Follower
+from nearcast.spark.log import Folder
+from nearcast.spark.plan import Plan
+from nearcast.spark.reports import Reports
+from nearcast.spark.sieve import SUBSCRIBE, UNSUBSCRIBE
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Row = dict[str, Any]
+
+
+class Link:
+    """The way to a job and back."""
+
+    def __init__(self, plan: Plan, *, seen: Iterable[str] = ()) -> None:
+        """Check that the job reads and writes JSON lines in folders; `seen` are files of updates to pass over."""
+        for name, table in (("messages", plan.messages), ("subscriptions", plan.subscriptions)):
+            check_json(name, table.format)
+            for key in ("schema", "select"):
+                given, rule = getattr(table, key), "must be left out where rows are written for the job"
+                require(not given, key, rule, given, subject=f"[{name}]")
+        check_json("updates", plan.updates.format)
+        self._messages = Folder(plan.place(str(plan.messages.path)))
+        self._subscriptions = Folder(plan.place(str(plan.subscriptions.path)))
+        self._updates = Follower(plan.place(str(plan.updates.path)), seen)
+        self.reports = Reports(f"{plan.place(plan.run.checkpoint)}/state")
+
+    def open(self) -> None:
+        """Make the folders that the job reads; Spark asks for them to be there."""
+        for folder in (self._messages, self._subscriptions):
+            folder.files.create_dir(folder.path, recursive=True)
+
+    def tell_messages(self, name: str, messages: Iterable[Message]) -> None:
+        """Write messages for the job."""
+        _put(self._messages, name, (message_row(message) for message in messages))
+
+    def tell_operations(self, name: str, operations: Iterable[Row]) -> None:
+        """Write operations on subscriptions for the job, see `subscribed` and `unsubscribed`."""
+        _put(self._subscriptions, name, operations)
+
+    def heard(self) -> tuple[list[str], list[Update]]:
+        """Return the files that the job has committed since the last call, and their updates in order.
+
+        Rows of a file come as its shard told them, and those of a subscription are in one; what has the same seq in
+        several batches came in their order. So sorting by seq, and leaving the rest as it is, puts all in order.
+        """
+        files = list(self._updates.files())
+        updates = [_update(row) for file in files for row in self._updates.rows_of(file)]
+        return files, sorted(updates, key=lambda update: update.seq)
+
+
+def _update(row: Row) -> Update:
+    at = row.get("at")
+    seconds = None if at is None else datetime.fromisoformat(at).timestamp()
+    return Update(row["seq"], row["subscription"], row["message"], row["change"], row["score"], seconds)
+
+
+def check_json(name: str, format_: str) -> None:
+    """Raise `InvalidInput` for a table of a job file that is no folder of JSON lines."""
+    rule = "must be json for a job that others write for and read from"
+    require(format_ == "json", "format", rule, format_, subject=f"[{name}]")
+
+
+def message_row(message: Message) -> Row:
+    """Return a message as a row."""
+    x, y = message.location
+    at = None if message.at is None else _spelled(to_us(message.at))
+    return {"id": message.id, "x": x, "y": y, "text": message.text, "at": at, "place": message.place}
+
+
+def subscribed(subscription: Subscription, *, order: int) -> Row:
+    """Return the row that subscribes; operations of one batch are carried out in their order."""
+    row = subscription_to_row(subscription)
+    known = {name: row[name] for name in SUBSCRIPTIONS.names if name in row}
+    return {"op": SUBSCRIBE, **known, "at": _spelled(order)}
+
+
+def unsubscribed(id_: str, *, order: int) -> Row:
+    """Return the row that unsubscribes."""
+    return {"op": UNSUBSCRIBE, "id": id_, "at": _spelled(order)}
+
+
+def _spelled(us: int) -> str:
+    return (_EPOCH + timedelta(microseconds=us)).isoformat()
+
+
+def _put(folder: Folder, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a file of JSON lines, and let it be on disk."""
+    folder.write(name, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
+    if isinstance(folder.files, fs.LocalFileSystem):
+        for path in (Path(folder.path, name), Path(folder.path)):
+            _sync(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
