@@ -1,0 +1,107 @@
+"""Does the service beside a real pipeline tell everything once, though it is killed, and the pipeline stopped?"""
+
+import json
+import threading
+from collections import Counter
+from contextlib import suppress
+
+import httpx
+import pytest
+
+import nearcast as nc
+from nearcast.cli.city_job import write_job
+from nearcast.service.commands import body_of, message_of
+from nearcast.service.journal import Cursor, Reader
+from nearcast.spark.plan import read_plan
+from nearcast.spark.run import start_run
+from nearcast.workload.city import City
+from service.test_serve import started, until_ready
+
+END = Cursor(1 << 40, 0)
+
+
+class Client:
+    """Publishes some messages, and knows how many were answered."""
+
+    def __init__(self, city):
+        self.said = city.messages(1_000_000)
+        self.answered = []
+
+    def publish(self, address, n):
+        with httpx.Client(base_url=address, timeout=60) as client:
+            until_ready(client)
+            for _ in range(n):
+                message = next(self.said)
+                body = {"id": message.id, "location": message.location, "text": message.text, "place": message.place}
+                client.post("/v1/messages", json=body).raise_for_status()
+                self.answered.append(message.id)
+
+    def publish_until_killed(self, address):
+        with suppress(httpx.TransportError):
+            self.publish(address, 1_000_000)
+
+
+def engine_of(city):
+    return nc.Engine(space=city.space, vocabulary=city.vocabulary(), window=nc.TimeWindow(300), social=city.social)
+
+
+def test_nothing_is_lost_or_told_twice_when_the_service_is_killed_and_the_job_stopped(spark, tmp_path):
+    city, data = City(), tmp_path / "data"
+    plan = read_plan(write_job(tmp_path / "job", city, window_s=300))
+    client, words = Client(city), ["--spark", str(plan.file)]
+    with started(data, *words) as (_, address):
+        with httpx.Client(base_url=address, timeout=60) as direct:
+            until_ready(direct)
+            direct.post("/v1/subscriptions", json=[body_of(s) for s in city.subscriptions(30)]).raise_for_status()
+        run = start_run(spark, plan)
+        client.publish(address, 40)
+        heard(address, "0.0", enough=1)  # the pipeline tells, and the service passes it on
+    for cycle in range(2):
+        with started(data) as (process, address):
+            talking = threading.Thread(target=client.publish_until_killed, args=(address,))
+            before = len(client.answered)
+            talking.start()
+            while len(client.answered) < before + 20:
+                pass
+            process.kill()
+            talking.join()
+        if cycle == 0:
+            run.stop()
+            run = start_run(spark, plan)
+    with started(data) as (_, address):
+        client.publish(address, 1)
+        journal = Reader(data / "journal.sqlite")
+        said = [message_of(body) for body in journal.newest(10_000)]
+        assert {message.id for message in said} >= set(client.answered)
+        engine = engine_of(city)
+        engine.subscribe(city.subscriptions(30))
+        expected = Counter((u.seq, u.subscription, u.message, u.change, u.score) for u in engine.publish(said))
+        heard(address, "0.0", enough=expected.total())
+        run.stop()
+        told = journal.updates("local", after=Cursor(0, 0), upto=END, limit=1_000_000)
+        journal.close()
+        names = ("seq", "subscription", "message", "change", "score")
+        assert Counter(tuple(json.loads(one.body)[name] for name in names) for one in told) == expected
+        with httpx.Client(base_url=address, timeout=60) as direct:
+            for asked in city.subscriptions(30):
+                held = direct.get(f"/v1/subscriptions/{asked.id}/results").json()["results"]
+                expected = engine.results(asked.id)
+                assert [one["message"] for one in held] == [one.message for one in expected], asked
+                assert [one["score"] for one in held] == pytest.approx([one.score for one in expected])
+            stats = direct.get("/metrics").text
+            assert (
+                "nearcast_engine_subscriptions 30.0" in stats and 'nearcast_engine_visited_total{kind="all"}' in stats
+            )
+
+
+def heard(address, cursor, *, enough):
+    """Wait until so many updates were pushed from a cursor on."""
+    with httpx.stream("GET", f"{address}/v1/updates/events", params={"after": cursor}, timeout=120) as response:
+        n = idle = 0
+        for line in response.iter_lines():
+            n += line == "event: update"
+            idle = idle + 1 if line.startswith(":") else 0
+            assert idle < 12, f"nothing for minutes after {n} of {enough}"
+            if n == enough:
+                return
+    raise AssertionError(f"the stream ended after {n} of {enough}")
