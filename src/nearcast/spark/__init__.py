@@ -12,6 +12,7 @@
     streams     its sources and sinks                          progress   what that adds up to
     background  its vocabulary and social graph                follow     what a file sink has committed
     refusal     Spark's errors in one line                     settle     what keeps a Python worker quick
+    link        how a program outside works with a job         learn      what is learned before a pipeline runs
 
 Importing this package does not import PySpark; using it does.
 """
