@@ -92,3 +92,21 @@ def require(ok: bool, field: str, rule: str, value: Any, *, subject: str = "", h
 def is_finite(value: Any) -> TypeGuard[float]:
     """Tell whether a value is a number that is neither infinite nor NaN; True and False are no numbers."""
     return isinstance(value, Real) and value is not True and value is not False and isfinite(value)
+
+
+WHOLE = "must hold no halves of characters (lone surrogates), which cannot be written as UTF-8"
+
+
+def is_whole(text: str) -> bool:
+    """Tell whether a string can be written as UTF-8: it holds no half of a character.
+
+    >>> is_whole("café"), is_whole(chr(0xD83D))
+    (True, False)
+    """
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

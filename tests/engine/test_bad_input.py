@@ -11,6 +11,7 @@ from nearcast.engine import Engine
 SPACE = nc.Space(nc.Box(0, 0, 1, 1))
 NAN, INF = float("nan"), float("inf")
 BOX = nc.Box(0, 0, 1, 1)
+HALF = "a half \ud83d of a character"
 
 
 def engine(**options):
@@ -35,7 +36,7 @@ KIND = {
 BAD = [
     *[(kind, "location", value) for kind in GOOD if kind != "boolean"
       for value in [(NAN, 0), (0, INF), (-INF, 0), (2, 0), (0, -0.1), (1,), "ab", None, (True, 0), ("0", "0")]],
-    *[(kind, "keywords", value) for kind in GOOD for value in ["", "   ", "!?", [], 7, ["a", 7]]],
+    *[(kind, "keywords", value) for kind in GOOD for value in ["", "   ", "!?", [], 7, ["a", 7], HALF, [HALF]]],
     *[(kind, "k", value) for kind in ("topk", "nearest", "social") for value in [0, -1, 1.5, True, None, "3", 10_001]],
     *[(kind, field, value) for kind, field in
       [("topk", "alpha"), ("similarity", "delta"), ("similarity", "tau")] for value in [-0.1, 1.1, NAN, INF, None, "x"]],
@@ -46,7 +47,7 @@ BAD = [
     ("boolean", "region", nc.Box(-1, 0, 1, 1)),
     ("social", "user", "nobody"),
     ("social", "user", None),
-    *[(kind, "id", value) for kind in GOOD for value in [None, 1.5, True, ("a",), 1 << 70]],
+    *[(kind, "id", value) for kind in GOOD for value in [None, 1.5, True, ("a",), 1 << 70, HALF]],
 ]  # fmt: skip
 
 
@@ -67,7 +68,7 @@ def test_a_bad_subscription_is_refused_by_field_rule_and_value(kind, field, valu
     ("text", None), ("text", 7), ("text", ["a", None]), ("text", b"bytes"), ("text", "x" * 65_537),
     ("text", "\u00e9" * 40_000), ("text", ["x" * 40_000, "y" * 40_000]),
     ("at", NAN), ("at", INF), ("at", "noon"), ("at", datetime(2024, 1, 1)), ("at", 1e300),
-    ("place", 1.5), ("id", None), ("id", 2.5),
+    ("place", 1.5), ("id", None), ("id", 2.5), ("id", HALF), ("text", HALF), ("text", [HALF]), ("place", HALF),
 ])  # fmt: skip
 def test_a_bad_message_is_refused_and_nothing_of_its_batch_happens(field, value):
     here = engine()

@@ -6,7 +6,7 @@ from typing import Any
 
 import xxhash
 
-from nearcast.errors import require
+from nearcast.errors import WHOLE, is_whole, require
 
 Id = str | int
 
@@ -17,11 +17,12 @@ def is_id(value: Any) -> bool:
     """Tell whether a value may be an id."""
     if isinstance(value, int):
         return not isinstance(value, bool) and _LOWEST <= value <= _HIGHEST
-    return isinstance(value, str)
+    return isinstance(value, str) and is_whole(value)
 
 
 def check_id(value: Any, field: str, *, subject: str = "") -> None:
     """Raise `InvalidInput` unless the value may be an id."""
+    require(not isinstance(value, str) or is_whole(value), field, WHOLE, value, subject=subject)
     require(is_id(value), field, "must be a string or a 64-bit integer", value, subject=subject)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nearcast.errors import InvalidInput, is_finite, require
+from nearcast.errors import WHOLE, InvalidInput, is_finite, is_whole, require
 from nearcast.model.identity import Id, check_id
 from nearcast.model.moment import Moment, to_us
 from nearcast.space import Point
@@ -55,3 +55,4 @@ def check_text(value: Any, field: str, *, subject: str) -> None:
         and all(isinstance(term, str) for term in value)
     )
     require(ok, field, "must be a string or a list of strings", value, subject=subject)
+    require(all(map(is_whole, [value] if isinstance(value, str) else value)), field, WHOLE, value, subject=subject)

@@ -23,6 +23,7 @@ from pydantic import (
     create_model,
 )
 
+from nearcast.errors import WHOLE, is_whole
 from nearcast.model import KINDS, Id
 from nearcast.service.commands import Body, fields_of
 from nearcast.space import Box, Point
@@ -47,10 +48,8 @@ def _tag_of(**tags: type | tuple[type, ...]) -> Discriminator:
 
 def _whole(text: str) -> str:
     """Refuse halves of characters, which JSON can hold and nothing else."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("must be text that can be written as UTF-8") from None
+    if not is_whole(text):
+        raise ValueError(WHOLE)
     return text
 
 

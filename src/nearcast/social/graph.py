@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.errors import require
+from nearcast.errors import is_whole, require
 
 if TYPE_CHECKING:
     from nearcast.social._kernels.graph import GraphArrays
@@ -262,4 +262,6 @@ def _moved(rows: Rows, owners: npt.NDArray[np.int64], by: int) -> npt.NDArray[np
 
 
 def _is_id(value: object) -> bool:
-    return isinstance(value, (str, int)) and not isinstance(value, bool)
+    if isinstance(value, str):
+        return is_whole(value)
+    return isinstance(value, int) and not isinstance(value, bool)
