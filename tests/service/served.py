@@ -61,11 +61,11 @@ KINDS = {
 
 
 @asynccontextmanager
-async def listening(folder, world=WORLD, **options):
+async def listening(folder, world=WORLD, *, stalled_s=60.0, **options):
     """A service on a real port, and a client of it."""
     service = make_service(folder, world, **options)
     bound = asyncio.Event()
-    server = Server(service, bind("127.0.0.1", 0), on_start=lambda address: bound.set())
+    server = Server(service, bind("127.0.0.1", 0, stalled_s=stalled_s), on_start=lambda address: bound.set())
     running = asyncio.ensure_future(server.serve())
     try:
         await bound.wait()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket as socketlib
 from contextlib import asynccontextmanager
 
 import pytest
@@ -120,6 +121,50 @@ async def test_a_client_that_lags_is_closed_and_slows_nobody(tmp_path):
                 following = json.loads(await again.recv())["cursor"]
             command, place = map(int, last.split("."))
             assert following in (f"{command}.{place + 1}", f"{command + 1}.1"), "it goes on where it was"
+
+
+@pytest.mark.skipif(
+    not hasattr(socketlib, "TCP_USER_TIMEOUT"), reason="the system has no timeout for stalled clients"
+)
+@pytest.mark.parametrize("path", ["/v1/updates/events", "/v1/feed"])
+async def test_who_takes_nothing_of_a_stream_is_hung_up_on(tmp_path, path):
+    """It never reads and never leaves; nothing of it stays behind."""
+    async with listening(tmp_path, stalled_s=0.2, most_queued=50, most_bytes=10_000_000) as client:
+        await subscribed(client, "boolean")
+        with socketlib.socket() as stalled:
+            stalled.setsockopt(socketlib.SOL_SOCKET, socketlib.SO_RCVBUF, 4096)
+            stalled.connect((client.base_url.host, client.base_url.port))
+            stalled.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            service = client.service
+            while not (service.feed.watchers or gauge(await client.get("/metrics"))):
+                pass
+            rounds = 0
+            while service.feed.watchers or gauge(await client.get("/metrics")):
+                assert (rounds := rounds + 1) < 1000
+                long = "x" * 20_000
+                await client.post("/v1/messages", json=[{**message(i), "id": f"{long}{i}"} for i in range(40)])
+
+
+def gauge(metrics):
+    return 'nearcast_clients{transport="sse"} 1.0' in metrics.text
+
+
+async def test_lines_are_published_as_they_come(tmp_path):
+    """Not when the stream ends, or enough of them are there."""
+    async with listening(tmp_path) as client:
+        await subscribed(client, "boolean")
+        async with socket_of(client) as socket:
+            await ready(socket)
+            heard = []
+
+            async def lines():
+                for n in range(3):
+                    yield json.dumps(message(n)).encode() + b"\n"
+                    heard.extend(await received(socket, 1))
+
+            said = await client.post("/v1/messages/stream", content=lines())
+        assert said.json()["messages"] == 3
+        assert [one["message"] for one in heard] == ["m0", "m1", "m2"]
 
 
 @asynccontextmanager

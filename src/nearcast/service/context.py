@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -40,10 +40,14 @@ def service_of(connection: HTTPConnection) -> Service:
     return service
 
 
-def caller_with(scope: Scope) -> Callable[..., Caller]:
+async def _running(connection: HTTPConnection) -> Service:
+    return service_of(connection)  # dependencies that do not wait would be called in another thread
+
+
+def caller_with(scope: Scope) -> Callable[..., Awaitable[Caller]]:
     """Return a dependency that lets in who has a scope."""
 
-    def let_in(
+    async def let_in(
         connection: HTTPConnection,
         sent: Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))],
     ) -> Caller:
@@ -53,7 +57,7 @@ def caller_with(scope: Scope) -> Callable[..., Caller]:
     return let_in
 
 
-Running = Annotated[Service, Depends(service_of)]
+Running = Annotated[Service, Depends(_running)]
 Publisher = Annotated[Caller, Depends(caller_with("publish"))]
 Subscriber = Annotated[Caller, Depends(caller_with("subscribe"))]
 Admin = Annotated[Caller, Depends(caller_with("admin"))]

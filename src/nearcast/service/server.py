@@ -12,9 +12,17 @@ from nearcast.errors import InvalidInput
 from nearcast.service.app import make_app
 from nearcast.service.context import Service
 
+_STALLED_S = 60.0
+_MOST_UNSENT = (
+    128 * 1024
+)  # bytes; else the kernel takes megabytes for a client that does not read, and nobody notices
 
-def bind(host: str, port: int) -> socket.socket:
-    """Return a bound socket, or raise `InvalidInput`; port 0 is any that is free."""
+
+def bind(host: str, port: int, *, stalled_s: float = _STALLED_S) -> socket.socket:
+    """Return a bound socket, or raise `InvalidInput`; port 0 is any that is free.
+
+    A client that takes nothing of what was sent to it for `stalled_s` is hung up on, whatever it had asked for.
+    """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -22,6 +30,9 @@ def bind(host: str, port: int) -> socket.socket:
         bound = socket.socket(family, kind, protocol)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            for option, value in (("TCP_USER_TIMEOUT", int(1e3 * stalled_s)), ("TCP_NOTSENT_LOWAT", _MOST_UNSENT)):
+                if hasattr(socket, option):  # connections have them from here; other systems know fewer
+                    bound.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
             bound.bind(address)
         except OSError:
             bound.close()
@@ -65,4 +76,6 @@ class Server(uvicorn.Server):
 
 def serve(service: Service, listening: socket.socket, *, on_start: Callable[[str], None]) -> None:
     """Serve until a signal comes."""
-    asyncio.run(Server(service, listening, on_start=on_start).serve())
+    server = Server(service, listening, on_start=on_start)
+    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+        runner.run(server.serve())

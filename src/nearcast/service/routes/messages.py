@@ -39,24 +39,21 @@ async def publish(body: Messages, service: Running, caller: Publisher, key: Idem
 @router.post("/stream", response_model=Streamed, responses=problems(), openapi_extra=_NDJSON)
 async def stream(request: Request, service: Running, caller: Publisher) -> Any:
     """Publish messages that come as lines of JSON, as they come; bad lines are left out and reported."""
-    counts = _Counts()
-    chunk: list[tuple[int, Body]] = []
-    number = 0
+    counts, number = _Counts(), 0
     try:
-        async for line in _lines(request, service.most_bytes):
-            number += 1
-            if line is None:
-                counts.reject(number, fault("line", f"must be {service.most_bytes} bytes at most", None))
-            elif line.strip():
-                try:
-                    chunk.append((number, MessageBody.model_validate_json(line).body()))
-                except ValidationError as error:
-                    counts.reject(number, faults_of(error.errors())[0])
-            if len(chunk) == _CHUNK:
-                await _publish(chunk, service, caller, counts)
-                chunk = []
-        if chunk:
-            await _publish(chunk, service, caller, counts)
+        async for lines in _lines(request, service.most_bytes):
+            said = list[tuple[int, Body]]()
+            for line in lines:
+                number += 1
+                if line is None:
+                    counts.reject(number, fault("line", f"must be {service.most_bytes} bytes at most", None))
+                elif line.strip():
+                    try:
+                        said.append((number, MessageBody.model_validate_json(line).body()))
+                    except ValidationError as error:
+                        counts.reject(number, faults_of(error.errors())[0])
+            for start in range(0, len(said), _CHUNK):
+                await _publish(said[start : start + _CHUNK], service, caller, counts)
     except Problem as problem:
         raise Problem(problem.status, problem.detail, headers=problem.headers, **counts.body()) from None
     return counts.body()
@@ -108,15 +105,16 @@ async def _publish(chunk: list[tuple[int, Body]], service: Service, caller: Call
         parts = again
 
 
-async def _lines(request: Request, most_bytes: int) -> AsyncIterator[bytes | None]:
-    """Yield the lines of a body; None for one that is too long."""
+async def _lines(request: Request, most_bytes: int) -> AsyncIterator[list[bytes | None]]:
+    """Yield the lines of a body, those together that have come together; None for one that is too long."""
     rest, is_long = b"", False
     async for part in request.stream():
         *whole, rest = (rest + part).split(b"\n")
-        for line in whole:
-            yield None if is_long or len(line) > most_bytes else line
+        if whole:
+            fit = [None if len(line) > most_bytes else line for line in whole]
+            yield [None, *fit[1:]] if is_long else fit
             is_long = False
         if len(rest) > most_bytes:
             rest, is_long = b"", True
     if rest or is_long:
-        yield None if is_long else rest
+        yield [None if is_long else rest]

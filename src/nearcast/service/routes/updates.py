@@ -24,19 +24,23 @@ router = APIRouter(prefix="/v1/updates", tags=["updates"])
 
 EVENTS = "text/event-stream"
 _HEARTBEAT_S = 15.0
-_CLOSING_S = 5.0
+_CLOSING_S = 60.0  # a client that takes nothing has as long to hear why
 _LAGGED_CODE, _STOPPED_CODE, _GONE_CODE = 1013, 1012, 1008  # try again later, restart, policy
 
 
-def _caller(
-    connection: HTTPConnection, token: Annotated[str | None, Query(description="for who cannot set a header")] = None
-) -> Caller:
+def _caller(connection: HTTPConnection, token: str | None) -> Caller:
     scheme, sent = get_authorization_scheme_param(connection.headers.get("authorization"))
     bearer = sent if scheme.lower() == "bearer" else None
     return service_of(connection).access.caller(bearer or token, "subscribe", headers=connection.headers)
 
 
-Listening = Annotated[Caller, Depends(_caller)]
+async def _listening(
+    connection: HTTPConnection, token: Annotated[str | None, Query(description="for who cannot set a header")] = None
+) -> Caller:
+    return _caller(connection, token)
+
+
+Listening = Annotated[Caller, Depends(_listening)]
 Ids = Annotated[list[str] | None, Query(alias="subscription", description="only of these; else of all")]
 After = Annotated[str | None, Query(description="a cursor: what came behind it is sent first")]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="as `after`, and before it")]
