@@ -323,6 +323,7 @@ def test_what_is_old_is_forgotten_but_not_what_the_job_has_not_seen(played):
 def test_shards_report_how_they_fare(played):
     reports = played.folder / "checkpoint" / "state" / "some-query" / "reports"
     reports.mkdir(parents=True)
+    played.do(Publish([message(i) for i in range(7)]))
     for batch in range(2):
         for shard in range(2):
             report = {
@@ -334,6 +335,7 @@ def test_shards_report_how_they_fare(played):
             }
             (reports / f"{batch:08d}.{shard}.json").write_text(json.dumps(report))
         played.relay.listen()
+    assert b"nearcast_job_behind 3.0" in played.relay._meters.text(None), "of seven"
     stats = played.relay.view.stats()
     assert (stats.shards, stats.subscriptions) == ((1, 11), 12)
     assert (stats.visited, stats.candidates, stats.verified) == (20, 12, 8)

@@ -153,7 +153,7 @@ def test_nothing_is_lost_and_nothing_told_twice_when_processes_die(start, tmp_pa
     kills = int(os.environ.get("NEARCAST_KILLS", "2"))
     seed = int(os.environ.get("NEARCAST_SEED", random.randrange(1 << 30)))
     rng = random.Random(seed)
-    n_batches = max(30, 18 + 2 * kills)  # more than ten, after which the log of the sink is compacted
+    n_batches = max(16, 12 + 2 * kills)  # more than ten, after which the log of the sink is compacted
     given = inputs.numbered(inputs.batches(seed, random_fields, n=n_batches))
     write_stream(given)
     victims = [VICTIMS[i % len(VICTIMS)] for i in range(kills)]
@@ -179,7 +179,7 @@ def test_nothing_is_lost_and_nothing_told_twice_when_processes_die(start, tmp_pa
 
 
 def test_two_executors_say_what_one_engine_says(start, tmp_path, write_stream, random_fields):
-    given = inputs.numbered(inputs.batches(5, random_fields, n=5))
+    given = inputs.numbered(inputs.batches(5, random_fields, n=3))
     write_stream(given)
     code, errors = start("local-cluster[2,1,1024]").end()
     assert code == 0, errors

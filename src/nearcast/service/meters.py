@@ -25,6 +25,9 @@ class Meters:
         self.updates = Counter("nearcast_updates", "Updates committed", registry=own)
         self.refused = Counter("nearcast_refused", "Commands refused as invalid", registry=own)
         self.waiting = Gauge("nearcast_queue_depth", "Commands and questions that wait", registry=own)
+        self.behind = Gauge(
+            "nearcast_job_behind", "Messages that a job on Spark was given and has not reported yet", registry=own
+        )
         self.apply_seconds = Histogram(
             "nearcast_apply_seconds", "A command in the engine", registry=own, buckets=_SECONDS
         )

@@ -51,6 +51,7 @@ class Relay(Estate):
         self._link.open()
         self._lens: Lens | None = None
         self._exported, self._listened = 0, float("-inf")
+        self._behind = 0  # messages that were passed on and not reported
 
     @property
     def view(self) -> Lens:
@@ -101,10 +102,14 @@ class Relay(Estate):
         try:
             self._pass_on()
             files, updates = self._link.heard()
-            self.view.take(self._link.reports.new())
+            reports = self._link.reports.new()
         except OSError:
             _log.exception("the job's folders cannot be used; it is tried again")
             return done
+        self.view.take(reports)
+        done_by = [report["messages"] for report in reports if report["shard"] == 0]  # each counts all of them
+        self._behind = max(self._behind - sum(done_by), 0)
+        self._meters.behind.set(self._behind)
         if files:
             with self._journal.transaction():
                 self._take_in(files, updates, done)
@@ -131,6 +136,7 @@ class Relay(Estate):
             self._link.tell_operations(name, operations)
         if messages:
             self._link.tell_messages(name, map(message_of, messages))
+            self._behind += len(messages)
 
     def _take_in(self, files: Sequence[str], updates: Sequence[Update], done: Done) -> None:
         """Write down what the job tells of subscriptions that are still here."""
