@@ -7,10 +7,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from browser.pages import PATIENCE_MS
 from browser.served_city import ServedCity, subscriptions
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+STREAMS = ("/v1/feed", "/v1/updates/events")
 FLAGS = (
     "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist",  # WebGL without a card
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
@@ -23,8 +25,9 @@ def browser():
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         pytest.skip(f"no browser: none of {', '.join(NAMES)} is on PATH")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE_MS)
     flags = [*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_playwright() as driver:
         launched = driver.chromium.launch(executable_path=found, args=flags)
@@ -46,44 +49,87 @@ class Visits:
     """Opens pages, and notes what they complain about."""
 
     def __init__(self, browser):
-        self._browser, self._contexts = browser, []
+        self._browser, self._contexts, self._pages = browser, {}, []
         self.complaints, self.expected = [], ()
 
     def __call__(self, address, *, ready=True, hint=False, **options):
-        """Open the page of a service, in a browser of its own that has been here before unless `hint`."""
-        context = self._browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **options})
-        context.set_default_timeout(20_000)
-        self._contexts.append(context)
-        if not hint:
-            context.add_init_script("localStorage.setItem('hinted', 'yes')")
-        page, host = context.new_page(), urlsplit(address).netloc
+        """Open the page of a service, as someone who has been there before unless `hint`."""
+        page, host = self._context(hint, options).new_page(), urlsplit(address).netloc
+        self._pages.append(page)
         page.on("console", lambda said: said.type in ("error", "warning") and self.complaints.append(said.text))
         page.on("pageerror", lambda error: self.complaints.append(f"error on the page: {error}"))
-        page.on("requestfailed", lambda asked: self.complaints.append(f"failed: {asked.url} {asked.failure}"))
+        page.on("requestfailed", self._note_failed)
         page.on("request", lambda asked: self._check_host(asked.url, host))
         page.goto(address)
         if ready:
             page.wait_for_selector("body[data-ready]")
         return page
 
+    def _note_failed(self, asked):
+        is_left = asked.failure == "net::ERR_ABORTED" and asked.url.endswith(
+            STREAMS
+        )  # who leaves a page stops listening
+        if not is_left:
+            self.complaints.append(f"failed: {asked.url} {asked.failure}")
+
+    def _context(self, hint, options):
+        key = repr((hint, options))
+        if key not in self._contexts:
+            made = self._browser.new_context(**{"viewport": {"width": 1280, "height": 760}, **options})
+            made.set_default_timeout(PATIENCE_MS)
+            if not hint:
+                made.add_init_script("localStorage.setItem('hinted', 'yes')")
+            self._contexts[key] = made
+        return self._contexts[key]
+
     def _check_host(self, url, host):
         parts = urlsplit(url)
         if parts.scheme not in ("blob", "data") and parts.netloc != host:
             self.complaints.append(f"asked elsewhere: {url}")
 
-    def end(self):
+    def close(self):
+        for page in self._pages:
+            page.close()
+        self._pages = []
+
+    def unexpected(self):
+        """Return what pages complained about since the last time, and was not expected."""
         complaints = [said for said in self.complaints if not any(part in said for part in self.expected)]
-        for context in self._contexts:
-            context.close()
+        self.complaints, self.expected = [], ()
         return complaints
 
 
+@pytest.fixture(scope="module")
+def visits(browser):
+    """Visits of a file's tests share what the browser has kept."""
+    return Visits(browser)
+
+
 @pytest.fixture
-def visit(browser):
+def visit(visits):
     """Open pages; what they complain about and was not `expected` fails the test."""
-    visits = Visits(browser)
     yield visits
-    assert visits.end() == []
+    visits.close()
+    assert visits.unexpected() == []
+
+
+@pytest.fixture(scope="module")
+def open_page(browser, city):
+    """Open the page of the city for several tests."""
+    visits = Visits(browser)
+    return visits, visits(city.address)
+
+
+@pytest.fixture
+def page(open_page):
+    """The page of the city, with its list of subscriptions; it must not complain."""
+    visits, page = open_page
+    page.expects = lambda *parts: setattr(visits, "expected", parts)
+    yield page
+    if page.locator("#editor").is_visible():
+        page.locator("#cancel").click()
+    page.locator("#sought").fill("")
+    assert visits.unexpected() == []
 
 
 @pytest.fixture

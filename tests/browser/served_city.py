@@ -21,18 +21,23 @@ class ServedCity:
     """A service that can be stopped and started; talk to it with `client`."""
 
     def __init__(self, folder, world=WORLD, **options):
-        self._make = lambda: make_service(folder, world, most_bytes=8_000_000, **options)
+        self._make = lambda: make_service(folder, world, most_bytes=8_000_000, most_queued=10_000, **options)
         self._port, self._told = 0, 0
         self.start()
 
     def start(self):
-        taken = threading.Event()
-        self._server = Server(self._make(), bind("127.0.0.1", self._port), on_start=lambda address: taken.set())
-        self.address = self._server.address
-        self._port = int(self.address.rpartition(":")[2])
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()))
+        taken, bound = threading.Event(), bind("127.0.0.1", self._port)
+        self._port = bound.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self._port}"
+
+        def run():  # all of it in one thread: who takes a folder has to let go of it
+            self._server = Server(self._make(), bound, on_start=lambda address: taken.set())
+            asyncio.run(self._server.serve())
+
+        self._thread = threading.Thread(target=run)
         self._thread.start()
-        taken.wait()
+        while not taken.wait(1):
+            assert self._thread.is_alive(), "the service did not start"
         self.client = httpx.Client(base_url=self.address, timeout=60)
         while self.client.get("/health/ready").status_code == 503:
             pass

@@ -23,6 +23,7 @@ async def test_the_page_and_all_that_it_names_are_served(tmp_path):
         for name in sorted({*named, "web/land.json"}):
             assert (await client.get(name)).status_code == 200, name
         assert "http" not in page.text, "nothing comes from elsewhere"
+        assert page.headers["content-security-policy"].startswith("default-src 'self'")
 
 
 async def test_a_preview_is_what_a_subscription_would_hold_and_subscribes_nothing(tmp_path):
@@ -41,7 +42,7 @@ async def test_a_preview_is_what_a_subscription_would_hold_and_subscribes_nothin
 async def test_the_world_and_who_does_which_part(tmp_path):
     async with serving(tmp_path, SHARED) as client:
         world = (await client.get("/v1/world")).json()
-        assert (world["bounds"], world["window_count"], world["words"]) == ([0, 0, 1, 1], 100, [])
+        assert (world["bounds"], world["window_count"], world["words"], world["people"]) == ([0, 0, 1, 1], 100, [], [])
         subscriptions = [{"id": f"s{i}", **KINDS["nearest"], "location": [i % 5 / 5, i // 5 / 5]} for i in range(25)]
         await client.post("/v1/subscriptions", json=subscriptions)
         shards = (await client.get("/v1/shards")).json()

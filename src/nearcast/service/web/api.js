@@ -34,7 +34,7 @@ export const api = {
   put: ({ id, ...rest }) => ask("PUT", named(id), rest),
   remove: (id) => ask("DELETE", named(id)),
   results: (id) => ask("GET", `${named(id)}/results`),
-  explain: (id, message) => ask("GET", `${named(id)}/explain?message=${encodeURIComponent(message)}`),
+  explain: (id, message) => ask("POST", `${named(id)}/explain`, message),
   preview: (subscription) => ask("POST", "v1/preview", subscription),
   async *subscriptions() {
     let cursor = "";
@@ -47,6 +47,7 @@ export const api = {
 };
 
 // Follow a stream of server-sent events with a header, which EventSource cannot send; go on behind the last one seen.
+// `stateOf` hears "live", "lost" with the reason, and once "refused" if there is no use in trying again.
 export function follow(path, heard, stateOf) {
   let last = "", wait = 500;
   (async function again() {
@@ -55,6 +56,7 @@ export function follow(path, heard, stateOf) {
       if (token) headers.Authorization = `Bearer ${token}`;
       if (last) headers["Last-Event-ID"] = last;
       const answer = await fetch(path, { headers });
+      if (answer.status === 410) last = "";  // older than what is kept
       if (!answer.ok) throw new Refused(answer.status, await answer.json().catch(() => ({})));
       stateOf("live");
       wait = 500;
@@ -68,7 +70,8 @@ export function follow(path, heard, stateOf) {
       }
       stateOf("lost");
     } catch (error) {
-      stateOf("lost", error.message);
+      if (error.status === 401 || error.status === 403) return stateOf("refused", error.message);
+      stateOf("lost", error instanceof Refused ? error.message : "");
     }
     setTimeout(again, wait = Math.min(2 * wait, 15_000));
   })();

@@ -2,100 +2,117 @@
 
 import { api, follow, setToken } from "./api.js";
 import { Editor } from "./editor.js";
-import { box, WorldMap } from "./map.js";
+import { Frame } from "./frame.js";
+import { showHint } from "./hint.js";
+import { KINDS } from "./kinds.js";
+import { Listing } from "./listing.js";
+import { WorldMap } from "./map.js";
+import { News } from "./news.js";
 import { Panel } from "./panel.js";
+import { Results } from "./results.js";
+import { Shards } from "./shards.js";
+import { keepTheme } from "./theme.js";
 
 const $ = (id) => document.getElementById(id);
-const subscriptions = new Map();
-const unseen = new Map();  // id -> updates since it was looked at
+const AGAIN_MS = 400;   // between two looks at what changes
 
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  $("theme").setAttribute("aria-pressed", String(theme === "dark"));
-  localStorage.setItem("theme", theme);
+// However often it is asked for, do it once in a while.
+function seldom(work) {
+  let waiting;
+  return () => { waiting ??= setTimeout(() => { waiting = undefined; work(); }, AGAIN_MS); };
 }
 
-setTheme(localStorage.getItem("theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
-
-function setState(state, why) {
+function setState(state, says) {
   $("state").dataset.state = state;
-  $("state").textContent = state === "live" ? "live" : `connection lost, trying again${why ? `: ${why}` : ""}`;
+  $("state").textContent = says;
 }
 
-async function start() {
-  let world;
-  try {
-    world = await api.world();
-  } catch (error) {
-    if (error.status !== 401) throw error;
-    $("token-line").hidden = false;
-    $("token").addEventListener("change", () => { setToken($("token").value); location.reload(); });
-    $("state").textContent = "give a token to begin";
-    return;
-  }
-  const map = new WorldMap("map", world, pick);
-  const panel = new Panel($("panel"));
-  const editor = new Editor(map, {
-    saved(subscription) { subscriptions.set(subscription.id, subscription); list(); say(`saved ${subscription.id}`); },
-    removed(id) { subscriptions.delete(id); list(); say(`deleted ${id}`); },
+// Ask for a token, and begin again with it.
+function askToken(wasSent) {
+  setState("waiting", "waiting for a token");
+  $("entry").hidden = false;
+  $("entry-fault").textContent = wasSent ? "The token is not known here." : "";
+  $("token").focus();
+  $("entry").addEventListener("submit", (event) => {
+    event.preventDefault();
+    setToken($("token").value);
+    location.reload();
   });
-  $("words").append(...(world.words ?? []).map((word) => Object.assign(document.createElement("option"), { value: word })));
-  $("new").addEventListener("click", () => editor.open());
-  $("theme").addEventListener("click", () => {
-    setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
-    map.recolour();
-  });
-  for (const choice of document.querySelectorAll("[data-layer]")) {
-    choice.addEventListener("change", () => map.toggle(choice.dataset.layer, choice.checked));
-  }
+}
 
-  function pick(id) {
-    const subscription = subscriptions.get(id);
-    if (!subscription) return;
-    unseen.delete(id);
-    list(id);
+async function begin() {
+  let map;
+  keepTheme($("theme"), () => { map?.recolour(); map?.motion.recolour(); });
+  const world = await api.world();
+  $("listing").hidden = false;
+  map = new WorldMap("map", new Frame(world), (id) => open(id));
+  const panel = new Panel($("panel"));
+  const listing = new Listing((id) => open(id));
+  const news = new News(map, (id) => open(id));
+  const shards = new Shards($("shards"), map, world);
+  const redraw = () => map.subscriptions(listing.subscriptions, editor.isOpen);
+  const editor = new Editor(world, map, new Results(map, world), {
+    saved(subscription) { listing.put(subscription); listing.arrange(); redraw(); news.say(`saved ${subscription.id}`); },
+    removed(id) { listing.remove(id); redraw(); news.say(`deleted ${id}`); },
+    opened() { redraw(); },
+    closed(id) { redraw(); listing.arrange(); listing.focus(id); },
+  });
+
+  function open(id) {
+    const subscription = listing.read(id);
+    if (!KINDS[subscription?.kind]) return;
+    listing.seen(id);
     map.goTo(subscription.region ?? subscription.location);
     editor.open(subscription);
   }
 
-  function list(current) {
-    $("list").replaceChildren(...[...subscriptions.values()].slice(0, 500).map(({ id, kind, keywords }) => {
-      const item = document.createElement("li"), button = document.createElement("button"), news = unseen.get(id) ?? 0;
-      button.type = "button";
-      button.innerHTML = "<span></span><small></small>";
-      button.firstChild.textContent = id;
-      button.lastChild.textContent = `${kind} ${keywords}${news ? ` · ${news} new` : ""}`;
-      if (id === current) button.setAttribute("aria-current", "true");
-      button.addEventListener("click", () => pick(id));
-      item.append(button);
-      return item;
-    }));
-    map.show("subscriptions", [...subscriptions.values()].map(({ id, region, location }) => ({
-      ...(region ? box(region) : { type: "Feature", geometry: { type: "Point", coordinates: location } }),
-      properties: { id },
-    })));
+  async function reload() {
+    const all = [];
+    for await (const subscription of api.subscriptions()) all.push(subscription);
+    listing.take(all);
+    redraw();
   }
 
-  function say(text) { $("news").textContent = text; }
+  const look = seldom(() => { if (editor.openId) editor.look(); });
+  const reloadSeldom = seldom(() => reload().catch(() => {}));
+  function changed({ subscription: id, message, change }) {
+    if (!listing.read(id)) return reloadSeldom();   // made elsewhere
+    const isOpen = editor.openId === id;
+    if (isOpen) look();
+    else listing.hear(id);
+    if (change === "enter") news.reached(message, listing.read(id), isOpen);
+  }
 
-  await map.ready;
-  for await (const subscription of api.subscriptions()) subscriptions.set(subscription.id, subscription);
-  list();
+  const states = {};
+  function stateOf(stream, state, why) {
+    const wasLost = Object.values(states).includes("lost");
+    states[stream] = state;
+    const all = Object.values(states);
+    if (all.includes("lost")) setState("lost", `connection lost, trying again${why ? `: ${why}` : ""}`);
+    else if (states.feed === "refused") setState("live", "live; seeing messages needs a token with scope admin");
+    else setState("live", "live");
+    if (wasLost && !all.includes("lost")) reloadSeldom();
+  }
+
+  $("new").addEventListener("click", (event) => editor.open(null, { isByKeys: event.detail === 0 }));
+  for (const choice of document.querySelectorAll("[data-layer]")) {
+    choice.addEventListener("change", () => {
+      map.toggle(choice.dataset.layer, choice.checked);
+      if (choice.dataset.layer === "shards") shards.toggle(choice.checked);
+    });
+  }
+  await Promise.all([map.ready, reload()]);
+  redraw();
   follow("v1/feed", (event, data) => {
-    if (event === "messages") map.take(data);
-    else if (event === "stats") panel.take(data);
-  }, setState);
-  follow("v1/updates/events", (event, update) => {
-    if (event !== "update") return;
-    unseen.set(update.subscription, (unseen.get(update.subscription) ?? 0) + 1);
-    say(`${update.message} ${update.change === "enter" ? "reaches" : "leaves"} ${update.subscription}`);
-    dirty = true;
-  }, () => {});
-  let dirty = false;
-  setInterval(() => { if (dirty) { dirty = false; list(); } }, 1000);
-  const drawShards = async () => { const { regions, loads } = await api.shards(); map.shards(regions, loads); };
-  document.querySelector('[data-layer="shards"]').addEventListener("change", drawShards);
+    if (event === "messages") { map.take(data); news.shown(data); }
+    else if (event === "stats") panel.take(data, listing.all.size);
+  }, (state, why) => stateOf("feed", state, why));
+  follow("v1/updates/events", (event, data) => { if (event === "update") changed(data); }, (state, why) => stateOf("updates", state, why));
+  showHint($("hint"), () => editor.open());
   document.body.dataset.ready = "true";
 }
 
-start().catch((error) => { $("state").textContent = error.message; $("state").dataset.state = "lost"; });
+begin().catch((error) => {
+  if (error.status === 401) askToken(Boolean(sessionStorage.getItem("token")));
+  else setState("lost", error.message);
+});

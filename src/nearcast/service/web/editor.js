@@ -1,109 +1,160 @@
-// How is a subscription made? A name, a kind, a place, words, and sliders whose effect is seen at once.
+// How is a subscription made? A kind, a place, words, and sliders whose effect is seen at once.
 
 import { api } from "./api.js";
-import { KINDS, SLIDERS } from "./kinds.js";
-import { box } from "./map.js";
+import { Drawing } from "./drawing.js";
+import { KINDS, SLIDERS, iconOf, wordsOf } from "./kinds.js";
 
 const $ = (id) => document.getElementById(id);
 const PAUSE_MS = 120;  // after the last change, before it is looked at
+const IDEAS = 5;
 
 export class Editor {
-  constructor(map, { saved, removed }) {
-    this.map = map;
-    this.told = { saved, removed };
+  constructor(world, map, results, told) {
+    Object.assign(this, { world, map, results, told });
     this.form = $("editor");
-    $("kinds").insertAdjacentHTML("beforeend", Object.entries(KINDS).map(([kind, { says }]) =>
-      `<label><input type="radio" name="kind" value="${kind}"> ${kind} <small>${says}</small></label>`).join(""));
-    $("sliders").innerHTML = Object.entries(SLIDERS).map(([name, { min, max, step, says, example }]) =>
-      `<div class="slider" id="slider-${name}"><label for="${name}">${name} <output id="${name}-value"></output></label>` +
-      `<input type="range" id="${name}" min="${min}" max="${max}" step="${step}" aria-describedby="${name}-says">` +
-      `<small id="${name}-says">${says} <i>${example}</i></small></div>`).join("");
+    this.fill();
+    this.drawing = new Drawing(map, { line: $("drawing"), drawn: (place, isByKeys) => this.placed(place, isByKeys) });
     this.form.addEventListener("input", () => this.changed());
     this.form.addEventListener("submit", (event) => { event.preventDefault(); this.save(); });
-    $("draw").addEventListener("click", () => this.map.draw(this.kind.shape, (place) => this.placed(place)));
-    $("centre").addEventListener("click", () => this.placed(this.inMiddle()));
+    $("draw").addEventListener("click", (event) => this.drawing.start(this.kind.shape, event.detail === 0));
+    $("centre").addEventListener("click", () => this.placed(this.shaped(map.middle)));
     $("cancel").addEventListener("click", () => this.close());
     $("delete").addEventListener("click", () => this.remove());
+    addEventListener("keydown", (event) => { if (event.key === "Escape" && !this.form.hidden) this.escape(); });
   }
 
-  get name() { return this.form.elements.kind.value || "topk"; }
-  get kind() { return KINDS[this.name]; }
+  fill() {
+    const option = (value) => Object.assign(document.createElement("option"), { value });
+    const people = this.world.people ?? [], said = this.world.words ?? [];
+    this.form.querySelector("#kinds .tiles").innerHTML = Object.entries(KINDS).map(([kind, { label }]) =>
+      `<label class="tile"><input type="radio" name="kind" value="${kind}">${iconOf(kind)}<span>${label}</span></label>`).join("");
+    $("sliders").innerHTML = Object.entries(SLIDERS).map(([name, { title, ends, min, max, step, says, example }]) =>
+      `<div class="slider" id="slider-${name}"><label for="${name}">${title} <code>${name}</code></label><output id="${name}-value" for="${name}"></output>` +
+      `<input type="range" id="${name}" min="${min}" max="${max}" step="${step}" aria-describedby="${name}-says">` +
+      `<span class="ends" aria-hidden="true"><i>${ends[0]}</i><i>${ends[1]}</i></span>` +
+      `<small id="${name}-says" class="quiet">${says} <i>${example}</i></small></div>`).join("");
+    $("words").append(...said.map(option));
+    $("people").append(...people.map(option));
+    const every = Math.max(1, Math.floor(said.length / IDEAS));
+    $("ideas").append(...said.filter((_, i) => i % every === 0).slice(0, IDEAS).map((word) => {
+      const idea = Object.assign(document.createElement("button"), { type: "button", className: "idea", textContent: word });
+      idea.addEventListener("click", () => this.add(word));
+      return idea;
+    }));
+  }
 
-  open(subscription) {
+  get name() { return this.form.elements.kind.value; }
+  get kind() { return KINDS[this.name]; }
+  get isOpen() { return !this.form.hidden; }
+  get openId() { return this.isOpen && !this.isNew ? $("id").value : null; }
+
+  open(subscription, { isByKeys = false } = {}) {
+    this.drawing.stop();
     this.isNew = !subscription;
-    const given = subscription ?? { id: `mine-${Date.now().toString(36)}`, kind: "topk", keywords: "" };
+    const given = subscription ?? { id: `mine-${Date.now().toString(36).slice(-5)}`, kind: "topk", keywords: "", user: this.world.people?.[0] };
     this.place = given.region ?? given.location ?? null;
-    $("editor-title").textContent = this.isNew ? "New subscription" : given.id;
+    $("editor-title").textContent = this.isNew ? "New subscription" : wordsOf(given);
     $("id").value = given.id;
     $("id").readOnly = !this.isNew;
-    this.form.elements.kind.value = given.kind in KINDS ? given.kind : "topk";
-    $("keywords").value = Array.isArray(given.keywords) ? given.keywords.join(" ") : given.keywords;
-    for (const [name, { start }] of Object.entries(SLIDERS)) $(name).value = given[name] ?? start;
+    this.form.elements.kind.value = given.kind;
+    $("keywords").value = wordsOf(given);
+    $("user").value = given.user ?? this.world.people?.[0] ?? "";
+    this.exact = {};
+    for (const [name, { start }] of Object.entries(SLIDERS)) {
+      $(name).value = given[name] ?? start;
+      this.exact[name] = { value: given[name] ?? start, shown: $(name).value };
+    }
     $("delete").hidden = this.isNew;
+    $("listing").hidden = true;
     this.form.hidden = false;
+    this.told.opened();
+    this.saved = this.isNew ? null : this.said();
     this.changed();
-    (this.isNew ? $("keywords") : $("cancel")).focus();
+    this.form.querySelector(":checked").focus({ preventScroll: true });
+    this.form.parentElement.scrollTop = 0;
+    if (this.isNew && !isByKeys) this.drawing.start(this.kind.shape);
   }
 
   close() {
-    this.map.stop?.();
+    this.drawing.stop();
     this.form.hidden = true;
+    $("listing").hidden = false;
+    this.asked = null;
+    clearTimeout(this.pause);
     this.map.show("draft", []);
-    $("results").hidden = true;
+    this.results.close();
+    this.told.closed($("id").value);
+  }
+
+  escape() {
+    if (this.drawing.stop()) { this.changed(); $("draw").focus(); } else this.close();
+  }
+
+  add(word) {
+    const before = $("keywords").value.trim();
+    $("keywords").value = before ? `${before} ${this.name === "boolean" ? "OR " : ""}${word}` : word;
+    this.changed();
   }
 
   draft() {
-    const place = this.place && { [this.kind.shape === "box" ? "region" : "location"]: this.place };
-    const numbers = Object.fromEntries(this.kind.sliders.map((name) => [name, Number($(name).value)]));
-    return { id: $("id").value, kind: this.name, keywords: $("keywords").value, ...place, ...numbers };
+    const { shape, sliders } = this.kind;
+    const place = this.place && { [shape === "box" ? "region" : "location"]: this.place };
+    const numbers = Object.fromEntries(sliders.map((name) => [name, this.number(name)]));
+    const user = this.name === "social" && { user: $("user").value };
+    return { id: $("id").value, kind: this.name, keywords: $("keywords").value.trim(), ...place, ...numbers, ...user };
   }
 
-  placed(place) {
+  // Where a slider stands; as long as it was not moved, the number that was given, which may lie between its steps.
+  number(name) {
+    const { value, shown } = this.exact[name];
+    return $(name).value === shown ? value : Number($(name).value);
+  }
+
+  said() { return JSON.stringify(this.draft()); }
+
+  placed(place, isByKeys) {
     this.place = place;
     this.changed();
-    $("keywords").focus();
+    if (isByKeys !== undefined) $("keywords").focus({ preventScroll: true });
   }
 
-  inMiddle() {
-    const [x, y] = this.map.middle(), [xmin, ymin, xmax, ymax] = this.map.world.bounds;
-    if (this.kind.shape === "pin") return [x, y];
-    const dx = (xmax - xmin) / 12, dy = (ymax - ymin) / 12;
+  // A place as the kind needs it: a box around a pin, or the middle of a box.
+  shaped(place) {
+    const isBox = place.length === 4;
+    if (isBox === (this.kind.shape === "box")) return place;
+    if (isBox) return [(place[0] + place[2]) / 2, (place[1] + place[3]) / 2];
+    const [xmin, ymin, xmax, ymax] = this.map.frame.bounds, dx = (xmax - xmin) / 10, dy = (ymax - ymin) / 10, [x, y] = place;
     return [Math.max(xmin, x - dx), Math.max(ymin, y - dy), Math.min(xmax, x + dx), Math.min(ymax, y + dy)];
   }
 
   changed() {
-    if (this.place && (this.place.length === 4) !== (this.kind.shape === "box")) this.place = null;
-    for (const name of Object.keys(SLIDERS)) {
-      $(`slider-${name}`).hidden = !this.kind.sliders.includes(name);
-      $(`${name}-value`).textContent = $(name).value;
+    const { kind } = this;
+    if (this.place) this.place = this.shaped(this.place);
+    if (this.drawing.shape && this.drawing.shape !== kind.shape) this.drawing.start(kind.shape, this.drawing.isByKeys);
+    for (const [name, { step }] of Object.entries(SLIDERS)) {
+      $(`slider-${name}`).hidden = !kind.sliders.includes(name);
+      $(`${name}-value`).textContent = this.number(name).toFixed(step < 1 ? 2 : 0);
     }
-    $("draw").textContent = this.kind.shape === "box" ? "Draw a box: click two corners" : "Drop a pin: click the map";
-    $("where").textContent = this.place ? `at ${this.place.map((v) => v.toFixed(4)).join(", ")}` : "not on the map yet";
-    this.sketch([]);
-    clearTimeout(this.pause);
-    this.pause = setTimeout(() => this.preview(), PAUSE_MS);
-  }
-
-  sketch(results) {
-    if (!this.place) return this.map.show("draft", []);
-    const isBox = this.place.length === 4;
-    const own = isBox ? { ...box(this.place), properties: { is: "area" } } : point(this.place, "pin");
-    const found = results.filter(({ location }) => location);
-    const threads = isBox ? [] : found.map(({ location }) => ({
-      type: "Feature", properties: { is: "thread" }, geometry: { type: "LineString", coordinates: [this.place, location] },
-    }));
-    this.map.show("draft", [...threads, own, ...found.map(({ location }) => point(location, "result"))]);
-  }
-
-  async preview() {
-    const draft = this.draft(), asked = this.asked = Symbol();
+    $("whose").hidden = this.name !== "social";
+    $("kind-says").textContent = kind.says;
+    $("keywords-says").textContent = kind.words;
+    $("draw").textContent = `${this.place ? "Draw anew" : kind.shape === "box" ? "Draw a box" : "Drop a pin"}`;
+    $("where").textContent = this.place ? this.map.frame.saidPlace(this.place) : "not on the map yet";
+    $("save").textContent = this.isNew ? "Save" : "Save changes";
+    $("save").disabled = !this.isNew && this.said() === this.saved;
     $("fault").textContent = "";
-    if (!this.place || !draft.keywords.trim()) return list([]);
+    this.results.sketch(this.draft());
+    clearTimeout(this.pause);
+    this.pause = setTimeout(() => this.look(), PAUSE_MS);
+  }
+
+  // Show what it holds if it is saved as it stands, and what it would hold if not.
+  async look() {
+    const draft = this.draft(), asked = this.asked = Symbol("look");
+    if (!this.place || !draft.keywords) return this.results.wait(this.place ? "words" : "place");
     try {
-      const { results } = await api.preview(draft);
-      if (asked !== this.asked || this.form.hidden) return;
-      list(results);
-      this.sketch(results);
+      const found = this.said() === this.saved ? await this.results.held(draft) : await this.results.previewed(draft);
+      if (asked === this.asked) this.results.show(found, draft);
     } catch (error) {
       if (asked === this.asked) $("fault").textContent = error.message;
     }
@@ -111,47 +162,32 @@ export class Editor {
 
   async save() {
     if (!this.place) return void ($("fault").textContent = "location must be on the map; draw it, or take the middle");
-    try {
+    await this.tried(async () => {
       const draft = this.draft();
       await api.put(draft);
-      this.told.saved(draft);
       this.isNew = false;
+      this.saved = JSON.stringify(draft);
+      $("editor-title").textContent = wordsOf(draft);
+      $("id").readOnly = true;
       $("delete").hidden = false;
-    } catch (error) {
-      $("fault").textContent = error.message;
-    }
+      this.told.saved(draft);
+      this.changed();
+    });
   }
 
   async remove() {
-    try {
+    await this.tried(async () => {
       await api.remove($("id").value);
       this.told.removed($("id").value);
       this.close();
+    });
+  }
+
+  async tried(work) {
+    try {
+      await work();
     } catch (error) {
       $("fault").textContent = error.message;
     }
   }
-}
-
-const point = (coordinates, is) => ({ type: "Feature", properties: { is }, geometry: { type: "Point", coordinates } });
-
-// Show ranked results, each with what its score is made of.
-function list(results) {
-  $("results").hidden = false;
-  $("results-title").textContent = results.length ? `Results now: ${results.length}` : "Nothing reaches it now";
-  $("ranked").replaceChildren(...results.slice(0, 50).map(({ text, message, score, parts }) => {
-    const item = document.createElement("li");
-    item.innerHTML = `<span class="score">${score.toFixed(3)}</span><span></span><div class="parts"></div>`;
-    item.children[1].textContent = Array.isArray(text) ? text.join(" ") : text ?? message;
-    for (const { name, value, weight, note } of parts ?? []) {
-      item.children[2].insertAdjacentHTML("beforeend", `<span></span><meter min="0" max="1"></meter><span></span>`);
-      const [label, bar, share] = [...item.children[2].children].slice(-3);
-      label.textContent = name;
-      bar.value = value;
-      bar.title = note;
-      bar.setAttribute("aria-label", `${name}: ${note}`);
-      share.textContent = weight === null ? "" : `× ${weight.toFixed(2)}`;
-    }
-    return item;
-  }));
 }

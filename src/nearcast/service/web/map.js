@@ -1,156 +1,187 @@
-// What does the map show? Land, messages as they come, where they crowd, subscriptions, and who does which part.
+// What does the map show? Land or a grid, messages as they come, where they crowd, subscriptions, and a draft.
 
 import * as maplibre from "./vendor/maplibre-gl.mjs";
+import { GROUPS, layersOf, styleOf } from "./layers.js";
+import { Motion } from "./motion.js";
+import { colour } from "./theme.js";
 
 const KEPT = 3000;      // messages on the map
-const FADES_MS = 60_000;
-const EMPTY = { type: "FeatureCollection", features: [] };
-const LAYERS = {
-  points: ["points"],
-  density: ["density"],
-  subscriptions: ["areas", "area-edges", "pins"],
-  shards: ["shards", "shard-edges"],
-};
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const FADES_MS = 90_000;
+const SHOWN_EVERY_MS = 1000;
+const FEW = 20;         // subscriptions; more are drawn thinner, and without circles
+const CROWD = 100;      // messages that make the glow as strong as it gets, were they in one place
+const LANDING_MS = 500; // after something was drawn, in which its last click picks nothing
 
 export class WorldMap {
-  constructor(place, world, picked) {
-    const [xmin, ymin, xmax, ymax] = world.bounds;
-    this.world = world;
-    this.messages = [];
+  constructor(place, frame, picked) {
+    this.frame = frame;
+    this.picked = picked;
+    this.messages = new Map();   // id -> message, oldest first
     this.hidden = new Set(["shards"]);
+    this.features = {};
     this.map = new maplibre.Map({
       container: place,
-      style: this.style(),
-      bounds: [[xmin, ymin], [xmax, ymax]],
-      fitBoundsOptions: { padding: 40 },
-      attributionControl: { compact: true, customAttribution: "land: Natural Earth" },
+      style: styleOf(colour, { field: collected(this.field()), isEarth: frame.isEarth, hidden: this.hidden }),
+      renderWorldCopies: frame.isEarth,
+      attributionControl: false,
+      dragRotate: false,
+      pitchWithRotate: false,
     });
-    this.map.addControl(new maplibre.NavigationControl({ showCompass: false }), "bottom-right");
-    this.map.addControl(new maplibre.ScaleControl(), "bottom-right");
-    for (const layer of ["areas", "pins"]) this.map.on("click", layer, (event) => this.drawing || picked(event.features[0].properties.id));
-    this.ready = new Promise((done) => this.map.once("load", done));
-    setInterval(() => this.refresh(), 500);
+    this.map.touchZoomRotate.disableRotation();
+    this.map.addControl(new maplibre.NavigationControl({ showCompass: false }), "top-right");
+    if (frame.isEarth) {
+      this.map.addControl(new maplibre.ScaleControl(), "bottom-right");
+      this.map.addControl(new maplibre.AttributionControl({ compact: false, customAttribution: "land: Natural Earth" }), "bottom-right");
+    }
+    this.label();
+    this.popup = new maplibre.Popup({ closeButton: false, maxWidth: "16rem", focusAfterOpen: false });
+    this.motion = new Motion(this.map, frame);
+    this.map.on("click", (event) => this.clicked(event));
+    this.map.on("mousemove", (event) => this.pointed(event));
+    this.home(0);
+    addEventListener("resize", () => this.pad());
+    this.ready = new Promise((done) => this.map.once("style.load", done));
+    setInterval(() => this.refresh(), SHOWN_EVERY_MS);
+    this.map.getContainer().world = this;   // for who looks from outside: the console, and tests
   }
 
-  style() {
-    const source = (data) => ({ type: "geojson", data });
-    const shown = (layer) => ({ visibility: Object.entries(LAYERS).some(([name, own]) => own.includes(layer) && this.hidden.has(name)) ? "none" : "visible" });
-    const layers = [
-      { id: "sea", type: "background", paint: { "background-color": colour("sea") } },
-      { id: "land", type: "fill", source: "land", filter: ["==", "is", "land"], paint: { "fill-color": colour("land") } },
-      { id: "borders", type: "line", source: "land", filter: ["==", "is", "border"], paint: { "line-color": colour("border"), "line-width": 0.7 } },
-      { id: "bounds", type: "line", source: "bounds", paint: { "line-color": colour("border"), "line-dasharray": [2, 2] } },
-      { id: "shards", type: "fill", source: "shards", paint: { "fill-color": ["get", "colour"], "fill-opacity": ["get", "depth"] } },
-      { id: "shard-edges", type: "line", source: "shards", paint: { "line-color": ["get", "colour"], "line-width": 1 } },
-      { id: "density", type: "heatmap", source: "messages", paint: {
-        "heatmap-radius": 24, "heatmap-opacity": 0.45, "heatmap-intensity": 0.6, "heatmap-weight": ["get", "fresh"],
-        "heatmap-color": ["interpolate", ["linear"], ["heatmap-density"], 0, "rgba(0,0,0,0)", 1, colour("heat")],
-      } },
-      { id: "points", type: "circle", source: "messages", paint: {
-        "circle-radius": ["interpolate", ["linear"], ["get", "fresh"], 0, 2, 1, 4.5],
-        "circle-color": colour("message"), "circle-opacity": ["get", "fresh"],
-      } },
-      { id: "areas", type: "fill", source: "subscriptions", filter: ["==", "$type", "Polygon"], paint: { "fill-color": colour("own"), "fill-opacity": 0.12 } },
-      { id: "area-edges", type: "line", source: "subscriptions", filter: ["==", "$type", "Polygon"], paint: { "line-color": colour("own"), "line-width": 1.5 } },
-      { id: "pins", type: "circle", source: "subscriptions", filter: ["==", "$type", "Point"], paint: {
-        "circle-radius": 6, "circle-color": colour("own"), "circle-stroke-color": colour("land"), "circle-stroke-width": 2,
-      } },
-      { id: "threads", type: "line", source: "draft", filter: ["==", "is", "thread"], paint: { "line-color": colour("picked"), "line-opacity": 0.6, "line-width": 1.5 } },
-      { id: "draft-area", type: "fill", source: "draft", filter: ["==", "is", "area"], paint: { "fill-color": colour("picked"), "fill-opacity": 0.15 } },
-      { id: "draft-edge", type: "line", source: "draft", filter: ["==", "is", "area"], paint: { "line-color": colour("picked"), "line-width": 2 } },
-      { id: "draft-points", type: "circle", source: "draft", filter: ["in", "is", "pin", "result"], paint: {
-        "circle-radius": ["match", ["get", "is"], "pin", 7, 5], "circle-color": colour("picked"),
-        "circle-stroke-color": colour("land"), "circle-stroke-width": 2,
-      } },
-    ].map((layer) => ({ ...layer, layout: shown(layer.id) }));
-    const sources = {
-      land: source(new URL("land.json", import.meta.url).href), bounds: source(box(this.world.bounds)),
-      shards: source(this.of?.shards ?? EMPTY), messages: source(EMPTY),
-      subscriptions: source(this.of?.subscriptions ?? EMPTY), draft: source(this.of?.draft ?? EMPTY),
-    };
-    return { version: 8, sources, layers };
+  // The bounds and round lines across them.
+  field() {
+    const [xmin, ymin, xmax, ymax] = this.frame.bounds;
+    const lines = this.frame.gridLines().map(([axis, at]) => axis === 0 ? this.frame.line([at, ymin], [at, ymax]) : this.frame.line([xmin, at], [xmax, at]));
+    return [this.frame.box(this.frame.bounds), ...lines];
+  }
+
+  label() {
+    const [xmin, ymin] = this.frame.bounds;
+    for (const [axis, at] of this.frame.gridLines()) {
+      const element = Object.assign(document.createElement("span"), { className: "tick", ariaHidden: "true", textContent: this.frame.saidAt(at, axis) });
+      const where = this.frame.toMap(axis === 0 ? [at, ymin] : [xmin, at]);
+      new maplibre.Marker({ element, anchor: axis === 0 ? "top" : "right", offset: axis === 0 ? [0, 3] : [-5, 0] }).setLngLat(where).addTo(this.map);
+    }
+    for (const element of document.querySelectorAll(".tick")) element.removeAttribute("aria-label");
+  }
+
+  // Leave room for what lies over the map.
+  pad() {
+    const stage = this.map.getContainer().getBoundingClientRect(), isSmall = stage.width < 600;
+    const room = isSmall ? { top: 14, bottom: 34, left: 14, right: 46 } : { top: 30, bottom: 58, left: 62, right: 24 };
+    for (const [side, card] of [["left", "#subscriptions"], ["right", ".side"]]) {
+      const { left, right, top } = document.querySelector(card).getBoundingClientRect();
+      if (top < stage.bottom) room[side] += side === "left" ? right - stage.left : stage.right - left;
+    }
+    this.map.setPadding(room);
+  }
+
+  // Show everything.
+  home(duration = 600) {
+    const [xmin, ymin, xmax, ymax] = this.frame.bounds;
+    this.pad();
+    this.map.fitBounds([this.frame.toMap([xmin, ymin]), this.frame.toMap([xmax, ymax])], { duration });
   }
 
   show(source, features) {
-    this.of = { ...this.of, [source]: { type: "FeatureCollection", features } };
-    this.map.getSource(source)?.setData(this.of[source]);
+    this.features[source] = features;
+    this.map.getSource(source)?.setData(collected(features));
   }
 
   toggle(name, isShown) {
     this.hidden[isShown ? "delete" : "add"](name);
-    for (const layer of LAYERS[name]) this.map.setLayoutProperty(layer, "visibility", isShown ? "visible" : "none");
+    for (const layer of GROUPS[name]) this.map.setLayoutProperty(layer, "visibility", isShown ? "visible" : "none");
+    if (name === "points") this.motion.isShown = isShown;
   }
 
   recolour() {
-    this.map.setStyle(this.style());
+    for (const { id, paint } of layersOf(colour)) {
+      for (const [name, value] of Object.entries(paint)) this.map.setPaintProperty(id, name, value);
+    }
   }
 
   take(messages) {
     const now = performance.now();
-    this.messages = [...this.messages, ...messages.map((message) => ({ ...message, came: now }))].slice(-KEPT);
+    for (const message of messages) {
+      this.messages.delete(message.id);
+      this.messages.set(message.id, { ...message, came: now });
+      this.motion.pulse(message.location);
+    }
+    for (const id of this.messages.keys()) {
+      if (this.messages.size <= KEPT) break;
+      this.messages.delete(id);
+    }
   }
 
   refresh() {
+    if (!this.messages.size || document.hidden) return;
     const now = performance.now();
-    this.show("messages", this.messages.map(({ location, id, came }) => ({
-      type: "Feature", properties: { id, fresh: Math.max(0.15, 1 - (now - came) / FADES_MS) },
-      geometry: { type: "Point", coordinates: location },
-    })));
+    this.show("messages", [...this.messages.values()].map(({ location, id, came }) =>
+      this.frame.point(location, { id, fresh: Math.max(0, 1 - (now - came) / FADES_MS) })));
+    this.map.setPaintProperty("density", "heatmap-intensity", Math.min(1, CROWD / (this.messages.size + 1)));
   }
 
-  shards(regions, loads) {
-    const most = Math.max(...loads, 1e-9);
-    this.show("shards", regions.map(({ box: bounds, shards }) => {
-      const shard = shards[0] ?? 0;
-      return { ...box(bounds), properties: { colour: `hsl(${(137.5 * shard) % 360} 60% 50%)`, depth: 0.05 + 0.2 * loads[shard] / most } };
-    }));
+  // Boxes, circles and pins; thinner where there are many, and faint while one of them is looked at.
+  subscriptions(all, isOneOpen) {
+    const many = all.length > FEW, bold = Math.min(1, Math.sqrt(FEW / all.length)) * (isOneOpen ? 0.35 : 1);
+    const drawn = all.flatMap(({ id, region, location, ...rest }) => {
+      if (region) return [this.frame.box(region, { id, bold, is: "box" })];
+      const reach = reachOf(this.frame, rest), pin = this.frame.point(location, { id, bold, many });
+      return reach === null || many ? [pin] : [this.frame.circle(location, reach, { id, bold, is: "circle" }), pin];
+    });
+    this.show("subscriptions", drawn.filter(Boolean));
   }
 
-  // Let the user draw: two corners for a box, one point for a pin. Escape gives up.
-  draw(shape, done) {
-    this.stop?.();
-    this.drawing = true;
-    const canvas = this.map.getCanvas();
-    canvas.style.cursor = "crosshair";
-    let first = null;
-    const at = ({ lngLat }) => [clamp(lngLat.lng, this.world.bounds, 0), clamp(lngLat.lat, this.world.bounds, 1)];
-    const between = ([ax, ay], [bx, by]) => [Math.min(ax, bx), Math.min(ay, by), Math.max(ax, bx), Math.max(ay, by)];
-    const click = (event) => {
-      event.preventDefault();
-      if (shape === "pin") { this.stop(); done(at(event)); }
-      else if (!first) first = at(event);
-      else { const corners = between(first, at(event)); this.stop(); done(corners); }
-    };
-    const move = (event) => { if (first) this.show("draft", [{ ...box(between(first, at(event))), properties: { is: "area" } }]); };
-    const key = (event) => { if (event.key === "Escape") this.stop(); };
-    this.map.on("click", click);
-    this.map.on("mousemove", move);
-    addEventListener("keydown", key);
-    this.stop = () => {
-      this.map.off("click", click);
-      this.map.off("mousemove", move);
-      removeEventListener("keydown", key);
-      canvas.style.cursor = "";
-      this.drawing = false;
-      this.stop = null;
-    };
+  // A pin, then a message, then the smallest area.
+  found(point) {
+    const near = [[point.x - 4, point.y - 4], [point.x + 4, point.y + 4]];
+    const [top] = ["pins", "points"].flatMap((layer) => this.map.queryRenderedFeatures(near, { layers: [layer] }));
+    const span = ({ geometry: { coordinates: [ring] } }) => Math.abs((ring[2][0] - ring[0][0]) * (ring[2][1] - ring[0][1]));
+    return top ?? this.map.queryRenderedFeatures(point, { layers: ["areas"] }).filter(({ properties }) => properties.is === "box").sort((a, b) => span(a) - span(b))[0];
   }
 
-  middle() {
+  clicked(event) {
+    if (this.isDrawing || performance.now() < this.landed + LANDING_MS) return;
+    const found = this.found(event.point);
+    if (found?.layer.id === "points") this.tell(found.properties.id);
+    else if (found) this.picked(found.properties.id);
+  }
+
+  pointed(event) {
+    if (this.isDrawing) return;
+    const found = this.found(event.point);
+    this.map.getCanvas().style.cursor = found ? "pointer" : "";
+    if (found?.layer.id === "points") this.tell(found.properties.id);
+    else this.popup.remove();
+  }
+
+  // Show what a message says, where it was said.
+  tell(id) {
+    const message = this.messages.get(id);
+    if (message) this.popup.setLngLat(this.frame.toMap(message.location)).setText(textOf(message)).addTo(this.map);
+  }
+
+  get middle() {
     const { lng, lat } = this.map.getCenter();
-    return [clamp(lng, this.world.bounds, 0), clamp(lat, this.world.bounds, 1)];
+    return this.frame.toWorld([lng, lat]);
   }
 
   goTo(place) {
     const [x, y] = place.length === 4 ? [(place[0] + place[2]) / 2, (place[1] + place[3]) / 2] : place;
-    this.map.easeTo({ center: [x, y] });
+    const at = this.frame.toMap([x, y]);
+    if (!this.isInView(at)) this.map.easeTo({ center: at });
+  }
+
+  isInView(at) {
+    const { x, y } = this.map.project(at), { top, bottom, left, right } = this.map.getPadding();
+    const { clientWidth, clientHeight } = this.map.getContainer();
+    return x > left && y > top && x < clientWidth - right && y < clientHeight - bottom;
   }
 }
 
-const clamp = (value, bounds, axis) => Math.min(Math.max(value, bounds[axis]), bounds[axis + 2]);
+const collected = (features) => ({ type: "FeatureCollection", features });
 
-export function box([xmin, ymin, xmax, ymax]) {
-  const ring = [[xmin, ymin], [xmax, ymin], [xmax, ymax], [xmin, ymax], [xmin, ymin]];
-  return { type: "Feature", properties: {}, geometry: { type: "Polygon", coordinates: [ring] } };
+export const textOf = ({ text, message, id }) => Array.isArray(text) ? text.join(" ") : text ?? message ?? id;
+
+// How far away a message can be that has all the words and still reaches tau; null if anywhere.
+export function reachOf(frame, { kind, delta, tau }) {
+  if (kind !== "similarity" || tau <= delta) return null;
+  return (1 - (tau - delta) / (1 - delta)) * frame.reach;
 }

@@ -1,0 +1,190 @@
+"""Can everyone use the page? By keyboard alone, by what a screen reader says, in both themes, and on a phone."""
+
+import pytest
+
+pytest.importorskip("playwright.sync_api")
+from playwright.sync_api import expect
+
+from browser.pages import on_map, until
+
+pytestmark = pytest.mark.xdist_group("browser")
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
+NAMELESS = """() => [...document.querySelectorAll('button, input, a[href], select, [role=meter], section, canvas.maplibregl-canvas')]
+    .filter((one) => one.checkVisibility()).filter((one) => {
+        const by = one.getAttribute('aria-labelledby')?.split(' ').map((id) => document.getElementById(id).textContent).join('');
+        const labels = [...(one.labels ?? [])].map((label) => label.textContent).join('');
+        const own = one.matches('button, a') ? one.textContent : '';
+        return !(by || one.getAttribute('aria-label') || labels || own || one.title).trim();
+    }).map((one) => one.outerHTML.slice(0, 120))"""
+
+PALE = """() => {
+    const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+    const light = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+    const contrast = (a, b) => { const [low, high] = [light(a), light(b)].sort((x, y) => x - y); return (high + 0.05) / (low + 0.05); };
+    const probe = document.body.appendChild(document.createElement('i'));
+    const named = (name) => { probe.style.color = `var(--${name})`; return numbers(getComputedStyle(probe).color); };
+    const below = (one) => {   // what lies behind it: the nearest that lets nothing through, or the map
+        for (let at = one; at && at.id !== 'stage'; at = at.parentElement) {
+            const paint = numbers(getComputedStyle(at).backgroundColor);
+            if (paint.length < 4 || paint[3] === 1) return [paint];
+        }
+        return ['sea', 'land', 'field'].map(named);
+    };
+    const texts = [...document.querySelectorAll('body *')].filter((one) => one.checkVisibility() && !one.disabled
+        && [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()) && !one.closest('datalist'));
+    const pale = texts.flatMap((one) => {
+        const { color, fontSize, fontWeight } = getComputedStyle(one), size = parseFloat(fontSize);
+        const needed = size >= 24 || (size >= 18.66 && fontWeight >= 700) ? 3 : 4.5;
+        return below(one).map((paint) => contrast(numbers(color), paint)).filter((is) => is < needed).map((is) => `${is.toFixed(2)}: ${one.outerHTML.slice(0, 100)}`);
+    });
+    probe.remove();
+    return [texts.length, pale];
+}"""
+
+HIDDEN_CONTROLS = """() => [...document.querySelectorAll('button, input, a[href]')]
+    .filter((one) => one.checkVisibility() && !one.disabled && !one.matches('.skip')).filter((one) => {
+        const shown = one.labels?.[0]?.querySelector('input') ? one.labels[0] : one;
+        shown.scrollIntoView({ block: 'center', inline: 'nearest' });
+        const { left, right, top, bottom } = shown.getBoundingClientRect(), x = (left + right) / 2, y = (top + bottom) / 2;
+        const there = document.elementFromPoint(x, y);
+        return left < -1 || right > innerWidth + 1 || !there || !(shown.contains(there) || there.contains(shown));
+    }).map((one) => one.outerHTML.slice(0, 120))"""
+
+
+def focused(page):
+    """Return the name of what has the focus, which must be seen to have it."""
+    is_seen, name = page.evaluate("""() => {
+        const one = document.activeElement, shown = one.type === 'radio' ? one.closest('label') : one;
+        const { outlineStyle, outlineWidth } = getComputedStyle(shown);
+        return [outlineStyle !== 'none' && parseFloat(outlineWidth) >= 2, one.id || one.value || one.dataset.layer || one.textContent || one.className];
+    }""")
+    assert is_seen, f"the focus on {name} cannot be seen"
+    return name
+
+
+def tab_to(page, name):
+    """Press Tab until something has the focus; return what was passed."""
+    passed = []
+    while not passed or passed[-1] != name:
+        assert len(passed) < 40, f"{name} is not reached: {passed}"
+        page.keyboard.press("Tab")
+        passed.append(focused(page))
+    return passed
+
+
+def test_a_subscription_is_made_without_a_mouse(page, city, keep):
+    page.keyboard.press("Tab")
+    assert focused(page) == "Skip to subscriptions"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "new"
+    page.keyboard.press("Enter")
+    expect(page.locator("#editor")).to_be_visible()
+    assert focused(page) == "topk"
+    page.keyboard.press("ArrowRight")
+    assert focused(page) == "similarity"
+    page.keyboard.press("ArrowLeft")
+    assert tab_to(page, "draw") == ["draw"]
+    page.keyboard.press("Enter")
+    expect(page.locator("#drawing")).to_contain_text("arrow keys")
+    expect(page.locator("canvas.maplibregl-canvas")).to_be_focused()
+    before = on_map(page, "world.middle")
+    page.keyboard.press("ArrowUp")
+    until(page, f"world.middle[1] > {before[1]} && !world.map.isMoving()")
+    keep(page, "keyboard")
+    page.keyboard.press("Enter")
+    expect(page.locator("#keywords")).to_be_focused()
+    expect(page.locator("#where")).to_contain_text("N")
+    page.keyboard.type("flowers")
+    expect(page.locator("#ranked > li")).to_have_count(5)
+    passed = tab_to(page, "k")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#ranked > li")).to_have_count(6)
+    assert passed[-1] == "k" and tab_to(page, "id") == ["alpha", "id"]
+    page.keyboard.press("Enter")
+    expect(page.locator("#delete")).to_be_visible()
+    name = page.locator("#id").input_value()
+    assert city.client.get(f"/v1/subscriptions/{name}").json()["k"] == 6
+    tab_to(page, "delete")
+    page.keyboard.press("Escape")
+    expect(page.locator("#listing")).to_be_visible()
+    assert name in page.evaluate("document.activeElement.textContent")  # back where it was opened from, in the list
+    page.keyboard.press("Enter")
+    expect(page.locator("#editor-title")).to_have_text("flowers")
+
+
+def test_escape_gives_up_drawing_first_and_then_the_editor(page):
+    page.get_by_role("button", name="New subscription").click()
+    expect(page.locator("#drawing")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#drawing")).to_be_hidden()
+    expect(page.locator("#editor")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#editor")).to_be_hidden()
+    expect(page.locator("#new")).to_be_focused()
+
+
+def test_everything_has_a_name_and_can_be_read_in_both_themes(page, city, keep):
+    city.talk(30)
+    expect(page.locator("#told li").first).to_be_visible()
+    page.locator("[data-layer=shards]").check()
+    expect(page.locator("#shards")).to_contain_text("1 shard")
+    grounds = set()
+    for theme in ("light", "dark"):
+        if theme == "dark":
+            page.get_by_role("button", name="dark").click()
+        expect(page.locator("html")).to_have_attribute("data-theme", theme)
+        check_readable(page)
+        keep(page, f"list-{theme}")
+        page.locator("#list li").first.click()
+        expect(page.locator("#results")).to_be_visible()
+        check_readable(page)
+        keep(page, f"editor-{theme}")
+        page.keyboard.press("Escape")
+        grounds.add(on_map(page, "world.map.getPaintProperty('land', 'fill-color')"))
+    assert len(grounds) == 2  # the map follows
+    roles = ("banner", "main", "log", "status")
+    assert [page.get_by_role(role).count() > 0 for role in roles] == [True] * len(roles)
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")  # what was chosen is kept
+
+
+def check_readable(page):
+    assert page.evaluate(NAMELESS) == []
+    n_texts, pale = page.evaluate(PALE)
+    assert n_texts > 30 and pale == []
+    assert page.locator("[id]").evaluate_all("(all) => all.length === new Set(all.map((one) => one.id)).size")
+
+
+def test_on_a_phone_all_is_reached_and_drawn_by_touch(visit, city, keep):
+    page = visit(city.address, **PHONE, color_scheme="dark")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")  # as the system says
+    city.talk(30)
+    expect(page.locator("#told li").first).to_be_attached()
+    widths = "() => [document.documentElement, document.querySelector('.cards')].map((one) => one.scrollWidth - one.clientWidth)"
+    assert page.evaluate(widths) == [0, 0]
+    assert page.evaluate(HIDDEN_CONTROLS) == []
+    page.locator("#new").scroll_into_view_if_needed()
+    keep(page, "phone")
+    page.get_by_role("button", name="New subscription").tap()
+    page.locator("#kinds").get_by_text("In a box").tap()
+    touch = page.context.new_cdp_session(page)
+    for kind, points in (
+        ("touchStart", [(120, 150)]),
+        ("touchMove", [(200, 220)]),
+        ("touchMove", [(280, 300)]),
+        ("touchEnd", []),
+    ):
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y} for x, y in points]})
+    expect(page.locator("#where")).to_contain_text("wide")
+    page.locator("#keywords").fill("coffee OR tonight")
+    expect(page.locator("#ranked > li").first).to_be_attached()
+    assert page.evaluate(widths) == [0, 0]
+    assert page.evaluate(HIDDEN_CONTROLS) == []
+    page.locator("#kinds").get_by_text("The best").tap()
+    page.locator("#draw").tap()
+    page.touchscreen.tap(200, 250)
+    expect(page.locator("#where")).to_contain_text("N")
+    keep(page, "phone-editor")
