@@ -328,6 +328,7 @@ def test_shards_report_how_they_fare(played):
         for shard in range(2):
             report = {
                 "shard": shard,
+                "messages": 2,
                 "subscriptions": 10 * shard + batch,
                 "visited": 5,
                 "candidates": 3,
