@@ -320,6 +320,14 @@ def test_what_is_old_is_forgotten_but_not_what_the_job_has_not_seen(played):
     assert played.written("messages")[-2:] == ["m11", "m12"]
 
 
+def test_a_page_is_offered_the_words_and_people_of_the_job(played):
+    counted = {"documents": 9, "frequencies": {"tea": 3, "coffee": 7, "24": 9}}
+    (played.folder / "words.json").write_text(json.dumps(counted))
+    said = World.of_job(played.folder / "job.toml").described()
+    assert (said["words"], said["people"]) == (["coffee", "tea"], ["ann", "bob"])
+    assert (said["window_count"], said["partitioner"]) == (5, "hash")
+
+
 def test_shards_report_how_they_fare(played):
     reports = played.folder / "checkpoint" / "state" / "some-query" / "reports"
     reports.mkdir(parents=True)

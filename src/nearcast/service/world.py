@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from nearcast.engine import Engine
 from nearcast.errors import require
 from nearcast.space import Box, Space
-from nearcast.spark.background import social_of, vocabulary_of
+from nearcast.spark.background import common_terms, social_of, vocabulary_of
 from nearcast.spark.link import Link
 from nearcast.spark.plan import Plan, WindowTable, read_plan
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
+
+_MOST_SHOWN = 200  # words, and people, that a page offers
 
 
 @dataclass(frozen=True)
@@ -110,12 +113,8 @@ class World:
 
     def described(self) -> dict[str, Any]:
         """Say where everything is and what is talked about, for who looks at it."""
-        space, words, people = self.space, list[str](), list[str]()
-        if self.city is not None:
-            from nearcast.workload.city import OCCASIONS, TRADES, City
-
-            words = sorted({*OCCASIONS, *(word for _, said in TRADES.values() for word in said)})
-            people = [str(user) for user in City(seed=self.city).social.users]
+        space = self.space
+        words, people = self._talk
         return {
             "bounds": list(space.bounds.as_tuple()),
             "metric": space.metric,
@@ -126,6 +125,20 @@ class World:
             "people": people,
             "partitioner": self.partitioner,
         }
+
+    @cached_property
+    def _talk(self) -> tuple[list[str], list[str]]:
+        """Some words that are said, and some people who have friends."""
+        if self.city is not None:
+            from nearcast.workload.city import OCCASIONS, TRADES, City
+
+            words = sorted({*OCCASIONS, *(word for _, said in TRADES.values() for word in said)})
+            return words, [str(user) for user in City(seed=self.city).social.users]
+        if self.job is None:
+            return [], []
+        graph = social_of(self.plan)
+        people = [] if graph is None else [str(user) for user in islice(graph.users, _MOST_SHOWN)]
+        return sorted(common_terms(self.plan, _MOST_SHOWN)), people
 
     def noted(self) -> dict[str, Any]:
         """Return it as JSON."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from heapq import nlargest
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +42,14 @@ def vocabulary_of(plan: Plan, learn: Callable[[Plan], Vocabulary] | None = None)
             raise StateError(f"{plan.file} must have run once, to learn its vocabulary; it has not")
         kept.write(_LEARNED, _packed(learn(plan)))
     return _unpacked(kept.read(_LEARNED))
+
+
+def common_terms(plan: Plan, n: int) -> list[str]:
+    """Return the most frequent terms of a job that are words, if its vocabulary spells them."""
+    if plan.vocabulary is None or plan.vocabulary.file is None:
+        return []
+    counted = _content(plan, plan.vocabulary.file).get("frequencies", {})
+    return nlargest(n, (term for term in counted if term.isalpha()), key=counted.__getitem__)
 
 
 def social_of(plan: Plan) -> SocialGraph | None:
@@ -77,14 +86,17 @@ def routing_of(plan: Plan) -> Routing | None:
 
 def _spelled(plan: Plan, file: str) -> Vocabulary:
     """Return the vocabulary that a JSON file spells."""
-    folder, _, name = plan.place(file).rpartition("/")
-    subject = "[vocabulary]"
-    try:
-        content = json.loads(Folder(folder).read(name))
-    except (OSError, ValueError) as error:
-        raise InvalidInput("file", f"must be a file of JSON ({error})", file, subject=subject) from None
-    with _about(subject):
+    content = _content(plan, file)
+    with _about("[vocabulary]"):
         return vocabulary_from(content)
+
+
+def _content(plan: Plan, file: str) -> Any:
+    folder, _, name = plan.place(file).rpartition("/")
+    try:
+        return json.loads(Folder(folder).read(name))
+    except (OSError, ValueError) as error:
+        raise InvalidInput("file", f"must be a file of JSON ({error})", file, subject="[vocabulary]") from None
 
 
 def vocabulary_from(content: Any) -> Vocabulary:
