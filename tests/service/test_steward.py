@@ -151,7 +151,7 @@ async def test_a_snapshot_that_is_ahead_of_the_journal_is_not_used(tmp_path):
 
 
 async def test_a_journal_without_its_beginning_needs_a_snapshot(tmp_path):
-    async with running(tmp_path, snapshot_every=5, updates=5) as steward:
+    async with running(tmp_path, snapshot_every=5, snapshot_share=1.0, updates=5) as steward:
         await do(steward, Subscribe("ann", [boolean()]))
         for n in range(30):
             await do(steward, Publish([message(n)]))
@@ -184,7 +184,7 @@ async def test_when_writing_fails_nothing_has_happened(tmp_path, monkeypatch):
 
 
 async def test_a_snapshot_that_fails_stops_nobody(tmp_path, monkeypatch):
-    async with running(tmp_path, snapshot_every=2) as steward:
+    async with running(tmp_path, snapshot_every=2, snapshot_share=1.0) as steward:
         with monkeypatch.context() as broken:
 
             def full(engine, number):
@@ -198,6 +198,16 @@ async def test_a_snapshot_that_fails_stops_nobody(tmp_path, monkeypatch):
             await do(steward, Publish([message(n)]))
         (answer,) = await do(steward, Publish([message(9)]))
         assert answer["seq"] == 10 and steward._estate._snapshots.numbers()
+
+
+async def test_snapshots_take_their_share_of_the_time_and_no_more(tmp_path):
+    async with running(tmp_path, snapshot_every=1, snapshot_share=1e-9) as steward:
+        for number in range(5):
+            await do(steward, Publish([message(number)]))
+        await steward.ask(lambda engine: None)
+        assert steward._estate._snapshots.numbers() == [1], "the first, and then a rest"
+    async with running(tmp_path) as steward:
+        assert (await steward.ask(lambda engine: engine.stats())).messages == 5
 
 
 async def test_a_question_that_goes_wrong_harms_nobody(tmp_path):
@@ -238,7 +248,7 @@ async def test_more_than_fits_is_refused_and_the_patient_wait(tmp_path):
 
 
 async def test_old_updates_are_forgotten_but_nothing_that_recovery_needs(tmp_path):
-    async with running(tmp_path, snapshot_every=10, updates=15) as steward:
+    async with running(tmp_path, snapshot_every=10, snapshot_share=1.0, updates=15) as steward:
         await do(steward, Subscribe("ann", [boolean()]))
         for n in range(60):
             await do(steward, Publish([message(n)]))

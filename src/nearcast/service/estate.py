@@ -65,7 +65,9 @@ class Keeping:
     most_waiting: int = 1_000
     """Orders; more are refused."""
     snapshot_every: int = 10_000
-    """Commands."""
+    """Commands, at least."""
+    snapshot_share: float = 0.05
+    """How much of the time may go into snapshots, during which commands wait."""
     seconds: float = 7 * 24 * 3600.0
     """How long updates can be asked for again, unless there are too many."""
     updates: int = 10_000_000
@@ -111,6 +113,7 @@ class Estate(ABC):
         self._position = Cursor(0, 0)
         self._seq = self._saved = self._next_save = 0
         self._stamp_us = 0
+        self._rests_until = float("-inf")
 
     @property
     def position(self) -> Cursor:
@@ -270,8 +273,8 @@ class Estate(ABC):
     # -- keeping ------------------------------------------------------------------------------------------------
 
     def save_if_due(self) -> None:
-        """Save if many commands came since."""
-        if self._position.command >= self._next_save:
+        """Save if many commands came since, and saving does not take too much of the time."""
+        if self._position.command >= self._next_save and time.monotonic() >= self._rests_until:
             self.save()
 
     def save(self) -> None:
@@ -280,9 +283,12 @@ class Estate(ABC):
             return
         now, keeping = time.time(), self._keeping
         self._next_save = self._position.command + keeping.snapshot_every
+        started = time.monotonic()
         try:
             with self._meters.snapshot_seconds.time():
                 needed = self._save()
+            took = time.monotonic() - started
+            self._rests_until = started + took / keeping.snapshot_share
             self._saved = self._position.command
             self._journal.prune(upto=needed, before=now - keeping.seconds, most_updates=keeping.updates, now=now)
         except (OSError, sqlite3.Error):
