@@ -216,7 +216,7 @@ async def test_who_listens_is_told_that_the_service_stops(tmp_path):
 
 
 async def test_a_cursor_that_cannot_be_followed_is_refused(tmp_path):
-    async with listening(tmp_path, snapshot_every=5, updates=5) as client:
+    async with listening(tmp_path, snapshot_every=5, snapshot_share=1.0, updates=5) as client:
         await subscribed(client, "boolean")
         for n in range(40):
             await publish(client, [n])

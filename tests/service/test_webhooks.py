@@ -191,7 +191,7 @@ async def test_a_cursor_that_is_gone_disables_the_hook_but_not_one_that_had_noth
     hooks = {"delays_s": (3600.0,), "noted_every_s": 0.01}
     async with (
         receiving((500, {})) as receiver,
-        listening(tmp_path, snapshot_every=5, updates=5, webhooks=hooks) as client,
+        listening(tmp_path, snapshot_every=5, snapshot_share=1.0, updates=5, webhooks=hooks) as client,
     ):
         await hooked(client, receiver.url, "behind")
         await hooked(client, receiver.url, "idle", subscriptions=["nothing"])
