@@ -1,5 +1,6 @@
 // How does the page talk to the service? Requests that fail say field, rule and value; streams come back by themselves.
 
+const AGAIN_MS = 1000, SOON_MS = 500, LONGEST_MS = 10_000;
 let token = sessionStorage.getItem("token") ?? "";
 
 export class Refused extends Error {
@@ -26,6 +27,19 @@ async function ask(method, path, body) {
   return said;
 }
 
+// Ask until there is an answer, or a refusal that waiting does not change; `waits` hears of every attempt that failed.
+export async function patiently(work, waits) {
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      if (error instanceof Refused && ![429, 503].includes(error.status)) throw error;
+      waits(error);
+      await new Promise((done) => setTimeout(done, AGAIN_MS));
+    }
+  }
+}
+
 const named = (id) => `v1/subscriptions/${encodeURIComponent(id)}`;
 
 export const api = {
@@ -39,7 +53,7 @@ export const api = {
   async *subscriptions() {
     let cursor = "";
     do {
-      const page = await ask("GET", `v1/subscriptions?limit=200${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
+      const page = await ask("GET", `v1/subscriptions?limit=1000${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
       yield* page.subscriptions;
       cursor = page.next;
     } while (cursor);
@@ -49,7 +63,7 @@ export const api = {
 // Follow a stream of server-sent events with a header, which EventSource cannot send; go on behind the last one seen.
 // `stateOf` hears "live", "lost" with the reason, and once "refused" if there is no use in trying again.
 export function follow(path, heard, stateOf) {
-  let last = "", wait = 500;
+  let last = "", wait = SOON_MS;
   (async function again() {
     try {
       const headers = { Accept: "text/event-stream" };
@@ -59,7 +73,7 @@ export function follow(path, heard, stateOf) {
       if (answer.status === 410) last = "";  // older than what is kept
       if (!answer.ok) throw new Refused(answer.status, await answer.json().catch(() => ({})));
       stateOf("live");
-      wait = 500;
+      wait = SOON_MS;
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       for (let rest = ""; ;) {
         const { done, value } = await reader.read();
@@ -73,7 +87,8 @@ export function follow(path, heard, stateOf) {
       if (error.status === 401 || error.status === 403) return stateOf("refused", error.message);
       stateOf("lost", error instanceof Refused ? error.message : "");
     }
-    setTimeout(again, wait = Math.min(2 * wait, 15_000));
+    setTimeout(again, wait);
+    wait = Math.min(2 * wait, LONGEST_MS);
   })();
 }
 

@@ -1,6 +1,6 @@
 // The page: a map, subscriptions, and how it does; everything comes from the service and goes there.
 
-import { api, follow, setToken } from "./api.js";
+import { api, follow, patiently, setToken } from "./api.js";
 import { Editor } from "./editor.js";
 import { Frame } from "./frame.js";
 import { showHint } from "./hint.js";
@@ -43,7 +43,9 @@ function askToken(wasSent) {
 async function begin() {
   let map;
   keepTheme($("theme"), () => { map?.recolour(); map?.motion.recolour(); });
-  const world = await api.world();
+  if (!document.createElement("canvas").getContext("webgl2")) throw new Error("the map needs WebGL, which this browser does not have");
+  const wait = (error) => setState("lost", `not there yet, trying again: ${error.message}`);
+  const world = await patiently(api.world, wait);
   $("listing").hidden = false;
   map = new WorldMap("map", new Frame(world), (id) => open(id));
   const panel = new Panel($("panel"));
@@ -101,7 +103,7 @@ async function begin() {
       if (choice.dataset.layer === "shards") shards.toggle(choice.checked);
     });
   }
-  await Promise.all([map.ready, reload()]);
+  await Promise.all([map.ready, patiently(reload, wait)]);
   redraw();
   follow("v1/feed", (event, data) => {
     if (event === "messages") { map.take(data); news.shown(data); }

@@ -6,6 +6,7 @@ import { colour } from "./theme.js";
 const LIVES_MS = { pulse: 1600, thread: 2200, words: 4200 };
 const MOST = { pulse: 300, thread: 30, words: 4 };
 const APART_MS = 600;   // between words that appear
+const STILL_MS = 300;   // between two looks, where nothing is to move
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 export class Motion {
@@ -39,7 +40,7 @@ export class Motion {
   add(one) {
     if (document.hidden || this.alive.filter(({ is }) => is === one.is).length >= MOST[one.is]) return;
     this.alive.push({ ...one, born: performance.now() });
-    this.asked ??= requestAnimationFrame(() => this.draw());
+    this.ask();
   }
 
   draw() {
@@ -55,7 +56,14 @@ export class Motion {
       if (this.isShown || one.is === "thread") this[one.is === "words" ? "drawWords" : one.is === "pulse" ? "drawPulse" : "drawThread"](one, x, y, still.matches ? 0.4 : age);
     }
     pen.globalAlpha = 1;
-    this.asked = this.alive.length ? requestAnimationFrame(() => this.draw()) : undefined;
+    this.asked = undefined;
+    if (this.alive.length) this.ask();
+  }
+
+  // Draw again soon; where nothing is to move, only to take away what is over.
+  ask() {
+    const draw = () => this.draw();
+    this.asked ??= still.matches ? setTimeout(draw, STILL_MS) : requestAnimationFrame(draw);
   }
 
   drawPulse(_, x, y, age) {

@@ -6,6 +6,7 @@ import { reachOf, textOf } from "./map.js";
 
 const $ = (id) => document.getElementById(id);
 const MOST = 30;
+const MOST_KNOWN = 1000;
 const NAMES = { near: "nearness", text: "words", social: "friends" };
 
 export class Results {
@@ -57,6 +58,7 @@ export class Results {
     const key = JSON.stringify([subscription, message]);
     if (!this.why.has(key) && location && text) {
       const said = await api.explain(subscription.id, { id: message, location, text, ...(at === null ? {} : { at }), ...(place === null ? {} : { place }) });
+      if (this.why.size > MOST_KNOWN) this.why.clear();
       this.why.set(key, said.parts);
     }
     return this.why.get(key) ?? [];
@@ -78,7 +80,7 @@ export class Results {
     if (!isHeld) return "Among the newest messages. Save it, and you hear of every change.";
     const reach = reachOf(this.frame, { kind, ...draft });
     if (kind === "similarity") return reach === null ? "Its words alone suffice: it hears of them from anywhere." : `From ${this.frame.saidDistance(reach)} away at most.`;
-    return KINDS[kind].grows ? "Of the messages that are still kept." : "Kept exact with every message.";
+    return KINDS[kind].grows ? "Of the messages that are still in the window." : "Kept exact with every message.";
   }
 
   advice(isHeld) {

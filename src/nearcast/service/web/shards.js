@@ -41,7 +41,7 @@ export class Shards {
     });
     for (const element of document.querySelectorAll(".shard")) { element.removeAttribute("aria-label"); element.ariaHidden = "true"; }
     const how = this.world.partitioner ? `, shared by ${this.world.partitioner}` : "";
-    const says = regions.length ? "Each has its part of the map; deeper colour, more subscriptions." : "None has a part of the map to itself: subscriptions are dealt out another way.";
+    const says = !loads.length ? "Nobody says yet who has what." : regions.length ? "Each has its part of the map; deeper colour, more subscriptions." : "None has a part of the map to itself: subscriptions are dealt out another way.";
     this.place.innerHTML = "<h2></h2><dl></dl><p class='quiet'></p>";
     const [title, list, last] = this.place.children;
     title.textContent = `${loads.length} ${loads.length === 1 ? "shard" : "shards"}${how}`;
