@@ -89,6 +89,7 @@ def test_a_subscription_is_made_without_a_mouse(page, city, keep):
     page.keyboard.press("Enter")
     expect(page.locator("#drawing")).to_contain_text("arrow keys")
     expect(page.locator("canvas.maplibregl-canvas")).to_be_focused()
+    until(page, "world.map.loaded()")
     before = on_map(page, "world.middle")
     page.keyboard.press("ArrowUp")
     until(page, f"world.middle[1] > {before[1]} && !world.map.isMoving()")

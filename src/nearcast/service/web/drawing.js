@@ -27,7 +27,15 @@ export class Drawing {
     if (shape === "box") this.world.map.dragPan.disable();
     this.world.map.getContainer().dataset.drawing = isByKeys ? "keys" : "pointer";
     this.say();
-    if (isByKeys) this.canvas.focus();
+    if (isByKeys) this.aim();
+  }
+
+  // Mark the middle, which Enter takes.
+  aim() {
+    const { map } = this.world, { x, y } = map.project(map.getCenter()), { style } = map.getContainer();
+    style.setProperty("--x", `${x}px`);
+    style.setProperty("--y", `${y}px`);
+    this.canvas.focus();
   }
 
   stop() {
@@ -42,9 +50,10 @@ export class Drawing {
   }
 
   say() {
-    const how = this.isByKeys ? "Move the map with the arrow keys and press Enter" : this.shape === "pin" ? "Click the map" : "Drag over the map, or click two corners";
-    const what = this.shape === "pin" ? "to drop the pin" : this.first ? "for the other corner" : this.isByKeys ? "for a corner" : "to draw the box";
-    this.line.textContent = `${how} ${what}. Escape gives up.`;
+    const isPin = this.shape === "pin", corner = this.first ? "the other corner" : "a corner";
+    const says = this.isByKeys ? `Move the map with the arrow keys; Enter ${isPin ? "drops the pin" : `sets ${corner}`}`
+      : isPin ? "Click the map to drop the pin" : this.first ? "Click the other corner" : "Drag a box over the map, or click two corners";
+    this.line.textContent = `${says}. Escape gives up.`;
     this.line.hidden = false;
   }
 

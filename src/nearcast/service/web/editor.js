@@ -29,7 +29,8 @@ export class Editor {
     this.form.querySelector("#kinds .tiles").innerHTML = Object.entries(KINDS).map(([kind, { label }]) =>
       `<label class="tile"><input type="radio" name="kind" value="${kind}">${iconOf(kind)}<span>${label}</span></label>`).join("");
     $("sliders").innerHTML = Object.entries(SLIDERS).map(([name, { title, ends, min, max, step, says, example }]) =>
-      `<div class="slider" id="slider-${name}"><label for="${name}">${title} <code>${name}</code></label><output id="${name}-value" for="${name}"></output>` +
+      `<div class="slider" id="slider-${name}"><label for="${name}">${title} <code>${name}</code></label>` +
+      `<output id="${name}-value" for="${name}"></output>` +
       `<input type="range" id="${name}" min="${min}" max="${max}" step="${step}" aria-describedby="${name}-says">` +
       `<span class="ends" aria-hidden="true"><i>${ends[0]}</i><i>${ends[1]}</i></span>` +
       `<small id="${name}-says" class="quiet">${says} <i>${example}</i></small></div>`).join("");
@@ -51,7 +52,7 @@ export class Editor {
   open(subscription, { isByKeys = false } = {}) {
     this.drawing.stop();
     this.isNew = !subscription;
-    const given = subscription ?? { id: `mine-${Date.now().toString(36).slice(-5)}`, kind: "topk", keywords: "", user: this.world.people?.[0] };
+    const given = subscription ?? { id: `mine-${Date.now().toString(36).slice(-5)}`, kind: "topk", keywords: "" };
     this.place = given.region ?? given.location ?? null;
     $("editor-title").textContent = this.isNew ? "New subscription" : wordsOf(given);
     $("id").value = given.id;
@@ -123,7 +124,7 @@ export class Editor {
     const isBox = place.length === 4;
     if (isBox === (this.kind.shape === "box")) return place;
     if (isBox) return [(place[0] + place[2]) / 2, (place[1] + place[3]) / 2];
-    const [xmin, ymin, xmax, ymax] = this.map.frame.bounds, dx = (xmax - xmin) / 10, dy = (ymax - ymin) / 10, [x, y] = place;
+    const [x, y] = place, [xmin, ymin, xmax, ymax] = this.map.frame.bounds, dx = (xmax - xmin) / 10, dy = (ymax - ymin) / 10;
     return [Math.max(xmin, x - dx), Math.max(ymin, y - dy), Math.min(xmax, x + dx), Math.min(ymax, y + dy)];
   }
 

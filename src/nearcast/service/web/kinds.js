@@ -59,3 +59,8 @@ export const KINDS = {
 export const iconOf = (kind) => `<svg class="icon" viewBox="0 0 16 16" aria-hidden="true"><path d="${KINDS[kind]?.icon ?? ""}"/></svg>`;
 
 export const wordsOf = ({ keywords }) => Array.isArray(keywords) ? keywords.join(" ") : keywords;
+
+// How far away a message can be that has all the words and still reaches tau; null if anywhere, and for other kinds.
+export function reachOf({ kind, delta, tau }, maxDistance) {
+  return kind !== "similarity" || tau <= delta ? null : (1 - (tau - delta) / (1 - delta)) * maxDistance;
+}

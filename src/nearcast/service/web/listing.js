@@ -13,7 +13,7 @@ export class Listing {
     this.most = PAGE;
     this.dirty = new Set();
     this.opened = opened;
-    $("sought").addEventListener("input", () => this.arrange());
+    for (const place of ["sought", "sifted"]) $(place).addEventListener("input", () => this.arrange());
     $("more").addEventListener("click", () => { this.most += PAGE; this.arrange(); });
     $("list").addEventListener("click", (event) => {
       const id = event.target.closest("li")?.dataset.id;
@@ -74,7 +74,8 @@ export class Listing {
 
   arrange() {
     const sought = $("sought").value.trim().toLowerCase(), kind = $("sifted").querySelector(":checked")?.value ?? "";
-    const holds = ({ subscription }) => `${wordsOf(subscription)} ${subscription.id} ${subscription.kind} ${KINDS[subscription.kind]?.label}`.toLowerCase().includes(sought);
+    const said = ({ id, kind: own, ...rest }) => `${wordsOf(rest)} ${id} ${own} ${KINDS[own]?.label}`.toLowerCase();
+    const holds = ({ subscription }) => said(subscription).includes(sought);
     const all = [...this.all.values()], fits = all.filter(holds);
     const shown = fits.filter(({ subscription }) => !kind || subscription.kind === kind)
       .sort((a, b) => (b.news > 0) - (a.news > 0) || b.heard - a.heard || (a.subscription.id < b.subscription.id ? -1 : 1));
@@ -95,12 +96,13 @@ export class Listing {
     const key = JSON.stringify(counts);
     if (key === this.counted) return;
     this.counted = key;
-    const focused = $("sifted").contains(document.activeElement);
-    const choice = (kind, name, sign, n) => `<label title="${name}"><input type="radio" name="sift" value="${kind}"${kind === chosen ? " checked" : ""}>${sign}<span class="unseen">${name}</span> ${n}</label>`;
+    const choices = [["", "all kinds", "all", fits.length], ...Object.entries(counts).map(([kind, n]) => [kind, KINDS[kind].label, iconOf(kind), n])];
+    const isFocused = $("sifted").contains(document.activeElement);
     $("sifted").querySelectorAll("label").forEach((label) => label.remove());
-    $("sifted").insertAdjacentHTML("beforeend", choice("", "all kinds", "all", fits.length) + Object.entries(counts).map(([kind, n]) => choice(kind, KINDS[kind].label, iconOf(kind), n)).join(""));
-    for (const radio of $("sifted").querySelectorAll("input")) radio.addEventListener("change", () => this.arrange());
-    if (focused) $("sifted").querySelector(":checked")?.focus();
+    $("sifted").insertAdjacentHTML("beforeend", choices.map(([kind, name, sign, n]) =>
+      `<label title="${name}"><input type="radio" name="sift" value="${kind}"${kind === chosen ? " checked" : ""}>` +
+      `${sign}<span class="unseen">${name}</span> ${n}</label>`).join(""));
+    if (isFocused) $("sifted").querySelector(":checked")?.focus();
   }
 
   focus(id) {
@@ -111,6 +113,7 @@ export class Listing {
 function made(id) {
   const node = document.createElement("li");
   node.dataset.id = id;
-  node.innerHTML = '<button type="button"><span class="sign"></span><span class="what"></span><span class="who quiet"></span><span class="news"></span></button>';
+  node.innerHTML = '<button type="button"><span class="sign"></span><span class="what"></span>' +
+    '<span class="who quiet"></span><span class="news"></span></button>';
   return node;
 }

@@ -1,6 +1,7 @@
 // What does the map show? Land or a grid, messages as they come, where they crowd, subscriptions, and a draft.
 
 import * as maplibre from "./vendor/maplibre-gl.mjs";
+import { reachOf } from "./kinds.js";
 import { GROUPS, layersOf, styleOf } from "./layers.js";
 import { Motion } from "./motion.js";
 import { colour } from "./theme.js";
@@ -48,18 +49,25 @@ export class WorldMap {
   // The bounds and round lines across them.
   field() {
     const [xmin, ymin, xmax, ymax] = this.frame.bounds;
-    const lines = this.frame.gridLines().map(([axis, at]) => axis === 0 ? this.frame.line([at, ymin], [at, ymax]) : this.frame.line([xmin, at], [xmax, at]));
-    return [this.frame.box(this.frame.bounds), ...lines];
+    const line = ([axis, at]) => axis === 0 ? this.frame.line([at, ymin], [at, ymax]) : this.frame.line([xmin, at], [xmax, at]);
+    return [this.frame.box(this.frame.bounds), ...this.frame.gridLines().map(line)];
   }
 
   label() {
     const [xmin, ymin] = this.frame.bounds;
     for (const [axis, at] of this.frame.gridLines()) {
-      const element = Object.assign(document.createElement("span"), { className: "tick", ariaHidden: "true", textContent: this.frame.saidAt(at, axis) });
-      const where = this.frame.toMap(axis === 0 ? [at, ymin] : [xmin, at]);
-      new maplibre.Marker({ element, anchor: axis === 0 ? "top" : "right", offset: axis === 0 ? [0, 3] : [-5, 0] }).setLngLat(where).addTo(this.map);
+      const where = axis === 0 ? { anchor: "top", offset: [0, 3] } : { anchor: "right", offset: [-5, 0] };
+      this.note(this.frame.saidAt(at, axis), axis === 0 ? [at, ymin] : [xmin, at], { className: "tick", ...where });
     }
-    for (const element of document.querySelectorAll(".tick")) element.removeAttribute("aria-label");
+  }
+
+  // Write something on the map, for the eye alone; return what can be removed.
+  note(text, at, { className, ...how }) {
+    const element = Object.assign(document.createElement("span"), { className, textContent: text });
+    const marker = new maplibre.Marker({ element, ...how }).setLngLat(this.frame.toMap(at)).addTo(this.map);
+    element.removeAttribute("aria-label");
+    element.ariaHidden = "true";
+    return marker;
   }
 
   // Leave room for what lies over the map.
@@ -92,7 +100,7 @@ export class WorldMap {
   }
 
   recolour() {
-    for (const { id, paint } of layersOf(colour)) {
+    for (const { id, paint } of layersOf(colour, this.frame.isEarth)) {
       for (const [name, value] of Object.entries(paint)) this.map.setPaintProperty(id, name, value);
     }
   }
@@ -123,7 +131,7 @@ export class WorldMap {
     const many = all.length > FEW, bold = Math.min(1, Math.sqrt(FEW / all.length)) * (isOneOpen ? 0.35 : 1);
     const drawn = all.flatMap(({ id, region, location, ...rest }) => {
       if (region) return [this.frame.box(region, { id, bold, is: "box" })];
-      const reach = reachOf(this.frame, rest), pin = this.frame.point(location, { id, bold, many });
+      const reach = reachOf(rest, this.frame.reach), pin = this.frame.point(location, { id, bold, many });
       return reach === null || many ? [pin] : [this.frame.circle(location, reach, { id, bold, is: "circle" }), pin];
     });
     this.show("subscriptions", drawn.filter(Boolean));
@@ -134,7 +142,9 @@ export class WorldMap {
     const near = [[point.x - 4, point.y - 4], [point.x + 4, point.y + 4]];
     const [top] = ["pins", "points"].flatMap((layer) => this.map.queryRenderedFeatures(near, { layers: [layer] }));
     const span = ({ geometry: { coordinates: [ring] } }) => Math.abs((ring[2][0] - ring[0][0]) * (ring[2][1] - ring[0][1]));
-    return top ?? this.map.queryRenderedFeatures(point, { layers: ["areas"] }).filter(({ properties }) => properties.is === "box").sort((a, b) => span(a) - span(b))[0];
+    if (top) return top;
+    const boxes = this.map.queryRenderedFeatures(point, { layers: ["areas"] }).filter(({ properties }) => properties.is === "box");
+    return boxes.sort((a, b) => span(a) - span(b))[0];
   }
 
   clicked(event) {
@@ -179,9 +189,3 @@ export class WorldMap {
 const collected = (features) => ({ type: "FeatureCollection", features });
 
 export const textOf = ({ text, message, id }) => Array.isArray(text) ? text.join(" ") : text ?? message ?? id;
-
-// How far away a message can be that has all the words and still reaches tau; null if anywhere.
-export function reachOf(frame, { kind, delta, tau }) {
-  if (kind !== "similarity" || tau <= delta) return null;
-  return (1 - (tau - delta) / (1 - delta)) * frame.reach;
-}

@@ -3,8 +3,8 @@
 
 import { colour } from "./theme.js";
 
-const LIVES_MS = { pulse: 1600, thread: 2200, words: 4200 };
-const MOST = { pulse: 300, thread: 30, words: 4 };
+const LIVES_MS = { ring: 1600, thread: 2200, words: 4200 };
+const MOST = { ring: 300, thread: 30, words: 4 };
 const APART_MS = 600;   // between words that appear
 const STILL_MS = 300;   // between two looks, where nothing is to move
 const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -26,9 +26,11 @@ export class Motion {
     this.hues = Object.fromEntries(["message", "own", "picked", "card", "text", "line"].map((name) => [name, colour(name)]));
   }
 
-  pulse(at) { this.add({ is: "pulse", at: this.frame.toMap(at) }); }
+  pulse(at) { this.add({ is: "ring", at: this.frame.toMap(at) }); }
 
-  thread(from, to, isPicked) { this.add({ is: "thread", at: this.frame.toMap(from), to: this.frame.toMap(to), isPicked }); }
+  connect(from, to, isPicked) {
+    this.add({ is: "thread", at: this.frame.toMap(from), to: this.frame.toMap(to), isPicked });
+  }
 
   say(at, text) {
     const now = performance.now();
@@ -46,14 +48,15 @@ export class Motion {
   draw() {
     const now = performance.now(), { pen, canvas } = this, { clientWidth: wide, clientHeight: high } = this.map.getCanvas();
     const dense = Math.min(devicePixelRatio, 2);
-    if (canvas.width !== wide * dense || canvas.height !== high * dense) Object.assign(canvas, { width: wide * dense, height: high * dense });
+    if (canvas.width !== wide * dense) canvas.width = wide * dense;
+    if (canvas.height !== high * dense) canvas.height = high * dense;
     pen.setTransform(dense, 0, 0, dense, 0, 0);
     pen.clearRect(0, 0, wide, high);
     this.alive = this.alive.filter(({ is, born }) => now - born < LIVES_MS[is]);
     this.taken = [];
     for (const one of this.alive) {
       const age = (now - one.born) / LIVES_MS[one.is], { x, y } = this.map.project(one.at);
-      if (this.isShown || one.is === "thread") this[one.is === "words" ? "drawWords" : one.is === "pulse" ? "drawPulse" : "drawThread"](one, x, y, still.matches ? 0.4 : age);
+      if (this.isShown || one.is === "thread") this[one.is](one, x, y, still.matches ? 0.4 : age);
     }
     pen.globalAlpha = 1;
     this.asked = undefined;
@@ -66,7 +69,7 @@ export class Motion {
     this.asked ??= still.matches ? setTimeout(draw, STILL_MS) : requestAnimationFrame(draw);
   }
 
-  drawPulse(_, x, y, age) {
+  ring(_, x, y, age) {
     const { pen } = this;
     pen.globalAlpha = (1 - age) * 0.8;
     pen.strokeStyle = pen.fillStyle = this.hues.message;
@@ -78,7 +81,7 @@ export class Motion {
     pen.fill();
   }
 
-  drawThread({ to, isPicked }, x, y, age) {
+  thread({ to, isPicked }, x, y, age) {
     const { pen } = this, end = this.map.project(to), grown = Math.min(1, age * 4);
     const lift = Math.hypot(end.x - x, end.y - y) * 0.18, bend = { x: (x + end.x) / 2, y: (y + end.y) / 2 - lift };
     pen.globalAlpha = (isPicked ? 0.95 : 0.55) * (1 - age);
@@ -96,12 +99,13 @@ export class Motion {
     pen.stroke();
   }
 
-  drawWords({ text }, x, y, age) {
+  words({ text }, x, y, age) {
     const { pen } = this, { top, left, right } = this.map.getPadding();
     pen.font = "500 12px system-ui, sans-serif";
     const wide = pen.measureText(text).width + 16, high = 24, from = { x: x - wide / 2, y: y - high - 11 };
-    const isFree = this.taken.every((other) => Math.abs(other.x - from.x) > (other.wide + wide) / 2 + 6 || Math.abs(other.y - from.y) > high + 4);
-    if (!isFree || from.x < left - 30 || from.x + wide > this.map.getCanvas().clientWidth - right + 10 || from.y < top - 20) return;
+    const end = this.map.getCanvas().clientWidth - right;
+    const overlaps = (one) => from.x < one.x + one.wide + 6 && one.x < from.x + wide + 6 && Math.abs(one.y - from.y) < high + 4;
+    if (this.taken.some(overlaps) || from.x < left - 30 || from.x + wide > end + 10 || from.y < top - 20) return;
     this.taken.push({ ...from, wide });
     pen.globalAlpha = Math.min(1, age * 12, (1 - age) * 5);
     pen.fillStyle = this.hues.card;

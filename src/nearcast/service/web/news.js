@@ -47,7 +47,7 @@ export class News {
   connect(message, subscription, isPicked) {
     const { region, location } = subscription;
     const end = location ?? [(region[0] + region[2]) / 2, (region[1] + region[3]) / 2];
-    this.map.motion.thread(message.location, end, isPicked);
+    this.map.motion.connect(message.location, end, isPicked);
     this.map.motion.say(message.location, textOf(message));
     if (this.latest[0]?.message.id === message.id) this.latest[0].more += 1;
     else this.latest = [{ message, subscription, more: 0 }, ...this.latest].slice(0, TOLD);

@@ -4,6 +4,8 @@ const SECONDS = 60;
 const NONE = "–";
 const whole = (v) => Math.round(v).toLocaleString("en");
 const short = (v) => v < 10 ? v.toFixed(1) : whole(v);
+const SPARKLINE = `<svg viewBox="0 0 ${SECONDS - 1} 20" preserveAspectRatio="none" aria-hidden="true">` +
+  '<path class="area"/><path class="edge" vector-effect="non-scaling-stroke"/></svg>';
 const ROWS = {
   messages_per_second: ["messages / s", short],
   updates_per_second: ["updates / s", short],
@@ -17,11 +19,13 @@ const STEPS = {
 
 export class Panel {
   constructor(place) {
-    place.insertAdjacentHTML("beforeend", '<dl class="rates">' + Object.entries(ROWS).map(([name, [title]]) =>
-      `<div data-of="${name}"><dt>${title}</dt><dd>${NONE}</dd><svg viewBox="0 0 ${SECONDS - 1} 20" preserveAspectRatio="none" aria-hidden="true"><path class="area"/><path class="edge" vector-effect="non-scaling-stroke"/></svg></div>`).join("") + "</dl>" +
-      '<h3>Work a message</h3><dl class="funnel">' + Object.entries(STEPS).map(([name, title]) =>
-      `<div data-of="${name}"><dt>${title}</dt><dd>${NONE}</dd><i class="width" aria-hidden="true"></i></div>`).join("") + '</dl><p id="funnel-says" class="quiet">Most subscriptions are ruled out unseen; these few are not.</p>');
-    this.rows = [...place.querySelectorAll("[data-of]")].map((row) => ({ row, name: row.dataset.of, past: [] }));
+    const row = (name, title, picture) => `<div data-of="${name}"><dt>${title}</dt><dd>${NONE}</dd>${picture}</div>`;
+    const rates = Object.entries(ROWS).map(([name, [title]]) => row(name, title, SPARKLINE));
+    const steps = Object.entries(STEPS).map(([name, title]) => row(name, title, '<i class="width" aria-hidden="true"></i>'));
+    place.insertAdjacentHTML("beforeend", `<dl class="rates">${rates.join("")}</dl>` +
+      `<h3>Work a message</h3><dl class="funnel">${steps.join("")}</dl>` +
+      '<p id="funnel-says" class="quiet">Most subscriptions are ruled out unseen; these few are not.</p>');
+    this.rows = [...place.querySelectorAll("[data-of]")].map((own) => ({ row: own, name: own.dataset.of, past: [] }));
   }
 
   take(stats, n) {
@@ -37,8 +41,10 @@ export class Panel {
     for (const { row, name } of this.rows) {
       if (name in STEPS) row.querySelector(".width").style.width = `${100 * Math.sqrt((stats[name] ?? 0) / most)}%`;
     }
-    if (n && (stats.verified_per_message ?? null) !== null) {
-      document.getElementById("funnel-says").textContent = `Of ${whole(n)} subscriptions, about ${short(stats.verified_per_message)} had to be scored for a message; the rest were ruled out before.`;
+    const scored = stats.verified_per_message ?? null;
+    if (n && scored !== null) {
+      const says = `Of ${whole(n)} subscriptions, about ${short(scored)} had to be scored for a message`;
+      document.getElementById("funnel-says").textContent = `${says}; the rest were ruled out before.`;
     }
   }
 }

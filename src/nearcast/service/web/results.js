@@ -1,12 +1,13 @@
 // What reaches a subscription, and why? Ranked results, each with what its score is made of, in the list and on the map.
 
 import { api } from "./api.js";
-import { KINDS } from "./kinds.js";
-import { reachOf, textOf } from "./map.js";
+import { KINDS, reachOf } from "./kinds.js";
+import { textOf } from "./map.js";
 
 const $ = (id) => document.getElementById(id);
 const MOST = 30;
 const MOST_KNOWN = 1000;
+const SCORES = { nearest: (score, frame) => frame.saidDistance(score), boolean: () => "" };   // what is no mix of parts
 const NAMES = { near: "nearness", text: "words", social: "friends" };
 
 export class Results {
@@ -36,7 +37,8 @@ export class Results {
 
   // Say what is missing before anything can be found.
   wait(what) {
-    this.begin("Results", what === "place" ? "Put it on the map, and say about what: what fits shows here as you go." : "Type a word or two: what fits shows here as you type.");
+    this.begin("Results", what === "place" ? "Put it on the map, and say about what: what fits shows here as you go."
+      : "Type a word or two: what fits shows here as you type.");
     this.found = [];
     $("ranked").replaceChildren();
   }
@@ -50,14 +52,14 @@ export class Results {
   async held(subscription) {
     const { results } = await api.results(subscription.id);
     if (subscription.kind === "boolean") return { isHeld: true, results };
-    const explained = await Promise.all(results.slice(0, MOST).map(async (one) => ({ ...one, parts: await this.partsOf(subscription, one) })));
-    return { isHeld: true, results: explained };
+    const explained = async (one) => ({ ...one, parts: await this.partsOf(subscription, one) });
+    return { isHeld: true, results: await Promise.all(results.slice(0, MOST).map(explained)) };
   }
 
   async partsOf(subscription, { message, location, text, at, place }) {
     const key = JSON.stringify([subscription, message]);
     if (!this.why.has(key) && location && text) {
-      const said = await api.explain(subscription.id, { id: message, location, text, ...(at === null ? {} : { at }), ...(place === null ? {} : { place }) });
+      const said = await api.explain(subscription.id, { id: message, location, text, at, place });
       if (this.why.size > MOST_KNOWN) this.why.clear();
       this.why.set(key, said.parts);
     }
@@ -67,7 +69,8 @@ export class Results {
   show({ isHeld, results }, draft) {
     const { grows } = KINDS[draft.kind], n = results.length;
     const title = isHeld ? (grows ? "What reached it" : "Its result now") : "Would reach it now";
-    this.begin(n ? `${title}: ${n}` : isHeld ? "Nothing has reached it yet" : "Nothing fits now", n ? this.says(isHeld, draft) : this.advice(isHeld));
+    if (n) this.begin(`${title}: ${n}`, this.says(isHeld, draft));
+    else this.begin(isHeld ? "Nothing has reached it yet" : "Nothing fits now", this.advice(isHeld));
     const focused = $("ranked").contains(document.activeElement) && document.activeElement.closest("li").dataset.message;
     $("ranked").classList.toggle("feed", grows);
     $("ranked").replaceChildren(...results.slice(0, MOST).map((one) => this.row(one, draft)));
@@ -78,8 +81,9 @@ export class Results {
 
   says(isHeld, { kind, ...draft }) {
     if (!isHeld) return "Among the newest messages. Save it, and you hear of every change.";
-    const reach = reachOf(this.frame, { kind, ...draft });
-    if (kind === "similarity") return reach === null ? "Its words alone suffice: it hears of them from anywhere." : `From ${this.frame.saidDistance(reach)} away at most.`;
+    const reach = reachOf({ kind, ...draft }, this.frame.reach);
+    if (kind === "similarity" && reach === null) return "Its words alone suffice: it hears of them from anywhere.";
+    if (kind === "similarity") return `From ${this.frame.saidDistance(reach)} away at most.`;
     return KINDS[kind].grows ? "Of the messages that are still in the window." : "Kept exact with every message.";
   }
 
@@ -93,8 +97,9 @@ export class Results {
     item.dataset.message = one.message;
     item.innerHTML = '<div class="head"><button type="button" class="plain"></button><b class="score"></b></div>';
     item.querySelector("button").textContent = textOf(one);
-    item.querySelector(".score").textContent = kind === "nearest" ? this.frame.saidDistance(one.score) : kind === "boolean" ? "" : one.score.toFixed(3);
-    const parts = (one.parts ?? []).filter(({ weight }) => weight !== null), total = parts.reduce((sum, { weight }) => sum + weight, 0) || 1;
+    item.querySelector(".score").textContent = SCORES[kind]?.(one.score, this.frame) ?? one.score.toFixed(3);
+    const parts = (one.parts ?? []).filter(({ weight }) => weight !== null);
+    const total = parts.reduce((sum, { weight }) => sum + weight, 0) || 1;
     for (const part of parts) item.append(part.name === "distance" ? this.away(part) : bar(part, part.weight / total, this.note(part)));
     return item;
   }
@@ -130,7 +135,7 @@ export class Results {
     if (!place) return this.map.show("draft", []);
     const { frame } = this, found = results.filter(({ location }) => location), isBox = Boolean(draft.region);
     const farthest = Math.max(0, ...found.map(({ location }) => isBox ? 0 : frame.distance(place, location)));
-    const radius = draft.kind === "similarity" ? reachOf(frame, draft) : KINDS[draft.kind].grows ? null : farthest;
+    const radius = draft.kind === "similarity" ? reachOf(draft, frame.reach) : KINDS[draft.kind].grows ? null : farthest;
     this.map.show("draft", [
       isBox ? frame.box(place, { is: "area" }) : radius !== null && frame.circle(place, radius, { is: "circle" }),
       ...(isBox ? [] : found.map(({ location }) => frame.line(place, location, { is: "thread" }))),
@@ -144,14 +149,15 @@ export class Results {
 function bar({ name, value, weight }, share, note) {
   const row = document.createElement("div"), title = NAMES[name] ?? name;
   row.className = "part";
-  row.innerHTML = '<span class="name"></span><span class="room"><span class="track"><i></i></span></span><span class="sum"></span><small class="quiet"></small>';
-  const [label, room, sum, said] = row.children, track = room.firstChild;
+  row.innerHTML = '<span class="name"></span><span class="room" role="meter" aria-valuemin="0" aria-valuemax="1">' +
+    '<span class="track"><i></i></span></span><span class="sum"></span><small class="quiet"></small>';
+  const [label, room, sum, said] = row.children, track = room.firstChild, full = Math.min(1, value);
   label.textContent = title;
-  track.className = `track ${name}`;
+  track.classList.add(name);
   track.style.width = `${100 * share}%`;
-  track.firstChild.style.width = `${100 * Math.min(1, value)}%`;
+  track.firstChild.style.width = `${100 * full}%`;
   sum.textContent = weight === null ? "" : `${value.toFixed(2)} × ${weight.toFixed(2)}`;
   said.textContent = note;
-  for (const [key, is] of Object.entries({ role: "meter", "aria-label": title, "aria-valuemin": 0, "aria-valuemax": 1, "aria-valuenow": Math.min(1, value).toFixed(2), "aria-valuetext": `${sum.textContent} ${note}`.trim() })) room.setAttribute(key, is);
+  Object.assign(room, { ariaLabel: title, ariaValueNow: full.toFixed(2), ariaValueText: `${sum.textContent} ${note}`.trim() });
   return row;
 }

@@ -1,7 +1,6 @@
 // Who does which part of the work? Regions on the map where space is parted, and everywhere a bar a shard.
 
 import { api } from "./api.js";
-import { Marker } from "./vendor/maplibre-gl.mjs";
 
 const AGAIN_MS = 5000;
 const MOST_LABELS = 60;
@@ -35,13 +34,16 @@ export class Shards {
     this.map.show("shards", regions.map(({ box, shards: [shard = 0] }) =>
       frame.box(box, { colour: hueOf(shard), depth: 0.08 + 0.22 * (loads[shard] ?? 0) / most })));
     for (const label of this.labels) label.remove();
-    this.labels = regions.slice(0, MOST_LABELS).map(({ box: [xmin, ymin, xmax, ymax], shards }) => {
-      const element = Object.assign(document.createElement("span"), { className: "shard", textContent: shards.join(" ") });
-      return new Marker({ element }).setLngLat(frame.toMap([(xmin + xmax) / 2, (ymin + ymax) / 2])).addTo(this.map.map);
-    });
-    for (const element of document.querySelectorAll(".shard")) { element.removeAttribute("aria-label"); element.ariaHidden = "true"; }
+    this.labels = regions.slice(0, MOST_LABELS).map(({ box: [xmin, ymin, xmax, ymax], shards }) =>
+      this.map.note(shards.join(" "), [(xmin + xmax) / 2, (ymin + ymax) / 2], { className: "shard" }));
+    this.list(loads, most, regions.length > 0);
+  }
+
+  list(loads, most, hasRegions) {
     const how = this.world.partitioner ? `, shared by ${this.world.partitioner}` : "";
-    const says = !loads.length ? "Nobody says yet who has what." : regions.length ? "Each has its part of the map; deeper colour, more subscriptions." : "None has a part of the map to itself: subscriptions are dealt out another way.";
+    const says = !loads.length ? "Nobody says yet who has what."
+      : hasRegions ? "Each has its part of the map; deeper colour, more subscriptions."
+      : "None has a part of the map to itself: subscriptions are dealt out another way.";
     this.place.innerHTML = "<h2></h2><dl></dl><p class='quiet'></p>";
     const [title, list, last] = this.place.children;
     title.textContent = `${loads.length} ${loads.length === 1 ? "shard" : "shards"}${how}`;
