@@ -5,6 +5,14 @@ import pytest
 from nearcast.testing import strategies as world
 
 
+_LONG = ("tests/spark/", "tests/cli/", "tests/test_examples.py", "tests/browser/", "tests/jit/")
+"""What takes longest, or has to run in one process: begun first, so that nobody waits for it at the end."""
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: next((i for i, part in enumerate(_LONG) if part in item.nodeid), len(_LONG)))
+
+
 @pytest.fixture(scope="session")
 def random_fields():
     """Draw the fields of a subscription from a `random.Random`."""
