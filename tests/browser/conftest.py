@@ -72,7 +72,7 @@ class Visits:
         key = repr((hint, options))
         if key not in self._contexts:
             usual = {
-                "viewport": {"width": 1280, "height": 760},
+                "viewport": {"width": 1200, "height": 720},
                 "reduced_motion": "reduce",
             }  # few frames, drawn slowly
             made = self._browser.new_context(**{**usual, **options})

@@ -74,7 +74,7 @@ def tab_to(page, name):
     return passed
 
 
-def test_a_subscription_is_made_without_a_mouse(page, city, keep):
+def test_a_subscription_is_made_without_a_mouse(page, city):
     page.keyboard.press("Tab")
     assert focused(page) == "Skip to subscriptions"
     page.keyboard.press("Enter")
@@ -93,7 +93,6 @@ def test_a_subscription_is_made_without_a_mouse(page, city, keep):
     before = on_map(page, "world.middle")
     page.keyboard.press("ArrowUp")
     until(page, f"world.middle[1] > {before[1]} && !world.map.isMoving()")
-    keep(page, "keyboard")
     page.keyboard.press("Enter")
     expect(page.locator("#keywords")).to_be_focused()
     expect(page.locator("#where")).to_contain_text("N")
@@ -170,7 +169,8 @@ def test_on_a_phone_all_is_reached_and_drawn_by_touch(visit, city, keep):
     page.locator("#new").scroll_into_view_if_needed()
     keep(page, "phone")
     page.get_by_role("button", name="New subscription").tap()
-    page.locator("#kinds").get_by_text("In a box").tap()
+    page.locator("#kinds").get_by_text("In a box").click()
+    expect(page.locator("#drawing")).to_contain_text("Drag a box")
     touch = page.context.new_cdp_session(page)
     for kind, points in (
         ("touchStart", [(120, 150)]),
@@ -184,8 +184,11 @@ def test_on_a_phone_all_is_reached_and_drawn_by_touch(visit, city, keep):
     expect(page.locator("#ranked > li").first).to_be_attached()
     assert page.evaluate(widths) == [0, 0]
     assert page.evaluate(HIDDEN_CONTROLS) == []
-    page.locator("#kinds").get_by_text("The best").tap()
-    page.locator("#draw").tap()
-    page.touchscreen.tap(200, 250)
-    expect(page.locator("#where")).to_contain_text("N")
+    page.locator("#kinds").get_by_text("The best").click()
+    expect(page.locator("#where")).to_contain_text("N")  # the middle of the box
+    middle = page.locator("#where").inner_text()
+    page.locator("#draw").click()
+    expect(page.locator("#drawing")).to_be_visible()
+    page.touchscreen.tap(240, 280)
+    expect(page.locator("#where")).not_to_have_text(middle)
     keep(page, "phone-editor")

@@ -13,7 +13,7 @@ from nearcast.space import Space
 
 pytestmark = pytest.mark.xdist_group("browser")
 
-HERE, THERE = (500, 250), (720, 480)  # on the map, between the cards
+HERE, THERE = (480, 250), (700, 460)  # on the map, between the cards
 
 
 def draft_of(page):
@@ -93,12 +93,30 @@ def test_the_parts_of_a_score_add_up_to_it(page, city):
         assert score == pytest.approx(float(row.locator(".score").inner_text()), abs=0.02)
 
 
-def test_a_box_is_dragged_or_clicked_and_passes_on_what_is_said_inside(page, city, keep):
+def test_a_message_that_is_clicked_says_how_it_fares(page, city):
+    begin(page, "The best", "vintage records", name="fares")
+    page.locator("#save").click()
+    expect(page.locator("#results-title")).to_contain_text("Its result now")
+    corner = city.client.get("/v1/subscriptions/fares").json()["location"][0], CITY.space.bounds.ymax
+    for text, verdict in (("Vintage records, far up", "result."), ("Nothing of the kind", "Not in the result.")):
+        name = city.say(text, corner)
+        until(page, f"world.messages.has('{name}') && world.map.loaded()")
+        until(
+            page,
+            f"world.map.queryRenderedFeatures({{ layers: ['points'] }}).some((one) => one.properties.id === '{name}')",
+        )
+        where, inset = on_map(page, f"world.map.project({list(corner)})"), page.locator("#map").bounding_box()
+        page.mouse.click(inset["x"] + where["x"], inset["y"] + where["y"])
+        expect(page.locator(".maplibregl-popup")).to_contain_text(verdict)
+    expect(page.locator(".maplibregl-popup")).to_contain_text("no term is shared")
+
+
+def test_a_box_is_dragged_or_clicked_and_passes_on_what_is_said_inside(page, city):
     page.get_by_role("button", name="New subscription").click()
     page.locator("#kinds").get_by_text("In a box").click()
     page.mouse.move(*HERE)
     page.mouse.down()
-    page.mouse.move(640, 400)
+    page.mouse.move(600, 380)
     assert "area" in draft_of(page)
     page.mouse.move(*THERE)
     page.mouse.up()
@@ -116,7 +134,6 @@ def test_a_box_is_dragged_or_clicked_and_passes_on_what_is_said_inside(page, cit
     city.say("Oysters for a sale, elsewhere", (CITY.space.bounds.xmin, ymin))
     expect(page.locator("#ranked")).to_contain_text("in the middle")
     expect(page.locator("#ranked")).not_to_contain_text("elsewhere")
-    keep(page, "box-light")
 
 
 def test_a_rule_that_is_broken_is_named(page, city):

@@ -54,6 +54,7 @@ def test_a_first_visit_is_told_what_this_is_and_a_restart_loses_nothing(visit, s
         city.say(f"The lighthouse closes, {number}", (9.05, 54.1))
     expect(page.locator("#list .news")).to_have_text("1 new")
     page.unroute_all()
+    page.evaluate("dispatchEvent(new Event('online'))")
     expect(page.locator("#state")).to_have_text("live", timeout=30_000)
     expect(page.locator("#list .news")).to_have_text("4 new")
     page.reload()

@@ -42,7 +42,12 @@ async def test_a_preview_is_what_a_subscription_would_hold_and_subscribes_nothin
 async def test_the_world_and_who_does_which_part(tmp_path):
     async with serving(tmp_path, SHARED) as client:
         world = (await client.get("/v1/world")).json()
-        assert (world["bounds"], world["window_count"], world["words"], world["people"]) == ([0, 0, 1, 1], 100, [], [])
+        assert (world["bounds"], world["window_count"], world["words"], world["people"]) == (
+            [0, 0, 1, 1],
+            100,
+            [],
+            [],
+        )
         subscriptions = [{"id": f"s{i}", **KINDS["nearest"], "location": [i % 5 / 5, i // 5 / 5]} for i in range(25)]
         await client.post("/v1/subscriptions", json=subscriptions)
         shards = (await client.get("/v1/shards")).json()
@@ -64,5 +69,5 @@ async def test_the_feed_shows_what_is_said_and_how_it_goes(tmp_path):
                     seen.setdefault(name, json.loads(line.removeprefix("data: ")))
                     if {"messages", "stats"} <= seen.keys():
                         break
-        assert seen["messages"] == [message(7)]
+        assert seen["messages"] == [message(7, at=None, place=None)]
         assert seen["stats"]["messages_per_second"] > 0

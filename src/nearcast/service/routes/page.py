@@ -31,6 +31,7 @@ _HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; worker-src 'self' blob:",
 }
+_SHOWN = ("id", "location", "text", "at", "place")
 _SHOWN_EVERY_S = 0.25
 _COUNTED_EVERY = 4  # times that messages are shown
 
@@ -93,7 +94,7 @@ async def _feed(service: Service) -> AsyncIterator[str]:
             await asyncio.sleep(_SHOWN_EVERY_S)
             if service.hub.is_closed:
                 return
-            messages = [{key: said.get(key) for key in ("id", "location", "text")} for said in watcher.take()]
+            messages = [{key: said.get(key) for key in _SHOWN} for said in watcher.take()]
             if messages:
                 yield event("messages", json.dumps(messages))
             if turn % _COUNTED_EVERY == 0:

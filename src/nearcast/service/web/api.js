@@ -63,8 +63,9 @@ export const api = {
 // Follow a stream of server-sent events with a header, which EventSource cannot send; go on behind the last one seen.
 // `stateOf` hears "live", "lost" with the reason, and once "refused" if there is no use in trying again.
 export function follow(path, heard, stateOf) {
-  let last = "", wait = SOON_MS;
-  (async function again() {
+  let last = "", wait = SOON_MS, timer;
+  async function again() {
+    timer = null;
     try {
       const headers = { Accept: "text/event-stream" };
       if (token) headers.Authorization = `Bearer ${token}`;
@@ -87,9 +88,15 @@ export function follow(path, heard, stateOf) {
       if (error.status === 401 || error.status === 403) return stateOf("refused", error.message);
       stateOf("lost", error instanceof Refused ? error.message : "");
     }
-    setTimeout(again, wait);
+    timer = setTimeout(again, wait);
     wait = Math.min(2 * wait, LONGEST_MS);
-  })();
+  }
+  addEventListener("online", () => {   // no need to wait any longer
+    if (!timer) return;
+    clearTimeout(timer);
+    again();
+  });
+  again();
 }
 
 function take(event, heard) {

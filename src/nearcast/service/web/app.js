@@ -53,12 +53,15 @@ async function begin() {
   const news = new News(map, (id) => open(id));
   const shards = new Shards($("shards"), map, world);
   const redraw = () => map.subscriptions(listing.subscriptions, editor.isOpen);
-  const editor = new Editor(world, map, new Results(map, world), {
+  const results = new Results(map, world);
+  const editor = new Editor(world, map, results, {
     saved(subscription) { listing.put(subscription); listing.arrange(); redraw(); news.say(`saved ${subscription.id}`); },
     removed(id) { listing.remove(id); redraw(); news.say(`deleted ${id}`); },
-    opened() { redraw(); },
-    closed(id) { redraw(); listing.arrange(); listing.focus(id); },
+    opened() { map.unpin(); redraw(); },
+    closed(id) { map.unpin(); redraw(); listing.arrange(); listing.focus(id); },
   });
+
+  map.explains = (message) => editor.openId && results.fares(editor.draft(), message).catch(() => null);
 
   function open(id) {
     const subscription = listing.read(id);

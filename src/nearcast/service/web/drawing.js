@@ -9,7 +9,7 @@ export class Drawing {
     this.line = line;
     this.drawn = drawn;
     this.canvas = world.map.getCanvas();
-    for (const [name, heard] of Object.entries({ pointerdown: "pressed", pointermove: "moved", pointerup: "let" })) {
+    for (const [name, heard] of Object.entries({ pointerdown: "pressed", pointermove: "moved", pointerup: "let", pointercancel: "lost" })) {
       this.canvas.parentElement.addEventListener(name, (event) => this.shape && event.isPrimary && this[heard](event));
     }
     this.canvas.addEventListener("keydown", (event) => {
@@ -23,7 +23,7 @@ export class Drawing {
     this.stop();
     Object.assign(this, { shape, isByKeys, first: null, pressedAt: null });
     this.world.isDrawing = true;
-    this.world.popup.remove();
+    this.world.unpin();
     if (shape === "box") this.world.map.dragPan.disable();
     this.world.map.getContainer().dataset.drawing = isByKeys ? "keys" : "pointer";
     this.say();
@@ -83,6 +83,8 @@ export class Drawing {
     if (wasDragged && !this.first) this.first = from;
     this.put(this.at(event));
   }
+
+  lost() { this.pressedAt = null; }
 
   hasMoved(event) {
     return Math.hypot(event.clientX - this.pressedAt[0], event.clientY - this.pressedAt[1]) > MOVED_PX;

@@ -150,7 +150,9 @@ export class Editor {
   }
 
   // Show what it holds if it is saved as it stands, and what it would hold if not.
-  async look() {
+  look() { return this.looking = this.found(); }
+
+  async found() {
     const draft = this.draft(), asked = this.asked = Symbol("look");
     if (!this.place || !draft.keywords) return this.results.wait(this.place ? "words" : "place");
     try {
@@ -178,6 +180,8 @@ export class Editor {
 
   async remove() {
     await this.tried(async () => {
+      clearTimeout(this.pause);
+      await this.looking;   // nobody asks for what is gone
       await api.remove($("id").value);
       this.told.removed($("id").value);
       this.close();

@@ -35,7 +35,7 @@ export class WorldMap {
       this.map.addControl(new maplibre.AttributionControl({ compact: false, customAttribution: "land: Natural Earth" }), "bottom-right");
     }
     this.label();
-    this.popup = new maplibre.Popup({ closeButton: false, maxWidth: "16rem", focusAfterOpen: false });
+    this.popup = new maplibre.Popup({ closeButton: false, closeOnClick: false, maxWidth: "20rem", focusAfterOpen: false });
     this.motion = new Motion(this.map, frame);
     this.map.on("click", (event) => this.clicked(event));
     this.map.on("mousemove", (event) => this.pointed(event));
@@ -150,12 +150,13 @@ export class WorldMap {
   clicked(event) {
     if (this.isDrawing || performance.now() < this.landed + LANDING_MS) return;
     const found = this.found(event.point);
-    if (found?.layer.id === "points") this.tell(found.properties.id);
+    this.unpin();
+    if (found?.layer.id === "points") this.pin(found.properties.id);
     else if (found) this.picked(found.properties.id);
   }
 
   pointed(event) {
-    if (this.isDrawing) return;
+    if (this.isDrawing || this.pinned) return;
     const found = this.found(event.point);
     this.map.getCanvas().style.cursor = found ? "pointer" : "";
     if (found?.layer.id === "points") this.tell(found.properties.id);
@@ -166,6 +167,24 @@ export class WorldMap {
   tell(id) {
     const message = this.messages.get(id);
     if (message) this.popup.setLngLat(this.frame.toMap(message.location)).setText(textOf(message)).addTo(this.map);
+  }
+
+  // The same until the next click, with what there is to explain about it.
+  async pin(id) {
+    const message = this.messages.get(id);
+    if (!message) return;
+    this.tell(id);
+    this.pinned = id;
+    const why = await this.explains?.(message);
+    if (!why || this.pinned !== id) return;
+    const said = document.createElement("div");
+    said.append(textOf(message), why);
+    this.popup.setDOMContent(said);
+  }
+
+  unpin() {
+    this.pinned = null;
+    this.popup.remove();
   }
 
   get middle() {

@@ -66,6 +66,21 @@ export class Results {
     return this.why.get(key) ?? [];
   }
 
+  // How a message fares for a subscription, as an element: the verdict, and each part of its score.
+  async fares(subscription, { id, location, text, at, place }) {
+    const { score, bar: needed, passes, reason, parts } = await api.explain(subscription.id, { id, location, text, at, place });
+    const said = document.createElement("div"), verdict = said.appendChild(document.createElement("p"));
+    const number = (value) => SCORES[subscription.kind]?.(value, this.frame) ?? value.toFixed(3);
+    const against = score === null || subscription.kind === "boolean" ? reason.replace(/^no match, /, "")
+      : needed === null ? number(score) : `${number(score)}, where ${number(needed)} is needed`;
+    said.className = "fares";
+    verdict.innerHTML = "<b></b> <span></span>";
+    verdict.firstChild.textContent = passes ? "In the result." : "Not in the result.";
+    verdict.lastChild.textContent = against;
+    said.append(...this.bars(parts));
+    return said;
+  }
+
   show({ isHeld, results }, draft) {
     const { grows } = KINDS[draft.kind], n = results.length;
     const title = isHeld ? (grows ? "What reached it" : "Its result now") : "Would reach it now";
@@ -98,10 +113,13 @@ export class Results {
     item.innerHTML = '<div class="head"><button type="button" class="plain"></button><b class="score"></b></div>';
     item.querySelector("button").textContent = textOf(one);
     item.querySelector(".score").textContent = SCORES[kind]?.(one.score, this.frame) ?? one.score.toFixed(3);
-    const parts = (one.parts ?? []).filter(({ weight }) => weight !== null);
-    const total = parts.reduce((sum, { weight }) => sum + weight, 0) || 1;
-    for (const part of parts) item.append(part.name === "distance" ? this.away(part) : bar(part, part.weight / total, this.note(part)));
+    item.append(...this.bars(one.parts ?? []));
     return item;
+  }
+
+  bars(parts) {
+    const weighed = parts.filter(({ weight }) => weight !== null), total = weighed.reduce((sum, { weight }) => sum + weight, 0) || 1;
+    return weighed.map((part) => part.name === "distance" ? this.away(part) : bar(part, part.weight / total, this.note(part)));
   }
 
   away({ value }) {
