@@ -9,6 +9,9 @@ import pytest
 from nearcast.service.world import World
 from service.served import KINDS, WORLD, message, serving
 
+MAP = {"accept": "application/geo+json"}
+POINT = {"type": "Point", "coordinates": [0.2, 0.3]}
+
 
 def problem(response, status):
     assert response.status_code == status, response.text
@@ -134,7 +137,7 @@ async def test_subscriptions_are_listed_page_by_page(tmp_path):
 
 async def test_maps_get_features(tmp_path):
     async with serving(tmp_path) as client:
-        client.headers["accept"] = "application/geo+json"
+        client.headers.update(MAP)
         await client.post("/v1/subscriptions", json=[{"id": "b", **KINDS["boolean"]}, {"id": "t", **KINDS["topk"]}])
         await client.post("/v1/messages", json=message(1))
         page = await client.get("/v1/subscriptions")
@@ -146,6 +149,49 @@ async def test_maps_get_features(tmp_path):
         assert (await client.get("/v1/subscriptions/t")).json() == pin
         (feature,) = (await client.get("/v1/subscriptions/t/results")).json()["features"]
         assert (feature["id"], feature["geometry"]["coordinates"]) == ("m1", [0.2, 0.3])
+
+
+async def test_features_are_taken_as_they_are_given(tmp_path):
+    async with serving(tmp_path) as client:
+        asked = [{"id": kind, **body} for kind, body in KINDS.items()]
+        await client.post("/v1/subscriptions", json=asked)
+        given = (await client.get("/v1/subscriptions", headers=MAP)).json()
+        for feature in given["features"]:
+            assert (await client.put(f"/v1/subscriptions/again-{feature['id']}", json=feature)).status_code == 201
+        assert (await client.post("/v1/subscriptions", json=given)).json()["replaced"] == sorted(KINDS)
+        listed = (await client.get("/v1/subscriptions")).json()["subscriptions"]
+        assert [one for one in listed if "again" in one["id"]] == [
+            {**one, "id": f"again-{one['id']}"} for one in listed if "again" not in one["id"]
+        ]
+        said = {"type": "Feature", "id": "m1", "geometry": POINT, "properties": {"text": "coffee sale"}}
+        assert (await client.post("/v1/messages", json=said)).json()["messages"] == 1
+        many = {"type": "FeatureCollection", "features": [{**said, "id": "m2"}, {**said, "id": "m3"}]}
+        assert (await client.post("/v1/messages", json=many)).json()["seq"] == 3
+        lines = "".join(f"{json.dumps({**said, 'id': f'm{i}'})}\n" for i in range(4, 6))
+        assert (await client.post("/v1/messages/stream", content=lines)).json()["messages"] == 2
+        results = (await client.get("/v1/subscriptions/topk/results", headers=MAP)).json()["features"]
+        assert results[0]["geometry"] == POINT
+
+
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        None,
+        {"type": "LineString", "coordinates": [[0, 0], [1, 1]]},
+        {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0.5, 1], [0, 0]]]},
+        {"type": "Polygon", "coordinates": [[[0, 0], [1, 1], [1, 0], [0, 1], [0, 0]]]},
+        {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]], [[0, 0]]]},
+        {"type": "Polygon", "coordinates": [["a", "b", "c", "d", "e"]]},
+        {"type": "Polygon", "coordinates": 7},
+    ],
+)
+async def test_a_feature_that_has_no_place_is_refused(tmp_path, geometry):
+    async with serving(tmp_path) as client:
+        feature = {"type": "Feature", "geometry": geometry, "properties": {"kind": "boolean", "keywords": "coffee"}}
+        said = problem(await client.put("/v1/subscriptions/b", json=feature), 422)
+        assert "must have a geometry that is a Point, or a Polygon whose ring is a box" in said["detail"]
+        problem(await client.post("/v1/messages", json={**feature, "properties": {"text": "x"}}), 422)
+        problem(await client.post("/v1/messages", json={**feature, "geometry": POINT, "properties": [1]}), 422)
 
 
 async def test_a_stream_goes_on_behind_bad_lines(tmp_path):

@@ -7,7 +7,7 @@ kinds of subscription are read off the engine's classes: a new kind is known her
 from __future__ import annotations
 
 from datetime import datetime
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,17 +15,20 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
     Strict,
     Tag,
     create_model,
+    model_validator,
 )
 
 from nearcast.errors import WHOLE, is_whole
 from nearcast.model import KINDS, Id
 from nearcast.service.commands import Body, fields_of
+from nearcast.service.geojson import features_of, plain
 from nearcast.space import Box, Point
 from nearcast.text import Text
 
@@ -101,6 +104,11 @@ class MessageBody(Strictly):
     at: _Moment | None = Field(None, description="seconds since the epoch, or a time with its zone")
     place: _String | None = Field(None, description="the point of interest that says it")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        return plain(value)
+
     def body(self) -> Body:
         """Return what the journal keeps."""
         said = self.model_dump(exclude_none=True)
@@ -119,11 +127,23 @@ def _model(kind: Any, *, named: bool) -> Any:
         elif named:
             given[name] = (_SubscriptionId, ...)
     name = f"{'Named' if named else ''}{kind.__name__}"
-    return create_model(name, __base__=Strictly, __doc__=(kind.__doc__ or "").partition("\n")[0], **given)
+    also: Any = {"of_feature": model_validator(mode="before")(partial(plain, has_id=named))}
+    said = (kind.__doc__ or "").partition("\n")[0]
+    return create_model(name, __base__=Strictly, __doc__=said, __validators__=also, **given)
+
+
+def _kind_of(value: Any) -> Any:
+    """Return the kind of a subscription, also of a feature."""
+    if isinstance(value, dict) and value.get("type") == "Feature":
+        value = value.get("properties")
+    return value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
 
 
 def _any_kind(*, named: bool) -> Any:
-    return Annotated[reduce(or_, (_model(kind, named=named) for kind in KINDS)), Field(discriminator="kind")]
+    kinds = (Annotated[_model(kind, named=named), Tag(kind.kind)] for kind in KINDS)
+    rule = f"must have a kind, one of {[kind.kind for kind in KINDS]}"
+    chosen = Discriminator(_kind_of, custom_error_type="kind", custom_error_message=rule)
+    return Annotated[reduce(or_, kinds), chosen]
 
 
 if TYPE_CHECKING:
@@ -134,13 +154,16 @@ if TYPE_CHECKING:
     class NamedSubscriptionBody(Strictly):
         """A subscription of any kind."""
 
+    Subscriptions = list[NamedSubscriptionBody]
     Messages = MessageBody | list[MessageBody]
 else:
     SubscriptionBody = _any_kind(named=False)
     NamedSubscriptionBody = _any_kind(named=True)
+    Subscriptions = Annotated[list[NamedSubscriptionBody], Field(min_length=1), BeforeValidator(features_of)]
     Messages = Annotated[
         Annotated[MessageBody, Tag("one")] | Annotated[list[MessageBody], Tag("many"), Field(min_length=1)],
         _tag_of(one=dict, many=list),
+        BeforeValidator(features_of),
     ]
 
 

@@ -28,7 +28,7 @@ _NDJSON = {"requestBody": {"content": {"application/x-ndjson": {"schema": {"type
 
 @router.post("", response_model=Published, responses=problems(409))
 async def publish(body: Messages, service: Running, caller: Publisher, key: IdempotencyKey = None) -> Any:
-    """Publish a message, or a list of them, all or none."""
+    """Publish a message, or a list of them, all or none; GeoJSON features and collections are taken too."""
     listed = body if isinstance(body, list) else [body]
     command = Publish([one.body() for one in listed])
     answer = await service.steward.carry_out(command, subscriber=caller.subscriber, key=key)

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
 from nearcast.model import Explanation, Message
@@ -31,6 +31,7 @@ from nearcast.service.schema import (
     Subscribed,
     SubscriptionBody,
     SubscriptionPage,
+    Subscriptions,
     Unsubscribed,
 )
 
@@ -49,7 +50,7 @@ async def put(
     response: Response,
     key: IdempotencyKey = None,
 ) -> Any:
-    """Create a subscription, or replace it."""
+    """Create a subscription, or replace it; as JSON, or as a GeoJSON feature with a box or a point."""
     command = Subscribe(caller.subscriber, [{"id": id, **body.model_dump()}])
     answer = await service.steward.carry_out(command, subscriber=caller.subscriber, key=key)
     response.status_code = 201 if answer["created"] else 200
@@ -58,12 +59,12 @@ async def put(
 
 @router.post("", response_model=Subscribed, responses=problems(409))
 async def post(
-    body: Annotated[list[NamedSubscriptionBody], Body(min_length=1)],
+    body: Subscriptions,
     service: Running,
     caller: Subscriber,
     key: IdempotencyKey = None,
 ) -> Any:
-    """Create or replace subscriptions, all or none."""
+    """Create or replace subscriptions, or the features of a collection that are some, all or none."""
     command = Subscribe(caller.subscriber, [one.model_dump() for one in body])
     return await service.steward.carry_out(command, subscriber=caller.subscriber, key=key)
 
