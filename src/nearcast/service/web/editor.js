@@ -145,6 +145,7 @@ export class Editor {
     $("save").disabled = !this.isNew && this.said() === this.saved;
     $("fault").textContent = "";
     this.results.sketch(this.draft());
+    this.asked = null;   // what is still on its way is about what it was
     clearTimeout(this.pause);
     this.pause = setTimeout(() => this.look(), PAUSE_MS);
   }
