@@ -8,7 +8,7 @@ const STEPS = [
 
 export function showHint(place, begin) {
   if (localStorage.getItem("hinted")) return;
-  place.innerHTML = `<h2>A city, talking</h2><ol>${STEPS.map((step) => `<li>${step}</li>`).join("")}</ol>` +
+  place.innerHTML = `<h2>What is this?</h2><ol>${STEPS.map((step) => `<li>${step}</li>`).join("")}</ol>` +
     '<p class="actions"><button type="button" class="main">Drop a pin</button><button type="button">Just watch</button></p>';
   place.hidden = false;
   const [first, second] = place.querySelectorAll("button");
