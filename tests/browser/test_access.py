@@ -158,14 +158,28 @@ def check_readable(page):
     assert page.locator("[id]").evaluate_all("(all) => all.length === new Set(all.map((one) => one.id)).size")
 
 
+def check_reachable(page):
+    beyond = "() => [document.documentElement, document.querySelector('.cards')].map((one) => one.scrollWidth - one.clientWidth)"
+    assert page.evaluate(beyond) == [0, 0]  # nothing to scroll to the side
+    assert page.evaluate(HIDDEN_CONTROLS) == []
+
+
+@pytest.mark.parametrize("size", [(1024, 640), (800, 1100)], ids=["small laptop", "tablet"])
+def test_on_other_screens_all_is_reached(page, size):
+    before = page.viewport_size
+    page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
+    check_reachable(page)
+    page.locator("#list li").first.click()
+    check_reachable(page)
+    page.set_viewport_size(before)
+
+
 def test_on_a_phone_all_is_reached_and_drawn_by_touch(visit, city, keep):
     page = visit(city.address, **PHONE, color_scheme="dark")
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")  # as the system says
     city.talk(30)
     expect(page.locator("#told li").first).to_be_attached()
-    widths = "() => [document.documentElement, document.querySelector('.cards')].map((one) => one.scrollWidth - one.clientWidth)"
-    assert page.evaluate(widths) == [0, 0]
-    assert page.evaluate(HIDDEN_CONTROLS) == []
+    check_reachable(page)
     page.locator("#new").scroll_into_view_if_needed()
     keep(page, "phone")
     page.get_by_role("button", name="New subscription").tap()
@@ -182,8 +196,7 @@ def test_on_a_phone_all_is_reached_and_drawn_by_touch(visit, city, keep):
     expect(page.locator("#where")).to_contain_text("wide")
     page.locator("#keywords").fill("coffee OR tonight")
     expect(page.locator("#ranked > li").first).to_be_attached()
-    assert page.evaluate(widths) == [0, 0]
-    assert page.evaluate(HIDDEN_CONTROLS) == []
+    check_reachable(page)
     page.locator("#kinds").get_by_text("The best").click()
     expect(page.locator("#where")).to_contain_text("N")  # the middle of the box
     middle = page.locator("#where").inner_text()
