@@ -80,6 +80,21 @@ def test_a_pin_is_dropped_words_are_typed_sliders_moved_and_what_is_said_there_a
     keep(page, "results-light")
 
 
+def test_results_change_while_a_slider_is_still_moving(page):
+    begin(page, "The best", "coffee tonight", name="moving")
+    expect(page.locator("#ranked > li")).to_have_count(5)
+    until(
+        page,
+        """(() => {
+        const alpha = document.getElementById('alpha'), k = document.getElementById('k');
+        alpha.value = Number(alpha.value) > 0.5 ? 0.1 : 0.9;
+        k.value = 9;
+        alpha.dispatchEvent(new Event('input', { bubbles: true }));  // at every frame: it never rests
+        return document.querySelectorAll('#ranked > li').length === 9;
+    })()""",
+    )
+
+
 def test_the_parts_of_a_score_add_up_to_it(page, city):
     begin(page, "The best", "jazz concert", name="parts")
     page.locator("#save").click()

@@ -5,13 +5,14 @@ import { Drawing } from "./drawing.js";
 import { KINDS, SLIDERS, iconOf, wordsOf } from "./kinds.js";
 
 const $ = (id) => document.getElementById(id);
-const PAUSE_MS = 120;  // after the last change, before it is looked at
+const PAUSE_MS = 120;  // between two looks at what a draft would hold
 const IDEAS = 5;
 
 export class Editor {
   constructor(world, map, results, told) {
     Object.assign(this, { world, map, results, told });
     this.form = $("editor");
+    this.turn = this.shown = 0;   // looks that were begun, and the latest that is shown
     this.fill();
     this.drawing = new Drawing(map, { line: $("drawing"), drawn: (place, isByKeys) => this.placed(place, isByKeys) });
     this.form.addEventListener("input", () => this.changed());
@@ -51,6 +52,7 @@ export class Editor {
 
   open(subscription, { isByKeys = false } = {}) {
     this.drawing.stop();
+    this.halt();
     this.isNew = !subscription;
     const given = subscription ?? { id: `mine-${Date.now().toString(36).slice(-5)}`, kind: "topk", keywords: "" };
     this.place = given.region ?? given.location ?? null;
@@ -80,8 +82,7 @@ export class Editor {
     this.drawing.stop();
     this.form.hidden = true;
     $("listing").hidden = false;
-    this.asked = null;
-    clearTimeout(this.pause);
+    this.halt();
     this.map.show("draft", []);
     this.results.close();
     this.told.closed($("id").value);
@@ -145,22 +146,43 @@ export class Editor {
     $("save").disabled = !this.isNew && this.said() === this.saved;
     $("fault").textContent = "";
     this.results.sketch(this.draft());
-    this.asked = null;   // what is still on its way is about what it was
-    clearTimeout(this.pause);
-    this.pause = setTimeout(() => this.look(), PAUSE_MS);
+    this.lookSoon();
   }
 
-  // Show what it holds if it is saved as it stands, and what it would hold if not.
-  look() { return this.looking = this.found(); }
+  // Look in a moment, however fast changes come, and never twice at once.
+  lookSoon() {
+    if (this.pause !== undefined) return;
+    const own = this.pause = setTimeout(async () => {
+      await this.looking;
+      if (this.pause !== own) return;
+      this.pause = undefined;
+      this.look();
+    }, PAUSE_MS);
+  }
 
-  async found() {
-    const draft = this.draft(), asked = this.asked = Symbol("look");
-    if (!this.place || !draft.keywords) return this.results.wait(this.place ? "words" : "place");
+  // Forget what is on its way.
+  halt() {
+    clearTimeout(this.pause);
+    this.pause = undefined;
+    this.shown = ++this.turn;
+  }
+
+  look() { return this.looking = this.found(++this.turn); }
+
+  // Show what it holds if it is saved as it stands, and what it would hold if not; what comes late is not shown.
+  async found(turn) {
+    const draft = this.draft();
+    if (!this.place || !draft.keywords) {
+      this.shown = turn;
+      return this.results.wait(this.place ? "words" : "place");
+    }
     try {
       const found = this.said() === this.saved ? await this.results.held(draft) : await this.results.previewed(draft);
-      if (asked === this.asked) this.results.show(found, draft);
+      if (turn <= this.shown || draft.kind !== this.name) return;
+      this.shown = turn;
+      this.results.show(found, this.draft());
     } catch (error) {
-      if (asked === this.asked) $("fault").textContent = error.message;
+      if (turn > this.shown && this.pause === undefined) $("fault").textContent = error.message;
     }
   }
 
@@ -181,7 +203,7 @@ export class Editor {
 
   async remove() {
     await this.tried(async () => {
-      clearTimeout(this.pause);
+      this.halt();
       await this.looking;   // nobody asks for what is gone
       await api.remove($("id").value);
       this.told.removed($("id").value);
