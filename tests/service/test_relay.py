@@ -321,7 +321,7 @@ def test_what_is_old_is_forgotten_but_not_what_the_job_has_not_seen(played):
 
 
 def test_a_page_is_offered_the_words_and_people_of_the_job(played):
-    counted = {"documents": 9, "frequencies": {"tea": 3, "coffee": 7, "24": 9}}
+    counted = {"documents": 90, "frequencies": {"tea": 3, "coffee": 7, "24": 9, "and": 80}}
     (played.folder / "words.json").write_text(json.dumps(counted))
     said = World.of_job(played.folder / "job.toml").described()
     assert (said["words"], said["people"]) == (["coffee", "tea"], ["ann", "bob"])

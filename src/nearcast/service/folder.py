@@ -21,7 +21,7 @@ class DataFolder:
         if world is not None:
             world.check()  # or say what is wrong with it, before it is noted
         path.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(path / "lock")
+        self._lock = FileLock(path / "lock", thread_local=False)  # whoever closes it
         try:
             self._lock.acquire(timeout=0)
         except Timeout:

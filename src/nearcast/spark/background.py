@@ -26,6 +26,7 @@ from nearcast.text import Vocabulary
 _LEARNED = "vocabulary.arrow"
 _FORMATS = {"csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet"}
 """How the name of a file of edges ends -> what Arrow calls that."""
+_FEW = 0.1  # of all texts
 _EDGES = pa.schema([("user", pa.string()), ("place", pa.string())])
 
 
@@ -45,11 +46,14 @@ def vocabulary_of(plan: Plan, learn: Callable[[Plan], Vocabulary] | None = None)
 
 
 def common_terms(plan: Plan, n: int) -> list[str]:
-    """Return the most frequent terms of a job that are words, if its vocabulary spells them."""
+    """Return the most frequent terms of a job that say something: words of few texts, if its vocabulary spells them."""
     if plan.vocabulary is None or plan.vocabulary.file is None:
         return []
-    counted = _content(plan, plan.vocabulary.file).get("frequencies", {})
-    return nlargest(n, (term for term in counted if term.isalpha()), key=counted.__getitem__)
+    content = _content(plan, plan.vocabulary.file)
+    counted, most = content.get("frequencies", {}), _FEW * content.get("documents", 0)
+    return nlargest(
+        n, (term for term in counted if term.isalpha() and counted[term] <= most), key=counted.__getitem__
+    )
 
 
 def social_of(plan: Plan) -> SocialGraph | None:

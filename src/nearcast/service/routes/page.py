@@ -19,7 +19,7 @@ from nearcast.partition import Region
 from nearcast.service.commands import subscription_of
 from nearcast.service.context import Admin, Running, Service, Subscriber, problems
 from nearcast.service.estate import View
-from nearcast.service.feed import Watcher
+from nearcast.service.feed import MOST_SHOWN, Watcher
 from nearcast.service.problem import Problem
 from nearcast.service.routes.updates import EVENTS, event
 from nearcast.service.schema import NamedSubscriptionBody, Preview, Shards, WorldBody
@@ -80,13 +80,14 @@ def _shown(said: Explanation, message: dict[str, Any]) -> dict[str, Any]:
 
 @router.get("/v1/feed", responses={200: {"content": {EVENTS: {"schema": {"type": "string"}}}}, **problems()})
 async def feed(service: Running, caller: Admin) -> StreamingResponse:
-    """Send `messages` as they come, some of them where there are many, and `stats` every second."""
+    """Send the newest `messages`, then others as they come, some where there are many, and `stats` every second."""
     service.steward.check_ready()
     return StreamingResponse(_feed(service), media_type=EVENTS, headers={"Cache-Control": "no-store"})
 
 
 async def _feed(service: Service) -> AsyncIterator[str]:
     watcher, counted = Watcher(), await _counts(service)
+    watcher.put(await asyncio.to_thread(service.steward.reader.newest, MOST_SHOWN))
     service.feed.watchers.add(watcher)
     try:
         yield event("ready", "{}")
