@@ -4,7 +4,6 @@ import pytest
 
 from nearcast.testing import strategies as world
 
-
 _LONG = ("tests/spark/", "tests/cli/", "tests/test_examples.py", "tests/browser/", "tests/jit/")
 """What takes longest, or has to run in one process: begun first, so that nobody waits for it at the end."""
 

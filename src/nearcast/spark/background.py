@@ -46,7 +46,7 @@ def vocabulary_of(plan: Plan, learn: Callable[[Plan], Vocabulary] | None = None)
 
 
 def common_terms(plan: Plan, n: int) -> list[str]:
-    """Return the most frequent terms of a job that say something: words of few texts, if its vocabulary spells them."""
+    """Return the most frequent terms of a job that say something: words of few texts, if it spells its terms."""
     if plan.vocabulary is None or plan.vocabulary.file is None:
         return []
     content = _content(plan, plan.vocabulary.file)
