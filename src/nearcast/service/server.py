@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import Callable
 
@@ -74,8 +75,19 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+def _settle_memory() -> None:
+    """Let Python look for garbage seldom, and not among what is there already: everyone waits while it does.
+
+    To look through all of it takes a third of a second, and updates that wait for a stalled client make it look.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
+
+
 def serve(service: Service, listening: socket.socket, *, on_start: Callable[[str], None]) -> None:
     """Serve until a signal comes."""
     server = Server(service, listening, on_start=on_start)
+    _settle_memory()
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(server.serve())
