@@ -1,8 +1,13 @@
 """What several test files draw from."""
 
+import os
+
 import pytest
 
 from nearcast.testing import strategies as world
+
+# A JVM that lives for seconds does not earn back what its optimizing compiler and a parallel collector take.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 _LONG = ("tests/spark/", "tests/cli/", "tests/test_examples.py", "tests/browser/", "tests/jit/")
 """What takes longest, or has to run in one process: begun first, so that nobody waits for it at the end."""

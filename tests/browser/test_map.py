@@ -184,7 +184,8 @@ def test_friends_count_for_who_is_chosen(page, city):
 
 def test_a_pin_on_the_map_opens_its_subscription_which_is_changed_and_deleted(page, city):
     was = city.client.get("/v1/subscriptions/s8").json()
-    until(page, "world.map.queryRenderedFeatures({ layers: ['pins'] }).length")
+    there = f"world.map.queryRenderedFeatures(world.map.project({was['location']}), {{ layers: ['pins'] }})"
+    until(page, f"!world.map.isMoving() && {there}.some((pin) => pin.properties.id === 's8')")
     where = on_map(page, f"world.map.project({was['location']})")
     inset = page.locator("#map").bounding_box()
     page.mouse.click(inset["x"] + where["x"], inset["y"] + where["y"])

@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are handed out by their groups
 def pytest_collection_modifyitems(items):
     """Let all tests that need the session run in one process: there is then one session."""
     for item in items:
