@@ -15,8 +15,8 @@ ONE = {"id": "one", "kind": "nearest", "location": [9.05, 54.1], "keywords": "li
 
 
 @pytest.fixture
-def served(tmp_path):
-    """Serve worlds until the test ends."""
+def served(tmp_path, visits):
+    """Serve worlds until the test ends, and its pages are closed."""
     running = []
 
     def serve(world=WORLD, **options):
@@ -24,6 +24,7 @@ def served(tmp_path):
         return running[-1]
 
     yield serve
+    visits.close()
     for one in running:
         one.stop()
 

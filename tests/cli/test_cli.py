@@ -208,7 +208,7 @@ def test_the_demo_runs_on_spark_and_what_is_served_is_what_one_engine_says(tmp_p
 
 def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path):
     """Interrupted as a terminal does it, the whole group at once; then the same command again."""
-    n_files, a_file = 5, 20
+    n_files, a_file = 3, 20
     city = City()
     job = write_job(tmp_path, city, window_s=300)
     link = Link(read_plan(job))
