@@ -35,8 +35,8 @@ check: lint types    ## format, lint, types, tests, doctests
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup $(TESTS)   # one more than cores: Spark mostly waits
 
 KILLS ?= 24
-soak: $(READY)       ## a Spark run of many batches, and the service, killed again and again (KILLS=24)
-	@NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/spark/test_crash.py tests/service/test_serve.py
+soak: $(READY)       ## Spark and the service, killed again and again (KILLS=24), and what starts Spark several times
+	@NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/spark/test_crash.py tests/service/test_serve.py tests/cli/test_cli.py
 
 lint: $(READY)       ## ruff, format and rules
 	@$(BIN)/ruff format --check .
