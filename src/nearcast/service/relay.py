@@ -69,9 +69,10 @@ class Relay(Estate):
         if self._lens is not None:
             self._lens.close()
         self._lens = Lens(self.world, self._journal)
+        self._lens.take(self._link.reports.new())
         after, upto = self._journal.meta(_EXPORT) or (0, 0)
         self._write(after, upto)
-        self._exported = upto
+        self._exported, self._behind = upto, 0
 
     def _carry_out(self, command: Command) -> list[Update]:
         """Judge a command, and note what it changes here; the job hears of it when it is on disk."""
@@ -101,10 +102,11 @@ class Relay(Estate):
         self._listened = now
         try:
             self._pass_on()
-            files, updates = self._link.heard()
             reports = self._link.reports.new()
+            files, updates = self._link.heard()
         except OSError:
             _log.exception("the job's folders cannot be used; it is tried again")
+            self._link = Link(self._plan, seen=self._journal.heard())  # which has not seen what was not taken in
             return done
         self.view.take(reports)
         done_by = [report["messages"] for report in reports if report["shard"] == 0]  # each counts all of them

@@ -14,9 +14,8 @@ from nearcast.service.app import make_app
 from nearcast.service.context import Service
 
 _STALLED_S = 60.0
-_MOST_UNSENT = (
-    128 * 1024
-)  # bytes; else the kernel takes megabytes for a client that does not read, and nobody notices
+_MOST_UNSENT = 128 * 1024
+"""Bytes of a connection; else the kernel takes megabytes for a client that does not read, and nobody notices."""
 
 
 def bind(host: str, port: int, *, stalled_s: float = _STALLED_S) -> socket.socket:

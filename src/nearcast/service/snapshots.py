@@ -8,12 +8,12 @@ snapshots/
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from nearcast.engine import Engine
+from nearcast.engine.archive import sync
 from nearcast.errors import FormatError
 
 _KEPT = 2
@@ -48,7 +48,7 @@ class Snapshots:
         path = self._path(number)
         engine.save(path)
         for file in _with_parents(path):
-            _sync(file)
+            sync(file)
         *old, needed, _ = [0] * _KEPT + self.numbers()
         for earlier in filter(None, old):
             shutil.rmtree(self._path(earlier))
@@ -62,11 +62,3 @@ def _with_parents(path: Path) -> Iterator[Path]:
     yield from path.iterdir()
     yield path
     yield path.parent
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,7 +10,6 @@ again after a crash under the same name, it is the same file, which Spark takes 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from pyarrow import fs
 
+from nearcast.engine.archive import sync
 from nearcast.errors import require
 from nearcast.model import Message, Subscription, Update
 from nearcast.model.columns import SUBSCRIPTIONS, subscription_to_row
@@ -113,12 +113,4 @@ def _put(folder: Folder, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
     folder.write(name, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
     if isinstance(folder.files, fs.LocalFileSystem):
         for path in (Path(folder.path, name), Path(folder.path)):
-            _sync(path)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+            sync(path)

@@ -45,7 +45,14 @@ class Reports:
         }
         new = sorted(names - self._seen, key=lambda name: name.rpartition("/")[2])
         self._seen = names
-        return [json.loads(self._folder.read(name)) for name in new]
+        return [json.loads(report) for name in new if (report := self._read(name)) is not None]
+
+    def _read(self, name: str) -> bytes | None:
+        """Return a report; None if it was removed meanwhile."""
+        try:
+            return self._folder.read(name)
+        except FileNotFoundError:
+            return None
 
 
 def batches_of(query: StreamingQuery, state: str, *, after: int = -1) -> list[dict[str, Any]]:
