@@ -19,12 +19,12 @@ def lines(title: str, label: str, xs: Sequence[int], curves: dict[str, list[floa
     figure.savefig(path)
 
 
-def bars(title: str, parts: dict[str, dict[str, float]], path: Path) -> None:
+def thresholds(title: str, parts: dict[str, dict[str, float]], path: Path) -> None:
     """Draw a bar each, its parts on top of each other."""
     axes, figure = axes_of(f"topk: {title}")
     below = dict.fromkeys(next(iter(parts.values())), 0.0)
     for part, heights in parts.items():
-        axes.bar(list(heights), list(heights.values()), width=0.5, bottom=list(below.values()), label=part)
+        axes.threshold(list(heights), list(heights.values()), width=0.5, bottom=list(below.values()), label=part)
         below = {name: below[name] + height for name, height in heights.items()}
     axes.set(ylabel="microseconds a message")
     if len(parts) > 1:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from benchmarks import topk_tuning
 from benchmarks.topk_course import BURST, TIMED, Setting, by_time, measure, register_rivals
-from benchmarks.topk_drawing import bars, lines
+from benchmarks.topk_drawing import thresholds, lines
 from benchmarks.topk_words import held_against, listed, shape, verdict
 
 SUBSCRIPTIONS = 30_000
@@ -86,7 +86,7 @@ def _finding(base: Setting, folder: Path) -> str:
     """Figure 13: indexes, all with the same buffers."""
     names = {"topk": "nearcast", "igpt-cskyband": "IGPT", "ciq-cskyband": "CIQ"}
     times = {shown: measure(replace(base, index=name))["arrivals_us"] for name, shown in names.items()}
-    bars("arrivals, all with cSkyband", {"arrivals": times}, folder / "topk-finding.svg")
+    thresholds("arrivals, all with cSkyband", {"arrivals": times}, folder / "topk-finding.svg")
     ratio = times["CIQ"] / times["IGPT"]
     return (
         f"**Indexes (Figure 13).** In the paper IGPT takes arrivals about 10 times as fast as CIQ, at 1 M"
@@ -102,7 +102,7 @@ def _keeping(base: Setting, folder: Path) -> str:
     names = {"topk": "cSkyband", "topk-skyband": "Skyband", "topk-kmax": "kmax"}
     papers = {"cSkyband": 35, "Skyband": 52, "kmax": 58}
     rows = {shown: measure(replace(base, index=name)) for name, shown in names.items()}
-    bars(
+    thresholds(
         "buffers, all with our index",
         {part: {shown: row[f"{part}_us"] for shown, row in rows.items()} for part in ("arrivals", "expiries")},
         folder / "topk-buffers.svg",

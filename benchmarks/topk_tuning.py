@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.baselines.igpt import GROUPS, IGPT, Prunings
 from benchmarks.topk_course import Row, Setting, by_count, by_time
-from benchmarks.topk_drawing import bars, lines, lines_over_sizes
+from benchmarks.topk_drawing import thresholds, lines, lines_over_sizes
 from benchmarks.topk_words import ENOUGH, held_against, listed, shape, verdict
 from nearcast import index, window
 from nearcast.index import IndexEntry
@@ -124,7 +124,7 @@ def _prunings(base: Setting, folder: Path) -> str:
     """Figure 12: prunings switched off."""
     measured = by_time(*(replace(base, index=_with(name, prunings=on)) for name, on in PRUNINGS.items()))
     rows = dict(zip(PRUNINGS, measured, strict=True))
-    bars(
+    thresholds(
         "arrivals with IGPT, prunings switched off",
         {"arrivals": {name: row["arrivals_us"] for name, row in rows.items()}},
         folder / "topk-prunings.svg",

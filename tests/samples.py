@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 
 import nearcast as nc
-from nearcast.model import Cohort, MessageBatch
+from nearcast.model import SubscriptionBatch, MessageBatch
 from nearcast.partition import Sample
 from nearcast.testing import strategies as world
 
 
 def crowded(n=2_000, n_messages=6_000, k=3, seed=0):
     rng = np.random.default_rng(seed)
-    meaning = replace(world.meaning(), space=nc.Space(nc.Box(-100, -100, 200, 200)))
+    scoring = replace(world.scoring(), space=nc.Space(nc.Box(-100, -100, 200, 200)))
     words = ["a", "b", "c", "d"]
 
     def points(n):
@@ -27,5 +27,5 @@ def crowded(n=2_000, n_messages=6_000, k=3, seed=0):
         nc.Message(i, tuple(at), [words[j] for j in set((rng.zipf(1.5, 2) % 4).tolist())])
         for i, at in enumerate(points(n_messages))
     ]
-    footprints = Cohort.of(subscriptions, meaning).footprints
-    return Sample(footprints, MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary))
+    footprints = SubscriptionBatch.of(subscriptions, scoring).footprints
+    return Sample(footprints, MessageBatch.from_messages(messages, vocabulary=scoring.vocabulary))

@@ -17,7 +17,7 @@ _NEAREST = (("inverted", Inverted), ("grid", Grid))
 
 BASELINES = (
     *(
-        IndexEntry(name, frozenset({kind}), lambda meaning, arena, make=make: make(meaning), in_arena=False)
+        IndexEntry(name, frozenset({kind}), lambda scoring, arena, make=make: make(scoring), in_arena=False)
         for name, (kind, make) in _MAKERS.items()
     ),
     *(

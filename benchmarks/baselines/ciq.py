@@ -38,12 +38,12 @@ from benchmarks.baselines.topk import (
     Output,
     Rival,
     Scratch,
-    bar_of_bound,
+    threshold_of_bound,
     enter,
     verify,
 )
 from nearcast._jit import Arena, Table, TableArrays, kernel, table_get, table_put, table_remove
-from nearcast.model import Meaning
+from nearcast.model import ScoringContext
 from nearcast.model._kernels.blocks import NEEDED, USED, give_block, take_block
 from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, X, Y, haversine
 from nearcast.space import metric
@@ -176,10 +176,10 @@ def near_cells(state: State, slot: int) -> None:
 @kernel
 def set_texts(state: State, slot: int) -> None:
     """Set the least text that messages need, cell by cell, or less."""
-    alpha, bar = state.ground.profiles.points[slot, ALPHA], bar_of_bound(state.ground.bars[slot])
+    alpha, threshold = state.ground.profiles.points[slot, ALPHA], threshold_of_bound(state.ground.thresholds[slot])
     text = max(1.0 - alpha, LEAST)
     for i in range(QUARTERS):
-        state.coverings.texts[slot, i] = (bar - alpha * state.coverings.nears[slot, i]) / text
+        state.coverings.texts[slot, i] = (threshold - alpha * state.coverings.nears[slot, i]) / text
 
 
 @kernel
@@ -308,10 +308,10 @@ def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
 
 
 @kernel
-def move_bars(state: State, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
+def move_thresholds(state: State, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
     """Change bars, and the text that messages need with them."""
     for i in range(slots.size):
-        state.ground.bars[slots[i]] = bars[i]
+        state.ground.thresholds[slots[i]] = thresholds[i]
         set_texts(state, slots[i])
 
 
@@ -389,9 +389,9 @@ def match_rows(state: State, batch: Columns, start: int, stop: int, first: int, 
 class CIQ(Rival):
     """Subscriptions in the cells of their coverings."""
 
-    def __init__(self, meaning: Meaning, arena: Arena, *, room: int = 1 << 12) -> None:
-        super().__init__(meaning, arena, room=room)
-        bounds = meaning.space.bounds
+    def __init__(self, scoring: ScoringContext, arena: Arena, *, room: int = 1 << 12) -> None:
+        super().__init__(scoring, arena, room=room)
+        bounds = scoring.space.bounds
         self._arena.new("bounds", np.float64, 4)[:] = bounds.xmin, bounds.ymin, bounds.xmax, bounds.ymax
         self._new_pool("lists", Lists, {"starts": np.int32, "lengths": np.int32, "classes": np.int8})
         self._new_pool("postings", Postings, {"slots": np.int32, "weights": np.float32})
@@ -410,8 +410,8 @@ class CIQ(Rival):
     def _withdraw(self, slots: NDArray[np.int32]) -> None:
         delete_slots(self._state(), slots)
 
-    def _move(self, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
-        move_bars(self._state(), slots, bars)
+    def _move(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
+        move_thresholds(self._state(), slots, thresholds)
 
     def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
         return int(match_rows(self._state(), batch, row, stop, first, scratch, out))

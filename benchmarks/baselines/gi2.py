@@ -35,8 +35,8 @@ from nearcast._jit import (
 )
 from nearcast.index import desks
 from nearcast.index.matches import Matches, Work
-from nearcast.model import Cohort, Meaning, MessageBatch
-from nearcast.model.slate import BooleanSlate
+from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
+from nearcast.model.subscription_columns import BooleanColumns
 
 CELLS = 64
 """Along each axis."""
@@ -244,10 +244,10 @@ class Desk(desks.Desk):
 class GI2:
     """Boxes and expressions in a uniform grid of inverted lists."""
 
-    def __init__(self, meaning: Meaning, *, arena: Arena | None = None, room: int = _ROOM) -> None:
+    def __init__(self, scoring: ScoringContext, *, arena: Arena | None = None, room: int = _ROOM) -> None:
         self._desks = desks.Desks(lambda: Desk(room))
         self._met: set[int] = set()  # lists
-        self._meaning = meaning
+        self._scoring = scoring
         self._arena = Arena() if arena is None else arena
         self._make()
 
@@ -261,25 +261,25 @@ class GI2:
         """Bytes of all arrays."""
         return self._arena.nbytes
 
-    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> None:
+    def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free."""
-        assert isinstance(cohort.slate, BooleanSlate)
-        self.insert_slate(slots, cohort.slate)
+        assert isinstance(subscription_batch.subscription_columns, BooleanColumns)
+        self.insert_columns(slots, subscription_batch.subscription_columns)
 
-    def insert_slate(self, slots: npt.NDArray[np.int32], slate: BooleanSlate) -> None:
+    def insert_columns(self, slots: npt.NDArray[np.int32], subscription_columns: BooleanColumns) -> None:
         """Take in subscriptions under slots that are free."""
         if not len(slots):
             return
         self._clean()
         n_branches = self._n_branches
-        first = self._store(slots, slate)
-        ids = column(slate.term_ids, np.int64)
-        term_indptr, branch_indptr = column(slate.term_indptr, np.int64), column(slate.branch_indptr, np.int64)
+        first = self._store(slots, subscription_columns)
+        ids = column(subscription_columns.term_ids, np.int64)
+        term_indptr, branch_indptr = column(subscription_columns.term_indptr, np.int64), column(subscription_columns.branch_indptr, np.int64)
         branches = np.repeat(np.arange(len(term_indptr) - 1), np.diff(term_indptr))
-        order = np.lexsort((ids, -self._meaning.vocabulary.idfs_of(ids), branches))
+        order = np.lexsort((ids, -self._scoring.vocabulary.idfs_of(ids), branches))
         numbers = self._numbers(self._terms, ids[order][term_indptr[:-1]])
-        owners = np.repeat(np.arange(len(slate)), np.diff(branch_indptr))
-        ranges = np.empty((len(slate), 4), np.int64)
+        owners = np.repeat(np.arange(len(subscription_columns)), np.diff(branch_indptr))
+        ranges = np.empty((len(subscription_columns), 4), np.int64)
         _n_cells(self._arena["subscriptions.boxes"][first : self._n], self._arena["subscriptions.frame"], ranges)
         n_cells = ((ranges[:, 2] - ranges[:, 0] + 1) * (ranges[:, 3] - ranges[:, 1] + 1))[owners]
         keys = np.empty(int(n_cells.sum()), np.int64)
@@ -292,7 +292,7 @@ class GI2:
         self._clean()
         _mark(self._arena["subscriptions.dead"], self._places[slots])
 
-    def set_bars(self, slots: npt.NDArray[np.int32], bars: npt.NDArray[np.float64]) -> None:
+    def set_thresholds(self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64]) -> None:
         """Do nothing: this kind has no bars."""
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
@@ -328,7 +328,7 @@ class GI2:
         n_branches = np.diff(old.branch_indptr[: self._n + 1])[alive]
         branches = _ranges(old.branch_indptr[alive], n_branches)
         n_terms = old.term_indptr[branches + 1] - old.term_indptr[branches]
-        slate = BooleanSlate(
+        subscription_columns = BooleanColumns(
             *old.boxes[alive].T,
             np.concatenate(([0], np.cumsum(n_branches))),
             np.concatenate(([0], np.cumsum(n_terms))),
@@ -338,10 +338,10 @@ class GI2:
         for name in self._arena.names:
             self._arena.drop(name)
         self._make()
-        self.insert_slate(kept, slate)
+        self.insert_columns(kept, subscription_columns)
 
     def _make(self) -> None:
-        bounds = self._meaning.space.bounds
+        bounds = self._scoring.space.bounds
         self._n = self._n_branches = self._n_terms = 0
         self._met.clear()
         self._places = np.zeros(0, np.int64)  # of slots
@@ -365,23 +365,23 @@ class GI2:
             _sweep(self._postings.arrays, self._arena["subscriptions.dead"], column(sorted(self._met), np.int64))
             self._met.clear()
 
-    def _store(self, slots: npt.NDArray[np.int32], slate: BooleanSlate) -> int:
+    def _store(self, slots: npt.NDArray[np.int32], subscription_columns: BooleanColumns) -> int:
         """Append subscriptions; return the number of the first."""
-        first, self._n = self._n, self._n + len(slate)
+        first, self._n = self._n, self._n + len(subscription_columns)
         if int(slots.max()) >= len(self._places):
             self._places = np.concatenate((self._places, np.zeros(int(slots.max()) + 1, np.int64)))
         self._places[slots] = np.arange(first, self._n)
         self._arena.grow("subscriptions.slots", self._n)[first : self._n] = slots
         self._arena.grow("subscriptions.dead", self._n // 8 + 1)
-        boxes = np.column_stack((slate.xmins, slate.ymins, slate.xmaxs, slate.ymaxs))
+        boxes = np.column_stack((subscription_columns.xmins, subscription_columns.ymins, subscription_columns.xmaxs, subscription_columns.ymaxs))
         self._arena.grow("subscriptions.boxes", self._n)[first : self._n] = boxes
         branches = self._arena.grow("subscriptions.branch_indptr", self._n + 1)
-        branches[first + 1 : self._n + 1] = self._n_branches + slate.branch_indptr[1:]
+        branches[first + 1 : self._n + 1] = self._n_branches + subscription_columns.branch_indptr[1:]
         before, self._n_branches = self._n_branches, int(branches[self._n])
         terms = self._arena.grow("subscriptions.term_indptr", self._n_branches + 1)
-        terms[before + 1 : self._n_branches + 1] = self._n_terms + slate.term_indptr[1:]
+        terms[before + 1 : self._n_branches + 1] = self._n_terms + subscription_columns.term_indptr[1:]
         before, self._n_terms = self._n_terms, int(terms[self._n_branches])
-        self._arena.grow("subscriptions.term_ids", self._n_terms)[before : self._n_terms] = slate.term_ids
+        self._arena.grow("subscriptions.term_ids", self._n_terms)[before : self._n_terms] = subscription_columns.term_ids
         return first
 
     @staticmethod

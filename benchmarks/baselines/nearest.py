@@ -37,10 +37,10 @@ from nearcast._jit import (
 )
 from nearcast.index import desks
 from nearcast.index.matches import Matches, Work
-from nearcast.model import Cohort, Meaning, MessageBatch
+from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
 from nearcast.model._kernels.profiles import LENGTH, RUN, ProfileArrays, X, Y, euclidean, haversine
 from nearcast.model.profiles import Profiles
-from nearcast.model.slate import KeywordSlate
+from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.space.metric import EARTH_RADIUS_M
 
 CELLS = 64
@@ -70,7 +70,7 @@ class World(NamedTuple):
 class Balls(NamedTuple):
     """By slot."""
 
-    bars: npt.NDArray[np.float64]
+    thresholds: npt.NDArray[np.float64]
     """float64 (n_slots,): radius; infinite without one, NaN for a free slot."""
     ranges: npt.NDArray[np.int32]
     """int32 (n_slots, 4): the first and last cell along x, then y, under which it is posted; -1 for everywhere."""
@@ -137,23 +137,23 @@ def _extent(on_sphere: bool, x: float, y: float, radius: float) -> tuple[float, 
 
 
 @kernel
-def _set_bars(
+def _set_thresholds(
     world: World,
     profiles: ProfileArrays,
     balls: Balls,
     slots: npt.NDArray[np.int32],
-    bars: npt.NDArray[np.float64],
+    thresholds: npt.NDArray[np.float64],
     moved: npt.NDArray[np.int32],
 ) -> int:
     """Change bars; write the slots that are to be posted anew, with their ranges, and return how many there are."""
     n, span = 0, np.empty(4, np.int32)
     for i in range(slots.size):
-        slot, bar = slots[i], bars[i] if bars[i] < inf else inf
-        if isnan(balls.bars[slot]):
+        slot, threshold = slots[i], thresholds[i] if thresholds[i] < inf else inf
+        if isnan(balls.thresholds[slot]):
             continue
-        balls.bars[slot] = bar
+        balls.thresholds[slot] = threshold
         x, y = float(profiles.points[slot, X]), float(profiles.points[slot, Y])
-        dx, dy = _extent(world.on_sphere, x, y, max(float(bar), 0.0))
+        dx, dy = _extent(world.on_sphere, x, y, max(float(threshold), 0.0))
         for side in range(2):
             sign = 2.0 * side - 1.0
             span[side] = _cell(x * 0.5 + sign * dx * 0.5, world.x0, world.a_half_x, world.cells)
@@ -237,7 +237,7 @@ def _scan(
     found: Found,
 ) -> None:
     """Measure the subscriptions of a list, and note it if some entries are stale."""
-    work, bars, points, n_stale = found.work, balls.bars, profiles.points, 0
+    work, thresholds, points, n_stale = found.work, balls.thresholds, profiles.points, 0
     x, y = point
     unit = _A_DEGREE if world.on_sphere else 1.0
     chunk, n = postings_first(postings, row)
@@ -250,13 +250,13 @@ def _scan(
                 n_stale += 1
                 continue
             work[_CANDIDATES] += 1
-            bar = bars[slot]
+            threshold = thresholds[slot]
             ax, ay = float(points[slot, X]), float(points[slot, Y])  # uncompiled: may become infinite
-            if abs(ay - y) * unit > bar:
+            if abs(ay - y) * unit > threshold:
                 continue
             work[_VERIFIED] += 1
             score = haversine(ax, ay, x, y) if world.on_sphere else euclidean(ax, ay, x, y)
-            if (score < bar or bar == inf) and _first_shared(profiles, slot, message) == term:
+            if (score < threshold or threshold == inf) and _first_shared(profiles, slot, message) == term:
                 found.slots[work[_FILLED]] = slot
                 found.scores[work[_FILLED]] = score
                 work[_FILLED] += 1
@@ -330,14 +330,14 @@ class Grid:
     """Balls in a uniform grid of inverted lists; with a single cell, an inverted file."""
 
     def __init__(
-        self, meaning: Meaning, arena: Arena | None = None, *, cells: int = CELLS, room: int = _ROOM
+        self, scoring: ScoringContext, arena: Arena | None = None, *, cells: int = CELLS, room: int = _ROOM
     ) -> None:
         self._desks = desks.Desks(lambda: Desk(room))
         self._met: set[int] = set()  # lists
-        self._world = _world(meaning, cells)
+        self._world = _world(scoring, cells)
         self._profiles = Profiles(Arena() if arena is None else arena)
         self._arena = Arena()
-        self._arena.new("balls.bars", np.float64, 0, np.nan)
+        self._arena.new("balls.thresholds", np.float64, 0, np.nan)
         self._arena.new("balls.ranges", np.int32, 0, -1, columns=4)
         self._arena.new("balls.versions", np.int32, 0)
         self._terms, self._rows = Table(self._arena, "terms"), Table(self._arena, "rows")
@@ -353,33 +353,33 @@ class Grid:
         """Bytes of all arrays."""
         return self._arena.nbytes + self._profiles.nbytes
 
-    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> None:
+    def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free, without a ball."""
-        assert isinstance(cohort.slate, KeywordSlate)
+        assert isinstance(subscription_batch.subscription_columns, KeywordColumns)
         if len(slots):
             slots = column(slots, np.int32)
-            self._profiles.insert(slots, cohort.slate)
+            self._profiles.insert(slots, subscription_batch.subscription_columns)
             self._arena.grow_all([f"balls.{name}" for name in Balls._fields], int(slots.max()) + 1)
-            self._arena["balls.bars"][slots] = np.inf
+            self._arena["balls.thresholds"][slots] = np.inf
             self._arena["balls.ranges"][slots] = -1
-            _number(self._terms, column(cohort.slate.term_ids, np.int64))
+            _number(self._terms, column(subscription_batch.subscription_columns.term_ids, np.int64))
             self._post(slots)
 
     def delete(self, slots: npt.NDArray[np.int32]) -> None:
         """Let the entries of some slots become stale."""
         here = column(slots, np.int32)
-        here = here[~np.isnan(self._arena["balls.bars"][here])]
+        here = here[~np.isnan(self._arena["balls.thresholds"][here])]
         self._clean()
         self._arena["balls.versions"][here] += 1
-        self._arena["balls.bars"][here] = np.nan
+        self._arena["balls.thresholds"][here] = np.nan
         self._profiles.delete(here)
 
-    def set_bars(self, slots: npt.NDArray[np.int32], bars: npt.NDArray[np.float64]) -> None:
+    def set_thresholds(self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64]) -> None:
         """Set the radius of balls; those that overlap far fewer cells are posted anew."""
         self._clean()
         moved = np.empty(len(slots), np.int32)
-        slots, bars = column(slots, np.int32), column(bars, np.float64)
-        n = _set_bars(self._world, self._profiles.arrays, self._balls, slots, bars, moved)
+        slots, thresholds = column(slots, np.int32), column(thresholds, np.float64)
+        n = _set_thresholds(self._world, self._profiles.arrays, self._balls, slots, thresholds, moved)
         self._post(moved[:n])
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
@@ -431,12 +431,12 @@ class Grid:
 Inverted = partial(Grid, cells=1)
 
 
-def _world(meaning: Meaning, cells: int) -> World:
-    bounds = meaning.space.bounds
+def _world(scoring: ScoringContext, cells: int) -> World:
+    bounds = scoring.space.bounds
     halves = np.array([bounds.xmax / 2 - bounds.xmin / 2, bounds.ymax / 2 - bounds.ymin / 2])
     with np.errstate(divide="ignore", over="ignore"):
         a_half = np.minimum(cells / halves, np.finfo(np.float64).max).tolist()
-    return World(meaning.space.metric == "haversine", cells, bounds.xmin / 2, bounds.ymin / 2, *a_half)
+    return World(scoring.space.metric == "haversine", cells, bounds.xmin / 2, bounds.ymin / 2, *a_half)
 
 
 def _number(table: Table, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

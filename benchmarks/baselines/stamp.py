@@ -43,9 +43,9 @@ from nearcast.index._kernels.similarity.layout import (
 )
 from nearcast.index._kernels.similarity.lists import claim, drop_list, new_list, remove_at, room_to_append, spot_key
 from nearcast.index._kernels.similarity.match import enter, gap_along, leave, text_shared
-from nearcast.index._kernels.similarity.meaning import is_clear, quick_near, squared_reach, to_frame, true_near
+from nearcast.index._kernels.similarity.scoring import is_clear, quick_near, squared_reach, to_frame, true_near
 from nearcast.index._kernels.similarity.plans import cell_key, near_reach, place_in, plan
-from nearcast.model import Meaning
+from nearcast.model import ScoringContext
 
 DEPTH = 6  # of the tree; a leaf of the earth is 200 km wide
 STAR = 0  # dense number of the virtual token
@@ -345,9 +345,9 @@ class Desk(similarity.Desk):
 class Stamp(similarity.SimilarityIndex):
     """One of the paper's methods, behind the interface of the index whose arrays it uses."""
 
-    def __init__(self, meaning: Meaning, *, method: int) -> None:
+    def __init__(self, scoring: ScoringContext, *, method: int) -> None:
         self._method = method
-        super().__init__(meaning)
+        super().__init__(scoring)
 
     def delete(self, slots: NDArray[np.int32]) -> None:
         """Forget the subscriptions of some slots."""
@@ -375,7 +375,7 @@ class Stamp(similarity.SimilarityIndex):
         return int(match_rows(self._state(desk), columns, row, stop, first, seen, out))
 
 
-RIVALS: dict[str, Callable[[Meaning], Any]] = {
+RIVALS: dict[str, Callable[[ScoringContext], Any]] = {
     "sp": partial(Stamp, method=SP),
     "sp-hi": partial(Stamp, method=HI),
     "sp-rp-hi": partial(Stamp, method=RP),

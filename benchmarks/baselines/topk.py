@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from nearcast._jit import Arena, Table, TableArrays, column, kernel, mix, prefetch, table_get
 from nearcast.index import desks
 from nearcast.index.matches import Matches, Work
-from nearcast.model import Cohort, Meaning, MessageBatch
+from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
 from nearcast.model._kernels import blocks
 from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, ProfileArrays, X, Y, cosine, near
 from nearcast.model.profiles import Profiles
-from nearcast.model.slate import KeywordSlate
+from nearcast.model.subscription_columns import KeywordColumns
 
 MARGIN = 1e-5
 """What rounding to float32 may cost a bound, several times over."""
@@ -51,7 +51,7 @@ class Ground(NamedTuple):
     profiles: ProfileArrays
     terms: TableArrays
     """Term number -> dense number."""
-    bars: NDArray[np.float64]
+    thresholds: NDArray[np.float64]
     """float64 (n_slots,): NaN for a slot that is free."""
     run_numbers: NDArray[np.int32]
     """int32 (n,): the dense number of each term, parallel to the runs of profiles."""
@@ -137,13 +137,13 @@ def verify(
     if total + n_found > out.slots.size:
         return -1
     x, y, first, stop = batch.xs[row], batch.ys[row], batch.indptr[row], batch.indptr[row + 1]
-    term_ids, units, slots, scores, bars = batch.term_ids, batch.units, out.slots, out.scores, ground.bars
+    term_ids, units, slots, scores, thresholds = batch.term_ids, batch.units, out.slots, out.scores, ground.thresholds
     points, heads, run_terms, run_units, _ = ground.profiles
     on_sphere, max_distance = ground.on_sphere, ground.max_distance
     for i in range(n_found):
         prefetch(heads, found[i])
         prefetch(points, found[i])
-        prefetch(bars, found[i])
+        prefetch(thresholds, found[i])
     for i in range(n_found):
         prefetch(run_terms, heads[found[i], RUN])
         prefetch(run_units, heads[found[i], RUN])
@@ -154,7 +154,7 @@ def verify(
             run_terms, run_units, run, run + heads[slot, LENGTH], term_ids, units, units, first, stop
         )
         score = alpha * near(points[slot, X], points[slot, Y], x, y, on_sphere, max_distance) + (1.0 - alpha) * text
-        if shared >= 0 and score >= bars[slot]:
+        if shared >= 0 and score >= thresholds[slot]:
             slots[total] = slot
             scores[total] = score
             total += 1
@@ -164,9 +164,9 @@ def verify(
 
 
 @kernel
-def bar_of_bound(bar: float) -> float:
+def threshold_of_bound(threshold: float) -> float:
     """Return a bar to hold bounds against; no score is outside of [0, 1]."""
-    return min(max(bar, -1.0), 2.0) - MARGIN
+    return min(max(threshold, -1.0), 2.0) - MARGIN
 
 
 class Desk(desks.Desk):
@@ -204,11 +204,11 @@ class Desk(desks.Desk):
 class Rival:
     """One of the papers' indexes, behind the protocol: how it posts, withdraws, moves bars and finds is its own."""
 
-    def __init__(self, meaning: Meaning, arena: Arena, *, room: int = _ROOM) -> None:
-        self._meaning, self._desks = meaning, desks.Desks(lambda: Desk(room))
+    def __init__(self, scoring: ScoringContext, arena: Arena, *, room: int = _ROOM) -> None:
+        self._scoring, self._desks = scoring, desks.Desks(lambda: Desk(room))
         self._profiles, self._arena = Profiles(arena), Arena()
         self._terms = Table(self._arena, "terms")
-        self._arena.new("ground.bars", np.float64, 0, np.nan)
+        self._arena.new("ground.thresholds", np.float64, 0, np.nan)
         self._arena.new("ground.run_numbers", np.int32, 0)
 
     @property
@@ -221,17 +221,17 @@ class Rival:
         """Bytes of everything, profiles and room to work included."""
         return self._arena.nbytes + self._profiles.nbytes + self._desks.nbytes
 
-    def insert(self, slots: NDArray[np.int32], cohort: Cohort) -> None:
+    def insert(self, slots: NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free, their bars open."""
-        slate = cohort.slate
-        assert isinstance(slate, KeywordSlate)
+        subscription_columns = subscription_batch.subscription_columns
+        assert isinstance(subscription_columns, KeywordColumns)
         if not len(slots):
             return
         slots = column(slots, np.int32)
-        self._profiles.insert(slots, slate)
-        self._arena.grow("ground.bars", int(slots.max()) + 1)[slots] = -np.inf
+        self._profiles.insert(slots, subscription_columns)
+        self._arena.grow("ground.thresholds", int(slots.max()) + 1)[slots] = -np.inf
         self._arena.grow("ground.run_numbers", self._profiles.arrays.run_terms.size)
-        columns = _columns(slate)
+        columns = _columns(subscription_columns)
         runs = self._profiles.arrays.heads[slots, 0].astype(np.int64)
         first, stop = int(columns.indptr[0]), int(columns.indptr[-1])
         places = np.repeat(runs - columns.indptr[:-1], np.diff(columns.indptr)) + np.arange(first, stop)
@@ -243,16 +243,16 @@ class Rival:
         slots = self._held(slots)
         if slots.size:
             self._withdraw(slots)
-            self._arena["ground.bars"][slots] = np.nan
+            self._arena["ground.thresholds"][slots] = np.nan
             self._profiles.delete(slots)
 
-    def set_bars(self, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
+    def set_thresholds(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
         """Say which score messages have to reach from now on."""
-        slots, bars = column(slots, np.int32), column(bars, np.float64)
-        held = ~np.isnan(self._arena["ground.bars"][slots])
-        slots, bars = slots[held], bars[held]
+        slots, thresholds = column(slots, np.int32), column(thresholds, np.float64)
+        held = ~np.isnan(self._arena["ground.thresholds"][slots])
+        slots, thresholds = slots[held], thresholds[held]
         if slots.size:
-            self._move(slots, bars)
+            self._move(slots, thresholds)
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return the pairs that share a term and reach the bar that was set."""
@@ -260,7 +260,7 @@ class Rival:
         with self._desks.take() as desk:
             if n_rows:
                 most = int(np.diff(columns.indptr[start : stop + 1]).max())
-                desk.need(most, self._arena["ground.bars"].size)
+                desk.need(most, self._arena["ground.thresholds"].size)
             out = Output(np.empty(desk.room, np.int32), np.empty(desk.room), np.zeros(n_rows, np.int64),
                          np.zeros(3, np.int64))  # fmt: skip
             row = start
@@ -282,7 +282,7 @@ class Rival:
     def _withdraw(self, slots: NDArray[np.int32]) -> None:
         raise NotImplementedError
 
-    def _move(self, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
+    def _move(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
         raise NotImplementedError
 
     def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
@@ -290,13 +290,13 @@ class Rival:
         raise NotImplementedError
 
     def _ground(self) -> Ground:
-        space = self._meaning.space
+        space = self._scoring.space
         return Ground(
             space.metric == "haversine",
             space.max_distance,
             self._profiles.arrays,
             self._terms.arrays,
-            self._arena["ground.bars"],
+            self._arena["ground.thresholds"],
             self._arena["ground.run_numbers"],
         )
 
@@ -317,7 +317,7 @@ class Rival:
 
     def _held(self, slots: NDArray[np.int32]) -> NDArray[np.int32]:
         slots = column(slots, np.int32)
-        held: NDArray[np.int32] = slots[~np.isnan(self._arena["ground.bars"][slots])]
+        held: NDArray[np.int32] = slots[~np.isnan(self._arena["ground.thresholds"][slots])]
         return held
 
     def _number(self, ids: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -330,7 +330,7 @@ class Rival:
         return numbers[inverse].astype(np.int32)
 
 
-def _columns(source: KeywordSlate | MessageBatch) -> Columns:
+def _columns(source: KeywordColumns | MessageBatch) -> Columns:
     return Columns(
         column(source.xs, np.float64),
         column(source.ys, np.float64),

@@ -12,7 +12,7 @@ import pytest
 from nearcast._jit import Arena
 from nearcast.index import INDEXES
 from nearcast.index.scan import Scan
-from nearcast.model import KINDS, Cohort, MessageBatch
+from nearcast.model import KINDS, SubscriptionBatch, MessageBatch
 from nearcast.testing import strategies as world
 from nearcast.text import TEXT_SIMILARITIES
 
@@ -56,8 +56,8 @@ def found(index, batch):
 @pytest.mark.parametrize("seed", range(3))
 def test_an_index_finds_what_the_scan_finds(kind, entry, space, seed, random_fields):
     rng = random.Random(seed)
-    meaning = world.meaning(space, rng.choice(sorted(TEXT_SIMILARITIES)))
-    index, scan = entry.make(meaning, Arena()), Scan(meaning)
+    scoring = world.scoring(space, rng.choice(sorted(TEXT_SIMILARITIES)))
+    index, scan = entry.make(scoring, Arena()), Scan(scoring)
     alive = set()
     for round_ in range(4):
         chosen = rng.sample(range(200), 40)  # subscribe, and for some of them unsubscribe first
@@ -67,7 +67,7 @@ def test_an_index_finds_what_the_scan_finds(kind, entry, space, seed, random_fie
         ]
         for one in (index, scan):
             one.delete(gone)
-            one.insert(np.array(chosen, dtype=np.int32), Cohort.of(subscriptions, meaning))
+            one.insert(np.array(chosen, dtype=np.int32), SubscriptionBatch.of(subscriptions, scoring))
         alive |= set(chosen)
         batch = random_batch(space, rng, 30)
         expected = found(scan, batch)
@@ -80,7 +80,7 @@ def test_an_index_finds_what_the_scan_finds(kind, entry, space, seed, random_fie
 
 @pytest.mark.parametrize(("kind", "entry"), PAIRS, ids=lambda p: getattr(p, "kind", None) or getattr(p, "name", ""))
 def test_an_index_that_holds_nothing_finds_nothing(kind, entry):
-    assert found(entry.make(world.meaning(), Arena()), random_batch(world.PLANE, random.Random(1), 5)) == {}
+    assert found(entry.make(world.scoring(), Arena()), random_batch(world.PLANE, random.Random(1), 5)) == {}
 
 
 def in_columns(matches):
@@ -97,15 +97,15 @@ def work_of(index):
 )
 def test_matches_on_several_threads_at_once_are_those_of_one(kind, entry, space, random_fields):
     rng = random.Random(7)
-    meaning = world.meaning(space, rng.choice(sorted(TEXT_SIMILARITIES)))
-    index = entry.make(meaning, Arena())
+    scoring = world.scoring(space, rng.choice(sorted(TEXT_SIMILARITIES)))
+    index = entry.make(scoring, Arena())
     n_slots, n_threads, n_rounds = 300, 4, 12
     for chosen in (range(n_slots), rng.sample(range(n_slots), 60)):  # some come again, over the gaps of others
         slots = np.array(chosen, dtype=np.int32)
         made = [world.make_subscription(kind.kind, f"s{s}", random_fields(kind.kind, space, rng)) for s in chosen]
         if index.work.visited:
             index.delete(slots)
-        index.insert(slots, Cohort.of(made, meaning))
+        index.insert(slots, SubscriptionBatch.of(made, scoring))
         index.match(random_batch(space, rng, 20), 0, 20)
     index.delete(np.arange(0, n_slots, 7, dtype=np.int32))
     batch = random_batch(space, rng, 60)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nearcast as nc
-from nearcast.model import KINDS, Cohort, Limits, MessageBatch
+from nearcast.model import KINDS, SubscriptionBatch, Limits, MessageBatch
 from nearcast.model.columns import SUBSCRIPTIONS, subscription_from_row, subscription_to_row
 from nearcast.testing import strategies as world
 from nearcast.text import TEXT_SIMILARITIES
@@ -26,11 +26,11 @@ def document_of(drawn, vocabulary):
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_message_that_scores_touches_the_footprint(kind, space, text, data):
-    meaning = world.meaning(space, text)
+    scoring = world.scoring(space, text)
     subscription = world.make_subscription(kind, "s", data.draw(world.subscription_fields(kind, space)))
-    document = document_of(data.draw(world.message_fields(space)), meaning.vocabulary)
-    if subscription.bind(meaning)(document) is not None:
-        footprint = Cohort.of([subscription], meaning).footprints[0]
+    document = document_of(data.draw(world.message_fields(space)), scoring.vocabulary)
+    if subscription.bind(scoring)(document) is not None:
+        footprint = SubscriptionBatch.of([subscription], scoring).footprints[0]
         assert footprint.may_match(*document.location, document.units.keys())
 
 
@@ -38,11 +38,11 @@ def test_a_message_that_scores_touches_the_footprint(kind, space, text, data):
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_explain_agrees_with_the_score(kind, data):
-    meaning = world.meaning(world.PLANE)
+    scoring = world.scoring(world.PLANE)
     subscription = world.make_subscription(kind, "s", data.draw(world.subscription_fields(kind)))
-    document = document_of(data.draw(world.message_fields(world.PLANE)), meaning.vocabulary)
-    score = subscription.bind(meaning)(document)
-    explained = subscription.explain(document, meaning)
+    document = document_of(data.draw(world.message_fields(world.PLANE)), scoring.vocabulary)
+    score = subscription.bind(scoring)(document)
+    explained = subscription.explain(document, scoring)
     weighted = [part for part in explained.parts if part.weight is not None]
     if weighted and explained.score is not None:
         assert sum(p.value * p.weight for p in weighted) == pytest.approx(explained.score, abs=1e-12)
@@ -50,7 +50,7 @@ def test_explain_agrees_with_the_score(kind, data):
         assert explained.score == score
         assert all(part.passes for part in explained.parts)
     elif explained.score is not None:
-        assert explained.score < explained.bar
+        assert explained.score < explained.threshold
     else:
         assert not all(part.passes for part in explained.parts)
         assert "failed" in explained.reason
@@ -78,7 +78,7 @@ def test_every_field_has_a_column(kind):
 @pytest.mark.parametrize("kind", KIND_NAMES)
 def test_scores_do_not_depend_on_the_order_of_words(kind):
     rng = random.Random(7)
-    meaning = world.meaning(world.PLANE)
+    scoring = world.scoring(world.PLANE)
     words = list("abcdef")
     given = {
         "boolean": {"region": (0, 0, 8, 8), "keywords": "a b"},
@@ -94,7 +94,7 @@ def test_scores_do_not_depend_on_the_order_of_words(kind):
         subscription = world.make_subscription(kind, "s", shuffled)
         rng.shuffle(words)
         message = {"location": (2.0, 3.0), "text": list(words), "place": None}
-        seen.add(subscription.bind(meaning)(document_of(message, meaning.vocabulary)))
+        seen.add(subscription.bind(scoring)(document_of(message, scoring.vocabulary)))
     assert len(seen) == 1, "the same terms must give the same bits"
 
 
@@ -102,4 +102,4 @@ def test_scores_do_not_depend_on_the_order_of_words(kind):
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_what_can_be_drawn_passes_the_check(kind, data):
-    data.draw(world.subscriptions(kind)).check(world.meaning(world.PLANE), Limits())
+    data.draw(world.subscriptions(kind)).check(world.scoring(world.PLANE), Limits())

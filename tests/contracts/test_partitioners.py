@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nearcast as nc
-from nearcast.model import KINDS, Cohort, Footprints, MessageBatch
+from nearcast.model import KINDS, SubscriptionBatch, Footprints, MessageBatch
 from nearcast.partition import PARTITIONERS, Sample
 from nearcast.partition.saved import pack, unpack
 from nearcast.testing import strategies as world
@@ -96,14 +96,14 @@ def test_results_saving_and_leaving_do_not_mind_replicas(name, random_fields, tm
 
 def sampled(rng, random_fields):
     """Return footprints of all kinds, and messages."""
-    meaning = world.meaning(world.PLANE)
+    scoring = world.scoring(world.PLANE)
     subscriptions = [
         world.make_subscription(kind.kind, i, random_fields(kind.kind, world.PLANE, rng))
         for i, kind in enumerate(rng.choices(KINDS, k=60))
     ]
-    footprints = Footprints.joined([Cohort.of([s], meaning).footprints for s in subscriptions])
+    footprints = Footprints.joined([SubscriptionBatch.of([s], scoring).footprints for s in subscriptions])
     messages = [nc.Message(i, rng.choice(world.GRID[world.PLANE]), rng.choices(world.TERMS, k=3)) for i in range(40)]
-    batch = MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary)
+    batch = MessageBatch.from_messages(messages, vocabulary=scoring.vocabulary)
     return footprints, batch
 
 

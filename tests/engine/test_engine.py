@@ -293,8 +293,8 @@ def test_explain_says_each_part_and_the_bar():
     e.publish([at_x("m1", 1), at_x("m2", 5), at_x("other", 0, "z")])
     best, worse, other = (e.explain("t", m) for m in ("m1", "m2", "other"))
     assert [(p.name, p.value, p.weight) for p in best.parts] == [("near", 0.9, 0.5), ("text", 1.0, 0.5)]
-    assert (best.score, best.bar, best.passes) == (0.95, 0.95, True)
-    assert (worse.score, worse.bar, worse.passes) == (0.75, 0.95, False)
+    assert (best.score, best.threshold, best.passes) == (0.95, 0.95, True)
+    assert (worse.score, worse.threshold, worse.passes) == (0.75, 0.95, False)
     assert other.score is None and not other.passes and "text failed" in other.reason
     assert "near" in str(best) and "bar 0.95" in str(best)
 

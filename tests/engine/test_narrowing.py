@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nearcast as nc
-from nearcast.model import Cohort
+from nearcast.model import SubscriptionBatch
 from nearcast.text import term_id
 
 WORDS = [f"w{i}" for i in range(12)]
@@ -104,16 +104,16 @@ def test_an_engine_that_goes_on_elsewhere_has_all_replicas_it_could_need(tmp_pat
 def test_no_message_without_the_needed_terms_reaches_the_bar():
     rng = random.Random(10)
     with engine(window=nc.CountWindow(10)) as alone:
-        meaning = alone._meaning
+        scoring = alone._scoring
         asked = subscriptions(rng, 60)
-        footprints = Cohort.of(asked, meaning).footprints
-        bars = np.array([rng.uniform(0.2, 1.0) for _ in asked])
-        narrowed, floors = footprints.narrowed(footprints.needed(bars))
+        footprints = SubscriptionBatch.of(asked, scoring).footprints
+        thresholds = np.array([rng.uniform(0.2, 1.0) for _ in asked])
+        narrowed, floors = footprints.narrowed(footprints.needed(thresholds))
         assert len(narrowed.term_ids) < len(footprints.term_ids)
-        for subscription, footprint, bar, floor in zip(asked, narrowed, bars, floors, strict=True):
+        for subscription, footprint, threshold, floor in zip(asked, narrowed, thresholds, floors, strict=True):
             for message in messages(rng, 0, 40):
                 here = nc.Message(message.id, subscription.location, message.text)
                 if not footprint.may_match(*here.location, {term_id(word) for word in here.text.split()}):
                     score = alone._batch([here]).documents[0]
-                    found = subscription.bind(meaning)(score)
-                    assert found is None or (found <= floor and found < bar)
+                    found = subscription.bind(scoring)(score)
+                    assert found is None or (found <= floor and found < threshold)

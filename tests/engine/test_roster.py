@@ -13,7 +13,7 @@ from nearcast._jit import Arena
 from nearcast.engine import names
 from nearcast.engine._kernels import roster as kernels
 from nearcast.engine.roster import Roster
-from nearcast.model import KINDS, Cohort, IdColumn
+from nearcast.model import KINDS, SubscriptionBatch, IdColumn
 from nearcast.testing import strategies as world
 
 LONG = "x" * 300
@@ -43,10 +43,10 @@ def test_whoever_was_seated_is_found(seed, arena):
             for i in range(rng.randint(1, 60))
         ]
         words = [rng.choice([None, "plain words", "w " * rng.randint(1, 400)]) for _ in ids]
-        cohort = Cohort.of([nearest(id_, 1 + i, words[i]) for i, id_ in enumerate(ids)], world.meaning())
-        slots = roster.seat(cohort, np.full(len(cohort), round_))
+        subscription_batch = SubscriptionBatch.of([nearest(id_, 1 + i, words[i]) for i, id_ in enumerate(ids)], world.scoring())
+        slots = roster.seat(subscription_batch, np.full(len(subscription_batch), round_))
         assert len(set(slots.tolist())) == len(slots) and not set(slots.tolist()) & set(seated)
-        seated |= {slot: (s, round_) for slot, s in zip(slots.tolist(), cohort.subscriptions, strict=True)}
+        seated |= {slot: (s, round_) for slot, s in zip(slots.tolist(), subscription_batch.subscriptions, strict=True)}
         leaving = rng.sample(sorted(seated), rng.randint(0, len(seated)))
         gone = [seated.pop(slot)[0].id for slot in leaving]
         roster.leave(slots_of(leaving))
@@ -69,16 +69,16 @@ def test_whoever_was_seated_is_found(seed, arena):
 def test_what_was_written_down_comes_back(kind, data):
     fields = data.draw(st.lists(world.subscription_fields(kind.kind), min_size=1, max_size=len(POOL)))
     made = [world.make_subscription(kind.kind, id_, f) for id_, f in zip(POOL, fields, strict=False)]
-    cohort = Cohort.of(made, world.meaning())
+    subscription_batch = SubscriptionBatch.of(made, world.scoring())
     roster = Roster(kind)
-    slots = roster.seat(cohort, np.zeros(len(made), np.int64))
-    assert roster.rows(slots).equals(cohort.stored)
+    slots = roster.seat(subscription_batch, np.zeros(len(made), np.int64))
+    assert roster.rows(slots).equals(subscription_batch.stored)
     assert [roster.subscription(slot) for slot in slots.tolist()] == made
 
 
 def test_ids_that_look_alike_are_told_apart():
     roster = Roster(nc.NearestSubscription)
-    slots = roster.seat(Cohort.of([nearest(id_) for id_ in POOL], world.meaning()), np.zeros(len(POOL), np.int64))
+    slots = roster.seat(SubscriptionBatch.of([nearest(id_) for id_ in POOL], world.scoring()), np.zeros(len(POOL), np.int64))
     assert roster.find(IdColumn.of(POOL)).tolist() == slots.tolist()
     assert roster.find(IdColumn.of([LONG + "z", "x" * 12, 17, "-4611686018427387904"])).tolist() == [-1] * 4
 
@@ -86,7 +86,7 @@ def test_ids_that_look_alike_are_told_apart():
 def test_ids_of_one_hash_are_told_apart(monkeypatch):
     monkeypatch.setattr(IdColumn, "keys", property(lambda self: np.full(len(self), 5 << 40, np.uint64)))
     roster, ids = Roster(nc.NearestSubscription), [f"s{i}" for i in range(500)]
-    slots = roster.seat(Cohort.of([nearest(id_) for id_ in ids], world.meaning()), np.zeros(len(ids), np.int64))
+    slots = roster.seat(SubscriptionBatch.of([nearest(id_) for id_ in ids], world.scoring()), np.zeros(len(ids), np.int64))
     roster.leave(slots[::2])
     assert roster.find(IdColumn.of(ids)).tolist() == [-1 if i % 2 == 0 else s for i, s in enumerate(slots.tolist())]
 
@@ -95,7 +95,7 @@ def test_segments_split_and_everyone_is_still_found():
     roster, ids = Roster(nc.NearestSubscription), [f"s{i}" for i in range(9_000)]
     for start in range(0, len(ids), 1_500):
         some = [nearest(id_, keywords="a") for id_ in ids[start : start + 1_500]]
-        roster.seat(Cohort.of(some, world.meaning()), np.zeros(len(some), np.int64))
+        roster.seat(SubscriptionBatch.of(some, world.scoring()), np.zeros(len(some), np.int64))
     assert roster._array("state")[kernels.N_SEGMENTS] > 8
     assert roster.find(IdColumn.of(ids)).tolist() == list(range(9_000))
     roster.leave(np.arange(0, 9_000, 3, dtype=np.int32))
@@ -106,7 +106,7 @@ def test_room_of_those_who_left_is_used_again():
     roster = Roster(nc.NearestSubscription)
     for round_ in range(200):
         some = [nearest(f"{round_:03}.{i}", keywords="w " * (1 + i)) for i in range(20)]
-        roster.leave(roster.seat(Cohort.of(some, world.meaning()), np.zeros(20, np.int64)))
+        roster.leave(roster.seat(SubscriptionBatch.of(some, world.scoring()), np.zeros(20, np.int64)))
         if round_ == 0:
             used = roster._array("state")[kernels.USED]
     assert roster._array("state")[kernels.N_SLOTS] == 20
@@ -116,7 +116,7 @@ def test_room_of_those_who_left_is_used_again():
 def test_a_roster_in_files_is_gone_on_with(tmp_path):
     with Arena(tmp_path / "arena") as arena:
         roster = Roster(nc.NearestSubscription, arena)
-        roster.seat(Cohort.of([nearest(id_) for id_ in POOL], world.meaning()), np.arange(len(POOL)))
+        roster.seat(SubscriptionBatch.of([nearest(id_) for id_ in POOL], world.scoring()), np.arange(len(POOL)))
     again = Roster(nc.NearestSubscription, Arena.attach(tmp_path / "arena"))
     assert again.ids(again.taken()).objects == POOL
     assert again.find(IdColumn.of(POOL)).tolist() == list(range(len(POOL)))

@@ -7,18 +7,18 @@ import pytest
 
 import nearcast as nc
 from nearcast.engine.union import Union
-from nearcast.model import Cohort, IdColumn
+from nearcast.model import SubscriptionBatch, IdColumn
 from nearcast.testing import strategies as world
 from nearcast.window import Changes, Results, Ticks
 
 KINDS = ["topk", "nearest"]
 
 
-def cohort_of(kind, ks):
+def subscription_batch_of(kind, ks):
     given = {"alpha": 0.5} if kind == "topk" else {}
     make = {"topk": nc.TopKSubscription, "nearest": nc.NearestSubscription}[kind]
     subscriptions = [make(f"s{i}", location=(1, 1), keywords="tea", k=k, **given) for i, k in enumerate(ks)]
-    return Cohort.of(subscriptions, world.meaning())
+    return SubscriptionBatch.of(subscriptions, world.scoring())
 
 
 def changes(rows):
@@ -62,11 +62,11 @@ class Replicas:
 @pytest.mark.parametrize("seed", range(4))
 def test_merged_changes_lead_from_the_k_best_to_the_k_best(kind, seed):
     rng, ks, n_shards = random.Random(seed), [1, 2, 3, 7], 3
-    cohort, replicas = cohort_of(kind, ks), Replicas(kind, ks, n_shards, rng)
-    union = Union(cohort.kind, world.meaning(), n_shards)
-    slots = union.seat(cohort, np.zeros(len(ks), np.int64))
+    subscription_batch, replicas = subscription_batch_of(kind, ks), Replicas(kind, ks, n_shards, rng)
+    union = Union(subscription_batch.kind, world.scoring(), n_shards)
+    slots = union.seat(subscription_batch, np.zeros(len(ks), np.int64))
     for shard in range(n_shards):
-        union.add(shard, slots, slots, cohort.footprints.ks, Results.none())
+        union.add(shard, slots, slots, subscription_batch.footprints.ks, Results.none())
     told_so_far = [set() for _ in ks]
     for batch in range(30):
         parts = {shard: [] for shard in range(n_shards)}
@@ -92,12 +92,12 @@ def test_merged_changes_lead_from_the_k_best_to_the_k_best(kind, seed):
 
 
 def test_nothing_is_told_of_what_only_changes_hands():
-    cohort = cohort_of("topk", [2])
-    union = Union(cohort.kind, world.meaning(), 2)
-    slots = union.seat(cohort, np.zeros(1, np.int64))
+    subscription_batch = subscription_batch_of("topk", [2])
+    union = Union(subscription_batch.kind, world.scoring(), 2)
+    slots = union.seat(subscription_batch, np.zeros(1, np.int64))
     started = Results(slots, np.array([5]), np.array([0.5]), IdColumn.of(["m5"]))
-    union.add(0, slots, slots, cohort.footprints.ks, started)
-    union.add(1, slots, slots, cohort.footprints.ks, Results.none())
+    union.add(0, slots, slots, subscription_batch.footprints.ks, started)
+    union.add(1, slots, slots, subscription_batch.footprints.ks, Results.none())
     moment = np.array([6], np.int64)
     leaves, comes = changes([(0, 0, False, 0.5, 5)]), changes([(0, 0, True, 0.5, 5)])
     merged = union.merge([(0, leaves), (1, comes)], Ticks(moment, moment, moment))
@@ -106,23 +106,23 @@ def test_nothing_is_told_of_what_only_changes_hands():
 
 
 def test_who_left_is_forgotten_and_its_room_is_used_again():
-    cohort = cohort_of("topk", [3, 3])
-    union = Union(cohort.kind, world.meaning(), 1)
+    subscription_batch = subscription_batch_of("topk", [3, 3])
+    union = Union(subscription_batch.kind, world.scoring(), 1)
     room = 0
     for _ in range(50):
-        slots = union.seat(cohort, np.zeros(2, np.int64))
+        slots = union.seat(subscription_batch, np.zeros(2, np.int64))
         started = Results(slots, np.array([5, 6]), np.array([0.5, 0.6]), IdColumn.of(["a", "b"]))
-        union.add(0, slots, slots, cohort.footprints.ks, started)
+        union.add(0, slots, slots, subscription_batch.footprints.ks, started)
         room = room or union._arrays.seqs.size
         assert union.forget(slots).ids.objects == ["a", "b"]
     assert (len(union), union._arrays.seqs.size) == (0, room)
 
 
 def test_names_of_messages_that_nobody_holds_are_forgotten():
-    cohort = cohort_of("nearest", [1])
-    union = Union(cohort.kind, world.meaning(), 1, least=4)
-    slots = union.seat(cohort, np.zeros(1, np.int64))
-    union.add(0, slots, slots, cohort.footprints.ks, Results.none())
+    subscription_batch = subscription_batch_of("nearest", [1])
+    union = Union(subscription_batch.kind, world.scoring(), 1, least=4)
+    slots = union.seat(subscription_batch, np.zeros(1, np.int64))
+    union.add(0, slots, slots, subscription_batch.footprints.ks, Results.none())
     for seq in range(1, 30):
         rows = [(0, 0, False, 1.0 / (seq - 1), seq - 1)] if seq > 1 else []
         moment = np.array([seq], np.int64)

@@ -73,7 +73,7 @@ def test_example_1_explains_why_s8_is_no_answer(engine):
     explained = engine.explain("s8", nc.Message("m1", (0, 0), M1))
     assert not explained.passes
     assert explained.score == pytest.approx(0.5, abs=0.005)
-    assert explained.bar == 0.7
+    assert explained.threshold == 0.7
 
 
 def test_section_3_spatial_oriented_prefixes():

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from modes import MODES, check_passes
 from nearcast._jit import Arena
 from nearcast.index.boolean import BooleanIndex
-from nearcast.model import BooleanSubscription, Meaning, Message, MessageBatch
-from nearcast.model.slate import BooleanSlate
-from nearcast.model.stored import store
+from nearcast.model import BooleanSubscription, ScoringContext, Message, MessageBatch
+from nearcast.model.subscription_columns import BooleanColumns
+from nearcast.model.subscription_rows import store
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
@@ -42,23 +42,23 @@ BOUNDS = {
 }
 
 
-def meaning_of(space):
-    return Meaning(space, VOCABULARY, SocialGraph(), TEXT_SIMILARITIES["containment"])
+def scoring_of(space):
+    return ScoringContext(space, VOCABULARY, SocialGraph(), TEXT_SIMILARITIES["containment"])
 
 
 class World:
     """An index and, beside it, the reference score of every subscription in it."""
 
     def __init__(self, make_index, space, seed=0):
-        self.meaning = meaning_of(space)
-        self.index = make_index(self.meaning)
+        self.scoring = scoring_of(space)
+        self.index = make_index(self.scoring)
         self.rng = np.random.default_rng(seed)
         self.scores = {}
         self.n_made = 0
 
     def point(self):
         """Return a point of a coarse lattice over the bounds, corners included, or any other."""
-        b = self.meaning.space.bounds
+        b = self.scoring.space.bounds
         share = self.rng.integers(0, 9, 2) / 8 if self.rng.random() < 0.7 else self.rng.random(2)
         x = b.xmin * (1 - share[0]) + b.xmax * share[0]
         y = b.ymin * (1 - share[1]) + b.ymax * share[1]
@@ -66,7 +66,7 @@ class World:
 
     def box(self):
         if self.rng.random() < 0.1:
-            return self.meaning.space.bounds
+            return self.scoring.space.bounds
         (x1, y1), (x2, y2) = self.point(), self.point()
         shape = self.rng.random()
         if shape < 0.2:
@@ -96,8 +96,8 @@ class World:
             for i in range(len(slots))
         ]
         self.n_made += len(made)
-        self.index.insert_slate(np.array(slots, np.int32), BooleanSlate.of_stored(store(made, BooleanSubscription)))
-        self.scores.update(zip(slots, (one.bind(self.meaning) for one in made), strict=True))
+        self.index.insert_columns(np.array(slots, np.int32), BooleanColumns.of_stored(store(made, BooleanSubscription)))
+        self.scores.update(zip(slots, (one.bind(self.scoring) for one in made), strict=True))
 
     def delete(self, slots):
         self.index.delete(np.array(slots, np.int32))
@@ -109,7 +109,7 @@ class World:
         return self.batch([Message(f"m{i}", location=self.point(), text=text) for i, text in enumerate(texts)])
 
     def batch(self, messages):
-        return MessageBatch.from_messages(messages, vocabulary=self.meaning.vocabulary)
+        return MessageBatch.from_messages(messages, vocabulary=self.scoring.vocabulary)
 
     def check(self, batch, start=0, stop=None):
         stop = len(batch) if stop is None else stop
@@ -164,7 +164,7 @@ def test_it_agrees_with_the_reference_through_insertions_and_deletions(make_inde
 def test_a_hot_term_is_cut_up_by_space_and_stays_right(make_index, name):
     world = World(make_index, BOUNDS[name], seed=1)
     n = 300 if PLAIN else 1500
-    bounds = world.meaning.space.bounds
+    bounds = world.scoring.space.bounds
     made = []
     for i in range(n):
         x, y = world.point()
@@ -207,7 +207,7 @@ def test_borders_and_corners_are_inside(make_index):
 def test_an_expression_of_many_branches_and_terms_is_reported_once(make_index):
     world = World(make_index, BOUNDS["plane"])
     many = [f"w{i}" for i in range(20 if SMALL else 200)]
-    everywhere = world.meaning.space.bounds
+    everywhere = world.scoring.space.bounds
     expressions = [
         " OR ".join(many),
         " AND ".join(many),
@@ -234,7 +234,7 @@ def test_an_expression_of_many_branches_and_terms_is_reported_once(make_index):
 @pytest.mark.parametrize("make_index", INDEXES)
 def test_nothing_comes_of_nothing(make_index):
     world = World(make_index, BOUNDS["plane"])
-    world.index.insert_slate(np.zeros(0, np.int32), BooleanSlate.of_stored(store([], BooleanSubscription)))
+    world.index.insert_columns(np.zeros(0, np.int32), BooleanColumns.of_stored(store([], BooleanSubscription)))
     world.index.delete(np.zeros(0, np.int32))
     assert world.check(world.messages(5)) == 0
     world.index.compact()
@@ -327,12 +327,12 @@ def test_new_terms_take_the_place_of_forgotten_ones():
 
 
 def test_an_index_goes_on_where_its_arena_is(tmp_path):
-    world = World(lambda meaning: BooleanIndex(meaning, arena=Arena(tmp_path / "live")), BOUNDS["earth"])
+    world = World(lambda scoring: BooleanIndex(scoring, arena=Arena(tmp_path / "live")), BOUNDS["earth"])
     world.insert(list(range(150)))
     world.delete(list(range(0, 150, 3)))
     world.index._arena.save(tmp_path / "saved")
     for arena in (Arena.load(tmp_path / "saved"), Arena.attach(tmp_path / "live")):
-        world.index = BooleanIndex(world.meaning, arena=arena)
+        world.index = BooleanIndex(world.scoring, arena=arena)
         assert len(world.index) == 100
         assert world.check(world.messages(40)) > 0
     world.insert(list(range(0, 150, 3)))
@@ -361,7 +361,7 @@ def test_it_agrees_with_the_reference_on_drawn_worlds(data):
 def tweets():
     """Return meaning, subscriptions as a slate, and messages of the tweets workload."""
     workload = make("tweets", seed=3)
-    meaning = Meaning(workload.space(), workload.vocabulary(), SocialGraph(), TEXT_SIMILARITIES["containment"])
+    scoring = ScoringContext(workload.space(), workload.vocabulary(), SocialGraph(), TEXT_SIMILARITIES["containment"])
     n = 300 if SMALL else 20_000
     made = [
         BooleanSubscription(row["id"], region=Box(*(row[side] for side in SIDES)), keywords=row["keywords"])
@@ -370,19 +370,19 @@ def tweets():
     ]
     rows = next(workload.messages(300)).to_pylist()
     messages = [Message(row["id"], location=(row["x"], row["y"]), text=row["text"]) for row in rows]
-    return meaning, made, MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary)
+    return scoring, made, MessageBatch.from_messages(messages, vocabulary=scoring.vocabulary)
 
 
 SIDES = ["xmin", "ymin", "xmax", "ymax"]
 
 
 def test_pruning_is_good_on_tweets(tweets):
-    meaning, made, batch = tweets
-    slate = BooleanSlate.of_stored(store(made, BooleanSubscription))
+    scoring, made, batch = tweets
+    subscription_columns = BooleanColumns.of_stored(store(made, BooleanSubscription))
     found = []
     for make_index in INDEXES:
-        index = make_index(meaning)
-        index.insert_slate(np.arange(len(made), dtype=np.int32), slate)
+        index = make_index(scoring)
+        index.insert_columns(np.arange(len(made), dtype=np.int32), subscription_columns)
         matches = index.match(batch, 0, len(batch))
         found.append(set(zip(matches.rows.tolist(), matches.slots.tolist(), strict=True)))
         work = index.work
@@ -393,7 +393,7 @@ def test_pruning_is_good_on_tweets(tweets):
             assert work.verified <= 1.2 * work.matched + 10
             assert index.nbytes < 400 * len(made)
     assert found[0] == found[1]
-    scores = [one.bind(meaning) for one in made[:2000]]
+    scores = [one.bind(scoring) for one in made[:2000]]
     expected = {
         (row, slot) for row in range(40) for slot, s in enumerate(scores) if s(batch.documents[row]) is not None
     }

@@ -34,7 +34,7 @@ from nearcast.index._kernels.nearest.layout import (
 )
 from nearcast.index._kernels.nearest.match import bound_row, bound_tile
 from nearcast.index.nearest import NearestIndex
-from nearcast.model import Cohort, Meaning, Message, MessageBatch, NearestSubscription
+from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBatch, NearestSubscription
 from nearcast.model._kernels import blocks
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
@@ -60,12 +60,12 @@ ALL = {"earth": EARTH, "flat": FLAT, "far": FAR, "dot": DOT, "tiny": TINY, "huge
 TERMS = [f"t{i}" for i in range(40)]
 
 
-def meaning_of(space):
-    return Meaning(space, Vocabulary.with_weights({}), SocialGraph([]), TEXT_SIMILARITIES["containment"])
+def scoring_of(space):
+    return ScoringContext(space, Vocabulary.with_weights({}), SocialGraph([]), TEXT_SIMILARITIES["containment"])
 
 
-def batch_of(messages, meaning):
-    return MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary)
+def batch_of(messages, scoring):
+    return MessageBatch.from_messages(messages, vocabulary=scoring.vocabulary)
 
 
 class Tied:
@@ -117,49 +117,49 @@ class Loose:
 class Twin:
     """An index, and beside it what it must know."""
 
-    def __init__(self, meaning, seed=0, **options):
-        self.meaning, self.rng = meaning, random.Random(seed)
-        self.index = NearestIndex(meaning, **options)
-        self.scorers, self.bars = {}, {}
+    def __init__(self, scoring, seed=0, **options):
+        self.scoring, self.rng = scoring, random.Random(seed)
+        self.index = NearestIndex(scoring, **options)
+        self.scorers, self.thresholds = {}, {}
 
     def insert(self, subscriptions):
         slots = np.array(list(subscriptions), np.int32)
-        self.index.insert(slots, Cohort.of(list(subscriptions.values()), self.meaning))
+        self.index.insert(slots, SubscriptionBatch.of(list(subscriptions.values()), self.scoring))
         for slot, subscription in subscriptions.items():
-            self.scorers[slot], self.bars[slot] = subscription.bind(self.meaning), np.inf
+            self.scorers[slot], self.thresholds[slot] = subscription.bind(self.scoring), np.inf
 
     def delete(self, slots):
         self.index.delete(np.array(slots, np.int32))
         for slot in slots:
-            del self.scorers[slot], self.bars[slot]
+            del self.scorers[slot], self.thresholds[slot]
 
-    def set_bars(self, bars):
-        self.index.set_bars(np.array(list(bars), np.int32), np.array(list(bars.values()), np.float64))
-        self.bars.update(bars)
+    def set_thresholds(self, thresholds):
+        self.index.set_thresholds(np.array(list(thresholds), np.int32), np.array(list(thresholds.values()), np.float64))
+        self.thresholds.update(thresholds)
 
-    def move_bars(self, batch):
+    def move_thresholds(self, batch):
         """Set most bars: to distances that occur, right beside them, to nothing, anywhere, or open again."""
         rng, moved = self.rng, {}
-        for slot in rng.sample(sorted(self.bars), max(1, len(self.bars) * 2 // 3)):
+        for slot in rng.sample(sorted(self.thresholds), max(1, len(self.thresholds) * 2 // 3)):
             distances = [s for d in batch.documents if (s := self.scorers[slot](d)) is not None]
             exact = rng.choice(distances or [0.5])
             beside = [np.nextafter(exact, np.inf), np.nextafter(exact, -1)]
             moved[slot] = rng.choice([exact, exact, *beside, exact * rng.random(), 0.0, np.inf, np.nan])
-        self.set_bars(moved)
+        self.set_thresholds(moved)
 
-    def shrink_bars(self, batch):
+    def shrink_thresholds(self, batch):
         """Let bars follow the nearest message so far, as those of a keeper do."""
         moved = {}
         for (_, slot), distance in self.expected(batch).items():
             moved[slot] = min(distance, moved.get(slot, np.inf))
-        self.set_bars(moved)
+        self.set_thresholds(moved)
 
     def expected(self, batch, start=0, stop=None):
         pairs = {}
         for row in range(start, len(batch) if stop is None else stop):
             for slot, score_of in self.scorers.items():
-                score, bar = score_of(batch.documents[row]), self.bars[slot]
-                if score is not None and (score < bar or not bar < np.inf):
+                score, threshold = score_of(batch.documents[row]), self.thresholds[slot]
+                if score is not None and (score < threshold or not threshold < np.inf):
                     pairs[row, slot] = score
         return pairs
 
@@ -184,7 +184,7 @@ def assert_in_order(twin):
     """Parts of lists hold whom they should, everyone finds its postings, and bounds hold what they bound."""
     state = twin.index._state()
     n_postings = 0
-    for slot, bar in twin.bars.items():
+    for slot, threshold in twin.thresholds.items():
         first, stop = state.heads[slot, RUN], state.heads[slot, RUN_END]
         n_postings += int(stop - first)
         for entry in state.runs[first:stop].tolist():
@@ -192,7 +192,7 @@ def assert_in_order(twin):
             place = entry & PLACE_MASK
             assert state.slots[start + place] == slot
             assert place < length
-            assert (place < closed) == (bar < np.inf)
+            assert (place < closed) == (threshold < np.inf)
     taken = state.lists[state.lists[:, ROOM] > 0]
     assert taken[:, LENGTH].sum() == n_postings
     for _, start, closed in long_lists(state):
@@ -214,22 +214,22 @@ def live_through(twin, source):
     rng = twin.rng
 
     def batch():
-        return batch_of([source.message() for _ in range(M)], twin.meaning)
+        return batch_of([source.message() for _ in range(M)], twin.scoring)
 
     for _ in range(ROUNDS):
-        free = [slot for slot in range(2 * N) if slot not in twin.bars]
+        free = [slot for slot in range(2 * N) if slot not in twin.thresholds]
         twin.insert({slot: source.subscription() for slot in rng.sample(free, N // 2)})
         said = batch()
         twin.check(said)
-        twin.move_bars(said)
+        twin.move_thresholds(said)
         twin.check(said)
         assert_in_order(twin)
-        twin.delete(rng.sample(sorted(twin.bars), len(twin.bars) // 3))
+        twin.delete(rng.sample(sorted(twin.thresholds), len(twin.thresholds) // 3))
         twin.check(said)
-        twin.shrink_bars(batch())
+        twin.shrink_thresholds(batch())
         twin.check(batch())
         assert_in_order(twin)
-    twin.delete(sorted(twin.bars))
+    twin.delete(sorted(twin.thresholds))
     assert found(twin.index, batch()) == {}
     assert_all_given_back(twin.index)
 
@@ -253,33 +253,33 @@ def assert_all_given_back(index):
 
 @pytest.mark.parametrize("space", world.SPACES, ids=lambda s: s.metric)
 def test_ties_at_the_bar_are_decided_as_the_reference_does(space):
-    live_through(Twin(meaning_of(space), 1), Tied(space, 2))
+    live_through(Twin(scoring_of(space), 1), Tied(space, 2))
 
 
 @pytest.mark.parametrize("space", ALL.values(), ids=ALL)
 def test_any_space_is_answered_as_the_reference_does(space):
-    live_through(Twin(meaning_of(space), 3), Loose(space, 4))
+    live_through(Twin(scoring_of(space), 3), Loose(space, 4))
 
 
 @given(data=st.data())
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_any_small_world_is_answered_as_the_reference_does(data):
     space = data.draw(st.sampled_from(world.SPACES))
-    twin = Twin(meaning_of(space), room=1)
+    twin = Twin(scoring_of(space), room=1)
     drawn = data.draw(st.lists(world.subscriptions("nearest", space), min_size=1, max_size=12))
     twin.insert(dict(enumerate(drawn)))
-    bars = st.sampled_from([0.0, 2.0, 4.0, 111_194.9, 1e6, 3e7, np.inf])
-    twin.set_bars({slot: data.draw(bars) for slot in range(0, len(drawn), 2)})
+    thresholds = st.sampled_from([0.0, 2.0, 4.0, 111_194.9, 1e6, 3e7, np.inf])
+    twin.set_thresholds({slot: data.draw(thresholds) for slot in range(0, len(drawn), 2)})
     twin.delete(sorted(data.draw(st.sets(st.sampled_from(range(len(drawn)))))))
-    batch = batch_of(data.draw(st.lists(world.messages(space), max_size=6)), twin.meaning)
+    batch = batch_of(data.draw(st.lists(world.messages(space), max_size=6)), twin.scoring)
     twin.check(batch)
-    twin.set_bars(dict.fromkeys(twin.bars, np.inf))
+    twin.set_thresholds(dict.fromkeys(twin.thresholds, np.inf))
     twin.check(batch)
 
 
 def hot_world(space, n=LONG, seed=5):
     """Return a twin whose subscriptions nearly all share a term."""
-    twin, source = Twin(meaning_of(space), seed), Loose(space, seed + 1)
+    twin, source = Twin(scoring_of(space), seed), Loose(space, seed + 1)
     rng = twin.rng
 
     def subscription():
@@ -288,7 +288,7 @@ def hot_world(space, n=LONG, seed=5):
 
     def batch():
         words = ["hot", "warm hot", "rare cold hot", "hot hot cold", "cold", ""]
-        return batch_of([Message("m", source.point(), rng.choice(words)) for _ in range(M)], twin.meaning)
+        return batch_of([Message("m", source.point(), rng.choice(words)) for _ in range(M)], twin.scoring)
 
     twin.insert({slot: subscription() for slot in range(n)})
     return twin, subscription, batch
@@ -300,18 +300,18 @@ def test_long_lists_are_answered_as_the_reference_does(space):
     for _ in range(ROUNDS):
         said = batch()
         twin.check(said)
-        twin.move_bars(said)
+        twin.move_thresholds(said)
         twin.check(said)
         assert_in_order(twin)
-        gone = twin.rng.sample(sorted(twin.bars), len(twin.bars) // 3)
+        gone = twin.rng.sample(sorted(twin.thresholds), len(twin.thresholds) // 3)
         twin.delete(gone)
         twin.check(said)
         twin.insert({slot: subscription() for slot in gone[: len(gone) * 3 // 4]})
-        twin.shrink_bars(batch())
+        twin.shrink_thresholds(batch())
         twin.check(batch())
         assert_in_order(twin)
     for left in (LONG // 4, 20, 3, 0):
-        twin.delete(sorted(twin.bars)[left:])
+        twin.delete(sorted(twin.thresholds)[left:])
         twin.check(batch())
     assert_all_given_back(twin.index)
 
@@ -321,8 +321,8 @@ def test_the_bound_of_a_group_is_never_below_that_of_a_posting():
     gaps, group_gaps = np.zeros(LANES, np.float32), np.zeros(LANES, np.float32)
     n_ruled_out = 0
     for step in range(ROUNDS):
-        twin.set_bars({slot: twin.rng.choice([0, 10, 1e4, 1e6]) for slot in twin.bars})
-        gone = twin.rng.sample(sorted(twin.bars), LONG // 10)
+        twin.set_thresholds({slot: twin.rng.choice([0, 10, 1e4, 1e6]) for slot in twin.thresholds})
+        gone = twin.rng.sample(sorted(twin.thresholds), LONG // 10)
         twin.delete(gone)
         twin.insert({slot: subscription() for slot in gone})
         state = twin.index._state()
@@ -340,8 +340,8 @@ def test_the_bound_of_a_group_is_never_below_that_of_a_posting():
 
 def test_the_greatest_reach_of_a_group_is_that_of_a_posting():
     twin, _, _ = hot_world(EARTH)
-    for bars in ([1e5, 1e6], [1e3, 1e4], [1e2, 1e6], [0, 0]):
-        twin.set_bars({slot: twin.rng.uniform(*bars) for slot in twin.bars})
+    for thresholds in ([1e5, 1e6], [1e3, 1e4], [1e2, 1e6], [0, 0]):
+        twin.set_thresholds({slot: twin.rng.uniform(*thresholds) for slot in twin.thresholds})
         state = twin.index._state()
         for _, start, closed in long_lists(state):
             for group in range(start // LANES, -(-(start + closed) // LANES)):
@@ -354,10 +354,10 @@ def test_the_greatest_reach_of_a_group_is_that_of_a_posting():
 def test_lists_are_put_in_order_when_a_share_is_out_of_it():
     twin, subscription, batch = hot_world(EARTH)
     for _ in range(ROUNDS):
-        gone = twin.rng.sample(sorted(twin.bars), LONG // 10)
+        gone = twin.rng.sample(sorted(twin.thresholds), LONG // 10)
         twin.delete(gone)
         twin.insert({slot: subscription() for slot in gone})
-        twin.shrink_bars(batch())
+        twin.shrink_thresholds(batch())
         state = twin.index._state()
         terms = [term for term, _, _ in long_lists(state)]
         assert terms
@@ -374,8 +374,8 @@ def test_lists_are_put_in_order_when_a_share_is_out_of_it():
 
 
 def test_who_is_open_costs_messages_without_its_terms_nothing():
-    twin, source = Twin(meaning_of(EARTH)), Loose(EARTH, 8)
-    said = batch_of([Message("m", source.point(), "b") for _ in range(M)], twin.meaning)
+    twin, source = Twin(scoring_of(EARTH)), Loose(EARTH, 8)
+    said = batch_of([Message("m", source.point(), "b") for _ in range(M)], twin.scoring)
     twin.insert({0: NearestSubscription("s", location=(0, 0), keywords="b", k=1)})
     twin.check(said)
     before = twin.index.work.visited
@@ -386,10 +386,10 @@ def test_who_is_open_costs_messages_without_its_terms_nothing():
 
 
 def test_groups_are_ruled_out_where_balls_are_small():
-    twin, source = Twin(meaning_of(EARTH)), Loose(EARTH, 9)
+    twin, source = Twin(scoring_of(EARTH)), Loose(EARTH, 9)
     twin.insert({i: NearestSubscription("s", location=source.anywhere(), keywords="a", k=1) for i in range(4 * LONG)})
-    twin.set_bars(dict.fromkeys(twin.bars, 100_000.0))
-    said = batch_of([Message("m", source.anywhere(), "a") for _ in range(M)], twin.meaning)
+    twin.set_thresholds(dict.fromkeys(twin.thresholds, 100_000.0))
+    said = batch_of([Message("m", source.anywhere(), "a") for _ in range(M)], twin.scoring)
     found(twin.index, said)
     loose = twin.index.work.visited
     assert loose <= (1.0 if SMALL else 0.1 + 1 / LOOSE_SHARE) * M * 4 * LONG
@@ -401,20 +401,20 @@ def test_groups_are_ruled_out_where_balls_are_small():
 
 
 def test_slots_that_are_not_here_have_no_bar_to_set():
-    twin = Twin(meaning_of(world.PLANE))
+    twin = Twin(scoring_of(world.PLANE))
     twin.insert({slot: Tied(world.PLANE, slot).subscription() for slot in range(8)})
     twin.delete([3])
-    twin.index.set_bars(np.array([3], np.int32), np.array([0.5]))
+    twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))
     twin.index.delete(np.array([3], np.int32))
-    twin.check(batch_of([Message("m", (0, 0), "a b c d e f")], twin.meaning))
+    twin.check(batch_of([Message("m", (0, 0), "a b c d e f")], twin.scoring))
 
 
 def test_a_replaced_subscription_is_open_again():
-    twin = Twin(meaning_of(world.PLANE))
+    twin = Twin(scoring_of(world.PLANE))
     one = NearestSubscription("s", location=(0, 0), keywords="a", k=1)
     twin.insert({0: one})
-    twin.set_bars({0: 1.0})
-    said = batch_of([Message("m", (8, 8), "a b")], twin.meaning)
+    twin.set_thresholds({0: 1.0})
+    said = batch_of([Message("m", (8, 8), "a b")], twin.scoring)
     assert twin.check(said) == {}
     twin.delete([0])
     twin.insert({0: one})
@@ -423,68 +423,68 @@ def test_a_replaced_subscription_is_open_again():
 
 def test_subscriptions_and_messages_of_a_thousand_terms():
     words = [f"w{i}" for i in range(1024)]
-    twin = Twin(meaning_of(FLAT))
+    twin = Twin(scoring_of(FLAT))
     rng = twin.rng
     for slot, size in enumerate([1, 5, 17, 200, 1024]):
         words_of = rng.sample(words, size)
         twin.insert({slot: NearestSubscription("s", location=(0, 10), keywords=words_of, k=1)})
     said = [Message("m", (0, 10.1), rng.sample(words, size)) for size in (1, 30, 1024)]
-    batch = batch_of([*said, Message("m", (0, 10.1), "")], twin.meaning)
+    batch = batch_of([*said, Message("m", (0, 10.1), "")], twin.scoring)
     assert len(twin.check(batch)) >= 6
-    twin.move_bars(batch)
+    twin.move_thresholds(batch)
     twin.check(batch)
-    twin.delete(sorted(twin.bars))
+    twin.delete(sorted(twin.thresholds))
     assert_all_given_back(twin.index)
 
 
 def test_a_part_of_a_batch_is_numbered_as_the_batch_is():
-    twin, source = Twin(meaning_of(world.PLANE)), Tied(world.PLANE, 10)
+    twin, source = Twin(scoring_of(world.PLANE)), Tied(world.PLANE, 10)
     twin.insert({slot: source.subscription() for slot in range(30)})
-    batch = batch_of([source.message() for _ in range(10)], twin.meaning)
+    batch = batch_of([source.message() for _ in range(10)], twin.scoring)
     assert found(twin.index, batch, 3, 7) == twin.expected(batch, 3, 7)
     assert found(twin.index, batch, 4, 4) == {}
 
 
 def test_nothing_is_found_where_nothing_is():
-    twin = Twin(meaning_of(world.PLANE))
-    batch = batch_of([Message("m", (0, 0), "a b")], twin.meaning)
+    twin = Twin(scoring_of(world.PLANE))
+    batch = batch_of([Message("m", (0, 0), "a b")], twin.scoring)
     assert found(twin.index, batch) == {}
     twin.index.delete(np.zeros(0, np.int32))
-    twin.index.set_bars(np.zeros(0, np.int32), np.zeros(0))
+    twin.index.set_thresholds(np.zeros(0, np.int32), np.zeros(0))
     assert found(twin.index, batch) == {}
     assert found(twin.index, MessageBatch.empty()) == {}
 
 
 def test_tiny_buffers_give_the_same_answers_and_count_work_once():
-    meaning, source = meaning_of(world.GLOBE), Tied(world.GLOBE, 11)
-    small, large = Twin(meaning, room=1), Twin(meaning)
+    scoring, source = scoring_of(world.GLOBE), Tied(world.GLOBE, 11)
+    small, large = Twin(scoring, room=1), Twin(scoring)
     subscriptions = {slot: source.subscription() for slot in range(N)}
     small.insert(subscriptions)
     large.insert(subscriptions)
-    batch = batch_of([source.message() for _ in range(M)], meaning)
+    batch = batch_of([source.message() for _ in range(M)], scoring)
     assert found(small.index, batch) == found(large.index, batch) != {}
     assert small.index.work == large.index.work
 
 
 def test_an_arena_holds_everything_bars_included(tmp_path):
-    meaning, source = meaning_of(world.PLANE), Tied(world.PLANE, 13)
-    twin = Twin(meaning, arena=Arena(tmp_path / "arena"))
+    scoring, source = scoring_of(world.PLANE), Tied(world.PLANE, 13)
+    twin = Twin(scoring, arena=Arena(tmp_path / "arena"))
     twin.insert({slot: source.subscription() for slot in range(N)})
-    batch = batch_of([source.message() for _ in range(M)], meaning)
-    twin.move_bars(batch)
+    batch = batch_of([source.message() for _ in range(M)], scoring)
+    twin.move_thresholds(batch)
     first = found(twin.index, batch)
-    twin.index = NearestIndex(meaning, arena=Arena.attach(tmp_path / "arena"))
+    twin.index = NearestIndex(scoring, arena=Arena.attach(tmp_path / "arena"))
     assert twin.check(batch) == first
     twin.delete(list(range(0, N, 3)))
     twin.check(batch)
 
 
 def test_room_is_bounded_over_cycles_of_insertion_and_deletion():
-    meaning, source, held = meaning_of(EARTH), Loose(EARTH, 15), []
-    twin = Twin(meaning)
+    scoring, source, held = scoring_of(EARTH), Loose(EARTH, 15), []
+    twin = Twin(scoring)
     for _ in range(12):
         twin.insert({slot: source.subscription() for slot in range(4 * N)})
-        twin.set_bars({slot: twin.rng.choice([1e3, 1e6]) for slot in range(0, 4 * N, 3)})
+        twin.set_thresholds({slot: twin.rng.choice([1e3, 1e6]) for slot in range(0, 4 * N, 3)})
         twin.delete(twin.rng.sample(range(4 * N), 4 * N))
         held.append(twin.index.nbytes)
     assert held[-1] <= 1.6 * held[2], held
@@ -494,20 +494,20 @@ def test_bars_rule_out_most_of_what_shares_a_term_in_a_workload():
     workload, n = make("places", seed=5), 300 if SMALL else 20_000
     table = next(iter(workload.messages(2_000)))
     messages = [Message(str(i), (r["x"], r["y"]), r["text"]) for i, r in enumerate(table.to_pylist())]
-    meaning = meaning_of(workload.space())
+    scoring = scoring_of(workload.space())
     rows = [row for part in workload.subscriptions("nearest", n, k=1) for row in part.to_pylist()]
     made = [NearestSubscription(r["id"], location=(r["x"], r["y"]), keywords=r["keywords"], k=1) for r in rows]
-    index, slots = NearestIndex(meaning), np.arange(n, dtype=np.int32)
-    index.insert(slots, Cohort.of(made, meaning))
-    past, batch = batch_of(messages[:1_500], meaning), batch_of(messages[1_500:1_550], meaning)
+    index, slots = NearestIndex(scoring), np.arange(n, dtype=np.int32)
+    index.insert(slots, SubscriptionBatch.of(made, scoring))
+    past, batch = batch_of(messages[:1_500], scoring), batch_of(messages[1_500:1_550], scoring)
     before, shared = index.match(batch, 0, len(batch)), index.work.visited
-    bars = np.full(n, np.inf)
+    thresholds = np.full(n, np.inf)
     seen = index.match(past, 0, len(past))
-    np.minimum.at(bars, seen.slots, seen.scores)
-    index.set_bars(slots, bars)
+    np.minimum.at(thresholds, seen.slots, seen.scores)
+    index.set_thresholds(slots, thresholds)
     begin = index.work
     after = index.match(batch, 0, len(batch))
-    passes = (before.scores < bars[before.slots]) | ~(bars[before.slots] < np.inf)
+    passes = (before.scores < thresholds[before.slots]) | ~(thresholds[before.slots] < np.inf)
     pairs = set(zip(before.rows[passes].tolist(), before.slots[passes].tolist(), strict=True))
     assert set(zip(after.rows.tolist(), after.slots.tolist(), strict=True)) == pairs
     candidates = index.work.candidates - begin.candidates

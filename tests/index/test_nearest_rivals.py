@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from modes import check_passes
-from nearcast.model import Meaning, Message, MessageBatch, NearestSubscription
+from nearcast.model import ScoringContext, Message, MessageBatch, NearestSubscription
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.testing import strategies as world
@@ -31,19 +31,19 @@ SPACES = {
 class Nearest(Twin):
     """An index of kind `nearest`, and beside it what it must know."""
 
-    open_bar = np.inf
+    open_threshold = np.inf
 
     def __init__(self, make, space, seed):
         vocabulary = Vocabulary.with_weights({})
-        super().__init__(make, Meaning(space, vocabulary, SocialGraph([]), TEXT_SIMILARITIES["containment"]), seed)
+        super().__init__(make, ScoringContext(space, vocabulary, SocialGraph([]), TEXT_SIMILARITIES["containment"]), seed)
 
     def subscription(self):
         return NearestSubscription("s", location=self.point(), keywords=self.words(6), k=1)
 
-    def passes(self, score, bar):
-        return score < bar or bar == np.inf
+    def passes(self, score, threshold):
+        return score < threshold or threshold == np.inf
 
-    def bar_near(self, exact):
+    def threshold_near(self, exact):
         beside = [np.nextafter(exact, np.inf), np.nextafter(exact, -1)]
         return self.rng.choice([exact, *beside, exact * self.rng.random(), 0.0, np.inf])
 
@@ -68,7 +68,7 @@ def test_slots_that_are_not_here_have_no_bar_to_set(make):
     twin = Nearest(make, world.PLANE, 8)
     twin.insert(range(8))
     twin.delete([3])
-    twin.index.set_bars(np.array([3], np.int32), np.array([0.5]))
+    twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))
     twin.index.delete(np.array([3], np.int32))
     assert twin.check(twin.batch()) > 0
 
@@ -78,11 +78,11 @@ def test_a_grid_visits_less_where_balls_are_small():
     for name, make in MAKERS.items():
         twin = Nearest(make, Space(Box(0, 0, 400, 400)), 9)
         twin.insert(range(4 * N))
-        twin.index.set_bars(np.arange(4 * N, dtype=np.int32), np.full(4 * N, 2.0))
-        twin.bars = dict.fromkeys(twin.bars, 2.0)
+        twin.index.set_thresholds(np.arange(4 * N, dtype=np.int32), np.full(4 * N, 2.0))
+        twin.thresholds = dict.fromkeys(twin.thresholds, 2.0)
         said = twin.batch()
         twin.check(said)  # sweeps what is stale away with the next change
-        twin.index.set_bars(np.zeros(0, np.int32), np.zeros(0))
+        twin.index.set_thresholds(np.zeros(0, np.int32), np.zeros(0))
         before = twin.index.work.visited
         twin.check(said)
         visited[name] = twin.index.work.visited - before
@@ -93,9 +93,9 @@ def test_what_is_stale_goes_after_a_message_has_met_it():
     twin = Nearest(Grid, Space.earth(), 10)
     twin.insert(range(N))
     twin.delete(range(1, N))
-    everything = MessageBatch.from_messages([Message("m", (0, 0), TERMS)], vocabulary=twin.meaning.vocabulary)
+    everything = MessageBatch.from_messages([Message("m", (0, 0), TERMS)], vocabulary=twin.scoring.vocabulary)
     twin.check(everything)
-    twin.index.set_bars(np.zeros(0, np.int32), np.zeros(0))
+    twin.index.set_thresholds(np.zeros(0, np.int32), np.zeros(0))
     before = twin.index.work
     twin.check(everything)
     after = twin.index.work

@@ -18,7 +18,7 @@ from nearcast._jit import Arena
 from nearcast.errors import InvalidInput
 from nearcast.index.matches import Work
 from nearcast.index.similarity import FILTERS, SimilarityIndex
-from nearcast.model import Cohort, Meaning, Message, MessageBatch, SimilaritySubscription
+from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBatch, SimilaritySubscription
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.testing import strategies as world
@@ -39,7 +39,7 @@ MAKERS = {
     "index": SimilarityIndex,
     **{
         "index-" + ("+".join(sorted(subset)) or "none"): (
-            lambda meaning, subset=subset: SimilarityIndex(meaning, filters=subset)
+            lambda scoring, subset=subset: SimilarityIndex(scoring, filters=subset)
         )
         for subset in SUBSETS[:-1]
     },
@@ -56,20 +56,20 @@ def maker(request):
     return MAKERS[request.param]
 
 
-def slate_of(subscriptions, meaning):
-    return Cohort.of(subscriptions, meaning).slate
+def columns_of(subscriptions, scoring):
+    return SubscriptionBatch.of(subscriptions, scoring).subscription_columns
 
 
-def meaning_of(space, text="containment", vocabulary=None):
-    return Meaning(space, vocabulary or world.vocabulary(), SocialGraph([]), TEXT_SIMILARITIES[text])
+def scoring_of(space, text="containment", vocabulary=None):
+    return ScoringContext(space, vocabulary or world.vocabulary(), SocialGraph([]), TEXT_SIMILARITIES[text])
 
 
-def batch_of(messages, meaning):
-    return MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary)
+def batch_of(messages, scoring):
+    return MessageBatch.from_messages(messages, vocabulary=scoring.vocabulary)
 
 
-def expected(alive, batch, meaning, start=0, stop=None):
-    scorers = {slot: subscription.bind(meaning) for slot, subscription in alive.items()}
+def expected(alive, batch, scoring, start=0, stop=None):
+    scorers = {slot: subscription.bind(scoring) for slot, subscription in alive.items()}
     pairs = {}
     for row in range(start, len(batch) if stop is None else stop):
         for slot, score_of in scorers.items():
@@ -88,8 +88,8 @@ def found(index, batch, start=0, stop=None):
     return pairs
 
 
-def check(index, alive, batch, meaning):
-    want, got = expected(alive, batch, meaning), found(index, batch)
+def check(index, alive, batch, scoring):
+    want, got = expected(alive, batch, scoring), found(index, batch)
     assert set(got) == set(want)
     assert all(abs(got[pair] - want[pair]) <= 1e-9 for pair in want)
     work = index.work
@@ -97,10 +97,10 @@ def check(index, alive, batch, meaning):
     return want
 
 
-def insert(index, subscriptions, meaning, alive=None):
+def insert(index, subscriptions, scoring, alive=None):
     """Insert by slot."""
     slots = list(subscriptions)
-    index.insert_slate(np.array(slots, np.int32), slate_of(list(subscriptions.values()), meaning))
+    index.insert_columns(np.array(slots, np.int32), columns_of(list(subscriptions.values()), scoring))
     if alive is not None:
         alive.update(subscriptions)
 
@@ -173,59 +173,59 @@ class Loose:
         return Message("m", self.point(), self.terms(12) if self.rng.random() < 0.9 else [])
 
 
-def live_through(index, source, meaning, seed):
+def live_through(index, source, scoring, seed):
     """Insert, delete and match in turns, slots used again; compare after each."""
     rng, alive = random.Random(seed), {}
     for _ in range(ROUNDS):
         free = [slot for slot in range(2 * N) if slot not in alive]
-        insert(index, {slot: source.subscription() for slot in rng.sample(free, N // 2)}, meaning, alive)
-        check(index, alive, batch_of([source.message() for _ in range(M)], meaning), meaning)
+        insert(index, {slot: source.subscription() for slot in rng.sample(free, N // 2)}, scoring, alive)
+        check(index, alive, batch_of([source.message() for _ in range(M)], scoring), scoring)
         delete(index, rng.sample(sorted(alive), len(alive) // 3), alive)
-        check(index, alive, batch_of([source.message() for _ in range(M)], meaning), meaning)
+        check(index, alive, batch_of([source.message() for _ in range(M)], scoring), scoring)
     delete(index, sorted(alive), alive)
-    assert found(index, batch_of([source.message()], meaning)) == {}
+    assert found(index, batch_of([source.message()], scoring)) == {}
 
 
 @pytest.mark.parametrize("space", world.SPACES, ids=lambda s: s.metric)
 @pytest.mark.parametrize("text", TEXT_SIMILARITIES)
 def test_ties_at_tau_are_decided_as_the_reference_does(maker, text, space):
-    meaning = meaning_of(space, text)
-    live_through(maker(meaning), Tied(space, 1), meaning, seed=2)
+    scoring = scoring_of(space, text)
+    live_through(maker(scoring), Tied(space, 1), scoring, seed=2)
 
 
 @pytest.mark.parametrize("space", [EDGES, FLAT], ids=lambda s: s.metric)
 @pytest.mark.parametrize("text", TEXT_SIMILARITIES)
 def test_a_loose_world_is_answered_as_the_reference_does(maker, text, space):
-    meaning = meaning_of(space, text, Loose.VOCABULARY)
-    live_through(maker(meaning), Loose(space, 3), meaning, seed=4)
+    scoring = scoring_of(space, text, Loose.VOCABULARY)
+    live_through(maker(scoring), Loose(space, 3), scoring, seed=4)
 
 
 @pytest.mark.parametrize("space", [METRE, HALF, Space(Box(0, 0, 0, 0), max_distance=7)], ids=["metre", "half", "dot"])
 def test_nearness_may_end_after_a_metre_or_at_the_antipode(maker, space):
-    meaning = meaning_of(space, "containment", Loose.VOCABULARY)
+    scoring = scoring_of(space, "containment", Loose.VOCABULARY)
     source = Loose(space, 5)
     if space is HALF:
         source.centres += [((x + 360) % 360 - 180, -y) for x, y in source.centres]
-    live_through(maker(meaning), source, meaning, seed=6)
+    live_through(maker(scoring), source, scoring, seed=6)
 
 
 @given(data=st.data())
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_any_small_world_is_answered_as_the_reference_does(data):
     space = data.draw(st.sampled_from(world.SPACES))
-    meaning = meaning_of(space, data.draw(st.sampled_from(sorted(TEXT_SIMILARITIES))))
-    index = SimilarityIndex(meaning, room=1)
+    scoring = scoring_of(space, data.draw(st.sampled_from(sorted(TEXT_SIMILARITIES))))
+    index = SimilarityIndex(scoring, room=1)
     drawn = data.draw(st.lists(world.subscriptions("similarity", space), min_size=1, max_size=12))
     alive = {}
-    insert(index, dict(enumerate(drawn)), meaning, alive)
+    insert(index, dict(enumerate(drawn)), scoring, alive)
     gone = data.draw(st.sets(st.sampled_from(range(len(drawn)))))
     delete(index, sorted(gone), alive)
-    check(index, alive, batch_of(data.draw(st.lists(world.messages(space), max_size=6)), meaning), meaning)
+    check(index, alive, batch_of(data.draw(st.lists(world.messages(space), max_size=6)), scoring), scoring)
 
 
 def test_scores_a_hair_from_tau_are_decided_as_the_reference_does(maker):
     space = Space.earth(max_distance=500_000.0)
-    meaning = meaning_of(space)
+    scoring = scoring_of(space)
     rng, alive = random.Random(8), {}
     here = (179.99, 51.5)
     for slot in range(40 if SMALL else 400):
@@ -234,16 +234,16 @@ def test_scores_a_hair_from_tau_are_decided_as_the_reference_does(maker):
         tau = delta * rng.choice([0.0, 2 / 3, 1.0]) + (1 - delta) * near
         tau = float(np.clip(tau + rng.choice([-1e-16, 0, 0, 1e-16, 1e-12, -1e-12]), 0, 1))
         alive[slot] = SimilaritySubscription("s", location=there, keywords="a b", delta=delta, tau=tau)
-    index = maker(meaning)
-    insert(index, alive, meaning)
-    want = check(index, alive, batch_of([Message("m", here, "a c"), Message("n", here, "b a")], meaning), meaning)
+    index = maker(scoring)
+    insert(index, alive, scoring)
+    want = check(index, alive, batch_of([Message("m", here, "a c"), Message("n", here, "b a")], scoring), scoring)
     assert 0 < len(want) < 2 * len(alive)
 
 
 def test_hot_terms_and_shared_places_fill_cells_and_empty_again(maker):
     n = 60 if SMALL else 1500
-    meaning = meaning_of(EDGES, vocabulary=Vocabulary.with_weights({"hot": 1.0, "warm": 1.25, "cold": 4.0}))
-    rng, index, alive = random.Random(9), maker(meaning), {}
+    scoring = scoring_of(EDGES, vocabulary=Vocabulary.with_weights({"hot": 1.0, "warm": 1.25, "cold": 4.0}))
+    rng, index, alive = random.Random(9), maker(scoring), {}
     places = [(rng.uniform(-180, 180), rng.uniform(-90, 90)) for _ in range(n // 10)]
     words = ["hot", "hot warm", "hot cold", "warm hot cold"]
     for slots in (range(n), range(0, n, 2)):
@@ -253,30 +253,30 @@ def test_hot_terms_and_shared_places_fill_cells_and_empty_again(maker):
             )
             for slot in slots
         }
-        insert(index, given_, meaning, alive)
+        insert(index, given_, scoring, alive)
         messages = [Message("m", rng.choice(places), rng.choice([*words, ""])) for _ in range(M)]
-        check(index, alive, batch_of(messages, meaning), meaning)
+        check(index, alive, batch_of(messages, scoring), scoring)
         delete(index, list(range(0, n, 2)), alive)
-        check(index, alive, batch_of(messages, meaning), meaning)
+        check(index, alive, batch_of(messages, scoring), scoring)
 
 
 def test_a_part_of_a_batch_is_numbered_as_the_batch_is(maker):
-    meaning, source = meaning_of(world.PLANE), Tied(world.PLANE, 10)
-    index, alive = maker(meaning), {}
-    insert(index, {slot: source.subscription() for slot in range(30)}, meaning, alive)
-    batch = batch_of([source.message() for _ in range(10)], meaning)
-    assert set(found(index, batch, 3, 7)) == set(expected(alive, batch, meaning, 3, 7))
+    scoring, source = scoring_of(world.PLANE), Tied(world.PLANE, 10)
+    index, alive = maker(scoring), {}
+    insert(index, {slot: source.subscription() for slot in range(30)}, scoring, alive)
+    batch = batch_of([source.message() for _ in range(10)], scoring)
+    assert set(found(index, batch, 3, 7)) == set(expected(alive, batch, scoring, 3, 7))
     assert found(index, batch, 4, 4) == {}
 
 
 def test_nothing_is_found_where_nothing_is(maker):
-    meaning = meaning_of(world.PLANE)
-    index = maker(meaning)
-    batch = batch_of([Message("m", (0, 0), "a b")], meaning)
+    scoring = scoring_of(world.PLANE)
+    index = maker(scoring)
+    batch = batch_of([Message("m", (0, 0), "a b")], scoring)
     assert found(index, batch) == {}
-    one = slate_of([Tied(world.PLANE, 1).subscription()], meaning)
+    one = columns_of([Tied(world.PLANE, 1).subscription()], scoring)
     none = {name: getattr(one, name)[:0] for name in ("xs", "ys", "term_ids", "idfs", "deltas", "taus")}
-    index.insert_slate(np.zeros(0, np.int32), replace(one, term_indptr=one.term_indptr[:1], **none))
+    index.insert_columns(np.zeros(0, np.int32), replace(one, term_indptr=one.term_indptr[:1], **none))
     index.delete(np.zeros(0, np.int32))
     assert found(index, batch) == {}
     assert found(index, MessageBatch.empty()) == {}
@@ -290,65 +290,65 @@ def test_the_running_example_of_the_paper(maker):
         ("t3 t2 t1", 0.2, 0.7, 0.4), ("t5 t4 t1", 0.6, 0.7, 0.3), ("t5 t4 t2", 0.7, 0.7, 0.4),
         ("t4 t2 t1", 0.5, 0.8, 0.3), ("t5 t3", 0.5, 0.8, 0.4),
     ]  # fmt: skip
-    meaning = meaning_of(Space(Box(-1, -1, 1, 1), max_distance=1.0), vocabulary=Vocabulary.with_weights(weights))
-    index = maker(meaning)
+    scoring = scoring_of(Space(Box(-1, -1, 1, 1), max_distance=1.0), vocabulary=Vocabulary.with_weights(weights))
+    index = maker(scoring)
     subscriptions = {
         slot: SimilaritySubscription(f"s{slot}", location=(1 - near, 0), keywords=words, delta=delta, tau=tau)
         for slot, (words, delta, tau, near) in enumerate(given_)
     }
-    insert(index, subscriptions, meaning)
-    got = found(index, batch_of([Message("m1", (0, 0), "t4 t2"), Message("m2", (0, 0), "t4 t3 t1")], meaning))
+    insert(index, subscriptions, scoring)
+    got = found(index, batch_of([Message("m1", (0, 0), "t4 t2"), Message("m2", (0, 0), "t4 t3 t1")], scoring))
     assert set(got) == {(0, 0), (1, 2), (1, 5)}
     assert got[0, 0] == pytest.approx(0.88)
 
 
 def test_tiny_buffers_give_the_same_answers_and_count_work_once():
-    meaning, source = meaning_of(world.GLOBE), Tied(world.GLOBE, 11)
-    small, large, alive = SimilarityIndex(meaning, room=1), SimilarityIndex(meaning), {}
-    insert(small, {slot: source.subscription() for slot in range(N)}, meaning, alive)
-    insert(large, alive, meaning)
-    batch = batch_of([source.message() for _ in range(M)], meaning)
+    scoring, source = scoring_of(world.GLOBE), Tied(world.GLOBE, 11)
+    small, large, alive = SimilarityIndex(scoring, room=1), SimilarityIndex(scoring), {}
+    insert(small, {slot: source.subscription() for slot in range(N)}, scoring, alive)
+    insert(large, alive, scoring)
+    batch = batch_of([source.message() for _ in range(M)], scoring)
     assert found(small, batch) == found(large, batch) != {}
     assert small.work == large.work
 
 
 def test_compacting_changes_no_answer_and_gives_room_back():
-    meaning, source = meaning_of(EDGES, vocabulary=Loose.VOCABULARY), Loose(EDGES, 12)
-    index, alive = SimilarityIndex(meaning), {}
-    insert(index, {slot: source.subscription() for slot in range(10 * N)}, meaning, alive)
+    scoring, source = scoring_of(EDGES, vocabulary=Loose.VOCABULARY), Loose(EDGES, 12)
+    index, alive = SimilarityIndex(scoring), {}
+    insert(index, {slot: source.subscription() for slot in range(10 * N)}, scoring, alive)
     delete(index, list(range(9 * N)), alive)
-    batch = batch_of([source.message() for _ in range(M)], meaning)
+    batch = batch_of([source.message() for _ in range(M)], scoring)
     before, held = found(index, batch), index.nbytes
     index.compact()
     assert found(index, batch) == before
     assert index.nbytes < held
-    check(index, alive, batch, meaning)
+    check(index, alive, batch, scoring)
     delete(index, list(alive), alive)
     index.compact()
     assert found(index, batch) == {}
 
 
 def test_an_arena_holds_everything(tmp_path):
-    meaning, source = meaning_of(world.PLANE), Tied(world.PLANE, 13)
-    first, alive = SimilarityIndex(meaning, arena=Arena(tmp_path / "arena")), {}
-    insert(first, {slot: source.subscription() for slot in range(N)}, meaning, alive)
-    second = SimilarityIndex(meaning, arena=Arena.attach(tmp_path / "arena"))
-    batch = batch_of([source.message() for _ in range(M)], meaning)
+    scoring, source = scoring_of(world.PLANE), Tied(world.PLANE, 13)
+    first, alive = SimilarityIndex(scoring, arena=Arena(tmp_path / "arena")), {}
+    insert(first, {slot: source.subscription() for slot in range(N)}, scoring, alive)
+    second = SimilarityIndex(scoring, arena=Arena.attach(tmp_path / "arena"))
+    batch = batch_of([source.message() for _ in range(M)], scoring)
     assert found(second, batch) == found(first, batch)
     delete(second, list(range(0, N, 3)), alive)
-    check(second, alive, batch, meaning)
+    check(second, alive, batch, scoring)
 
 
 def test_a_filter_that_does_not_exist_is_refused():
     with pytest.raises(InvalidInput, match=r"filters must be some of cells, others, reach; got \['luck'\]"):
-        SimilarityIndex(meaning_of(world.PLANE), filters=frozenset({"luck"}))
+        SimilarityIndex(scoring_of(world.PLANE), filters=frozenset({"luck"}))
 
 
 def test_room_is_bounded_over_cycles_of_insertion_and_deletion():
-    meaning, source = meaning_of(EDGES, vocabulary=Loose.VOCABULARY), Loose(EDGES, 14)
-    index, alive, held = SimilarityIndex(meaning), {}, []
+    scoring, source = scoring_of(EDGES, vocabulary=Loose.VOCABULARY), Loose(EDGES, 14)
+    index, alive, held = SimilarityIndex(scoring), {}, []
     for _ in range(12):
-        insert(index, {slot: source.subscription() for slot in range(4 * N)}, meaning, alive)
+        insert(index, {slot: source.subscription() for slot in range(4 * N)}, scoring, alive)
         delete(index, list(alive), alive)
         held.append(index.nbytes)
     assert held[-1] <= 1.6 * held[2], held
@@ -359,7 +359,7 @@ def tweets():
     workload = make("tweets", seed=5)
     table = next(iter(workload.messages(2_000)))
     vocabulary = Vocabulary.from_texts(table["text"].to_pylist())
-    meaning = meaning_of(Space.earth(max_distance=500_000.0), vocabulary=vocabulary)
+    scoring = scoring_of(Space.earth(max_distance=500_000.0), vocabulary=vocabulary)
     messages = [Message(str(i), (r["x"], r["y"]), r["text"]) for i, r in enumerate(table.slice(0, 60).to_pylist())]
     rows = pa.concat_tables(workload.subscriptions("similarity", 300 if SMALL else 8_000)).to_pylist()
     subscriptions = [
@@ -368,19 +368,19 @@ def tweets():
         )
         for r in rows
     ]
-    return meaning, dict(enumerate(subscriptions)), batch_of(messages, meaning)
+    return scoring, dict(enumerate(subscriptions)), batch_of(messages, scoring)
 
 
 def worked(index, tweets) -> Work:
-    meaning, subscriptions, batch = tweets
-    insert(index, subscriptions, meaning)
+    scoring, subscriptions, batch = tweets
+    insert(index, subscriptions, scoring)
     found(index, batch)
     return index.work
 
 
 def test_tweets_meet_few_candidates(tweets):
-    meaning, subscriptions, batch = tweets
-    work = worked(SimilarityIndex(meaning), tweets)
+    scoring, subscriptions, batch = tweets
+    work = worked(SimilarityIndex(scoring), tweets)
     scanned = len(subscriptions) * len(batch)
     assert work.candidates <= 0.012 * scanned
     assert work.visited <= 0.03 * scanned

@@ -10,7 +10,7 @@ from modes import MODES, check_passes
 from nearcast._jit import Arena
 from nearcast.index._kernels.social.layout import N_OPEN
 from nearcast.index.social import SocialIndex
-from nearcast.model import Cohort, Meaning, Message, MessageBatch, SocialSubscription
+from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBatch, SocialSubscription
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
@@ -45,7 +45,7 @@ class Source:
         edges = {
             (user, self.rng.choice(PLACES[:20])) for user in USERS for _ in range(self.rng.choice([1, 1, 2, 4, 9]))
         }
-        self.meaning = Meaning(space, VOCABULARY, SocialGraph(edges), TEXT_SIMILARITIES["dice"])
+        self.scoring = ScoringContext(space, VOCABULARY, SocialGraph(edges), TEXT_SIMILARITIES["dice"])
         self.points = [self.anywhere() for _ in range(6)]
 
     def anywhere(self):
@@ -68,7 +68,7 @@ class Source:
         made = [Message("m", self.point(), self.terms(0, 9), place=self.rng.choice(places)) for _ in range(n)]
         return MessageBatch.from_messages(made, vocabulary=VOCABULARY)
 
-    def bar(self):
+    def threshold(self):
         rng = self.rng
         return rng.choice([-np.inf, 0.0, rng.uniform(0, 1.2), rng.uniform(1, 2), rng.uniform(1, 3), 3.0, np.inf])
 
@@ -77,32 +77,32 @@ class Twin:
     """An index, and beside it what it must know."""
 
     def __init__(self, source, **options):
-        self.source, self.meaning = source, source.meaning
-        self.index = SocialIndex(source.meaning, **options)
-        self.subscriptions, self.bars = {}, {}
+        self.source, self.scoring = source, source.scoring
+        self.index = SocialIndex(source.scoring, **options)
+        self.subscriptions, self.thresholds = {}, {}
 
     def insert(self, subscriptions):
         slots = np.array(list(subscriptions), np.int32)
-        self.index.insert(slots, Cohort.of(list(subscriptions.values()), self.meaning))
+        self.index.insert(slots, SubscriptionBatch.of(list(subscriptions.values()), self.scoring))
         self.subscriptions |= subscriptions
-        self.bars |= dict.fromkeys(subscriptions, -np.inf)
+        self.thresholds |= dict.fromkeys(subscriptions, -np.inf)
 
     def delete(self, slots):
         self.index.delete(np.array(slots, np.int32))
         for slot in slots:
-            del self.subscriptions[slot], self.bars[slot]
+            del self.subscriptions[slot], self.thresholds[slot]
 
-    def set_bars(self, bars):
-        self.index.set_bars(np.array(list(bars), np.int32), np.array(list(bars.values()), np.float64))
-        self.bars |= bars
+    def set_thresholds(self, thresholds):
+        self.index.set_thresholds(np.array(list(thresholds), np.int32), np.array(list(thresholds.values()), np.float64))
+        self.thresholds |= thresholds
 
     def expected(self, batch):
         found = {}
         for slot, subscription in self.subscriptions.items():
-            score_of = subscription.bind(self.meaning)
+            score_of = subscription.bind(self.scoring)
             for row, document in enumerate(batch.documents):
                 score = score_of(document)
-                if score >= self.bars[slot]:
+                if score >= self.thresholds[slot]:
                     found[row, slot] = score
         return found
 
@@ -123,19 +123,19 @@ def test_it_answers_as_the_reference_does_whatever_the_bars(space, seed):
         free = [slot for slot in range(4 * N) if slot not in twin.subscriptions]
         twin.insert({slot: source.subscription() for slot in rng.sample(free, N // 2)})
         twin.delete(rng.sample(sorted(twin.subscriptions), N // 6))
-        twin.set_bars({slot: source.bar() for slot in twin.subscriptions if rng.random() < 0.7})
+        twin.set_thresholds({slot: source.threshold() for slot in twin.subscriptions if rng.random() < 0.7})
         # Bars that are reached exactly.
         batch = source.batch(M)
-        twin.set_bars({slot: score for (_, slot), score in twin.expected(batch).items() if rng.random() < 0.2})
+        twin.set_thresholds({slot: score for (_, slot), score in twin.expected(batch).items() if rng.random() < 0.2})
         twin.check(batch)
 
 
 def test_a_graph_that_changes_is_followed_at_once():
     source = Source(world.PLANE, 3)
-    twin, rng, graph = Twin(source), source.rng, source.meaning.social
+    twin, rng, graph = Twin(source), source.rng, source.scoring.social
     twin.insert({slot: source.subscription() for slot in range(N)})
     for _ in range(8):
-        twin.set_bars({slot: source.bar() for slot in twin.subscriptions})
+        twin.set_thresholds({slot: source.threshold() for slot in twin.subscriptions})
         graph.befriend([(rng.choice([*USERS, "new"]), rng.choice([*PLACES, "another"])) for _ in range(3)])
         graph.unfriend(rng.sample(graph.edges(), 2))
         twin.check(source.batch(M))
@@ -151,13 +151,13 @@ ALONE = {
 @pytest.mark.parametrize("way", ALONE)
 def test_each_way_to_meet_a_subscription_suffices(way):
     message, score, below = ALONE[way]
-    meaning = world.meaning(Space(Box(0, 0, 8, 8), max_distance=4))
-    index = SocialIndex(meaning)
+    scoring = world.scoring(Space(Box(0, 0, 8, 8), max_distance=4))
+    index = SocialIndex(scoring)
     one = SocialSubscription("s", (0, 0), ["a", "b"], k=1, user="u0")
-    index.insert(np.array([3], np.int32), Cohort.of([one], meaning))
-    batch = MessageBatch.from_messages([message], vocabulary=meaning.vocabulary)
-    for bar, n in ((below, 1), (score, 1), (np.nextafter(score, 2), 0)):
-        index.set_bars(np.array([3], np.int32), np.array([bar]))
+    index.insert(np.array([3], np.int32), SubscriptionBatch.of([one], scoring))
+    batch = MessageBatch.from_messages([message], vocabulary=scoring.vocabulary)
+    for threshold, n in ((below, 1), (score, 1), (np.nextafter(score, 2), 0)):
+        index.set_thresholds(np.array([3], np.int32), np.array([threshold]))
         matches = index.match(batch, 0, 1)
         assert matches.scores.tolist() == [score] * n
 
@@ -167,7 +167,7 @@ def test_everything_is_given_back():
     twin = Twin(source)
     for _ in range(3):
         twin.insert({slot: source.subscription() for slot in range(N)})
-        twin.set_bars({slot: source.bar() for slot in range(N)})
+        twin.set_thresholds({slot: source.threshold() for slot in range(N)})
         twin.check(source.batch(M))
         twin.delete(list(range(N)))
     index = twin.index
@@ -183,9 +183,9 @@ def test_an_arena_that_holds_an_index_is_gone_on_with(tmp_path):
     source = Source(world.GLOBE, 6)
     twin = Twin(source, arena=Arena(tmp_path / "arena"))
     twin.insert({slot: source.subscription() for slot in range(N)})
-    twin.set_bars({slot: source.bar() for slot in range(N)})
+    twin.set_thresholds({slot: source.threshold() for slot in range(N)})
     twin.index._arena.flush()
-    twin.index = SocialIndex(source.meaning, arena=Arena.attach(tmp_path / "arena"))
+    twin.index = SocialIndex(source.scoring, arena=Arena.attach(tmp_path / "arena"))
     twin.check(source.batch(M))
 
 
@@ -196,8 +196,8 @@ def test_profiles_may_be_written_anew_by_a_keeper():
     twin.insert(subscriptions)
     profiles, slots = Profiles(twin.index._arena), np.arange(N, dtype=np.int32)
     profiles.delete(slots)
-    cohort = Cohort.of(list(subscriptions.values()), source.meaning)
-    profiles.insert(slots[::-1].copy(), cohort.take(slots[::-1].astype(np.int64)).slate)
+    subscription_batch = SubscriptionBatch.of(list(subscriptions.values()), source.scoring)
+    profiles.insert(slots[::-1].copy(), subscription_batch.take(slots[::-1].astype(np.int64)).subscription_columns)
     twin.check(source.batch(M))
     twin.delete(list(range(0, N, 2)))
     twin.check(source.batch(M))
@@ -207,21 +207,21 @@ def test_profiles_may_be_written_anew_by_a_keeper():
 def test_few_subscriptions_are_candidates():
     workload, n = make("tweets"), 3000
     community = workload.social(n)
-    meaning = Meaning(workload.space(), workload.vocabulary(), community.graph, TEXT_SIMILARITIES["dice"])
-    index, rng = SocialIndex(meaning), np.random.default_rng(1)
+    scoring = ScoringContext(workload.space(), workload.vocabulary(), community.graph, TEXT_SIMILARITIES["dice"])
+    index, rng = SocialIndex(scoring), np.random.default_rng(1)
     (table,) = workload.subscriptions("social", n, community=community)
     made = [
         SocialSubscription(row["id"], (row["x"], row["y"]), row["keywords"], row["k"], row["user"])
         for row in table.to_pylist()
     ]
-    index.insert(np.arange(n, dtype=np.int32), Cohort.of(made, meaning))
-    index.set_bars(np.arange(n, dtype=np.int32), rng.normal(1.5, 0.25, n))
+    index.insert(np.arange(n, dtype=np.int32), SubscriptionBatch.of(made, scoring))
+    index.set_thresholds(np.arange(n, dtype=np.int32), rng.normal(1.5, 0.25, n))
     messages = [
         Message(row["id"], (row["x"], row["y"]), row["text"], place=row["place"])
         for table in workload.messages(200, community=community)
         for row in table.to_pylist()
     ]
-    index.match(MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary), 0, 200)
+    index.match(MessageBatch.from_messages(messages, vocabulary=scoring.vocabulary), 0, 200)
     work = index.work
     assert work.visited <= 0.3 * 200 * n
     assert work.verified <= work.candidates <= 0.1 * 200 * n

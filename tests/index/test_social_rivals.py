@@ -13,8 +13,8 @@ from modes import check_passes
 from nearcast import index as indexes
 from nearcast import window as windows
 from nearcast._jit import Arena
-from nearcast.index._kernels.social.layout import BAR, X
-from nearcast.model import Cohort, Meaning, Message, MessageBatch, SocialSubscription
+from nearcast.index._kernels.social.layout import THRESHOLD, X
+from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBatch, SocialSubscription
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
@@ -57,8 +57,8 @@ class Social(Twin):
     def __init__(self, make, space, seed):
         rng, self.arena = random.Random(seed), Arena()
         edges = {(user, rng.choice(PLACES[:16])) for user in USERS for _ in range(rng.choice([1, 1, 2, 4, 9]))}
-        meaning = Meaning(space, VOCABULARY, SocialGraph(edges), TEXT_SIMILARITIES["dice"])
-        super().__init__(lambda meaning: make(meaning, self.arena), meaning, seed)
+        scoring = ScoringContext(space, VOCABULARY, SocialGraph(edges), TEXT_SIMILARITIES["dice"])
+        super().__init__(lambda scoring: make(scoring, self.arena), scoring, seed)
 
     def subscription(self):
         return SocialSubscription("s", self.point(), self.words(6), k=1, user=self.rng.choice(USERS))
@@ -67,8 +67,8 @@ class Social(Twin):
         place = self.rng.choice([*PLACES, None, "nowhere"])
         return Message("m", self.point(), self.words(9, least=0), place=place)
 
-    def bar_near(self, exact):
-        return self.rng.choice([super().bar_near(exact), self.rng.uniform(0, 3)])
+    def threshold_near(self, exact):
+        return self.rng.choice([super().threshold_near(exact), self.rng.uniform(0, 3)])
 
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
@@ -81,9 +81,9 @@ def test_any_space_is_answered_as_the_reference_does(make, space):
 def test_a_graph_that_changes_is_followed_at_once(make):
     twin = Social(make, world.PLANE, 4)
     twin.insert(range(N))
-    graph, rng = twin.meaning.social, twin.rng
+    graph, rng = twin.scoring.social, twin.rng
     for _ in range(4):
-        twin.move_bars(twin.batch())
+        twin.move_thresholds(twin.batch())
         graph.befriend([(rng.choice([*USERS, "new"]), rng.choice([*PLACES, "another"])) for _ in range(3)])
         graph.unfriend(rng.sample(graph.edges(), 2))
         twin.check(twin.batch())
@@ -115,7 +115,7 @@ def test_profiles_are_those_of_the_keeper_and_slots_that_are_not_here_have_no_ba
     twin.insert(range(8))
     twin.delete([3])
     assert Profiles(twin.arena).arrays.heads[:4, 0].tolist()[3] < 0 <= Profiles(twin.arena).arrays.heads[2, 0]
-    twin.index.set_bars(np.array([3], np.int32), np.array([0.5]))
+    twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))
     twin.index.delete(np.array([3], np.int32))
     assert twin.check(twin.batch()) > 0
 
@@ -126,7 +126,7 @@ def test_nodes_know_all_that_is_below(capacity):
 
     def look():
         tree, sites = twin.index._tree(), twin.index._sites
-        n, held = int(tree.state[N_NODES]), np.array(sorted(twin.bars), np.int64)
+        n, held = int(tree.state[N_NODES]), np.array(sorted(twin.thresholds), np.int64)
         below = [set() for _ in range(n)]
         for slot in held.tolist():
             node = int(tree.seats[slot, LEAF])
@@ -136,7 +136,7 @@ def test_nodes_know_all_that_is_below(capacity):
                 node = int(tree.nodes[node, PARENT])
         words = {}
         for node, slots in enumerate(below):
-            assert tree.leasts[node] == min((sites[slot, BAR] for slot in slots), default=np.inf)
+            assert tree.leasts[node] == min((sites[slot, THRESHOLD] for slot in slots), default=np.inf)
             for slot in slots:
                 point = sites[slot, X : X + 3]
                 assert (tree.boxes[node, :3] <= point).all() and (point <= tree.boxes[node, 3:]).all()
@@ -157,7 +157,7 @@ def test_nodes_know_all_that_is_below(capacity):
 def test_a_quadtree_leaves_out_much_of_what_everyone_is_asked_for():
     workload, n, m = make_workload("tweets"), 3000, 100
     community = workload.social(n)
-    meaning = Meaning(workload.space(), workload.vocabulary(), community.graph, TEXT_SIMILARITIES["dice"])
+    scoring = ScoringContext(workload.space(), workload.vocabulary(), community.graph, TEXT_SIMILARITIES["dice"])
     (table,) = workload.subscriptions("social", n, community=community)
     made = [
         SocialSubscription(row["id"], (row["x"], row["y"]), row["keywords"], row["k"], row["user"])
@@ -168,13 +168,13 @@ def test_a_quadtree_leaves_out_much_of_what_everyone_is_asked_for():
         for table in workload.messages(m, community=community)
         for row in table.to_pylist()
     ]
-    batch, slots = MessageBatch.from_messages(said, vocabulary=meaning.vocabulary), np.arange(n, dtype=np.int32)
-    bars = np.random.default_rng(1).normal(1.6, 0.2, n)
+    batch, slots = MessageBatch.from_messages(said, vocabulary=scoring.vocabulary), np.arange(n, dtype=np.int32)
+    thresholds = np.random.default_rng(1).normal(1.6, 0.2, n)
     work, found = {}, {}
     for name, make in MAKERS.items():
-        index = make(meaning)
-        index.insert(slots, Cohort.of(made, meaning))
-        index.set_bars(slots, bars)
+        index = make(scoring)
+        index.insert(slots, SubscriptionBatch.of(made, scoring))
+        index.set_thresholds(slots, thresholds)
         rows, met, _ = index.match(batch, 0, m)
         work[name], found[name] = index.work, set(zip(rows.tolist(), met.tolist(), strict=True))
     assert found["everyone"] == found["quadtree"] == found["quadtree of small leaves"] != set()

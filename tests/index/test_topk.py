@@ -14,7 +14,7 @@ from nearcast._jit import Arena
 from nearcast.index._kernels.topk.groups import order_key, tidy
 from nearcast.index._kernels.topk.layout import (
     AT_ALPHA,
-    AT_BAR,
+    AT_THRESHOLD,
     AT_OWN,
     AT_REST,
     AT_X,
@@ -26,7 +26,7 @@ from nearcast.index._kernels.topk.layout import (
 )
 from nearcast.index._kernels.topk.match import bound_row, bound_tile, set_ask
 from nearcast.index.topk import TopKIndex
-from nearcast.model import Cohort, Meaning, Message, MessageBatch, TopKSubscription
+from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBatch, TopKSubscription
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
@@ -53,12 +53,12 @@ TERMS = [f"t{i}" for i in range(40)]
 VOCABULARY = Vocabulary.with_weights({term: i * 0.37 % 3.1 if i % 7 else 0.0 for i, term in enumerate(TERMS)})
 
 
-def meaning_of(space, vocabulary=None):
-    return Meaning(space, vocabulary or world.vocabulary(), SocialGraph([]), TEXT_SIMILARITIES["containment"])
+def scoring_of(space, vocabulary=None):
+    return ScoringContext(space, vocabulary or world.vocabulary(), SocialGraph([]), TEXT_SIMILARITIES["containment"])
 
 
-def batch_of(messages, meaning):
-    return MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary)
+def batch_of(messages, scoring):
+    return MessageBatch.from_messages(messages, vocabulary=scoring.vocabulary)
 
 
 class Tied:
@@ -113,32 +113,32 @@ class Loose:
 class Twin:
     """An index, and beside it what it must know."""
 
-    def __init__(self, meaning, seed=0, **options):
-        self.meaning, self.rng = meaning, random.Random(seed)
-        self.index = TopKIndex(meaning, **options)
-        self.scorers, self.bars = {}, {}
+    def __init__(self, scoring, seed=0, **options):
+        self.scoring, self.rng = scoring, random.Random(seed)
+        self.index = TopKIndex(scoring, **options)
+        self.scorers, self.thresholds = {}, {}
 
     def insert(self, subscriptions):
         slots = np.array(list(subscriptions), np.int32)
-        self.index.insert(slots, Cohort.of(list(subscriptions.values()), self.meaning))
+        self.index.insert(slots, SubscriptionBatch.of(list(subscriptions.values()), self.scoring))
         for slot, subscription in subscriptions.items():
-            self.scorers[slot], self.bars[slot] = subscription.bind(self.meaning), -np.inf
+            self.scorers[slot], self.thresholds[slot] = subscription.bind(self.scoring), -np.inf
 
     def delete(self, slots):
         self.index.delete(np.array(slots, np.int32))
         for slot in slots:
-            del self.scorers[slot], self.bars[slot]
+            del self.scorers[slot], self.thresholds[slot]
 
-    def set_bars(self, bars):
-        self.index.set_bars(np.array(list(bars), np.int32), np.array(list(bars.values()), np.float64))
-        self.bars.update(bars)
+    def set_thresholds(self, thresholds):
+        self.index.set_thresholds(np.array(list(thresholds), np.int32), np.array(list(thresholds.values()), np.float64))
+        self.thresholds.update(thresholds)
 
-    def move_bars(self, batch):
+    def move_thresholds(self, batch):
         """Set some bars: to scores that occur, right beside them, anywhere, or open."""
         scores = {
-            slot: [s for d in batch.documents if (s := self.scorers[slot](d)) is not None] for slot in self.bars
+            slot: [s for d in batch.documents if (s := self.scorers[slot](d)) is not None] for slot in self.thresholds
         }
-        chosen = self.rng.sample(sorted(self.bars), max(1, len(self.bars) * 2 // 3))
+        chosen = self.rng.sample(sorted(self.thresholds), max(1, len(self.thresholds) * 2 // 3))
         moved = {}
         for slot in chosen:
             exact = self.rng.choice(scores[slot] or [0.5])
@@ -153,14 +153,14 @@ class Twin:
                     -np.inf,
                 ]
             )
-        self.set_bars(moved)
+        self.set_thresholds(moved)
 
     def expected(self, batch, start=0, stop=None):
         pairs = {}
         for row in range(start, len(batch) if stop is None else stop):
             for slot, score_of in self.scorers.items():
                 score = score_of(batch.documents[row])
-                if score is not None and score >= self.bars[slot]:
+                if score is not None and score >= self.thresholds[slot]:
                     pairs[row, slot] = score
         return pairs
 
@@ -186,52 +186,52 @@ def live_through(twin, source):
     rng = twin.rng
 
     def batch():
-        return batch_of([source.message() for _ in range(M)], twin.meaning)
+        return batch_of([source.message() for _ in range(M)], twin.scoring)
 
     for _ in range(ROUNDS):
-        free = [slot for slot in range(2 * N) if slot not in twin.bars]
+        free = [slot for slot in range(2 * N) if slot not in twin.thresholds]
         twin.insert({slot: source.subscription() for slot in rng.sample(free, N // 2)})
         said = batch()
         twin.check(said)
-        twin.move_bars(said)
+        twin.move_thresholds(said)
         twin.check(said)
-        twin.delete(rng.sample(sorted(twin.bars), len(twin.bars) // 3))
+        twin.delete(rng.sample(sorted(twin.thresholds), len(twin.thresholds) // 3))
         twin.check(said)
         twin.check(batch())
-    twin.delete(sorted(twin.bars))
+    twin.delete(sorted(twin.thresholds))
     assert found(twin.index, batch()) == {}
 
 
 @pytest.mark.parametrize("space", world.SPACES, ids=lambda s: s.metric)
 def test_ties_at_the_bar_are_decided_as_the_reference_does(space):
-    live_through(Twin(meaning_of(space), 1), Tied(space, 2))
+    live_through(Twin(scoring_of(space), 1), Tied(space, 2))
 
 
 @pytest.mark.parametrize("space", ALL.values(), ids=ALL)
 def test_any_space_is_answered_as_the_reference_does(space):
-    live_through(Twin(meaning_of(space, VOCABULARY), 3), Loose(space, 4))
+    live_through(Twin(scoring_of(space, VOCABULARY), 3), Loose(space, 4))
 
 
 @given(data=st.data())
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_any_small_world_is_answered_as_the_reference_does(data):
     space = data.draw(st.sampled_from(world.SPACES))
-    twin = Twin(meaning_of(space), room=1)
+    twin = Twin(scoring_of(space), room=1)
     drawn = data.draw(st.lists(world.subscriptions("topk", space), min_size=1, max_size=12))
     twin.insert(dict(enumerate(drawn)))
-    bars = st.sampled_from([-np.inf, 0.0, 0.25, 0.5, 0.75, 1.0, np.inf])
-    twin.set_bars({slot: data.draw(bars) for slot in range(0, len(drawn), 2)})
+    thresholds = st.sampled_from([-np.inf, 0.0, 0.25, 0.5, 0.75, 1.0, np.inf])
+    twin.set_thresholds({slot: data.draw(thresholds) for slot in range(0, len(drawn), 2)})
     twin.delete(sorted(data.draw(st.sets(st.sampled_from(range(len(drawn)))))))
-    batch = batch_of(data.draw(st.lists(world.messages(space), max_size=6)), twin.meaning)
+    batch = batch_of(data.draw(st.lists(world.messages(space), max_size=6)), twin.scoring)
     twin.check(batch)
-    twin.set_bars(dict.fromkeys(twin.bars, -np.inf))
+    twin.set_thresholds(dict.fromkeys(twin.thresholds, -np.inf))
     twin.check(batch)
 
 
 def hot_world(space, n=LONG, seed=5):
     """Return a twin whose subscriptions nearly all share a term."""
     vocabulary = Vocabulary.with_weights({"hot": 1.0, "warm": 1.25, "cold": 4.0, "rare": 6.0})
-    twin, source = Twin(meaning_of(space, vocabulary), seed), Loose(space, seed + 1)
+    twin, source = Twin(scoring_of(space, vocabulary), seed), Loose(space, seed + 1)
     rng = twin.rng
 
     def subscription():
@@ -241,7 +241,7 @@ def hot_world(space, n=LONG, seed=5):
 
     def batch():
         words = ["hot", "warm hot", "rare cold hot", "hot hot cold", "cold", ""]
-        return batch_of([Message("m", source.point(), rng.choice(words)) for _ in range(M)], twin.meaning)
+        return batch_of([Message("m", source.point(), rng.choice(words)) for _ in range(M)], twin.scoring)
 
     twin.insert({slot: subscription() for slot in range(n)})
     return twin, subscription, batch
@@ -253,15 +253,15 @@ def test_long_lists_are_answered_as_the_reference_does(space):
     for _ in range(ROUNDS):
         said = batch()
         twin.check(said)
-        twin.move_bars(said)
+        twin.move_thresholds(said)
         twin.check(said)
-        gone = twin.rng.sample(sorted(twin.bars), len(twin.bars) // 3)
+        gone = twin.rng.sample(sorted(twin.thresholds), len(twin.thresholds) // 3)
         twin.delete(gone)
         twin.check(said)
         twin.insert({slot: subscription() for slot in gone[: len(gone) * 3 // 4]})
         twin.check(batch())
     for left in (LONG // 4, 20, 3, 0):
-        twin.delete(sorted(twin.bars)[left:])
+        twin.delete(sorted(twin.thresholds)[left:])
         twin.check(batch())
 
 
@@ -276,12 +276,12 @@ def test_the_bound_of_a_group_is_never_below_that_of_a_posting():
     ask, values, tops = np.zeros(8, np.float32), np.zeros(LANES, np.float32), np.zeros(TILE, np.float32)
     n_ruled_out = 0
     for step in range(ROUNDS):
-        twin.move_bars(batch())
-        gone = twin.rng.sample(sorted(twin.bars), LONG // 10)
+        twin.move_thresholds(batch())
+        gone = twin.rng.sample(sorted(twin.thresholds), LONG // 10)
         twin.delete(gone)
         twin.insert({slot: subscription() for slot in gone})
         if step % 2:  # none is open, so some groups can be ruled out
-            twin.set_bars({slot: twin.rng.uniform(0.9, 1.0) for slot in twin.bars})
+            twin.set_thresholds({slot: twin.rng.uniform(0.9, 1.0) for slot in twin.thresholds})
         state = twin.index._state()
         for _, start, length in long_lists(state):
             point = Loose(EDGES, step).point()
@@ -298,15 +298,15 @@ def test_the_bound_of_a_group_is_never_below_that_of_a_posting():
 
 def corners_of(state, group, held):
     body = state.postings.bodies[group]
-    alpha, own, rest, bar = (body[at : at + held].astype(float) for at in (AT_ALPHA, AT_OWN, AT_REST, AT_BAR))
+    alpha, own, rest, threshold = (body[at : at + held].astype(float) for at in (AT_ALPHA, AT_OWN, AT_REST, AT_THRESHOLD))
     at = [0.0, 0.35, 1.0]
-    return [(alpha * n + own * w + rest * r - bar).max() for n in (0, 1) for w in at for r in at]
+    return [(alpha * n + own * w + rest * r - threshold).max() for n in (0, 1) for w in at for r in at]
 
 
 def test_bounds_follow_bars_that_rise_as_those_that_fall():
     twin, _, _ = hot_world(EDGES)
-    for bars in ([0.2, 0.9], [0.7, 0.95], [0.1, 0.3]):
-        twin.set_bars({slot: twin.rng.uniform(*bars) for slot in twin.rng.sample(sorted(twin.bars), LONG // 2)})
+    for thresholds in ([0.2, 0.9], [0.7, 0.95], [0.1, 0.3]):
+        twin.set_thresholds({slot: twin.rng.uniform(*thresholds) for slot in twin.rng.sample(sorted(twin.thresholds), LONG // 2)})
         state = twin.index._state()
         for _, start, length in long_lists(state):
             for group in range(start // LANES, -(-(start + length) // LANES)):
@@ -318,7 +318,7 @@ def test_bounds_follow_bars_that_rise_as_those_that_fall():
 def test_lists_are_put_in_order_when_a_quarter_is_out_of_it():
     twin, subscription, _ = hot_world(EDGES)
     for _ in range(ROUNDS):
-        gone = twin.rng.sample(sorted(twin.bars), LONG // 10)
+        gone = twin.rng.sample(sorted(twin.thresholds), LONG // 10)
         twin.delete(gone)
         twin.insert({slot: subscription() for slot in gone})
         state = twin.index._state()
@@ -340,25 +340,25 @@ def test_groups_are_ruled_out_where_bars_are_high():
     said = batch()
     twin.check(said)
     n_open = twin.index.work.visited
-    twin.set_bars(dict.fromkeys(twin.bars, 0.9))
+    twin.set_thresholds(dict.fromkeys(twin.thresholds, 0.9))
     twin.check(said)
     assert twin.index.work.visited - n_open <= (0.9 if SMALL else 0.5) * n_open
 
 
 def test_slots_that_are_not_here_have_no_bar_to_set():
-    twin = Twin(meaning_of(world.PLANE))
+    twin = Twin(scoring_of(world.PLANE))
     twin.insert({slot: Tied(world.PLANE, slot).subscription() for slot in range(8)})
     twin.delete([3])
-    twin.index.set_bars(np.array([3], np.int32), np.array([0.5]))
-    twin.check(batch_of([Message("m", (0, 0), "a b c d e f")], twin.meaning))
+    twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))
+    twin.check(batch_of([Message("m", (0, 0), "a b c d e f")], twin.scoring))
 
 
 def test_a_replaced_subscription_is_open_again():
-    twin = Twin(meaning_of(world.PLANE))
+    twin = Twin(scoring_of(world.PLANE))
     one = TopKSubscription("s", location=(0, 0), keywords="a", k=1, alpha=0.5)
     twin.insert({0: one})
-    twin.set_bars({0: 5.0})
-    said = batch_of([Message("m", (8, 8), "a b")], twin.meaning)
+    twin.set_thresholds({0: 5.0})
+    said = batch_of([Message("m", (8, 8), "a b")], twin.scoring)
     assert twin.check(said) == {}
     twin.delete([0])
     twin.insert({0: one})
@@ -367,73 +367,73 @@ def test_a_replaced_subscription_is_open_again():
 
 def test_subscriptions_and_messages_of_a_thousand_terms():
     words = [f"w{i}" for i in range(1024)]
-    twin = Twin(meaning_of(FLAT, VOCABULARY))
+    twin = Twin(scoring_of(FLAT, VOCABULARY))
     rng = twin.rng
     for slot, size in enumerate([1, 5, 6, 200, 1024]):
         words_of = rng.sample(words, size)
         twin.insert({slot: TopKSubscription("s", location=(0, 10), keywords=words_of, k=1, alpha=0.5)})
     said = [Message("m", (0, 10.1), rng.sample(words, size)) for size in (1, 30, 1024)]
-    batch = batch_of([*said, Message("m", (0, 10.1), "")], twin.meaning)
+    batch = batch_of([*said, Message("m", (0, 10.1), "")], twin.scoring)
     assert len(twin.check(batch)) >= 6
-    twin.move_bars(batch)
+    twin.move_thresholds(batch)
     twin.check(batch)
 
 
 def test_a_part_of_a_batch_is_numbered_as_the_batch_is():
-    twin, source = Twin(meaning_of(world.PLANE)), Tied(world.PLANE, 10)
+    twin, source = Twin(scoring_of(world.PLANE)), Tied(world.PLANE, 10)
     twin.insert({slot: source.subscription() for slot in range(30)})
-    batch = batch_of([source.message() for _ in range(10)], twin.meaning)
+    batch = batch_of([source.message() for _ in range(10)], twin.scoring)
     assert found(twin.index, batch, 3, 7) == twin.expected(batch, 3, 7)
     assert found(twin.index, batch, 4, 4) == {}
 
 
 def test_nothing_is_found_where_nothing_is():
-    twin = Twin(meaning_of(world.PLANE))
-    batch = batch_of([Message("m", (0, 0), "a b")], twin.meaning)
+    twin = Twin(scoring_of(world.PLANE))
+    batch = batch_of([Message("m", (0, 0), "a b")], twin.scoring)
     assert found(twin.index, batch) == {}
     twin.index.delete(np.zeros(0, np.int32))
-    twin.index.set_bars(np.zeros(0, np.int32), np.zeros(0))
+    twin.index.set_thresholds(np.zeros(0, np.int32), np.zeros(0))
     assert found(twin.index, batch) == {}
     assert found(twin.index, MessageBatch.empty()) == {}
 
 
 def test_tiny_buffers_give_the_same_answers_and_count_work_once():
-    meaning, source = meaning_of(world.GLOBE), Tied(world.GLOBE, 11)
-    small, large = Twin(meaning, room=1), Twin(meaning)
+    scoring, source = scoring_of(world.GLOBE), Tied(world.GLOBE, 11)
+    small, large = Twin(scoring, room=1), Twin(scoring)
     subscriptions = {slot: source.subscription() for slot in range(N)}
     small.insert(subscriptions)
     large.insert(subscriptions)
-    batch = batch_of([source.message() for _ in range(M)], meaning)
+    batch = batch_of([source.message() for _ in range(M)], scoring)
     assert found(small.index, batch) == found(large.index, batch) != {}
     assert small.index.work == large.index.work
 
 
 def test_an_arena_holds_everything_bars_included(tmp_path):
-    meaning, source = meaning_of(world.PLANE), Tied(world.PLANE, 13)
-    twin = Twin(meaning, arena=Arena(tmp_path / "arena"))
+    scoring, source = scoring_of(world.PLANE), Tied(world.PLANE, 13)
+    twin = Twin(scoring, arena=Arena(tmp_path / "arena"))
     twin.insert({slot: source.subscription() for slot in range(N)})
-    batch = batch_of([source.message() for _ in range(M)], meaning)
-    twin.move_bars(batch)
+    batch = batch_of([source.message() for _ in range(M)], scoring)
+    twin.move_thresholds(batch)
     first = found(twin.index, batch)
-    twin.index = TopKIndex(meaning, arena=Arena.attach(tmp_path / "arena"))
+    twin.index = TopKIndex(scoring, arena=Arena.attach(tmp_path / "arena"))
     assert twin.check(batch) == first
     twin.delete(list(range(0, N, 3)))
     twin.check(batch)
 
 
 def test_a_keeper_may_have_written_the_profiles_down_already():
-    meaning, source, arena = meaning_of(world.PLANE), Tied(world.PLANE, 14), Arena()
+    scoring, source, arena = scoring_of(world.PLANE), Tied(world.PLANE, 14), Arena()
     subscriptions = {slot: source.subscription() for slot in range(20)}
     slots = np.arange(20, dtype=np.int32)
-    Profiles(arena).insert(slots, Cohort.of(list(subscriptions.values()), meaning).slate)
-    twin = Twin(meaning, arena=arena)
+    Profiles(arena).insert(slots, SubscriptionBatch.of(list(subscriptions.values()), scoring).subscription_columns)
+    twin = Twin(scoring, arena=arena)
     twin.insert(subscriptions)
-    twin.check(batch_of([source.message() for _ in range(M)], meaning))
+    twin.check(batch_of([source.message() for _ in range(M)], scoring))
 
 
 def test_room_is_bounded_over_cycles_of_insertion_and_deletion():
-    meaning, source, held = meaning_of(EDGES, VOCABULARY), Loose(EDGES, 15), []
-    twin = Twin(meaning)
+    scoring, source, held = scoring_of(EDGES, VOCABULARY), Loose(EDGES, 15), []
+    twin = Twin(scoring)
     for _ in range(12):
         twin.insert({slot: source.subscription() for slot in range(4 * N)})
         twin.delete(twin.rng.sample(range(4 * N), 4 * N))
@@ -446,32 +446,32 @@ def tweets():
     """Subscriptions, each with the best score of a past as its bar, and messages to come."""
     workload, n = make("tweets", seed=5), 300 if SMALL else 20_000
     table = next(iter(workload.messages(3_000)))
-    meaning = meaning_of(workload.space(), Vocabulary.from_texts(table["text"].to_pylist()))
+    scoring = scoring_of(workload.space(), Vocabulary.from_texts(table["text"].to_pylist()))
     messages = [Message(str(i), (r["x"], r["y"]), r["text"]) for i, r in enumerate(table.to_pylist())]
     rows = pa.concat_tables(workload.subscriptions("topk", n, k=20)).to_pylist()
     subscriptions = [
         TopKSubscription(r["id"], location=(r["x"], r["y"]), keywords=r["keywords"], k=r["k"], alpha=r["alpha"])
         for r in rows
     ]
-    past = batch_of(messages[: 50 if SMALL else 2_000], meaning)
-    return Cohort.of(subscriptions, meaning), past, batch_of(messages[2_000 : 2_030 if SMALL else 2_500], meaning)
+    past = batch_of(messages[: 50 if SMALL else 2_000], scoring)
+    return SubscriptionBatch.of(subscriptions, scoring), past, batch_of(messages[2_000 : 2_030 if SMALL else 2_500], scoring)
 
 
 def test_bars_rule_out_most_of_what_shares_a_term(tweets):
-    cohort, past, batch = tweets
-    index, slots = TopKIndex(cohort.meaning), np.arange(len(cohort), dtype=np.int32)
-    index.insert(slots, cohort)
-    bars = np.full(len(cohort), -np.inf)
+    subscription_batch, past, batch = tweets
+    index, slots = TopKIndex(subscription_batch.scoring), np.arange(len(subscription_batch), dtype=np.int32)
+    index.insert(slots, subscription_batch)
+    thresholds = np.full(len(subscription_batch), -np.inf)
     seen = index.match(past, 0, len(past))
-    np.maximum.at(bars, seen.slots, seen.scores)
+    np.maximum.at(thresholds, seen.slots, seen.scores)
     open_work = index.work
     before = index.match(batch, 0, len(batch))
     shared = index.work.visited - open_work.visited
-    index.set_bars(slots, bars)
+    index.set_thresholds(slots, thresholds)
     begin = index.work
     after = index.match(batch, 0, len(batch))
     visited, candidates = index.work.visited - begin.visited, index.work.candidates - begin.candidates
-    passes = before.scores >= bars[before.slots]
+    passes = before.scores >= thresholds[before.slots]
     assert after.rows.tolist() == before.rows[passes].tolist()
     assert after.slots.tolist() == before.slots[passes].tolist()
     assert after.scores.tolist() == before.scores[passes].tolist()

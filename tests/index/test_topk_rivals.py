@@ -10,7 +10,7 @@ import pytest
 from modes import check_passes
 from nearcast._jit import Arena
 from nearcast.errors import InvalidInput
-from nearcast.model import Meaning, TopKSubscription
+from nearcast.model import ScoringContext, TopKSubscription
 from nearcast.model._kernels.profiles import ALPHA
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.baselines.ciq import CIQ  # noqa: E402
 from benchmarks.baselines.igpt import IGPT, Prunings  # noqa: E402
 from benchmarks.baselines.igpt.layout import (  # noqa: E402
-    BAR,
+    THRESHOLD,
     DEEPEST,
     DEPTH,
     GREATEST,
@@ -62,8 +62,8 @@ class TopK(Twin):
 
     def __init__(self, make, space, seed, vocabulary=VOCABULARY):
         self.arena = Arena()
-        meaning = Meaning(space, vocabulary, SocialGraph([]), TEXT_SIMILARITIES["containment"])
-        super().__init__(lambda meaning: make(meaning, self.arena), meaning, seed)
+        scoring = ScoringContext(space, vocabulary, SocialGraph([]), TEXT_SIMILARITIES["containment"])
+        super().__init__(lambda scoring: make(scoring, self.arena), scoring, seed)
 
     def subscription(self):
         alpha = self.rng.choice([0.0, 1.0, 0.9999, self.rng.random(), self.rng.random()])
@@ -88,7 +88,7 @@ def test_every_pruning_saves_work_where_it_is_the_only_one(name):
     for prunings in (NO_PRUNING, NO_PRUNING._replace(**{name: True})):
         twin = TopK(partial(IGPT, capacity=16, prunings=prunings), world.PLANE, 12)
         twin.insert(range(4 * N))
-        twin.index.set_bars(np.arange(4 * N, dtype=np.int32), np.full(4 * N, 0.9))
+        twin.index.set_thresholds(np.arange(4 * N, dtype=np.int32), np.full(4 * N, 0.9))
         twin.index.match(twin.batch(), 0, M)
         spared[prunings] = twin.index.work
     without, with_it = spared.values()
@@ -149,7 +149,7 @@ def test_slots_that_are_not_here_have_no_bar_to_set(make):
     twin = TopK(make, world.PLANE, 8)
     twin.insert(range(8))
     twin.delete([3])
-    twin.index.set_bars(np.array([3], np.int32), np.array([0.5]))
+    twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))
     twin.index.delete(np.array([3], np.int32))
     assert twin.check(twin.batch()) > 0
 
@@ -159,9 +159,9 @@ def test_high_bars_rule_out_much_of_what_shares_a_term(make):
     twin = TopK(make, Space.earth(), 9)
     twin.insert(range(4 * N))
     batch, slots, n_candidates = twin.batch(), np.arange(4 * N, dtype=np.int32), []
-    for bar in (-np.inf, 0.97, 1.1):
+    for threshold in (-np.inf, 0.97, 1.1):
         before = twin.index.work.candidates
-        twin.index.set_bars(slots, np.full(4 * N, bar))
+        twin.index.set_thresholds(slots, np.full(4 * N, threshold))
         twin.index.match(batch, 0, M)
         n_candidates.append(twin.index.work.candidates - before)
     assert n_candidates[1] < 0.7 * n_candidates[0]
@@ -184,7 +184,7 @@ def test_groups_are_in_order_and_their_statistics_those_of_all_behind(capacity):
         for part in lists_of(state):
             rows, slots = state.postings.rows[part], state.postings.slots[part]
             groups, lefts = state.postings.groups[part], state.postings.lefts[part]
-            order = list(zip(groups.tolist(), rows[:, BAR].tolist(), slots.tolist(), strict=True))
+            order = list(zip(groups.tolist(), rows[:, THRESHOLD].tolist(), slots.tolist(), strict=True))
             assert order == sorted(order)
             for i, group in enumerate(groups):
                 behind = rows[i:][groups[i:] == group]
@@ -192,7 +192,7 @@ def test_groups_are_in_order_and_their_statistics_those_of_all_behind(capacity):
                 assert rows[i, MOST_WEIGHT] == behind[:, GREATEST].max()
                 assert rows[i, MOST_ALPHA] == behind[:, OWN_ALPHA].max()
             n_postings += len(slots)
-        held = np.array(sorted(twin.bars), np.int32)
+        held = np.array(sorted(twin.thresholds), np.int32)
         assert n_postings == state.ground.profiles.heads[held, 1].sum()
         leaves, needs = state.seats.leaves[held], state.seats.bounds[held, NEEDS]
         for leaf in range(int(state.counts[N_LEAVES])):

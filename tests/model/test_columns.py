@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nearcast as nc
-from nearcast.model import KINDS, Cohort, Limits, id_key
+from nearcast.model import KINDS, SubscriptionBatch, Limits, id_key
 from nearcast.model.columns import SUBSCRIPTIONS, subscriptions_from_table
-from nearcast.model.slate import BooleanSlate
-from nearcast.model.stored import restore, store, store_table
+from nearcast.model.subscription_columns import BooleanColumns
+from nearcast.model.subscription_rows import restore, store, store_table
 from nearcast.testing import strategies as world
 from nearcast.text import term_id
 
@@ -47,14 +47,14 @@ def rows(kind):
 def test_columns_are_let_in_only_if_every_row_would_be(kind, data):
     drawn = data.draw(st.lists(rows(kind), min_size=1, max_size=3))
     table = pa.Table.from_pylist([{**row, "id": f"s{i}"} for i, row in enumerate(drawn)], schema=SUBSCRIPTIONS)
-    meaning = world.meaning(world.PLANE)
-    if not KIND_OF[kind].surely_legal(table, meaning, Limits()):
+    scoring = world.scoring(world.PLANE)
+    if not KIND_OF[kind].all_valid(table, scoring, Limits()):
         return
     objects = list(subscriptions_from_table(table, KINDS))  # must not raise
     for subscription in objects:
-        subscription.check(meaning, Limits())
-    cohort = Cohort(KIND_OF[kind], store_table(table, KIND_OF[kind]), meaning)
-    assert cohort.subscriptions == objects
+        subscription.check(scoring, Limits())
+    subscription_batch = SubscriptionBatch(KIND_OF[kind], store_table(table, KIND_OF[kind]), scoring)
+    assert subscription_batch.subscriptions == objects
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
@@ -62,12 +62,12 @@ def test_ordinary_columns_are_let_in_at_once(kind):
     row = {"op": "subscribe", "id": "s", "kind": kind, "x": 1.0, "y": 1.0, "xmin": 0.0, "ymin": 0.0, "xmax": 1.0,
            "ymax": 1.0, "keywords": "a AND b", "k": 3, "alpha": 0.5, "delta": 0.0, "tau": 1.0, "user": "u0"}  # fmt: skip
     table = pa.Table.from_pylist([row], schema=SUBSCRIPTIONS)
-    assert KIND_OF[kind].surely_legal(table, world.meaning(), Limits())
+    assert KIND_OF[kind].all_valid(table, world.scoring(), Limits())
     for name in ("x", "keywords", "k") if kind != "boolean" else ("xmin", "keywords"):
         if name in {"k"} and kind == "similarity":
             continue
         nulled = table.set_column(table.column_names.index(name), name, pa.nulls(1, table.schema.field(name).type))
-        assert not KIND_OF[kind].surely_legal(nulled, world.meaning(), Limits())
+        assert not KIND_OF[kind].all_valid(nulled, world.scoring(), Limits())
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
@@ -88,22 +88,22 @@ def test_a_slate_of_expressions_holds_their_branches(expressions):
     subscriptions = [
         nc.BooleanSubscription(i, region=nc.Box(0, 0, i, 1), keywords=text) for i, text in enumerate(expressions)
     ]
-    slate = BooleanSlate.of_stored(store(subscriptions, nc.BooleanSubscription))
-    assert slate.xmaxs.tolist() == list(range(len(expressions)))
+    subscription_columns = BooleanColumns.of_stored(store(subscriptions, nc.BooleanSubscription))
+    assert subscription_columns.xmaxs.tolist() == list(range(len(expressions)))
     for i, subscription in enumerate(subscriptions):
         held = set()
-        for branch in range(slate.branch_indptr[i], slate.branch_indptr[i + 1]):
-            terms = slate.term_ids[slate.term_indptr[branch] : slate.term_indptr[branch + 1]].tolist()
+        for branch in range(subscription_columns.branch_indptr[i], subscription_columns.branch_indptr[i + 1]):
+            terms = subscription_columns.term_ids[subscription_columns.term_indptr[branch] : subscription_columns.term_indptr[branch + 1]].tolist()
             assert terms == sorted(set(terms))
             held.add(frozenset(terms))
         assert held == {frozenset(map(term_id, branch)) for branch in subscription.branches()}
-        assert slate.branch_indptr[i + 1] - slate.branch_indptr[i] == len(held)
+        assert subscription_columns.branch_indptr[i + 1] - subscription_columns.branch_indptr[i] == len(held)
 
 
 @pytest.mark.parametrize("ids", [["a", "b7"], [7, "7", -1], [f"s{i}" for i in range(100)]])
 def test_keys_of_a_cohort_are_those_of_its_footprints(ids):
     subscriptions = [nc.NearestSubscription(id_, location=(0, 0), keywords="a", k=1) for id_ in ids]
-    footprints = Cohort.of(subscriptions, world.meaning()).footprints
+    footprints = SubscriptionBatch.of(subscriptions, world.scoring()).footprints
     assert footprints.keys.tolist() == [id_key(id_) for id_ in ids]
     assert [f.key for f in footprints] == footprints.keys.tolist()
     assert footprints.keys.dtype == np.uint64

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearcast._jit import Arena, kernel
-from nearcast.model import Cohort, Meaning, Message, MessageBatch, TopKSubscription
+from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBatch, TopKSubscription
 from nearcast.model._kernels.profiles import LENGTH, RUN, K, topk_score
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
@@ -19,8 +19,8 @@ TERMS = [f"t{i}" for i in range(30)]
 VOCABULARY = Vocabulary.with_weights({term: i * 0.37 % 3.1 if i % 7 else 0.0 for i, term in enumerate(TERMS)})
 
 
-def meaning_of(space):
-    return Meaning(space, VOCABULARY, SocialGraph([]), TEXT_SIMILARITIES["containment"])
+def scoring_of(space):
+    return ScoringContext(space, VOCABULARY, SocialGraph([]), TEXT_SIMILARITIES["containment"])
 
 
 def draw(space, rng, most=9):
@@ -37,8 +37,8 @@ def draw(space, rng, most=9):
     )
 
 
-def slate_of(subscriptions, meaning):
-    return Cohort.of(subscriptions, meaning).slate
+def columns_of(subscriptions, scoring):
+    return SubscriptionBatch.of(subscriptions, scoring).subscription_columns
 
 
 def slots_of(*slots):
@@ -47,15 +47,15 @@ def slots_of(*slots):
 
 @pytest.mark.parametrize("space", SPACES, ids=["near", "earth", "plane"])
 def test_scores_are_those_of_the_reference_to_the_last_bit(space):
-    rng, meaning = random.Random(1), meaning_of(space)
+    rng, scoring = random.Random(1), scoring_of(space)
     subscriptions = [draw(space, rng) for _ in range(60)]
     profiles = Profiles(Arena())
-    profiles.insert(np.arange(60, dtype=np.int32), slate_of(subscriptions, meaning))
+    profiles.insert(np.arange(60, dtype=np.int32), columns_of(subscriptions, scoring))
     said = [Message(i, draw(space, rng).location, rng.choices(TERMS, k=rng.randint(0, 8))) for i in range(40)]
     batch = MessageBatch.from_messages(said, vocabulary=VOCABULARY)
     on_sphere, n_shared = space.metric == "haversine", 0
     for slot, subscription in enumerate(subscriptions):
-        score_of = subscription.bind(meaning)
+        score_of = subscription.bind(scoring)
         for row, document in enumerate(batch.documents):
             start, stop = batch.term_indptr[row : row + 2]
             shares, score = topk_score(
@@ -71,26 +71,26 @@ def test_scores_are_those_of_the_reference_to_the_last_bit(space):
 
 
 def test_a_profile_holds_point_terms_and_k():
-    meaning = world.meaning()
+    scoring = world.scoring()
     one = TopKSubscription("t", location=(1, 2), keywords="b a b", k=7, alpha=0.25)
-    slate = slate_of([one], meaning)
+    subscription_columns = columns_of([one], scoring)
     profiles = Profiles(Arena())
-    profiles.insert(slots_of(3), slate)
+    profiles.insert(slots_of(3), subscription_columns)
     arrays = profiles.arrays
     assert arrays.points[3].tolist() == [1.0, 2.0, 0.25]
     assert (arrays.heads[3, LENGTH], arrays.heads[3, K]) == (2, 7)
     run = arrays.heads[3, RUN]
-    assert arrays.run_terms[run : run + 2].tolist() == slate.term_ids.tolist() == sorted(slate.term_ids)
-    assert arrays.run_units[run : run + 2].tolist() == slate.units.tolist()
+    assert arrays.run_terms[run : run + 2].tolist() == subscription_columns.term_ids.tolist() == sorted(subscription_columns.term_ids)
+    assert arrays.run_units[run : run + 2].tolist() == subscription_columns.units.tolist()
     assert arrays.heads[:3, RUN].tolist() == [-1, -1, -1]
 
 
 def test_a_slot_that_is_taken_stays_and_a_free_one_stays_free():
-    meaning, arena = world.meaning(), Arena()
+    scoring, arena = world.scoring(), Arena()
     index, keeper = Profiles(arena), Profiles(arena)
     a, b = (TopKSubscription("t", location=(x, 0), keywords="a", k=1, alpha=0.5) for x in (1, 2))
-    index.insert(slots_of(0), slate_of([a], meaning))
-    keeper.insert(slots_of(0, 1), slate_of([b, b], meaning))
+    index.insert(slots_of(0), columns_of([a], scoring))
+    keeper.insert(slots_of(0, 1), columns_of([b, b], scoring))
     assert index.arrays.points[:2, 0].tolist() == [1.0, 2.0]
     index.delete(slots_of(0))
     before = keeper.arrays.state.copy()
@@ -100,16 +100,16 @@ def test_a_slot_that_is_taken_stays_and_a_free_one_stays_free():
 
 
 def test_growth_by_one_is_seen_by_the_other():
-    meaning, arena = world.meaning(), Arena()
+    scoring, arena = world.scoring(), Arena()
     index, keeper = Profiles(arena), Profiles(arena)
     rng = random.Random(2)
     many = [TopKSubscription("t", location=(1, 2), keywords=rng.choices("abcdef", k=3), k=1, alpha=0.5)] * 500
-    index.insert(np.arange(500, dtype=np.int32), slate_of(many, meaning))
+    index.insert(np.arange(500, dtype=np.int32), columns_of(many, scoring))
     assert (keeper.arrays.heads[:500, RUN] >= 0).all()
 
 
 def test_runs_are_used_again_and_long_ones_fit():
-    rng, meaning = random.Random(3), meaning_of(SPACES[0])
+    rng, scoring = random.Random(3), scoring_of(SPACES[0])
     words = [f"w{i}" for i in range(1024)]
     profiles, held = Profiles(Arena()), []
     for _ in range(6):
@@ -117,23 +117,23 @@ def test_runs_are_used_again_and_long_ones_fit():
         made = [
             TopKSubscription("t", location=(1, 2), keywords=rng.sample(words, size), k=1, alpha=0.5) for size in sizes
         ]
-        slate = slate_of(made, meaning)
+        subscription_columns = columns_of(made, scoring)
         slots = np.array(rng.sample(range(100), len(sizes)), np.int32)
-        profiles.insert(slots, slate)
+        profiles.insert(slots, subscription_columns)
         arrays = profiles.arrays
         for row, slot in enumerate(slots):
             run, n = arrays.heads[slot, RUN], arrays.heads[slot, LENGTH]
-            first, stop = slate.term_indptr[row : row + 2]
-            assert arrays.run_terms[run : run + n].tolist() == slate.term_ids[first:stop].tolist()
+            first, stop = subscription_columns.term_indptr[row : row + 2]
+            assert arrays.run_terms[run : run + n].tolist() == subscription_columns.term_ids[first:stop].tolist()
         profiles.delete(slots)
         held.append(profiles.arrays.run_terms.size)
     assert len(set(held)) == 1
 
 
 def test_an_arena_in_a_folder_holds_profiles(tmp_path):
-    meaning = world.meaning()
+    scoring = world.scoring()
     one = TopKSubscription("t", location=(1, 2), keywords="a b", k=1, alpha=0.5)
-    Profiles(Arena(tmp_path / "arena")).insert(slots_of(0), slate_of([one], meaning))
+    Profiles(Arena(tmp_path / "arena")).insert(slots_of(0), columns_of([one], scoring))
     again = Profiles(Arena.attach(tmp_path / "arena"))
     assert again.arrays.points[0].tolist() == [1.0, 2.0, 0.5]
 

@@ -7,7 +7,7 @@ import pytest
 
 import nearcast as nc
 from nearcast.errors import InvalidInput
-from nearcast.model import Cohort, Footprints, MessageBatch
+from nearcast.model import SubscriptionBatch, Footprints, MessageBatch
 from nearcast.partition import PARTITIONERS, Sample
 from nearcast.partition.advice import Balance, Constants, choose, recommend, weigh
 from nearcast.partition.hash import HashRouting
@@ -20,7 +20,7 @@ NAMES = [p.name for p in PARTITIONERS]
 def town(n=400, n_messages=600, seed=0, kind="boolean"):
     """Small boxes, or points that keep results, and messages all over a square."""
     rng = np.random.default_rng(seed)
-    meaning = replace(world.meaning(), space=nc.Space(nc.Box(-10, -10, 110, 110)))
+    scoring = replace(world.scoring(), space=nc.Space(nc.Box(-10, -10, 110, 110)))
     words = [f"w{i}" for i in range(50)]
 
     def make(i):
@@ -35,8 +35,8 @@ def town(n=400, n_messages=600, seed=0, kind="boolean"):
         )
         for i in range(n_messages)
     ]
-    footprints = Cohort.of([make(i) for i in range(n)], meaning).footprints
-    return Sample(footprints, MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary))
+    footprints = SubscriptionBatch.of([make(i) for i in range(n)], scoring).footprints
+    return Sample(footprints, MessageBatch.from_messages(messages, vocabulary=scoring.vocabulary))
 
 
 def by_name(estimates):

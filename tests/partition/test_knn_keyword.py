@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 import nearcast as nc
-from nearcast.model import Cohort, MessageBatch
+from nearcast.model import SubscriptionBatch, MessageBatch
 from nearcast.partition.base import Sample
 from nearcast.partition.knn_keyword import KnnKeywordPartitioner
 from nearcast.testing import strategies as world
 
 
 def sampled(texts, keywords):
-    meaning = world.meaning()
+    scoring = world.scoring()
     messages = [nc.Message(i, (0, 0), text) for i, text in enumerate(texts)]
     subscriptions = [
         nc.NearestSubscription(f"s{i}", location=(0, 0), keywords=words, k=1) for i, words in enumerate(keywords)
     ]
-    footprints = Cohort.of(subscriptions, meaning).footprints
-    return Sample(footprints, MessageBatch.from_messages(messages, vocabulary=meaning.vocabulary))
+    footprints = SubscriptionBatch.of(subscriptions, scoring).footprints
+    return Sample(footprints, MessageBatch.from_messages(messages, vocabulary=scoring.vocabulary))
 
 
 def test_costs_are_those_of_equation_1_and_the_dearest_goes_first():

@@ -69,14 +69,14 @@ def test_topk_prefixes_and_bounds_lose_no_match(rng):
     terms = list(range(10))
     s = {t: rng.random() for t in sorted(rng.sample(terms, rng.randint(1, 6)))}
     m = {t: rng.random() for t in sorted(rng.sample(terms, rng.randint(1, 6)))}
-    alpha, near, bar = share_or_random(rng), rng.random(), rng.uniform(0, 1.5)
+    alpha, near, threshold = share_or_random(rng), rng.random(), rng.uniform(0, 1.5)
     most_near = min(1.0, near + rng.choice([0, 0.1]))
     cosine = sum(s[t] * m[t] for t in s.keys() & m.keys())
     weights, others = list(s.values()), list(m.values())
     assert topk.upper_bound_unseen(weights, others) >= cosine - 1e-12
-    if alpha * near + (1 - alpha) * cosine < bar + 1e-12 or not s.keys() & m.keys():
+    if alpha * near + (1 - alpha) * cosine < threshold + 1e-12 or not s.keys() & m.keys():
         return
-    lam = topk.threshold(bar=bar, alpha=alpha, most_near=most_near)
+    lam = topk.threshold(threshold=threshold, alpha=alpha, most_near=most_near)
     assert cosine >= lam - 1e-9
     length = topk.prefix_length(weights, needed=lam)
     positions = [sum(1 for t in m if t < own) for own in s]
@@ -101,5 +101,5 @@ def test_the_bounds_at_the_ends_of_delta_and_alpha():
     assert similarity.prefix_length([1.0, 1.0], delta=1.0, tau=1.0) == 1
     assert similarity.least_near([1.0], 0, delta=1.0, tau=1.0) == 0.0
     assert similarity.least_near([1.0, 1.0], 1, delta=1.0, tau=1.0) == float("inf")
-    assert topk.threshold(bar=0.5, alpha=1.0) == float("-inf")
-    assert topk.threshold(bar=0.5, alpha=1.0, most_near=0.4) == float("inf")
+    assert topk.threshold(threshold=0.5, alpha=1.0) == float("-inf")
+    assert topk.threshold(threshold=0.5, alpha=1.0, most_near=0.4) == float("inf")

@@ -53,7 +53,7 @@ ALL = {
     "social": {"kind": "social", "location": [0.2, 0.3], "keywords": "coffee", "k": 2, "user": "ann"},
 }
 TEXTS = ["coffee sale", "tea", "coffee", "sale of tea", "coffee and coffee sale", "jazz"]
-MESSAGES = [message(i, TEXTS[i % 6], (i % 7 / 7, i % 5 / 5), place="bar") for i in range(20)]
+MESSAGES = [message(i, TEXTS[i % 6], (i % 7 / 7, i % 5 / 5), place="threshold") for i in range(20)]
 
 
 def write_job(folder, *, format_="json", partitioner="hash"):
@@ -180,10 +180,10 @@ def test_answers_of_all_kinds_are_those_of_the_job(played):
             assert view.results(name) == played.engine.results(name), kind
             for m in MESSAGES[-5:]:
                 mine, its = view.explain(name, m["id"]), played.engine.explain(name, m["id"])
-                assert (mine.parts, mine.score, mine.bar, mine.passes) == (its.parts, its.score, its.bar, its.passes)
+                assert (mine.parts, mine.score, mine.threshold, mine.passes) == (its.parts, its.score, its.threshold, its.passes)
         new = message_of(message(99, "coffee"))
         mine, its = view.explain("ann/topk", new), played.engine.explain("ann/topk", new)
-        assert (mine.passes, mine.bar, mine.reason) == (its.passes, its.bar, its.reason)
+        assert (mine.passes, mine.threshold, mine.reason) == (its.passes, its.threshold, its.reason)
         asked = subscription_of({"id": "x", **ALL["topk"]}, "ann")
         assert [(e.message, e.score) for e in view.preview(asked)] == [
             (r.message, r.score) for r in played.engine.results("ann/topk")

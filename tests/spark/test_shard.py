@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import nearcast as nc
-from nearcast.model import KINDS, Footprints, Keeps, MessageBatch
-from nearcast.model.ids import IdColumn
+from nearcast.model import KINDS, Footprints, ResultPolicy, MessageBatch
+from nearcast.model.id_column import IdColumn
 from nearcast.partition import PARTITIONERS, Sample, place_by_key, saved
 from nearcast.partition.fitting import fit
 from nearcast.spark import dispatch, shard
@@ -67,13 +67,13 @@ def fitted(of, given):
     with_subscriptions = next(batch for batch in given if len(batch.subscriptions))
     ops = [op or "subscribe" for op in with_subscriptions.subscriptions["op"].to_pylist()]
     comes = with_subscriptions.subscriptions.filter(pa.array([op == "subscribe" for op in ops])).drop_columns(["op"])
-    cohorts = of.admission.cohorts(comes)
-    sample = Sample(Footprints.joined([cohort.footprints for cohort in cohorts]), MessageBatch.empty())
+    subscription_batches = of.admission.subscription_batches(comes)
+    sample = Sample(Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches]), MessageBatch.empty())
     return replace(of, fitted=saved.pack(fit(of.partitioner, sample, n_shards=of.shards).fixed()))
 
 
 NAMES = [known.name for known in PARTITIONERS]
-MATCHES = tuple(kind.kind for kind in KINDS if kind.keeps is Keeps.MATCHES)
+MATCHES = tuple(kind.kind for kind in KINDS if kind.keeps is ResultPolicy.MATCHES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -19,7 +19,7 @@ from nearcast.window.store import NEXT
 KINDS = ("topk", "social")
 EDGES = [*world.EDGES, *(("u4", f"q{i}") for i in range(12)), ("u4", "p0"), ("u4", "p9")]
 """The last user is a little like the first, so that some scores are above 0 and very small."""
-SCAN = IndexEntry("scan", frozenset(KINDS), lambda meaning, arena: Scan(meaning), False)
+SCAN = IndexEntry("scan", frozenset(KINDS), lambda scoring, arena: Scan(scoring), False)
 FACTORS = [("skyband", 0.0), ("skyband", 0.5), ("skyband", 1.0), ("kmax", 1.0), ("kmax", 1.7), ("kmax", 6.0)]
 for policy in POLICIES:
     register(SCAN._replace(name=f"scan-{policy}", keeper=policy))
@@ -97,7 +97,7 @@ def assert_theorem_5(engine):
     heads, numbers = keeper._array("heads"), keeper._array("numbers")
     for slot in matcher.roster.taken().tolist():
         subscription = matcher.roster.subscription(slot)
-        score_of = subscription.bind(engine._meaning)
+        score_of = subscription.bind(engine._scoring)
         theta = float(keeper._thetas[slot])
         scored = [(score, d.seq) for d in documents if (score := score_of(d)) is not None]
         first, size = int(heads[slot, kernels.START]), int(heads[slot, kernels.SIZE])
@@ -291,7 +291,7 @@ def test_a_larger_factor_of_k_keeps_more_and_searches_less():
 def refuse(rule, **options):
     window = nc.Engine(space=world.PLANE, window=nc.CountWindow(3))._fleet.shards[0].window
     with pytest.raises(nc.InvalidInput, match=rule):
-        Buffered(world.meaning(), window, Arena(), **options)
+        Buffered(world.scoring(), window, Arena(), **options)
 
 
 def test_a_policy_that_is_not_known_is_refused():

@@ -10,9 +10,9 @@ import nearcast as nc
 from modes import check_passes
 from nearcast._jit import Arena
 from nearcast.index import IndexEntry, register
-from nearcast.index._kernels.nearest.layout import BAR
+from nearcast.index._kernels.nearest.layout import THRESHOLD
 from nearcast.index.scan import Scan
-from nearcast.model import Cohort, IdColumn, Matches, MessageBatch
+from nearcast.model import SubscriptionBatch, IdColumn, Matches, MessageBatch
 from nearcast.model._kernels import blocks
 from nearcast.testing import strategies as world
 from nearcast.window import Steps
@@ -23,7 +23,7 @@ from nearcast.window.keeper import Kept, Results
 SMALL = "NEARCAST_TEST_SMALL" in os.environ
 """Set for the pass without compiled code."""
 
-register(IndexEntry("scan-heaped", frozenset({"nearest"}), lambda meaning, arena: Scan(meaning), False, "heaped"))
+register(IndexEntry("scan-heaped", frozenset({"nearest"}), lambda scoring, arena: Scan(scoring), False, "heaped"))
 
 
 def random_subscription(rng, space, n_ids=12):
@@ -149,7 +149,7 @@ def test_handles_stay_in_the_order_in_which_messages_came():
 def make_keeper(ks):
     made = [nc.NearestSubscription(i, (0, 0), "a", k) for i, k in enumerate(ks)]
     keeper = Heaped(Arena())
-    keeper.insert(np.arange(len(ks), dtype=np.int32), Cohort.of(made, world.meaning()))
+    keeper.insert(np.arange(len(ks), dtype=np.int32), SubscriptionBatch.of(made, world.scoring()))
     return keeper
 
 
@@ -173,12 +173,12 @@ def publish(keeper, distances, first_seq=1, asked=None):
 def test_bars_are_told_once_after_they_moved():
     keeper = make_keeper([1, 2, 3])
     publish(keeper, [5.0, 4.0])
-    slots, bars = keeper.moved()
-    assert dict(zip(slots.tolist(), bars.tolist(), strict=True)) == {0: 4.0, 1: 5.0}
+    slots, thresholds = keeper.moved()
+    assert dict(zip(slots.tolist(), thresholds.tolist(), strict=True)) == {0: 4.0, 1: 5.0}
     assert len(keeper.moved().slots) == 0
     publish(keeper, [9.0], 3)
     assert keeper.moved().slots.tolist() == [2]
-    assert [keeper.bar(slot) for slot in range(3)] == [4.0, 5.0, 9.0]
+    assert [keeper.threshold(slot) for slot in range(3)] == [4.0, 5.0, 9.0]
     publish(keeper, [1.0], 4)
     keeper.delete(np.array([1], np.int32))
     assert sorted(keeper.moved().slots.tolist()) == [0, 2]
@@ -201,7 +201,7 @@ def test_results_that_were_saved_are_as_they_were():
     for slot in (2, 3):
         keeper.delete(np.array([slot], np.int32))
     made = [nc.NearestSubscription(i, (0, 0), "a", k) for i, k in ((2, 2), (3, 9))]
-    keeper.insert(np.array([2, 3], np.int32), Cohort.of(made, world.meaning()))
+    keeper.insert(np.array([2, 3], np.int32), SubscriptionBatch.of(made, world.scoring()))
     early = [Kept(2, "m2", 0.5), Kept(11, "m11", 3.0)]
     late = [Kept(2, "m2", 0.25), Kept(4, 4, 0.25), Kept(12, "m12", 1.0)]
     keeper.restore([Results.of({2: early}), Results.of({3: late})])
@@ -221,7 +221,7 @@ def test_blocks_are_given_back():
     assert np.bincount(had.slots).tolist() == [1, 5, 16, 17, 40]
     assert had.seqs[had.slots == 3].tolist() == list(range(1, 18)), "the older wins a tie"
     made = [nc.NearestSubscription(i, (0, 0), "a", k) for i, k in enumerate([40, 17, 16, 5, 1])]
-    keeper.insert(np.arange(5, dtype=np.int32), Cohort.of(made, world.meaning()))
+    keeper.insert(np.arange(5, dtype=np.int32), SubscriptionBatch.of(made, world.scoring()))
     assert keeper._array("state")[blocks.USED] == used
     assert keeper.results(0) == []
 
@@ -260,8 +260,8 @@ def test_a_loaded_engine_goes_on_exactly(tmp_path, workers):
         for shard in engine._fleet.shards:
             matcher = shard.matchers["nearest"]
             for slot in matcher.roster.taken().tolist():
-                bar = matcher._keeper.bar(slot)
-                assert matcher._index._array("sites")[slot, BAR] == (np.inf if bar is None else bar), "told at once"
+                threshold = matcher._keeper.threshold(slot)
+                assert matcher._index._array("sites")[slot, THRESHOLD] == (np.inf if threshold is None else threshold), "told at once"
 
 
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")

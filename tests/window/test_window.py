@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearcast._jit import Arena
-from nearcast.model import NO_TIME, Cohort, Document, Matches, MessageBatch, SocialSubscription
+from nearcast.model import NO_TIME, SubscriptionBatch, Document, Matches, MessageBatch, SocialSubscription
 from nearcast.model.message import Message
 from nearcast.testing import strategies as world
 from nearcast.text import Vocabulary
@@ -23,10 +23,10 @@ def score_of(document):
     return document.location[0]
 
 
-def cohort(k):
+def subscription_batch(k):
     """One subscription that scores a message by its x."""
     subscription = SocialSubscription("s", location=(0, 0), keywords="a", k=k, user="u0")
-    made = Cohort.of([subscription], world.meaning())
+    made = SubscriptionBatch.of([subscription], world.scoring())
     made.__dict__["scorers"] = [score_of]
     return made
 
@@ -84,7 +84,7 @@ def test_recompute_always_holds_the_best_of_the_window(seed):
             if slot in ks:
                 keeper.delete(np.array([slot], np.int32))
             ks[slot] = rng.randint(1, 5)
-            keeper.insert(np.array([slot], np.int32), cohort(ks[slot]))
+            keeper.insert(np.array([slot], np.int32), subscription_batch(ks[slot]))
         coming = document(seq, float(rng.randrange(6)))
         leaving = tuple(d for d in live.values() if rng.random() < 0.15)
         for d in leaving:
@@ -100,14 +100,14 @@ def test_recompute_always_holds_the_best_of_the_window(seed):
             assert sorted(told) == sorted([(s, False) for s in old - new] + [(s, True) for s in new - old])
             assert told == sorted(told, key=lambda change: change[1]), "leaves come first"
             full = len(expected) == k
-            assert keeper.bar(slot) == (score_of(expected[-1]) if full else None)
+            assert keeper.threshold(slot) == (score_of(expected[-1]) if full else None)
     assert not keeper._holders.keys() - live.keys(), "nothing is remembered of what has left"
 
 
 @pytest.mark.parametrize("entry", KEEPERS, ids=lambda entry: entry.name)
 def test_a_step_without_a_message_brings_nothing_in(entry):
-    keeper = entry.make(world.meaning(), SlidingWindow(CountWindow(3)), Arena())
-    keeper.insert(np.zeros(1, np.int32), cohort(3))
+    keeper = entry.make(world.scoring(), SlidingWindow(CountWindow(3)), Arena())
+    keeper.insert(np.zeros(1, np.int32), subscription_batch(3))
     nobody = Matches(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0))
     steps = Steps.without_window(2, np.zeros(0, np.int64))
     assert len(keeper.publish(MessageBatch.empty(), steps, lambda start, stop: nobody).steps) == 0
@@ -116,7 +116,7 @@ def test_a_step_without_a_message_brings_nothing_in(entry):
 
 def test_what_was_restored_competes_on():
     keeper = Recompute([document(1, 5.0), document(2, 7.0)])
-    keeper.insert(np.zeros(1, np.int32), cohort(1))
+    keeper.insert(np.zeros(1, np.int32), subscription_batch(1))
     keeper.restore([Results.of({0: [Kept(2, "m2", 7.0)]})])
     coming = document(3, 6.0)
     assert keeper.step(Step(0, (), 0, coming), [(0, 6.0)]) == []

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.baselines.igpt.bounds import set_box
-from benchmarks.baselines.igpt.changes import delete_slots, insert_slots, move_bars, weigh_rows
+from benchmarks.baselines.igpt.changes import delete_slots, insert_slots, move_thresholds, weigh_rows
 from benchmarks.baselines.igpt.layout import (
     N_LEAVES,
     N_LISTS,
@@ -50,7 +50,7 @@ from benchmarks.baselines.igpt.match import match_rows
 from benchmarks.baselines.topk import Columns, Output, Rival, Scratch
 from nearcast._jit import Arena, Table
 from nearcast.errors import require
-from nearcast.model import Meaning
+from nearcast.model import ScoringContext
 from nearcast.model._kernels.blocks import NEEDED, USED
 from nearcast.model._kernels.profiles import ALPHA
 
@@ -69,7 +69,7 @@ class IGPT(Rival):
 
     def __init__(
         self,
-        meaning: Meaning,
+        scoring: ScoringContext,
         arena: Arena,
         *,
         capacity: int = CAPACITY,
@@ -78,9 +78,9 @@ class IGPT(Rival):
         room: int = 1 << 12,
     ) -> None:
         require(1 <= groups <= _MOST_GROUPS, "groups", f"must be in [1, {_MOST_GROUPS}]", groups, subject="IGPT")
-        super().__init__(meaning, arena, room=room)
+        super().__init__(scoring, arena, room=room)
         self._capacity, self._groups, self._prunings = capacity, groups, prunings
-        floats, ints, bounds = np.float64, np.int32, meaning.space.bounds
+        floats, ints, bounds = np.float64, np.int32, scoring.space.bounds
         new, pool = self._arena.new, self._new_pool
         pool("leaves", Leaves, {"boxes": (floats, 4), "angles": (floats, 9), "needs": floats, "heads": (ints, 5),
                                 "stale": np.bool_})  # fmt: skip
@@ -118,8 +118,8 @@ class IGPT(Rival):
     def _withdraw(self, slots: NDArray[np.int32]) -> None:
         delete_slots(self._state(), slots)
 
-    def _move(self, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
-        move_bars(self._state(), slots, bars)
+    def _move(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
+        move_thresholds(self._state(), slots, thresholds)
 
     def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
         return int(match_rows(self._state(), batch, row, stop, first, scratch, out))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.baselines.igpt.layout import COSINE, LEAST_COSINE, SINE, Leaves
-from benchmarks.baselines.topk import LEAST, Ground, bar_of_bound
+from benchmarks.baselines.topk import LEAST, Ground, threshold_of_bound
 from nearcast._jit import kernel
 from nearcast.space import metric
 from nearcast.space.metric import EARTH_RADIUS_M
@@ -29,9 +29,9 @@ def kept_text(alpha: float) -> float:
 
 
 @kernel
-def needed_near(bar: float, alpha: float) -> float:
+def needed_near(threshold: float, alpha: float) -> float:
     """Return the least nearness with which the best text reaches a bar (equation 8), or less."""
-    return (bar_of_bound(bar) - (1.0 - alpha)) / max(alpha, LEAST)
+    return (threshold_of_bound(threshold) - (1.0 - alpha)) / max(alpha, LEAST)
 
 
 @kernel

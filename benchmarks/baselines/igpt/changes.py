@@ -78,7 +78,7 @@ def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
 
 
 @kernel
-def move_bars(state: State, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
+def move_thresholds(state: State, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
     """Change bars: postings are taken out of their groups and put where they belong now."""
     heads, points, leaves = state.ground.profiles.heads, state.ground.profiles.points, state.leaves
     for i in range(slots.size):
@@ -87,10 +87,10 @@ def move_bars(state: State, slots: NDArray[np.int32], bars: NDArray[np.float64])
         for at in range(first, stop):
             row = state.runs.lists[at]
             take_out(state.lists, state.postings, row, place_of_slot(state, row, slot))
-        state.ground.bars[slot] = bars[i]
+        state.ground.thresholds[slot] = thresholds[i]
         for at in range(first, stop):
             put_in(state, state.runs.lists[at], slot, at)
-        leaf, needs = state.seats.leaves[slot], needed_near(bars[i], points[slot, ALPHA])
+        leaf, needs = state.seats.leaves[slot], needed_near(thresholds[i], points[slot, ALPHA])
         leaves.stale[leaf] |= state.seats.bounds[slot, NEEDS] <= leaves.needs[leaf]
         state.seats.bounds[slot, NEEDS] = needs
         leaves.needs[leaf] = min(leaves.needs[leaf], needs)

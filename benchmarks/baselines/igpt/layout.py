@@ -20,7 +20,7 @@ DEEPEST = 20
 
 # Columns of a posting: its bar (kScore*), the greatest weight and alpha (alpha*) of it and all behind it in its
 # group; its own alpha, the weight of its term, the sum of the later ones, the greatest with and without its own.
-BAR, MOST_WEIGHT, MOST_ALPHA, OWN_ALPHA, OWN, REST, GREATEST, GREATEST_LATER = range(8)
+THRESHOLD, MOST_WEIGHT, MOST_ALPHA, OWN_ALPHA, OWN, REST, GREATEST, GREATEST_LATER = range(8)
 # Columns of a subscription: nearness lost on the way to the border of its leaf, and the least it needs (lambda_S).
 INNER, NEEDS = 0, 1
 # Columns of a leaf on the sphere: sines and cosines of half the angles xmin, ymin, xmax, ymax, and the least cosine

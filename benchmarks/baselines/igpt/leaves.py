@@ -56,7 +56,7 @@ def join(state: State, leaf: int, slot: int) -> None:
     members[head[MEMBERS] + head[N_MEMBERS]] = slot
     seats.leaves[slot], seats.places[slot] = leaf, head[N_MEMBERS]
     head[N_MEMBERS] += 1
-    needs = needed_near(state.ground.bars[slot], points[slot, ALPHA])
+    needs = needed_near(state.ground.thresholds[slot], points[slot, ALPHA])
     seats.bounds[slot, INNER] = lost_inside(state.ground, leaves.boxes[leaf], points[slot, X], points[slot, Y])
     seats.bounds[slot, NEEDS] = needs
     leaves.needs[leaf] = min(leaves.needs[leaf], needs)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from benchmarks.baselines.igpt.bounds import kept_text
 from benchmarks.baselines.igpt.layout import (
-    BAR,
+    THRESHOLD,
     FREE_LIST,
     GREATEST,
     MOST_ALPHA,
@@ -19,7 +19,7 @@ from benchmarks.baselines.igpt.layout import (
     Postings,
     State,
 )
-from benchmarks.baselines.topk import bar_of_bound
+from benchmarks.baselines.topk import threshold_of_bound
 from nearcast._jit import kernel, table_get, table_put, table_remove
 from nearcast.model._kernels.blocks import give_block, take_block
 from nearcast.model._kernels.profiles import ALPHA
@@ -41,7 +41,7 @@ def group_of(frame: NDArray[np.float64], alpha: float) -> int:
 
 
 @kernel
-def place_of(postings: Postings, start: int, length: int, group: int, bar: float, slot: int) -> int:
+def place_of(postings: Postings, start: int, length: int, group: int, threshold: float, slot: int) -> int:
     """Return the first posting of a list that is not before this group, bar and slot."""
     rows, slots, groups = postings.rows, postings.slots, postings.groups
     low, high = start, start + length
@@ -49,8 +49,8 @@ def place_of(postings: Postings, start: int, length: int, group: int, bar: float
         middle = (low + high) >> 1
         is_before = groups[middle] < group
         if groups[middle] == group:
-            other = rows[middle, BAR]
-            is_before = other < bar or (other == bar and slots[middle] < slot)
+            other = rows[middle, THRESHOLD]
+            is_before = other < threshold or (other == threshold and slots[middle] < slot)
         if is_before:
             low = middle + 1
         else:
@@ -100,13 +100,13 @@ def put_in(state: State, row: int, slot: int, at_run: int) -> None:
     lists, postings, weights = state.lists, state.postings, state.runs.weights
     alpha = state.ground.profiles.points[slot, ALPHA]
     group, text = group_of(state.frame, alpha), kept_text(alpha)
-    bar = np.float32(bar_of_bound(state.ground.bars[slot]) / text)
+    threshold = np.float32(threshold_of_bound(state.ground.thresholds[slot]) / text)
     start, length = lists.starts[row], lists.lengths[row]
-    at = place_of(postings, start, length, group, bar, slot)
+    at = place_of(postings, start, length, group, threshold, slot)
     for i in range(start + length, at, -1):
         copy_posting(postings, i - 1, i)
     lists.lengths[row] += 1
-    postings.rows[at, BAR] = bar
+    postings.rows[at, THRESHOLD] = threshold
     postings.rows[at, OWN_ALPHA] = alpha / text
     for i in range(4):
         postings.rows[at, OWN + i] = weights[at_run, i]
@@ -119,9 +119,9 @@ def put_in(state: State, row: int, slot: int, at_run: int) -> None:
 def place_of_slot(state: State, row: int, slot: int) -> int:
     """Return the posting of a subscription on a list, by the bar it has."""
     alpha = state.ground.profiles.points[slot, ALPHA]
-    bar = np.float32(bar_of_bound(state.ground.bars[slot]) / kept_text(alpha))
+    threshold = np.float32(threshold_of_bound(state.ground.thresholds[slot]) / kept_text(alpha))
     start, length = state.lists.starts[row], state.lists.lengths[row]
-    return place_of(state.postings, start, length, group_of(state.frame, alpha), bar, slot)
+    return place_of(state.postings, start, length, group_of(state.frame, alpha), threshold, slot)
 
 
 @kernel

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from benchmarks.baselines.igpt.bounds import lost_outside
 from benchmarks.baselines.igpt.layout import (
-    BAR,
+    THRESHOLD,
     GREATEST_LATER,
     INNER,
     MOST_ALPHA,
@@ -57,7 +57,7 @@ def first_to_stop(rows: NDArray[np.float32], start: int, stop: int, most_text: f
     """Return the first posting of a group from which on none can pass (theorem 4)."""
     while start < stop:
         middle = (start + stop) >> 1
-        if rows[middle, MOST_WEIGHT] * most_text < rows[middle, BAR] - rows[middle, MOST_ALPHA] * near:
+        if rows[middle, MOST_WEIGHT] * most_text < rows[middle, THRESHOLD] - rows[middle, MOST_ALPHA] * near:
             stop = middle
         else:
             start = middle + 1
@@ -79,7 +79,7 @@ def scan_list(
     while start < stop:
         end = start + lefts[start]
         n_visited += 1
-        may_pass = rows[start, MOST_WEIGHT] * total >= rows[start, BAR] - rows[start, MOST_ALPHA] * near
+        may_pass = rows[start, MOST_WEIGHT] * total >= rows[start, THRESHOLD] - rows[start, MOST_ALPHA] * near
         last = start
         if may_pass or not prunings.groups:
             last = first_to_stop(rows, start + may_pass, end, total, near) if prunings.ends else end
@@ -89,7 +89,7 @@ def scan_list(
             if seen[1 + slot] == seen[0]:
                 continue
             most_near = 1.0 if lost < 0.0 else max(0.0, 1.0 - lost - inner[slot, INNER])
-            needed = rows[at, BAR] - rows[at, OWN_ALPHA] * most_near
+            needed = rows[at, THRESHOLD] - rows[at, OWN_ALPHA] * most_near
             if prunings.prefix and greatest * (rows[at, OWN] + rows[at, REST]) < needed:  # theorem 1
                 continue
             seen[1 + slot] = seen[0]

@@ -13,7 +13,7 @@ from benchmarks.baselines.social.quadtree import Quadtree
 from benchmarks.baselines.social.whole import BY_LEAF, BY_PAIR, Whole
 from nearcast._jit import Arena
 from nearcast.index import IndexEntry
-from nearcast.model import Keeps, Meaning
+from nearcast.model import ResultPolicy, ScoringContext
 from nearcast.window import Keeper, KeeperEntry, SlidingWindow
 
 __all__ = ["KEEPERS", "RIVALS", "Everyone", "Quadtree", "Whole"]
@@ -22,10 +22,10 @@ _SOCIAL = frozenset({"social"})
 
 
 def _whole(name: str, way: int) -> KeeperEntry:
-    def make(meaning: Meaning, window: SlidingWindow, arena: Arena) -> Keeper:
-        return Whole(meaning, window, arena, way=way)
+    def make(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> Keeper:
+        return Whole(scoring, window, arena, way=way)
 
-    return KeeperEntry(name, Keeps.BEST_IN_WINDOW, make, _SOCIAL)
+    return KeeperEntry(name, ResultPolicy.BEST_IN_WINDOW, make, _SOCIAL)
 
 
 KEEPERS = (_whole("whole-window", BY_PAIR), _whole("whole-window-by-leaf", BY_LEAF))

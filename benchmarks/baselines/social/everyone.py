@@ -23,7 +23,7 @@ from benchmarks.baselines.social.ground import (
 )
 from nearcast._jit import kernel
 from nearcast.index import desks
-from nearcast.index._kernels.social.layout import BAR, VISITED, Columns, Output
+from nearcast.index._kernels.social.layout import THRESHOLD, VISITED, Columns, Output
 
 
 class Scratch(NamedTuple):
@@ -68,7 +68,7 @@ class Everyone(Rival):
         return Scratch(*friends_of(0), np.zeros(0, np.int32))
 
     def _prepare(self, desk: desks.Bench, n_terms: int) -> None:
-        everyone = np.flatnonzero(~np.isnan(self._sites[:, BAR])).astype(np.int32)
+        everyone = np.flatnonzero(~np.isnan(self._sites[:, THRESHOLD])).astype(np.int32)
         desk.scratch = desk.scratch._replace(everyone=everyone)
 
     def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:

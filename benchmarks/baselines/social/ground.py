@@ -22,7 +22,7 @@ from nearcast.index import desks
 from nearcast.index._kernels.social import remove_items
 from nearcast.index._kernels.social.frame import to_frame
 from nearcast.index._kernels.social.layout import (
-    BAR,
+    THRESHOLD,
     CANDIDATES,
     N_TERMS,
     SITE,
@@ -37,12 +37,12 @@ from nearcast.index._kernels.social.layout import (
 )
 from nearcast.index.matches import Matches, Work
 from nearcast.index.social import _world
-from nearcast.model import Cohort, Meaning, MessageBatch
+from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
 from nearcast.model._kernels.profiles import LENGTH, RUN, ProfileArrays, near
 from nearcast.model._kernels.profiles import X as PROFILE_X
 from nearcast.model._kernels.profiles import Y as PROFILE_Y
 from nearcast.model.profiles import Profiles
-from nearcast.model.slate import KeywordSlate
+from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.social._kernels.graph import GraphArrays
 
 PREFIX = "rival"
@@ -135,7 +135,7 @@ def place_sites(ground: Ground, slots: NDArray[np.int32], users: NDArray[np.int6
     for i in range(slots.size):
         slot = slots[i]
         x, y, z = to_frame(ground.world, profiles.points[slot, PROFILE_X], profiles.points[slot, PROFILE_Y])
-        sites[slot, X], sites[slot, Y], sites[slot, Z], sites[slot, BAR] = x, y, z, -np.inf
+        sites[slot, X], sites[slot, Y], sites[slot, Z], sites[slot, THRESHOLD] = x, y, z, -np.inf
         sites[slot, N_TERMS], sites[slot, USER] = profiles.heads[slot, LENGTH], users[i]
 
 
@@ -167,7 +167,7 @@ def verify(
         text = 2.0 * n_shared(run_terms, run, run + n_own, term_ids, start, stop) / (n_own + n_terms)
         nearness = near(points[slot, PROFILE_X], points[slot, PROFILE_Y], x, y, on_sphere, max_distance)
         score = nearness + text + socials[int(sites[slot, USER])]
-        if score >= sites[slot, BAR]:
+        if score >= sites[slot, THRESHOLD]:
             if total == slots.size:
                 return -1
             slots[total], scores[total] = slot, score
@@ -180,8 +180,8 @@ def verify(
 class Rival:
     """One of the paper's indexes, behind the protocol: how it posts, withdraws, moves bars and finds is its own."""
 
-    def __init__(self, meaning: Meaning, arena: Arena | None = None, *, room: int = _ROOM) -> None:
-        self._meaning, self._world = meaning, _world(meaning)
+    def __init__(self, scoring: ScoringContext, arena: Arena | None = None, *, room: int = _ROOM) -> None:
+        self._scoring, self._world = scoring, _world(scoring)
         self._desks = desks.Desks(lambda: desks.Bench(self._scratch(), Output, room))
         self._arena = Arena() if arena is None else arena
         for name in self._arena.names:
@@ -202,19 +202,19 @@ class Rival:
         names = (name for name in self._arena.names if name.startswith(f"{PREFIX}."))
         return sum(self._arena[name].nbytes for name in names) + self._profiles.nbytes + self._desks.nbytes
 
-    def insert(self, slots: NDArray[np.int32], cohort: Cohort) -> None:
+    def insert(self, slots: NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free, their bars open."""
-        slate, slots = cohort.slate, column(slots, np.int32)
-        assert isinstance(slate, KeywordSlate)
+        subscription_columns, slots = subscription_batch.subscription_columns, column(slots, np.int32)
+        assert isinstance(subscription_columns, KeywordColumns)
         if slots.size == 0:
             return
-        known = self._meaning.social.users
-        users = np.array([known[user] for user in slate.users if user is not None], np.int64)
-        self._profiles.insert(slots, slate)
+        known = self._scoring.social.users
+        users = np.array([known[user] for user in subscription_columns.users if user is not None], np.int64)
+        self._profiles.insert(slots, subscription_columns)
         self._arena.grow(f"{PREFIX}.sites", int(slots.max()) + 1)
         place_sites(self._ground(), slots, users)
         self._users.append_many(users, slots.astype(np.int64))
-        self._post(slots, slate)
+        self._post(slots, subscription_columns)
 
     def delete(self, slots: NDArray[np.int32]) -> None:
         """Forget the subscriptions of some slots; their profiles must still be there."""
@@ -224,29 +224,29 @@ class Rival:
         self._withdraw(slots)
         users = self._sites[slots, USER].astype(np.int64)
         remove_items(self._users.arrays, users, slots.astype(np.int64))
-        self._sites[slots, BAR] = np.nan
+        self._sites[slots, THRESHOLD] = np.nan
         self._profiles.delete(slots)
 
-    def set_bars(self, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
+    def set_thresholds(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
         """Say which score messages have to reach from now on."""
-        slots, bars = column(slots, np.int32), column(bars, np.float64)
-        held = ~np.isnan(self._sites[slots, BAR])
-        slots, bars = slots[held], bars[held]
+        slots, thresholds = column(slots, np.int32), column(thresholds, np.float64)
+        held = ~np.isnan(self._sites[slots, THRESHOLD])
+        slots, thresholds = slots[held], thresholds[held]
         if slots.size:
-            self._sites[slots, BAR] = bars
+            self._sites[slots, THRESHOLD] = thresholds
             self._follow(slots)
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return the pairs that reach the bar that was set."""
         given = batch.places[start:stop]
         places = np.full(len(batch), -1, np.int32)
-        places[start:stop] = self._meaning.social.number_places(
+        places[start:stop] = self._scoring.social.number_places(
             given.to_pylist() if isinstance(given, pa.Array) else given
         )
         columns = Columns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, places)
         with self._desks.take() as desk:
             if start < stop:
-                desk.need(len(self._meaning.social.users), *Friends._fields)
+                desk.need(len(self._scoring.social.users), *Friends._fields)
                 self._prepare(desk, int(np.diff(batch.term_indptr[start : stop + 1]).max()))
             out, row = desk.output(max(stop - start, 0)), start
             while row < stop:
@@ -259,7 +259,7 @@ class Rival:
         """Return room for one message; its first fields are those of `Friends`."""
         raise NotImplementedError
 
-    def _post(self, slots: NDArray[np.int32], slate: KeywordSlate) -> None:
+    def _post(self, slots: NDArray[np.int32], subscription_columns: KeywordColumns) -> None:
         """Take in subscriptions whose sites are there."""
 
     def _withdraw(self, slots: NDArray[np.int32]) -> None:
@@ -280,11 +280,11 @@ class Rival:
         return self._arena[f"{PREFIX}.sites"]
 
     def _ground(self) -> Ground:
-        return Ground(self._world, self._profiles.arrays, self._meaning.social.arrays, self._sites)
+        return Ground(self._world, self._profiles.arrays, self._scoring.social.arrays, self._sites)
 
     def _held(self, slots: NDArray[np.int32]) -> NDArray[np.int32]:
         slots = column(slots, np.int32)
-        held: NDArray[np.int32] = slots[~np.isnan(self._sites[slots, BAR])]
+        held: NDArray[np.int32] = slots[~np.isnan(self._sites[slots, THRESHOLD])]
         return held
 
 

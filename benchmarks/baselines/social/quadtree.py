@@ -50,7 +50,7 @@ from benchmarks.baselines.social.tree import (
     SIZE,
     TERM_BITS,
     Tree,
-    follow_bars,
+    follow_thresholds,
     plant,
     uproot,
 )
@@ -68,8 +68,8 @@ from nearcast._jit import (
 from nearcast.index import desks
 from nearcast.index._kernels.social.frame import to_frame, upper_bound_near
 from nearcast.index._kernels.social.layout import VISITED, Columns, Output
-from nearcast.model import Meaning
-from nearcast.model.slate import KeywordSlate
+from nearcast.model import ScoringContext
+from nearcast.model.subscription_columns import KeywordColumns
 
 CAPACITY = 10
 """Subscriptions a leaf holds, the paper's m."""
@@ -214,10 +214,10 @@ class Quadtree(Rival):
     """The paper's index of subscriptions."""
 
     def __init__(
-        self, meaning: Meaning, arena: Arena | None = None, *, capacity: int = CAPACITY, room: int = 1 << 12
+        self, scoring: ScoringContext, arena: Arena | None = None, *, capacity: int = CAPACITY, room: int = 1 << 12
     ) -> None:
-        super().__init__(meaning, arena, room=room)
-        self._capacity, bounds = capacity, meaning.space.bounds
+        super().__init__(scoring, arena, room=room)
+        self._capacity, bounds = capacity, scoring.space.bounds
         for name, kind, fill, columns in (
             ("nodes", np.int32, -1, 5),
             ("regions", np.float64, 0.0, 4),
@@ -245,8 +245,8 @@ class Quadtree(Rival):
             np.zeros(0, np.int32),
         )
 
-    def _post(self, slots: NDArray[np.int32], slate: KeywordSlate) -> None:
-        new = np.unique(column(slate.term_ids, np.int64))
+    def _post(self, slots: NDArray[np.int32], subscription_columns: KeywordColumns) -> None:
+        new = np.unique(column(subscription_columns.term_ids, np.int64))
         new = new[self._terms.get_many(new) < 0]
         self._terms.put_many(new, np.arange(len(self._terms), len(self._terms) + new.size))
         self._arena.grow(f"{PREFIX}.seats", int(slots.max()) + 1)
@@ -264,7 +264,7 @@ class Quadtree(Rival):
         uproot(self._tree(), self._ground(), slots)
 
     def _follow(self, slots: NDArray[np.int32]) -> None:
-        follow_bars(self._tree(), self._ground(), slots)
+        follow_thresholds(self._tree(), self._ground(), slots)
 
     def _prepare(self, desk: desks.Bench, n_terms: int) -> None:
         desk.need(len(self._arena[f"{PREFIX}.leasts"]), "node_socials", "touched")

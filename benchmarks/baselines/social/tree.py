@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from benchmarks.baselines.social.ground import Ground
 from nearcast._jit import TableArrays, kernel, table_get, table_put, table_remove
-from nearcast.index._kernels.social.layout import BAR, X
+from nearcast.index._kernels.social.layout import THRESHOLD, X
 from nearcast.model._kernels.profiles import LENGTH, RUN
 from nearcast.model._kernels.profiles import X as PROFILE_X
 from nearcast.model._kernels.profiles import Y as PROFILE_Y
@@ -105,7 +105,7 @@ def _count_in(tree: Tree, ground: Ground, node: int, slot: int) -> None:
     for axis in range(3):
         box[axis] = min(box[axis], ground.sites[slot, X + axis])
         box[3 + axis] = max(box[3 + axis], ground.sites[slot, X + axis])
-    tree.leasts[node] = min(tree.leasts[node], ground.sites[slot, BAR])
+    tree.leasts[node] = min(tree.leasts[node], ground.sites[slot, THRESHOLD])
 
 
 @kernel
@@ -167,7 +167,7 @@ def _update_leasts(tree: Tree, ground: Ground, leaf: int) -> None:
     nodes, leasts = tree.nodes, tree.leasts
     least, slot, node = np.inf, nodes[leaf, FIRST], leaf
     while slot != NOBODY:
-        least = min(least, ground.sites[slot, BAR])
+        least = min(least, ground.sites[slot, THRESHOLD])
         slot = tree.seats[slot, NEXT]
     while leasts[node] != least:
         leasts[node] = least
@@ -206,7 +206,7 @@ def uproot(tree: Tree, ground: Ground, slots: NDArray[np.int32]) -> None:
 
 
 @kernel
-def follow_bars(tree: Tree, ground: Ground, slots: NDArray[np.int32]) -> None:
+def follow_thresholds(tree: Tree, ground: Ground, slots: NDArray[np.int32]) -> None:
     """Let nodes know that the bars of subscriptions have moved."""
     for slot in slots:
         _update_leasts(tree, ground, tree.seats[slot, LEAF])

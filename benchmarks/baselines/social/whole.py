@@ -27,7 +27,7 @@ from benchmarks.baselines.social.tree import LEAF, NEXT, NOBODY
 from nearcast._jit import Arena, kernel
 from nearcast.index._kernels.social.layout import USER
 from nearcast.index.social import _world
-from nearcast.model import Meaning, MessageBatch, Scorer
+from nearcast.model import ScoringContext, MessageBatch, Scorer
 from nearcast.model._kernels.profiles import LENGTH, RUN, K, X, Y, near
 from nearcast.model.profiles import Profiles
 from nearcast.social._kernels.graph import GraphArrays, all_places_near
@@ -161,9 +161,9 @@ def best_of_window(
 class Whole(Recompute):
     """Keeps the k best of the window, and looks at all of it when one leaves; goes with a `Quadtree`."""
 
-    def __init__(self, meaning: Meaning, window: SlidingWindow, arena: Arena, *, way: int = BY_PAIR) -> None:
+    def __init__(self, scoring: ScoringContext, window: SlidingWindow, arena: Arena, *, way: int = BY_PAIR) -> None:
         super().__init__()
-        self._graph, self._world = meaning.social, _world(meaning)
+        self._graph, self._world = scoring.social, _world(scoring)
         self._window, self._arena, self._way = window, arena, way
         self._profiles = Profiles(arena)
         self._places = np.zeros(0, np.int32)
@@ -222,8 +222,8 @@ class Whole(Recompute):
     def moved(self) -> Moved:
         """Return whose bars have changed since the last time, and what they are now."""
         slots, self._touched = sorted(self._touched), set()
-        bars = [self.bar(slot) for slot in slots]
-        return Moved(np.array(slots, np.int32), np.array([-np.inf if bar is None else bar for bar in bars]))
+        thresholds = [self.threshold(slot) for slot in slots]
+        return Moved(np.array(slots, np.int32), np.array([-np.inf if threshold is None else threshold for threshold in thresholds]))
 
     def _look(self, slot: int, view: View, way: int) -> list[Kept]:
         """Return the best of the window."""

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from nearcast.engine.admission import Admission
 from nearcast.engine.state import EngineConfig
 from nearcast.errors import FormatError, InvalidInput, require
-from nearcast.model import KINDS, Footprints, Keeps, Limits, Meaning
+from nearcast.model import KINDS, Footprints, ResultPolicy, Limits, ScoringContext
 from nearcast.model.columns import MESSAGES, SUBSCRIPTIONS, messages_from_table
 from nearcast.partition import Sample
 from nearcast.partition.touches import spread_rows
@@ -77,11 +77,11 @@ class Stream:
             space=self.space, window=self.window, text_similarity="containment", workers=1, partitioner="hash",
             index="auto", limits=Limits(),
         )  # fmt: skip
-        meaning = Meaning(self.space, self.vocabulary, self.social, TEXT_SIMILARITIES[config.text_similarity])
-        cohorts = Admission(config, meaning).cohorts(self.subscriptions)
+        scoring = ScoringContext(self.space, self.vocabulary, self.social, TEXT_SIMILARITIES[config.text_similarity])
+        subscription_batches = Admission(config, scoring).subscription_batches(self.subscriptions)
         messages = messages_from_table(self.messages, vocabulary=self.vocabulary, limits=config.limits, first_seq=1)
         messages.check(self.space)
-        return Sample(Footprints.joined([cohort.footprints for cohort in cohorts]), messages)
+        return Sample(Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches]), messages)
 
 
 def generated(
@@ -168,7 +168,7 @@ def read_rows(path: Path, schema: pa.Schema, field: str) -> pa.Table:
 
 
 def _window(kinds: Sequence[str], n: int) -> CountWindow | None:
-    return CountWindow(n) if any(_KEEPS[kind] is Keeps.BEST_IN_WINDOW for kind in kinds) else None
+    return CountWindow(n) if any(_KEEPS[kind] is ResultPolicy.BEST_IN_WINDOW for kind in kinds) else None
 
 
 def _around(messages: pa.Table, subscriptions: pa.Table) -> Box:

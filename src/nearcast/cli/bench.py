@@ -150,14 +150,14 @@ class Course:
     """One workload, the same for everyone who runs it."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from nearcast.model import KINDS, Keeps
+        from nearcast.model import KINDS, ResultPolicy
         from nearcast.workload import make
 
         self._options = options
         self._workload = make(options.workload, seed=options.seed)
         self._keeps = next(kind.keeps for kind in KINDS if kind.kind == options.kind)
-        self._is_windowed = self._keeps is Keeps.BEST_IN_WINDOW
-        self._needs_history = self._keeps is Keeps.BEST_EVER
+        self._is_windowed = self._keeps is ResultPolicy.BEST_IN_WINDOW
+        self._needs_history = self._keeps is ResultPolicy.BEST_EVER
         self._community = self._workload.social(options.subscriptions) if options.kind == "social" else None
 
     def measure(self, index: str) -> dict[str, Any]:
@@ -196,8 +196,8 @@ class Course:
         from nearcast.cli.bench_spark import measure, pipeline
 
         options = self._options
-        meaning = {**self._meaning(options.index), "partitioner": self._routing()}
-        with pipeline(shards=options.workers, is_packed=options.packed, **meaning) as job:
+        scoring = {**self._scoring(options.index), "partitioner": self._routing()}
+        with pipeline(shards=options.workers, is_packed=options.packed, **scoring) as job:
             return measure(
                 job,
                 self._subscriptions(),
@@ -216,7 +216,7 @@ class Course:
         from nearcast.partition.fitting import fit
         from nearcast.social import SocialGraph
 
-        given = self._meaning(self._options.index)
+        given = self._scoring(self._options.index)
         some = Stream(
             self._options.workload,
             given["space"],
@@ -284,9 +284,9 @@ class Course:
     def _engine(self, index: str) -> Engine:
         from nearcast import Engine
 
-        return Engine(**self._meaning(index), workers=self._options.workers)
+        return Engine(**self._scoring(index), workers=self._options.workers)
 
-    def _meaning(self, index: str) -> dict[str, Any]:
+    def _scoring(self, index: str) -> dict[str, Any]:
         """Return what engines and pipelines are made with."""
         from nearcast import CountWindow
 

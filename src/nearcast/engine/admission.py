@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from nearcast.engine.shard import choose_index
 from nearcast.engine.state import EngineConfig
 from nearcast.errors import InvalidInput, StateError
-from nearcast.model import KINDS, Cohort, Keeps, Meaning, Subscription
+from nearcast.model import KINDS, SubscriptionBatch, ResultPolicy, ScoringContext, Subscription
 from nearcast.model.columns import subscriptions_from_table
-from nearcast.model.stored import store_table
+from nearcast.model.subscription_rows import store_table
 from nearcast.model.subscription import has_strings
 
 _KIND_OF = {kind.kind: kind for kind in KINDS}
@@ -26,11 +26,11 @@ _KIND_OF = {kind.kind: kind for kind in KINDS}
 class Admission:
     """Checks subscriptions against the rules of one engine."""
 
-    def __init__(self, config: EngineConfig, meaning: Meaning) -> None:
+    def __init__(self, config: EngineConfig, scoring: ScoringContext) -> None:
         self._config = config
-        self._meaning = meaning
+        self._scoring = scoring
 
-    def cohorts(self, subscriptions: Any) -> list[Cohort]:
+    def subscription_batches(self, subscriptions: Any) -> list[SubscriptionBatch]:
         """Return one cohort a kind; of an id given twice, the last counts."""
         if isinstance(subscriptions, pa.Table):
             at_once = self._by_columns(subscriptions)
@@ -39,37 +39,37 @@ class Admission:
             subscriptions = subscriptions_from_table(subscriptions, KINDS)
         return self._one_by_one(subscriptions)
 
-    def _by_columns(self, table: pa.Table) -> list[Cohort] | None:
+    def _by_columns(self, table: pa.Table) -> list[SubscriptionBatch] | None:
         if not (has_strings(table, "id") and has_strings(table, "kind")):
             return None
         if "op" in table.column_names and pc.any(pc.not_equal(table["op"], "subscribe")).as_py():
             return None
         if pc.count_distinct(table["id"]).as_py() < len(table):
             return None
-        cohorts = []
+        subscription_batches = []
         for name in pc.unique(table["kind"]).to_pylist():
             kind = _KIND_OF.get(name)
             rows = table.filter(pc.equal(table["kind"], name))
-            if kind is None or not kind.surely_legal(rows, self._meaning, self._config.limits):
+            if kind is None or not kind.all_valid(rows, self._scoring, self._config.limits):
                 return None
             self._check_kind(kind, f"subscription {rows['id'][0].as_py()!r}")
-            cohorts.append(Cohort(kind, store_table(rows, kind), self._meaning))
-        return cohorts
+            subscription_batches.append(SubscriptionBatch(kind, store_table(rows, kind), self._scoring))
+        return subscription_batches
 
-    def _one_by_one(self, subscriptions: Iterable[Any]) -> list[Cohort]:
+    def _one_by_one(self, subscriptions: Iterable[Any]) -> list[SubscriptionBatch]:
         checked: dict[Any, Subscription] = {}
         for i, subscription in enumerate(subscriptions):
             if not isinstance(subscription, KINDS):
                 raise InvalidInput("subscriptions", "must hold subscriptions", subscription, subject=f"item {i}")
-            subscription.check(self._meaning, self._config.limits)
+            subscription.check(self._scoring, self._config.limits)
             self._check_kind(type(subscription), subscription.subject)
             checked[subscription.id] = subscription
         by_kind: dict[str, list[Subscription]] = {}
         for subscription in checked.values():
             by_kind.setdefault(subscription.kind, []).append(subscription)
-        return [Cohort.of(group, self._meaning) for group in by_kind.values()]
+        return [SubscriptionBatch.of(group, self._scoring) for group in by_kind.values()]
 
     def _check_kind(self, kind: type[Subscription], subject: str) -> None:
-        if kind.keeps is Keeps.BEST_IN_WINDOW and self._config.window is None:
+        if kind.keeps is ResultPolicy.BEST_IN_WINDOW and self._config.window is None:
             raise StateError(f"{subject} of kind {kind.kind!r} needs a window; give one")
         choose_index(self._config.index, kind.kind)

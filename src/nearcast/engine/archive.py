@@ -30,12 +30,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearcast.engine.state import EngineConfig, EngineState, SavedCohort
+from nearcast.engine.state import EngineConfig, EngineState, SavedSubscriptions
 from nearcast.errors import FormatError, InvalidInput
 from nearcast.index import Work
 from nearcast.model import KINDS, IdColumn, Limits, Subscription
-from nearcast.model.pairs import join, split
-from nearcast.model.stored import stored_schema
+from nearcast.model.split_columns import join, split
+from nearcast.model.subscription_rows import stored_schema
 from nearcast.partition.saved import unpack
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
@@ -88,14 +88,14 @@ def read(path: str | PathLike[str]) -> EngineState:
 
 
 def _write_files(state: EngineState, folder: Path) -> None:
-    cohorts = _joined(state.cohorts)
+    subscription_batches = _joined(state.subscription_batches)
     tables = {
         "vocabulary": pa.table({"id": state.vocabulary.ids, "idf": state.vocabulary.idfs}),
         "graph": table_of_graph(state.social),
-        "results": table_of_results([(saved.kind.kind, saved.kept) for saved in cohorts]),
+        "results": table_of_results([(saved.kind.kind, saved.kept) for saved in subscription_batches]),
         **({} if state.live is None else {"window": state.live}),
         **({} if state.routing is None else {"routing": table_of_routing(state.routing)}),
-        **{saved.kind.kind: saved.stored.append_column("since", pa.array(saved.sinces)) for saved in cohorts},
+        **{saved.kind.kind: saved.stored.append_column("since", pa.array(saved.sinces)) for saved in subscription_batches},
     }
     files = {}
     for name, table in tables.items():
@@ -179,7 +179,7 @@ def _read_state(manifest: dict[str, Any], tables: dict[str, pa.Table]) -> Engine
         **manifest["counters"],
         work={kind: Work(**work) for kind, work in manifest["work"].items()},
         live=None if manifest["config"]["window"] is None else tables["window"].cast(LIVE),
-        cohorts=_read_cohorts(tables),
+        subscription_batches=_read_subscription_batches(tables),
         routing=routing,
     )
 
@@ -225,13 +225,13 @@ def read_routing(table: pa.Table) -> bytes:
     return routing
 
 
-def _joined(cohorts: Sequence[SavedCohort]) -> list[SavedCohort]:
+def _joined(subscription_batches: Sequence[SavedSubscriptions]) -> list[SavedSubscriptions]:
     """Return one cohort a kind: how many shards there were is not written down."""
-    by_kind: dict[type[Subscription], list[SavedCohort]] = {}
-    for saved in cohorts:
+    by_kind: dict[type[Subscription], list[SavedSubscriptions]] = {}
+    for saved in subscription_batches:
         by_kind.setdefault(saved.kind, []).append(saved)
     return [
-        SavedCohort(
+        SavedSubscriptions(
             kind,
             pa.concat_tables([saved.stored for saved in group]).combine_chunks(),
             np.concatenate([saved.sinces for saved in group]),
@@ -277,13 +277,13 @@ def table_of_results(named: Iterable[tuple[str, Sequence[Results]]]) -> pa.Table
     )
 
 
-def _read_cohorts(tables: dict[str, pa.Table]) -> list[SavedCohort]:
+def _read_subscription_batches(tables: dict[str, pa.Table]) -> list[SavedSubscriptions]:
     unknown = set(tables) - set(_KIND_OF) - {"vocabulary", "graph", "results", "window", "routing"}
     if unknown:
         raise ValueError(f"files of unknown kinds: {sorted(unknown)}")
     kept = read_results(tables["results"])
-    cohorts = {
-        name: SavedCohort(
+    subscription_batches = {
+        name: SavedSubscriptions(
             _KIND_OF[name],
             table.drop_columns(["since"]).cast(stored_schema(_KIND_OF[name])),
             table["since"].to_numpy(),
@@ -292,7 +292,7 @@ def _read_cohorts(tables: dict[str, pa.Table]) -> list[SavedCohort]:
         for name, table in tables.items()
         if name in _KIND_OF
     }
-    return list(cohorts.values())
+    return list(subscription_batches.values())
 
 
 def read_results(table: pa.Table) -> dict[str, list[Results]]:

@@ -43,16 +43,16 @@ from nearcast.model import (
     ENTER,
     LEAVE,
     NO_TIME,
-    Cohort,
+    SubscriptionBatch,
     Explanation,
     Id,
     IdColumn,
-    Keeps,
+    ResultPolicy,
     Limits,
-    Meaning,
+    ScoringContext,
     Message,
     MessageBatch,
-    Moment,
+    Timestamp,
     Result,
     Subscription,
     Update,
@@ -144,11 +144,11 @@ class Engine:
 
     def _set_up(self, state: EngineState) -> None:
         self._config = config = state.config
-        self._meaning = Meaning(
+        self._scoring = ScoringContext(
             config.space, state.vocabulary, state.social.copy(), TEXT_SIMILARITIES[config.text_similarity]
         )
-        self._fleet = Fleet(config, self._meaning, state.live, self._folder)
-        self._admission = Admission(config, self._meaning)
+        self._fleet = Fleet(config, self._scoring, state.live, self._folder)
+        self._admission = Admission(config, self._scoring)
         self._seq, self._now_us = state.seq, state.now_us
         self._late, self._updates = state.late, state.updates
         self._edge_changes = state.edge_changes
@@ -171,17 +171,17 @@ class Engine:
         the first that also sees the message (see `Share.seen_by`).
         """
         is_table = isinstance(subscriptions, pa.Table)
-        cohorts = self._admission.cohorts(subscriptions)
-        self._fleet.prepare(cohorts)
+        subscription_batches = self._admission.subscription_batches(subscriptions)
+        self._fleet.prepare(subscription_batches)
         self._about_to_change()
         had: dict[Id, list[Kept]] = {}
-        for cohort in cohorts:
-            had |= self._fleet.remove(cohort.ids)
+        for subscription_batch in subscription_batches:
+            had |= self._fleet.remove(subscription_batch.ids)
         started = [
             start
-            for cohort in cohorts
+            for subscription_batch in subscription_batches
             for start in self._fleet.insert(
-                cohort, np.full(len(cohort), self._seq, dtype=np.int64), _of_rows(before, cohort, subscriptions)
+                subscription_batch, np.full(len(subscription_batch), self._seq, dtype=np.int64), _of_rows(before, subscription_batch, subscriptions)
             )
         ]
         if is_table and not had:
@@ -195,7 +195,7 @@ class Engine:
             after |= dict(zip(roster.ids(np.fromiter(held, np.int32)), held.values(), strict=True))
         updates = [
             update
-            for id_ in (id_ for cohort in (cohorts if had or after else ()) for id_ in cohort.ids)
+            for id_ in (id_ for subscription_batch in (subscription_batches if had or after else ()) for id_ in subscription_batch.ids)
             for update in self._difference(id_, had.get(id_, []), after.get(id_, []))
         ]
         self._updates += len(updates)
@@ -262,7 +262,7 @@ class Engine:
 
         Users and places become known by it. Edges that are there already stay so.
         """
-        return self._change_edges(edges, self._meaning.social.befriend)
+        return self._change_edges(edges, self._scoring.social.befriend)
 
     @overload
     def unfriend(self, edges: Table) -> Table: ...
@@ -270,7 +270,7 @@ class Engine:
     def unfriend(self, edges: Iterable[tuple[Id, Id]]) -> list[Update]: ...
     def unfriend(self, edges: Any) -> Any:
         """Remove edges (user, place) from the social graph, all of which must be there; return what that changes."""
-        return self._change_edges(edges, self._meaning.social.unfriend)
+        return self._change_edges(edges, self._scoring.social.unfriend)
 
     def _change_edges(self, edges: Any, change: Callable[[Any], list[Id]]) -> Any:
         is_table = isinstance(edges, pa.Table)
@@ -353,7 +353,7 @@ class Engine:
         return batch.take(np.flatnonzero(~late[batch.seqs - ticks.seqs[0]]))
 
     def _batch(self, messages: Any) -> MessageBatch:
-        vocabulary, limits, first_seq = self._meaning.vocabulary, self._config.limits, self._seq + 1
+        vocabulary, limits, first_seq = self._scoring.vocabulary, self._config.limits, self._seq + 1
         if isinstance(messages, MessageBatch):
             seqs = np.arange(first_seq, first_seq + len(messages), dtype=np.int64)
             batch = replace(messages, seqs=seqs, vocabulary=vocabulary)
@@ -366,7 +366,7 @@ class Engine:
         batch.check(self._config.space)
         return batch
 
-    def advance(self, now: Moment) -> list[Update]:
+    def advance(self, now: Timestamp) -> list[Update]:
         """Let time pass without a message: what has expired by then leaves.
 
         The updates carry the seq of the last message. Time never goes back: an earlier `now` changes nothing.
@@ -396,7 +396,7 @@ class Engine:
         the window.
         """
         speaker, slot = self._seat(subscription)
-        if speaker.kind.keeps is Keeps.MATCHES and self._config.window is None:
+        if speaker.kind.keeps is ResultPolicy.MATCHES and self._config.window is None:
             kind = speaker.kind.kind
             raise StateError(f"matches of kind {kind!r} are looked up in the window, and this engine has none")
         kept = speaker.results(slot, self._fleet.documents)
@@ -417,23 +417,23 @@ class Engine:
         Nothing is subscribed. Kinds that keep results hold k of them, others all that match; `most` are told.
         """
         self.check([subscription])
-        score_of = subscription.bind(self._meaning)
+        score_of = subscription.bind(self._scoring)
         documents = sorted(self._fleet.documents(among), key=lambda document: document.seq)[-among:]
         scored = [(score, document) for document in documents if (score := score_of(document)) is not None]
-        less = subscription.keeps is Keeps.BEST_EVER
+        less = subscription.keeps is ResultPolicy.BEST_EVER
         scored.sort(key=lambda found: (found[0], found[1].seq) if less else (-found[0], -found[1].seq))
         k = getattr(subscription, "k", most)
-        held = [subscription.explain(document, self._meaning) for _, document in scored[: min(k, most)]]
+        held = [subscription.explain(document, self._scoring) for _, document in scored[: min(k, most)]]
         return [replace(explained, passes=True) for explained in held]
 
     def weigh(self, subscription: Subscription, message: Message) -> Explanation:
         """Say how a message fares for a subscription that need not be here: the parts of its score, and no bar."""
         self.check([subscription])
-        return subscription.explain(self._batch([message]).documents[0], self._meaning)
+        return subscription.explain(self._batch([message]).documents[0], self._scoring)
 
     def check(self, subscriptions: Iterable[Subscription]) -> None:
         """Raise what `subscribe` would raise, and change nothing."""
-        self._admission.cohorts(subscriptions)
+        self._admission.subscription_batches(subscriptions)
 
     def regions(self) -> list[Region]:
         """Return which part of space belongs to which workers; none where it is not space that is parted."""
@@ -481,12 +481,12 @@ class Engine:
         if folder is not None:
             engine._live_in(folder)
         engine._set_up(state)
-        cohorts = [Cohort(saved.kind, saved.stored, engine._meaning) for saved in state.cohorts]
+        subscription_batches = [SubscriptionBatch(saved.kind, saved.stored, engine._scoring) for saved in state.subscription_batches]
         if state.routing is not None:
             engine._fleet.sharing.resume(state.routing)
-        engine._fleet.prepare(cohorts)
-        for cohort, saved in zip(cohorts, state.cohorts, strict=True):
-            engine._fleet.restore(cohort, saved)
+        engine._fleet.prepare(subscription_batches)
+        for subscription_batch, saved in zip(subscription_batches, state.subscription_batches, strict=True):
+            engine._fleet.restore(subscription_batch, saved)
         return engine
 
     def seal(self, mark: str) -> None:
@@ -508,7 +508,7 @@ class Engine:
         if kept:
             tables["results"] = table_of_results(kept)
         if self._edge_changes:
-            tables["graph"] = table_of_graph(self._meaning.social)
+            tables["graph"] = table_of_graph(self._scoring.social)
         if (routing := self._fleet.sharing.packed()) is not None:
             tables["routing"] = table_of_routing(routing)
         work = {kind: asdict(work) for kind, work in self._work().items()}
@@ -524,13 +524,13 @@ class Engine:
         from nearcast.engine.folder import EngineFolder
 
         engine = cls(**options)
-        config, meaning = engine._config, engine._meaning
+        config, scoring = engine._config, engine._scoring
         engine._folder = EngineFolder(folder)
         counters, tables = engine._folder.open(mark)
         work = {kind: Work(**done) for kind, done in counters.pop("work").items()}
         engine.close()
-        social = read_graph(tables["graph"]) if "graph" in tables else meaning.social
-        engine._set_up(EngineState(config, meaning.vocabulary, social, **counters, work=work))
+        social = read_graph(tables["graph"]) if "graph" in tables else scoring.social
+        engine._set_up(EngineState(config, scoring.vocabulary, social, **counters, work=work))
         if "routing" in tables:
             engine._fleet.sharing.resume(read_routing(tables["routing"]))
         kept = read_results(tables["results"]) if "results" in tables else {}
@@ -553,12 +553,12 @@ class Engine:
     def _state(self) -> EngineState:
         return EngineState(
             self._config,
-            self._meaning.vocabulary,
-            self._meaning.social,
+            self._scoring.vocabulary,
+            self._scoring.social,
             **self._counters(),
             work=self._work(),
             live=self._fleet.live(),
-            cohorts=list(self._fleet.cohorts()),
+            subscription_batches=list(self._fleet.subscription_batches()),
             routing=self._fleet.sharing.packed(),
         )
 
@@ -573,10 +573,10 @@ class Engine:
         self.close()
 
 
-def _of_rows(before: Masks | None, cohort: Cohort, table: Any) -> Masks | None:
+def _of_rows(before: Masks | None, subscription_batch: SubscriptionBatch, table: Any) -> Masks | None:
     """Return the masks of the rows of a table that a cohort has."""
     if before is None:
         return None
-    rows = pc.index_in(cohort.ids.strings, value_set=table["id"].combine_chunks()).to_numpy()
+    rows = pc.index_in(subscription_batch.ids.strings, value_set=table["id"].combine_chunks()).to_numpy()
     own: Masks = before[rows]
     return own

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from nearcast.model import Document, Explanation, Keeps, Meaning
+from nearcast.model import Document, Explanation, ResultPolicy, ScoringContext
 
 if TYPE_CHECKING:
     from nearcast.engine.roster import Roster
@@ -17,25 +17,25 @@ class Rivals(Protocol):
     def would_enter(self, slot: int, document: Document, score: float) -> bool:
         """Tell whether a message is in a result or, published now, would come in."""
 
-    def bar(self, slot: int) -> float | None:
+    def threshold(self, slot: int) -> float | None:
         """Return the score of the worst of k results; None if there is room."""
 
 
-def explain(roster: Roster, slot: int, document: Document, meaning: Meaning, rivals: Rivals) -> Explanation:
+def explain(roster: Roster, slot: int, document: Document, scoring: ScoringContext, rivals: Rivals) -> Explanation:
     """Say how a message fares for a subscription, given what else is in its result."""
     subscription = roster.subscription(slot)
-    explained = subscription.explain(document, meaning)
-    if subscription.keeps is not Keeps.BEST_IN_WINDOW and document.seq <= roster.since(slot):
+    explained = subscription.explain(document, scoring)
+    if subscription.keeps is not ResultPolicy.BEST_IN_WINDOW and document.seq <= roster.since(slot):
         return replace(explained, passes=False, reason="no match, it was published before the subscription")
-    if subscription.keeps is Keeps.MATCHES or explained.score is None:
+    if subscription.keeps is ResultPolicy.MATCHES or explained.score is None:
         return explained
-    return ranked(explained, rivals.would_enter(slot, document, explained.score), rivals.bar(slot))
+    return ranked(explained, rivals.would_enter(slot, document, explained.score), rivals.threshold(slot))
 
 
-def ranked(explained: Explanation, passes: bool, bar: float | None) -> Explanation:
+def ranked(explained: Explanation, passes: bool, threshold: float | None) -> Explanation:
     """Return an explanation that also says how a message stands among the k best, the worst of which is the bar."""
-    if bar is None:
+    if threshold is None:
         reason = "in the result, which is not full"
     else:
         reason = "in the result" if passes else "not among the k best"
-    return replace(explained, passes=passes, bar=bar, reason=reason)
+    return replace(explained, passes=passes, threshold=threshold, reason=reason)

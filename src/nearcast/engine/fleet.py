@@ -22,12 +22,12 @@ import pyarrow as pa
 from nearcast.engine.matcher import Matcher, Slots
 from nearcast.engine.shard import Job, Shard
 from nearcast.engine.sharing import Sharing
-from nearcast.engine.state import EngineConfig, SavedCohort
+from nearcast.engine.state import EngineConfig, SavedSubscriptions
 from nearcast.engine.stats import add_work
 from nearcast.engine.told import Form, Part, tell
 from nearcast.errors import UnknownMessage
 from nearcast.index import Work
-from nearcast.model import Cohort, Document, Id, IdColumn, Keeps, Meaning, MessageBatch, Subscription
+from nearcast.model import SubscriptionBatch, Document, Id, IdColumn, ResultPolicy, ScoringContext, MessageBatch, Subscription
 from nearcast.partition import Masks, before_it, has_shard
 from nearcast.window import Changes, Kept, Results, Ticks
 
@@ -44,13 +44,13 @@ class Fleet:
     """The shards of an engine."""
 
     def __init__(
-        self, config: EngineConfig, meaning: Meaning, live: pa.Table | None, folder: EngineFolder | None
+        self, config: EngineConfig, scoring: ScoringContext, live: pa.Table | None, folder: EngineFolder | None
     ) -> None:
         self.sharing = Sharing(config.partitioner, config.workers, has_window=config.window is not None)
-        self._config, self._meaning = config, meaning
+        self._config, self._scoring = config, scoring
         self.shards = [
             Shard(
-                meaning,
+                scoring,
                 config.window,
                 index=config.index,
                 number=number,
@@ -65,50 +65,50 @@ class Fleet:
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
-    def prepare(self, cohorts: Sequence[Cohort]) -> None:
+    def prepare(self, subscription_batches: Sequence[SubscriptionBatch]) -> None:
         """Decide how the work is shared, when the first subscriptions come."""
-        self.sharing.prepare(cohorts, self._recent)
+        self.sharing.prepare(subscription_batches, self._recent)
 
     def insert(
-        self, cohort: Cohort, sinces: npt.NDArray[np.int64], before: Masks | None = None
+        self, subscription_batch: SubscriptionBatch, sinces: npt.NDArray[np.int64], before: Masks | None = None
     ) -> list[tuple[Roster, Results]]:
         """Place subscriptions of one kind; return the results they start with, and who knows their names.
 
         A lone shard may be one of many elsewhere: `before` says which of these hold a subscription too.
         """
-        if not len(cohort):
+        if not len(subscription_batch):
             return []
-        masks = self.sharing.home(cohort)
+        masks = self.sharing.home(subscription_batch)
 
         def insert(part: tuple[Shard, npt.NDArray[np.int64]]) -> tuple[Slots, Results]:
             shard, rows = part
-            own = cohort if len(rows) == len(cohort) else cohort.take(rows)
+            own = subscription_batch if len(rows) == len(subscription_batch) else subscription_batch.take(rows)
             others = before_it(masks[rows], shard.number) if before is None else before[rows]
-            return shard.matcher(cohort.kind).insert(own, sinces[rows], others)
+            return shard.matcher(subscription_batch.kind).insert(own, sinces[rows], others)
 
         homes = [(shard, np.flatnonzero(has_shard(masks, number))) for number, shard in enumerate(self.shards)]
         homes = [(shard, rows) for shard, rows in homes if len(rows)]
         started = list(self._run(insert, homes))
-        if not self.sharing.merges(cohort.kind):
+        if not self.sharing.merges(subscription_batch.kind):
             each = zip(homes, started, strict=True)
-            return [(shard.matcher(cohort.kind).roster, results) for (shard, _), (_, results) in each]
-        union = self._union(cohort.kind)
-        slots, ks = union.seat(cohort, sinces), cohort.footprints.ks
+            return [(shard.matcher(subscription_batch.kind).roster, results) for (shard, _), (_, results) in each]
+        union = self._union(subscription_batch.kind)
+        slots, ks = union.seat(subscription_batch, sinces), subscription_batch.footprints.ks
         for (shard, rows), (replicas, results) in zip(homes, started, strict=True):
             union.add(shard.number, replicas, slots[rows], ks[rows], results)
         if self.sharing.narrows:
-            self._narrowing[cohort.kind.kind].narrow(cohort, slots, masks)
+            self._narrowing[subscription_batch.kind.kind].narrow(subscription_batch, slots, masks)
         return [(union.roster, results) for results in union.held(slots)]
 
     def _union(self, kind: type[Subscription]) -> Union:
         if kind.kind not in self._unions:
             from nearcast.engine.union import Union  # with the first that is merged, not before, come the kernels
 
-            union = self._unions[kind.kind] = Union(kind, self._meaning, len(self.shards))
+            union = self._unions[kind.kind] = Union(kind, self._scoring, len(self.shards))
             if self.sharing.narrows:
                 from nearcast.engine.narrowing import Narrowing
 
-                self._narrowing[kind.kind] = Narrowing(union, self.shards, self.sharing, self._meaning)
+                self._narrowing[kind.kind] = Narrowing(union, self.shards, self.sharing, self._scoring)
         return self._unions[kind.kind]
 
     def remove(self, ids: IdColumn) -> dict[Id, list[Kept]]:
@@ -243,7 +243,7 @@ class Fleet:
 
     def _recent(self) -> MessageBatch:
         """Return the newest messages of the window, as every shard has them before the work is parted."""
-        return self.shards[0].window.newest(_SAMPLE, self._meaning.vocabulary)
+        return self.shards[0].window.newest(_SAMPLE, self._scoring.vocabulary)
 
     def n_live(self) -> int:
         """Return how many messages the window holds."""
@@ -279,30 +279,30 @@ class Fleet:
             total[kind] = add_work(total.get(kind, Work()), Work(matched=union.n_matched))
         return total
 
-    def cohorts(self) -> Iterator[SavedCohort]:
+    def subscription_batches(self) -> Iterator[SavedSubscriptions]:
         """Yield all subscriptions, as they are saved."""
         for speaker in self._speakers():
             slots = _own(speaker)
             kept = []
-            if speaker.kind.keeps is Keeps.BEST_EVER and len(slots):  # others follow from the window
+            if speaker.kind.keeps is ResultPolicy.BEST_EVER and len(slots):  # others follow from the window
                 row_of = np.zeros(int(slots.max()) + 1, np.int32)
                 row_of[slots] = np.arange(len(slots))
                 kept = [results.move(row_of) for results in speaker.held(slots)]
             roster = speaker.roster
-            yield SavedCohort(speaker.kind, roster.rows(slots), roster.sinces(slots), kept)
+            yield SavedSubscriptions(speaker.kind, roster.rows(slots), roster.sinces(slots), kept)
 
-    def restore(self, cohort: Cohort, saved: SavedCohort) -> None:
+    def restore(self, subscription_batch: SubscriptionBatch, saved: SavedSubscriptions) -> None:
         """Take in subscriptions that were saved, with the results they had."""
-        self.insert(cohort, saved.sinces)
+        self.insert(subscription_batch, saved.sinces)
         if not saved.kept:
             return
         for shard in self.shards:
-            if (matcher := shard.matchers.get(cohort.kind.kind)) is None:
+            if (matcher := shard.matchers.get(subscription_batch.kind.kind)) is None:
                 continue
-            kept = [results.move(matcher.roster.find(cohort.ids)) for results in saved.kept]
+            kept = [results.move(matcher.roster.find(subscription_batch.ids)) for results in saved.kept]
             matcher.restore(kept)
-            for results in kept if self.sharing.merges(cohort.kind) else ():
-                self._union(cohort.kind).fill(shard.number, results)
+            for results in kept if self.sharing.merges(subscription_batch.kind) else ():
+                self._union(subscription_batch.kind).fill(shard.number, results)
 
     def attach(self, folder: EngineFolder, kept: dict[str, list[Results]]) -> None:
         """Go on with what lies in a folder, and with results that do not."""
@@ -321,12 +321,12 @@ class Fleet:
         union, replicas = self._union(matcher.kind), matcher.roster.taken()
         if not len(replicas):
             return
-        cohort = Cohort(matcher.kind, matcher.roster.rows(replicas), self._meaning)
-        slots = union.roster.find(cohort.ids)
+        subscription_batch = SubscriptionBatch(matcher.kind, matcher.roster.rows(replicas), self._scoring)
+        slots = union.roster.find(subscription_batch.ids)
         new = np.flatnonzero(slots < 0)
         if len(new):
-            slots[new] = union.seat(cohort.take(new), matcher.roster.sinces(replicas[new]))
-        union.add(shard.number, replicas, slots, cohort.footprints.ks, Results.none())
+            slots[new] = union.seat(subscription_batch.take(new), matcher.roster.sinces(replicas[new]))
+        union.add(shard.number, replicas, slots, subscription_batch.footprints.ks, Results.none())
         for results in matcher.held(replicas):
             union.fill(shard.number, results)
 

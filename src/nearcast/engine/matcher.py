@@ -20,9 +20,9 @@ import pyarrow as pa
 from nearcast.engine.explaining import explain
 from nearcast.engine.told import Form, Part, tell
 from nearcast.index import Index, Work
-from nearcast.model import Cohort, Document, Explanation, Id, Keeps, Matches, Meaning, MessageBatch, Subscription
-from nearcast.model.pairs import join
-from nearcast.model.stored import stored_schema
+from nearcast.model import SubscriptionBatch, Document, Explanation, Id, ResultPolicy, Matches, ScoringContext, MessageBatch, Subscription
+from nearcast.model.split_columns import join
+from nearcast.model.subscription_rows import stored_schema
 from nearcast.window import Changes, Keeper, Kept, Results, Steps, Ticks
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Matcher:
         roster: Roster,
         index: Index,
         keeper: Keeper,
-        meaning: Meaning,
+        scoring: ScoringContext,
         replicas: Replicas,
     ) -> None:
         self.kind = kind
@@ -54,21 +54,21 @@ class Matcher:
         """Arrivals that changed a result, so far."""
         self._index = index
         self._keeper = keeper
-        self._meaning = meaning
+        self._scoring = scoring
 
     @property
     def work(self) -> Work:
         """How much was done so far; a match is an arrival that changed a result."""
         return replace(self._index.work, matched=self.n_matched)
 
-    def insert(self, cohort: Cohort, sinces: npt.NDArray[np.int64], before: Masks) -> tuple[Slots, Results]:
+    def insert(self, subscription_batch: SubscriptionBatch, sinces: npt.NDArray[np.int64], before: Masks) -> tuple[Slots, Results]:
         """Take in subscriptions, some of which shards before this one hold too; return slots, and first results."""
-        slots = self.roster.seat(cohort, sinces)
-        if self.kind.keeps is Keeps.MATCHES:
+        slots = self.roster.seat(subscription_batch, sinces)
+        if self.kind.keeps is ResultPolicy.MATCHES:
             self.replicas.seat(slots, before)
-        self._index.insert(slots, cohort)
-        results = self._keeper.insert(slots, cohort)
-        self._set_bars()
+        self._index.insert(slots, subscription_batch)
+        results = self._keeper.insert(slots, subscription_batch)
+        self._set_thresholds()
         return slots, results
 
     def delete(self, slots: Slots) -> Results:
@@ -86,10 +86,10 @@ class Matcher:
         chosen = np.flatnonzero([user in users for user in join(stored, "user")])
         if not len(chosen):
             return Results.none(), Results.none()
-        cohort = Cohort(self.kind, stored.take(pa.array(chosen)), self._meaning)
+        subscription_batch = SubscriptionBatch(self.kind, stored.take(pa.array(chosen)), self._scoring)
         before = self._keeper.delete(slots[chosen])
-        after = self._keeper.insert(slots[chosen], cohort)
-        self._set_bars()
+        after = self._keeper.insert(slots[chosen], subscription_batch)
+        self._set_thresholds()
         return before, after
 
     def go_on(self, kept: Sequence[Results], *, is_indexed: bool, is_kept: bool) -> None:
@@ -99,19 +99,19 @@ class Matcher:
         slots = self.roster.taken()
         if not len(slots):
             return
-        cohort = Cohort(self.kind, self.roster.rows(slots), self._meaning)
+        subscription_batch = SubscriptionBatch(self.kind, self.roster.rows(slots), self._scoring)
         if not is_indexed:
-            self._index.insert(slots, cohort)
+            self._index.insert(slots, subscription_batch)
         if not is_kept:
-            self._keeper.insert(slots, cohort)
+            self._keeper.insert(slots, subscription_batch)
             if kept:
                 self._keeper.restore(kept)
-        self._set_bars()
+        self._set_thresholds()
 
     def restore(self, kept: Sequence[Results]) -> None:
         """Give subscriptions the results they had when they were saved."""
         self._keeper.restore(kept)
-        self._set_bars()
+        self._set_thresholds()
 
     def held(self, slots: Slots) -> list[Results]:
         """Return the results that are kept of some slots, so many at a time that no column is too long."""
@@ -128,27 +128,27 @@ class Matcher:
         """Move on by a batch and return what changed."""
 
         def find(start: int, stop: int) -> Matches:
-            self._set_bars()  # that moved since the keeper asked the last time
+            self._set_thresholds()  # that moved since the keeper asked the last time
             return self.replicas.own(self._index.match(batch, start, stop), seen_by)
 
         changes = self._keeper.publish(batch, steps, find)
-        self._set_bars()
+        self._set_thresholds()
         return changes
 
-    def _set_bars(self) -> None:
+    def _set_thresholds(self) -> None:
         moved = self._keeper.moved()
         if len(moved.slots):
-            self._index.set_bars(*moved)
+            self._index.set_thresholds(*moved)
 
     def results(self, slot: int, live: Callable[[], Iterable[Document]]) -> list[Kept]:
         """Return a result, best first; what only grows is looked up among the messages of the window."""
-        if self.kind.keeps is not Keeps.MATCHES:
+        if self.kind.keeps is not ResultPolicy.MATCHES:
             return self._keeper.results(slot)
-        since, score_of = self.roster.since(slot), self.roster.subscription(slot).bind(self._meaning)
+        since, score_of = self.roster.since(slot), self.roster.subscription(slot).bind(self._scoring)
         scored = ((d, score_of(d)) for d in live() if d.seq > since)
         found = [Kept(d.seq, d.id, score) for d, score in scored if score is not None]
         return sorted(found, key=lambda kept: (-kept.score, -kept.seq))
 
     def explain(self, slot: int, document: Document) -> Explanation:
         """Say how a message fares for a subscription, given what else is in its result."""
-        return explain(self.roster, slot, document, self._meaning, self._keeper)
+        return explain(self.roster, slot, document, self._scoring, self._keeper)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from nearcast.engine.shard import Shard
 from nearcast.engine.sharing import Sharing
 from nearcast.engine.union import Union
-from nearcast.model import Cohort, Meaning
+from nearcast.model import SubscriptionBatch, ScoringContext
 from nearcast.partition import Masks, has_shard
 
 Slots = npt.NDArray[np.int32]
@@ -32,33 +32,33 @@ _NEVER = np.iinfo(np.int64).max
 _NOBODY = np.zeros(0, np.int64)
 
 
-def _alone(cohort: Cohort) -> Masks:
+def _alone(subscription_batch: SubscriptionBatch) -> Masks:
     """Return that nobody before has subscriptions: what replicas keep is merged, so all of them answer."""
-    return np.zeros(len(cohort), np.uint64)
+    return np.zeros(len(subscription_batch), np.uint64)
 
 
 class Narrowing:
     """The replicas of one kind."""
 
-    def __init__(self, union: Union, shards: Sequence[Shard], sharing: Sharing, meaning: Meaning) -> None:
-        self._union, self._shards, self._sharing, self._meaning = union, shards, sharing, meaning
+    def __init__(self, union: Union, shards: Sequence[Shard], sharing: Sharing, scoring: ScoringContext) -> None:
+        self._union, self._shards, self._sharing, self._scoring = union, shards, sharing, scoring
         self._masks: Masks = np.zeros(0, np.uint64)
         self._floors: Floats = np.zeros(0)
         """What messages can score at most of which a subscription hears nothing."""
         self._oldest: npt.NDArray[np.int64] = np.zeros(0, np.int64)
         """As long as this message stays, the bar is above the floor."""
 
-    def narrow(self, cohort: Cohort, slots: Slots, masks: Masks) -> None:
+    def narrow(self, subscription_batch: SubscriptionBatch, slots: Slots, masks: Masks) -> None:
         """Remove replicas that are not needed, of subscriptions that were just placed with all they could need."""
         self._make_room(slots)
-        bars, oldest = self._union.survivors(slots, _NOBODY)
-        needed, floors = cohort.footprints.narrowed(cohort.footprints.needed(bars))
+        thresholds, oldest = self._union.survivors(slots, _NOBODY)
+        needed, floors = subscription_batch.footprints.narrowed(subscription_batch.footprints.needed(thresholds))
         left = self._sharing.place(needed)
         for shard in self._shards:
             rows = np.flatnonzero(has_shard(masks & ~left, shard.number))
             if len(rows):
-                matcher = shard.matcher(cohort.kind)
-                results = matcher.delete(matcher.roster.find(cohort.ids.take(rows)))
+                matcher = shard.matcher(subscription_batch.kind)
+                results = matcher.delete(matcher.roster.find(subscription_batch.ids.take(rows)))
                 self._union.drain(shard.number, slots[rows], results)
         self._note(slots, left, floors, oldest)
 
@@ -67,22 +67,22 @@ class Narrowing:
         if not len(leaving):
             return
         slots = np.flatnonzero(self._oldest <= leaving[-1]).astype(np.int32)
-        bars, oldest = self._union.survivors(slots, leaving)
+        thresholds, oldest = self._union.survivors(slots, leaving)
         self._oldest[slots] = oldest
-        weak = np.flatnonzero(~(bars > self._floors[slots]))
+        weak = np.flatnonzero(~(thresholds > self._floors[slots]))
         if len(weak):
-            self._add(slots[weak], bars[weak], oldest[weak])
+            self._add(slots[weak], thresholds[weak], oldest[weak])
 
-    def _add(self, slots: Slots, bars: Floats, oldest: npt.NDArray[np.int64]) -> None:
+    def _add(self, slots: Slots, thresholds: Floats, oldest: npt.NDArray[np.int64]) -> None:
         roster = self._union.roster
-        cohort = Cohort(self._union.kind, roster.rows(slots), self._meaning)
-        needed, floors = cohort.footprints.narrowed(cohort.footprints.needed(bars))
+        subscription_batch = SubscriptionBatch(self._union.kind, roster.rows(slots), self._scoring)
+        needed, floors = subscription_batch.footprints.narrowed(subscription_batch.footprints.needed(thresholds))
         masks = self._masks[slots] | self._sharing.place(needed)
         for shard in self._shards:
             rows = np.flatnonzero(has_shard(masks & ~self._masks[slots], shard.number))
             if len(rows):
-                own = cohort.take(rows)
-                replicas, results = shard.matcher(cohort.kind).insert(own, roster.sinces(slots[rows]), _alone(own))
+                own = subscription_batch.take(rows)
+                replicas, results = shard.matcher(subscription_batch.kind).insert(own, roster.sinces(slots[rows]), _alone(own))
                 self._union.add(shard.number, replicas, slots[rows], own.footprints.ks, results)
         self._note(slots, masks, floors, oldest)
 

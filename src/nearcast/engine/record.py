@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from nearcast.engine._kernels.roster import Texts
 from nearcast.model import IdColumn, Subscription
-from nearcast.model.pairs import PAIRS, join, split
-from nearcast.model.stored import stored_schema
+from nearcast.model.split_columns import PAIRS, join, split
+from nearcast.model.subscription_rows import stored_schema
 from nearcast.text.encode import bytes_of
 
 WORDS, LISTED, NUMBERED = 0, 1, 2

@@ -23,9 +23,9 @@ from nearcast._jit import Arena
 from nearcast.engine._kernels import roster as kernels
 from nearcast.engine.names import names_of
 from nearcast.engine.record import pack_ids, pack_texts, text_fields, unpack_ids, unpack_texts
-from nearcast.model import Cohort, IdColumn, Subscription
-from nearcast.model.pairs import PAIRS
-from nearcast.model.stored import restore, stored_schema
+from nearcast.model import SubscriptionBatch, IdColumn, Subscription
+from nearcast.model.split_columns import PAIRS
+from nearcast.model.subscription_rows import restore, stored_schema
 
 Slots = npt.NDArray[np.int32]
 
@@ -87,10 +87,10 @@ class Roster:
         """Bytes of all arrays."""
         return sum(self._arena[name].nbytes for name in self._arena.names if name.startswith(f"{_PREFIX}."))
 
-    def seat(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> Slots:
+    def seat(self, subscription_batch: SubscriptionBatch, sinces: npt.NDArray[np.int64]) -> Slots:
         """Give everyone a slot, and say which; nobody of them has one."""
-        ids, texts = pack_ids(cohort.ids), pack_texts(cohort.stored, self._kind)
-        slots = self._hand_out(len(cohort))
+        ids, texts = pack_ids(subscription_batch.ids), pack_texts(subscription_batch.stored, self._kind)
+        slots = self._hand_out(len(subscription_batch))
         n_words = (len(texts.data) + len(ids.data)) // 4 + 3 * (self._width + 1) * len(slots)
         self._arena.grow(f"{_PREFIX}.words", int(self._array("state")[kernels.USED]) + n_words)
         kernels.write_rows(self._book(), ids, texts, slots)
@@ -98,8 +98,8 @@ class Roster:
         for name, columns in (("floats", self._floats), ("ints", self._ints)):
             numbers = self._array(name)
             for i, column in enumerate(columns):
-                numbers[slots, i] = cohort.stored[column].to_numpy()
-        self._enter(cohort.ids.keys, slots)
+                numbers[slots, i] = subscription_batch.stored[column].to_numpy()
+        self._enter(subscription_batch.ids.keys, slots)
         return slots
 
     def _hand_out(self, n: int) -> Slots:

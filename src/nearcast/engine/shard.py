@@ -19,7 +19,7 @@ from nearcast.engine.matcher import Matcher
 from nearcast.engine.told import Form, Part
 from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
-from nearcast.model import KINDS, Keeps, Meaning, MessageBatch, Subscription
+from nearcast.model import KINDS, ResultPolicy, ScoringContext, MessageBatch, Subscription
 from nearcast.window import Changes, Results, SlidingWindow, Steps, Ticks, WindowPolicy, find_keeper
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Shard:
 
     def __init__(
         self,
-        meaning: Meaning,
+        scoring: ScoringContext,
         policy: WindowPolicy | None,
         *,
         index: str,
@@ -50,7 +50,7 @@ class Shard:
         self.number = number
         self.window = SlidingWindow(policy, live, arena=None if arena is None else partial(arena, "window"))
         self.matchers: dict[str, Matcher] = {}
-        self._meaning = meaning
+        self._scoring = scoring
         self._index = index
         self._arena = arena
 
@@ -66,10 +66,10 @@ class Shard:
 
             arena = Arena() if self._arena is None else self._arena(kind.kind)
             entry = choose_index(self._index, kind.kind)
-            roster, index = Roster(kind, arena), entry.make(self._meaning, arena)
-            keeper = find_keeper(entry.keeper, kind).make(self._meaning, self.window, arena)
+            roster, index = Roster(kind, arena), entry.make(self._scoring, arena)
+            keeper = find_keeper(entry.keeper, kind).make(self._scoring, self.window, arena)
             replicas = Replicas(arena)
-            self.matchers[kind.kind] = Matcher(kind, roster, index, keeper, self._meaning, replicas)
+            self.matchers[kind.kind] = Matcher(kind, roster, index, keeper, self._scoring, replicas)
             self.matchers = {name: self.matchers[name] for name in _KIND_OF if name in self.matchers}
         return self.matchers[kind.kind]
 
@@ -85,7 +85,7 @@ class Shard:
     def loose_results(self) -> Iterator[tuple[str, list[Results]]]:
         """Yield, kind by kind, the results that lie in no arena and cannot be found again."""
         for kind, matcher in self.matchers.items():
-            if matcher.kind.keeps is Keeps.BEST_EVER and not self._is_kept(kind):
+            if matcher.kind.keeps is ResultPolicy.BEST_EVER and not self._is_kept(kind):
                 yield kind, matcher.held(matcher.roster.taken())
 
     def publish(
@@ -118,8 +118,8 @@ class Shard:
         def telling(matchers: Sequence[Matcher], rows: MessageBatch, seen: Masks, at: Steps) -> Job:
             return lambda: [(m, m.publish(rows, seen, at, ticks, form=form)) for m in matchers]
 
-        forward = [m for m in self.matchers.values() if m.kind.keeps is Keeps.MATCHES]
-        keeping = [m for m in self.matchers.values() if m.kind.keeps is not Keeps.MATCHES]
+        forward = [m for m in self.matchers.values() if m.kind.keeps is ResultPolicy.MATCHES]
+        keeping = [m for m in self.matchers.values() if m.kind.keeps is not ResultPolicy.MATCHES]
         jobs = []
         if forward:
             for start, stop in pairwise(cuts):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Cohort, Footprints, Keeps, MessageBatch, Subscription
+from nearcast.model import SubscriptionBatch, Footprints, ResultPolicy, MessageBatch, Subscription
 from nearcast.partition import Masks, Region, Routing, Sample, everyone, has_shard, place_by_key
 from nearcast.partition.fitting import fit
 from nearcast.partition.saved import pack, unpack
@@ -38,13 +38,13 @@ class Sharing:
 
     def merges(self, kind: type[Subscription]) -> bool:
         """Whether results of a kind are merged from those of replicas."""
-        return not self.sends_all and kind.keeps is not Keeps.MATCHES
+        return not self.sends_all and kind.keeps is not ResultPolicy.MATCHES
 
-    def prepare(self, cohorts: Sequence[Cohort], recent: Callable[[], MessageBatch]) -> None:
+    def prepare(self, subscription_batches: Sequence[SubscriptionBatch], recent: Callable[[], MessageBatch]) -> None:
         """Fit the routing to the first subscriptions that come."""
-        if not cohorts or self._n_shards == 1 or self._routing is not None:
+        if not subscription_batches or self._n_shards == 1 or self._routing is not None:
             return
-        footprints = Footprints.joined([cohort.footprints for cohort in cohorts])
+        footprints = Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches])
         routing = fit(self._partitioner, Sample(footprints, recent()), n_shards=self._n_shards)
         self._routing = routing.fixed() if self._has_window else routing
 
@@ -65,14 +65,14 @@ class Sharing:
         """Whether subscriptions are placed by what can still bring a result."""
         return self._routing is not None and self._routing.narrows
 
-    def home(self, cohort: Cohort) -> Masks:
+    def home(self, subscription_batch: SubscriptionBatch) -> Masks:
         """Return the homes of subscriptions; all share one where threads part the messages instead."""
-        if self._n_shards == 1 or (self.sends_all and cohort.kind.keeps is Keeps.MATCHES):
-            return np.ones(len(cohort), np.uint64)
+        if self._n_shards == 1 or (self.sends_all and subscription_batch.kind.keeps is ResultPolicy.MATCHES):
+            return np.ones(len(subscription_batch), np.uint64)
         assert self._routing is not None
         if self._routing.by_key:
-            return place_by_key(cohort.ids.keys, self._n_shards)
-        return self.place(cohort.footprints)
+            return place_by_key(subscription_batch.ids.keys, self._n_shards)
+        return self.place(subscription_batch.footprints)
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the homes of subscriptions of which this is known."""

@@ -50,7 +50,7 @@ class EngineConfig:
             require(value in known_names, name, f"must be one of {known_names}", value, subject="engine")
 
 
-class SavedCohort(NamedTuple):
+class SavedSubscriptions(NamedTuple):
     """Subscriptions of one kind, since when they are there, and the results that were kept."""
 
     kind: type[Subscription]
@@ -76,6 +76,6 @@ class EngineState:
     work: dict[str, Work] = field(default_factory=dict)
     live: pa.Table | None = None
     """The messages of the window, if there is one."""
-    cohorts: list[SavedCohort] = field(default_factory=list)
+    subscription_batches: list[SavedSubscriptions] = field(default_factory=list)
     routing: bytes | None = None
     """How the work is shared, once that is decided."""

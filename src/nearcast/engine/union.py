@@ -22,7 +22,7 @@ from nearcast._jit import Arena, column
 from nearcast.engine._kernels import union as kernels
 from nearcast.engine.explaining import explain
 from nearcast.engine.roster import Roster
-from nearcast.model import Cohort, Document, Explanation, Id, IdColumn, Keeps, Meaning, Subscription
+from nearcast.model import SubscriptionBatch, Document, Explanation, Id, IdColumn, ResultPolicy, ScoringContext, Subscription
 from nearcast.model._kernels import blocks
 from nearcast.window import Changes, Kept, Results, Ticks
 
@@ -36,12 +36,12 @@ _LEAST = 1 << 10  # messages for which it is worth finding out who is held no mo
 class Union:
     """The subscriptions of one kind, whose replicas are in shards."""
 
-    def __init__(self, kind: type[Subscription], meaning: Meaning, n_shards: int, *, least: int = _LEAST) -> None:
-        self.kind, self._meaning, self._least = kind, meaning, least
+    def __init__(self, kind: type[Subscription], scoring: ScoringContext, n_shards: int, *, least: int = _LEAST) -> None:
+        self.kind, self._scoring, self._least = kind, scoring, least
         self.roster = Roster(kind)
         self.n_matched = 0
         """Arrivals that changed a result, so far."""
-        self._sign = -1.0 if kind.keeps is Keeps.BEST_EVER else 1.0
+        self._sign = -1.0 if kind.keeps is ResultPolicy.BEST_EVER else 1.0
         self._arena = Arena()
         self._arena.new(f"{_PREFIX}.heads", np.int32, 0, columns=5)
         for name, dtype in zip(_BLOCKS, (np.float64, np.int64, np.uint8), strict=True):
@@ -54,9 +54,9 @@ class Union:
     def __len__(self) -> int:
         return len(self.roster)
 
-    def seat(self, cohort: Cohort, sinces: npt.NDArray[np.int64]) -> Slots:
+    def seat(self, subscription_batch: SubscriptionBatch, sinces: npt.NDArray[np.int64]) -> Slots:
         """Take in subscriptions, whose replicas are yet to come."""
-        slots = self.roster.seat(cohort, sinces)
+        slots = self.roster.seat(subscription_batch, sinces)
         self._arena.grow(f"{_PREFIX}.heads", int(slots.max()) + 1)
         return slots
 
@@ -103,9 +103,9 @@ class Union:
         self, slots: Slots, leaving: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """Return the bars that results have at least when messages have left, and the oldest that they rest on."""
-        bars, oldest = np.empty(len(slots)), np.empty(len(slots), np.int64)
-        kernels.survivors(self._arrays, column(slots, np.int32), leaving, bars, oldest)
-        return bars, oldest
+        thresholds, oldest = np.empty(len(slots)), np.empty(len(slots), np.int64)
+        kernels.survivors(self._arrays, column(slots, np.int32), leaving, thresholds, oldest)
+        return thresholds, oldest
 
     def forget(self, slots: Slots) -> Results:
         """Forget subscriptions, whose replicas are gone; return the results they had."""
@@ -190,17 +190,17 @@ class Union:
 
     def explain(self, slot: int, document: Document) -> Explanation:
         """Say how a message fares for a subscription, given what else is in its result."""
-        return explain(self.roster, slot, document, self._meaning, self)
+        return explain(self.roster, slot, document, self._scoring, self)
 
     def would_enter(self, slot: int, document: Document, score: float) -> bool:
         """Tell whether a message is in a result or, published now, would come in."""
         held = self.results(slot, list)
-        if self.bar(slot) is None or any(kept.seq == document.seq for kept in held):
+        if self.threshold(slot) is None or any(kept.seq == document.seq for kept in held):
             return True
         rank, worst = (score, document.seq), (held[-1].score, held[-1].seq)
         return rank > worst if self._sign > 0 else rank < worst
 
-    def bar(self, slot: int) -> float | None:
+    def threshold(self, slot: int) -> float | None:
         """Return the score of the worst of k results; None if there is room."""
         held = self.results(slot, list)
         return held[-1].score if len(held) == int(self._arena[f"{_PREFIX}.heads"][slot, kernels.K]) else None

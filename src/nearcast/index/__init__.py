@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nearcast.errors import require
 from nearcast.index.matches import Index, Work
 from nearcast.index.scan import Scan
-from nearcast.model import KINDS, Meaning
+from nearcast.model import KINDS, ScoringContext
 
 if TYPE_CHECKING:
     from nearcast._jit import Arena
@@ -19,7 +19,7 @@ class IndexEntry(NamedTuple):
 
     name: str
     kinds: frozenset[str]
-    make: Callable[[Meaning, Arena], Index]
+    make: Callable[[ScoringContext, Arena], Index]
     """Make one that keeps its state in an arena, if it can."""
     in_arena: bool = True
     """Whether it does: an arena that holds such an index already is gone on with."""
@@ -27,38 +27,38 @@ class IndexEntry(NamedTuple):
     """The keeper that goes with it; without one, the slow one."""
 
 
-def _boolean(meaning: Meaning, arena: Arena) -> Index:
+def _boolean(scoring: ScoringContext, arena: Arena) -> Index:
     from nearcast.index.boolean import BooleanIndex
 
-    return BooleanIndex(meaning, arena=arena)
+    return BooleanIndex(scoring, arena=arena)
 
 
-def _similarity(meaning: Meaning, arena: Arena) -> Index:
+def _similarity(scoring: ScoringContext, arena: Arena) -> Index:
     from nearcast.index.similarity import SimilarityIndex
 
-    return SimilarityIndex(meaning, arena=arena)
+    return SimilarityIndex(scoring, arena=arena)
 
 
-def _topk(meaning: Meaning, arena: Arena) -> Index:
+def _topk(scoring: ScoringContext, arena: Arena) -> Index:
     from nearcast.index.topk import TopKIndex
 
-    return TopKIndex(meaning, arena=arena)
+    return TopKIndex(scoring, arena=arena)
 
 
-def _nearest(meaning: Meaning, arena: Arena) -> Index:
+def _nearest(scoring: ScoringContext, arena: Arena) -> Index:
     from nearcast.index.nearest import NearestIndex
 
-    return NearestIndex(meaning, arena=arena)
+    return NearestIndex(scoring, arena=arena)
 
 
-def _social(meaning: Meaning, arena: Arena) -> Index:
+def _social(scoring: ScoringContext, arena: Arena) -> Index:
     from nearcast.index.social import SocialIndex
 
-    return SocialIndex(meaning, arena=arena)
+    return SocialIndex(scoring, arena=arena)
 
 
 INDEXES: tuple[IndexEntry, ...] = (
-    IndexEntry("scan", frozenset(kind.kind for kind in KINDS), lambda meaning, arena: Scan(meaning), in_arena=False),
+    IndexEntry("scan", frozenset(kind.kind for kind in KINDS), lambda scoring, arena: Scan(scoring), in_arena=False),
     IndexEntry("boolean", frozenset({"boolean"}), _boolean),
     IndexEntry("similarity", frozenset({"similarity"}), _similarity),
     IndexEntry("topk", frozenset({"topk"}), _topk, keeper="cskyband"),

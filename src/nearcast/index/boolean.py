@@ -59,8 +59,8 @@ from nearcast.index._kernels.boolean import (
     boolean_sizes,
 )
 from nearcast.index.matches import Matches, Work
-from nearcast.model import Cohort, Meaning, MessageBatch
-from nearcast.model.slate import BooleanSlate
+from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
+from nearcast.model.subscription_columns import BooleanColumns
 from nearcast.space import Box
 
 _PREFIX = "boolean"
@@ -127,14 +127,14 @@ class BooleanIndex:
     array([7], dtype=int32)
     """
 
-    def __init__(self, meaning: Meaning, *, arena: Arena | None = None, room: int = _ROOM) -> None:
+    def __init__(self, scoring: ScoringContext, *, arena: Arena | None = None, room: int = _ROOM) -> None:
         self._desks = desks.Desks(lambda: _Desk(room))
-        self._vocabulary = meaning.vocabulary
+        self._vocabulary = scoring.vocabulary
         self._arena = Arena() if arena is None else arena
         self._targets = np.zeros((TARGETS, 4), np.int64)
         if f"{_PREFIX}.state" not in self._arena:
             with self._arena.together():
-                self._make(meaning.space.bounds)
+                self._make(scoring.space.bounds)
         self._table = Table(self._arena, f"{_PREFIX}.table")
 
     def __len__(self) -> int:
@@ -151,16 +151,16 @@ class BooleanIndex:
         own = (name for name in self._arena.names if name.startswith(f"{_PREFIX}."))
         return sum(self._arena[name].nbytes for name in own)
 
-    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> None:
+    def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free."""
-        assert isinstance(cohort.slate, BooleanSlate)
-        self.insert_slate(slots, cohort.slate)
+        assert isinstance(subscription_batch.subscription_columns, BooleanColumns)
+        self.insert_columns(slots, subscription_batch.subscription_columns)
 
-    def insert_slate(self, slots: npt.NDArray[np.int32], slate: BooleanSlate) -> None:
+    def insert_columns(self, slots: npt.NDArray[np.int32], subscription_columns: BooleanColumns) -> None:
         """Take in subscriptions under slots that are free."""
         if not len(slots):
             return
-        arrivals = self._arrivals(slots, slate)
+        arrivals = self._arrivals(slots, subscription_columns)
         self._grow(("boxes", "records"), int(arrivals.slots.max()) + 1)
         done = boolean_insert(self._forest, arrivals, 0, self._targets)
         while done < arrivals.owners.size:
@@ -172,7 +172,7 @@ class BooleanIndex:
         if len(slots):
             boolean_delete(self._forest, column(slots, np.int32), self._targets)
 
-    def set_bars(self, slots: npt.NDArray[np.int32], bars: npt.NDArray[np.float64]) -> None:
+    def set_thresholds(self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64]) -> None:
         """Do nothing: this kind has no bars."""
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
@@ -197,7 +197,7 @@ class BooleanIndex:
 
     def compact(self) -> None:
         """Build everything anew, without the room that deletions left; as much work as inserting it."""
-        slots, slate = self._slate()
+        slots, subscription_columns = self._subscription_columns()
         frame = self._arena[f"{_PREFIX}.frame"].copy()
         with self._arena.together():
             for name in self._arena.names:
@@ -206,7 +206,7 @@ class BooleanIndex:
             self._make(None)
             self._arena[f"{_PREFIX}.frame"][:] = frame
             self._table = Table(self._arena, f"{_PREFIX}.table")
-            self.insert_slate(slots, slate)
+            self.insert_columns(slots, subscription_columns)
 
     @property
     def _forest(self) -> Forest:
@@ -247,10 +247,10 @@ class BooleanIndex:
     def _grow(self, fields: tuple[str, ...], length: int) -> None:
         self._arena.grow_all([f"{_PREFIX}.{field}" for field in fields], length)
 
-    def _arrivals(self, slots: npt.NDArray[np.int32], slate: BooleanSlate) -> Arrivals:
+    def _arrivals(self, slots: npt.NDArray[np.int32], subscription_columns: BooleanColumns) -> Arrivals:
         """Return subscriptions as the kernel takes them: the terms of each branch with the rarest first."""
-        ids = column(slate.term_ids, np.int64)
-        term_indptr, branch_indptr = column(slate.term_indptr, np.int64), column(slate.branch_indptr, np.int64)
+        ids = column(subscription_columns.term_ids, np.int64)
+        term_indptr, branch_indptr = column(subscription_columns.term_indptr, np.int64), column(subscription_columns.branch_indptr, np.int64)
         if len(ids) > len(term_indptr) - 1:
             # Each term once and in order: the vocabulary is then read from end to end, not here and there.
             distinct, inverse = np.unique(ids, return_inverse=True)
@@ -259,14 +259,14 @@ class BooleanIndex:
             ids = ordered
         return Arrivals(
             column(slots, np.int32),
-            np.column_stack((slate.xmins, slate.ymins, slate.xmaxs, slate.ymaxs)).astype(np.float64),
-            np.repeat(np.arange(len(slate)), np.diff(branch_indptr)),
+            np.column_stack((subscription_columns.xmins, subscription_columns.ymins, subscription_columns.xmaxs, subscription_columns.ymaxs)).astype(np.float64),
+            np.repeat(np.arange(len(subscription_columns)), np.diff(branch_indptr)),
             branch_indptr,
             term_indptr,
             ids,
         )
 
-    def _slate(self) -> tuple[npt.NDArray[np.int32], BooleanSlate]:
+    def _subscription_columns(self) -> tuple[npt.NDArray[np.int32], BooleanColumns]:
         """Return all slots that are taken and their subscriptions."""
         forest = self._forest
         slots = np.flatnonzero(forest.records >= 0).astype(np.int32)
@@ -275,7 +275,7 @@ class BooleanIndex:
         n_terms = np.zeros(int(n_branches.sum()), np.int64)
         boolean_export(forest, slots, n_terms, term_ids)
         xmins, ymins, xmaxs, ymaxs = forest.boxes[slots].T
-        return slots, BooleanSlate(
+        return slots, BooleanColumns(
             xmins,
             ymins,
             xmaxs,

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Cohort, Matches, MessageBatch
+from nearcast.model import SubscriptionBatch, Matches, MessageBatch
 
 __all__ = ["Index", "Matches", "Work"]
 
@@ -31,7 +31,7 @@ class Index(Protocol):
     """Finds the subscriptions of one kind that a message concerns.
 
     A bar is the score that a message has to reach to matter to a subscription (to stay below, where small is good);
-    it is open until `set_bars` says otherwise. An index may report more than that, but never less; it may ignore
+    it is open until `set_thresholds` says otherwise. An index may report more than that, but never less; it may ignore
     bars altogether.
 
     `match` may run on several threads at once, of one batch or of several; nothing else may meanwhile.
@@ -41,13 +41,13 @@ class Index(Protocol):
     def work(self) -> Work:
         """How much was done so far."""
 
-    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> None:
+    def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free."""
 
     def delete(self, slots: npt.NDArray[np.int32]) -> None:
         """Forget the subscriptions of some slots."""
 
-    def set_bars(self, slots: npt.NDArray[np.int32], bars: npt.NDArray[np.float64]) -> None:
+    def set_thresholds(self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64]) -> None:
         """Say which bars some slots have from now on."""
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:

@@ -32,9 +32,9 @@ from nearcast._jit import Arena, Table, column
 from nearcast.index import desks
 from nearcast.index._kernels import nearest as kernels
 from nearcast.index.matches import Matches, Work
-from nearcast.model import Cohort, Meaning, MessageBatch
+from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
 from nearcast.model._kernels import blocks
-from nearcast.model.slate import KeywordSlate
+from nearcast.model.subscription_columns import KeywordColumns
 
 _PREFIX = "nearest"
 _SLICE = 4096  # terms for which room is made at a time
@@ -88,8 +88,8 @@ class NearestIndex:
     0
     """
 
-    def __init__(self, meaning: Meaning, *, arena: Arena | None = None, room: int = _ROOM) -> None:
-        self._world = _world(meaning)
+    def __init__(self, scoring: ScoringContext, *, arena: Arena | None = None, room: int = _ROOM) -> None:
+        self._world = _world(scoring)
         self._desks = desks.Desks(lambda: Desk(room))
         self._arena = Arena() if arena is None else arena
         if f"{_PREFIX}.pool" not in self._arena:
@@ -111,17 +111,17 @@ class NearestIndex:
         names = (name for name in self._arena.names if name.startswith(f"{_PREFIX}."))
         return sum(self._arena[name].nbytes for name in names) + self._desks.nbytes
 
-    def insert(self, slots: NDArray[np.int32], cohort: Cohort) -> None:
+    def insert(self, slots: NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free, open to every message that shares a term."""
-        slate, slots = cohort.slate, column(slots, np.int32)
-        assert isinstance(slate, KeywordSlate)
+        subscription_columns, slots = subscription_batch.subscription_columns, column(slots, np.int32)
+        assert isinstance(subscription_columns, KeywordColumns)
         if slots.size == 0:
             return
         columns = kernels.Columns(
-            column(slate.xs, np.float64),
-            column(slate.ys, np.float64),
-            column(slate.term_indptr, np.int64),
-            column(slate.term_ids, np.int64),
+            column(subscription_columns.xs, np.float64),
+            column(subscription_columns.ys, np.float64),
+            column(subscription_columns.term_indptr, np.int64),
+            column(subscription_columns.term_ids, np.int64),
         )
         n_terms = np.diff(columns.indptr)
         self._grow("sites", int(slots.max()) + 1)
@@ -138,10 +138,10 @@ class NearestIndex:
         if len(slots):
             kernels.delete_slots(self._state(), column(slots, np.int32))
 
-    def set_bars(self, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
+    def set_thresholds(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
         """Say what messages have to be nearer than from now on; one that is infinite, or NaN, opens again."""
         if len(slots):
-            kernels.set_bars(self._state(), column(slots, np.int32), column(bars, np.float64))
+            kernels.set_thresholds(self._state(), column(slots, np.int32), column(thresholds, np.float64))
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return the pairs that share a term and are nearer than the bar that was set."""
@@ -208,8 +208,8 @@ class NearestIndex:
         )
 
 
-def _world(meaning: Meaning) -> kernels.World:
-    bounds, on_sphere = meaning.space.bounds, meaning.space.metric == "haversine"
+def _world(scoring: ScoringContext) -> kernels.World:
+    bounds, on_sphere = scoring.space.bounds, scoring.space.metric == "haversine"
     half = max(bounds.xmax * 0.5 - bounds.xmin * 0.5, bounds.ymax * 0.5 - bounds.ymin * 0.5)
     return kernels.World(
         on_sphere=on_sphere,

@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from nearcast.index.desks import Desk, Desks
 from nearcast.index.matches import Work
-from nearcast.model import Cohort, Matches, Meaning, MessageBatch, Scorer
+from nearcast.model import SubscriptionBatch, Matches, ScoringContext, MessageBatch, Scorer
 
 
 class Scan:
     """The slow index that is always right."""
 
-    def __init__(self, meaning: Meaning) -> None:
+    def __init__(self, scoring: ScoringContext) -> None:
         self._desks = Desks(Desk)
         self._scorers: dict[int, Scorer] = {}
 
@@ -28,16 +28,16 @@ class Scan:
         """How much was done so far."""
         return self._desks.work
 
-    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> None:
+    def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions."""
-        self._scorers.update(zip(slots.tolist(), cohort.scorers, strict=True))
+        self._scorers.update(zip(slots.tolist(), subscription_batch.scorers, strict=True))
 
     def delete(self, slots: npt.NDArray[np.int32]) -> None:
         """Forget subscriptions."""
         for slot in slots.tolist():
             del self._scorers[slot]
 
-    def set_bars(self, slots: npt.NDArray[np.int32], bars: npt.NDArray[np.float64]) -> None:
+    def set_thresholds(self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64]) -> None:
         """Do nothing: everyone is asked anyway."""
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:

@@ -40,8 +40,8 @@ from nearcast.errors import require
 from nearcast.index import desks
 from nearcast.index._kernels import similarity as kernels
 from nearcast.index.matches import Matches, Work
-from nearcast.model import Cohort, Meaning, MessageBatch
-from nearcast.model.slate import KeywordSlate
+from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
+from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.space.metric import EARTH_RADIUS_M
 from nearcast.text import TEXT_SIMILARITIES
 
@@ -113,11 +113,11 @@ class SimilarityIndex:
     """
 
     def __init__(
-        self, meaning: Meaning, *, arena: Arena | None = None, filters: frozenset[str] = FILTERS, room: int = _ROOM
+        self, scoring: ScoringContext, *, arena: Arena | None = None, filters: frozenset[str] = FILTERS, room: int = _ROOM
     ) -> None:
         unknown = sorted(filters - FILTERS)
         require(not unknown, "filters", f"must be some of {', '.join(sorted(FILTERS))}", unknown)
-        self._world = _world(meaning, filters)
+        self._world = _world(scoring, filters)
         self._desks = desks.Desks(lambda: self._new_desk(room))
         self._changes = self._new_desk(room)
         self._gathered: kernels.State | None = None
@@ -139,21 +139,21 @@ class SimilarityIndex:
         """How much was done so far."""
         return self._desks.work
 
-    def insert(self, slots: NDArray[np.int32], cohort: Cohort) -> None:
+    def insert(self, slots: NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free."""
-        assert isinstance(cohort.slate, KeywordSlate)
-        self.insert_slate(slots, cohort.slate)
+        assert isinstance(subscription_batch.subscription_columns, KeywordColumns)
+        self.insert_columns(slots, subscription_batch.subscription_columns)
 
-    def insert_slate(self, slots: NDArray[np.int32], slate: KeywordSlate) -> None:
+    def insert_columns(self, slots: NDArray[np.int32], subscription_columns: KeywordColumns) -> None:
         """Take in subscriptions under slots that are free."""
         columns = kernels.Columns(
-            column(slate.xs, np.float64),
-            column(slate.ys, np.float64),
-            column(slate.term_indptr, np.int64),
-            column(slate.term_ids, np.int64),
-            column(slate.idfs, np.float64),
-            column(slate.deltas, np.float64),
-            column(slate.taus, np.float64),
+            column(subscription_columns.xs, np.float64),
+            column(subscription_columns.ys, np.float64),
+            column(subscription_columns.term_indptr, np.int64),
+            column(subscription_columns.term_ids, np.int64),
+            column(subscription_columns.idfs, np.float64),
+            column(subscription_columns.deltas, np.float64),
+            column(subscription_columns.taus, np.float64),
         )
         self._insert(column(slots, np.int32), columns)
 
@@ -162,7 +162,7 @@ class SimilarityIndex:
         if len(slots):
             kernels.delete_slots(self._state(), column(slots, np.int32))
 
-    def set_bars(self, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
+    def set_thresholds(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
         """Do nothing: this kind has no bars."""
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
@@ -346,13 +346,13 @@ class SimilarityIndex:
         )
 
 
-def _world(meaning: Meaning, filters: frozenset[str]) -> kernels.World:
-    space, bounds = meaning.space, meaning.space.bounds
+def _world(scoring: ScoringContext, filters: frozenset[str]) -> kernels.World:
+    space, bounds = scoring.space, scoring.space.bounds
     on_sphere = space.metric == "haversine"
     half = max(bounds.xmax - bounds.xmin, bounds.ymax - bounds.ymin) * 0.5
     world = kernels.World(
         on_sphere=on_sphere,
-        text=list(TEXT_SIMILARITIES.values()).index(meaning.text_similarity),
+        text=list(TEXT_SIMILARITIES.values()).index(scoring.text_similarity),
         max_distance=space.max_distance,
         near_a_unit=(EARTH_RADIUS_M if on_sphere else 1.0) / space.max_distance,
         x0=float(bounds.xmin + bounds.xmax) * 0.5,

@@ -35,10 +35,10 @@ from nearcast.index import desks
 from nearcast.index._kernels import social as kernels
 from nearcast.index._kernels.social.layout import REST_BITS
 from nearcast.index.matches import Matches, Work
-from nearcast.model import Cohort, Id, Meaning, MessageBatch
+from nearcast.model import SubscriptionBatch, Id, ScoringContext, MessageBatch
 from nearcast.model._kernels.profiles import LENGTH, RUN
 from nearcast.model.profiles import Profiles
-from nearcast.model.slate import KeywordSlate
+from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.space.metric import EARTH_RADIUS_M
 
 _PREFIX = "social"
@@ -84,8 +84,8 @@ class SocialIndex:
     0
     """
 
-    def __init__(self, meaning: Meaning, *, arena: Arena | None = None, room: int = _ROOM) -> None:
-        self._meaning, self._world = meaning, _world(meaning)
+    def __init__(self, scoring: ScoringContext, *, arena: Arena | None = None, room: int = _ROOM) -> None:
+        self._scoring, self._world = scoring, _world(scoring)
         self._desks = desks.Desks(lambda: Desk(room))
         self._arena = Arena() if arena is None else arena
         self._profiles = Profiles(self._arena)
@@ -110,19 +110,19 @@ class SocialIndex:
         names = (name for name in self._arena.names if name.startswith(f"{_PREFIX}."))
         return sum(self._arena[name].nbytes for name in names) + self._profiles.nbytes + self._desks.nbytes
 
-    def insert(self, slots: NDArray[np.int32], cohort: Cohort) -> None:
+    def insert(self, slots: NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free, their bars open."""
-        slate, slots = cohort.slate, column(slots, np.int32)
-        assert isinstance(slate, KeywordSlate)
+        subscription_columns, slots = subscription_batch.subscription_columns, column(slots, np.int32)
+        assert isinstance(subscription_columns, KeywordColumns)
         if slots.size == 0:
             return
-        known = self._meaning.social.users
-        users = np.array([known[user] for user in slate.users if user is not None], np.int64)
-        self._profiles.insert(slots, slate)
+        known = self._scoring.social.users
+        users = np.array([known[user] for user in subscription_columns.users if user is not None], np.int64)
+        self._profiles.insert(slots, subscription_columns)
         self._arena.grow_all([f"{_PREFIX}.{name}" for name in ("sites", "opens")], int(slots.max()) + 1)
         self._arena.grow(f"{_PREFIX}.fronts", (int(slots.max()) >> kernels.LANE_BITS) + 1)
         kernels.place_sites(self._state(), slots, users)
-        self._number(slate.term_ids)
+        self._number(subscription_columns.term_ids)
         self._terms.append_many(*self._postings(slots))
         self._users.append_many(users, slots.astype(np.int64))
 
@@ -134,25 +134,25 @@ class SocialIndex:
         kernels.remove_items(self._terms.arrays, *self._postings(slots))
         users = self._array("sites")[slots, kernels.USER].astype(np.int64)
         kernels.remove_items(self._users.arrays, users, slots.astype(np.int64))
-        kernels.set_bars(self._state(), slots, np.full(slots.size, np.nan))
+        kernels.set_thresholds(self._state(), slots, np.full(slots.size, np.nan))
         self._profiles.delete(slots)
 
-    def set_bars(self, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
+    def set_thresholds(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
         """Say which score messages have to reach from now on."""
         if len(slots):
-            kernels.set_bars(self._state(), column(slots, np.int32), column(bars, np.float64))
+            kernels.set_thresholds(self._state(), column(slots, np.int32), column(thresholds, np.float64))
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return the pairs that reach the bar that was set."""
         places = np.full(len(batch), -1, np.int32)
-        places[start:stop] = self._meaning.social.number_places(_listed(batch.places[start:stop]))
+        places[start:stop] = self._scoring.social.number_places(_listed(batch.places[start:stop]))
         columns = kernels.Columns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, places)
         state = self._state()
         with self._desks.take() as desk:
             if start < stop:
                 desk.need(int(np.diff(batch.term_indptr[start : stop + 1]).max()), "order")
-                desk.need(len(self._meaning.social.users), "socials", "met", "counts", "others")
-                desk.need(len(self._meaning.social.places), "stamps")
+                desk.need(len(self._scoring.social.users), "socials", "met", "counts", "others")
+                desk.need(len(self._scoring.social.places), "stamps")
                 desk.need(len(state.sites), "marks", "found")
             out, row = desk.output(max(stop - start, 0)), start
             while row < stop:
@@ -177,7 +177,7 @@ class SocialIndex:
         at = np.repeat(profiles.heads[slots, RUN] - (ends - lengths), lengths) + np.arange(ends[-1])
         ids = profiles.run_terms[at]
         rows = np.repeat(np.arange(slots.size), lengths)
-        order = np.lexsort((ids, -self._meaning.vocabulary.idfs_of(ids), rows))
+        order = np.lexsort((ids, -self._scoring.vocabulary.idfs_of(ids), rows))
         rests = np.repeat(ends, lengths) - np.arange(ends[-1])
         items = (slots[rows].astype(np.int64) << REST_BITS) | rests
         return self._table.get_many(ids[order]), items
@@ -190,7 +190,7 @@ class SocialIndex:
         return kernels.State(
             self._world,
             self._profiles.arrays,
-            self._meaning.social.arrays,
+            self._scoring.social.arrays,
             self._array("sites"),
             self._array("opens"),
             self._array("fronts"),
@@ -201,8 +201,8 @@ class SocialIndex:
         )
 
 
-def _world(meaning: Meaning) -> kernels.World:
-    space, bounds = meaning.space, meaning.space.bounds
+def _world(scoring: ScoringContext) -> kernels.World:
+    space, bounds = scoring.space, scoring.space.bounds
     on_sphere = space.metric == "haversine"
     half = max(bounds.xmax * 0.5 - bounds.xmin * 0.5, bounds.ymax * 0.5 - bounds.ymin * 0.5)
     unit = min(EARTH_RADIUS_M / space.max_distance if on_sphere else half / space.max_distance, _MOST_UNIT)

@@ -20,7 +20,7 @@ Long lists are in order by (alpha, place along a z-curve), and a group of 32 is 
 would be visited leaf by leaf; here a message only reads the lists of its own terms.
 
 What survives is scored as the reference scores it, and is reported by the first shared term only, so nothing is
-merged. Bars are told by `set_bars`; who was told none is open to every message that shares a term.
+merged. Bars are told by `set_thresholds`; who was told none is open to every message that shares a term.
 
 Departures from the paper: decisions are made when a subscription is first met, with bounds for what is not yet seen,
 and never on sums that skipping cut short; `1 - alpha` is multiplied and never divided by.
@@ -40,10 +40,10 @@ from nearcast._jit import Arena, Table, column
 from nearcast.index import desks
 from nearcast.index._kernels import topk as kernels
 from nearcast.index.matches import Matches, Work
-from nearcast.model import Cohort, Meaning, MessageBatch
+from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
 from nearcast.model._kernels import blocks
 from nearcast.model.profiles import Profiles
-from nearcast.model.slate import KeywordSlate
+from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.space.metric import EARTH_RADIUS_M
 
 _PREFIX = "topk"
@@ -55,7 +55,7 @@ _MOST_UNIT = 1e30  # so that nothing in float32 is infinite
 
 # name -> dtype, columns, fill
 _ARRAYS: dict[str, tuple[Any, int | None, Any]] = {
-    "posted.bars": (np.float64, None, np.nan),
+    "posted.thresholds": (np.float64, None, np.nan),
     "posted.run_lists": (np.int32, None, 0),
     "posted.run_places": (np.int32, None, 0),
     "lists.starts": (np.int32, None, 0),
@@ -116,8 +116,8 @@ class TopKIndex:
     0
     """
 
-    def __init__(self, meaning: Meaning, *, arena: Arena | None = None, room: int = _ROOM) -> None:
-        self._world = _world(meaning)
+    def __init__(self, scoring: ScoringContext, *, arena: Arena | None = None, room: int = _ROOM) -> None:
+        self._world = _world(scoring)
         self._desks = desks.Desks(lambda: Desk(room))
         self._arena = Arena() if arena is None else arena
         self._profiles = Profiles(self._arena)
@@ -139,26 +139,26 @@ class TopKIndex:
         names = (name for name in self._arena.names if name.startswith(f"{_PREFIX}."))
         return sum(self._arena[name].nbytes for name in names) + self._profiles.nbytes + self._desks.nbytes
 
-    def insert(self, slots: NDArray[np.int32], cohort: Cohort) -> None:
+    def insert(self, slots: NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free, their bars open."""
-        assert isinstance(cohort.slate, KeywordSlate)
-        self.insert_slate(slots, cohort.slate)
+        assert isinstance(subscription_batch.subscription_columns, KeywordColumns)
+        self.insert_columns(slots, subscription_batch.subscription_columns)
 
-    def insert_slate(self, slots: NDArray[np.int32], slate: KeywordSlate) -> None:
+    def insert_columns(self, slots: NDArray[np.int32], subscription_columns: KeywordColumns) -> None:
         """Take in subscriptions under slots that are free, their bars open."""
         slots = column(slots, np.int32)
         if slots.size == 0:
             return
-        self._profiles.insert(slots, slate)
-        self._grow("posted", ("bars",), int(slots.max()) + 1)
+        self._profiles.insert(slots, subscription_columns)
+        self._grow("posted", ("thresholds",), int(slots.max()) + 1)
         self._grow("posted", ("run_lists", "run_places"), self._profiles.arrays.run_terms.size)
         columns = kernels.Columns(
-            column(slate.xs, np.float64),
-            column(slate.ys, np.float64),
-            column(slate.term_indptr, np.int64),
-            column(slate.term_ids, np.int64),
-            column(slate.idfs, np.float64),
-            column(slate.units, np.float64),
+            column(subscription_columns.xs, np.float64),
+            column(subscription_columns.ys, np.float64),
+            column(subscription_columns.term_indptr, np.int64),
+            column(subscription_columns.term_ids, np.int64),
+            column(subscription_columns.idfs, np.float64),
+            column(subscription_columns.units, np.float64),
         )
         dense = self._number(columns.term_ids)
         order = np.zeros(int(np.diff(columns.indptr).max()), np.int64)
@@ -175,10 +175,10 @@ class TopKIndex:
             kernels.delete_slots(self._state(), slots)
             self._profiles.delete(slots)
 
-    def set_bars(self, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
+    def set_thresholds(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
         """Say which score messages have to reach from now on."""
         if len(slots):
-            kernels.set_bars(self._state(), column(slots, np.int32), column(bars, np.float64))
+            kernels.set_thresholds(self._state(), column(slots, np.int32), column(thresholds, np.float64))
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return the pairs that share a term and reach the bar that was set."""
@@ -245,8 +245,8 @@ class TopKIndex:
         )
 
 
-def _world(meaning: Meaning) -> kernels.World:
-    space, bounds = meaning.space, meaning.space.bounds
+def _world(scoring: ScoringContext) -> kernels.World:
+    space, bounds = scoring.space, scoring.space.bounds
     on_sphere = space.metric == "haversine"
     half = max(bounds.xmax * 0.5 - bounds.xmin * 0.5, bounds.ymax * 0.5 - bounds.ymin * 0.5)
     scale = 1.0 if on_sphere or half <= 0.0 else 1.0 / half

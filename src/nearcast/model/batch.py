@@ -24,10 +24,10 @@ import pyarrow as pa
 from nearcast.errors import InvalidInput
 from nearcast.model.document import Document
 from nearcast.model.identity import Id
-from nearcast.model.ids import IdColumn
+from nearcast.model.id_column import IdColumn
 from nearcast.model.limits import Limits
 from nearcast.model.message import Message
-from nearcast.model.moment import to_us
+from nearcast.model.timestamps import to_us
 from nearcast.space import Space
 from nearcast.text import TermRows, Text, Vocabulary, add_up, encode_column, encode_texts, to_units
 

@@ -16,10 +16,10 @@ from nearcast.model.explanation import Explanation, Part
 from nearcast.model.expression import Branch, Expression, all_of, parse
 from nearcast.model.footprint import Footprints
 from nearcast.model.limits import Limits
-from nearcast.model.meaning import Meaning
+from nearcast.model.scoring import ScoringContext
 from nearcast.model.message import check_text
-from nearcast.model.slate import BooleanSlate, Slate, are_plain
-from nearcast.model.subscription import Keeps, Scorer, Subscription, about, has_strings, within
+from nearcast.model.subscription_columns import BooleanColumns, SubscriptionColumns, are_plain
+from nearcast.model.subscription import ResultPolicy, Scorer, Subscription, about, has_strings, within
 from nearcast.space import Box
 from nearcast.text import Text, Vocabulary, term_id
 
@@ -33,7 +33,7 @@ class BooleanSubscription(Subscription):
     """
 
     kind: ClassVar[str] = "boolean"
-    keeps: ClassVar[Keeps] = Keeps.MATCHES
+    keeps: ClassVar[ResultPolicy] = ResultPolicy.MATCHES
 
     region: Box
     keywords: Text
@@ -60,15 +60,15 @@ class BooleanSubscription(Subscription):
         except InvalidInput as error:
             raise about(error, self) from None
 
-    def check(self, meaning: Meaning, limits: Limits) -> None:
+    def check(self, scoring: ScoringContext, limits: Limits) -> None:
         """Raise `InvalidInput` if the box leaves the bounds or the expression is too large."""
-        bounds, region = meaning.space.bounds, self.region
+        bounds, region = scoring.space.bounds, self.region
         inside = bounds.contains(region.xmin, region.ymin) and bounds.contains(region.xmax, region.ymax)
         require(inside, "region", f"must lie in {bounds}", region, subject=self.subject)
         n = len(frozenset().union(*self.branches(limit=limits.branches)))
         require(n <= limits.terms, "keywords", f"must hold {limits.terms} terms at most", n, subject=self.subject)
 
-    def bind(self, meaning: Meaning) -> Scorer:
+    def bind(self, scoring: ScoringContext) -> Scorer:
         """Return 1 for a match."""
         region = self.region
         branches = [frozenset(map(term_id, branch)) for branch in self._all_branches()]
@@ -81,7 +81,7 @@ class BooleanSubscription(Subscription):
 
         return score
 
-    def explain(self, document: Document, meaning: Meaning) -> Explanation:
+    def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
         """Say whether the box or the expression fails, and which terms are missing."""
         inside = self.region.contains(*document.location)
         missing = [
@@ -105,14 +105,14 @@ class BooleanSubscription(Subscription):
         )
 
     @classmethod
-    def slate(cls, stored: pa.Table, vocabulary: Vocabulary) -> Slate:
+    def subscription_columns(cls, stored: pa.Table, vocabulary: Vocabulary) -> SubscriptionColumns:
         """Return boxes and branches as columns."""
-        return BooleanSlate.of_stored(stored)
+        return BooleanColumns.of_stored(stored)
 
     @classmethod
-    def surely_legal(cls, table: pa.Table, meaning: Meaning, limits: Limits) -> bool:
+    def all_valid(cls, table: pa.Table, scoring: ScoringContext, limits: Limits) -> bool:
         """Look at whole columns: boxes in the bounds and the right way round, expressions of one operator."""
-        b = meaning.space.bounds
+        b = scoring.space.bounds
         legal = all(within(table, name, b.xmin, b.xmax) for name in ("xmin", "xmax"))
         legal = legal and all(within(table, name, b.ymin, b.ymax) for name in ("ymin", "ymax"))
         legal = legal and has_strings(table, "keywords")
@@ -121,19 +121,19 @@ class BooleanSubscription(Subscription):
         return legal and are_plain(table["keywords"].combine_chunks(), most=min(limits.terms, limits.branches))
 
     @classmethod
-    def footprints(cls, slate: Slate, keys: npt.NDArray[np.uint64], meaning: Meaning) -> Footprints:
+    def footprints(cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext) -> Footprints:
         """Return the boxes and the branches, which say all there is to say."""
-        assert isinstance(slate, BooleanSlate)
-        boxes = np.column_stack([slate.xmins, slate.ymins, slate.xmaxs, slate.ymaxs])
+        assert isinstance(subscription_columns, BooleanColumns)
+        boxes = np.column_stack([subscription_columns.xmins, subscription_columns.ymins, subscription_columns.xmaxs, subscription_columns.ymaxs])
         return Footprints(
             keys,
-            slate.xmins + (slate.xmaxs - slate.xmins) / 2,
-            slate.ymins + (slate.ymaxs - slate.ymins) / 2,
+            subscription_columns.xmins + (subscription_columns.xmaxs - subscription_columns.xmins) / 2,
+            subscription_columns.ymins + (subscription_columns.ymaxs - subscription_columns.ymins) / 2,
             boxes,
-            np.zeros(len(slate), np.int32),
-            slate.branch_indptr,
-            slate.term_indptr,
-            slate.term_ids,
+            np.zeros(len(subscription_columns), np.int32),
+            subscription_columns.branch_indptr,
+            subscription_columns.term_indptr,
+            subscription_columns.term_ids,
         )
 
     def _all_branches(self) -> tuple[Branch, ...]:

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from nearcast.errors import InvalidInput, require
 from nearcast.model.batch import MessageBatch
 from nearcast.model.identity import Id, check_id, is_id
-from nearcast.model.ids import IdColumn
+from nearcast.model.id_column import IdColumn
 from nearcast.model.limits import Limits
-from nearcast.model.moment import NO_TIME
+from nearcast.model.timestamps import NO_TIME
 from nearcast.model.subscription import Subscription, has_strings
 from nearcast.model.update import Update
 from nearcast.space import Box

@@ -29,7 +29,7 @@ class Explanation:
     parts: tuple[Part, ...]
     score: float | None
     """None if some condition fails, whatever the score would be."""
-    bar: float | None = None
+    threshold: float | None = None
     """What the score is measured against: tau, or the worst of k results; None if anything passes."""
     passes: bool = False
     """True if the message is in the result, or would be if it were published now."""
@@ -42,6 +42,6 @@ class Explanation:
             mark = "" if part.passes else "  <- fails"
             lines.append(f"  {part.name:<10} {part.value:<10.6g} {weight:<10} {part.note}{mark}".rstrip())
         score = "none" if self.score is None else f"{self.score:.6g}"
-        bar = "none" if self.bar is None else f"{self.bar:.6g}"
-        lines.append(f"  score {score}, bar {bar}")
+        threshold = "none" if self.threshold is None else f"{self.threshold:.6g}"
+        lines.append(f"  score {score}, bar {threshold}")
         return "\n".join(lines)

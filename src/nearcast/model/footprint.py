@@ -127,9 +127,9 @@ class Footprints(Sequence[Footprint]):
     def _bounds(self) -> Floats:
         return np.full(len(self.term_indptr) - 1, np.inf) if self.mosts is None else self.mosts
 
-    def needed(self, bars: Floats) -> npt.NDArray[np.bool_]:
+    def needed(self, thresholds: Floats) -> npt.NDArray[np.bool_]:
         """Tell which branches can bring a message that reaches the bar of its subscription; the first always can."""
-        needed: npt.NDArray[np.bool_] = self._bounds >= np.repeat(bars, np.diff(self.branch_indptr))
+        needed: npt.NDArray[np.bool_] = self._bounds >= np.repeat(thresholds, np.diff(self.branch_indptr))
         needed[self.branch_indptr[:-1]] = True
         return needed
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from nearcast.errors import WHOLE, InvalidInput, is_finite, is_whole, require
 from nearcast.model.identity import Id, check_id
-from nearcast.model.moment import Moment, to_us
+from nearcast.model.timestamps import Timestamp, to_us
 from nearcast.space import Point
 from nearcast.text import Text
 
@@ -24,7 +24,7 @@ class Message:
     id: Id
     location: Point
     text: Text
-    at: Moment | None = None
+    at: Timestamp | None = None
     place: Id | None = None
 
     def __post_init__(self) -> None:

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
-from nearcast.model.meaning import Meaning
-from nearcast.model.subscription import Keeps, KeywordSubscription, Scorer
+from nearcast.model.scoring import ScoringContext
+from nearcast.model.subscription import ResultPolicy, KeywordSubscription, Scorer
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class NearestSubscription(KeywordSubscription):
     """
 
     kind: ClassVar[str] = "nearest"
-    keeps: ClassVar[Keeps] = Keeps.BEST_EVER
+    keeps: ClassVar[ResultPolicy] = ResultPolicy.BEST_EVER
 
     k: int
 
@@ -28,9 +28,9 @@ class NearestSubscription(KeywordSubscription):
         super().__post_init__()
         self._check_k()
 
-    def bind(self, meaning: Meaning) -> Scorer:
+    def bind(self, scoring: ScoringContext) -> Scorer:
         """Return the distance of messages that share a term."""
-        location, distance = self.location, meaning.space.distance
+        location, distance = self.location, scoring.space.distance
         numbers = frozenset(self.terms)
 
         def score(document: Document) -> float | None:
@@ -38,11 +38,11 @@ class NearestSubscription(KeywordSubscription):
 
         return score
 
-    def explain(self, document: Document, meaning: Meaning) -> Explanation:
+    def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
         """Say how far the message is and what it shares."""
         shared = self.shared(document)
         parts = (
-            Part("distance", meaning.space.distance(self.location, document.location), 1.0),
+            Part("distance", scoring.space.distance(self.location, document.location), 1.0),
             Part(
                 "text",
                 float(len(shared)),
@@ -51,4 +51,4 @@ class NearestSubscription(KeywordSubscription):
             ),
         )
         reason = "" if shared else "no match, text failed: no term is shared"
-        return Explanation(self.kind, self.id, document.id, parts, self.bind(meaning)(document), reason=reason)
+        return Explanation(self.kind, self.id, document.id, parts, self.bind(scoring)(document), reason=reason)

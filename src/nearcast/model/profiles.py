@@ -20,7 +20,7 @@ from nearcast._jit import Arena, column
 from nearcast.model._kernels import blocks
 from nearcast.model._kernels import profiles as kernels
 from nearcast.model._kernels.profiles import ProfileArrays
-from nearcast.model.slate import KeywordSlate
+from nearcast.model.subscription_columns import KeywordColumns
 
 __all__ = ["ProfileArrays", "Profiles"]
 
@@ -59,19 +59,19 @@ class Profiles:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays)
 
-    def insert(self, slots: NDArray[np.int32], slate: KeywordSlate) -> None:
+    def insert(self, slots: NDArray[np.int32], subscription_columns: KeywordColumns) -> None:
         """Write down subscriptions; what is known of a slot that is taken stays as it is."""
         slots = column(slots, np.int32)
         if slots.size == 0:
             return
         columns = kernels.ProfileColumns(
-            column(slate.xs, np.float64),
-            column(slate.ys, np.float64),
-            column(slate.alphas, np.float64),
-            column(slate.ks, np.int32),
-            column(slate.term_indptr, np.int64),
-            column(slate.term_ids, np.int64),
-            column(slate.units, np.float64),
+            column(subscription_columns.xs, np.float64),
+            column(subscription_columns.ys, np.float64),
+            column(subscription_columns.alphas, np.float64),
+            column(subscription_columns.ks, np.int32),
+            column(subscription_columns.term_indptr, np.int64),
+            column(subscription_columns.term_ids, np.int64),
+            column(subscription_columns.units, np.float64),
         )
         self._arena.grow_all([f"{_PREFIX}.{name}" for name in ("points", "heads")], int(slots.max()) + 1)
         done = kernels.insert_profiles(self.arrays, columns, slots, 0)

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
 from nearcast.model.footprint import Footprints, anywhere
-from nearcast.model.meaning import Meaning
-from nearcast.model.slate import KeywordSlate, Slate
-from nearcast.model.subscription import Keeps, KeywordSubscription, Scorer
+from nearcast.model.scoring import ScoringContext
+from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColumns
+from nearcast.model.subscription import ResultPolicy, KeywordSubscription, Scorer
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class SimilaritySubscription(KeywordSubscription):
     """
 
     kind: ClassVar[str] = "similarity"
-    keeps: ClassVar[Keeps] = Keeps.MATCHES
+    keeps: ClassVar[ResultPolicy] = ResultPolicy.MATCHES
 
     delta: float
     tau: float
@@ -38,11 +38,11 @@ class SimilaritySubscription(KeywordSubscription):
         self._check_share("delta")
         self._check_share("tau")
 
-    def bind(self, meaning: Meaning) -> Scorer:
+    def bind(self, scoring: ScoringContext) -> Scorer:
         """Return the mix of text and nearness where it reaches tau."""
         location, delta, tau = self.location, self.delta, self.tau
-        near = meaning.space.near
-        text = self._text(meaning)
+        near = scoring.space.near
+        text = self._text(scoring)
 
         def score(document: Document) -> float | None:
             mixed = delta * text(document) + (1.0 - delta) * near(location, document.location)
@@ -50,13 +50,13 @@ class SimilaritySubscription(KeywordSubscription):
 
         return score
 
-    def _text(self, meaning: Meaning) -> Callable[[Document], float]:
-        idfs = meaning.vocabulary.idfs_of(np.fromiter(self.terms, dtype=np.int64, count=len(self.terms)))
+    def _text(self, scoring: ScoringContext) -> Callable[[Document], float]:
+        idfs = scoring.vocabulary.idfs_of(np.fromiter(self.terms, dtype=np.int64, count=len(self.terms)))
         weights = dict(zip(self.terms, idfs.tolist(), strict=True))
         total = 0.0
         for weight in weights.values():
             total += weight
-        compare = meaning.text_similarity
+        compare = scoring.text_similarity
 
         def text(document: Document) -> float:
             shared, shared_weight = 0, 0.0
@@ -68,13 +68,13 @@ class SimilaritySubscription(KeywordSubscription):
 
         return text
 
-    def explain(self, document: Document, meaning: Meaning) -> Explanation:
+    def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
         """Say how much text and nearness bring, and what would have been needed of each."""
-        text = self._text(meaning)(document)
-        near = meaning.space.near(self.location, document.location)
-        score = self.bind(meaning)(document)
+        text = self._text(scoring)(document)
+        near = scoring.space.near(self.location, document.location)
+        score = self.bind(scoring)(document)
         mixed = self.delta * text + (1.0 - self.delta) * near
-        distance = meaning.space.distance(self.location, document.location)
+        distance = scoring.space.distance(self.location, document.location)
         parts = (
             Part("text", text, self.delta, f"shares {' '.join(self.shared(document)) or 'nothing'}"),
             Part("near", near, 1.0 - self.delta, f"distance {distance:.6g}"),
@@ -104,17 +104,17 @@ class SimilaritySubscription(KeywordSubscription):
         return "no match, the mix of text and near is below tau"
 
     @classmethod
-    def footprints(cls, slate: Slate, keys: npt.NDArray[np.uint64], meaning: Meaning) -> Footprints:
+    def footprints(cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext) -> Footprints:
         """Return the boxes that nearness cannot do without, and the terms where text is needed at all.
 
         The margins keep what rounding in the score could still let pass.
         """
-        assert isinstance(slate, KeywordSlate)
-        deltas, taus, boxes = slate.deltas, slate.taus - 1e-9, anywhere(len(slate))
+        assert isinstance(subscription_columns, KeywordColumns)
+        deltas, taus, boxes = subscription_columns.deltas, subscription_columns.taus - 1e-9, anywhere(len(subscription_columns))
         near = np.flatnonzero((taus > deltas) & (deltas < 1.0))
         farthest = 1.0 - (taus[near] - deltas[near]) / (1.0 - deltas[near])
-        boxes[near] = meaning.space.reaches(slate.xs[near], slate.ys[near], farthest * meaning.space.max_distance)
+        boxes[near] = scoring.space.reaches(subscription_columns.xs[near], subscription_columns.ys[near], farthest * scoring.space.max_distance)
         return Footprints.of_any_term(
-            keys, slate.xs, slate.ys, slate.ks, slate.term_indptr, slate.term_ids, needs=taus > 1.0 - deltas,
+            keys, subscription_columns.xs, subscription_columns.ys, subscription_columns.ks, subscription_columns.term_indptr, subscription_columns.term_ids, needs=taus > 1.0 - deltas,
             boxes=boxes,
         )  # fmt: skip

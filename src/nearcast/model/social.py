@@ -14,9 +14,9 @@ from nearcast.model.explanation import Explanation, Part
 from nearcast.model.footprint import Footprints
 from nearcast.model.identity import Id, check_id
 from nearcast.model.limits import Limits
-from nearcast.model.meaning import Meaning
-from nearcast.model.slate import KeywordSlate, Slate
-from nearcast.model.subscription import Keeps, KeywordSubscription, Scorer
+from nearcast.model.scoring import ScoringContext
+from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColumns
+from nearcast.model.subscription import ResultPolicy, KeywordSubscription, Scorer
 from nearcast.text import dice
 
 
@@ -29,7 +29,7 @@ class SocialSubscription(KeywordSubscription):
     """
 
     kind: ClassVar[str] = "social"
-    keeps: ClassVar[Keeps] = Keeps.BEST_IN_WINDOW
+    keeps: ClassVar[ResultPolicy] = ResultPolicy.BEST_IN_WINDOW
 
     k: int
     user: Id
@@ -39,16 +39,16 @@ class SocialSubscription(KeywordSubscription):
         self._check_k()
         check_id(self.user, "user", subject=self.subject)
 
-    def check(self, meaning: Meaning, limits: Limits) -> None:
+    def check(self, scoring: ScoringContext, limits: Limits) -> None:
         """Raise `InvalidInput` also for a user the social graph does not know."""
-        super().check(meaning, limits)
-        known = self.user in meaning.social.users
+        super().check(scoring, limits)
+        known = self.user in scoring.social.users
         require(known, "user", "must be known to the social graph", self.user, subject=self.subject)
 
-    def bind(self, meaning: Meaning) -> Scorer:
+    def bind(self, scoring: ScoringContext) -> Scorer:
         """Return the sum of nearness, Dice and social score."""
         location, user = self.location, self.user
-        near, social = meaning.space.near, meaning.social.score
+        near, social = scoring.space.near, scoring.social.score
         text = self._dice
 
         def score(document: Document) -> float | None:
@@ -64,22 +64,22 @@ class SocialSubscription(KeywordSubscription):
                 shared += 1
         return dice(shared, 0.0, len(self.terms), 0.0, len(units), 0.0)
 
-    def explain(self, document: Document, meaning: Meaning) -> Explanation:
+    def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
         """Say what nearness, words and friends bring."""
-        distance = meaning.space.distance(self.location, document.location)
-        friends = meaning.social.score(self.user, document.place)
+        distance = scoring.space.distance(self.location, document.location)
+        friends = scoring.social.score(self.user, document.place)
         parts = (
-            Part("near", meaning.space.near(self.location, document.location), 1.0, f"distance {distance:.6g}"),
+            Part("near", scoring.space.near(self.location, document.location), 1.0, f"distance {distance:.6g}"),
             Part("text", self._dice(document), 1.0, f"shares {' '.join(self.shared(document)) or 'nothing'}"),
             Part("social", friends, 1.0, f"user {self.user!r}, place {document.place!r}"),
         )
-        return Explanation(self.kind, self.id, document.id, parts, self.bind(meaning)(document))
+        return Explanation(self.kind, self.id, document.id, parts, self.bind(scoring)(document))
 
     @classmethod
-    def footprints(cls, slate: Slate, keys: npt.NDArray[np.uint64], meaning: Meaning) -> Footprints:
+    def footprints(cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext) -> Footprints:
         """Return everything: any message may be among the best."""
-        assert isinstance(slate, KeywordSlate)
-        needs = np.zeros(len(slate), np.bool_)
+        assert isinstance(subscription_columns, KeywordColumns)
+        needs = np.zeros(len(subscription_columns), np.bool_)
         return Footprints.of_any_term(
-            keys, slate.xs, slate.ys, slate.ks, slate.term_indptr, slate.term_ids, needs=needs
+            keys, subscription_columns.xs, subscription_columns.ys, subscription_columns.ks, subscription_columns.term_indptr, subscription_columns.term_ids, needs=needs
         )

@@ -25,9 +25,9 @@ from nearcast.model.explanation import Explanation
 from nearcast.model.footprint import Footprints
 from nearcast.model.identity import Id, check_id
 from nearcast.model.limits import Limits
-from nearcast.model.meaning import Meaning
+from nearcast.model.scoring import ScoringContext
 from nearcast.model.message import check_point, check_text
-from nearcast.model.slate import KeywordSlate, Slate
+from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColumns
 from nearcast.space import Point
 from nearcast.text import Text, Vocabulary, encode_column, term_id, tokenize
 
@@ -35,7 +35,7 @@ Scorer = Callable[[Document], float | None]
 """The score of a message for one subscription, or None if it cannot be in the result whatever else there is."""
 
 
-class Keeps(Enum):
+class ResultPolicy(Enum):
     """What a kind's result holds."""
 
     MATCHES = "matches"
@@ -51,7 +51,7 @@ class Subscription(ABC):
     """Base of the five kinds."""
 
     kind: ClassVar[str]
-    keeps: ClassVar[Keeps]
+    keeps: ClassVar[ResultPolicy]
 
     id: Id
     _: KW_ONLY
@@ -65,25 +65,25 @@ class Subscription(ABC):
         return f"subscription {self.id!r}"
 
     @abstractmethod
-    def check(self, meaning: Meaning, limits: Limits) -> None:
+    def check(self, scoring: ScoringContext, limits: Limits) -> None:
         """Raise `InvalidInput` if an engine of this meaning and these limits cannot take it."""
 
     @abstractmethod
-    def bind(self, meaning: Meaning) -> Scorer:
+    def bind(self, scoring: ScoringContext) -> Scorer:
         """Return the reference score as a function of the message."""
 
     @abstractmethod
-    def explain(self, document: Document, meaning: Meaning) -> Explanation:
+    def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
         """Say how a message fares; what it competes with is not known here."""
 
     @classmethod
     @abstractmethod
-    def slate(cls, stored: pa.Table, vocabulary: Vocabulary) -> Slate:
+    def subscription_columns(cls, stored: pa.Table, vocabulary: Vocabulary) -> SubscriptionColumns:
         """Return subscriptions of this kind that were written down as the columns an index is built from."""
 
     @classmethod
     @abstractmethod
-    def surely_legal(cls, table: pa.Table, meaning: Meaning, limits: Limits) -> bool:
+    def all_valid(cls, table: pa.Table, scoring: ScoringContext, limits: Limits) -> bool:
         """Tell whether all rows of a table of subscriptions, all of this kind, are legal beyond doubt.
 
         False sends them one by one through the constructor and `check`, which know what to say.
@@ -91,7 +91,7 @@ class Subscription(ABC):
 
     @classmethod
     @abstractmethod
-    def footprints(cls, slate: Slate, keys: npt.NDArray[np.uint64], meaning: Meaning) -> Footprints:
+    def footprints(cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext) -> Footprints:
         """Return what can touch subscriptions of this kind, given as columns and by key; over-approximates."""
 
     def _check_share(self, name: str) -> None:
@@ -128,9 +128,9 @@ class KeywordSubscription(Subscription):
         """Term number -> term, in the order of the numbers."""
         return {term_id(term): term for term in self.counts}
 
-    def check(self, meaning: Meaning, limits: Limits) -> None:
+    def check(self, scoring: ScoringContext, limits: Limits) -> None:
         """Raise `InvalidInput` for a point outside the bounds, too many terms, or too great a k."""
-        bounds = meaning.space.bounds
+        bounds = scoring.space.bounds
         require(
             bounds.contains(*self.location),
             "location",
@@ -144,14 +144,14 @@ class KeywordSubscription(Subscription):
         require(k <= limits.k, "k", f"must be {limits.k} at most", k, subject=self.subject)
 
     @classmethod
-    def slate(cls, stored: pa.Table, vocabulary: Vocabulary) -> Slate:
+    def subscription_columns(cls, stored: pa.Table, vocabulary: Vocabulary) -> SubscriptionColumns:
         """Return points, weighted terms and parameters as columns."""
-        return KeywordSlate.of_stored(stored, vocabulary)
+        return KeywordColumns.of_stored(stored, vocabulary)
 
     @classmethod
-    def surely_legal(cls, table: pa.Table, meaning: Meaning, limits: Limits) -> bool:
+    def all_valid(cls, table: pa.Table, scoring: ScoringContext, limits: Limits) -> bool:
         """Look at whole columns: points in the bounds, terms, and the parameters that the kind has."""
-        bounds = meaning.space.bounds
+        bounds = scoring.space.bounds
         legal = has_strings(table, "keywords") and within(table, "x", bounds.xmin, bounds.xmax)
         legal = legal and within(table, "y", bounds.ymin, bounds.ymax)
         named = {field.name for field in fields(cls)}
@@ -161,7 +161,7 @@ class KeywordSubscription(Subscription):
             legal = legal and pa.types.is_integer(column_type(table, "k")) and within(table, "k", 1, limits.k)
         if "user" in named:
             legal = legal and has_strings(table, "user")
-            legal = legal and meaning.social.users.keys() >= set(table["user"].to_pylist())
+            legal = legal and scoring.social.users.keys() >= set(table["user"].to_pylist())
         if not legal:
             return False
         n_terms = np.diff(encode_column(table["keywords"].combine_chunks()).indptr)
@@ -172,12 +172,12 @@ class KeywordSubscription(Subscription):
         return [term for number, term in self.terms.items() if number in document.units]
 
     @classmethod
-    def footprints(cls, slate: Slate, keys: npt.NDArray[np.uint64], meaning: Meaning) -> Footprints:
+    def footprints(cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext) -> Footprints:
         """Return one branch a term, anywhere: a message that shares none does not matter, unless the kind differs."""
-        assert isinstance(slate, KeywordSlate)
-        needs = np.ones(len(slate), np.bool_)
+        assert isinstance(subscription_columns, KeywordColumns)
+        needs = np.ones(len(subscription_columns), np.bool_)
         return Footprints.of_any_term(
-            keys, slate.xs, slate.ys, slate.ks, slate.term_indptr, slate.term_ids, needs=needs
+            keys, subscription_columns.xs, subscription_columns.ys, subscription_columns.ks, subscription_columns.term_indptr, subscription_columns.term_ids, needs=needs
         )
 
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
 from nearcast.model.footprint import Footprints
-from nearcast.model.meaning import Meaning
-from nearcast.model.slate import KeywordSlate, Slate
-from nearcast.model.subscription import Keeps, KeywordSubscription, Scorer
+from nearcast.model.scoring import ScoringContext
+from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColumns
+from nearcast.model.subscription import ResultPolicy, KeywordSubscription, Scorer
 
 _ROUNDING = 1e-9  # a score may come out above its bound by less
 
@@ -29,7 +29,7 @@ class TopKSubscription(KeywordSubscription):
     """
 
     kind: ClassVar[str] = "topk"
-    keeps: ClassVar[Keeps] = Keeps.BEST_IN_WINDOW
+    keeps: ClassVar[ResultPolicy] = ResultPolicy.BEST_IN_WINDOW
 
     k: int
     alpha: float
@@ -39,11 +39,11 @@ class TopKSubscription(KeywordSubscription):
         self._check_k()
         self._check_share("alpha")
 
-    def bind(self, meaning: Meaning) -> Scorer:
+    def bind(self, scoring: ScoringContext) -> Scorer:
         """Return the mix of nearness and cosine for messages that share a term."""
         location, alpha = self.location, self.alpha
-        near = meaning.space.near
-        units = self._units(meaning)
+        near = scoring.space.near
+        units = self._units(scoring)
         numbers = frozenset(units)
 
         def score(document: Document) -> float | None:
@@ -53,44 +53,44 @@ class TopKSubscription(KeywordSubscription):
 
         return score
 
-    def _units(self, meaning: Meaning) -> dict[int, float]:
+    def _units(self, scoring: ScoringContext) -> dict[int, float]:
         ids = np.fromiter(self.terms, dtype=np.int64, count=len(self.terms))
         counts = np.fromiter(self.counts.values(), dtype=np.int32, count=len(ids))
-        _, units = meaning.vocabulary.weigh(ids, counts, np.array([0, len(ids)]))
+        _, units = scoring.vocabulary.weigh(ids, counts, np.array([0, len(ids)]))
         return dict(zip(self.terms, units.tolist(), strict=True))
 
     @classmethod
-    def footprints(cls, slate: Slate, keys: npt.NDArray[np.uint64], meaning: Meaning) -> Footprints:
+    def footprints(cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext) -> Footprints:
         """Return a branch a term, the weightiest first: what the others can add is bounded (Skype, definition 12)."""
-        assert isinstance(slate, KeywordSlate)
-        rows = np.repeat(np.arange(len(slate)), np.diff(slate.term_indptr))
-        order = np.lexsort((-slate.units, rows))
-        most_of_text = np.minimum(_norms_from(slate.units[order], slate.term_indptr), 1.0)
-        alphas = slate.alphas[rows]
-        any_term = super().footprints(replace(slate, term_ids=slate.term_ids[order]), keys, meaning)
+        assert isinstance(subscription_columns, KeywordColumns)
+        rows = np.repeat(np.arange(len(subscription_columns)), np.diff(subscription_columns.term_indptr))
+        order = np.lexsort((-subscription_columns.units, rows))
+        most_of_text = np.minimum(_norms_from(subscription_columns.units[order], subscription_columns.term_indptr), 1.0)
+        alphas = subscription_columns.alphas[rows]
+        any_term = super().footprints(replace(subscription_columns, term_ids=subscription_columns.term_ids[order]), keys, scoring)
         return replace(any_term, mosts=alphas + (1.0 - alphas) * most_of_text + _ROUNDING)
 
-    def explain(self, document: Document, meaning: Meaning) -> Explanation:
+    def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
         """Say what nearness and text bring."""
         shared = self.shared(document)
-        distance = meaning.space.distance(self.location, document.location)
+        distance = scoring.space.distance(self.location, document.location)
         parts = (
             Part(
                 "near",
-                meaning.space.near(self.location, document.location),
+                scoring.space.near(self.location, document.location),
                 self.alpha,
                 f"distance {distance:.6g}",
             ),
             Part(
                 "text",
-                _cosine(self._units(meaning), document),
+                _cosine(self._units(scoring), document),
                 1.0 - self.alpha,
                 f"shares {' '.join(shared) or 'nothing'}",
                 passes=bool(shared),
             ),
         )
         reason = "" if shared else "no match, text failed: no term is shared"
-        return Explanation(self.kind, self.id, document.id, parts, self.bind(meaning)(document), reason=reason)
+        return Explanation(self.kind, self.id, document.id, parts, self.bind(scoring)(document), reason=reason)
 
 
 def _norms_from(units: npt.NDArray[np.float64], indptr: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

@@ -14,7 +14,7 @@ from nearcast.engine.explaining import ranked
 from nearcast.engine.stats import Stats
 from nearcast.errors import UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work
-from nearcast.model import Explanation, Id, Keeps, Message, Result, Subscription
+from nearcast.model import Explanation, Id, ResultPolicy, Message, Result, Subscription
 from nearcast.partition import Region
 from nearcast.partition.saved import unpack
 from nearcast.service.commands import Body, engine_id, message_of, subscription_of
@@ -83,14 +83,14 @@ class Lens:
         asked = self._known(subscription)
         said = message if isinstance(message, Message) else self._message(message)
         explained = self._engine.weigh(asked, said)
-        if asked.keeps is Keeps.MATCHES or explained.score is None:
+        if asked.keeps is ResultPolicy.MATCHES or explained.score is None:
             return explained
         held, k = self._held(asked), getattr(asked, "k", 0)
-        bar = held[-1].score if len(held) >= k else None
+        threshold = held[-1].score if len(held) >= k else None
         is_there = any(one.message == said.id for one in held)
-        beats = bar is None or (explained.score < bar if asked.keeps is Keeps.BEST_EVER else explained.score >= bar)
+        beats = threshold is None or (explained.score < threshold if asked.keeps is ResultPolicy.BEST_EVER else explained.score >= threshold)
         passes = is_there or (isinstance(message, Message) and beats)
-        return ranked(explained, passes, bar) if passes or bar is not None else _not_in(explained)
+        return ranked(explained, passes, threshold) if passes or threshold is not None else _not_in(explained)
 
     def preview(self, subscription: Subscription) -> list[Explanation]:
         """Say what a subscription would hold among the newest messages."""
@@ -128,9 +128,9 @@ class Lens:
         """Return what is held, best first; of what only grows, what is still in the window."""
         subscriber, _, id_ = str(subscription.id).partition("/")
         held = self._reading.held(subscriber, id_)
-        if subscription.keeps is Keeps.BEST_EVER:
+        if subscription.keeps is ResultPolicy.BEST_EVER:
             return sorted(held, key=lambda one: (one.score, one.seq))
-        if subscription.keeps is Keeps.MATCHES:
+        if subscription.keeps is ResultPolicy.MATCHES:
             held = [one for one in held if self._is_in_window(one)]
         return sorted(held, key=lambda one: (-one.score, -one.seq))
 

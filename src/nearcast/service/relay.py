@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from nearcast.errors import UnknownSubscription
-from nearcast.model import Keeps, Update
+from nearcast.model import ResultPolicy, Update
 from nearcast.service.commands import (
     KIND_OF,
     Command,
@@ -152,7 +152,7 @@ class Relay(Estate):
             subscriber, _, id_ = str(update.subscription).partition("/")
             kind = here[subscriber].get(id_)
             if kind is not None:
-                grows = KIND_OF[kind].keeps is Keeps.MATCHES
+                grows = KIND_OF[kind].keeps is ResultPolicy.MATCHES
                 self._journal.hold(subscriber, id_, update, grows=grows)
                 heard.append(update)
         self._journal.hear(files)

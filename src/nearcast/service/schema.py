@@ -253,7 +253,7 @@ class ExplanationBody(BaseModel):
     message: str
     parts: list[PartBody]
     score: float | None
-    bar: float | None
+    threshold: float | None
     passes: bool
     reason: str
 

@@ -25,11 +25,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
 from nearcast.errors import InvalidInput
-from nearcast.model import KINDS, NO_TIME, Cohort
+from nearcast.model import KINDS, NO_TIME, SubscriptionBatch
 from nearcast.model.columns import MESSAGES as MESSAGE_COLUMNS
 from nearcast.model.columns import SUBSCRIPTIONS, messages_from_table
-from nearcast.model.ids import IdColumn
-from nearcast.model.stored import store_table
+from nearcast.model.id_column import IdColumn
+from nearcast.model.subscription_rows import store_table
 from nearcast.partition import Masks, has_shard, place_by_key
 from nearcast.spark.block import open_block
 from nearcast.spark.decode import PAYLOAD
@@ -142,7 +142,7 @@ def _row(values: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _share_messages(table: pa.Table, job: Job) -> Packed:
-    batch = messages_from_table(table, vocabulary=job.meaning.vocabulary, limits=job.config.limits, first_seq=1)
+    batch = messages_from_table(table, vocabulary=job.scoring.vocabulary, limits=job.config.limits, first_seq=1)
     shares: dict[bytes, tuple[npt.NDArray[np.int64], list[int]]] = {}
     masks = job.routing.route(batch)
     seen_by = None if job.routing.sends_all else masks
@@ -192,8 +192,8 @@ def _homes(table: pa.Table, job: Job) -> Masks:
     for kind in KINDS:
         rows = np.flatnonzero(comes & (kinds == kind.kind))
         if len(rows):
-            cohort = Cohort(kind, store_table(table.take(pa.array(rows)), kind), job.meaning)
-            masks[rows] = job.routing.place(cohort.footprints)
+            subscription_batch = SubscriptionBatch(kind, store_table(table.take(pa.array(rows)), kind), job.scoring)
+            masks[rows] = job.routing.place(subscription_batch.footprints)
     return masks
 
 

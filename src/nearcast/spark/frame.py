@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from nearcast.model import NO_TIME, MessageBatch
 from nearcast.model.columns import SUBSCRIPTIONS
-from nearcast.model.ids import IdColumn
+from nearcast.model.id_column import IdColumn
 from nearcast.partition import Masks
 from nearcast.text import TermRows, Vocabulary
 

@@ -14,7 +14,7 @@ from nearcast.engine import Engine
 from nearcast.engine.admission import Admission
 from nearcast.engine.state import EngineConfig
 from nearcast.errors import require
-from nearcast.model import Keeps, Limits, Meaning, Subscription
+from nearcast.model import ResultPolicy, Limits, ScoringContext, Subscription
 from nearcast.partition import MOST_SHARDS, Routing, Sample
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.saved import unpack
@@ -75,9 +75,9 @@ class Job:
         )
 
     @cached_property
-    def meaning(self) -> Meaning:
+    def scoring(self) -> ScoringContext:
         """Against what scores are defined."""
-        return Meaning(
+        return ScoringContext(
             self.space,
             Vocabulary.with_weights({}) if self.vocabulary is None else self.vocabulary,
             SocialGraph() if self.social is None else self.social,
@@ -87,7 +87,7 @@ class Job:
     @cached_property
     def admission(self) -> Admission:
         """The checks that subscriptions have to pass."""
-        return Admission(self.config, self.meaning)
+        return Admission(self.config, self.scoring)
 
     @cached_property
     def routing(self) -> Routing:
@@ -103,7 +103,7 @@ class Job:
 
     def check_kind(self, kind: type[Subscription], subject: str) -> None:
         """Raise `InvalidInput` for a kind that keeps results, if several shards would have to keep them together."""
-        ok = self.routing.sends_all or kind.keeps is Keeps.MATCHES
+        ok = self.routing.sends_all or kind.keeps is ResultPolicy.MATCHES
         rule = f"must send every message to all shards for kind {kind.kind!r}: no stage merges what replicas keep"
         require(ok, "partitioner", rule, self.partitioner, subject=subject)
 
@@ -112,9 +112,9 @@ class Job:
         """What the engine of a shard is made with."""
         return {
             "space": self.space,
-            "vocabulary": self.meaning.vocabulary,
+            "vocabulary": self.scoring.vocabulary,
             "window": self.window,
-            "social": self.meaning.social,
+            "social": self.scoring.social,
             "text_similarity": self.text_similarity,
             "index": self.index,
             "limits": self.config.limits,
@@ -127,7 +127,7 @@ class Job:
     @cached_property
     def terms(self) -> dict[str, Any]:
         """What has to be the same for a stopped run to go on, as plain values with a name each."""
-        vocabulary, edges = self.meaning.vocabulary, sorted(map(repr, self.meaning.social.edges()))
+        vocabulary, edges = self.scoring.vocabulary, sorted(map(repr, self.scoring.social.edges()))
         weights = (vocabulary.ids.tobytes(), vocabulary.idfs.tobytes(), repr(vocabulary.default).encode())
         return {
             "shards": self.shards,

@@ -78,8 +78,8 @@ def _sample(job: Job, frames: Frames) -> Sample:
     messages, subscriptions = frames
     sent = send(messages.sparkSession, replace(job, partitioner="hash"))
     asked = decode_subscriptions(subscriptions, sent).good.where(f"op = '{SUBSCRIBE}'").limit(ROWS).toArrow()
-    cohorts = job.admission.cohorts(asked.select(SUBSCRIPTIONS.names))
-    footprints = Footprints.joined([cohort.footprints for cohort in cohorts])
+    subscription_batches = job.admission.subscription_batches(asked.select(SUBSCRIPTIONS.names))
+    footprints = Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches])
     return Sample(footprints, _messages(decode_messages(messages, sent).good, job))
 
 
@@ -88,7 +88,7 @@ def _messages(good: DataFrame, job: Job) -> MessageBatch:
         table = _opened(good, job)
     else:
         table = good.limit(ROWS).toArrow()
-    return messages_from_table(table, vocabulary=job.meaning.vocabulary, limits=job.config.limits, first_seq=1)
+    return messages_from_table(table, vocabulary=job.scoring.vocabulary, limits=job.config.limits, first_seq=1)
 
 
 def _opened(good: DataFrame, job: Job) -> pa.Table:

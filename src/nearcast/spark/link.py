@@ -21,7 +21,7 @@ from nearcast.engine.archive import sync
 from nearcast.errors import require
 from nearcast.model import Message, Subscription, Update
 from nearcast.model.columns import SUBSCRIPTIONS, subscription_to_row
-from nearcast.model.moment import to_us
+from nearcast.model.timestamps import to_us
 from nearcast.spark.follow import Follower
 from nearcast.spark.log import Folder
 from nearcast.spark.plan import Plan

@@ -24,7 +24,7 @@ from nearcast.engine import Engine
 from nearcast.engine.groups import count_updates, group
 from nearcast.engine.share import Share
 from nearcast.model.columns import GROUPS, SUBSCRIPTIONS
-from nearcast.model.ids import IdColumn
+from nearcast.model.id_column import IdColumn
 from nearcast.partition import before_it, has_shard, place_by_key
 from nearcast.spark.frame import (
     ELSEWHERE,
@@ -80,7 +80,7 @@ class _Arrived(NamedTuple):
 
 def apply(engine: Engine, frames: Iterable[Frame], *, shard: int, job: Job, counts: Counts) -> Iterator[pa.Table]:
     """Carry out the frames of one micro-batch; yield groups of updates, and count while doing so."""
-    arrived, vocabulary = list(frames), job.meaning.vocabulary
+    arrived, vocabulary = list(frames), job.scoring.vocabulary
     before = engine.stats()
     steps = (
         _subscribe(engine, [f for f in arrived if f.source == SUBSCRIPTION], shard, job, counts),

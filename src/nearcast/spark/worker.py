@@ -28,7 +28,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from nearcast.engine.groups import count_updates
 from nearcast.errors import StateError
 from nearcast.model.columns import GROUPS
-from nearcast.model.ids import IdColumn
+from nearcast.model.id_column import IdColumn
 from nearcast.spark.frame import LOOSE, OP, PACKED, TOLD, Frame, pack_buffer
 from nearcast.spark.home import Home
 from nearcast.spark.log import Folder

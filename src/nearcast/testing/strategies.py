@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from nearcast.model import KINDS, Meaning, Message, Subscription
+from nearcast.model import KINDS, ScoringContext, Message, Subscription
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
@@ -45,9 +45,9 @@ def social_graph() -> SocialGraph:
     return SocialGraph(EDGES)
 
 
-def meaning(space: Space = PLANE, text_similarity: str = "containment") -> Meaning:
+def scoring(space: Space = PLANE, text_similarity: str = "containment") -> ScoringContext:
     """Return what scores mean in the small world."""
-    return Meaning(space, vocabulary(), social_graph(), TEXT_SIMILARITIES[text_similarity])
+    return ScoringContext(space, vocabulary(), social_graph(), TEXT_SIMILARITIES[text_similarity])
 
 
 def locations(space: Space) -> st.SearchStrategy[tuple[float, float]]:

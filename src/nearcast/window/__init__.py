@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from nearcast.errors import require
-from nearcast.model import Keeps, Meaning, Subscription
+from nearcast.model import ResultPolicy, ScoringContext, Subscription
 from nearcast.window.ever import Ever
 from nearcast.window.forward import Forward
 from nearcast.window.keeper import Changes, Find, Keeper, Kept, Moved, Results
@@ -23,8 +23,8 @@ class KeeperEntry(NamedTuple):
     """A keeper, and what it can keep."""
 
     name: str
-    keeps: Keeps
-    make: Callable[[Meaning, SlidingWindow, Arena], Keeper]
+    keeps: ResultPolicy
+    make: Callable[[ScoringContext, SlidingWindow, Arena], Keeper]
     """Make one that keeps its state in an arena, if it can."""
     kinds: frozenset[str] | None = None
     """The kinds whose scores it knows, if it has to."""
@@ -35,26 +35,26 @@ class KeeperEntry(NamedTuple):
 def buffers(policy: str, kind: str, *, factor: float | None = None, name: str | None = None) -> KeeperEntry:
     """Return buffers of a kind by their policy, with its own factor or another; named after it unless told."""
 
-    def make(meaning: Meaning, window: SlidingWindow, arena: Arena) -> Keeper:
+    def make(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> Keeper:
         from nearcast.window.buffered import Buffered
 
-        return Buffered(meaning, window, arena, kind=kind, policy=policy, factor=factor)
+        return Buffered(scoring, window, arena, kind=kind, policy=policy, factor=factor)
 
-    return KeeperEntry(name or policy, Keeps.BEST_IN_WINDOW, make, frozenset({kind}), in_arena=True)
+    return KeeperEntry(name or policy, ResultPolicy.BEST_IN_WINDOW, make, frozenset({kind}), in_arena=True)
 
 
-def _heaped(meaning: Meaning, window: SlidingWindow, arena: Arena) -> Keeper:
+def _heaped(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> Keeper:
     from nearcast.window.heaped import Heaped
 
     return Heaped(arena)
 
 
 KEEPERS: tuple[KeeperEntry, ...] = (
-    KeeperEntry("forward", Keeps.MATCHES, lambda meaning, window, arena: Forward(), in_arena=True),
-    KeeperEntry("recompute", Keeps.BEST_IN_WINDOW, lambda meaning, window, arena: Recompute(window.documents())),
-    KeeperEntry("ever", Keeps.BEST_EVER, lambda meaning, window, arena: Ever()),
+    KeeperEntry("forward", ResultPolicy.MATCHES, lambda scoring, window, arena: Forward(), in_arena=True),
+    KeeperEntry("recompute", ResultPolicy.BEST_IN_WINDOW, lambda scoring, window, arena: Recompute(window.documents())),
+    KeeperEntry("ever", ResultPolicy.BEST_EVER, lambda scoring, window, arena: Ever()),
     *(buffers(policy, kind) for kind in ("topk", "social") for policy in ("kmax", "skyband", "cskyband")),
-    KeeperEntry("heaped", Keeps.BEST_EVER, _heaped, in_arena=True),
+    KeeperEntry("heaped", ResultPolicy.BEST_EVER, _heaped, in_arena=True),
 )
 """Every keeper; of those that keep one thing, the slow one that is always right comes first."""
 

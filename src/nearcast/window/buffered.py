@@ -25,10 +25,10 @@ import numpy.typing as npt
 
 from nearcast._jit import Arena
 from nearcast.errors import InvalidInput, is_finite, require
-from nearcast.model import Cohort, Document, Matches, Meaning, MessageBatch
+from nearcast.model import SubscriptionBatch, Document, Matches, ScoringContext, MessageBatch
 from nearcast.model._kernels import blocks
 from nearcast.model.profiles import Profiles
-from nearcast.model.slate import KeywordSlate
+from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.space import Box
 from nearcast.space.metric import EARTH_RADIUS_M
 from nearcast.window._kernels import buffers as kernels
@@ -70,7 +70,7 @@ class Buffered:
 
     def __init__(
         self,
-        meaning: Meaning,
+        scoring: ScoringContext,
         window: SlidingWindow,
         arena: Arena,
         *,
@@ -80,7 +80,7 @@ class Buffered:
         far: int = _FAR,
     ) -> None:
         self._window, self._arena, self._far = window, arena, far
-        self._world = _world(meaning, window, _policy(policy, factor), is_social=kind == "social")
+        self._world = _world(scoring, window, _policy(policy, factor), is_social=kind == "social")
         self._profiles = Profiles(arena)
         if f"{_PREFIX}.state" not in arena:
             with arena.together():
@@ -92,7 +92,7 @@ class Buffered:
                 arena.new(f"{_PREFIX}.counts", np.int64, 8)
                 arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
         self._lists = TermLists(arena, window, self._world)
-        self._friends = Friends(arena, window, self._world, meaning.social)
+        self._friends = Friends(arena, window, self._world, scoring.social)
         self._scratch = _scratch(_ROOM)
         self._told = _told(_ROOM)
         self._later = _later(0, _ROOM)
@@ -112,17 +112,17 @@ class Buffered:
         sizes: npt.NDArray[np.int32] = heads[heads[:, kernels.ROOM_K] > 0, kernels.SIZE]
         return sizes
 
-    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> Results:
+    def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> Results:
         """Take in subscriptions and return the best of the window for each."""
         if not len(slots):
             return Results.none()
-        assert isinstance(cohort.slate, KeywordSlate)
-        self._profiles.insert(slots, cohort.slate)
-        self._arena.grow_all([f"{_PREFIX}.{name}" for name in ("heads", "bars")], int(slots.max()) + 1)
+        assert isinstance(subscription_batch.subscription_columns, KeywordColumns)
+        self._profiles.insert(slots, subscription_batch.subscription_columns)
+        self._arena.grow_all([f"{_PREFIX}.{name}" for name in ("heads", "thresholds")], int(slots.max()) + 1)
         state = self._window.store.state
         first, horizon, now = int(state[FIRST]), int(state[HORIZON]), int(state[NEXT]) - 1
         in_order = self._window.in_order
-        self._friends.insert(slots, cohort.slate)
+        self._friends.insert(slots, subscription_batch.subscription_columns)
         self._friends.catch_up(first, self._lists.signs)
         self._told.cursor[:] = 0
         self._need_terms(slots)
@@ -132,7 +132,7 @@ class Buffered:
             if code == kernels.DONE:
                 break
             self._make_room(code)
-        self._array("bars")[slots] = self._thetas[slots]
+        self._array("thresholds")[slots] = self._thetas[slots]
         self._moved = np.concatenate([self._moved, slots])
         return self._told_results()
 
@@ -163,7 +163,7 @@ class Buffered:
         cursor[kernels.ALIVE], cursor[kernels.NOW] = steps.before, first_number - 1
         cursor[kernels.FIRST_ROW], cursor[kernels.COMING] = first_number, kernels.NOBODY
         self._later = _later(len(batch), max(2 * len(batch), len(self._later.slots)))
-        self._later = self._later._replace(bars=self._array("bars"))
+        self._later = self._later._replace(thresholds=self._array("thresholds"))
         code = kernels.publish(self._everything(), happens, self._told, self._later)
         while code != kernels.DONE:
             self._make_room(code)
@@ -172,13 +172,13 @@ class Buffered:
         self._friends.drop(steps.leaving, self._keys, in_order=steps.in_order)
         self._array("counts")[:2] += cursor[[kernels.N_SEARCHED, kernels.N_SWEPT]]
         moved = np.unique(self._later.moved[: cursor[kernels.N_MOVED]])
-        self._array("bars")[moved] = self._thetas[moved]
+        self._array("thresholds")[moved] = self._thetas[moved]
         self._moved = np.concatenate([self._moved, moved])
         return self._told_changes()
 
     def _sift(self, found: Matches) -> Matches:
         """Drop what an index reports beyond the bars that it was told: a search may yet turn it up."""
-        reach = found.scores >= self._array("bars")[found.slots]
+        reach = found.scores >= self._array("thresholds")[found.slots]
         return found if reach.all() else Matches(found.rows[reach], found.slots[reach], found.scores[reach])
 
     def moved(self) -> Moved:
@@ -198,7 +198,7 @@ class Buffered:
             return True
         return len(held) < self._k(slot) or (score, document.seq) > (held[-1].score, held[-1].seq)
 
-    def bar(self, slot: int) -> float | None:
+    def threshold(self, slot: int) -> float | None:
         """Return the score of the worst of k results; None if there is room."""
         held = self.results(slot)
         return held[-1].score if len(held) == self._k(slot) else None
@@ -291,7 +291,7 @@ class Buffered:
             grown = _later(0, 2 * len(self._later.slots))
             for name in ("links", "slots", "scores", "moved"):
                 getattr(grown, name)[: len(self._later.slots)] = getattr(self._later, name)
-            self._later = grown._replace(heads=self._later.heads, bars=self._later.bars)
+            self._later = grown._replace(heads=self._later.heads, thresholds=self._later.thresholds)
 
     def _fit_queues(self, first: int) -> None:
         """Let the queues have as many places as the window has; who is before the first has none."""
@@ -328,8 +328,8 @@ def _policy(name: str, factor: float | None) -> Policy:
     return policy._replace(factor=float(factor))
 
 
-def _world(meaning: Meaning, window: SlidingWindow, policy: Policy, *, is_social: bool) -> world.World:
-    space = meaning.space
+def _world(scoring: ScoringContext, window: SlidingWindow, policy: Policy, *, is_social: bool) -> world.World:
+    space = scoring.space
     on_sphere = space.metric == "haversine"
     near_a_unit = (EARTH_RADIUS_M if on_sphere else 1.0) / space.max_distance
     least, greatest = _cube(space.bounds, on_sphere)

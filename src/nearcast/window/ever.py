@@ -11,7 +11,7 @@ from nearcast.window.sliding import Step
 class Ever(Ranked):
     """Keeps the k smallest scores since the subscription came; the older message wins a tie."""
 
-    bars_hold = True  # results only get better
+    thresholds_hold = True  # results only get better
 
     def __init__(self) -> None:
         super().__init__(lambda kept: (kept.score, kept.seq))

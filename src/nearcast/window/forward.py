@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Cohort, Document, MessageBatch
+from nearcast.model import SubscriptionBatch, Document, MessageBatch
 from nearcast.window.keeper import Changes, Find, Kept, Moved, Results
 from nearcast.window.sliding import Steps
 
@@ -15,7 +15,7 @@ from nearcast.window.sliding import Steps
 class Forward:
     """Passes every match on."""
 
-    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> Results:
+    def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> Results:
         """Start with nothing."""
         return Results.none()
 
@@ -48,6 +48,6 @@ class Forward:
         """Let in everything that scores."""
         return True
 
-    def bar(self, slot: int) -> float | None:
+    def threshold(self, slot: int) -> float | None:
         """Have no bar."""
         return None

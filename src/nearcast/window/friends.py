@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast._jit import Arena
-from nearcast.model.slate import KeywordSlate
+from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.social import SocialGraph
 from nearcast.window._kernels import friends as kernels
 from nearcast.window._kernels.world import World
@@ -52,12 +52,12 @@ class Friends:
         graph = self._graph.arrays if self._world.is_social else kernels.NO_GRAPH
         return kernels.FriendArrays(graph, users, rows, self._lists.arrays, state, self._scores, **self._room)
 
-    def insert(self, slots: npt.NDArray[np.int32], slate: KeywordSlate) -> None:
+    def insert(self, slots: npt.NDArray[np.int32], subscription_columns: KeywordColumns) -> None:
         """Write down whose subscriptions these are."""
         if self._world.is_social:
             known = self._graph.users
             users = self._arena.grow(f"{_PREFIX}.users", int(slots.max()) + 1)
-            users[slots] = [known[user] for user in slate.users if user is not None]
+            users[slots] = [known[user] for user in subscription_columns.users if user is not None]
 
     def catch_up(self, first: int, signs: npt.NDArray[np.int64]) -> None:
         """Write rows of messages that came to the window since; who is before the first is not asked for."""

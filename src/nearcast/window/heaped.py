@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast._jit import Arena, column
-from nearcast.model import Cohort, Document, IdColumn, Matches, MessageBatch
+from nearcast.model import SubscriptionBatch, Document, IdColumn, Matches, MessageBatch
 from nearcast.model._kernels import blocks
-from nearcast.model.slate import KeywordSlate
+from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.window._kernels import heaped as kernels
 from nearcast.window.held import Held
 from nearcast.window.keeper import Changes, Find, Kept, Moved, Results
@@ -56,11 +56,11 @@ class Heaped:
         self._mentions = np.zeros(0, np.int32)
         self._ask = _FIRST_ASK
 
-    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> Results:
+    def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> Results:
         """Take in subscriptions, whose results are empty."""
         if len(slots):
-            assert isinstance(cohort.slate, KeywordSlate)
-            slots, ks = column(slots, np.int32), column(cohort.slate.ks, np.int32)
+            assert isinstance(subscription_batch.subscription_columns, KeywordColumns)
+            slots, ks = column(slots, np.int32), column(subscription_batch.subscription_columns.ks, np.int32)
             self._arena.grow(f"{_PREFIX}.heads", int(slots.max()) + 1)
             done = kernels.begin(self._heaps, slots, ks, 0)
             while done < len(slots):
@@ -139,10 +139,10 @@ class Heaped:
     def moved(self) -> Moved:
         """Return whose bars have changed since the last time, and what they are now."""
         moved = self._moved[: self._counts[kernels.N_MOVED]]
-        bars = np.empty(len(moved))
-        n = int(kernels.take_bars(self._heaps, moved, bars)) if len(moved) else 0
+        thresholds = np.empty(len(moved))
+        n = int(kernels.take_thresholds(self._heaps, moved, thresholds)) if len(moved) else 0
         self._counts[kernels.N_MOVED] = 0
-        return Moved(moved[:n].copy(), bars[:n])
+        return Moved(moved[:n].copy(), thresholds[:n])
 
     def results(self, slot: int) -> list[Kept]:
         """Return a result, best first."""
@@ -155,7 +155,7 @@ class Heaped:
             return True
         return (score, document.seq) < (held[-1].score, held[-1].seq)
 
-    def bar(self, slot: int) -> float | None:
+    def threshold(self, slot: int) -> float | None:
         """Return the score of the worst of k results; None if there is room."""
         held = self.results(slot)
         return held[-1].score if len(held) == self._k(slot) else None

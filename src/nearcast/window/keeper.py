@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Cohort, Document, Id, IdColumn, Matches, MessageBatch
+from nearcast.model import SubscriptionBatch, Document, Id, IdColumn, Matches, MessageBatch
 from nearcast.window.sliding import Steps
 
 
@@ -63,7 +63,7 @@ class Moved(NamedTuple):
     """Subscriptions whose bar has changed: the score that a message must reach to matter to them."""
 
     slots: npt.NDArray[np.int32]
-    bars: npt.NDArray[np.float64]
+    thresholds: npt.NDArray[np.float64]
 
 
 class Changes(NamedTuple):
@@ -93,7 +93,7 @@ Find = Callable[[int, int], Matches]
 class Keeper(Protocol):
     """Keeps the results of the subscriptions of one kind."""
 
-    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> Results:
+    def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> Results:
         """Take in subscriptions and return the results they start with."""
 
     def delete(self, slots: npt.NDArray[np.int32]) -> Results:
@@ -117,5 +117,5 @@ class Keeper(Protocol):
     def would_enter(self, slot: int, document: Document, score: float) -> bool:
         """Tell whether a message is in a result or, published now, would come in."""
 
-    def bar(self, slot: int) -> float | None:
+    def threshold(self, slot: int) -> float | None:
         """Return the score of the worst of k results; None if there is room."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Cohort, Document, IdColumn, Matches, MessageBatch, Scorer
+from nearcast.model import SubscriptionBatch, Document, IdColumn, Matches, MessageBatch, Scorer
 from nearcast.window.keeper import Changes, Find, Kept, Moved, Results
 from nearcast.window.sliding import Step, Steps
 
@@ -31,7 +31,7 @@ class Change(NamedTuple):
 class Ranked(ABC):
     """The k best of each subscription, best first, under one ranking."""
 
-    bars_hold: bool
+    thresholds_hold: bool
     """True if bars only ever get harder to pass, so that a whole batch may be matched against the same ones."""
 
     def __init__(self, rank: Rank) -> None:
@@ -47,7 +47,7 @@ class Ranked(ABC):
         """Move on step by step."""
         told: list[tuple[int, Change]] = []
         n_matched = 0
-        together = _by_row(find(0, len(batch))) if self.bars_hold else None
+        together = _by_row(find(0, len(batch))) if self.thresholds_hold else None
         for step in steps.walk(batch):
             found: Found = ()
             if step.row >= 0:
@@ -67,10 +67,10 @@ class Ranked(ABC):
             n_matched,
         )
 
-    def insert(self, slots: npt.NDArray[np.int32], cohort: Cohort) -> Results:
+    def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> Results:
         """Take in subscriptions and return the results they start with."""
         started: dict[int, list[Kept]] = {}
-        for slot, subscription, score in zip(slots.tolist(), cohort.subscriptions, cohort.scorers, strict=True):
+        for slot, subscription, score in zip(slots.tolist(), subscription_batch.subscriptions, subscription_batch.scorers, strict=True):
             self._make_room(slot, subscription.k)  # type: ignore[attr-defined]
             started[slot] = self.begin(slot, score)
         return Results.of(started)
@@ -138,7 +138,7 @@ class Ranked(ABC):
         held = any(kept.seq == document.seq for kept in self._best[slot])
         return held or self._beats(slot, Kept(document.seq, document.id, score))
 
-    def bar(self, slot: int) -> float | None:
+    def threshold(self, slot: int) -> float | None:
         """Return the score of the worst of k results; None if there is room."""
         best = self._best[slot]
         return best[-1].score if len(best) == self._k[slot] else None

@@ -20,7 +20,7 @@ from nearcast.window.sliding import Step
 class Recompute(Ranked):
     """Keeps the k greatest scores of the window; the newer message wins a tie."""
 
-    bars_hold = False  # an expiry lowers them
+    thresholds_hold = False  # an expiry lowers them
 
     def __init__(self, live: Iterable[Document] = ()) -> None:
         super().__init__(lambda kept: (-kept.score, -kept.seq))

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.model import Document, Id, IdColumn, MessageBatch
-from nearcast.model.pairs import join, split
+from nearcast.model.split_columns import join, split
 from nearcast.text import TermRows, Vocabulary, add_up
 from nearcast.text.encode import bytes_of, is_worth_a_kernel
 

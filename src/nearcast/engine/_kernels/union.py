@@ -215,7 +215,7 @@ def survivors(
     union: UnionArrays,
     slots: NDArray[np.int32],
     leaving: NDArray[np.int64],
-    bars: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
     oldest: NDArray[np.int64],
 ) -> None:
     """Find the score of the worst of the k best that stay when some leave, by ascending seq, and the oldest of these.
@@ -225,7 +225,7 @@ def survivors(
     for i in range(slots.size):
         head = union.heads[slots[i]]
         start, n = int(head[START]), 0
-        bars[i] = -np.inf
+        thresholds[i] = -np.inf
         oldest[i] = np.iinfo(np.int64).max
         for at in range(start, start + int(head[SIZE])):
             seq = union.seqs[at]
@@ -235,7 +235,7 @@ def survivors(
             oldest[i] = min(oldest[i], seq)
             n += 1
             if n == head[K]:
-                bars[i] = union.scores[at]
+                thresholds[i] = union.scores[at]
                 break
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def needed_text(*, bar: float, alpha: float, most_near: float = 1.0) -> float:
+def needed_text(*, threshold: float, alpha: float, most_near: float = 1.0) -> float:
     """Return the least cosine, times 1 - alpha, with which a message at `most_near` reaches the bar (equation 2)."""
-    return bar - alpha * most_near
+    return threshold - alpha * most_near
 
 
-def threshold(*, bar: float, alpha: float, most_near: float = 1.0) -> float:
+def threshold(*, threshold: float, alpha: float, most_near: float = 1.0) -> float:
     """Return the least cosine with which a message reaches the bar: lambda of equations 2 and 18."""
-    needed = needed_text(bar=bar, alpha=alpha, most_near=most_near)
+    needed = needed_text(threshold=threshold, alpha=alpha, most_near=most_near)
     if alpha < 1.0:
         return needed / (1.0 - alpha)
     return float("-inf") if needed <= 0.0 else float("inf")

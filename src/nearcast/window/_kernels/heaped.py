@@ -182,7 +182,7 @@ def push(
 
 
 @kernel
-def take_bars(heaps: HeapArrays, moved: NDArray[np.int32], bars: NDArray[np.float64]) -> int:
+def take_thresholds(heaps: HeapArrays, moved: NDArray[np.int32], thresholds: NDArray[np.float64]) -> int:
     """Write the bars of those that are here and have one, their slots to the front; return how many there are."""
     heads, n = heaps.heads, 0
     for i in range(moved.size):
@@ -191,7 +191,7 @@ def take_bars(heaps: HeapArrays, moved: NDArray[np.int32], bars: NDArray[np.floa
         if 0 < heads[slot, K] == heads[slot, SIZE]:
             heads[slot, MOVED] = 0
             moved[n] = slot
-            bars[n] = heaps.scores[heads[slot, START]]
+            thresholds[n] = heaps.scores[heads[slot, START]]
             n += 1
     return n
 

@@ -6,7 +6,7 @@
 Everything works on one NamedTuple, `State`.
 """
 
-from nearcast.index._kernels.nearest.change import delete_slots, insert_rows, set_bars
+from nearcast.index._kernels.nearest.change import delete_slots, insert_rows, set_thresholds
 from nearcast.index._kernels.nearest.layout import (
     BODY,
     BOUNDS,
@@ -41,5 +41,5 @@ __all__ = [
     "insert_rows",
     "match_rows",
     "number_terms",
-    "set_bars",
+    "set_thresholds",
 ]

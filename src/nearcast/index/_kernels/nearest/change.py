@@ -27,7 +27,7 @@ from nearcast.index._kernels.nearest.layout import (
     AT_X,
     AT_Y,
     AT_Z,
-    BAR,
+    THRESHOLD,
     BODY,
     CLOSED,
     GREATEST,
@@ -134,7 +134,7 @@ def insert_rows(
             return row
         block_class = class_of(stop - first)
         run = take_block(state.run_pool, runs, block_class, size_of(block_class))
-        sites[slot, X], sites[slot, Y], sites[slot, BAR] = columns.xs[row], columns.ys[row], inf
+        sites[slot, X], sites[slot, Y], sites[slot, THRESHOLD] = columns.xs[row], columns.ys[row], inf
         heads[slot, RUN], heads[slot, RUN_END] = run, run + stop - first
         x, y, z = to_frame(state.world, columns.xs[row], columns.ys[row])
         for i in range(first, stop):
@@ -223,7 +223,7 @@ def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
     """Remove all postings of subscriptions; slots that are free stay so."""
     sites, heads, runs = state.sites, state.heads, state.runs
     for slot in slots:
-        if slot >= sites.shape[0] or isnan(sites[slot, BAR]):
+        if slot >= sites.shape[0] or isnan(sites[slot, THRESHOLD]):
             continue
         first, stop = int(heads[slot, RUN]), int(heads[slot, RUN_END])
         for i in range(first, stop):
@@ -232,7 +232,7 @@ def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
             if is_loose(state.lists, term):
                 sort_list(state, term)
         give_block(state.run_pool, runs, class_of(stop - first), first)
-        sites[slot, BAR] = nan
+        sites[slot, THRESHOLD] = nan
 
 
 @kernel
@@ -245,7 +245,7 @@ def aim_to_set(state: State, slots: NDArray[np.int32]) -> None:
     for slot in slots:
         prefetch(runs, heads[slot, RUN])
     for slot in slots:
-        if not isnan(sites[slot, BAR]):
+        if not isnan(sites[slot, THRESHOLD]):
             for i in range(heads[slot, RUN], heads[slot, RUN_END]):
                 at = lists[runs[i] >> TERM_BITS, START] + (runs[i] & PLACE_MASK)
                 group = at >> LANE_BITS
@@ -254,21 +254,21 @@ def aim_to_set(state: State, slots: NDArray[np.int32]) -> None:
 
 
 @kernel
-def set_bars(state: State, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
+def set_thresholds(state: State, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
     """Change the bars of subscriptions that are here; one that is infinite, or NaN, opens them again."""
     sites, heads, runs, lists = state.sites, state.heads, state.runs, state.lists
     bodies, words, tiles = state.bodies, state.words, state.tiles
     for i in range(slots.size):
         if i % AHEAD == 0:
             aim_to_set(state, slots[i : i + AHEAD])
-        slot, bar = slots[i], bars[i] if bars[i] < inf else inf
-        before = sites[slot, BAR]
-        if isnan(before) or before == bar:
+        slot, threshold = slots[i], thresholds[i] if thresholds[i] < inf else inf
+        before = sites[slot, THRESHOLD]
+        if isnan(before) or before == threshold:
             continue
-        sites[slot, BAR] = bar
-        reach = np.float32(reach_of(state.world, bar))
+        sites[slot, THRESHOLD] = threshold
+        reach = np.float32(reach_of(state.world, threshold))
         for j in range(heads[slot, RUN], heads[slot, RUN_END]):
-            if bar == inf:
+            if threshold == inf:
                 open_again(state, runs[j] >> TERM_BITS, runs[j] & PLACE_MASK)
             elif before == inf:
                 close(state, runs[j] >> TERM_BITS, runs[j] & PLACE_MASK, reach)

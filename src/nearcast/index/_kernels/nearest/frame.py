@@ -23,17 +23,17 @@ def to_frame(world: World, x: float, y: float) -> tuple[float, float, float]:
 
 
 @kernel
-def reach_of(world: World, bar: float) -> float:
+def reach_of(world: World, threshold: float) -> float:
     """Return the square of a chord such that whatever is nearer than the bar lies within it, also in float32.
 
     Nearer on the earth is a shorter chord, so one number serves both metrics.
     """
-    if bar <= 0.0:
+    if threshold <= 0.0:
         return NEVER  # nothing is nearer than here
     if world.on_sphere:
-        chord = 2.0 * sin(min(bar * (0.5 / _A_RADIAN), 0.5 * pi))
+        chord = 2.0 * sin(min(threshold * (0.5 / _A_RADIAN), 0.5 * pi))
     else:
-        chord = min(bar * world.scale, LONGEST_CHORD)
+        chord = min(threshold * world.scale, LONGEST_CHORD)
     reach = chord * (1.0 + MARGIN) + SLACK
     return reach * reach
 

@@ -46,7 +46,7 @@ BOUNDS = 7 * TILE
 
 
 # Columns of a site: point and bar, and in the int32 of the last eight bytes where its run begins and ends.
-X, Y, BAR = 0, 1, 2
+X, Y, THRESHOLD = 0, 1, 2
 SITE = 4
 RUN, RUN_END = 6, 7
 

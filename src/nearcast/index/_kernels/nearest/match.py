@@ -12,7 +12,7 @@ from nearcast.index._kernels.nearest.layout import (
     AT_X,
     AT_Y,
     AT_Z,
-    BAR,
+    THRESHOLD,
     CANDIDATES,
     CLOSED,
     GREATEST,
@@ -159,7 +159,7 @@ def verify(state: State, x: float, y: float, scratch: Scratch, n_found: int, out
                 score = distance(world, sites[slot, X], sites[slot, Y], x, y)
                 out_slots[total] = slot
                 out_scores[total] = score
-                total += score < sites[slot, BAR] or sites[slot, BAR] == np.inf
+                total += score < sites[slot, THRESHOLD] or sites[slot, THRESHOLD] == np.inf
     out.work[CANDIDATES] += n_candidates
     out.work[VERIFIED] += n_candidates
     return total

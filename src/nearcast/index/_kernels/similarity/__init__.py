@@ -35,7 +35,7 @@ from nearcast.index._kernels.similarity.layout import (
     World,
 )
 from nearcast.index._kernels.similarity.match import match_rows
-from nearcast.index._kernels.similarity.meaning import reach_of
+from nearcast.index._kernels.similarity.scoring import reach_of
 
 __all__ = [
     "BLOCKS",

@@ -34,7 +34,7 @@ from nearcast.index._kernels.similarity.lists import (
     room_to_append,
     take_block,
 )
-from nearcast.index._kernels.similarity.meaning import set_point, squared_reach, to_frame
+from nearcast.index._kernels.similarity.scoring import set_point, squared_reach, to_frame
 from nearcast.index._kernels.similarity.plans import fingerprints, list_of, near_cell, near_reach, plan
 
 

@@ -26,7 +26,7 @@ from nearcast.index._kernels.similarity.layout import (
     World,
 )
 from nearcast.index._kernels.similarity.lists import spot_key
-from nearcast.index._kernels.similarity.meaning import is_clear, quick_near, set_point, text_of, to_frame, true_near
+from nearcast.index._kernels.similarity.scoring import is_clear, quick_near, set_point, text_of, to_frame, true_near
 from nearcast.index._kernels.similarity.plans import cell_key, place_in
 
 

@@ -4,9 +4,9 @@ place_sites, set_bars, remove_items ──> sites, lists       match_rows ──
                                                                friends, words, those nearby; then verify
 """
 
-from nearcast.index._kernels.social.change import place_sites, remove_items, set_bars
+from nearcast.index._kernels.social.change import place_sites, remove_items, set_thresholds
 from nearcast.index._kernels.social.layout import (
-    BAR,
+    THRESHOLD,
     LANE_BITS,
     LANES,
     N_OPEN,
@@ -21,7 +21,7 @@ from nearcast.index._kernels.social.layout import (
 from nearcast.index._kernels.social.match import match_rows
 
 __all__ = [
-    "BAR",
+    "THRESHOLD",
     "LANES",
     "LANE_BITS",
     "N_OPEN",
@@ -35,5 +35,5 @@ __all__ = [
     "match_rows",
     "place_sites",
     "remove_items",
-    "set_bars",
+    "set_thresholds",
 ]

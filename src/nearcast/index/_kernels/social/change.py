@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from nearcast._jit import PostingArrays, kernel, postings_remove
 from nearcast.index._kernels.social.frame import to_frame
 from nearcast.index._kernels.social.layout import (
-    BAR,
+    THRESHOLD,
     LANE_BITS,
     LANES,
     N_OPEN,
@@ -36,22 +36,22 @@ def place_sites(state: State, slots: NDArray[np.int32], users: NDArray[np.int64]
         sites[slot, X], sites[slot, Y], sites[slot, Z] = x, y, z
         sites[slot, N_TERMS], sites[slot, USER] = profiles.heads[slot, LENGTH], users[i]
         sites[slot, OPEN] = -1.0
-        move_bar(state, slot, -np.inf)
+        move_threshold(state, slot, -np.inf)
 
 
 @kernel
-def set_bars(state: State, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
+def set_thresholds(state: State, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
     """Say which score messages have to reach; NaN, that there is no subscription any more."""
     for i in range(slots.size):
-        move_bar(state, slots[i], bars[i])
+        move_threshold(state, slots[i], thresholds[i])
 
 
 @kernel
-def move_bar(state: State, slot: int, bar: float) -> None:
+def move_threshold(state: State, slot: int, threshold: float) -> None:
     """Set a bar, and keep those apart that nearness and the slack of the graph may reach."""
     sites, opens, counts, fronts = state.sites, state.opens, state.counts, state.fronts
-    sites[slot, BAR] = bar
-    is_open = bar <= 1.0 + SLACK + 2.0 * state.world.margin
+    sites[slot, THRESHOLD] = threshold
+    is_open = threshold <= 1.0 + SLACK + 2.0 * state.world.margin
     place = int(sites[slot, OPEN])
     if is_open and place < 0:
         opens[counts[N_OPEN]] = slot
@@ -67,7 +67,7 @@ def move_bar(state: State, slot: int, bar: float) -> None:
     if place >= 0:
         row, lane = place >> LANE_BITS, place & (LANES - 1)
         fronts[row, lane], fronts[row, LANES + lane] = sites[slot, X], sites[slot, Y]
-        fronts[row, 2 * LANES + lane], fronts[row, 3 * LANES + lane] = sites[slot, Z], sites[slot, BAR]
+        fronts[row, 2 * LANES + lane], fronts[row, 3 * LANES + lane] = sites[slot, Z], sites[slot, THRESHOLD]
 
 
 @kernel

@@ -13,7 +13,7 @@ from nearcast.social._kernels.graph import GraphArrays
 
 # Columns of a site: its point in the frame, its bar, how many terms it has, its user, where it stands among the open
 # ones, or -1.
-X, Y, Z, BAR, N_TERMS, USER, OPEN = 0, 1, 2, 3, 4, 5, 6
+X, Y, Z, THRESHOLD, N_TERMS, USER, OPEN = 0, 1, 2, 3, 4, 5, 6
 SITE = 8
 """64 bytes: all that a bound asks of a subscription is one line of memory."""
 

@@ -13,7 +13,7 @@ from nearcast._jit import kernel, postings_first, postings_next, prefetch, table
 from nearcast.index._kernels.social.frame import to_frame, upper_bound_near
 from nearcast.index._kernels.social.layout import (
     AHEAD,
-    BAR,
+    THRESHOLD,
     CANDIDATES,
     LANE_BITS,
     LANES,
@@ -68,7 +68,7 @@ def meet_friends(state: State, scratch: Scratch, n_met: int, stamp: int, work: N
                 dx, dy, dz = sites[slot, X] - x, sites[slot, Y] - y, sites[slot, Z] - z
                 bound = upper_bound_near(dx, dy, dz, bend, unit, margin)
                 own = sites[slot, N_TERMS]
-                if bound + 2.0 * min(own, n_terms) / (own + n_terms) + socials[user] >= sites[slot, BAR]:
+                if bound + 2.0 * min(own, n_terms) / (own + n_terms) + socials[user] >= sites[slot, THRESHOLD]:
                     marks[slot] = stamp
                     found[n] = slot
                     n += 1
@@ -109,13 +109,13 @@ def meet_words(
                     prefetch(sites, items[chunk, place + AHEAD] >> REST_BITS)
                 slot = items[chunk, place] >> REST_BITS
                 rest = min(left, items[chunk, place] & REST_MASK)
-                bar = sites[slot, BAR]
+                threshold = sites[slot, THRESHOLD]
                 text = 2.0 * rest / (sites[slot, N_TERMS] + n_terms) + more
-                if text + 1.0 + margin < bar or marks[slot] == stamp:
+                if text + 1.0 + margin < threshold or marks[slot] == stamp:
                     continue
                 dx, dy, dz = sites[slot, X] - x, sites[slot, Y] - y, sites[slot, Z] - z
                 bound = upper_bound_near(dx, dy, dz, bend, unit, margin)
-                if text + bound >= bar:
+                if text + bound >= threshold:
                     marks[slot] = stamp
                     found[n] = slot
                     n += 1
@@ -148,7 +148,7 @@ def meet_near(state: State, scratch: Scratch, stamp: int, n: int) -> int:
                 slot = opens[(row << LANE_BITS) + i]
                 dx_, dy_, dz_ = sites[slot, X] - x, sites[slot, Y] - y, sites[slot, Z] - z
                 bound = upper_bound_near(dx_, dy_, dz_, bend, unit, margin)
-                if bound + more >= sites[slot, BAR] and marks[slot] != stamp:
+                if bound + more >= sites[slot, THRESHOLD] and marks[slot] != stamp:
                     marks[slot] = stamp
                     found[n] = slot
                     n += 1
@@ -181,22 +181,22 @@ def verify(state: State, batch: Columns, row: int, scratch: Scratch, n_found: in
             at += two <= one
         text = 2.0 * shared / (heads[slot, LENGTH] + stop - start)
         nearness = near(points[slot, PROFILE_X], points[slot, PROFILE_Y], x, y, world.on_sphere, world.max_distance)
-        user, bar = int(sites[slot, USER]), sites[slot, BAR]
+        user, threshold = int(sites[slot, USER]), sites[slot, THRESHOLD]
         social = socials[user]
         if social == 0.0 and most > 0.0:
-            if nearness + text + most + margin < bar:
+            if nearness + text + most + margin < threshold:
                 continue
             if not is_reached:
                 reach(graph, batch.places[row], stamps, stamp)
                 is_reached = True
             bound = upper_bound_social(graph, user, stamps, stamp)
-            if nearness + text + bound + margin < bar:
+            if nearness + text + bound + margin < threshold:
                 continue
             if bound > 0.0:
                 social = social_score(graph, user, socials, counts, others)
         verified += 1
         score = nearness + text + social
-        if score >= bar:
+        if score >= threshold:
             out.slots[total], out.scores[total] = slot, score
             total += 1
     out.work[CANDIDATES] += n_found

@@ -6,7 +6,7 @@
 Everything works on one nested NamedTuple, `State`; its parts say what they hold.
 """
 
-from nearcast.index._kernels.topk.change import delete_slots, insert_rows, number_terms, set_bars
+from nearcast.index._kernels.topk.change import delete_slots, insert_rows, number_terms, set_thresholds
 from nearcast.index._kernels.topk.groups import tidy
 from nearcast.index._kernels.topk.layout import (
     BODY,
@@ -43,6 +43,6 @@ __all__ = [
     "insert_rows",
     "match_rows",
     "number_terms",
-    "set_bars",
+    "set_thresholds",
     "tidy",
 ]

@@ -22,7 +22,7 @@ from nearcast.index._kernels.topk.groups import (
 from nearcast.index._kernels.topk.layout import (
     AHEAD,
     AT_ALPHA,
-    AT_BAR,
+    AT_THRESHOLD,
     AT_OTHERS,
     AT_OWN,
     AT_REST,
@@ -30,11 +30,11 @@ from nearcast.index._kernels.topk.layout import (
     AT_Y,
     AT_Z,
     BODY,
-    GREATEST_BAR,
+    GREATEST_THRESHOLD,
     GROUPED,
     LANE_BITS,
     LANES,
-    LEAST_BAR,
+    LEAST_THRESHOLD,
     LONGEST,
     MANY,
     MARGIN,
@@ -63,9 +63,9 @@ def number_terms(table: TableArrays, ids: NDArray[np.int64], out: NDArray[np.int
 
 
 @kernel
-def bar_of_posting(bar: float) -> float:
+def posting_threshold(threshold: float) -> float:
     """Return the bar as postings hold it."""
-    return min(max(bar, LEAST_BAR), GREATEST_BAR) - MARGIN
+    return min(max(threshold, LEAST_THRESHOLD), GREATEST_THRESHOLD) - MARGIN
 
 
 @kernel
@@ -214,7 +214,7 @@ def post(
         body[AT_ALPHA + lane] = alpha
         body[AT_OWN + lane] = (1.0 - alpha) * columns.units[j]
         body[AT_REST + lane] = (1.0 - alpha) * rest
-        body[AT_BAR + lane] = bar_of_posting(posted.bars[slot])
+        body[AT_THRESHOLD + lane] = posting_threshold(posted.thresholds[slot])
         postings.words[at >> LANE_BITS, AT_OTHERS + lane] = prints_of_others(dense, first, stop, j)
         postings.slots[at] = slot
         if state.lists.classes[term] >= GROUPED:
@@ -239,7 +239,7 @@ def insert_rows(
             aim_to_append(state, dense[columns.indptr[row] : columns.indptr[min(row + AHEAD, slots.size)]])
         if not has_room(state, dense[columns.indptr[row] : columns.indptr[row + 1]]):
             return row
-        state.posted.bars[slots[row]] = -np.inf
+        state.posted.thresholds[slots[row]] = -np.inf
         post(state, slots[row], columns, row, dense, order)
     return slots.size
 
@@ -280,7 +280,7 @@ def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
     """Remove all postings of subscriptions, whose profiles are still there."""
     lists, posted, heads = state.lists, state.posted, state.profiles.heads
     for slot in slots:
-        if isnan(posted.bars[slot]):
+        if isnan(posted.thresholds[slot]):
             continue
         run = heads[slot, RUN]
         for at in range(run, run + heads[slot, LENGTH]):
@@ -288,17 +288,17 @@ def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
             remove_at(state, term, posted.run_places[at])
             if is_loose(lists, term):
                 sort_list(state, term)
-        posted.bars[slot] = nan
+        posted.thresholds[slot] = nan
 
 
 @kernel
-def set_bar(postings: Postings, at: int, stop: int, bar: np.float32) -> None:
+def set_threshold(postings: Postings, at: int, stop: int, threshold: np.float32) -> None:
     """Change the bar of a posting of a long list that ends at `stop`; its group is right at once, and no looser."""
     group, lane = at >> LANE_BITS, at & (LANES - 1)
     body, tile, place = postings.bodies[group], postings.tiles[group >> TILE_BITS], group & (TILE - 1)
-    rises = bar > body[AT_BAR + lane]
+    rises = threshold > body[AT_THRESHOLD + lane]
     must_bound = rises and is_greatest(body, lane, tile, place)
-    body[AT_BAR + lane] = bar
+    body[AT_THRESHOLD + lane] = threshold
     if must_bound:
         bound_corners(postings, group, stop)
     elif not rises:
@@ -312,35 +312,35 @@ def aim_to_set(state: State, slots: NDArray[np.int32]) -> None:
     starts, bodies = state.lists.starts, state.postings.bodies
     for slot in slots:
         prefetch(heads, slot)
-        prefetch(state.posted.bars, slot)
+        prefetch(state.posted.thresholds, slot)
     for slot in slots:
         prefetch(run_lists, heads[slot, RUN])
         prefetch(run_places, heads[slot, RUN])
     for slot in slots:
-        if not isnan(state.posted.bars[slot]):
+        if not isnan(state.posted.thresholds[slot]):
             run = heads[slot, RUN]
             for at in range(run, run + heads[slot, LENGTH]):
                 prefetch(bodies, (starts[run_lists[at]] + run_places[at]) >> LANE_BITS)
 
 
 @kernel
-def set_bars(state: State, slots: NDArray[np.int32], bars: NDArray[np.float64]) -> None:
+def set_thresholds(state: State, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
     """Change the bars of subscriptions that are here."""
     lists, posted, heads, postings = state.lists, state.posted, state.profiles.heads, state.postings
     for i in range(slots.size):
         slot = slots[i]
         if i % AHEAD == 0:
             aim_to_set(state, slots[i : i + AHEAD])
-        if isnan(posted.bars[slot]):
+        if isnan(posted.thresholds[slot]):
             continue
-        posted.bars[slot] = bars[i]
-        bar = np.float32(bar_of_posting(bars[i]))
+        posted.thresholds[slot] = thresholds[i]
+        threshold = np.float32(posting_threshold(thresholds[i]))
         run = heads[slot, RUN]
         for j in range(run, run + heads[slot, LENGTH]):
             term = posted.run_lists[j]
             start = lists.starts[term]
             if lists.classes[term] >= GROUPED:
-                set_bar(postings, start + posted.run_places[j], start + lists.lengths[term], bar)
+                set_threshold(postings, start + posted.run_places[j], start + lists.lengths[term], threshold)
             else:
                 at = start + posted.run_places[j]
-                postings.bodies[at >> LANE_BITS, AT_BAR + (at & (LANES - 1))] = bar
+                postings.bodies[at >> LANE_BITS, AT_THRESHOLD + (at & (LANES - 1))] = threshold

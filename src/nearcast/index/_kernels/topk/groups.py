@@ -22,7 +22,7 @@ from nearcast._jit import kernel, prefetch
 from nearcast.index._kernels.topk.layout import (
     AHEAD,
     AT_ALPHA,
-    AT_BAR,
+    AT_THRESHOLD,
     AT_OWN,
     AT_REST,
     AT_X,
@@ -67,10 +67,10 @@ def put_in_group(postings: Postings, at: int, is_first: bool) -> None:
 @kernel
 def put_corners(body: NDArray[np.float32], lane: int, tile: NDArray[np.float32], place: int, is_first: bool) -> None:
     """The same of the corners alone."""
-    alpha, own, rest, bar = body[AT_ALPHA + lane], body[AT_OWN + lane], body[AT_REST + lane], body[AT_BAR + lane]
+    alpha, own, rest, threshold = body[AT_ALPHA + lane], body[AT_OWN + lane], body[AT_REST + lane], body[AT_THRESHOLD + lane]
     at = FIRST_CORNER + place
     for nearness in range(2):
-        base = alpha - bar if nearness else -bar
+        base = alpha - threshold if nearness else -threshold
         for i in range(3):
             with_own = base + (own if i == 2 else (own * _MIDDLE if i == 1 else _ZERO))
             for j in range(3):
@@ -82,10 +82,10 @@ def put_corners(body: NDArray[np.float32], lane: int, tile: NDArray[np.float32],
 @kernel
 def is_greatest(body: NDArray[np.float32], lane: int, tile: NDArray[np.float32], place: int) -> bool:
     """Say whether a posting is the greatest of its group at any corner."""
-    alpha, own, rest, bar = body[AT_ALPHA + lane], body[AT_OWN + lane], body[AT_REST + lane], body[AT_BAR + lane]
+    alpha, own, rest, threshold = body[AT_ALPHA + lane], body[AT_OWN + lane], body[AT_REST + lane], body[AT_THRESHOLD + lane]
     at, found = FIRST_CORNER + place, False
     for nearness in range(2):
-        base = alpha - bar if nearness else -bar
+        base = alpha - threshold if nearness else -threshold
         for i in range(3):
             with_own = base + (own if i == 2 else (own * _MIDDLE if i == 1 else _ZERO))
             for j in range(3):

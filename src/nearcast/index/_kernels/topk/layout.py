@@ -22,7 +22,7 @@ MARGIN = 3e-5
 """What rounding to float32 may cost a bound, several times over."""
 SLACK = 2.5e-7
 """The same of a chord of the frame."""
-LEAST_BAR, GREATEST_BAR = -1.0, 2.0
+LEAST_THRESHOLD, GREATEST_THRESHOLD = -1.0, 2.0
 """No score is outside; bars of postings need not be either."""
 LOOSE_SHARE = 4
 """A list is put in order when one in so many of its postings is out of it."""
@@ -34,7 +34,7 @@ LONGEST = 63
 
 # Columns of a posting, each LANES wide: point in the frame, alpha, weight of the term and of all later ones (both
 # times 1 - alpha), bar less the margin, and as an integer the fingerprints of the other terms.
-AT_X, AT_Y, AT_Z, AT_ALPHA, AT_OWN, AT_REST, AT_BAR, AT_OTHERS = (i * LANES for i in range(8))
+AT_X, AT_Y, AT_Z, AT_ALPHA, AT_OWN, AT_REST, AT_THRESHOLD, AT_OTHERS = (i * LANES for i in range(8))
 BODY = 8 * LANES
 
 
@@ -102,7 +102,7 @@ class Postings(NamedTuple):
 class Posted(NamedTuple):
     """What the index knows of a subscription beside its profile."""
 
-    bars: NDArray[np.float64]
+    thresholds: NDArray[np.float64]
     """float64 (n_slots,): NaN for a slot that is free."""
     run_lists: NDArray[np.int32]
     """int32 (n,): the dense number of each term, parallel to the runs of profiles."""

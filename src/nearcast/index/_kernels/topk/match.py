@@ -12,7 +12,7 @@ from nearcast.index._kernels.topk.change import print_of
 from nearcast.index._kernels.topk.frame import to_frame, upper_bound_near
 from nearcast.index._kernels.topk.layout import (
     AT_ALPHA,
-    AT_BAR,
+    AT_THRESHOLD,
     AT_OTHERS,
     AT_OWN,
     AT_REST,
@@ -151,7 +151,7 @@ def bound_row(bodies: NDArray[np.float32], row: int, ask: NDArray[np.float32], v
         dx, dy, dz = bodies[row, AT_X + i] - x, bodies[row, AT_Y + i] - y, bodies[row, AT_Z + i] - z
         most_near = upper_bound_near(dx * dx + dy * dy + dz * dz, unit, bend, bend_more)
         text = bodies[row, AT_OWN + i] * weight + bodies[row, AT_REST + i] * later
-        value = bodies[row, AT_ALPHA + i] * most_near + text - bodies[row, AT_BAR + i]
+        value = bodies[row, AT_ALPHA + i] * most_near + text - bodies[row, AT_THRESHOLD + i]
         values[i] = value
         n_open += value >= _ZERO
     return n_open
@@ -331,7 +331,7 @@ def weigh(state: State, batch: Columns, base: int, scratch: Scratch, n_found: in
         alpha = body[AT_ALPHA + lane]
         found[n] = slot
         scratch.texts[n] = text
-        n += alpha * most_near + (1.0 - alpha) * text >= body[AT_BAR + lane]
+        n += alpha * most_near + (1.0 - alpha) * text >= body[AT_THRESHOLD + lane]
     return n
 
 
@@ -340,14 +340,14 @@ def verify(
     state: State, batch: Columns, row: int, base: int, scratch: Scratch, n_found: int, out: Output, total: int
 ) -> int:
     """Score candidates and write the matches; return how many there are in all, or -1 if they do not fit."""
-    found, slots, heads, bars = scratch.found, state.postings.slots, state.profiles.heads, state.posted.bars
+    found, slots, heads, thresholds = scratch.found, state.postings.slots, state.profiles.heads, state.posted.thresholds
     points, on_sphere, max_distance = state.profiles.points, state.world.on_sphere, state.world.max_distance
     if total + n_found > out.slots.size:
         return -1
     for i in range(n_found):
         prefetch(heads, slots[found[i]])
         prefetch(points, slots[found[i]])
-        prefetch(bars, slots[found[i]])
+        prefetch(thresholds, slots[found[i]])
     for i in range(n_found):
         run = heads[slots[found[i]], RUN]
         prefetch(state.posted.run_lists, run)
@@ -359,7 +359,7 @@ def verify(
         alpha = points[slot, ALPHA]
         nearness = near(points[slot, X], points[slot, Y], x, y, on_sphere, max_distance)
         score = alpha * nearness + (1.0 - alpha) * scratch.texts[i]
-        if score >= bars[slot]:
+        if score >= thresholds[slot]:
             out.slots[total] = slot
             out.scores[total] = score
             total += 1

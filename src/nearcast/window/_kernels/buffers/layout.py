@@ -89,7 +89,7 @@ class Later(NamedTuple):
     scores: NDArray[np.float64]
     moved: NDArray[np.int32]
     """int32: slots whose theta moved, some perhaps twice."""
-    bars: NDArray[np.float32]
+    thresholds: NDArray[np.float32]
     """float32 (n_slots,): what the index was asked to let through."""
 
 

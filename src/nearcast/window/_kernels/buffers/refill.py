@@ -172,21 +172,21 @@ def search_again(
 @kernel
 def _note_later(every: Everything, slot: int, theta: float, told: Told, later: Later) -> None:
     """Note messages of the batch that are to come and that the index was not asked for."""
-    scratch, cursor, bar = every.scratch, told.cursor, later.bars[slot]
-    if theta >= bar:
+    scratch, cursor, threshold = every.scratch, told.cursor, later.thresholds[slot]
+    if theta >= threshold:
         return
     if every.world.is_social:
         n_found = score_friends_later(
             every.world, every.window, every.profiles, every.friends, slot, scratch, scratch.counts[TO_COME], theta,
-            bar,
+            threshold,
         )  # fmt: skip
     else:
         n_found = score_later(
-            every.world, every.window, every.profiles, slot, scratch, scratch.counts[TO_COME], theta, bar
+            every.world, every.window, every.profiles, slot, scratch, scratch.counts[TO_COME], theta, threshold
         )
     for i in range(n_found):
         row, n = scratch.found[i] - cursor[FIRST_ROW], cursor[N_LATER]
         later.slots[n], later.scores[n], later.links[n] = slot, scratch.scores[i], later.heads[row]
         later.heads[row] = n
         cursor[N_LATER] = n + 1
-    later.bars[slot] = theta
+    later.thresholds[slot] = theta

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.model.identity import Id, id_key
-from nearcast.model.pairs import split
+from nearcast.model.split_columns import split
 from nearcast.text import hash_column
 
 

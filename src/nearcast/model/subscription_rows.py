@@ -14,7 +14,7 @@ from dataclasses import fields
 import pyarrow as pa
 
 from nearcast.model.columns import SPREAD, SUBSCRIPTIONS, subscription_from_row, subscription_to_row
-from nearcast.model.pairs import PAIRS, join, split
+from nearcast.model.split_columns import PAIRS, join, split
 from nearcast.model.subscription import Subscription
 
 

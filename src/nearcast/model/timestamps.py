@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from nearcast.errors import InvalidInput, is_finite
 
-Moment = datetime | float | int
+Timestamp = datetime | float | int
 
 NO_TIME = -(1 << 63)
 """Stands for "no time given" in a column of microseconds."""
@@ -16,7 +16,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _FARTHEST_SECONDS = 9.0e12
 
 
-def to_us(at: Moment | None, *, subject: str = "", field: str = "at") -> int:
+def to_us(at: Timestamp | None, *, subject: str = "", field: str = "at") -> int:
     """Return microseconds since the epoch.
 
     >>> to_us(1.5), to_us(datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC))

@@ -17,36 +17,36 @@ import pyarrow as pa
 
 from nearcast.model.columns import one_array
 from nearcast.model.footprint import Footprints
-from nearcast.model.ids import IdColumn
-from nearcast.model.meaning import Meaning
-from nearcast.model.slate import Slate
-from nearcast.model.stored import restore, store
+from nearcast.model.id_column import IdColumn
+from nearcast.model.scoring import ScoringContext
+from nearcast.model.subscription_columns import SubscriptionColumns
+from nearcast.model.subscription_rows import restore, store
 from nearcast.model.subscription import Scorer, Subscription
 
 
 @dataclass(frozen=True)
-class Cohort:
+class SubscriptionBatch:
     """Subscriptions of one kind that are taken in together."""
 
     kind: type[Subscription]
     stored: pa.Table
     """As written down, see `stored`."""
-    meaning: Meaning
+    scoring: ScoringContext
 
     def __len__(self) -> int:
         return len(self.stored)
 
     @classmethod
-    def of(cls, subscriptions: Sequence[Subscription], meaning: Meaning) -> Cohort:
+    def of(cls, subscriptions: Sequence[Subscription], scoring: ScoringContext) -> SubscriptionBatch:
         """Gather objects of one kind, at least one."""
         kind = type(subscriptions[0])
-        made = cls(kind, store(subscriptions, kind), meaning)
+        made = cls(kind, store(subscriptions, kind), scoring)
         made.__dict__["subscriptions"] = list(subscriptions)
         return made
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Cohort:
+    def take(self, rows: npt.NDArray[np.int64]) -> SubscriptionBatch:
         """Return some of them, in the order given."""
-        return Cohort(self.kind, self.stored.take(pa.array(rows)), self.meaning)
+        return SubscriptionBatch(self.kind, self.stored.take(pa.array(rows)), self.scoring)
 
     @cached_property
     def ids(self) -> IdColumn:
@@ -62,14 +62,14 @@ class Cohort:
     @cached_property
     def scorers(self) -> list[Scorer]:
         """The reference score of each."""
-        return [subscription.bind(self.meaning) for subscription in self.subscriptions]
+        return [subscription.bind(self.scoring) for subscription in self.subscriptions]
 
     @cached_property
-    def slate(self) -> Slate:
+    def subscription_columns(self) -> SubscriptionColumns:
         """The columns that an index is built from."""
-        return self.kind.slate(self.stored, self.meaning.vocabulary)
+        return self.kind.subscription_columns(self.stored, self.scoring.vocabulary)
 
     @cached_property
     def footprints(self) -> Footprints:
         """What can touch each."""
-        return self.kind.footprints(self.slate, self.ids.keys, self.meaning)
+        return self.kind.footprints(self.subscription_columns, self.ids.keys, self.scoring)

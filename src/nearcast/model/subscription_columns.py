@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from nearcast.model.expression import Branch, all_of, parse
 from nearcast.model.identity import Id
-from nearcast.model.pairs import join
+from nearcast.model.split_columns import join
 from nearcast.text import TermRows, Vocabulary, encode_column, encode_texts, term_id
 
 Floats = npt.NDArray[np.float64]
@@ -36,7 +36,7 @@ _NO_LIMIT = 1 << 62  # whoever asks for a slate has held the expression against 
 
 
 @dataclass(frozen=True)
-class BooleanSlate:
+class BooleanColumns:
     """Boxes and canonical ORs of ANDs."""
 
     xmins: Floats
@@ -54,7 +54,7 @@ class BooleanSlate:
         return len(self.xmins)
 
     @classmethod
-    def of_stored(cls, table: pa.Table) -> BooleanSlate:
+    def of_stored(cls, table: pa.Table) -> BooleanColumns:
         """Put subscriptions that were written down into columns; plain ANDs and plain ORs are read all at once."""
         keywords = table["keywords"].combine_chunks()
         is_all, is_any = _which(keywords, _ALL), _which(keywords, _ANY)
@@ -80,7 +80,7 @@ class BooleanSlate:
 
 
 @dataclass(frozen=True)
-class KeywordSlate:
+class KeywordColumns:
     """Points and weighted terms, and the parameters that the kind has; the others are NaN, 0 or None."""
 
     xs: Floats
@@ -105,7 +105,7 @@ class KeywordSlate:
         return len(self.xs)
 
     @classmethod
-    def of_stored(cls, table: pa.Table, vocabulary: Vocabulary) -> KeywordSlate:
+    def of_stored(cls, table: pa.Table, vocabulary: Vocabulary) -> KeywordColumns:
         """Put subscriptions that were written down into columns."""
         rows = encode_keywords(table)
         idfs, units = vocabulary.weigh(rows.ids, rows.counts, rows.indptr)
@@ -126,7 +126,7 @@ class KeywordSlate:
         )
 
 
-Slate = BooleanSlate | KeywordSlate
+SubscriptionColumns = BooleanColumns | KeywordColumns
 
 
 def encode_keywords(table: pa.Table) -> TermRows:

@@ -10,7 +10,7 @@ from nearcast.text import TextSimilarity, Vocabulary
 
 
 @dataclass(frozen=True)
-class Meaning:
+class ScoringContext:
     """What the reference scores of all kinds depend on, apart from message and subscription."""
 
     space: Space
