@@ -55,8 +55,8 @@ def test_many_workers_say_what_one_says(name, workers, space, random_fields):
             assert canonical(told) == canonical(told_shared)
             assert [u.seq for u in told_shared] == sorted(u.seq for u in told_shared)
             edge = rng.choice(world.USERS), rng.choice(world.PLACES)
-            assert canonical(alone.befriend([edge])) == canonical(shared.befriend([edge]))
-            assert canonical(alone.unfriend([edge])) == canonical(shared.unfriend([edge]))
+            assert canonical(alone.add_edges([edge])) == canonical(shared.add_edges([edge]))
+            assert canonical(alone.remove_edges([edge])) == canonical(shared.remove_edges([edge]))
             here = [id_ for id_ in range(30) if id_ in alone]
             for id_ in here:
                 assert shared.results(id_) == alone.results(id_)

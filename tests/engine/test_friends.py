@@ -75,10 +75,10 @@ def test_afterwards_all_is_as_if_the_graph_had_always_been_so(index, workers, se
         before = results(engine, subscriptions)
         if rng.random() < 0.5:
             chosen = [(rng.choice(USERS), rng.choice(PLACES)) for _ in range(rng.randint(1, 3))]
-            updates, edges = engine.befriend(chosen), edges | set(chosen)
+            updates, edges = engine.add_edges(chosen), edges | set(chosen)
         else:
             chosen = rng.sample(sorted(edges), rng.randint(1, 2))
-            updates, edges = engine.unfriend(chosen), edges - set(chosen)
+            updates, edges = engine.remove_edges(chosen), edges - set(chosen)
         after = results(engine, subscriptions)
         told = [(u.subscription, u.message, u.change) for u in updates]
         assert set(told) == changes(before, after) and len(set(told)) == len(told)
@@ -104,8 +104,8 @@ def test_what_changed_is_saved_and_sealed(index, tmp_path):
     engine = nc.Engine(**options, folder=tmp_path / "engine")
     engine.subscribe(subscriptions)
     engine.publish(random_messages(rng, 40, 0))
-    engine.befriend([("u3", "p1"), ("eve", "newer")])
-    engine.unfriend([("u0", "p0"), ("u0", "p1")])
+    engine.add_edges([("u3", "p1"), ("eve", "newer")])
+    engine.remove_edges([("u0", "p0"), ("u0", "p1")])
     held = results(engine, subscriptions)
     engine.save(tmp_path / "saved")
     engine.seal("now")
@@ -127,13 +127,13 @@ def test_tables_are_answered_with_tables():
     engine.subscribe([nc.SocialSubscription("s", (0, 0), "a", k=1, user="ann")])
     engine.publish([nc.Message("m1", (0, 0), "x", place="threshold"), nc.Message("m2", (0, 0), "x", place=None)])
     edges = pa.table({"user": ["ann"], "place": ["threshold"]})
-    told = engine.befriend(edges).to_pylist()
+    told = engine.add_edges(edges).to_pylist()
     assert [(u["seq"], u["message"], u["change"], u["score"]) for u in told] == [
         (2, "m2", "leave", 1.0), (2, "m1", "enter", 2.0),
     ]  # fmt: skip
-    assert len(engine.unfriend(edges)) == 2
+    assert len(engine.remove_edges(edges)) == 2
     with pytest.raises(nc.InvalidInput, match="user"):
-        engine.befriend(pa.table({"place": ["threshold"]}))
+        engine.add_edges(pa.table({"place": ["threshold"]}))
 
 
 @pytest.mark.parametrize("index", INDEXES)
@@ -142,8 +142,8 @@ def test_an_edge_that_is_not_there_is_an_error_and_nothing_is_half_applied(index
     engine.subscribe([nc.SocialSubscription("s", (0, 0), "a", k=1, user="ann")])
     engine.publish([nc.Message("m", (0, 0), "x", place="cafe")])
     with pytest.raises(nc.InvalidInput, match=r"\('ann', 'gym'\)"):
-        engine.unfriend([("ann", "cafe"), ("ann", "gym")])
+        engine.remove_edges([("ann", "cafe"), ("ann", "gym")])
     with pytest.raises(nc.InvalidInput, match="edges must be pairs"):
-        engine.befriend([("ann", "gym"), "bob"])
+        engine.add_edges([("ann", "gym"), "bob"])
     assert engine.results("s") == [nc.Result("m", 2.0)]
-    assert engine.befriend([("ann", "cafe")]) == []
+    assert engine.add_edges([("ann", "cafe")]) == []

@@ -136,8 +136,8 @@ def test_a_graph_that_changes_is_followed_at_once():
     twin.insert({slot: source.subscription() for slot in range(N)})
     for _ in range(8):
         twin.set_thresholds({slot: source.threshold() for slot in twin.subscriptions})
-        graph.befriend([(rng.choice([*USERS, "new"]), rng.choice([*PLACES, "another"])) for _ in range(3)])
-        graph.unfriend(rng.sample(graph.edges(), 2))
+        graph.add_edges([(rng.choice([*USERS, "new"]), rng.choice([*PLACES, "another"])) for _ in range(3)])
+        graph.remove_edges(rng.sample(graph.edges(), 2))
         twin.check(source.batch(M))
 
 

@@ -84,8 +84,8 @@ def test_a_graph_that_changes_is_followed_at_once(make):
     graph, rng = twin.scoring.social, twin.rng
     for _ in range(4):
         twin.move_thresholds(twin.batch())
-        graph.befriend([(rng.choice([*USERS, "new"]), rng.choice([*PLACES, "another"])) for _ in range(3)])
-        graph.unfriend(rng.sample(graph.edges(), 2))
+        graph.add_edges([(rng.choice([*USERS, "new"]), rng.choice([*PLACES, "another"])) for _ in range(3)])
+        graph.remove_edges(rng.sample(graph.edges(), 2))
         twin.check(twin.batch())
 
 
@@ -247,11 +247,11 @@ class Beside:
         if rng.random() < 0.5:
             new = [(rng.choice([*world.USERS, "eve"]), rng.choice([*world.PLACES, "p9", "new"])) for _ in range(2)]
             self.edges |= set(new)
-            self.both(lambda engine: engine.befriend(new))
+            self.both(lambda engine: engine.add_edges(new))
         else:
             old = rng.sample(sorted(self.edges), 1)
             self.edges -= set(old)
-            self.both(lambda engine: engine.unfriend(old))
+            self.both(lambda engine: engine.remove_edges(old))
 
 
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)

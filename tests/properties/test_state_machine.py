@@ -134,12 +134,12 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: "social" in self.kinds)
     @rule(user=st.sampled_from((*world.USERS, "new")), place=st.sampled_from((*world.PLACES, "nowhere")))
-    def befriend_or_unfriend(self, user, place):
+    def add_or_remove_edges(self, user, place):
         before, edge = self.results(), (user, place)
         if edge in self.oracle.edges:
-            updates = self.engine.unfriend([edge])
+            updates = self.engine.remove_edges([edge])
         else:
-            updates = self.engine.befriend([edge])
+            updates = self.engine.add_edges([edge])
         self.oracle.edges ^= {edge}
         assert all(u.seq == self.oracle.seq for u in updates)
         self.check_updates(updates, before, self.results())

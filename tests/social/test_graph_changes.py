@@ -41,10 +41,10 @@ def test_a_graph_that_changed_is_as_one_made_so(seed):
         before = {(u, p): graph.score(u, p) for u in graph.users for p in graph.places}
         if rng.random() < 0.5:
             coming = random_edges(rng, rng.randint(1, 3))
-            touched, edges = graph.befriend(coming), edges | set(coming)
+            touched, edges = graph.add_edges(coming), edges | set(coming)
         else:
             going = rng.sample(sorted(edges, key=str), rng.randint(0, min(3, len(edges))))
-            touched, edges = graph.unfriend(going), edges - set(going)
+            touched, edges = graph.remove_edges(going), edges - set(going)
         fresh = nc.SocialGraph(edges)
         assert set(graph.edges()) == edges and len(graph) == len(edges)
         for user in graph.users:
@@ -58,10 +58,10 @@ def test_a_graph_that_changed_is_as_one_made_so(seed):
 def test_a_copy_goes_its_own_way():
     graph = nc.SocialGraph([("ann", "cafe"), ("bob", "threshold")])
     twin = graph.copy()
-    twin.befriend([("ann", "gym"), ("eve", "threshold")])
+    twin.add_edges([("ann", "gym"), ("eve", "threshold")])
     assert graph.edges() == [("ann", "cafe"), ("bob", "threshold")]
     assert graph.score("ann", "gym") == 0.0 and twin.score("ann", "gym") == 1.0
-    graph.unfriend([("bob", "threshold")])
+    graph.remove_edges([("bob", "threshold")])
     assert twin.score("eve", "threshold") == 1.0
 
 
@@ -75,7 +75,7 @@ def test_numbers_do_not_depend_on_the_order_of_edges():
 def test_numbers_stay_when_others_become_known():
     graph = nc.SocialGraph([("bob", "threshold"), ("eve", "gym")])
     before = dict(graph.users)
-    graph.befriend([("ann", "threshold"), (7, "zoo")])
+    graph.add_edges([("ann", "threshold"), (7, "zoo")])
     assert {user: graph.users[user] for user in before} == before
     assert sorted(graph.users.values()) == [0, 1, 2, 3]
     again = nc.SocialGraph(graph.edges(), users=graph.users, places=graph.places)
@@ -85,23 +85,23 @@ def test_numbers_stay_when_others_become_known():
 def test_an_edge_that_is_not_there_cannot_be_removed():
     graph = nc.SocialGraph([("ann", "cafe"), ("bob", "threshold")])
     with pytest.raises(nc.InvalidInput, match=r"must be edges of the social graph; got \('ann', 'bar'\)"):
-        graph.unfriend([("ann", "cafe"), ("ann", "threshold")])
+        graph.remove_edges([("ann", "cafe"), ("ann", "threshold")])
     assert graph.score("ann", "cafe") == 1.0, "nothing is half done"
 
 
 def test_edges_that_are_there_already_change_nothing():
     graph = nc.SocialGraph([("ann", "cafe")])
-    assert graph.befriend([("ann", "cafe")]) == []
-    assert graph.befriend([]) == graph.unfriend([]) == []
+    assert graph.add_edges([("ann", "cafe")]) == []
+    assert graph.add_edges([]) == graph.remove_edges([]) == []
 
 
 def test_what_is_no_edge_is_refused():
     with pytest.raises(nc.InvalidInput, match="edges must be pairs"):
-        nc.SocialGraph().befriend([("ann",)])
+        nc.SocialGraph().add_edges([("ann",)])
 
 
 def test_an_empty_graph_has_arrays_too():
     graph = nc.SocialGraph()
     assert graph.arrays.circle_indptr.tolist() == [0]
-    graph.befriend([("ann", "cafe")])
+    graph.add_edges([("ann", "cafe")])
     assert_loops_agree(graph)

@@ -254,23 +254,23 @@ class Engine:
     # -- friends ------------------------------------------------------------------------------------------------
 
     @overload
-    def befriend(self, edges: Table) -> Table: ...
+    def add_edges(self, edges: Table) -> Table: ...
     @overload
-    def befriend(self, edges: Iterable[tuple[Id, Id]]) -> list[Update]: ...
-    def befriend(self, edges: Any) -> Any:
+    def add_edges(self, edges: Iterable[tuple[Id, Id]]) -> list[Update]: ...
+    def add_edges(self, edges: Any) -> Any:
         """Add edges (user, place) to the social graph; return what that changes, under the seq of the last message.
 
         Users and places become known by it. Edges that are there already stay so.
         """
-        return self._change_edges(edges, self._scoring.social.befriend)
+        return self._change_edges(edges, self._scoring.social.add_edges)
 
     @overload
-    def unfriend(self, edges: Table) -> Table: ...
+    def remove_edges(self, edges: Table) -> Table: ...
     @overload
-    def unfriend(self, edges: Iterable[tuple[Id, Id]]) -> list[Update]: ...
-    def unfriend(self, edges: Any) -> Any:
+    def remove_edges(self, edges: Iterable[tuple[Id, Id]]) -> list[Update]: ...
+    def remove_edges(self, edges: Any) -> Any:
         """Remove edges (user, place) from the social graph, all of which must be there; return what that changes."""
-        return self._change_edges(edges, self._scoring.social.unfriend)
+        return self._change_edges(edges, self._scoring.social.remove_edges)
 
     def _change_edges(self, edges: Any, change: Callable[[Any], list[Id]]) -> Any:
         is_table = isinstance(edges, pa.Table)

@@ -89,7 +89,7 @@ class SocialGraph:
 
     # -- changes ------------------------------------------------------------------------------------------------
 
-    def befriend(self, edges: Iterable[Edge]) -> list[Id]:
+    def add_edges(self, edges: Iterable[Edge]) -> list[Id]:
         """Add edges; return the users for whom some score may have changed. Edges that are there stay so."""
         new = [edge for edge in dict.fromkeys(checked(edges)) if edge not in self]
         if not new:
@@ -98,7 +98,7 @@ class SocialGraph:
         self.places = _numbered(self.places, (place for _, place in new))
         return self._change(new, _inserted)
 
-    def unfriend(self, edges: Iterable[Edge]) -> list[Id]:
+    def remove_edges(self, edges: Iterable[Edge]) -> list[Id]:
         """Remove edges; return the users for whom some score may have changed. All have to be there."""
         old = list(dict.fromkeys(checked(edges)))
         for edge in old:
