@@ -34,7 +34,7 @@ from benchmarks.baselines.ciq import CIQ
 from nearcast import CountWindow, Engine, TimeWindow
 from nearcast.cli.rehearsal import rehearse
 from nearcast.index import IndexEntry, find_index, register
-from nearcast.window.buffered import Buffered
+from nearcast.window.buffered import BufferedResults
 from nearcast.workload import make
 from nearcast.workload.generator import Workload
 
@@ -62,11 +62,11 @@ def register_rivals() -> None:
     """Let rivals be chosen by name: the papers' indexes, and our own index with the rivals' buffers."""
     for entry in BASELINES:
         register(entry)
-    register(IndexEntry("ciq-cskyband", frozenset({"topk"}), CIQ, in_arena=False, keeper="cskyband"))
+    register(IndexEntry("ciq-cskyband", frozenset({"topk"}), CIQ, in_arena=False, result_store="cskyband"))
     ours = find_index("topk", "topk")
     assert ours is not None
-    for keeper in ("skyband", "kmax"):
-        register(ours._replace(name=f"topk-{keeper}", keeper=keeper))
+    for result_store in ("skyband", "kmax"):
+        register(ours._replace(name=f"topk-{result_store}", result_store=result_store))
 
 
 def measure(setting: Setting) -> Row:
@@ -136,11 +136,11 @@ def by_time(setting: Setting) -> Iterator[Row]:
         }
 
 
-def buffers_of(engine: Engine) -> Buffered:
+def buffers_of(engine: Engine) -> BufferedResults:
     """Return the keeper of an engine of one shard."""
-    keeper = engine._fleet.shards[0].matchers["topk"]._keeper
-    assert isinstance(keeper, Buffered)
-    return keeper
+    result_store = engine._fleet.shards[0].matchers["topk"]._result_store
+    assert isinstance(result_store, BufferedResults)
+    return result_store
 
 
 def _median_us(seconds: list[float]) -> float:

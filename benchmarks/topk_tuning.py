@@ -56,10 +56,10 @@ def _buffers(base: Setting, folder: Path) -> str:
 
 def _with_factor(policy: str, factor: float) -> str:
     """Name IGPT with buffers of a factor."""
-    keeper = f"{policy} {factor:g}"
-    window.register(window.buffers(policy, "topk", factor=factor, name=keeper))
-    index.register(IndexEntry(f"igpt, {keeper}", frozenset({"topk"}), IGPT, in_arena=False, keeper=keeper))
-    return f"igpt, {keeper}"
+    result_store = f"{policy} {factor:g}"
+    window.register(window.buffers(policy, "topk", factor=factor, name=result_store))
+    index.register(IndexEntry(f"igpt, {result_store}", frozenset({"topk"}), IGPT, in_arena=False, result_store=result_store))
+    return f"igpt, {result_store}"
 
 
 def _kmax(rows: list[Row], ours: Row, folder: Path) -> str:
@@ -152,5 +152,5 @@ def _prunings(base: Setting, folder: Path) -> str:
 def _with(name: str, **options: Any) -> str:
     """Name IGPT with other options."""
     make = partial(IGPT, **options)
-    index.register(IndexEntry(f"igpt, {name}", frozenset({"topk"}), make, in_arena=False, keeper="cskyband"))
+    index.register(IndexEntry(f"igpt, {name}", frozenset({"topk"}), make, in_arena=False, result_store="cskyband"))
     return f"igpt, {name}"

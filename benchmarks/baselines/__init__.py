@@ -4,12 +4,12 @@ from benchmarks.baselines.ciq import CIQ
 from benchmarks.baselines.gi2 import GI2
 from benchmarks.baselines.igpt import IGPT
 from benchmarks.baselines.nearest import Grid, Inverted
-from benchmarks.baselines.social import KEEPERS
+from benchmarks.baselines.social import RESULT_STORES
 from benchmarks.baselines.social import RIVALS as SOCIAL
 from benchmarks.baselines.stamp import RIVALS
 from nearcast.index import IndexEntry
 
-__all__ = ["BASELINES", "KEEPERS"]
+__all__ = ["BASELINES", "RESULT_STORES"]
 
 _MAKERS = {"gi2": ("boolean", GI2), **{name: ("similarity", make) for name, make in RIVALS.items()}}
 _TOPK = (("igpt", IGPT, ("cskyband", "skyband", "kmax")), ("ciq", CIQ, ("kmax",)))
@@ -21,10 +21,10 @@ BASELINES = (
         for name, (kind, make) in _MAKERS.items()
     ),
     *(
-        IndexEntry(f"{name}-{keeper}", frozenset({"topk"}), make, in_arena=False, keeper=keeper)
-        for name, make, keepers in _TOPK
-        for keeper in keepers
+        IndexEntry(f"{name}-{result_store}", frozenset({"topk"}), make, in_arena=False, result_store=result_store)
+        for name, make, result_stores in _TOPK
+        for result_store in result_stores
     ),
-    *(IndexEntry(name, frozenset({"nearest"}), make, in_arena=False, keeper="heaped") for name, make in _NEAREST),
+    *(IndexEntry(name, frozenset({"nearest"}), make, in_arena=False, result_store="heaped") for name, make in _NEAREST),
     *SOCIAL,
 )

@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.baselines import social
 from benchmarks.baselines.social.tree import CHILD, DEEPEST, DEPTH, LEAF, N_NODES, PARENT, SIZE
 
-for keeper in social.KEEPERS:
-    windows.register(keeper)
+for result_store in social.RESULT_STORES:
+    windows.register(result_store)
 for rival in social.RIVALS:
     indexes.register(rival)
 

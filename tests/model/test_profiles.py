@@ -87,25 +87,25 @@ def test_a_profile_holds_point_terms_and_k():
 
 def test_a_slot_that_is_taken_stays_and_a_free_one_stays_free():
     scoring, arena = world.scoring(), Arena()
-    index, keeper = Profiles(arena), Profiles(arena)
+    index, result_store = Profiles(arena), Profiles(arena)
     a, b = (TopKSubscription("t", location=(x, 0), keywords="a", k=1, alpha=0.5) for x in (1, 2))
     index.insert(slots_of(0), columns_of([a], scoring))
-    keeper.insert(slots_of(0, 1), columns_of([b, b], scoring))
+    result_store.insert(slots_of(0, 1), columns_of([b, b], scoring))
     assert index.arrays.points[:2, 0].tolist() == [1.0, 2.0]
     index.delete(slots_of(0))
-    before = keeper.arrays.state.copy()
-    keeper.delete(slots_of(0, 900))
-    assert keeper.arrays.state.tolist() == before.tolist()
+    before = result_store.arrays.state.copy()
+    result_store.delete(slots_of(0, 900))
+    assert result_store.arrays.state.tolist() == before.tolist()
     assert (index.arrays.heads[:2, RUN] >= 0).tolist() == [False, True]
 
 
 def test_growth_by_one_is_seen_by_the_other():
     scoring, arena = world.scoring(), Arena()
-    index, keeper = Profiles(arena), Profiles(arena)
+    index, result_store = Profiles(arena), Profiles(arena)
     rng = random.Random(2)
     many = [TopKSubscription("t", location=(1, 2), keywords=rng.choices("abcdef", k=3), k=1, alpha=0.5)] * 500
     index.insert(np.arange(500, dtype=np.int32), columns_of(many, scoring))
-    assert (keeper.arrays.heads[:500, RUN] >= 0).all()
+    assert (result_store.arrays.heads[:500, RUN] >= 0).all()
 
 
 def test_runs_are_used_again_and_long_ones_fit():

@@ -9,41 +9,41 @@ import nearcast as nc
 from nearcast._jit import Arena
 from nearcast.index import IndexEntry, register
 from nearcast.index.scan import Scan
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies as params
 from nearcast.window import buffers
-from nearcast.window import register as register_keeper
+from nearcast.window import register as register_result_store
 from nearcast.window._kernels import buffers as kernels
-from nearcast.window.buffered import POLICIES, Buffered
+from nearcast.window.buffered import POLICIES, BufferedResults
 from nearcast.window.store import NEXT
 
 KINDS = ("topk", "social")
-EDGES = [*world.EDGES, *(("u4", f"q{i}") for i in range(12)), ("u4", "p0"), ("u4", "p9")]
+EDGES = [*params.EDGES, *(("u4", f"q{i}") for i in range(12)), ("u4", "p0"), ("u4", "p9")]
 """The last user is a little like the first, so that some scores are above 0 and very small."""
 SCAN = IndexEntry("scan", frozenset(KINDS), lambda scoring, arena: Scan(scoring), False)
 FACTORS = [("skyband", 0.0), ("skyband", 0.5), ("skyband", 1.0), ("kmax", 1.0), ("kmax", 1.7), ("kmax", 6.0)]
 for policy in POLICIES:
-    register(SCAN._replace(name=f"scan-{policy}", keeper=policy))
+    register(SCAN._replace(name=f"scan-{policy}", result_store=policy))
 for policy, factor in FACTORS:
     for kind in KINDS:
-        register_keeper(buffers(policy, kind, factor=factor, name=f"{policy} {factor} {kind}"))
+        register_result_store(buffers(policy, kind, factor=factor, name=f"{policy} {factor} {kind}"))
         name = f"scan-{policy}-{factor}-{kind}"
-        register(SCAN._replace(name=name, kinds=frozenset({kind}), keeper=f"{policy} {factor} {kind}"))
+        register(SCAN._replace(name=name, kinds=frozenset({kind}), result_store=f"{policy} {factor} {kind}"))
 
 
 def make_engine(index, space, window):
     return nc.Engine(
-        space=space, vocabulary=world.vocabulary(), window=window, social=nc.SocialGraph(EDGES), index=index
+        space=space, vocabulary=params.vocabulary(), window=window, social=nc.SocialGraph(EDGES), index=index
     )
 
 
 def random_subscription(rng, space, kind="topk"):
     fields = {
-        "location": rng.choice(world.GRID[space]),
-        "keywords": rng.choices(world.TERMS, k=rng.randint(1, 4)),
+        "location": rng.choice(params.GRID[space]),
+        "keywords": rng.choices(params.TERMS, k=rng.randint(1, 4)),
         "k": rng.choice([1, 1, 2, 3, 5, 12]),
     }
-    own = {"alpha": rng.choice([0, 0.5, 1, rng.random()])} if kind == "topk" else {"user": rng.choice(world.USERS)}
-    return world.make_subscription(kind, f"s{rng.randrange(12)}", {**fields, **own})
+    own = {"alpha": rng.choice([0, 0.5, 1, rng.random()])} if kind == "topk" else {"user": rng.choice(params.USERS)}
+    return params.make_subscription(kind, f"s{rng.randrange(12)}", {**fields, **own})
 
 
 class Stream:
@@ -62,9 +62,9 @@ class Stream:
             at = None
             if self.span is not None:
                 at = self.now - (rng.random() * self.span * 1.2 if rng.random() < 0.3 else 0)
-            terms = rng.choices(world.TERMS, k=rng.randint(0, 5))
-            place = self.places.choice([None, "nowhere", "p9", *world.PLACES])
-            made.append(nc.Message(f"m{self.n}", rng.choice(world.GRID[self.space]), terms, at=at, place=place))
+            terms = rng.choices(params.TERMS, k=rng.randint(0, 5))
+            place = self.places.choice([None, "nowhere", "p9", *params.PLACES])
+            made.append(nc.Message(f"m{self.n}", rng.choice(params.GRID[self.space]), terms, at=at, place=place))
         return made
 
 
@@ -83,25 +83,25 @@ def leaves_come_first(updates):
     return True
 
 
-def keeper_of(engine):
+def result_store_of(engine):
     (matcher,) = engine._fleet.shards[0].matchers.values()
-    return matcher._keeper
+    return matcher._result_store
 
 
 def assert_theorem_5(engine):
     """All of the window that reaches theta is in the buffer, but for those that k better ones outlive."""
     (matcher,) = engine._fleet.shards[0].matchers.values()
-    keeper, window = matcher._keeper, engine._fleet.shards[0].window
+    result_store, window = matcher._result_store, engine._fleet.shards[0].window
     documents = window.documents()
     key_of = {d.seq: window.policy.key(d.seq, d.at_us) for d in documents}
-    heads, numbers = keeper._array("heads"), keeper._array("numbers")
+    heads, numbers = result_store._array("heads"), result_store._array("numbers")
     for slot in matcher.roster.taken().tolist():
         subscription = matcher.roster.subscription(slot)
         score_of = subscription.bind(engine._scoring)
-        theta = float(keeper._thetas[slot])
+        theta = float(result_store._thetas[slot])
         scored = [(score, d.seq) for d in documents if (score := score_of(d)) is not None]
         first, size = int(heads[slot, kernels.START]), int(heads[slot, kernels.SIZE])
-        held = window.store.of("seqs", numbers[first : first + size].astype(np.int64) + keeper._lists.base)
+        held = window.store.of("seqs", numbers[first : first + size].astype(np.int64) + result_store._lists.base)
         held = set(held.tolist()) & set(key_of)
         assert all(score >= theta for score, seq in scored if seq in held)
         for score, seq in scored:
@@ -128,7 +128,7 @@ def test_no_factor_makes_results_differ(kind, policy, factor, seed):
 def live_beside_the_slow_one(kind, index, seed):
     """Subscribe, unsubscribe, publish and advance by chance, and compare all that is told and held."""
     rng = random.Random(seed)
-    space = rng.choice(world.SPACES)
+    space = rng.choice(params.SPACES)
     span = rng.choice([1, 3, 10, 40, 200])
     window = nc.TimeWindow(seconds=span) if seed % 2 else nc.CountWindow(span)
     engines = [make_engine(index, space, window) for index in ("scan", index)]
@@ -160,75 +160,75 @@ def live_beside_the_slow_one(kind, index, seed):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_search_in_the_middle_of_a_batch_sees_what_is_yet_to_come(kind, policy):
     rng, n = random.Random(5), 30 if kind == "topk" else 100  # there every message counts
-    one_by_one, at_once = (make_engine(f"scan-{policy}", world.PLANE, nc.CountWindow(n)) for _ in range(2))
-    subscriptions = [random_subscription(rng, world.PLANE, kind) for _ in range(20)]
-    messages = Stream(rng, world.PLANE, nc.CountWindow(n)).take(n + 370)
+    one_by_one, at_once = (make_engine(f"scan-{policy}", params.PLANE, nc.CountWindow(n)) for _ in range(2))
+    subscriptions = [random_subscription(rng, params.PLANE, kind) for _ in range(20)]
+    messages = Stream(rng, params.PLANE, nc.CountWindow(n)).take(n + 370)
     for engine in (one_by_one, at_once):
         engine.publish(messages[:n])
         engine.subscribe(subscriptions)
     expected = [update for message in messages[n:] for update in one_by_one.publish([message])]
     assert told(at_once.publish(messages[n:])) == told(expected)
-    assert keeper_of(at_once).searches > 0, "buffers must have run short for this to mean anything"
+    assert result_store_of(at_once).searches > 0, "buffers must have run short for this to mean anything"
 
 
 def test_buffers_stay_small_and_searches_rare():
-    engine = make_engine("scan-cskyband", world.PLANE, nc.CountWindow(500))
+    engine = make_engine("scan-cskyband", params.PLANE, nc.CountWindow(500))
     rng = random.Random(1)
-    stream = Stream(rng, world.PLANE, nc.CountWindow(500))
+    stream = Stream(rng, params.PLANE, nc.CountWindow(500))
     engine.publish(stream.take(500))
     engine.subscribe(
         [
-            nc.TopKSubscription(i, rng.choice(world.GRID[world.PLANE]), [rng.choice(world.TERMS)], 10, rng.random())
+            nc.TopKSubscription(i, rng.choice(params.GRID[params.PLANE]), [rng.choice(params.TERMS)], 10, rng.random())
             for i in range(30)
         ]
     )
     engine.publish(stream.take(1500))
-    keeper = keeper_of(engine)
-    assert keeper.sizes.mean() <= 20, "twice k"
-    assert keeper.searches <= 1500 * 30 / 100
+    result_store = result_store_of(engine)
+    assert result_store.sizes.mean() <= 20, "twice k"
+    assert result_store.searches <= 1500 * 30 / 100
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_numbers_are_counted_anew_before_they_grow_too_large(kind):
     rng = random.Random(3)
     window = nc.CountWindow(20)
-    plain, moving = (make_engine(index, world.PLANE, window) for index in ("scan", "scan-cskyband"))
-    subscriptions = [random_subscription(rng, world.PLANE, kind) for _ in range(15)]
-    stream = Stream(rng, world.PLANE, window)
+    plain, moving = (make_engine(index, params.PLANE, window) for index in ("scan", "scan-cskyband"))
+    subscriptions = [random_subscription(rng, params.PLANE, kind) for _ in range(15)]
+    stream = Stream(rng, params.PLANE, window)
     for engine in (plain, moving):
         engine.subscribe(subscriptions)
-    keeper_of(moving)._far = 50
+    result_store_of(moving)._far = 50
     for _ in range(30):
         messages = stream.take(17)
         assert told(moving.publish(messages)) == told(plain.publish(messages))
-    assert keeper_of(moving)._lists.base > 300
-    assert int(keeper_of(moving)._window.store.state[NEXT]) == 510
+    assert result_store_of(moving)._lists.base > 300
+    assert int(result_store_of(moving)._window.store.state[NEXT]) == 510
 
 
 def test_everything_that_was_taken_is_given_back():
     rng = random.Random(2)
     window = nc.TimeWindow(seconds=30)
-    engine = make_engine("scan-cskyband", world.PLANE, window)
-    stream = Stream(rng, world.PLANE, window)
+    engine = make_engine("scan-cskyband", params.PLANE, window)
+    stream = Stream(rng, params.PLANE, window)
     for _ in range(5):
-        engine.subscribe([random_subscription(rng, world.PLANE) for _ in range(10)])
+        engine.subscribe([random_subscription(rng, params.PLANE) for _ in range(10)])
         engine.publish(stream.take(100))
     engine.advance(stream.now + 1000)
-    keeper = keeper_of(engine)
-    buckets = keeper._lists.arrays.buckets
+    result_store = result_store_of(engine)
+    buckets = result_store._lists.arrays.buckets
     assert (buckets[:, 0] == -1).all(), "no list holds what has left"
-    assert keeper._lists.arrays.counts[1] == 0
-    assert (keeper._array("queues") == kernels.NOBODY).all()
+    assert result_store._lists.arrays.counts[1] == 0
+    assert (result_store._array("queues") == kernels.NOBODY).all()
     ids = [
         id_
         for matcher in engine._fleet.shards[0].matchers.values()
         for id_ in matcher.roster.ids(matcher.roster.taken())
     ]
     engine.unsubscribe(ids)
-    before = int(keeper._array("state")[0])
+    before = int(result_store._array("state")[0])
     engine.publish(stream.take(50))
-    engine.subscribe([random_subscription(rng, world.PLANE) for _ in range(10)])
-    assert int(keeper._array("state")[0]) <= max(before, 64), "blocks are used again"
+    engine.subscribe([random_subscription(rng, params.PLANE) for _ in range(10)])
+    assert int(result_store._array("state")[0]) <= max(before, 64), "blocks are used again"
 
 
 def test_blocks_are_no_larger_than_they_must_be():
@@ -243,12 +243,12 @@ def test_blocks_are_no_larger_than_they_must_be():
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_arena_that_holds_buffers_is_gone_on_with(tmp_path, kind):
     rng = random.Random(4)
-    options = {"space": world.PLANE, "vocabulary": world.vocabulary(), "window": nc.CountWindow(40)}
+    options = {"space": params.PLANE, "vocabulary": params.vocabulary(), "window": nc.CountWindow(40)}
     options["social"] = nc.SocialGraph(EDGES)
     plain, engine = nc.Engine(**options), nc.Engine(**options, folder=tmp_path / "engine")
-    stream = Stream(rng, world.PLANE, nc.CountWindow(40))
+    stream = Stream(rng, params.PLANE, nc.CountWindow(40))
     for round_ in range(6):
-        subscriptions = [random_subscription(rng, world.PLANE, kind) for _ in range(5)]
+        subscriptions = [random_subscription(rng, params.PLANE, kind) for _ in range(5)]
         messages = stream.take(60)
         for one in (plain, engine):
             one.subscribe(subscriptions)
@@ -261,37 +261,37 @@ def test_an_arena_that_holds_buffers_is_gone_on_with(tmp_path, kind):
 def test_a_window_that_doubles_keeps_everyone_in_line(kind):
     rng = random.Random(6)
     window = nc.CountWindow(1000)
-    slow, fast = (make_engine(index, world.PLANE, window) for index in ("scan", "scan-cskyband"))
-    stream = Stream(rng, world.PLANE, window)
-    subscriptions = [random_subscription(rng, world.PLANE, kind) for _ in range(8)]
+    slow, fast = (make_engine(index, params.PLANE, window) for index in ("scan", "scan-cskyband"))
+    stream = Stream(rng, params.PLANE, window)
+    subscriptions = [random_subscription(rng, params.PLANE, kind) for _ in range(8)]
     for engine in (slow, fast):
         engine.subscribe(subscriptions)
     for size in (3, 60, 5, 200, 7, 500, 400):
         messages = stream.take(size)
         assert told(fast.publish(messages)) == told(slow.publish(messages))
-    assert len(keeper_of(fast)._array("queues")) >= 1000
+    assert len(result_store_of(fast)._array("queues")) >= 1000
 
 
 def test_a_larger_factor_of_k_keeps_more_and_searches_less():
     sizes, searches = [], []
     for factor in (1.0, 1.7, 6.0):
         rng, window = random.Random(7), nc.CountWindow(300)
-        engine = make_engine(f"scan-kmax-{factor}-topk", world.PLANE, window)
-        stream = Stream(rng, world.PLANE, window)
+        engine = make_engine(f"scan-kmax-{factor}-topk", params.PLANE, window)
+        stream = Stream(rng, params.PLANE, window)
         engine.publish(stream.take(300))
-        engine.subscribe([random_subscription(rng, world.PLANE) for _ in range(20)])
+        engine.subscribe([random_subscription(rng, params.PLANE) for _ in range(20)])
         engine.publish(stream.take(600))
-        keeper = keeper_of(engine)
-        sizes.append(keeper.sizes.mean())
-        searches.append(keeper.searches)
+        result_store = result_store_of(engine)
+        sizes.append(result_store.sizes.mean())
+        searches.append(result_store.searches)
     assert sizes == sorted(set(sizes))
     assert searches == sorted(set(searches), reverse=True)
 
 
 def refuse(rule, **options):
-    window = nc.Engine(space=world.PLANE, window=nc.CountWindow(3))._fleet.shards[0].window
+    window = nc.Engine(space=params.PLANE, window=nc.CountWindow(3))._fleet.shards[0].window
     with pytest.raises(nc.InvalidInput, match=rule):
-        Buffered(world.scoring(), window, Arena(), **options)
+        BufferedResults(params.scoring(), window, Arena(), **options)
 
 
 def test_a_policy_that_is_not_known_is_refused():
@@ -314,4 +314,4 @@ def test_a_factor_that_does_not_fit_its_policy_is_refused(policy, factor, rule):
 
 def test_a_keeper_must_not_take_the_name_of_another():
     with pytest.raises(nc.InvalidInput, match=r"name must not be one of .*'kmax'.*; got 'kmax'"):
-        register_keeper(buffers("kmax", "topk", factor=2.0))
+        register_result_store(buffers("kmax", "topk", factor=2.0))

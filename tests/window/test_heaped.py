@@ -14,11 +14,11 @@ from nearcast.index._kernels.nearest.layout import THRESHOLD
 from nearcast.index.scan import Scan
 from nearcast.model import SubscriptionBatch, IdColumn, Matches, MessageBatch
 from nearcast.model._kernels import blocks
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies as params
 from nearcast.window import Steps
-from nearcast.window.heaped import Heaped
-from nearcast.window.held import Held
-from nearcast.window.keeper import Kept, Results
+from nearcast.window.heaps import HeapResults
+from nearcast.window.held_messages import HeldMessages
+from nearcast.window.result_store import ScoredMessage, Results
 
 SMALL = "NEARCAST_TEST_SMALL" in os.environ
 """Set for the pass without compiled code."""
@@ -30,8 +30,8 @@ def random_subscription(rng, space, n_ids=12):
     id_ = rng.randrange(n_ids)
     return nc.NearestSubscription(
         id_ if id_ % 3 else f"s{id_}",
-        location=rng.choice(world.GRID[space]),
-        keywords=rng.choices(world.TERMS, k=rng.randint(1, 4)),
+        location=rng.choice(params.GRID[space]),
+        keywords=rng.choices(params.TERMS, k=rng.randint(1, 4)),
         k=rng.choice([1, 1, 2, 3, 5, 12, 40]),
     )
 
@@ -46,9 +46,9 @@ class Stream:
         made = []
         for _ in range(n):
             self.n += 1
-            terms = self.rng.choices(world.TERMS, k=self.rng.randint(0, 5))
+            terms = self.rng.choices(params.TERMS, k=self.rng.randint(0, 5))
             id_ = self.n if self.n % 4 == 0 else f"m{self.n}"
-            made.append(nc.Message(id_, self.rng.choice(world.GRID[self.space]), terms))
+            made.append(nc.Message(id_, self.rng.choice(params.GRID[self.space]), terms))
         return made
 
 
@@ -56,8 +56,8 @@ def told(updates):
     return sorted((u.seq, str(u.subscription), u.change, str(u.message), u.score) for u in updates)
 
 
-def keeper_of(engine):
-    return engine._fleet.shards[0].matchers["nearest"]._keeper
+def result_store_of(engine):
+    return engine._fleet.shards[0].matchers["nearest"]._result_store
 
 
 def leaves_come_right_before(updates):
@@ -75,8 +75,8 @@ def leaves_come_right_before(updates):
 @pytest.mark.parametrize("seed", range(2 if SMALL else 8))
 def test_heaps_hold_what_the_slow_keeper_holds(index, seed):
     rng = random.Random(seed)
-    space = world.SPACES[seed % 2]
-    slow, fast = (nc.Engine(space=space, vocabulary=world.vocabulary(), index=name) for name in ("scan", index))
+    space = params.SPACES[seed % 2]
+    slow, fast = (nc.Engine(space=space, vocabulary=params.vocabulary(), index=name) for name in ("scan", index))
     stream, here = Stream(rng, space), set()
     for step in range(40):
         choice = rng.random()
@@ -91,21 +91,21 @@ def test_heaps_hold_what_the_slow_keeper_holds(index, seed):
             messages = stream.take(rng.choice([1, 1, 3, 10, 100]))
             changes = [engine.publish(messages) for engine in (slow, fast)]
             leaves_come_right_before(changes[1])
-        keeper_of(fast)._least = 8
+        result_store_of(fast)._least = 8
         assert told(changes[1]) == told(changes[0]), step
         for id_ in here:
             assert fast.results(id_) == slow.results(id_)
-            message = nc.Message("new", rng.choice(world.GRID[space]), rng.choices(world.TERMS, k=3))
+            message = nc.Message("new", rng.choice(params.GRID[space]), rng.choices(params.TERMS, k=3))
             assert fast.explain(id_, message) == slow.explain(id_, message)
 
 
 def test_a_subscriber_that_moves_starts_anew_where_it_is():
     rng = random.Random(3)
-    slow, fast = (nc.Engine(space=world.PLANE, vocabulary=world.vocabulary(), index=i) for i in ("scan", "auto"))
-    stream = Stream(rng, world.PLANE)
+    slow, fast = (nc.Engine(space=params.PLANE, vocabulary=params.vocabulary(), index=i) for i in ("scan", "auto"))
+    stream = Stream(rng, params.PLANE)
     for _ in range(12):
         here = [
-            nc.NearestSubscription(i, location=rng.choice(world.GRID[world.PLANE]), keywords="a b", k=3)
+            nc.NearestSubscription(i, location=rng.choice(params.GRID[params.PLANE]), keywords="a b", k=3)
             for i in range(6)
         ]
         messages = stream.take(15)
@@ -115,24 +115,24 @@ def test_a_subscriber_that_moves_starts_anew_where_it_is():
 
 
 def test_messages_that_no_result_holds_are_forgotten():
-    engine, rng = nc.Engine(space=world.PLANE, vocabulary=world.vocabulary()), random.Random(4)
+    engine, rng = nc.Engine(space=params.PLANE, vocabulary=params.vocabulary()), random.Random(4)
     engine.subscribe(
-        [nc.NearestSubscription(i, rng.choice(world.GRID[world.PLANE]), rng.choice("abc"), 3) for i in range(20)]
+        [nc.NearestSubscription(i, rng.choice(params.GRID[params.PLANE]), rng.choice("abc"), 3) for i in range(20)]
     )
-    keeper, stream, longest = keeper_of(engine), Stream(rng, world.PLANE), 0
-    keeper._least = 16
+    result_store, stream, longest = result_store_of(engine), Stream(rng, params.PLANE), 0
+    result_store._least = 16
     for _ in range(60):
         for message in stream.take(20):
             twin = nc.Message(f"{message.id}", (8 * rng.random() ** (1 + stream.n / 50), 0), message.text)
             engine.publish([twin])
-            longest = max(longest, len(keeper._held))
+            longest = max(longest, len(result_store._held))
     assert longest <= 2 * 60 + 2, "at most twice what twenty results of three hold"
-    held = {kept.seq for i in range(20) for kept in keeper.results(engine._seat(i)[1])}
-    assert held <= set(keeper._held.seqs.tolist())
+    held = {kept.seq for i in range(20) for kept in result_store.results(engine._seat(i)[1])}
+    assert held <= set(result_store._held.seqs.tolist())
 
 
 def test_handles_stay_in_the_order_in_which_messages_came():
-    held = Held(Arena())
+    held = HeldMessages(Arena())
     held.append(np.array([3, 5]), IdColumn.of(["m3", 5]))
     held.append(np.zeros(0, np.int64), IdColumn.of([]))
     held.append(np.array([9]), IdColumn.of(["5"]))
@@ -146,19 +146,19 @@ def test_handles_stay_in_the_order_in_which_messages_came():
     assert list(held.ids(np.arange(3, dtype=np.int32))) == ["m4", "5", ""]
 
 
-def make_keeper(ks):
+def make_result_store(ks):
     made = [nc.NearestSubscription(i, (0, 0), "a", k) for i, k in enumerate(ks)]
-    keeper = Heaped(Arena())
-    keeper.insert(np.arange(len(ks), dtype=np.int32), SubscriptionBatch.of(made, world.scoring()))
-    return keeper
+    result_store = HeapResults(Arena())
+    result_store.insert(np.arange(len(ks), dtype=np.int32), SubscriptionBatch.of(made, params.scoring()))
+    return result_store
 
 
-def publish(keeper, distances, first_seq=1, asked=None):
+def publish(result_store, distances, first_seq=1, asked=None):
     """Let every message be as far from all slots as it is said."""
     said = [nc.Message(f"m{first_seq + i}", (0, 0), "a") for i in range(len(distances))]
-    batch = MessageBatch.from_messages(said, vocabulary=world.vocabulary(), first_seq=first_seq)
-    n_slots = len(keeper._array("heads"))
-    slots = np.flatnonzero(keeper._array("heads")[:, 2]).astype(np.int32)
+    batch = MessageBatch.from_messages(said, vocabulary=params.vocabulary(), first_seq=first_seq)
+    n_slots = len(result_store._array("heads"))
+    slots = np.flatnonzero(result_store._array("heads")[:, 2]).astype(np.int32)
 
     def find(start, stop):
         if asked is not None:
@@ -167,72 +167,72 @@ def publish(keeper, distances, first_seq=1, asked=None):
         return Matches(rows, np.tile(slots, stop - start), np.asarray(distances, float)[rows])
 
     assert n_slots
-    return keeper.publish(batch, Steps.without_window(len(batch), np.arange(len(batch))), find)
+    return result_store.publish(batch, Steps.without_window(len(batch), np.arange(len(batch))), find)
 
 
 def test_bars_are_told_once_after_they_moved():
-    keeper = make_keeper([1, 2, 3])
-    publish(keeper, [5.0, 4.0])
-    slots, thresholds = keeper.moved()
+    result_store = make_result_store([1, 2, 3])
+    publish(result_store, [5.0, 4.0])
+    slots, thresholds = result_store.moved()
     assert dict(zip(slots.tolist(), thresholds.tolist(), strict=True)) == {0: 4.0, 1: 5.0}
-    assert len(keeper.moved().slots) == 0
-    publish(keeper, [9.0], 3)
-    assert keeper.moved().slots.tolist() == [2]
-    assert [keeper.threshold(slot) for slot in range(3)] == [4.0, 5.0, 9.0]
-    publish(keeper, [1.0], 4)
-    keeper.delete(np.array([1], np.int32))
-    assert sorted(keeper.moved().slots.tolist()) == [0, 2]
+    assert len(result_store.moved().slots) == 0
+    publish(result_store, [9.0], 3)
+    assert result_store.moved().slots.tolist() == [2]
+    assert [result_store.threshold(slot) for slot in range(3)] == [4.0, 5.0, 9.0]
+    publish(result_store, [1.0], 4)
+    result_store.delete(np.array([1], np.int32))
+    assert sorted(result_store.moved().slots.tolist()) == [0, 2]
 
 
 def test_an_index_is_asked_about_fewer_messages_if_most_come_to_nothing():
-    keeper, asked = make_keeper([1, 1]), []
-    publish(keeper, [7.0] * 400, asked=asked)
+    result_store, asked = make_result_store([1, 1]), []
+    publish(result_store, [7.0] * 400, asked=asked)
     assert asked[:3] == [32, 16, 8]
     assert max(asked[6:]) == 1
     asked.clear()
-    publish(keeper, 6.0 - np.arange(200) / 100, 401, asked=asked)
+    publish(result_store, 6.0 - np.arange(200) / 100, 401, asked=asked)
     assert max(asked) > 64, "about more again if they do not"
 
 
 def test_results_that_were_saved_are_as_they_were():
-    keeper = make_keeper([1, 2, 3, 4])
-    publish(keeper, [3.0, 1.0], 11)
-    keeper.moved()
+    result_store = make_result_store([1, 2, 3, 4])
+    publish(result_store, [3.0, 1.0], 11)
+    result_store.moved()
     for slot in (2, 3):
-        keeper.delete(np.array([slot], np.int32))
+        result_store.delete(np.array([slot], np.int32))
     made = [nc.NearestSubscription(i, (0, 0), "a", k) for i, k in ((2, 2), (3, 9))]
-    keeper.insert(np.array([2, 3], np.int32), SubscriptionBatch.of(made, world.scoring()))
-    early = [Kept(2, "m2", 0.5), Kept(11, "m11", 3.0)]
-    late = [Kept(2, "m2", 0.25), Kept(4, 4, 0.25), Kept(12, "m12", 1.0)]
-    keeper.restore([Results.of({2: early}), Results.of({3: late})])
-    assert keeper.results(3) == late
-    assert keeper.results(2) == early
-    assert keeper.results(0) == [Kept(12, "m12", 1.0)]
-    assert keeper.results(1) == [Kept(12, "m12", 1.0), Kept(11, "m11", 3.0)]
-    assert keeper.moved().slots.tolist() == [2]
-    assert keeper._held.seqs.tolist() == [2, 4, 11, 12]
+    result_store.insert(np.array([2, 3], np.int32), SubscriptionBatch.of(made, params.scoring()))
+    early = [ScoredMessage(2, "m2", 0.5), ScoredMessage(11, "m11", 3.0)]
+    late = [ScoredMessage(2, "m2", 0.25), ScoredMessage(4, 4, 0.25), ScoredMessage(12, "m12", 1.0)]
+    result_store.restore([Results.of({2: early}), Results.of({3: late})])
+    assert result_store.results(3) == late
+    assert result_store.results(2) == early
+    assert result_store.results(0) == [ScoredMessage(12, "m12", 1.0)]
+    assert result_store.results(1) == [ScoredMessage(12, "m12", 1.0), ScoredMessage(11, "m11", 3.0)]
+    assert result_store.moved().slots.tolist() == [2]
+    assert result_store._held.seqs.tolist() == [2, 4, 11, 12]
 
 
 def test_blocks_are_given_back():
-    keeper = make_keeper([1, 5, 16, 17, 40])
-    publish(keeper, [3.0] * 50)
-    used = int(keeper._array("state")[blocks.USED])
-    had = keeper.delete(np.arange(5, dtype=np.int32))
+    result_store = make_result_store([1, 5, 16, 17, 40])
+    publish(result_store, [3.0] * 50)
+    used = int(result_store._array("state")[blocks.USED])
+    had = result_store.delete(np.arange(5, dtype=np.int32))
     assert np.bincount(had.slots).tolist() == [1, 5, 16, 17, 40]
     assert had.seqs[had.slots == 3].tolist() == list(range(1, 18)), "the older wins a tie"
     made = [nc.NearestSubscription(i, (0, 0), "a", k) for i, k in enumerate([40, 17, 16, 5, 1])]
-    keeper.insert(np.arange(5, dtype=np.int32), SubscriptionBatch.of(made, world.scoring()))
-    assert keeper._array("state")[blocks.USED] == used
-    assert keeper.results(0) == []
+    result_store.insert(np.arange(5, dtype=np.int32), SubscriptionBatch.of(made, params.scoring()))
+    assert result_store._array("state")[blocks.USED] == used
+    assert result_store.results(0) == []
 
 
 def test_a_folder_is_gone_on_with(tmp_path):
     rng = random.Random(4)
-    options = {"space": world.GLOBE, "vocabulary": world.vocabulary()}
+    options = {"space": params.GLOBE, "vocabulary": params.vocabulary()}
     plain, engine = nc.Engine(**options, index="scan"), nc.Engine(**options, folder=tmp_path / "engine")
-    stream = Stream(rng, world.GLOBE)
+    stream = Stream(rng, params.GLOBE)
     for round_ in range(6):
-        subscriptions = [random_subscription(rng, world.GLOBE) for _ in range(5)]
+        subscriptions = [random_subscription(rng, params.GLOBE) for _ in range(5)]
         messages = stream.take(60)
         for one in (plain, engine):
             one.subscribe(subscriptions)
@@ -244,11 +244,11 @@ def test_a_folder_is_gone_on_with(tmp_path):
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_loaded_engine_goes_on_exactly(tmp_path, workers):
     rng = random.Random(5)
-    options = {"space": world.GLOBE, "vocabulary": world.vocabulary()}
+    options = {"space": params.GLOBE, "vocabulary": params.vocabulary()}
     plain, engine = nc.Engine(**options, index="scan"), nc.Engine(**options, workers=workers)
-    stream = Stream(rng, world.GLOBE)
+    stream = Stream(rng, params.GLOBE)
     for round_ in range(5):
-        subscriptions = [random_subscription(rng, world.GLOBE, 40) for _ in range(20)]
+        subscriptions = [random_subscription(rng, params.GLOBE, 40) for _ in range(20)]
         messages = stream.take(40)
         for one in (plain, engine):
             one.subscribe(subscriptions)
@@ -260,7 +260,7 @@ def test_a_loaded_engine_goes_on_exactly(tmp_path, workers):
         for shard in engine._fleet.shards:
             matcher = shard.matchers["nearest"]
             for slot in matcher.roster.taken().tolist():
-                threshold = matcher._keeper.threshold(slot)
+                threshold = matcher._result_store.threshold(slot)
                 assert matcher._index._array("sites")[slot, THRESHOLD] == (np.inf if threshold is None else threshold), "told at once"
 
 

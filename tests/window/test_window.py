@@ -8,10 +8,10 @@ import pytest
 from nearcast._jit import Arena
 from nearcast.model import NO_TIME, SubscriptionBatch, Document, Matches, MessageBatch, SocialSubscription
 from nearcast.model.message import Message
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies as params
 from nearcast.text import Vocabulary
-from nearcast.window import KEEPERS, CountWindow, Kept, Results, SlidingWindow, Ticks, TimeWindow
-from nearcast.window.recompute import Recompute
+from nearcast.window import RESULT_STORES, CountWindow, ScoredMessage, Results, SlidingWindow, Ticks, TimeWindow
+from nearcast.window.recompute import RecomputedResults
 from nearcast.window.sliding import Step, Steps
 
 
@@ -26,7 +26,7 @@ def score_of(document):
 def subscription_batch(k):
     """One subscription that scores a message by its x."""
     subscription = SocialSubscription("s", location=(0, 0), keywords="a", k=k, user="u0")
-    made = SubscriptionBatch.of([subscription], world.scoring())
+    made = SubscriptionBatch.of([subscription], params.scoring())
     made.__dict__["scorers"] = [score_of]
     return made
 
@@ -76,49 +76,49 @@ def test_without_a_policy_nothing_is_kept():
 @pytest.mark.parametrize("seed", range(5))
 def test_recompute_always_holds_the_best_of_the_window(seed):
     rng = random.Random(seed)
-    keeper, live = Recompute(), {}
+    result_store, live = RecomputedResults(), {}
     ks = {}
     for seq in range(1, 200):
         if rng.random() < 0.1:
             slot = rng.randrange(6)
             if slot in ks:
-                keeper.delete(np.array([slot], np.int32))
+                result_store.delete(np.array([slot], np.int32))
             ks[slot] = rng.randint(1, 5)
-            keeper.insert(np.array([slot], np.int32), subscription_batch(ks[slot]))
+            result_store.insert(np.array([slot], np.int32), subscription_batch(ks[slot]))
         coming = document(seq, float(rng.randrange(6)))
         leaving = tuple(d for d in live.values() if rng.random() < 0.15)
         for d in leaving:
             del live[d.seq]
         live[seq] = coming
-        before = {slot: keeper.results(slot) for slot in ks}
-        changes = keeper.step(Step(0, leaving, 0, coming), [(slot, score_of(coming)) for slot in ks])
+        before = {slot: result_store.results(slot) for slot in ks}
+        changes = result_store.step(Step(0, leaving, 0, coming), [(slot, score_of(coming)) for slot in ks])
         for slot, k in ks.items():
             expected = sorted(live.values(), key=lambda d: (-score_of(d), -d.seq))[:k]
-            assert [kept.seq for kept in keeper.results(slot)] == [d.seq for d in expected]
+            assert [kept.seq for kept in result_store.results(slot)] == [d.seq for d in expected]
             told = [(c.kept.seq, c.enter) for c in changes if c.slot == slot]
             old, new = {k.seq for k in before[slot]}, {d.seq for d in expected}
             assert sorted(told) == sorted([(s, False) for s in old - new] + [(s, True) for s in new - old])
             assert told == sorted(told, key=lambda change: change[1]), "leaves come first"
             full = len(expected) == k
-            assert keeper.threshold(slot) == (score_of(expected[-1]) if full else None)
-    assert not keeper._holders.keys() - live.keys(), "nothing is remembered of what has left"
+            assert result_store.threshold(slot) == (score_of(expected[-1]) if full else None)
+    assert not result_store._holders.keys() - live.keys(), "nothing is remembered of what has left"
 
 
-@pytest.mark.parametrize("entry", KEEPERS, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", RESULT_STORES, ids=lambda entry: entry.name)
 def test_a_step_without_a_message_brings_nothing_in(entry):
-    keeper = entry.make(world.scoring(), SlidingWindow(CountWindow(3)), Arena())
-    keeper.insert(np.zeros(1, np.int32), subscription_batch(3))
+    result_store = entry.make(params.scoring(), SlidingWindow(CountWindow(3)), Arena())
+    result_store.insert(np.zeros(1, np.int32), subscription_batch(3))
     nobody = Matches(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0))
     steps = Steps.without_window(2, np.zeros(0, np.int64))
-    assert len(keeper.publish(MessageBatch.empty(), steps, lambda start, stop: nobody).steps) == 0
-    assert keeper.results(0) == []
+    assert len(result_store.publish(MessageBatch.empty(), steps, lambda start, stop: nobody).steps) == 0
+    assert result_store.results(0) == []
 
 
 def test_what_was_restored_competes_on():
-    keeper = Recompute([document(1, 5.0), document(2, 7.0)])
-    keeper.insert(np.zeros(1, np.int32), subscription_batch(1))
-    keeper.restore([Results.of({0: [Kept(2, "m2", 7.0)]})])
+    result_store = RecomputedResults([document(1, 5.0), document(2, 7.0)])
+    result_store.insert(np.zeros(1, np.int32), subscription_batch(1))
+    result_store.restore([Results.of({0: [ScoredMessage(2, "m2", 7.0)]})])
     coming = document(3, 6.0)
-    assert keeper.step(Step(0, (), 0, coming), [(0, 6.0)]) == []
-    changes = keeper.step(Step(0, (document(2, 7.0),), -1, None), ())
+    assert result_store.step(Step(0, (), 0, coming), [(0, 6.0)]) == []
+    changes = result_store.step(Step(0, (document(2, 7.0),), -1, None), ())
     assert [(c.kept.seq, c.enter) for c in changes] == [(2, False), (3, True)]

@@ -14,25 +14,25 @@ from benchmarks.baselines.social.whole import BY_LEAF, BY_PAIR, Whole
 from nearcast._jit import Arena
 from nearcast.index import IndexEntry
 from nearcast.model import ResultPolicy, ScoringContext
-from nearcast.window import Keeper, KeeperEntry, SlidingWindow
+from nearcast.window import ResultStore, ResultStoreEntry, SlidingWindow
 
-__all__ = ["KEEPERS", "RIVALS", "Everyone", "Quadtree", "Whole"]
+__all__ = ["RESULT_STORES", "RIVALS", "Everyone", "Quadtree", "Whole"]
 
 _SOCIAL = frozenset({"social"})
 
 
-def _whole(name: str, way: int) -> KeeperEntry:
-    def make(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> Keeper:
+def _whole(name: str, way: int) -> ResultStoreEntry:
+    def make(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> ResultStore:
         return Whole(scoring, window, arena, way=way)
 
-    return KeeperEntry(name, ResultPolicy.BEST_IN_WINDOW, make, _SOCIAL)
+    return ResultStoreEntry(name, ResultPolicy.BEST_IN_WINDOW, make, _SOCIAL)
 
 
-KEEPERS = (_whole("whole-window", BY_PAIR), _whole("whole-window-by-leaf", BY_LEAF))
+RESULT_STORES = (_whole("whole-window", BY_PAIR), _whole("whole-window-by-leaf", BY_LEAF))
 
 RIVALS = tuple(
-    IndexEntry(name, _SOCIAL, make, in_arena=False, keeper=keeper)
-    for name, make, keeper in (
+    IndexEntry(name, _SOCIAL, make, in_arena=False, result_store=result_store)
+    for name, make, result_store in (
         ("baseline1", Everyone, "cskyband"),
         ("baseline2", Quadtree, "whole-window"),
         ("baseline3", Quadtree, "whole-window-by-leaf"),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.baselines.social.ground import (
-    Friends,
+    SocialWindow,
     Ground,
     Rival,
     all_users_near,
@@ -27,7 +27,7 @@ from nearcast.index._kernels.social.layout import THRESHOLD, VISITED, Columns, O
 
 
 class Scratch(NamedTuple):
-    """Room for one message; the first four are `Friends`."""
+    """Room for one message; the first four are `SocialWindow`."""
 
     socials: NDArray[np.float64]
     met: NDArray[np.int32]
@@ -44,7 +44,7 @@ def match_rows(
     start: int,
     stop: int,
     first: int,
-    friends: Friends,
+    friends: SocialWindow,
     everyone: NDArray[np.int32],
     out: Output,
 ) -> int:
@@ -72,4 +72,4 @@ class Everyone(Rival):
         desk.scratch = desk.scratch._replace(everyone=everyone)
 
     def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
-        return int(match_rows(self._ground(), batch, row, stop, first, Friends(*scratch[:4]), scratch.everyone, out))
+        return int(match_rows(self._ground(), batch, row, stop, first, SocialWindow(*scratch[:4]), scratch.everyone, out))

@@ -61,7 +61,7 @@ class Ground(NamedTuple):
     """float64 (n_slots, SITE): point of the frame, bar, number of terms, user; the bar of a free slot is NaN."""
 
 
-class Friends(NamedTuple):
+class SocialWindow(NamedTuple):
     """Room to find the users that a place is close to."""
 
     socials: NDArray[np.float64]
@@ -75,7 +75,7 @@ class Friends(NamedTuple):
 
 
 @kernel
-def all_users_near(graph: GraphArrays, place: int, friends: Friends) -> int:
+def all_users_near(graph: GraphArrays, place: int, friends: SocialWindow) -> int:
     """Write all social scores of a place that are above 0 by user, and whose these are; return how many.
 
     Bit for bit those of the reference.
@@ -108,7 +108,7 @@ def all_users_near(graph: GraphArrays, place: int, friends: Friends) -> int:
 
 
 @kernel
-def forget_users(friends: Friends, n_met: int) -> None:
+def forget_users(friends: SocialWindow, n_met: int) -> None:
     """Let all social scores be 0 again."""
     for i in range(n_met):
         friends.socials[friends.met[i]] = 0.0
@@ -246,7 +246,7 @@ class Rival:
         columns = Columns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, places)
         with self._desks.take() as desk:
             if start < stop:
-                desk.need(len(self._scoring.social.users), *Friends._fields)
+                desk.need(len(self._scoring.social.users), *SocialWindow._fields)
                 self._prepare(desk, int(np.diff(batch.term_indptr[start : stop + 1]).max()))
             out, row = desk.output(max(stop - start, 0)), start
             while row < stop:
@@ -256,7 +256,7 @@ class Rival:
             return desk.finish(out, start)
 
     def _scratch(self) -> Any:
-        """Return room for one message; its first fields are those of `Friends`."""
+        """Return room for one message; its first fields are those of `SocialWindow`."""
         raise NotImplementedError
 
     def _post(self, slots: NDArray[np.int32], subscription_columns: KeywordColumns) -> None:
@@ -288,6 +288,6 @@ class Rival:
         return held
 
 
-def friends_of(n: int) -> Friends:
+def friends_of(n: int) -> SocialWindow:
     """Return room for so many users."""
-    return Friends(np.zeros(n), np.zeros(n, np.int32), np.zeros(n, np.int32), np.zeros(n, np.int32))
+    return SocialWindow(np.zeros(n), np.zeros(n, np.int32), np.zeros(n, np.int32), np.zeros(n, np.int32))

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from benchmarks.baselines.social.ground import (
     PREFIX,
-    Friends,
+    SocialWindow,
     Ground,
     Rival,
     all_users_near,
@@ -77,7 +77,7 @@ _BEND = 1.0 / 24.0
 
 
 class Scratch(NamedTuple):
-    """Room for one message; the first four are `Friends`."""
+    """Room for one message; the first four are `SocialWindow`."""
 
     socials: NDArray[np.float64]
     met: NDArray[np.int32]
@@ -183,7 +183,7 @@ def match_rows(
     Ends are counted from the third.
     """
     start, stop, first = rows
-    friends = Friends(scratch.socials, scratch.met, scratch.counts, scratch.others)
+    friends = SocialWindow(scratch.socials, scratch.met, scratch.counts, scratch.others)
     total, before = int(out.ends[start - first - 1]) if start > first else 0, np.empty(4, np.int64)
     for row in range(start, stop):
         before[:] = out.work

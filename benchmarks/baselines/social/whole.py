@@ -31,9 +31,9 @@ from nearcast.model import ScoringContext, MessageBatch, Scorer
 from nearcast.model._kernels.profiles import LENGTH, RUN, K, X, Y, near
 from nearcast.model.profiles import Profiles
 from nearcast.social._kernels.graph import GraphArrays, all_places_near
-from nearcast.window.keeper import Changes, Find, Kept, Moved
+from nearcast.window.result_store import Changes, Find, ScoredMessage, Moved
 from nearcast.window.ranked import Change, Found
-from nearcast.window.recompute import Recompute
+from nearcast.window.recompute import RecomputedResults
 from nearcast.window.sliding import SlidingWindow, Step, Steps
 from nearcast.window.store import FIRST, HORIZON, WindowArrays
 from nearcast.window.store import NEXT as NEXT_NUMBER
@@ -158,7 +158,7 @@ def best_of_window(
     return n
 
 
-class Whole(Recompute):
+class Whole(RecomputedResults):
     """Keeps the k best of the window, and looks at all of it when one leaves; goes with a `Quadtree`."""
 
     def __init__(self, scoring: ScoringContext, window: SlidingWindow, arena: Arena, *, way: int = BY_PAIR) -> None:
@@ -171,7 +171,7 @@ class Whole(Recompute):
         self._touched: set[int] = set()
         self._steps: Steps | None = None
 
-    def begin(self, slot: int, score: Scorer) -> list[Kept]:
+    def begin(self, slot: int, score: Scorer) -> list[ScoredMessage]:
         """Start with the best of the window."""
         self._scorers[slot] = score
         state = self._window.store.state
@@ -180,12 +180,12 @@ class Whole(Recompute):
         self.change(slot, self._look(slot, view, KNOWN))
         return self.results(slot)
 
-    def end(self, slot: int) -> list[Kept]:
+    def end(self, slot: int) -> list[ScoredMessage]:
         """Forget a subscription."""
         self._touched.discard(slot)
         return super().end(slot)
 
-    def change(self, slot: int, best: list[Kept]) -> list[Change]:
+    def change(self, slot: int, best: list[ScoredMessage]) -> list[Change]:
         """Set a result, and remember that its bar may have moved."""
         self._touched.add(slot)
         return super().change(slot, best)
@@ -207,7 +207,7 @@ class Whole(Recompute):
         if coming is not None:
             for slot, score in found:
                 if slot not in lost:
-                    changes += self.compete(slot, Kept(coming.seq, coming.id, score))
+                    changes += self.compete(slot, ScoredMessage(coming.seq, coming.id, score))
         if lost:
             n_come = int(np.searchsorted(self._steps.of_rows, step.number, side="right"))
             n_to_come = len(self._steps.of_rows) - n_come
@@ -225,7 +225,7 @@ class Whole(Recompute):
         thresholds = [self.threshold(slot) for slot in slots]
         return Moved(np.array(slots, np.int32), np.array([-np.inf if threshold is None else threshold for threshold in thresholds]))
 
-    def _look(self, slot: int, view: View, way: int) -> list[Kept]:
+    def _look(self, slot: int, view: View, way: int) -> list[ScoredMessage]:
         """Return the best of the window."""
         n_places, n_users, k = len(self._graph.places), len(self._graph.users), self._k[slot]
         scratch = Scratch(
@@ -242,7 +242,7 @@ class Whole(Recompute):
         n = int(best_of_window(ground, nodes, seats, view, slot, way, scratch))
         numbers, store = scratch.numbers[:n], self._window.store
         columns = store.of("seqs", numbers).tolist(), store.ids(numbers), scratch.scores[:n].tolist()
-        return [Kept(*row) for row in zip(*columns, strict=True)]
+        return [ScoredMessage(*row) for row in zip(*columns, strict=True)]
 
     def _seen(self, first: int, last: int, horizon: int) -> View:
         arrays, policy = self._window.store.arrays, self._window.policy

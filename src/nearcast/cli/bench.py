@@ -140,8 +140,8 @@ def _load_rival(name: str, kind: str) -> None:
         raise StateError("the papers' baselines live in benchmarks/ of a checkout; run from there") from None
     finally:
         sys.path.pop(0)
-    for keeper in baselines.KEEPERS:
-        window.register(keeper)
+    for result_store in baselines.RESULT_STORES:
+        window.register(result_store)
     for entry in baselines.BASELINES:
         index.register(entry)
 

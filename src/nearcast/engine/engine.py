@@ -72,7 +72,7 @@ from nearcast.model.columns import (
 from nearcast.social import SocialGraph
 from nearcast.space import Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
-from nearcast.window import Kept, Ticks, WindowPolicy
+from nearcast.window import ScoredMessage, Ticks, WindowPolicy
 
 if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
@@ -174,7 +174,7 @@ class Engine:
         subscription_batches = self._admission.subscription_batches(subscriptions)
         self._fleet.prepare(subscription_batches)
         self._about_to_change()
-        had: dict[Id, list[Kept]] = {}
+        had: dict[Id, list[ScoredMessage]] = {}
         for subscription_batch in subscription_batches:
             had |= self._fleet.remove(subscription_batch.ids)
         started = [
@@ -189,7 +189,7 @@ class Engine:
             told = joined(parts, Form.TABLE)
             self._updates += len(told)
             return told
-        after: dict[Id, list[Kept]] = {}
+        after: dict[Id, list[ScoredMessage]] = {}
         for roster, results in started:
             held = results.by_slot()
             after |= dict(zip(roster.ids(np.fromiter(held, np.int32)), held.values(), strict=True))
@@ -218,7 +218,7 @@ class Engine:
             raise UnknownSubscription(id_)
         return seat
 
-    def _difference(self, id_: Id, before: list[Kept], after: list[Kept]) -> list[Update]:
+    def _difference(self, id_: Id, before: list[ScoredMessage], after: list[ScoredMessage]) -> list[Update]:
         old, new = {kept.seq for kept in before}, {kept.seq for kept in after}
         at = to_seconds(self._now_us)
         gone = [Update(self._seq, id_, k.message, LEAVE, k.score, at) for k in before if k.seq not in new]

@@ -29,7 +29,7 @@ from nearcast.errors import UnknownMessage
 from nearcast.index import Work
 from nearcast.model import SubscriptionBatch, Document, Id, IdColumn, ResultPolicy, ScoringContext, MessageBatch, Subscription
 from nearcast.partition import Masks, before_it, has_shard
-from nearcast.window import Changes, Kept, Results, Ticks
+from nearcast.window import Changes, ScoredMessage, Results, Ticks
 
 if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
@@ -111,9 +111,9 @@ class Fleet:
                 self._narrowing[kind.kind] = Narrowing(union, self.shards, self.sharing, self._scoring)
         return self._unions[kind.kind]
 
-    def remove(self, ids: IdColumn) -> dict[Id, list[Kept]]:
+    def remove(self, ids: IdColumn) -> dict[Id, list[ScoredMessage]]:
         """Forget those subscriptions that are there; return the results that are not empty."""
-        had: dict[Id, list[Kept]] = {}
+        had: dict[Id, list[ScoredMessage]] = {}
 
         def note(results: Results, rows: npt.NDArray[np.int64], slots: Slots) -> None:
             row_of = dict(zip(slots.tolist(), rows.tolist(), strict=True))
@@ -364,11 +364,11 @@ def _turn(before: Results, after: Results) -> Changes:
     )
 
 
-def _by_slot(changes: Changes, *, enters: bool) -> dict[int, list[Kept]]:
+def _by_slot(changes: Changes, *, enters: bool) -> dict[int, list[ScoredMessage]]:
     """Return slot -> messages that came, or that went."""
-    found: dict[int, list[Kept]] = {}
+    found: dict[int, list[ScoredMessage]] = {}
     for row in np.flatnonzero(changes.enters == enters).tolist():
         at = row if changes.rows is None else int(changes.rows[row])
-        kept = Kept(int(changes.seqs[at]), changes.ids[at], float(changes.scores[row]))
+        kept = ScoredMessage(int(changes.seqs[at]), changes.ids[at], float(changes.scores[row]))
         found.setdefault(int(changes.slots[row]), []).append(kept)
     return found

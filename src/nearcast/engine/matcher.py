@@ -23,7 +23,7 @@ from nearcast.index import Index, Work
 from nearcast.model import SubscriptionBatch, Document, Explanation, Id, ResultPolicy, Matches, ScoringContext, MessageBatch, Subscription
 from nearcast.model.split_columns import join
 from nearcast.model.subscription_rows import stored_schema
-from nearcast.window import Changes, Keeper, Kept, Results, Steps, Ticks
+from nearcast.window import Changes, ResultStore, ScoredMessage, Results, Steps, Ticks
 
 if TYPE_CHECKING:
     from nearcast.engine.replicas import Replicas
@@ -43,7 +43,7 @@ class Matcher:
         kind: type[Subscription],
         roster: Roster,
         index: Index,
-        keeper: Keeper,
+        result_store: ResultStore,
         scoring: ScoringContext,
         replicas: Replicas,
     ) -> None:
@@ -53,7 +53,7 @@ class Matcher:
         self.n_matched = 0
         """Arrivals that changed a result, so far."""
         self._index = index
-        self._keeper = keeper
+        self._result_store = result_store
         self._scoring = scoring
 
     @property
@@ -67,7 +67,7 @@ class Matcher:
         if self.kind.keeps is ResultPolicy.MATCHES:
             self.replicas.seat(slots, before)
         self._index.insert(slots, subscription_batch)
-        results = self._keeper.insert(slots, subscription_batch)
+        results = self._result_store.insert(slots, subscription_batch)
         self._set_thresholds()
         return slots, results
 
@@ -75,7 +75,7 @@ class Matcher:
         """Forget subscriptions and return the results they had."""
         self.roster.leave(slots)
         self._index.delete(slots)
-        return self._keeper.delete(slots)
+        return self._result_store.delete(slots)
 
     def follow(self, users: Collection[Id]) -> tuple[Results, Results]:
         """Look again for subscriptions of users whose friends changed; return the results they had and have."""
@@ -87,8 +87,8 @@ class Matcher:
         if not len(chosen):
             return Results.none(), Results.none()
         subscription_batch = SubscriptionBatch(self.kind, stored.take(pa.array(chosen)), self._scoring)
-        before = self._keeper.delete(slots[chosen])
-        after = self._keeper.insert(slots[chosen], subscription_batch)
+        before = self._result_store.delete(slots[chosen])
+        after = self._result_store.insert(slots[chosen], subscription_batch)
         self._set_thresholds()
         return before, after
 
@@ -103,19 +103,19 @@ class Matcher:
         if not is_indexed:
             self._index.insert(slots, subscription_batch)
         if not is_kept:
-            self._keeper.insert(slots, subscription_batch)
+            self._result_store.insert(slots, subscription_batch)
             if kept:
-                self._keeper.restore(kept)
+                self._result_store.restore(kept)
         self._set_thresholds()
 
     def restore(self, kept: Sequence[Results]) -> None:
         """Give subscriptions the results they had when they were saved."""
-        self._keeper.restore(kept)
+        self._result_store.restore(kept)
         self._set_thresholds()
 
     def held(self, slots: Slots) -> list[Results]:
         """Return the results that are kept of some slots, so many at a time that no column is too long."""
-        return [self._keeper.held(slots[i : i + _PIECE]) for i in range(0, len(slots), _PIECE)]
+        return [self._result_store.held(slots[i : i + _PIECE]) for i in range(0, len(slots), _PIECE)]
 
     def publish(self, batch: MessageBatch, seen_by: Masks, steps: Steps, ticks: Ticks, *, form: Form) -> Part:
         """Move on by a batch and tell what changed; where nothing is kept, on several threads at once.
@@ -131,24 +131,24 @@ class Matcher:
             self._set_thresholds()  # that moved since the keeper asked the last time
             return self.replicas.own(self._index.match(batch, start, stop), seen_by)
 
-        changes = self._keeper.publish(batch, steps, find)
+        changes = self._result_store.publish(batch, steps, find)
         self._set_thresholds()
         return changes
 
     def _set_thresholds(self) -> None:
-        moved = self._keeper.moved()
+        moved = self._result_store.moved()
         if len(moved.slots):
             self._index.set_thresholds(*moved)
 
-    def results(self, slot: int, live: Callable[[], Iterable[Document]]) -> list[Kept]:
+    def results(self, slot: int, live: Callable[[], Iterable[Document]]) -> list[ScoredMessage]:
         """Return a result, best first; what only grows is looked up among the messages of the window."""
         if self.kind.keeps is not ResultPolicy.MATCHES:
-            return self._keeper.results(slot)
+            return self._result_store.results(slot)
         since, score_of = self.roster.since(slot), self.roster.subscription(slot).bind(self._scoring)
         scored = ((d, score_of(d)) for d in live() if d.seq > since)
-        found = [Kept(d.seq, d.id, score) for d, score in scored if score is not None]
+        found = [ScoredMessage(d.seq, d.id, score) for d, score in scored if score is not None]
         return sorted(found, key=lambda kept: (-kept.score, -kept.seq))
 
     def explain(self, slot: int, document: Document) -> Explanation:
         """Say how a message fares for a subscription, given what else is in its result."""
-        return explain(self.roster, slot, document, self._scoring, self._keeper)
+        return explain(self.roster, slot, document, self._scoring, self._result_store)

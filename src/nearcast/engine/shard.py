@@ -20,7 +20,7 @@ from nearcast.engine.told import Form, Part
 from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
 from nearcast.model import KINDS, ResultPolicy, ScoringContext, MessageBatch, Subscription
-from nearcast.window import Changes, Results, SlidingWindow, Steps, Ticks, WindowPolicy, find_keeper
+from nearcast.window import Changes, Results, SlidingWindow, Steps, Ticks, WindowPolicy, find_result_store
 
 if TYPE_CHECKING:
     from nearcast._jit import Arena
@@ -67,9 +67,9 @@ class Shard:
             arena = Arena() if self._arena is None else self._arena(kind.kind)
             entry = choose_index(self._index, kind.kind)
             roster, index = Roster(kind, arena), entry.make(self._scoring, arena)
-            keeper = find_keeper(entry.keeper, kind).make(self._scoring, self.window, arena)
+            result_store = find_result_store(entry.result_store, kind).make(self._scoring, self.window, arena)
             replicas = Replicas(arena)
-            self.matchers[kind.kind] = Matcher(kind, roster, index, keeper, self._scoring, replicas)
+            self.matchers[kind.kind] = Matcher(kind, roster, index, result_store, self._scoring, replicas)
             self.matchers = {name: self.matchers[name] for name in _KIND_OF if name in self.matchers}
         return self.matchers[kind.kind]
 
@@ -80,7 +80,7 @@ class Shard:
 
     def _is_kept(self, kind: str) -> bool:
         """Tell whether the results of a kind lie in its arena."""
-        return find_keeper(choose_index(self._index, kind).keeper, _KIND_OF[kind]).in_arena
+        return find_result_store(choose_index(self._index, kind).result_store, _KIND_OF[kind]).in_arena
 
     def loose_results(self) -> Iterator[tuple[str, list[Results]]]:
         """Yield, kind by kind, the results that lie in no arena and cannot be found again."""

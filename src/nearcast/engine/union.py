@@ -24,7 +24,7 @@ from nearcast.engine.explaining import explain
 from nearcast.engine.roster import Roster
 from nearcast.model import SubscriptionBatch, Document, Explanation, Id, IdColumn, ResultPolicy, ScoringContext, Subscription
 from nearcast.model._kernels import blocks
-from nearcast.window import Changes, Kept, Results, Ticks
+from nearcast.window import Changes, ScoredMessage, Results, Ticks
 
 Slots = npt.NDArray[np.int32]
 
@@ -184,7 +184,7 @@ class Union:
         ids = IdColumn.of([self._ids[seq] for seq in seqs.tolist()])
         return Results(np.repeat(slots, lengths), seqs, self._arena[f"{_PREFIX}.scores"][at], ids)
 
-    def results(self, slot: int, _live: Callable[[], Iterable[Document]]) -> list[Kept]:
+    def results(self, slot: int, _live: Callable[[], Iterable[Document]]) -> list[ScoredMessage]:
         """Return a result, best first."""
         return self._read(np.array([slot], np.int32)).by_slot().get(slot, [])
 

@@ -23,7 +23,7 @@ class IndexEntry(NamedTuple):
     """Make one that keeps its state in an arena, if it can."""
     in_arena: bool = True
     """Whether it does: an arena that holds such an index already is gone on with."""
-    keeper: str | None = None
+    result_store: str | None = None
     """The keeper that goes with it; without one, the slow one."""
 
 
@@ -61,9 +61,9 @@ INDEXES: tuple[IndexEntry, ...] = (
     IndexEntry("scan", frozenset(kind.kind for kind in KINDS), lambda scoring, arena: Scan(scoring), in_arena=False),
     IndexEntry("boolean", frozenset({"boolean"}), _boolean),
     IndexEntry("similarity", frozenset({"similarity"}), _similarity),
-    IndexEntry("topk", frozenset({"topk"}), _topk, keeper="cskyband"),
-    IndexEntry("nearest", frozenset({"nearest"}), _nearest, keeper="heaped"),
-    IndexEntry("social", frozenset({"social"}), _social, keeper="cskyband"),
+    IndexEntry("topk", frozenset({"topk"}), _topk, result_store="cskyband"),
+    IndexEntry("nearest", frozenset({"nearest"}), _nearest, result_store="heaped"),
+    IndexEntry("social", frozenset({"social"}), _social, result_store="cskyband"),
 )
 """Every index, the slowest first: "auto" takes the last one that serves a kind. Kernels are loaded when chosen."""
 

@@ -87,7 +87,7 @@ class Cursor(NamedTuple):
         return cls(int(command), int(place))
 
 
-class Held(NamedTuple):
+class HeldMessages(NamedTuple):
     """A message that a result holds."""
 
     message: str
@@ -186,14 +186,14 @@ class Reading(ABC):
         """Return the last command whose updates are gone."""
         return self.meta("pruned") or 0
 
-    def held(self, subscriber: str, id_: str) -> list[Held]:
+    def held(self, subscriber: str, id_: str) -> list[HeldMessages]:
         """Return what the result of a subscription holds, in no order; see `hold`."""
         query = (
             "SELECT h.message, h.score, coalesce(m.seq, 0), json_extract(m.body, '$.at') FROM held h"
             " LEFT JOIN messages m ON m.seq = (SELECT max(seq) FROM messages WHERE id = h.message)"
             " WHERE h.subscriber = ? AND h.subscription = ?"
         )
-        return [Held(*row) for row in self._all(query, (subscriber, id_))]
+        return [HeldMessages(*row) for row in self._all(query, (subscriber, id_))]
 
     def newest(self, n: int) -> list[Body]:
         """Return the newest messages, the oldest of them first."""

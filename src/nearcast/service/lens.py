@@ -18,7 +18,7 @@ from nearcast.model import Explanation, Id, ResultPolicy, Message, Result, Subsc
 from nearcast.partition import Region
 from nearcast.partition.saved import unpack
 from nearcast.service.commands import Body, engine_id, message_of, subscription_of
-from nearcast.service.journal import Held, Reading
+from nearcast.service.journal import HeldMessages, Reading
 from nearcast.service.world import World
 from nearcast.spark.job import Job
 from nearcast.spark.log import Folder
@@ -124,7 +124,7 @@ class Lens:
             raise UnknownMessage(id_)
         return message_of(body)
 
-    def _held(self, subscription: Subscription) -> list[Held]:
+    def _held(self, subscription: Subscription) -> list[HeldMessages]:
         """Return what is held, best first; of what only grows, what is still in the window."""
         subscriber, _, id_ = str(subscription.id).partition("/")
         held = self._reading.held(subscriber, id_)
@@ -134,7 +134,7 @@ class Lens:
             held = [one for one in held if self._is_in_window(one)]
         return sorted(held, key=lambda one: (-one.score, -one.seq))
 
-    def _is_in_window(self, held: Held) -> bool:
+    def _is_in_window(self, held: HeldMessages) -> bool:
         world = self._world
         if held.seq == 0:
             return False

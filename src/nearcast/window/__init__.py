@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nearcast.errors import require
 from nearcast.model import ResultPolicy, ScoringContext, Subscription
-from nearcast.window.ever import Ever
-from nearcast.window.forward import Forward
-from nearcast.window.keeper import Changes, Find, Keeper, Kept, Moved, Results
+from nearcast.window.cumulative import CumulativeResults
+from nearcast.window.pass_through import PassThrough
+from nearcast.window.result_store import Changes, Find, ResultStore, ScoredMessage, Moved, Results
 from nearcast.window.policy import CountWindow, TimeWindow, WindowPolicy
-from nearcast.window.recompute import Recompute
+from nearcast.window.recompute import RecomputedResults
 from nearcast.window.sliding import SlidingWindow, Steps, Ticks
 from nearcast.window.store import LIVE
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from nearcast._jit import Arena
 
 
-class KeeperEntry(NamedTuple):
+class ResultStoreEntry(NamedTuple):
     """A keeper, and what it can keep."""
 
     name: str
     keeps: ResultPolicy
-    make: Callable[[ScoringContext, SlidingWindow, Arena], Keeper]
+    make: Callable[[ScoringContext, SlidingWindow, Arena], ResultStore]
     """Make one that keeps its state in an arena, if it can."""
     kinds: frozenset[str] | None = None
     """The kinds whose scores it knows, if it has to."""
@@ -32,47 +32,47 @@ class KeeperEntry(NamedTuple):
     """Whether it does: an arena that holds its state already is gone on with."""
 
 
-def buffers(policy: str, kind: str, *, factor: float | None = None, name: str | None = None) -> KeeperEntry:
+def buffers(policy: str, kind: str, *, factor: float | None = None, name: str | None = None) -> ResultStoreEntry:
     """Return buffers of a kind by their policy, with its own factor or another; named after it unless told."""
 
-    def make(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> Keeper:
-        from nearcast.window.buffered import Buffered
+    def make(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> ResultStore:
+        from nearcast.window.buffered import BufferedResults
 
-        return Buffered(scoring, window, arena, kind=kind, policy=policy, factor=factor)
+        return BufferedResults(scoring, window, arena, kind=kind, policy=policy, factor=factor)
 
-    return KeeperEntry(name or policy, ResultPolicy.BEST_IN_WINDOW, make, frozenset({kind}), in_arena=True)
-
-
-def _heaped(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> Keeper:
-    from nearcast.window.heaped import Heaped
-
-    return Heaped(arena)
+    return ResultStoreEntry(name or policy, ResultPolicy.BEST_IN_WINDOW, make, frozenset({kind}), in_arena=True)
 
 
-KEEPERS: tuple[KeeperEntry, ...] = (
-    KeeperEntry("forward", ResultPolicy.MATCHES, lambda scoring, window, arena: Forward(), in_arena=True),
-    KeeperEntry("recompute", ResultPolicy.BEST_IN_WINDOW, lambda scoring, window, arena: Recompute(window.documents())),
-    KeeperEntry("ever", ResultPolicy.BEST_EVER, lambda scoring, window, arena: Ever()),
+def _heaps(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> ResultStore:
+    from nearcast.window.heaps import HeapResults
+
+    return HeapResults(arena)
+
+
+RESULT_STORES: tuple[ResultStoreEntry, ...] = (
+    ResultStoreEntry("forward", ResultPolicy.MATCHES, lambda scoring, window, arena: PassThrough(), in_arena=True),
+    ResultStoreEntry("recompute", ResultPolicy.BEST_IN_WINDOW, lambda scoring, window, arena: RecomputedResults(window.documents())),
+    ResultStoreEntry("ever", ResultPolicy.BEST_EVER, lambda scoring, window, arena: CumulativeResults()),
     *(buffers(policy, kind) for kind in ("topk", "social") for policy in ("kmax", "skyband", "cskyband")),
-    KeeperEntry("heaped", ResultPolicy.BEST_EVER, _heaped, in_arena=True),
+    ResultStoreEntry("heaped", ResultPolicy.BEST_EVER, _heaps, in_arena=True),
 )
 """Every keeper; of those that keep one thing, the slow one that is always right comes first."""
 
-_REGISTERED: dict[str, KeeperEntry] = {}
+_REGISTERED: dict[str, ResultStoreEntry] = {}
 
 
-def register(entry: KeeperEntry) -> None:
+def register(entry: ResultStoreEntry) -> None:
     """Let a keeper be named by an index, as rivals in benchmarks name buffers with other factors."""
-    taken = sorted({known.name for known in KEEPERS})
-    require(entry.name not in taken, "name", f"must not be one of {taken}", entry.name, subject="keeper")
+    taken = sorted({known.name for known in RESULT_STORES})
+    require(entry.name not in taken, "name", f"must not be one of {taken}", entry.name, subject="result_store")
     _REGISTERED[entry.name] = entry
 
 
-def find_keeper(name: str | None, kind: type[Subscription]) -> KeeperEntry:
+def find_result_store(name: str | None, kind: type[Subscription]) -> ResultStoreEntry:
     """Return the keeper of that name; without one, the slow one that serves every kind that keeps the same."""
     serving = [
         entry
-        for entry in (*KEEPERS, *_REGISTERED.values())
+        for entry in (*RESULT_STORES, *_REGISTERED.values())
         if entry.keeps is kind.keeps and (entry.kinds is None or kind.kind in entry.kinds)
     ]
     named = [entry for entry in serving if entry.name == name]
@@ -80,14 +80,14 @@ def find_keeper(name: str | None, kind: type[Subscription]) -> KeeperEntry:
 
 
 __all__ = [
-    "KEEPERS",
+    "RESULT_STORES",
     "LIVE",
     "Changes",
     "CountWindow",
     "Find",
-    "Keeper",
-    "KeeperEntry",
-    "Kept",
+    "ResultStore",
+    "ResultStoreEntry",
+    "ScoredMessage",
     "Moved",
     "Results",
     "SlidingWindow",
@@ -96,6 +96,6 @@ __all__ = [
     "TimeWindow",
     "WindowPolicy",
     "buffers",
-    "find_keeper",
+    "find_result_store",
     "register",
 ]

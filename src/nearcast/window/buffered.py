@@ -32,9 +32,9 @@ from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.space import Box
 from nearcast.space.metric import EARTH_RADIUS_M
 from nearcast.window._kernels import buffers as kernels
-from nearcast.window._kernels import search, world
-from nearcast.window.friends import Friends
-from nearcast.window.keeper import Changes, Find, Kept, Moved, Results
+from nearcast.window._kernels import search, params
+from nearcast.window.social_window import SocialWindow
+from nearcast.window.result_store import Changes, Find, ScoredMessage, Moved, Results
 from nearcast.window.lists import TermLists
 from nearcast.window.sliding import SlidingWindow, Steps
 from nearcast.window.store import FIRST, HORIZON, NEXT
@@ -51,9 +51,9 @@ class Policy(NamedTuple):
 
 
 POLICIES = {
-    "cskyband": Policy(world.COST_BASED),
-    "skyband": Policy(world.FACTOR, 0.95, (0.0, 1.0)),
-    "kmax": Policy(world.BOUNDED, 3.0, (1.0, 1000.0)),
+    "cskyband": Policy(params.COST_BASED),
+    "skyband": Policy(params.FACTOR, 0.95, (0.0, 1.0)),
+    "kmax": Policy(params.BOUNDED, 3.0, (1.0, 1000.0)),
 }
 """Name -> policy: theta is weighed, a factor of the k-th score, or where as many messages as a factor of k are in."""
 
@@ -65,7 +65,7 @@ _EPSILON = 2.0**-20  # more than rounding to 32 bits costs a score
 _LINES = 33  # of longitude and of latitude, by which the bounds are measured
 
 
-class Buffered:
+class BufferedResults:
     """Keeps the k best of the window, and some more."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Buffered:
         far: int = _FAR,
     ) -> None:
         self._window, self._arena, self._far = window, arena, far
-        self._world = _world(scoring, window, _policy(policy, factor), is_social=kind == "social")
+        self._make_params = _make_params(scoring, window, _policy(policy, factor), is_social=kind == "social")
         self._profiles = Profiles(arena)
         if f"{_PREFIX}.state" not in arena:
             with arena.together():
@@ -91,8 +91,8 @@ class Buffered:
                 arena.new(f"{_PREFIX}.bars", np.float32, 0, -np.inf)
                 arena.new(f"{_PREFIX}.counts", np.int64, 8)
                 arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
-        self._lists = TermLists(arena, window, self._world)
-        self._friends = Friends(arena, window, self._world, scoring.social)
+        self._lists = TermLists(arena, window, self._make_params)
+        self._friends = SocialWindow(arena, window, self._make_params, scoring.social)
         self._scratch = _scratch(_ROOM)
         self._told = _told(_ROOM)
         self._later = _later(0, _ROOM)
@@ -128,7 +128,7 @@ class Buffered:
         self._need_terms(slots)
         done = 0
         while True:
-            done, code = kernels.begin(self._everything(), slots, done, now, first, horizon, in_order, self._told)
+            done, code = kernels.begin(self._context(), slots, done, now, first, horizon, in_order, self._told)
             if code == kernels.DONE:
                 break
             self._make_room(code)
@@ -164,10 +164,10 @@ class Buffered:
         cursor[kernels.FIRST_ROW], cursor[kernels.COMING] = first_number, kernels.NOBODY
         self._later = _later(len(batch), max(2 * len(batch), len(self._later.slots)))
         self._later = self._later._replace(thresholds=self._array("thresholds"))
-        code = kernels.publish(self._everything(), happens, self._told, self._later)
+        code = kernels.publish(self._context(), happens, self._told, self._later)
         while code != kernels.DONE:
             self._make_room(code)
-            code = kernels.publish(self._everything(), happens, self._told, self._later)
+            code = kernels.publish(self._context(), happens, self._told, self._later)
         self._lists.drop(steps.leaving, self._keys, in_order=steps.in_order)
         self._friends.drop(steps.leaving, self._keys, in_order=steps.in_order)
         self._array("counts")[:2] += cursor[[kernels.N_SEARCHED, kernels.N_SWEPT]]
@@ -187,7 +187,7 @@ class Buffered:
         held = self._array("heads")[slots, kernels.ROOM_K] > 0
         return Moved(slots[held], self._thetas[slots[held]].astype(np.float64))
 
-    def results(self, slot: int) -> list[Kept]:
+    def results(self, slot: int) -> list[ScoredMessage]:
         """Return a result, best first."""
         return self.held(np.array([slot], np.int32)).by_slot().get(slot, [])
 
@@ -252,11 +252,11 @@ class Buffered:
     @property
     def _keys(self) -> npt.NDArray[np.int64]:
         window = self._window.store.arrays
-        return window.ats if self._world.by_time else window.seqs
+        return window.ats if self._make_params.by_time else window.seqs
 
-    def _everything(self) -> kernels.Everything:
-        return kernels.Everything(
-            self._world,
+    def _context(self) -> kernels.BufferContext:
+        return kernels.BufferContext(
+            self._make_params,
             self._buffers,
             self._lists.arrays,
             self._window.store.arrays,
@@ -328,21 +328,21 @@ def _policy(name: str, factor: float | None) -> Policy:
     return policy._replace(factor=float(factor))
 
 
-def _world(scoring: ScoringContext, window: SlidingWindow, policy: Policy, *, is_social: bool) -> world.World:
+def _make_params(scoring: ScoringContext, window: SlidingWindow, policy: Policy, *, is_social: bool) -> params.BufferParams:
     space = scoring.space
     on_sphere = space.metric == "haversine"
     near_a_unit = (EARTH_RADIUS_M if on_sphere else 1.0) / space.max_distance
     least, greatest = _cube(space.bounds, on_sphere)
     side = max(float((greatest - least).max()), 1e-9)
-    return world.World(
+    return params.BufferParams(
         on_sphere=on_sphere,
         max_distance=space.max_distance,
         near_a_unit=near_a_unit,
         x0=float(least[0]),
         y0=float(least[1]),
         z0=float(least[2]),
-        unit=side / world.SPOT_MASK,
-        margin=_EPSILON + side / world.SPOT_MASK * near_a_unit,
+        unit=side / params.SPOT_MASK,
+        margin=_EPSILON + side / params.SPOT_MASK * near_a_unit,
         is_social=is_social,
         by_time=window.policy is not None and window.policy.needs_time,
         policy=policy.code,
@@ -355,19 +355,19 @@ def _cube(bounds: Box, on_sphere: bool) -> tuple[npt.NDArray[np.float64], npt.ND
     if not on_sphere:
         return np.array([bounds.xmin, bounds.ymin, 0.0]), np.array([bounds.xmax, bounds.ymax, 0.0])
     lines = [np.linspace(*ends, _LINES) for ends in ((bounds.xmin, bounds.xmax), (bounds.ymin, bounds.ymax))]
-    corners = np.array([world.to_frame(True, x, y) for x in lines[0] for y in lines[1]])
+    corners = np.array([params.to_frame(True, x, y) for x in lines[0] for y in lines[1]])
     # Between lines a coordinate bulges by no more than this: its second derivatives are at most 1.
     bulge = sum(np.radians(line[1] - line[0]) ** 2 for line in lines) / 8
     return corners.min(axis=0) - bulge, corners.max(axis=0) + bulge
 
 
-def _scratch(n: int) -> search.Scratch:
-    return search.Scratch(
+def _scratch(n: int) -> search.SearchScratch:
+    return search.SearchScratch(
         bounds=np.zeros(n, np.float32),
         numbers=np.zeros(n, np.int64),
         firsts=np.zeros(n, np.int16),
         bins=np.zeros(search.N_BINS, np.int32),
-        ask=np.zeros(16, np.float32),
+        query=np.zeros(16, np.float32),
         values=np.zeros(search.PIECE, np.float32),
         scores=np.zeros(n + 1),
         found=np.zeros(n + 1, np.int64),
@@ -380,8 +380,8 @@ def _scratch(n: int) -> search.Scratch:
     )
 
 
-def _told(n: int, before: kernels.Told | None = None) -> kernels.Told:
-    made = kernels.Told(
+def _told(n: int, before: kernels.ChangeBuffer | None = None) -> kernels.ChangeBuffer:
+    made = kernels.ChangeBuffer(
         np.zeros(n, np.int64),
         np.zeros(n, np.int32),
         np.zeros(n, np.bool_),

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from nearcast._jit import Arena
 from nearcast.model._kernels import blocks
-from nearcast.window._kernels import friends, search
+from nearcast.window._kernels import social_window, search
 from nearcast.window._kernels import lists as kernels
-from nearcast.window._kernels.world import World
+from nearcast.window._kernels.params import BufferParams
 from nearcast.window.sliding import SlidingWindow
 from nearcast.window.store import FIRST, HORIZON, NEXT
 
@@ -24,11 +24,11 @@ _LEAST = 1 << 10
 _POSTINGS_A_BUCKET = 8
 
 
-class Lists(ABC):
+class MessageLists(ABC):
     """Lists of messages by some key, in an arena; opened again if it holds them already."""
 
-    def __init__(self, arena: Arena, window: SlidingWindow, world: World, prefix: str) -> None:
-        self._arena, self._window, self._world, self._prefix = arena, window, world, prefix
+    def __init__(self, arena: Arena, window: SlidingWindow, params: BufferParams, prefix: str) -> None:
+        self._arena, self._window, self._make_params, self._prefix = arena, window, params, prefix
         if f"{prefix}.counts" not in arena:
             with arena.together():
                 arena.new(f"{prefix}.buckets", np.int32, _LEAST, -1, columns=4)[:, kernels.EDGES :] = 0
@@ -87,11 +87,11 @@ class Lists(ABC):
         return self._arena[f"{self._prefix}.{name}"]
 
 
-class TermLists(Lists):
+class TermLists(MessageLists):
     """The messages of a window by their terms."""
 
-    def __init__(self, arena: Arena, window: SlidingWindow, world: World) -> None:
-        super().__init__(arena, window, world, "lists")
+    def __init__(self, arena: Arena, window: SlidingWindow, params: BufferParams) -> None:
+        super().__init__(arena, window, params, "lists")
         if "lists.signs" not in arena:
             arena.new("lists.signs", np.int64, 0)
         self.catch_up(int(window.store.state[FIRST]))
@@ -119,14 +119,14 @@ class TermLists(Lists):
         kernels.drop_messages(self.arrays, store.arrays, leaving, first, keys, horizon, in_order)
 
     def _put(self, start: int, stop: int) -> int:
-        return int(kernels.append_messages(self._world, self.arrays, self._window.store.arrays, start, stop))
+        return int(kernels.append_messages(self._make_params, self.arrays, self._window.store.arrays, start, stop))
 
 
-class PlaceLists(Lists):
+class PlaceLists(MessageLists):
     """The messages of a window by the place that published them; see `friends` for how rows come about."""
 
-    def __init__(self, arena: Arena, window: SlidingWindow, world: World) -> None:
-        super().__init__(arena, window, world, "places")
+    def __init__(self, arena: Arena, window: SlidingWindow, params: BufferParams) -> None:
+        super().__init__(arena, window, params, "places")
 
     @property
     def _rows(self) -> npt.NDArray[np.int64]:

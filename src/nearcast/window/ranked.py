@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import SubscriptionBatch, Document, IdColumn, Matches, MessageBatch, Scorer
-from nearcast.window.keeper import Changes, Find, Kept, Moved, Results
+from nearcast.window.result_store import Changes, Find, ScoredMessage, Moved, Results
 from nearcast.window.sliding import Step, Steps
 
-Rank = Callable[[Kept], tuple[float, int]]
+Rank = Callable[[ScoredMessage], tuple[float, int]]
 """The better, the smaller."""
 
 Found = Sequence[tuple[int, float]]
@@ -25,10 +25,10 @@ class Change(NamedTuple):
 
     slot: int
     enter: bool
-    kept: Kept
+    kept: ScoredMessage
 
 
-class Ranked(ABC):
+class RankedResults(ABC):
     """The k best of each subscription, best first, under one ranking."""
 
     thresholds_hold: bool
@@ -36,7 +36,7 @@ class Ranked(ABC):
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
-        self._best: dict[int, list[Kept]] = {}
+        self._best: dict[int, list[ScoredMessage]] = {}
         self._k: dict[int, int] = {}
 
     @abstractmethod
@@ -69,14 +69,14 @@ class Ranked(ABC):
 
     def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> Results:
         """Take in subscriptions and return the results they start with."""
-        started: dict[int, list[Kept]] = {}
+        started: dict[int, list[ScoredMessage]] = {}
         for slot, subscription, score in zip(slots.tolist(), subscription_batch.subscriptions, subscription_batch.scorers, strict=True):
             self._make_room(slot, subscription.k)  # type: ignore[attr-defined]
             started[slot] = self.begin(slot, score)
         return Results.of(started)
 
     @abstractmethod
-    def begin(self, slot: int, score: Scorer) -> list[Kept]:
+    def begin(self, slot: int, score: Scorer) -> list[ScoredMessage]:
         """Fill an empty result and return it."""
 
     def _make_room(self, slot: int, k: int) -> None:
@@ -87,7 +87,7 @@ class Ranked(ABC):
         """Forget subscriptions and return the results they had."""
         return Results.of({slot: self.end(slot) for slot in slots.tolist()})
 
-    def end(self, slot: int) -> list[Kept]:
+    def end(self, slot: int) -> list[ScoredMessage]:
         """Forget one."""
         del self._k[slot]
         return self._best.pop(slot)
@@ -98,11 +98,11 @@ class Ranked(ABC):
             for slot, held in part.by_slot().items():
                 self.change(slot, held)
 
-    def select(self, slot: int, offered: Iterable[Kept]) -> list[Kept]:
+    def select(self, slot: int, offered: Iterable[ScoredMessage]) -> list[ScoredMessage]:
         """Return the best k of what is offered."""
         return sorted(offered, key=self._rank)[: self._k[slot]]
 
-    def change(self, slot: int, best: list[Kept]) -> list[Change]:
+    def change(self, slot: int, best: list[ScoredMessage]) -> list[Change]:
         """Set a result and return how it differs from the one before, leaves first."""
         before = self._best[slot]
         self._best[slot] = best
@@ -111,13 +111,13 @@ class Ranked(ABC):
         changes += [Change(slot, True, kept) for kept in best if kept.seq not in old]
         return changes
 
-    def compete(self, slot: int, kept: Kept) -> list[Change]:
+    def compete(self, slot: int, kept: ScoredMessage) -> list[Change]:
         """Let one more message compete and return what changed."""
         if not self._beats(slot, kept):
             return []
         return self.change(slot, self.select(slot, [*self._best[slot], kept]))
 
-    def _beats(self, slot: int, kept: Kept) -> bool:
+    def _beats(self, slot: int, kept: ScoredMessage) -> bool:
         best = self._best[slot]
         return len(best) < self._k[slot] or self._rank(kept) < self._rank(best[-1])
 
@@ -129,14 +129,14 @@ class Ranked(ABC):
         """Return some results."""
         return Results.of({slot: self._best[slot] for slot in slots.tolist()})
 
-    def results(self, slot: int) -> list[Kept]:
+    def results(self, slot: int) -> list[ScoredMessage]:
         """Return a result, best first."""
         return list(self._best[slot])
 
     def would_enter(self, slot: int, document: Document, score: float) -> bool:
         """Tell whether a message is in a result or, published now, would come in."""
         held = any(kept.seq == document.seq for kept in self._best[slot])
-        return held or self._beats(slot, Kept(document.seq, document.id, score))
+        return held or self._beats(slot, ScoredMessage(document.seq, document.id, score))
 
     def threshold(self, slot: int) -> float | None:
         """Return the score of the worst of k results; None if there is room."""

@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from nearcast.model import Document, Scorer
-from nearcast.window.keeper import Kept
-from nearcast.window.ranked import Change, Found, Ranked
+from nearcast.window.result_store import ScoredMessage
+from nearcast.window.ranked import Change, Found, RankedResults
 from nearcast.window.sliding import Step
 
 
-class Recompute(Ranked):
+class RecomputedResults(RankedResults):
     """Keeps the k greatest scores of the window; the newer message wins a tie."""
 
     thresholds_hold = False  # an expiry lowers them
@@ -28,13 +28,13 @@ class Recompute(Ranked):
         self._scorers: dict[int, Scorer] = {}
         self._holders: defaultdict[int, set[int]] = defaultdict(set)  # seq -> slots whose result holds it
 
-    def begin(self, slot: int, score: Scorer) -> list[Kept]:
+    def begin(self, slot: int, score: Scorer) -> list[ScoredMessage]:
         """Start with the best of the window."""
         self._scorers[slot] = score
         self.change(slot, self._best_of_window(slot))
         return self.results(slot)
 
-    def end(self, slot: int) -> list[Kept]:
+    def end(self, slot: int) -> list[ScoredMessage]:
         """Forget a subscription and who holds what."""
         del self._scorers[slot]
         had = super().end(slot)
@@ -42,7 +42,7 @@ class Recompute(Ranked):
             self._holders[kept.seq].discard(slot)
         return had
 
-    def change(self, slot: int, best: list[Kept]) -> list[Change]:
+    def change(self, slot: int, best: list[ScoredMessage]) -> list[Change]:
         """Set a result, and remember who holds what."""
         changes = super().change(slot, best)
         for change in changes:
@@ -62,7 +62,7 @@ class Recompute(Ranked):
             self._live[coming.seq] = coming
             for slot, score in found:
                 if slot not in lost:
-                    changes += self.compete(slot, Kept(coming.seq, coming.id, score))
+                    changes += self.compete(slot, ScoredMessage(coming.seq, coming.id, score))
         for slot in lost:
             changes += self.change(slot, self._best_of_window(slot))
         for document in step.leaving:
@@ -76,7 +76,7 @@ class Recompute(Ranked):
             lost |= self._holders.get(document.seq, set())
         return lost
 
-    def _best_of_window(self, slot: int) -> list[Kept]:
+    def _best_of_window(self, slot: int) -> list[ScoredMessage]:
         score_of = self._scorers[slot]
         scored = ((document, score_of(document)) for document in self._live.values())
-        return self.select(slot, [Kept(d.seq, d.id, score) for d, score in scored if score is not None])
+        return self.select(slot, [ScoredMessage(d.seq, d.id, score) for d, score in scored if score is not None])

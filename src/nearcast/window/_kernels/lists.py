@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from nearcast._jit import kernel, mix, prefetch
 from nearcast.model._kernels.blocks import give_block, take_block
-from nearcast.window._kernels.world import MOST_EXTRA, World, spot_of
+from nearcast.window._kernels.params import MOST_EXTRA, BufferParams, spot_of
 from nearcast.window.store import WindowArrays
 
 HEAD, TAIL, EDGES, LENGTH = 0, 1, 2, 3
@@ -45,7 +45,7 @@ class ListArrays(NamedTuple):
     items: NDArray[np.int64]
     """int64 (room,): chunks; the first item of each is 1 + the next chunk, and the class."""
     spots: NDArray[np.int64]
-    """int64 (room,): beside each posting, where its message is; see `world`."""
+    """int64 (room,): beside each posting, where its message is; see `params`."""
     state: NDArray[np.int64]
     """int64 (STATE,): see `blocks`."""
     counts: NDArray[np.int64]
@@ -111,7 +111,7 @@ def append_posting(
 
 
 @kernel
-def append_messages(world: World, lists: ListArrays, window: WindowArrays, start: int, stop: int) -> int:
+def append_messages(params: BufferParams, lists: ListArrays, window: WindowArrays, start: int, stop: int) -> int:
     """Put messages on the lists of their terms; return the first number for which there was no room."""
     buckets, items, spots, state = lists.buckets, lists.items, lists.spots, lists.state
     by_message, lane = window.term_starts.size - 1, window.term_ids.size - 1
@@ -124,12 +124,12 @@ def append_messages(world: World, lists: ListArrays, window: WindowArrays, start
             return number
         first = window.term_starts[place] & lane
         extra = int(n)
-        if not world.is_social:
+        if not params.is_social:
             greatest = 0.0
             for i in range(first, first + n):
                 greatest = max(greatest, window.units[i])
             extra = int(greatest * MOST_EXTRA)
-        spot = spot_of(world, window.xs[place], window.ys[place], extra)
+        spot = spot_of(params, window.xs[place], window.ys[place], extra)
         for i in range(first, first + n):
             posting = _posting(number - base, window.term_ids[i], window.units[i])
             append_posting(buckets, items, spots, state, window.term_ids[i], posting, spot)

@@ -43,7 +43,7 @@ from nearcast.window._kernels.lists import (
     tag_of,
 )
 from nearcast.window._kernels.lists import LENGTH as N_LISTED
-from nearcast.window._kernels.world import BOUNDED, FACTOR, MOST_EXTRA, SPOT_BITS, SPOT_MASK, World, to_frame
+from nearcast.window._kernels.params import BOUNDED, FACTOR, MOST_EXTRA, SPOT_BITS, SPOT_MASK, BufferParams, to_frame
 from nearcast.window.store import WindowArrays
 
 N_BINS = 1024
@@ -64,7 +64,7 @@ MOST_BEND = 0.0254  # an arc of chord c is at most c + c**3 / 24 + this * c**5
 _LINE = 8  # postings of a cache line
 
 
-class Scratch(NamedTuple):
+class SearchScratch(NamedTuple):
     """Room to look for messages."""
 
     bounds: NDArray[np.float32]
@@ -75,7 +75,7 @@ class Scratch(NamedTuple):
     """int16 (n,): the term of the subscription that it stands for."""
     bins: NDArray[np.int32]
     """int32 (N_BINS,): witnesses by what they score at least."""
-    ask: NDArray[np.float32]
+    query: NDArray[np.float32]
     """float32 (16,): what is asked of a list."""
     values: NDArray[np.float32]
     """float32 (PIECE,): bounds of a piece of it."""
@@ -146,12 +146,12 @@ def _bound_piece(
     spots: NDArray[np.int64],
     start: int,
     stop: int,
-    ask: NDArray[np.float32],
+    query: NDArray[np.float32],
     values: NDArray[np.float32],
 ) -> None:
     """Write the bounds of a piece of a list; no branch, so that it runs on many postings at once."""
-    x, y, z, unit, alpha, lost = ask[AT_X], ask[AT_Y], ask[AT_Z], ask[UNIT], ask[AT_ALPHA], ask[LOST]
-    own, others, all_others, margin, bend = ask[OWN], ask[OTHERS], ask[ALL_OTHERS], ask[MARGIN], ask[BEND]
+    x, y, z, unit, alpha, lost = query[AT_X], query[AT_Y], query[AT_Z], query[UNIT], query[AT_ALPHA], query[LOST]
+    own, others, all_others, margin, bend = query[OWN], query[OTHERS], query[ALL_OTHERS], query[MARGIN], query[BEND]
     here, there = items[start:stop], spots[start:stop]
     for i in range(stop - start):
         spot = there[i]
@@ -169,7 +169,7 @@ def _bound_piece(
 
 @kernel
 def _read(
-    world: World,
+    params: BufferParams,
     lists: ListArrays,
     profiles: ProfileArrays,
     signs: NDArray[np.int64],
@@ -181,7 +181,7 @@ def _read(
     keys: NDArray[np.int64],
     horizon: int,
     in_order: bool,
-    scratch: Scratch,
+    scratch: SearchScratch,
     n: int,
     need: int,
 ) -> tuple[int, float]:
@@ -193,21 +193,21 @@ def _read(
     bounds, numbers, firsts = scratch.bounds, scratch.numbers, scratch.firsts
     order, shared, bins, picked, values = scratch.order, scratch.shared, scratch.bins, scratch.chosen, scratch.values
     items, spots, buckets, base = lists.items, lists.spots, lists.buckets, lists.counts[BASE]
-    run_units, ask, counts = profiles.run_units, scratch.ask, scratch.counts
-    on_sphere, margin, unit, mask = world.on_sphere, world.margin + ROUNDING, world.unit, signs.size - 1
+    run_units, query, counts = profiles.run_units, scratch.query, scratch.counts
+    on_sphere, margin, unit, mask = params.on_sphere, params.margin + ROUNDING, params.unit, signs.size - 1
     alpha, scale = profiles.points[slot, ALPHA], 1.0 / MOST_WEIGHT
     px, py, pz = to_frame(on_sphere, profiles.points[slot, X], profiles.points[slot, Y])
-    px, py, pz = world.x0 - px, world.y0 - py, world.z0 - pz
-    lost, text, n_terms = alpha * world.near_a_unit, 1.0 - alpha, profiles.heads[slot, LENGTH]
+    px, py, pz = params.x0 - px, params.y0 - py, params.z0 - pz
+    lost, text, n_terms = alpha * params.near_a_unit, 1.0 - alpha, profiles.heads[slot, LENGTH]
     term, own = profiles.run_terms[order[turn]], text * run_units[order[turn]]
     others, all_others = 0.0, 0.0
     for j in range(turn + 1, n_terms):
         shared[j] = sign_of(profiles.run_terms[order[j]])
         others += run_units[order[j]] * run_units[order[j]]
         all_others += run_units[order[j]]
-    ask[AT_X], ask[AT_Y], ask[AT_Z], ask[UNIT], ask[AT_ALPHA], ask[LOST] = px, py, pz, unit, alpha, lost
-    ask[OWN], ask[OTHERS], ask[ALL_OTHERS], ask[MARGIN] = own, text * text * others, text * all_others, margin
-    ask[BEND] = 1.0 / 24.0 if on_sphere else 0.0  # the arc is longer than this
+    query[AT_X], query[AT_Y], query[AT_Z], query[UNIT], query[AT_ALPHA], query[LOST] = px, py, pz, unit, alpha, lost
+    query[OWN], query[OTHERS], query[ALL_OTHERS], query[MARGIN] = own, text * text * others, text * all_others, margin
+    query[BEND] = 1.0 / 24.0 if on_sphere else 0.0  # the arc is longer than this
     row, tag = bucket_of(buckets.shape[0], term), tag_of(term)
     chunk, at = buckets[row, HEAD], buckets[row, EDGES] & EDGE_MASK
     tail, end = buckets[row, TAIL], buckets[row, EDGES] >> EDGE_BITS
@@ -218,7 +218,7 @@ def _read(
             for line in range(0, 4 * _LINE, _LINE):
                 prefetch(items, after + line)
                 prefetch(spots, after + line)
-        _bound_piece(items, spots, start, chunk + stop, ask, values)
+        _bound_piece(items, spots, start, chunk + stop, query, values)
         for i in range(stop - at):
             picked[n_picked] = start + i
             n_picked += values[i] >= floor
@@ -263,18 +263,18 @@ def _read(
                 above -= bins[cut]
                 cut += 1
             counts[CUT], counts[WITNESSED] = cut, above
-            floor = max(floor, promised(world, cut / N_BINS))
+            floor = max(floor, promised(params, cut / N_BINS))
         chunk, at = after, 1
     return n, floor
 
 
 @kernel
 def _score(
-    world: World,
+    params: BufferParams,
     window: WindowArrays,
     profiles: ProfileArrays,
     slot: int,
-    scratch: Scratch,
+    scratch: SearchScratch,
     n_chosen: int,
     floor: float,
     are_distinct: bool,
@@ -324,7 +324,7 @@ def _score(
             start += other <= mine
         if first < 0 or (not are_distinct and first != firsts[i]):
             continue
-        score = alpha * near(x, y, xs[place], ys[place], world.on_sphere, world.max_distance) + (1.0 - alpha) * total
+        score = alpha * near(x, y, xs[place], ys[place], params.on_sphere, params.max_distance) + (1.0 - alpha) * total
         if score >= floor:
             scores[n_found], found[n_found] = score, number
             n_found += 1
@@ -362,16 +362,16 @@ def _sift(scores: NDArray[np.float64], numbers: NDArray[np.int64], root: int, en
 
 
 @kernel
-def wanted(world: World, k: int, n_read: int) -> int:
+def wanted(params: BufferParams, k: int, n_read: int) -> int:
     """Return how many messages a buffer should start with: the n of least cost (Skype, equations 9 to 13).
 
     With n messages of the window at or above theta, prob(theta) is n over the size of the window, which falls out of
     the comparison. Keeping them costs prob(theta) times the length of a k-skyband and a trip to memory; they run out
     after the time that a random walk from n down to k - 1 takes, and looking again costs what there is to read.
     """
-    if world.policy == BOUNDED:
-        return max(k, int(k * world.factor))
-    if world.policy == FACTOR:
+    if params.policy == BOUNDED:
+        return max(k, int(k * params.factor))
+    if params.policy == FACTOR:
         return k
     best, best_cost, n, step = k, np.inf, k, max(1, k // 8)
     while n <= 4 * k + 8:
@@ -392,7 +392,7 @@ OFTENER = 2.0
 
 @kernel
 def search(
-    world: World,
+    params: BufferParams,
     lists: ListArrays,
     window: WindowArrays,
     profiles: ProfileArrays,
@@ -403,7 +403,7 @@ def search(
     keys: NDArray[np.int64],
     horizon: int,
     in_order: bool,
-    scratch: Scratch,
+    scratch: SearchScratch,
 ) -> tuple[int, float, int]:
     """Find the best messages up to `now`; return how many, the theta they all reach, and how many may be to come.
 
@@ -413,13 +413,13 @@ def search(
     sort_terms(lists, profiles, slot, scratch.order)
     n_read = n_to_read(lists, profiles, slot)
     scratch.counts[SCANNED] += n_read
-    need = n_witnesses = wanted(world, k, n_read)
+    need = n_witnesses = wanted(params, k, n_read)
     while True:
         n, floor = 0, -np.inf
         scratch.bins[:], scratch.counts[WITNESSED], scratch.counts[CUT] = 0, 0, 0
         for turn in range(n_terms - 1, -1, -1):
             n, floor = _read(
-                world, lists, profiles, signs, slot, turn, floor, now, first, keys, horizon, in_order, scratch, n,
+                params, lists, profiles, signs, slot, turn, floor, now, first, keys, horizon, in_order, scratch, n,
                 n_witnesses,
             )  # fmt: skip
         n_later, n_chosen = 0, 0
@@ -432,9 +432,9 @@ def search(
             else:
                 scratch.later[n_later] = i
                 n_later += 1
-        n_found = _score(world, window, profiles, slot, scratch, n_chosen, floor, n_terms == 1)
+        n_found = _score(params, window, profiles, slot, scratch, n_chosen, floor, n_terms == 1)
         sort_found(scratch.scores, scratch.found, n_found)
-        theta = theta_of(world, int(k), need, scratch.scores, n_found)
+        theta = theta_of(params, int(k), need, scratch.scores, n_found)
         if theta >= floor:
             break
         n_witnesses = 0  # they did not keep their promise: no floor
@@ -445,26 +445,26 @@ def search(
 
 
 @kernel
-def promised(world: World, least: float) -> float:
+def promised(params: BufferParams, least: float) -> float:
     """Return a floor below theta if the witnesses that are needed score this at the least."""
-    return (least * world.factor if world.policy == FACTOR else least) - ROUNDING
+    return (least * params.factor if params.policy == FACTOR else least) - ROUNDING
 
 
 @kernel
-def theta_of(world: World, k: int, need: int, scores: NDArray[np.float64], n: int) -> float:
+def theta_of(params: BufferParams, k: int, need: int, scores: NDArray[np.float64], n: int) -> float:
     """Return what the scores of so many messages as are needed reach, sorted; -inf if there are fewer."""
     if n < need:
         return -np.inf
-    return round_down(scores[k - 1] * world.factor if world.policy == FACTOR else scores[need - 1])
+    return round_down(scores[k - 1] * params.factor if params.policy == FACTOR else scores[need - 1])
 
 
 @kernel
 def score_later(
-    world: World,
+    params: BufferParams,
     window: WindowArrays,
     profiles: ProfileArrays,
     slot: int,
-    scratch: Scratch,
+    scratch: SearchScratch,
     n_later: int,
     floor: float,
     ceiling: float,
@@ -479,7 +479,7 @@ def score_later(
         if scratch.bounds[place] >= floor:
             scratch.chosen[n_chosen] = place
             n_chosen += 1
-    n_found = _score(world, window, profiles, slot, scratch, n_chosen, floor, False)
+    n_found = _score(params, window, profiles, slot, scratch, n_chosen, floor, False)
     kept = 0
     for i in range(n_found):
         if scratch.scores[i] < ceiling:

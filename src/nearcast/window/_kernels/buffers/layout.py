@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from nearcast._jit import kernel
 from nearcast.model._kernels.profiles import ProfileArrays
-from nearcast.window._kernels.friends import FriendArrays
+from nearcast.window._kernels.social_window import SocialWindowArrays
 from nearcast.window._kernels.lists import ListArrays
-from nearcast.window._kernels.search import Scratch, wanted
-from nearcast.window._kernels.world import BOUNDED, FACTOR, World
+from nearcast.window._kernels.search import SearchScratch, wanted
+from nearcast.window._kernels.params import BOUNDED, FACTOR, BufferParams
 from nearcast.window.store import WindowArrays
 
 START, CLASS, SIZE, ROOM_K, NEXT, PREVIOUS, QUEUE = 1, 2, 3, 4, 5, 6, 7
@@ -67,7 +67,7 @@ class Batch(NamedTuple):
     """Whether messages leave as they came."""
 
 
-class Told(NamedTuple):
+class ChangeBuffer(NamedTuple):
     """What changed."""
 
     steps: NDArray[np.int64]
@@ -93,18 +93,18 @@ class Later(NamedTuple):
     """float32 (n_slots,): what the index was asked to let through."""
 
 
-class Everything(NamedTuple):
+class BufferContext(NamedTuple):
     """All that a step may touch."""
 
-    world: World
+    params: BufferParams
     buffers: BufferArrays
     lists: ListArrays
     window: WindowArrays
     profiles: ProfileArrays
-    friends: FriendArrays
+    friends: SocialWindowArrays
     signs: NDArray[np.int64]
     keys: NDArray[np.int64]
-    scratch: Scratch
+    scratch: SearchScratch
 
 
 # -- blocks ---------------------------------------------------------------------------------------------------
@@ -129,12 +129,12 @@ def places_of(block_class: int) -> int:
 
 
 @kernel
-def most_held(world: World, k: int, n_read: int) -> int:
+def most_held(params: BufferParams, k: int, n_read: int) -> int:
     """Return how many places a buffer may have before it is cut."""
-    need = wanted(world, k, n_read)
-    if world.policy == FACTOR:  # theta stays until the window is searched again
+    need = wanted(params, k, n_read)
+    if params.policy == FACTOR:  # theta stays until the window is searched again
         return NO_END
-    return need if world.policy == BOUNDED else need + need // 4 + 4
+    return need if params.policy == BOUNDED else need + need // 4 + 4
 
 
 # -- queues ---------------------------------------------------------------------------------------------------

@@ -34,9 +34,9 @@ from nearcast.window._kernels.buffers.layout import (
     THETA,
     Batch,
     BufferArrays,
-    Everything,
+    BufferContext,
     Later,
-    Told,
+    ChangeBuffer,
     places_of,
 )
 from nearcast.window._kernels.buffers.queues import join_queue, leave_queue, outlived, queue_anew
@@ -46,9 +46,9 @@ from nearcast.window._kernels.lists import BASE
 
 
 @kernel
-def publish(every: Everything, batch: Batch, told: Told, later: Later) -> int:
+def publish(context: BufferContext, batch: Batch, told: ChangeBuffer, later: Later) -> int:
     """Move on by a batch from where the cursor stands; stop where there is no room, to be called again."""
-    cursor, queues, heads = told.cursor, every.buffers.queues, every.buffers.heads
+    cursor, queues, heads = told.cursor, context.buffers.queues, context.buffers.heads
     row, first = int(cursor[ROW]), int(cursor[ALIVE])
     for step in range(cursor[STEP], batch.horizons.size):
         horizon, stop, code = batch.horizons[step], int(cursor[LEFT]), DONE
@@ -57,7 +57,7 @@ def publish(every: Everything, batch: Batch, told: Told, later: Later) -> int:
                 first = batch.leaving[stop] + 1
             stop += 1
         if row < batch.of_rows.size and batch.of_rows[row] == step:
-            code = _come(every, batch, row, step, first, horizon, told, later)
+            code = _arrive(context, batch, row, step, first, horizon, told, later)
             row += code == DONE
         while code == DONE and cursor[LEFT] < stop:
             left, last = cursor[LEFT], batch.leaving.size - 1
@@ -68,7 +68,7 @@ def publish(every: Everything, batch: Batch, told: Told, later: Later) -> int:
             place, following = batch.leaving[left], batch.leaving[min(left + 1, last)]
             place, following = place & (queues.size - 1), following & (queues.size - 1)
             if queues[place] != NOBODY:
-                code = _go(every, place, following, step, first, horizon, batch.in_order, told, later)
+                code = _expire(context, place, following, step, first, horizon, batch.in_order, told, later)
             cursor[LEFT] += code == DONE
         cursor[ROW], cursor[ALIVE] = row, first
         if code != DONE:
@@ -80,20 +80,20 @@ def publish(every: Everything, batch: Batch, told: Told, later: Later) -> int:
 
 
 @kernel
-def _go(
-    every: Everything, place: int, following: int, step: int, first: int, horizon: int, in_order: bool, told: Told,
+def _expire(
+    context: BufferContext, place: int, following: int, step: int, first: int, horizon: int, in_order: bool, told: ChangeBuffer,
     later: Later,
 ) -> int:  # fmt: skip
-    """Take a message that leaves out of the buffers of those in its queue; as in `_come`, arrays are variables.
+    """Take a message that leaves out of the buffers of those in its queue; as in `_arrive`, arrays are variables.
 
     `following` is the place of the message that leaves after it.
     """
-    cursor, keys, queues = told.cursor, every.keys, every.buffers.queues
-    heads, thetas = every.buffers.heads, every.buffers.thetas
-    scores, numbers, line = every.buffers.scores, every.buffers.numbers, every.scratch.line
+    cursor, keys, queues = told.cursor, context.keys, context.buffers.queues
+    heads, thetas = context.buffers.heads, context.buffers.thetas
+    scores, numbers, line = context.buffers.scores, context.buffers.numbers, context.scratch.line
     told_steps, told_slots, told_enters = told.steps, told.slots, told.enters
     told_scores, told_numbers = told.scores, told.numbers
-    by_time, base, mask = every.world.by_time, every.lists.counts[BASE], keys.size - 1
+    by_time, base, mask = context.params.by_time, context.lists.counts[BASE], keys.size - 1
     ahead = queues[following]
     while queues[place] != NOBODY:
         n, one = 0, queues[place]
@@ -129,7 +129,7 @@ def _go(
                     alive += lives
                     stayed += lives and i < held
             if stayed < held and alive < k and thetas[slot, THETA] > -np.inf:
-                code = refresh(every, slot, 0.0, NOBODY, step, first, horizon, in_order, told, later)
+                code = refresh(context, slot, 0.0, NOBODY, step, first, horizon, in_order, told, later)
                 if code != DONE:
                     return code
                 continue
@@ -173,21 +173,21 @@ def _go(
 
 
 @kernel
-def _come(
-    every: Everything, batch: Batch, row: int, step: int, first: int, horizon: int, told: Told, later: Later
+def _arrive(
+    context: BufferContext, batch: Batch, row: int, step: int, first: int, horizon: int, told: ChangeBuffer, later: Later
 ) -> int:
     """Let the message of a row into all buffers that it concerns.
 
     This is where most of the time goes. All arrays are at hand as variables, since a call that hands on tuples of
     them costs more than what it does.
     """
-    cursor, keys, in_order = told.cursor, every.keys, batch.in_order
-    heads, thetas = every.buffers.heads, every.buffers.thetas
-    scores, numbers = every.buffers.scores, every.buffers.numbers
+    cursor, keys, in_order = told.cursor, context.keys, batch.in_order
+    heads, thetas = context.buffers.heads, context.buffers.thetas
+    scores, numbers = context.buffers.scores, context.buffers.numbers
     rows, slots, found = batch.rows, batch.slots, batch.scores
     told_steps, told_slots, told_enters = told.steps, told.slots, told.enters
     told_scores, told_numbers = told.scores, told.numbers
-    by_time, base, mask = every.world.by_time, every.lists.counts[BASE], keys.size - 1
+    by_time, base, mask = context.params.by_time, context.lists.counts[BASE], keys.size - 1
     number = batch.first_number + row
     cursor[NOW] = cursor[COMING] = number
     at, n = int(cursor[MATCH]), slots.size
@@ -212,14 +212,14 @@ def _come(
             queue = heads[slot, QUEUE]
             soonest = queue + base
             if queue != NOBODY and (soonest < first or (not in_order and keys[soonest & mask] <= horizon)):
-                code = refresh(every, slot, score, number, step, first, horizon, in_order, told, later)
+                code = refresh(context, slot, score, number, step, first, horizon, in_order, told, later)
                 if code != DONE:
                     return code
             else:
                 if cursor[N_OUT] + 2 > told_steps.size:
                     return OUT
                 if heads[slot, CLASS] < 0 or heads[slot, SIZE] == places_of(heads[slot, CLASS]):
-                    code = make_room(every, slot, first, horizon, in_order, told, later)
+                    code = make_room(context, slot, first, horizon, in_order, told, later)
                     if code != DONE:
                         return code
                 if score >= thetas[slot, THETA]:
@@ -246,8 +246,8 @@ def _come(
                         cursor[N_OUT] = out + 1
                         cursor[N_ENTERED] += 1
                         if queue == NOBODY or (by_time and keys[number & mask] < keys[soonest & mask]):
-                            leave_queue(every.buffers, base, slot)
-                            join_queue(every.buffers, base, slot, number - base)
+                            leave_queue(context.buffers, base, slot)
+                            join_queue(context.buffers, base, slot, number - base)
         if one < 0:
             at += 1
             cursor[MATCH] = at
@@ -260,29 +260,29 @@ def _come(
 
 @kernel
 def begin(
-    every: Everything, slots: NDArray[np.int32], start: int, now: int, first: int, horizon: int, in_order: bool,
-    told: Told,
+    context: BufferContext, slots: NDArray[np.int32], start: int, now: int, first: int, horizon: int, in_order: bool,
+    told: ChangeBuffer,
 ) -> tuple[int, int]:  # fmt: skip
     """Start buffers with the best of the window; return where it stopped, and for want of what.
 
     What results hold is told as if it came at step 0.
     """
-    buffers, scratch = every.buffers, every.scratch
+    buffers, scratch = context.buffers, context.scratch
     for i in range(start, slots.size):
         slot = slots[i]
-        k = int(every.profiles.heads[slot, PROFILE_K])
+        k = int(context.profiles.heads[slot, PROFILE_K])
         if told.cursor[N_OUT] + k > told.steps.size:
             return i, OUT
-        if scratch.bounds.size <= most_to_note(every, slot):
+        if scratch.bounds.size <= most_to_note(context, slot):
             return i, SCRATCH
-        n, theta, _ = search_window(every, slot, now, first, horizon, in_order)
-        n = outlived(every.world.by_time, every.keys, scratch.scores, scratch.found, n, k)
+        n, theta, _ = search_window(context, slot, now, first, horizon, in_order)
+        n = outlived(context.params.by_time, context.keys, scratch.scores, scratch.found, n, k)
         buffers.heads[slot, START], buffers.heads[slot, CLASS], buffers.heads[slot, SIZE] = -1, -1, 0
-        if n > 0 and not write_buffer(every, slot, n, n + n // 8 + 2):
+        if n > 0 and not write_buffer(context, slot, n, n + n // 8 + 2):
             return i, POOL
         buffers.heads[slot, ROOM_K], buffers.heads[slot, QUEUE] = k, NOBODY
         buffers.thetas[slot, THETA] = theta
-        queue_anew(every, slot)
+        queue_anew(context, slot)
         for j in range(min(k, n)):
             tell_change(told, 0, slot, True, scratch.scores[j], scratch.found[j])
     return slots.size, DONE

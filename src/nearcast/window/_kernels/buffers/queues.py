@@ -15,7 +15,7 @@ from nearcast.window._kernels.buffers.layout import (
     SIZE,
     START,
     BufferArrays,
-    Everything,
+    BufferContext,
 )
 from nearcast.window._kernels.lists import BASE
 
@@ -49,18 +49,18 @@ def join_queue(buffers: BufferArrays, base: int, slot: int, number: int) -> None
 
 
 @kernel
-def queue_anew(every: Everything, slot: int) -> None:
+def queue_anew(context: BufferContext, slot: int) -> None:
     """Let a subscription stand in the queue of the message that its result loses first."""
-    buffers, base = every.buffers, every.lists.counts[BASE]
+    buffers, base = context.buffers, context.lists.counts[BASE]
     heads, numbers = buffers.heads, buffers.numbers
     start, n = heads[slot, START], min(heads[slot, SIZE], heads[slot, ROOM_K])
     next_to_go = NOBODY
-    if not every.world.by_time:
+    if not context.params.by_time:
         for i in range(start, start + n):
             if next_to_go == NOBODY or numbers[i] < next_to_go:
                 next_to_go = numbers[i]
     else:
-        keys, soonest = every.keys, np.int64(0)
+        keys, soonest = context.keys, np.int64(0)
         for i in range(start, start + n):
             key = keys[(numbers[i] + base) & (keys.size - 1)]
             if next_to_go == NOBODY or key < soonest or (key == soonest and numbers[i] < next_to_go):

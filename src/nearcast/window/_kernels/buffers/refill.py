@@ -26,20 +26,20 @@ from nearcast.window._kernels.buffers.layout import (
     START,
     THETA,
     TO_COME,
-    Everything,
+    BufferContext,
     Later,
-    Told,
+    ChangeBuffer,
     places_of,
 )
 from nearcast.window._kernels.buffers.queues import outlived, queue_anew
 from nearcast.window._kernels.buffers.rooms import gather, write_buffer
-from nearcast.window._kernels.friends import score_friends_later, search_friends
+from nearcast.window._kernels.social_window import score_social_later, search_social
 from nearcast.window._kernels.lists import BASE, is_dead
 from nearcast.window._kernels.search import n_to_read, score_later, search
 
 
 @kernel
-def tell_change(told: Told, step: int, slot: int, enters: bool, score: float, number: int) -> None:
+def tell_change(told: ChangeBuffer, step: int, slot: int, enters: bool, score: float, number: int) -> None:
     n = told.cursor[N_OUT]
     told.steps[n], told.slots[n], told.enters[n] = step, slot, enters
     told.scores[n], told.numbers[n] = score, number
@@ -48,12 +48,12 @@ def tell_change(told: Told, step: int, slot: int, enters: bool, score: float, nu
 
 @kernel
 def refresh(
-    every: Everything, slot: int, score: float, number: int, step: int, first: int, horizon: int, in_order: bool,
-    told: Told, later: Later,
+    context: BufferContext, slot: int, score: float, number: int, step: int, first: int, horizon: int, in_order: bool,
+    told: ChangeBuffer, later: Later,
 ) -> int:  # fmt: skip
     """Sweep a buffer whose result may have lost a message, let one in (none if its number is below 0), and refill."""
-    buffers, base = every.buffers, every.lists.counts[BASE]
-    heads, scratch = buffers.heads, every.scratch
+    buffers, base = context.buffers, context.lists.counts[BASE]
+    heads, scratch = buffers.heads, context.scratch
     k, size, start = int(heads[slot, ROOM_K]), int(heads[slot, SIZE]), int(heads[slot, START])
     if told.cursor[N_OUT] + 2 * k + 2 > told.steps.size:
         return OUT
@@ -62,12 +62,12 @@ def refresh(
     held = min(k, size)
     stayed = 0
     for i in range(start, start + held):
-        stayed += not is_dead(buffers.numbers[i] + base, first, every.keys, horizon, in_order)
+        stayed += not is_dead(buffers.numbers[i] + base, first, context.keys, horizon, in_order)
     if stayed == held and number < 0:  # it was pushed out before it left
-        queue_anew(every, slot)
+        queue_anew(context, slot)
         return DONE
     theta = float(buffers.thetas[slot, THETA])
-    n = gather(every, slot, first, horizon, in_order)
+    n = gather(context, slot, first, horizon, in_order)
     arrived = -1
     if number >= 0 and score >= theta:
         arrived = n
@@ -78,14 +78,14 @@ def refresh(
         n += 1
     searched = n < k and theta > -np.inf
     if searched:
-        code, n, theta = search_again(every, slot, step, first, horizon, in_order, told, later)
+        code, n, theta = search_again(context, slot, step, first, horizon, in_order, told, later)
         if code != DONE:
             return code
     # What is told follows from the old block and the new list, so the old block is read before it is given away.
     n_out, n_entered, alive = told.cursor[N_OUT], told.cursor[N_ENTERED], 0
     for i in range(start, start + held):
         gone = buffers.numbers[i] + base
-        is_gone = is_dead(gone, first, every.keys, horizon, in_order)
+        is_gone = is_dead(gone, first, context.keys, horizon, in_order)
         if not is_gone:
             is_gone = not searched and alive + (0 <= arrived <= alive) >= k
             alive += 1
@@ -93,7 +93,7 @@ def refresh(
             tell_change(told, step, slot, False, buffers.scores[i], gone)
     for i in range(min(k, n)):
         if searched:
-            is_new = _is_new(every, start, held, scratch.found[i])
+            is_new = _is_new(context, start, held, scratch.found[i])
         else:
             is_new = i == arrived or i - (0 <= arrived < i) >= stayed
         if is_new:
@@ -102,87 +102,87 @@ def refresh(
     room = n + n // 8 + 2
     if heads[slot, CLASS] >= 0 and n <= places_of(heads[slot, CLASS]) <= 2 * n:
         room = places_of(heads[slot, CLASS])
-    if not write_buffer(every, slot, n, room):
+    if not write_buffer(context, slot, n, room):
         told.cursor[N_OUT], told.cursor[N_ENTERED] = n_out, n_entered
         return POOL
     if searched:
         buffers.thetas[slot, THETA] = theta
         later.moved[told.cursor[N_MOVED]] = slot
         told.cursor[N_MOVED] += 1
-        _note_later(every, slot, theta, told, later)
-    queue_anew(every, slot)
+        _note_later(context, slot, theta, told, later)
+    queue_anew(context, slot)
     return DONE
 
 
 @kernel
-def _is_new(every: Everything, start: int, held: int, number: int) -> bool:
-    relative = number - every.lists.counts[BASE]
+def _is_new(context: BufferContext, start: int, held: int, number: int) -> bool:
+    relative = number - context.lists.counts[BASE]
     for i in range(start, start + held):  # noqa: SIM110 - a kernel
-        if every.buffers.numbers[i] == relative:
+        if context.buffers.numbers[i] == relative:
             return False
     return True
 
 
 @kernel
-def most_to_note(every: Everything, slot: int) -> int:
+def most_to_note(context: BufferContext, slot: int) -> int:
     """Return how many messages a search may note at most."""
-    if every.world.is_social:
-        return int(every.friends.rows.shape[0])
-    return n_to_read(every.lists, every.profiles, slot)
+    if context.params.is_social:
+        return int(context.friends.rows.shape[0])
+    return n_to_read(context.lists, context.profiles, slot)
 
 
 @kernel
 def search_window(
-    every: Everything, slot: int, now: int, first: int, horizon: int, in_order: bool
+    context: BufferContext, slot: int, now: int, first: int, horizon: int, in_order: bool
 ) -> tuple[int, float, int]:
     """Look through the window, as the kind scores; see `search`."""
-    if every.world.is_social:
-        return search_friends(
-            every.world, every.lists, every.window, every.profiles, every.friends, slot, now, first, every.keys,
-            horizon, in_order, every.scratch,
+    if context.params.is_social:
+        return search_social(
+            context.params, context.lists, context.window, context.profiles, context.friends, slot, now, first, context.keys,
+            horizon, in_order, context.scratch,
         )  # fmt: skip
     return search(
-        every.world, every.lists, every.window, every.profiles, every.signs, slot, now, first, every.keys, horizon,
-        in_order, every.scratch,
+        context.params, context.lists, context.window, context.profiles, context.signs, slot, now, first, context.keys, horizon,
+        in_order, context.scratch,
     )  # fmt: skip
 
 
 @kernel
 def search_again(
-    every: Everything, slot: int, step: int, first: int, horizon: int, in_order: bool, told: Told, later: Later
+    context: BufferContext, slot: int, step: int, first: int, horizon: int, in_order: bool, told: ChangeBuffer, later: Later
 ) -> tuple[int, int, float]:
     """Look through the window; return how it ended, how many were found and theta."""
     cursor = told.cursor
-    if every.scratch.bounds.size <= most_to_note(every, slot):
+    if context.scratch.bounds.size <= most_to_note(context, slot):
         return SCRATCH, 0, 0.0
     if cursor[N_MOVED] >= later.moved.size:
         return MOVED, 0, 0.0
     if cursor[N_LATER] + later.heads.size > later.slots.size:
         return LATER, 0, 0.0
-    n, theta, n_later = search_window(every, slot, cursor[NOW], first, horizon, in_order)
+    n, theta, n_later = search_window(context, slot, cursor[NOW], first, horizon, in_order)
     cursor[N_SEARCHED] += 1
-    every.scratch.counts[TO_COME] = n_later
+    context.scratch.counts[TO_COME] = n_later
     n = outlived(
-        every.world.by_time, every.keys, every.scratch.scores, every.scratch.found, n,
-        int(every.buffers.heads[slot, ROOM_K]),
+        context.params.by_time, context.keys, context.scratch.scores, context.scratch.found, n,
+        int(context.buffers.heads[slot, ROOM_K]),
     )  # fmt: skip
     return DONE, n, theta
 
 
 @kernel
-def _note_later(every: Everything, slot: int, theta: float, told: Told, later: Later) -> None:
+def _note_later(context: BufferContext, slot: int, theta: float, told: ChangeBuffer, later: Later) -> None:
     """Note messages of the batch that are to come and that the index was not asked for."""
-    scratch, cursor, threshold = every.scratch, told.cursor, later.thresholds[slot]
+    scratch, cursor, threshold = context.scratch, told.cursor, later.thresholds[slot]
     if theta >= threshold:
         return
-    if every.world.is_social:
-        n_found = score_friends_later(
-            every.world, every.window, every.profiles, every.friends, slot, scratch, scratch.counts[TO_COME], theta,
+    if context.params.is_social:
+        n_found = score_social_later(
+            context.params, context.window, context.profiles, context.friends, slot, scratch, scratch.counts[TO_COME], theta,
             threshold,
         )  # fmt: skip
     else:
         n_found = score_later(
-            every.world, every.window, every.profiles, slot, scratch, scratch.counts[TO_COME], theta, threshold
+            context.params, context.window, context.profiles, slot, scratch, scratch.counts[TO_COME], theta, threshold
         )
     for i in range(n_found):
         row, n = scratch.found[i] - cursor[FIRST_ROW], cursor[N_LATER]

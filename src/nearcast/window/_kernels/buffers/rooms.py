@@ -17,9 +17,9 @@ from nearcast.window._kernels.buffers.layout import (
     START,
     THETA,
     BufferArrays,
-    Everything,
+    BufferContext,
     Later,
-    Told,
+    ChangeBuffer,
     class_for,
     most_held,
     places_of,
@@ -27,7 +27,7 @@ from nearcast.window._kernels.buffers.layout import (
 from nearcast.window._kernels.buffers.queues import outlived
 from nearcast.window._kernels.lists import BASE
 from nearcast.window._kernels.search import n_to_read, round_up, wanted
-from nearcast.window._kernels.world import BOUNDED
+from nearcast.window._kernels.params import BOUNDED
 
 
 @kernel
@@ -51,15 +51,15 @@ def _settle(buffers: BufferArrays, slot: int, start: int, n: int) -> None:
 
 
 @kernel
-def write_buffer(every: Everything, slot: int, n: int, room: int) -> bool:
+def write_buffer(context: BufferContext, slot: int, n: int, room: int) -> bool:
     """Put what the scratch holds, sorted, into a buffer with some room; False, and nothing done, if there is none."""
-    buffers, base = every.buffers, every.lists.counts[BASE]
+    buffers, base = context.buffers, context.lists.counts[BASE]
     start = _place_for(buffers, slot, max(n, room))
     if start < 0:
         return False
     _settle(buffers, slot, start, max(n, room))
     scores, numbers = buffers.scores, buffers.numbers
-    from_scores, from_numbers = every.scratch.scores, every.scratch.found
+    from_scores, from_numbers = context.scratch.scores, context.scratch.found
     for i in range(n):
         scores[start + i] = from_scores[i]
         numbers[start + i] = from_numbers[i] - base
@@ -68,13 +68,13 @@ def write_buffer(every: Everything, slot: int, n: int, room: int) -> bool:
 
 
 @kernel
-def gather(every: Everything, slot: int, first: int, horizon: int, in_order: bool) -> int:
+def gather(context: BufferContext, slot: int, first: int, horizon: int, in_order: bool) -> int:
     """Put the living of a buffer into the scratch; return how many they are."""
-    base, keys, n = every.lists.counts[BASE], every.keys, 0
-    scores, numbers = every.buffers.scores, every.buffers.numbers
-    to_scores, to_numbers = every.scratch.scores, every.scratch.found
-    start = every.buffers.heads[slot, START]
-    for i in range(start, start + every.buffers.heads[slot, SIZE]):
+    base, keys, n = context.lists.counts[BASE], context.keys, 0
+    scores, numbers = context.buffers.scores, context.buffers.numbers
+    to_scores, to_numbers = context.scratch.scores, context.scratch.found
+    start = context.buffers.heads[slot, START]
+    for i in range(start, start + context.buffers.heads[slot, SIZE]):
         number = numbers[i] + base
         if number >= first and (in_order or keys[number & (keys.size - 1)] > horizon):
             to_scores[n], to_numbers[n] = scores[i], number
@@ -84,31 +84,31 @@ def gather(every: Everything, slot: int, first: int, horizon: int, in_order: boo
 
 @kernel
 def make_room(
-    every: Everything, slot: int, first: int, horizon: int, in_order: bool, told: Told, later: Later
+    context: BufferContext, slot: int, first: int, horizon: int, in_order: bool, told: ChangeBuffer, later: Later
 ) -> int:
     """Sweep a buffer that is full and give it more places, or a higher theta; the first k stay."""
-    world, buffers = every.world, every.buffers
-    heads, scratch = buffers.heads, every.scratch
+    params, buffers = context.params, context.buffers
+    heads, scratch = buffers.heads, context.scratch
     k, size = int(heads[slot, ROOM_K]), int(heads[slot, SIZE])
     if scratch.scores.size <= size + 1:
         return SCRATCH
-    n = gather(every, slot, first, horizon, in_order)
-    if world.policy != BOUNDED:
-        n = outlived(world.by_time, every.keys, scratch.scores, scratch.found, n, k)
-    n_read = n_to_read(every.lists, every.profiles, slot)
-    most = max(most_held(world, k, n_read), k + 1)
+    n = gather(context, slot, first, horizon, in_order)
+    if params.policy != BOUNDED:
+        n = outlived(params.by_time, context.keys, scratch.scores, scratch.found, n, k)
+    n_read = n_to_read(context.lists, context.profiles, slot)
+    most = max(most_held(params, k, n_read), k + 1)
     theta = float(buffers.thetas[slot, THETA])
     if n >= most:
         if told.cursor[N_MOVED] >= later.moved.size:
             return MOVED
         # Theta passes the best that is dropped; scores too close to it for that are dropped as well.
-        fewer = most - 1 if world.policy == BOUNDED else min(most - 1, max(k, wanted(world, k, n_read)))
+        fewer = most - 1 if params.policy == BOUNDED else min(most - 1, max(k, wanted(params, k, n_read)))
         above = round_up(scratch.scores[fewer])
         while fewer > 0 and scratch.scores[fewer - 1] < above:
             fewer -= 1
         if fewer >= k:
             n, theta = fewer, above
-    if not write_buffer(every, slot, n, max(n + 1, min(most, n + n // 8 + 2))):
+    if not write_buffer(context, slot, n, max(n + 1, min(most, n + n // 8 + 2))):
         return POOL
     told.cursor[N_SWEPT] += 1
     if theta > buffers.thetas[slot, THETA]:

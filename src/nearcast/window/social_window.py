@@ -16,8 +16,8 @@ import numpy.typing as npt
 from nearcast._jit import Arena
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.social import SocialGraph
-from nearcast.window._kernels import friends as kernels
-from nearcast.window._kernels.world import World
+from nearcast.window._kernels import social_window as kernels
+from nearcast.window._kernels.params import BufferParams
 from nearcast.window.lists import PlaceLists
 from nearcast.window.sliding import SlidingWindow
 from nearcast.window.store import NEXT
@@ -25,11 +25,11 @@ from nearcast.window.store import NEXT
 _PREFIX = "friends"
 
 
-class Friends:
+class SocialWindow:
     """The rows of one window, in an arena; opened again if it holds them already."""
 
-    def __init__(self, arena: Arena, window: SlidingWindow, world: World, graph: SocialGraph) -> None:
-        self._arena, self._window, self._world = arena, window, world
+    def __init__(self, arena: Arena, window: SlidingWindow, params: BufferParams, graph: SocialGraph) -> None:
+        self._arena, self._window, self._make_params = arena, window, params
         self._graph = graph
         if f"{_PREFIX}.state" not in arena:
             with arena.together():
@@ -37,31 +37,31 @@ class Friends:
                 arena.new(f"{_PREFIX}.rows", np.int64, 0, columns=kernels.ROW)
                 arena.new(f"{_PREFIX}.state", np.int64, 4)
         self._array("state")[kernels.N_MET] = 0
-        self._lists = PlaceLists(arena, window, world)
+        self._lists = PlaceLists(arena, window, params)
         self._scores = np.zeros(0)
         self._room: dict[str, npt.NDArray[np.int32]] = {}
-        if world.is_social:
+        if params.is_social:
             self._make_room()
         else:
             self._room = {name: np.zeros(0, np.int32) for name in ("met", "counts", "others")}
 
     @property
-    def arrays(self) -> kernels.FriendArrays:
+    def arrays(self) -> kernels.SocialWindowArrays:
         """The rows as kernels take them; others after messages came, or edges changed."""
         users, rows, state = (self._array(name) for name in ("users", "rows", "state"))
-        graph = self._graph.arrays if self._world.is_social else kernels.NO_GRAPH
-        return kernels.FriendArrays(graph, users, rows, self._lists.arrays, state, self._scores, **self._room)
+        graph = self._graph.arrays if self._make_params.is_social else kernels.NO_GRAPH
+        return kernels.SocialWindowArrays(graph, users, rows, self._lists.arrays, state, self._scores, **self._room)
 
     def insert(self, slots: npt.NDArray[np.int32], subscription_columns: KeywordColumns) -> None:
         """Write down whose subscriptions these are."""
-        if self._world.is_social:
+        if self._make_params.is_social:
             known = self._graph.users
             users = self._arena.grow(f"{_PREFIX}.users", int(slots.max()) + 1)
             users[slots] = [known[user] for user in subscription_columns.users if user is not None]
 
     def catch_up(self, first: int, signs: npt.NDArray[np.int64]) -> None:
         """Write rows of messages that came to the window since; who is before the first is not asked for."""
-        if not self._world.is_social:
+        if not self._make_params.is_social:
             return
         store, state = self._window.store, self._array("state")
         n_rows, n_places, start = len(store.arrays.seqs), len(self._graph.places), int(state[kernels.NOTED])
@@ -72,14 +72,14 @@ class Friends:
             state[kernels.KNOWN], start = n_places, first
         self._make_room()
         places = self._graph.number_places(store.places(np.arange(max(start, first), int(store.state[NEXT]))))
-        kernels.note_messages(self._world, store.arrays, signs, self.arrays, max(start, first), places)
+        kernels.note_messages(self._make_params, store.arrays, signs, self.arrays, max(start, first), places)
         if knows_more:
             self._lists.begin_anew(first)
         self._lists.catch_up(first)
 
     def drop(self, leaving: npt.NDArray[np.int64], keys: npt.NDArray[np.int64], *, in_order: bool) -> None:
         """Take messages off their lists that have left."""
-        if self._world.is_social:
+        if self._make_params.is_social:
             self._lists.drop(leaving, keys, in_order=in_order)
 
     def move_base(self, by: int) -> None:

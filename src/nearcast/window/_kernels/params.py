@@ -21,7 +21,7 @@ COST_BASED, FACTOR, BOUNDED = 0, 1, 2
 """Policies of a buffer: how far it reaches below the k-th score is weighed, a factor, or as far as there is room."""
 
 
-class World(NamedTuple):
+class BufferParams(NamedTuple):
     """Constant for the life of a keeper."""
 
     on_sphere: bool
@@ -61,9 +61,9 @@ def _step(value: float, least: float, unit: float) -> int:
 
 
 @kernel
-def spot_of(world: World, x: float, y: float, extra: int) -> int:
+def spot_of(params: BufferParams, x: float, y: float, extra: int) -> int:
     """Return the spot of a point of the space, and with it a small number, plus 1 and cut off where the bits end."""
-    px, py, pz = to_frame(world.on_sphere, x, y)
-    spot = _step(px, world.x0, world.unit) | _step(py, world.y0, world.unit) << SPOT_BITS
-    spot |= _step(pz, world.z0, world.unit) << 2 * SPOT_BITS
+    px, py, pz = to_frame(params.on_sphere, x, y)
+    spot = _step(px, params.x0, params.unit) | _step(py, params.y0, params.unit) << SPOT_BITS
+    spot |= _step(pz, params.z0, params.unit) << 2 * SPOT_BITS
     return spot | min(MOST_EXTRA, extra + 1) << 3 * SPOT_BITS

@@ -12,7 +12,7 @@ from nearcast.model import SubscriptionBatch, Document, Id, IdColumn, Matches, M
 from nearcast.window.sliding import Steps
 
 
-class Kept(NamedTuple):
+class ScoredMessage(NamedTuple):
     """A message in a result."""
 
     seq: int
@@ -29,7 +29,7 @@ class Results(NamedTuple):
     ids: IdColumn
 
     @classmethod
-    def of(cls, by_slot: Mapping[int, Sequence[Kept]]) -> Results:
+    def of(cls, by_slot: Mapping[int, Sequence[ScoredMessage]]) -> Results:
         """Put results into columns."""
         rows = [(slot, kept) for slot, held in by_slot.items() for kept in held]
         return cls(
@@ -50,12 +50,12 @@ class Results(NamedTuple):
         chosen = np.flatnonzero(to >= 0)
         return Results(to[chosen], self.seqs[chosen], self.scores[chosen], self.ids.take(chosen))
 
-    def by_slot(self) -> dict[int, list[Kept]]:
+    def by_slot(self) -> dict[int, list[ScoredMessage]]:
         """Return slot -> its result; who has an empty one is not there."""
-        held: dict[int, list[Kept]] = {}
+        held: dict[int, list[ScoredMessage]] = {}
         columns = (self.slots.tolist(), self.seqs.tolist(), self.ids, self.scores.tolist())
         for slot, seq, id_, score in zip(*columns, strict=True):
-            held.setdefault(slot, []).append(Kept(seq, id_, score))
+            held.setdefault(slot, []).append(ScoredMessage(seq, id_, score))
         return held
 
 
@@ -90,7 +90,7 @@ Find = Callable[[int, int], Matches]
 """Ask the index about some rows of the batch, against the bars that it was told."""
 
 
-class Keeper(Protocol):
+class ResultStore(Protocol):
     """Keeps the results of the subscriptions of one kind."""
 
     def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> Results:
@@ -111,7 +111,7 @@ class Keeper(Protocol):
     def held(self, slots: npt.NDArray[np.int32]) -> Results:
         """Return some results."""
 
-    def results(self, slot: int) -> list[Kept]:
+    def results(self, slot: int) -> list[ScoredMessage]:
         """Return a result, best first."""
 
     def would_enter(self, slot: int, document: Document, score: float) -> bool:

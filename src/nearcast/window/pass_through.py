@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import SubscriptionBatch, Document, MessageBatch
-from nearcast.window.keeper import Changes, Find, Kept, Moved, Results
+from nearcast.window.result_store import Changes, Find, ScoredMessage, Moved, Results
 from nearcast.window.sliding import Steps
 
 
-class Forward:
+class PassThrough:
     """Passes every match on."""
 
     def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> Results:
@@ -40,7 +40,7 @@ class Forward:
         """Hold nothing."""
         return Results.none()
 
-    def results(self, slot: int) -> list[Kept]:
+    def results(self, slot: int) -> list[ScoredMessage]:
         """Know of no result: what matched has been passed on."""
         return []
 

@@ -26,9 +26,9 @@ from nearcast._jit import Arena, column
 from nearcast.model import SubscriptionBatch, Document, IdColumn, Matches, MessageBatch
 from nearcast.model._kernels import blocks
 from nearcast.model.subscription_columns import KeywordColumns
-from nearcast.window._kernels import heaped as kernels
-from nearcast.window.held import Held
-from nearcast.window.keeper import Changes, Find, Kept, Moved, Results
+from nearcast.window._kernels import heaps as kernels
+from nearcast.window.held_messages import HeldMessages
+from nearcast.window.result_store import Changes, Find, ScoredMessage, Moved, Results
 from nearcast.window.sliding import Steps
 
 _PREFIX = "heaps"
@@ -38,7 +38,7 @@ _MOST_FOUND = 1 << 18  # matches that are wanted at a time
 _MUCH = 8  # times as much room as was needed is given back
 
 
-class Heaped:
+class HeapResults:
     """Keeps the k smallest scores since the subscription came; the older message wins a tie."""
 
     def __init__(self, arena: Arena, *, least: int = _LEAST) -> None:
@@ -49,7 +49,7 @@ class Heaped:
                 arena.new(f"{_PREFIX}.scores", np.float64, 0)
                 arena.new(f"{_PREFIX}.handles", np.int32, 0)
                 arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
-        self._held = Held(arena)
+        self._held = HeldMessages(arena)
         self._moved = np.zeros(0, np.int32)
         self._counts = np.zeros(5, np.int64)
         self._told = _told(0)
@@ -116,8 +116,8 @@ class Heaped:
         matched = kernels.Found(*found, steps.of_rows, row_handles)
         kernels.push(self._heaps, matched, self._told, self._mentions, self._moved, counts)
         entered = int(counts[kernels.N_ENTERED]) - before
-        ask = self._ask // 2 if 2 * entered < n_found else 2 * n_rows
-        self._ask = max(1, min(ask, _MOST_FOUND * n_rows // max(n_found, 1)))
+        query = self._ask // 2 if 2 * entered < n_found else 2 * n_rows
+        self._ask = max(1, min(query, _MOST_FOUND * n_rows // max(n_found, 1)))
 
     def _changes(self) -> Changes:
         told, n = self._told, int(self._counts[kernels.N_TOLD])
@@ -144,7 +144,7 @@ class Heaped:
         self._counts[kernels.N_MOVED] = 0
         return Moved(moved[:n].copy(), thresholds[:n])
 
-    def results(self, slot: int) -> list[Kept]:
+    def results(self, slot: int) -> list[ScoredMessage]:
         """Return a result, best first."""
         return self.held(np.array([slot], np.int32)).by_slot().get(slot, [])
 
@@ -182,7 +182,7 @@ class Heaped:
     def _need_told(self, room: int) -> None:
         if len(self._told.steps) < room:
             before, self._told = self._told, _told(2 * room)
-            for name in kernels.Told._fields:
+            for name in kernels.HeapChanges._fields:
                 getattr(self._told, name)[: len(before.steps)] = getattr(before, name)
 
     def _need_moved(self, more: int) -> None:
@@ -191,15 +191,15 @@ class Heaped:
             self._moved = np.concatenate([self._moved, np.zeros(room, np.int32)])
 
     @property
-    def _heaps(self) -> kernels.HeapArrays:
-        return self._arena.bundle(_PREFIX, kernels.HeapArrays)
+    def _heaps(self) -> kernels.ResultHeapArrays:
+        return self._arena.bundle(_PREFIX, kernels.ResultHeapArrays)
 
     def _array(self, name: str) -> npt.NDArray[Any]:
         return self._arena[f"{_PREFIX}.{name}"]
 
 
-def _told(n: int) -> kernels.Told:
-    return kernels.Told(
+def _told(n: int) -> kernels.HeapChanges:
+    return kernels.HeapChanges(
         np.zeros(n, np.int64),
         np.zeros(n, np.int32),
         np.zeros(n, np.bool_),

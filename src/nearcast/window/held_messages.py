@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from nearcast._jit import Arena
 from nearcast.model import IdColumn
 from nearcast.text.encode import bytes_of
-from nearcast.window._kernels.heaped import copy_texts
+from nearcast.window._kernels.heaps import copy_texts
 
 Handles = npt.NDArray[np.int32]
 
@@ -30,7 +30,7 @@ _COUNT, _CLOSED = 0, 1  # places in the state: messages, and how many there were
 _ROWS: dict[str, Any] = {"seqs": np.int64, "starts": np.int64, "are_numbers": np.bool_}
 
 
-class Held:
+class HeldMessages:
     """Messages by handle, in an arena; opened again if the arena holds them already.
 
     >>> held = Held(Arena())
@@ -92,11 +92,11 @@ class Held:
 
     def merge(self, seqs: npt.NDArray[np.int64], ids: IdColumn) -> Handles:
         """Add messages, each once, that came whenever; return the handles that those have now which were here."""
-        every = IdColumn.joined([self.ids(np.arange(len(self), dtype=np.int32)), ids])
+        context = IdColumn.joined([self.ids(np.arange(len(self), dtype=np.int32)), ids])
         merged, first, now = np.unique(np.concatenate([self.seqs, seqs]), return_index=True, return_inverse=True)
         handles: Handles = now[: len(self)].astype(np.int32)
         self._clear()
-        self.append(merged, every.take(first))
+        self.append(merged, context.take(first))
         return handles
 
     def keep(self, kept: npt.NDArray[np.bool_]) -> Handles:

@@ -67,7 +67,7 @@ from nearcast.window._kernels.search import (
     SCORED,
     UNIT,
     WITNESSED,
-    Scratch,
+    SearchScratch,
     n_to_read,
     promised,
     sign_of,
@@ -76,7 +76,7 @@ from nearcast.window._kernels.search import (
     theta_of,
     wanted,
 )
-from nearcast.window._kernels.world import MOST_EXTRA, SPOT_BITS, SPOT_MASK, World, spot_of, to_frame
+from nearcast.window._kernels.params import MOST_EXTRA, SPOT_BITS, SPOT_MASK, BufferParams, spot_of, to_frame
 from nearcast.window.store import WindowArrays
 
 SIGN, SPOT, PLACE, N_TERMS, MARK = 0, 1, 2, 3, 4
@@ -100,7 +100,7 @@ NO_GRAPH = GraphArrays(
 """Of kinds that have none."""
 
 
-class FriendArrays(NamedTuple):
+class SocialWindowArrays(NamedTuple):
     """What a window knows of places and friends; all of it is empty for kinds that have none."""
 
     graph: GraphArrays
@@ -123,10 +123,10 @@ class FriendArrays(NamedTuple):
 
 @kernel
 def note_messages(
-    world: World,
+    params: BufferParams,
     window: WindowArrays,
     signs: NDArray[np.int64],
-    friends: FriendArrays,
+    friends: SocialWindowArrays,
     start: int,
     places: NDArray[np.int32],
 ) -> None:
@@ -140,7 +140,7 @@ def note_messages(
             window.n_terms[at],
             0,
         )
-        rows[at, SPOT] = spot_of(world, window.xs[at], window.ys[at], int(window.n_terms[at]))
+        rows[at, SPOT] = spot_of(params, window.xs[at], window.ys[at], int(window.n_terms[at]))
     friends.state[NOTED] = start + places.size
 
 
@@ -180,21 +180,21 @@ def drop_places(
 
 
 @kernel
-def _aim(world: World, profiles: ProfileArrays, slot: int, ask: NDArray[np.float32]) -> None:
+def _aim(params: BufferParams, profiles: ProfileArrays, slot: int, query: NDArray[np.float32]) -> None:
     """Write what is asked of every list."""
-    px, py, pz = to_frame(world.on_sphere, profiles.points[slot, X], profiles.points[slot, Y])
-    ask[AT_X], ask[AT_Y], ask[AT_Z], ask[UNIT] = world.x0 - px, world.y0 - py, world.z0 - pz, world.unit
-    ask[LOST], ask[OWN], ask[MARGIN] = world.near_a_unit, profiles.heads[slot, LENGTH], world.margin + ROUNDING
-    ask[BEND] = 1.0 / 24.0 if world.on_sphere else 0.0  # the arc is longer than this
+    px, py, pz = to_frame(params.on_sphere, profiles.points[slot, X], profiles.points[slot, Y])
+    query[AT_X], query[AT_Y], query[AT_Z], query[UNIT] = params.x0 - px, params.y0 - py, params.z0 - pz, params.unit
+    query[LOST], query[OWN], query[MARGIN] = params.near_a_unit, profiles.heads[slot, LENGTH], params.margin + ROUNDING
+    query[BEND] = 1.0 / 24.0 if params.on_sphere else 0.0  # the arc is longer than this
 
 
 @kernel
 def _bound_piece(
-    spots: NDArray[np.int64], start: int, stop: int, ask: NDArray[np.float32], values: NDArray[np.float32]
+    spots: NDArray[np.int64], start: int, stop: int, query: NDArray[np.float32], values: NDArray[np.float32]
 ) -> None:
     """Write the bounds of a piece of a list; no branch, so that it runs on many postings at once."""
-    x, y, z, unit, lost, bend = ask[AT_X], ask[AT_Y], ask[AT_Z], ask[UNIT], ask[LOST], ask[BEND]
-    own, most_shared, extra, margin = ask[OWN], ask[MOST_SHARED], ask[EXTRA], ask[MARGIN]
+    x, y, z, unit, lost, bend = query[AT_X], query[AT_Y], query[AT_Z], query[UNIT], query[LOST], query[BEND]
+    own, most_shared, extra, margin = query[OWN], query[MOST_SHARED], query[EXTRA], query[MARGIN]
     here = spots[start:stop]
     for i in range(stop - start):
         spot = here[i]
@@ -224,12 +224,12 @@ def _collect(
     horizon: int,
     in_order: bool,
     place: int,
-    scratch: Scratch,
+    scratch: SearchScratch,
     n: int,
 ) -> int:
     """Collect the messages of a list whose bound reaches the floor, as of a place or of none; return how many."""
     items, spots, buckets, base = lists.items, lists.spots, lists.buckets, lists.counts[BASE]
-    values, ask = scratch.values, scratch.ask
+    values, query = scratch.values, scratch.query
     numbers, bounds, places = scratch.later, scratch.scores, scratch.found
     bucket, tag = bucket_of(buckets.shape[0], key), tag_of(key)
     chunk, at = buckets[bucket, HEAD], buckets[bucket, EDGES] & EDGE_MASK
@@ -241,7 +241,7 @@ def _collect(
             for line in range(0, 2 * AHEAD, AHEAD // 2):
                 prefetch(items, after + line)
                 prefetch(spots, after + line)
-        _bound_piece(spots, start, chunk + stop, ask, values)
+        _bound_piece(spots, start, chunk + stop, query, values)
         for i in range(stop - at):
             posting = items[start + i]
             number = (posting >> 32) + base
@@ -254,14 +254,14 @@ def _collect(
 
 @kernel
 def _note(
-    world: World,
+    params: BufferParams,
     profiles: ProfileArrays,
-    friends: FriendArrays,
+    friends: SocialWindowArrays,
     slot: int,
     floor: float,
     now: int,
     need: int,
-    scratch: Scratch,
+    scratch: SearchScratch,
     n_collected: int,
     n: int,
 ) -> tuple[int, float]:
@@ -271,11 +271,11 @@ def _note(
     at hand as variables, and there is one call for many: handing on tuples of them costs more than a message.
     """
     rows, socials, stamp, mask = friends.rows, friends.socials, friends.state[STAMP], friends.rows.shape[0] - 1
-    bins, counts, shared, ask = scratch.bins, scratch.counts, scratch.shared, scratch.ask
+    bins, counts, shared, query = scratch.bins, scratch.counts, scratch.shared, scratch.query
     collected, collected_bounds, collected_places = scratch.later, scratch.scores, scratch.found
     bounds, numbers = scratch.bounds, scratch.numbers
-    px, py, pz, unit = float(ask[AT_X]), float(ask[AT_Y]), float(ask[AT_Z]), world.unit
-    lost, margin, on_sphere, n_own = world.near_a_unit, world.margin + ROUNDING, world.on_sphere, int(ask[OWN])
+    px, py, pz, unit = float(query[AT_X]), float(query[AT_Y]), float(query[AT_Z]), params.unit
+    lost, margin, on_sphere, n_own = params.near_a_unit, params.margin + ROUNDING, params.on_sphere, int(query[OWN])
     for i in range(n_collected):
         if i + AHEAD < n_collected:
             prefetch(rows, collected[i + AHEAD] & mask)
@@ -314,18 +314,18 @@ def _note(
                         above -= bins[cut]
                         cut += 1
                     counts[CUT], counts[WITNESSED] = cut, above
-                    floor = max(floor, promised(world, cut * (MOST_SCORE / N_BINS)))
+                    floor = max(floor, promised(params, cut * (MOST_SCORE / N_BINS)))
     return n, floor
 
 
 @kernel
 def _score(
-    world: World,
+    params: BufferParams,
     window: WindowArrays,
     profiles: ProfileArrays,
-    friends: FriendArrays,
+    friends: SocialWindowArrays,
     slot: int,
-    scratch: Scratch,
+    scratch: SearchScratch,
     n_chosen: int,
     floor: float,
 ) -> int:
@@ -356,7 +356,7 @@ def _score(
             shared += mine == other
             own += mine <= other
             start += other <= mine
-        score = near(x, y, xs[at], ys[at], world.on_sphere, world.max_distance) + 2.0 * shared / (n_own + n_terms)
+        score = near(x, y, xs[at], ys[at], params.on_sphere, params.max_distance) + 2.0 * shared / (n_own + n_terms)
         if place >= 0:
             score += socials[place]
         if score >= floor:
@@ -366,19 +366,19 @@ def _score(
 
 
 @kernel
-def search_friends(
-    world: World,
+def search_social(
+    params: BufferParams,
     lists: ListArrays,
     window: WindowArrays,
     profiles: ProfileArrays,
-    friends: FriendArrays,
+    friends: SocialWindowArrays,
     slot: int,
     now: int,
     first: int,
     keys: NDArray[np.int64],
     horizon: int,
     in_order: bool,
-    scratch: Scratch,
+    scratch: SearchScratch,
 ) -> tuple[int, float, int]:
     """Find the best messages up to `now`; return how many, the theta they all reach, and how many may be to come.
 
@@ -389,55 +389,55 @@ def search_friends(
         socials[met[i]] = 0.0
     state[N_MET] = all_places_near(friends.graph, friends.users[slot], socials, met, friends.counts, friends.others)
     state[STAMP] += 1
-    k, n_own, ask, margin = (
+    k, n_own, query, margin = (
         profiles.heads[slot, K],
         profiles.heads[slot, LENGTH],
-        scratch.ask,
-        world.margin + ROUNDING,
+        scratch.query,
+        params.margin + ROUNDING,
     )
-    need = wanted(world, k, n_to_read(lists, profiles, slot))
+    need = wanted(params, k, n_to_read(lists, profiles, slot))
     sort_terms(lists, profiles, slot, scratch.order)
     for j in range(n_own):
         scratch.shared[j] = sign_of(profiles.run_terms[scratch.order[j]])
     scratch.bins[:], scratch.counts[WITNESSED], scratch.counts[CUT] = 0, 0, 0
-    _aim(world, profiles, slot, ask)
+    _aim(params, profiles, slot, query)
     n, floor = 0, -np.inf
     for turn in range(4):
         n_collected, least, most = 0, CLOSE, np.inf
-        ask[MOST_SHARED] = n_own
+        query[MOST_SHARED] = n_own
         if turn == 1:
             least, most = SLACK, CLOSE
         elif turn == 2:
             least = np.inf
             for j in range(n_own):
-                ask[MOST_SHARED], ask[EXTRA], term = n_own - j, SLACK, profiles.run_terms[scratch.order[j]]
+                query[MOST_SHARED], query[EXTRA], term = n_own - j, SLACK, profiles.run_terms[scratch.order[j]]
                 if n_collected + _length(lists, term) > scratch.later.size:
-                    n, floor = _note(world, profiles, friends, slot, floor, now, need, scratch, n_collected, n)
+                    n, floor = _note(params, profiles, friends, slot, floor, now, need, scratch, n_collected, n)
                     n_collected = 0
                 n_collected = _collect(
                     lists, term, floor, first, keys, horizon, in_order, -1, scratch, n_collected
                 )  # fmt: skip
         elif turn == 3:  # who shares a term was on a list of terms, where SLACK is reckoned with
-            ask[MOST_SHARED], least, most = 0, max(0.0, floor - 1.0 - 2.0 * margin), SLACK
+            query[MOST_SHARED], least, most = 0, max(0.0, floor - 1.0 - 2.0 * margin), SLACK
         for i in range(state[N_MET]):
             place = int(met[i])
             if least < socials[place] <= most:
-                ask[EXTRA] = socials[place]
+                query[EXTRA] = socials[place]
                 if n_collected + _length(friends.places, place) > scratch.later.size:
-                    n, floor = _note(world, profiles, friends, slot, floor, now, need, scratch, n_collected, n)
+                    n, floor = _note(params, profiles, friends, slot, floor, now, need, scratch, n_collected, n)
                     n_collected = 0
                 n_collected = _collect(
                     friends.places, place, floor, first, keys, horizon, in_order, place, scratch, n_collected
                 )  # fmt: skip
         scratch.counts[SCANNED] += n_collected
-        n, floor = _note(world, profiles, friends, slot, floor, now, need, scratch, n_collected, n)
+        n, floor = _note(params, profiles, friends, slot, floor, now, need, scratch, n_collected, n)
     if floor <= 1.0 + 2.0 * margin:
         n_collected = 0
         for number in range(first, state[NOTED]):
             scratch.later[n_collected], scratch.scores[n_collected], scratch.found[n_collected] = number, np.inf, -1
             n_collected += not is_dead(number, first, keys, horizon, in_order)
         scratch.counts[SCANNED] += n_collected
-        n, floor = _note(world, profiles, friends, slot, floor, now, need, scratch, n_collected, n)
+        n, floor = _note(params, profiles, friends, slot, floor, now, need, scratch, n_collected, n)
     n_later, n_chosen = 0, 0
     for i in range(n):
         if scratch.bounds[i] < floor:
@@ -448,22 +448,22 @@ def search_friends(
         else:
             scratch.chosen[n_chosen] = i
             n_chosen += 1
-    n_found = _score(world, window, profiles, friends, slot, scratch, n_chosen, floor)
+    n_found = _score(params, window, profiles, friends, slot, scratch, n_chosen, floor)
     sort_found(scratch.scores, scratch.found, n_found)
-    theta = theta_of(world, k, need, scratch.scores, n_found)
+    theta = theta_of(params, k, need, scratch.scores, n_found)
     while n_found > 0 and scratch.scores[n_found - 1] < theta:
         n_found -= 1
     return n_found, theta, n_later
 
 
 @kernel
-def score_friends_later(
-    world: World,
+def score_social_later(
+    params: BufferParams,
     window: WindowArrays,
     profiles: ProfileArrays,
-    friends: FriendArrays,
+    friends: SocialWindowArrays,
     slot: int,
-    scratch: Scratch,
+    scratch: SearchScratch,
     n_later: int,
     floor: float,
     ceiling: float,
@@ -477,7 +477,7 @@ def score_friends_later(
         if scratch.bounds[scratch.later[i]] >= floor:
             scratch.chosen[n_chosen] = scratch.later[i]
             n_chosen += 1
-    n_found = _score(world, window, profiles, friends, slot, scratch, n_chosen, floor)
+    n_found = _score(params, window, profiles, friends, slot, scratch, n_chosen, floor)
     kept = 0
     for i in range(n_found):
         if scratch.scores[i] < ceiling:

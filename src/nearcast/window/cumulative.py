@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from nearcast.model import Scorer
-from nearcast.window.keeper import Kept
-from nearcast.window.ranked import Change, Found, Ranked
+from nearcast.window.result_store import ScoredMessage
+from nearcast.window.ranked import Change, Found, RankedResults
 from nearcast.window.sliding import Step
 
 
-class Ever(Ranked):
+class CumulativeResults(RankedResults):
     """Keeps the k smallest scores since the subscription came; the older message wins a tie."""
 
     thresholds_hold = True  # results only get better
@@ -16,7 +16,7 @@ class Ever(Ranked):
     def __init__(self) -> None:
         super().__init__(lambda kept: (kept.score, kept.seq))
 
-    def begin(self, slot: int, score: Scorer) -> list[Kept]:
+    def begin(self, slot: int, score: Scorer) -> list[ScoredMessage]:
         """Start with nothing."""
         return []
 
@@ -25,5 +25,5 @@ class Ever(Ranked):
         coming, changes = step.coming, list[Change]()
         if coming is not None:
             for slot, score in found:
-                changes += self.compete(slot, Kept(coming.seq, coming.id, score))
+                changes += self.compete(slot, ScoredMessage(coming.seq, coming.id, score))
         return changes

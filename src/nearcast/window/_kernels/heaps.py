@@ -1,4 +1,4 @@
-"""Which are the k nearest so far? A heap a subscription, the furthest at its root; see `nearcast.window.heaped`.
+"""Which are the k nearest so far? A heap a subscription, the furthest at its root; see `nearcast.window.heaps`.
 
 heads    slot -> its block, size, k, and whether it is among those whose bar moved
 block    scores  [ 9.1 | 4.0 8.8 | 3.9 1.2 ... ]        the furthest first, of equal ones the newest
@@ -25,7 +25,7 @@ NOBODY = -1
 _AHEAD = 32  # matches whose heads are on their way; blocks follow at half of it
 
 
-class HeapArrays(NamedTuple):
+class ResultHeapArrays(NamedTuple):
     """The heaps of one kind."""
 
     heads: NDArray[np.int32]
@@ -49,7 +49,7 @@ class Found(NamedTuple):
     """int32 (n_rows,): the handle of each message, or -1 as long as no result holds it."""
 
 
-class Told(NamedTuple):
+class HeapChanges(NamedTuple):
     """What changed."""
 
     steps: NDArray[np.int64]
@@ -63,7 +63,7 @@ class Told(NamedTuple):
 
 
 @kernel
-def begin(heaps: HeapArrays, slots: NDArray[np.int32], ks: NDArray[np.int32], start: int) -> int:
+def begin(heaps: ResultHeapArrays, slots: NDArray[np.int32], ks: NDArray[np.int32], start: int) -> int:
     """Give slots from `start` on an empty heap; return where it stopped for want of room."""
     heads = heaps.heads
     for i in range(start, slots.size):
@@ -77,7 +77,7 @@ def begin(heaps: HeapArrays, slots: NDArray[np.int32], ks: NDArray[np.int32], st
 
 
 @kernel
-def end(heaps: HeapArrays, slots: NDArray[np.int32]) -> None:
+def end(heaps: ResultHeapArrays, slots: NDArray[np.int32]) -> None:
     """Take the heaps of slots back."""
     heads = heaps.heads
     for slot in slots:
@@ -134,9 +134,9 @@ def mention(mentions: NDArray[np.int32], mentioned: NDArray[np.int32], counts: N
 
 @kernel
 def push(
-    heaps: HeapArrays,
+    heaps: ResultHeapArrays,
     found: Found,
-    told: Told,
+    told: HeapChanges,
     mentions: NDArray[np.int32],
     moved: NDArray[np.int32],
     counts: NDArray[np.int64],
@@ -182,7 +182,7 @@ def push(
 
 
 @kernel
-def take_thresholds(heaps: HeapArrays, moved: NDArray[np.int32], thresholds: NDArray[np.float64]) -> int:
+def take_thresholds(heaps: ResultHeapArrays, moved: NDArray[np.int32], thresholds: NDArray[np.float64]) -> int:
     """Write the bars of those that are here and have one, their slots to the front; return how many there are."""
     heads, n = heaps.heads, 0
     for i in range(moved.size):
@@ -198,7 +198,7 @@ def take_thresholds(heaps: HeapArrays, moved: NDArray[np.int32], thresholds: NDA
 
 @kernel
 def read_results(
-    heaps: HeapArrays, slots: NDArray[np.int32], scores: NDArray[np.float64], handles: NDArray[np.int32]
+    heaps: ResultHeapArrays, slots: NDArray[np.int32], scores: NDArray[np.float64], handles: NDArray[np.int32]
 ) -> None:
     """Write what heaps hold, one after the other, best first; they stay as they are."""
     n = 0
@@ -215,7 +215,7 @@ def read_results(
 
 @kernel
 def fill(
-    heaps: HeapArrays, slots: NDArray[np.int32], scores: NDArray[np.float64], handles: NDArray[np.int32]
+    heaps: ResultHeapArrays, slots: NDArray[np.int32], scores: NDArray[np.float64], handles: NDArray[np.int32]
 ) -> None:
     """Put entries into heaps that have room for them."""
     heads = heaps.heads
@@ -226,7 +226,7 @@ def fill(
 
 
 @kernel
-def mark(heaps: HeapArrays, marks: NDArray[np.bool_]) -> None:
+def mark(heaps: ResultHeapArrays, marks: NDArray[np.bool_]) -> None:
     """Mark the messages that some result holds."""
     heads, handles = heaps.heads, heaps.handles
     for slot in range(heads.shape[0]):
@@ -235,7 +235,7 @@ def mark(heaps: HeapArrays, marks: NDArray[np.bool_]) -> None:
 
 
 @kernel
-def renumber(heaps: HeapArrays, numbers: NDArray[np.int32]) -> None:
+def renumber(heaps: ResultHeapArrays, numbers: NDArray[np.int32]) -> None:
     """Give messages other handles, in the same order."""
     heads, handles = heaps.heads, heaps.handles
     for slot in range(heads.shape[0]):
