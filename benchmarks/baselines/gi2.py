@@ -33,8 +33,8 @@ from nearcast._jit import (
     postings_remove_at,
     table_get,
 )
-from nearcast.index import desks
-from nearcast.index.matches import Matches, Work
+from nearcast.index import scratch_pool
+from nearcast.index.base import Matches, Work
 from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
 from nearcast.model.subscription_columns import BooleanColumns
 
@@ -232,7 +232,7 @@ def _match(
     return stop
 
 
-class Desk(desks.Desk):
+class Workspace(scratch_pool.Workspace):
     """Room to match."""
 
     def __init__(self, room: int) -> None:
@@ -245,7 +245,7 @@ class GI2:
     """Boxes and expressions in a uniform grid of inverted lists."""
 
     def __init__(self, scoring: ScoringContext, *, arena: Arena | None = None, room: int = _ROOM) -> None:
-        self._desks = desks.Desks(lambda: Desk(room))
+        self._scratch_pool = scratch_pool.ScratchPool(lambda: Workspace(room))
         self._met: set[int] = set()  # lists
         self._scoring = scoring
         self._arena = Arena() if arena is None else arena
@@ -254,7 +254,7 @@ class GI2:
     @property
     def work(self) -> Work:
         """How much was done so far."""
-        return self._desks.work
+        return self._scratch_pool.work
 
     @property
     def nbytes(self) -> int:
@@ -305,16 +305,16 @@ class GI2:
             column(batch.term_indptr, np.int64),
             column(batch.term_ids, np.int64),
         )
-        with self._desks.take() as desk:
-            found = Found(desk.slots, np.empty(stop, np.int64), desk.met, np.zeros(5, np.int64))
+        with self._scratch_pool.take() as workspace:
+            found = Found(workspace.slots, np.empty(stop, np.int64), workspace.met, np.zeros(5, np.int64))
             row = _match(lists, subscriptions, messages, start, stop, found)
             while row < stop:
-                desk.slots = np.empty(2 * found.slots.size, np.int32)
-                desk.slots[: found.slots.size] = found.slots
-                found = found._replace(slots=desk.slots)
+                workspace.slots = np.empty(2 * found.slots.size, np.int32)
+                workspace.slots[: found.slots.size] = found.slots
+                found = found._replace(slots=workspace.slots)
                 row = _match(lists, subscriptions, messages, row, stop, found)
             visited, candidates, verified, n, n_met = found.work.tolist()
-            desk.count(visited=visited, candidates=candidates, verified=verified, matched=n)
+            workspace.count(visited=visited, candidates=candidates, verified=verified, matched=n)
             if n_met:
                 self._met.update(found.met[:n_met].tolist())  # one step for all threads
             rows = np.repeat(np.arange(start, stop), found.counts[start:stop])

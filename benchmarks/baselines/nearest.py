@@ -35,8 +35,8 @@ from nearcast._jit import (
     postings_remove_at,
     table_get,
 )
-from nearcast.index import desks
-from nearcast.index.matches import Matches, Work
+from nearcast.index import scratch_pool
+from nearcast.index.base import Matches, Work
 from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
 from nearcast.model._kernels.profiles import LENGTH, RUN, ProfileArrays, X, Y, euclidean, haversine
 from nearcast.model.profiles import Profiles
@@ -317,7 +317,7 @@ def _sweep(postings: PostingArrays, versions: npt.NDArray[np.int32], rows: npt.N
                 chunk, n = postings_next(postings, row, chunk)
 
 
-class Desk(desks.Desk):
+class Workspace(scratch_pool.Workspace):
     """Room to match."""
 
     def __init__(self, room: int) -> None:
@@ -332,7 +332,7 @@ class Grid:
     def __init__(
         self, scoring: ScoringContext, arena: Arena | None = None, *, cells: int = CELLS, room: int = _ROOM
     ) -> None:
-        self._desks = desks.Desks(lambda: Desk(room))
+        self._scratch_pool = scratch_pool.ScratchPool(lambda: Workspace(room))
         self._met: set[int] = set()  # lists
         self._world = _world(scoring, cells)
         self._profiles = Profiles(Arena() if arena is None else arena)
@@ -346,7 +346,7 @@ class Grid:
     @property
     def work(self) -> Work:
         """How much was done so far."""
-        return self._desks.work
+        return self._scratch_pool.work
 
     @property
     def nbytes(self) -> int:
@@ -392,16 +392,16 @@ class Grid:
             column(batch.term_ids, np.int64),
         )
         ground = self._world, self._profiles.arrays, self._balls, lists, messages
-        with self._desks.take() as desk:
-            found = Found(desk.slots, desk.scores, np.empty(stop, np.int64), desk.met, np.zeros(5, np.int64))
+        with self._scratch_pool.take() as workspace:
+            found = Found(workspace.slots, workspace.scores, np.empty(stop, np.int64), workspace.met, np.zeros(5, np.int64))
             row = _match(*ground, start, stop, found)
             while row < stop:
-                desk.slots = np.concatenate([found.slots, np.empty_like(found.slots)])
-                desk.scores = np.concatenate([found.scores, np.empty_like(found.scores)])
-                found = found._replace(slots=desk.slots, scores=desk.scores)
+                workspace.slots = np.concatenate([found.slots, np.empty_like(found.slots)])
+                workspace.scores = np.concatenate([found.scores, np.empty_like(found.scores)])
+                found = found._replace(slots=workspace.slots, scores=workspace.scores)
                 row = _match(*ground, row, stop, found)
             visited, candidates, verified, n, n_met = found.work.tolist()
-            desk.count(visited=visited, candidates=candidates, verified=verified, matched=n)
+            workspace.count(visited=visited, candidates=candidates, verified=verified, matched=n)
             if n_met:
                 self._met.update(found.met[:n_met].tolist())  # one step for all threads
             rows = np.repeat(np.arange(start, stop), found.counts[start:stop])

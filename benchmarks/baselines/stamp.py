@@ -328,7 +328,7 @@ def match_rows(
     return stop
 
 
-class Desk(similarity.Desk):
+class Workspace(similarity.Workspace):
     """Room to match, with the stamps of candidates."""
 
     def __init__(self, world: World, room: int, method: int) -> None:
@@ -364,15 +364,15 @@ class Stamp(similarity.SimilarityIndex):
             self._make_room()
             row = insert_subscriptions(self._state(), part, slots, dense, row, self._method)
 
-    def _new_desk(self, room: int) -> Desk:
-        return Desk(self._world, room, self._method)
+    def _new_workspace(self, room: int) -> Workspace:
+        return Workspace(self._world, room, self._method)
 
     def _match_rows(
-        self, desk: similarity.Desk, columns: Columns, row: int, stop: int, first: int, out: Output
+        self, workspace: similarity.Workspace, columns: Columns, row: int, stop: int, first: int, out: Output
     ) -> int:
-        assert isinstance(desk, Desk)
-        seen = desk.seen_for(self._array("records.heads").shape[0])
-        return int(match_rows(self._state(desk), columns, row, stop, first, seen, out))
+        assert isinstance(workspace, Workspace)
+        seen = workspace.seen_for(self._array("records.heads").shape[0])
+        return int(match_rows(self._state(workspace), columns, row, stop, first, seen, out))
 
 
 RIVALS: dict[str, Callable[[ScoringContext], Any]] = {

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import Arena, Table, TableArrays, column, kernel, mix, prefetch, table_get
-from nearcast.index import desks
-from nearcast.index.matches import Matches, Work
+from nearcast.index import scratch_pool
+from nearcast.index.base import Matches, Work
 from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
 from nearcast.model._kernels import blocks
 from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, ProfileArrays, X, Y, cosine, near
@@ -169,7 +169,7 @@ def threshold_of_bound(threshold: float) -> float:
     return min(max(threshold, -1.0), 2.0) - MARGIN
 
 
-class Desk(desks.Desk):
+class Workspace(scratch_pool.Workspace):
     """Room to match."""
 
     def __init__(self, room: int) -> None:
@@ -205,7 +205,7 @@ class Rival:
     """One of the papers' indexes, behind the protocol: how it posts, withdraws, moves bars and finds is its own."""
 
     def __init__(self, scoring: ScoringContext, arena: Arena, *, room: int = _ROOM) -> None:
-        self._scoring, self._desks = scoring, desks.Desks(lambda: Desk(room))
+        self._scoring, self._scratch_pool = scoring, scratch_pool.ScratchPool(lambda: Workspace(room))
         self._profiles, self._arena = Profiles(arena), Arena()
         self._terms = Table(self._arena, "terms")
         self._arena.new("ground.thresholds", np.float64, 0, np.nan)
@@ -214,12 +214,12 @@ class Rival:
     @property
     def work(self) -> Work:
         """How much was done so far."""
-        return self._desks.work
+        return self._scratch_pool.work
 
     @property
     def nbytes(self) -> int:
         """Bytes of everything, profiles and room to work included."""
-        return self._arena.nbytes + self._profiles.nbytes + self._desks.nbytes
+        return self._arena.nbytes + self._profiles.nbytes + self._scratch_pool.nbytes
 
     def insert(self, slots: NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free, their bars open."""
@@ -257,21 +257,21 @@ class Rival:
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return the pairs that share a term and reach the bar that was set."""
         columns, n_rows = _columns(batch), max(stop - start, 0)
-        with self._desks.take() as desk:
+        with self._scratch_pool.take() as workspace:
             if n_rows:
                 most = int(np.diff(columns.indptr[start : stop + 1]).max())
-                desk.need(most, self._arena["ground.thresholds"].size)
-            out = Output(np.empty(desk.room, np.int32), np.empty(desk.room), np.zeros(n_rows, np.int64),
+                workspace.need(most, self._arena["ground.thresholds"].size)
+            out = Output(np.empty(workspace.room, np.int32), np.empty(workspace.room), np.zeros(n_rows, np.int64),
                          np.zeros(3, np.int64))  # fmt: skip
             row = start
             while row < stop:
-                row = self._match_rows(columns, row, stop, start, desk.scratch, out)
+                row = self._match_rows(columns, row, stop, start, workspace.scratch, out)
                 if row < stop:
-                    desk.room *= 2
-                    out = out._replace(slots=np.resize(out.slots, desk.room), scores=np.resize(out.scores, desk.room))
+                    workspace.room *= 2
+                    out = out._replace(slots=np.resize(out.slots, workspace.room), scores=np.resize(out.scores, workspace.room))
             n = int(out.ends[-1]) if n_rows else 0
             visited, candidates, verified = out.work.tolist()
-            desk.count(visited=visited, candidates=candidates, verified=verified, matched=n)
+            workspace.count(visited=visited, candidates=candidates, verified=verified, matched=n)
         rows = start + np.repeat(np.arange(n_rows, dtype=np.int64), np.diff(out.ends, prepend=0))
         return Matches(rows, out.slots[:n].copy(), out.scores[:n].copy())
 

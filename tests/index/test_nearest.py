@@ -38,7 +38,7 @@ from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBa
 from nearcast.model._kernels import blocks
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies as projection
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 from nearcast.workload import make
 
@@ -75,14 +75,14 @@ class Tied:
         self.space, self.rng = space, random.Random(seed)
 
     def point(self):
-        return self.rng.choice(world.GRID[self.space])
+        return self.rng.choice(projection.GRID[self.space])
 
     def subscription(self):
-        words = self.rng.choices(world.TERMS, k=self.rng.randint(1, 5))
+        words = self.rng.choices(projection.TERMS, k=self.rng.randint(1, 5))
         return NearestSubscription("s", location=self.point(), keywords=words, k=1)
 
     def message(self):
-        return Message("m", self.point(), self.rng.choices([*world.TERMS, "new"], k=self.rng.randint(0, 6)))
+        return Message("m", self.point(), self.rng.choices([*projection.TERMS, "new"], k=self.rng.randint(0, 6)))
 
 
 class Loose:
@@ -251,7 +251,7 @@ def assert_all_given_back(index):
         assert free == pool[blocks.USED]
 
 
-@pytest.mark.parametrize("space", world.SPACES, ids=lambda s: s.metric)
+@pytest.mark.parametrize("space", projection.SPACES, ids=lambda s: s.metric)
 def test_ties_at_the_bar_are_decided_as_the_reference_does(space):
     live_through(Twin(scoring_of(space), 1), Tied(space, 2))
 
@@ -264,14 +264,14 @@ def test_any_space_is_answered_as_the_reference_does(space):
 @given(data=st.data())
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_any_small_world_is_answered_as_the_reference_does(data):
-    space = data.draw(st.sampled_from(world.SPACES))
+    space = data.draw(st.sampled_from(projection.SPACES))
     twin = Twin(scoring_of(space), room=1)
-    drawn = data.draw(st.lists(world.subscriptions("nearest", space), min_size=1, max_size=12))
+    drawn = data.draw(st.lists(projection.subscriptions("nearest", space), min_size=1, max_size=12))
     twin.insert(dict(enumerate(drawn)))
     thresholds = st.sampled_from([0.0, 2.0, 4.0, 111_194.9, 1e6, 3e7, np.inf])
     twin.set_thresholds({slot: data.draw(thresholds) for slot in range(0, len(drawn), 2)})
     twin.delete(sorted(data.draw(st.sets(st.sampled_from(range(len(drawn)))))))
-    batch = batch_of(data.draw(st.lists(world.messages(space), max_size=6)), twin.scoring)
+    batch = batch_of(data.draw(st.lists(projection.messages(space), max_size=6)), twin.scoring)
     twin.check(batch)
     twin.set_thresholds(dict.fromkeys(twin.thresholds, np.inf))
     twin.check(batch)
@@ -326,12 +326,12 @@ def test_the_bound_of_a_group_is_never_below_that_of_a_posting():
         twin.delete(gone)
         twin.insert({slot: subscription() for slot in gone})
         state = twin.index._state()
-        ask = np.random.default_rng(step).normal(size=3)
-        ask = (ask / np.linalg.norm(ask)).astype(np.float32)
+        query = np.random.default_rng(step).normal(size=3)
+        query = (query / np.linalg.norm(query)).astype(np.float32)
         for _, start, closed in long_lists(state):
             for group in range(start // LANES, -(-(start + closed) // LANES)):
-                bound_tile(state.tiles, group // TILE, ask, group_gaps)
-                bound_row(state.bodies, group, ask, gaps)
+                bound_tile(state.tiles, group // TILE, query, group_gaps)
+                bound_row(state.bodies, group, query, gaps)
                 held = min(LANES, start + closed - group * LANES)
                 assert group_gaps[group % TILE] >= gaps[:held].max()
                 n_ruled_out += group_gaps[group % TILE] < 0
@@ -401,8 +401,8 @@ def test_groups_are_ruled_out_where_balls_are_small():
 
 
 def test_slots_that_are_not_here_have_no_bar_to_set():
-    twin = Twin(scoring_of(world.PLANE))
-    twin.insert({slot: Tied(world.PLANE, slot).subscription() for slot in range(8)})
+    twin = Twin(scoring_of(projection.PLANE))
+    twin.insert({slot: Tied(projection.PLANE, slot).subscription() for slot in range(8)})
     twin.delete([3])
     twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))
     twin.index.delete(np.array([3], np.int32))
@@ -410,7 +410,7 @@ def test_slots_that_are_not_here_have_no_bar_to_set():
 
 
 def test_a_replaced_subscription_is_open_again():
-    twin = Twin(scoring_of(world.PLANE))
+    twin = Twin(scoring_of(projection.PLANE))
     one = NearestSubscription("s", location=(0, 0), keywords="a", k=1)
     twin.insert({0: one})
     twin.set_thresholds({0: 1.0})
@@ -438,7 +438,7 @@ def test_subscriptions_and_messages_of_a_thousand_terms():
 
 
 def test_a_part_of_a_batch_is_numbered_as_the_batch_is():
-    twin, source = Twin(scoring_of(world.PLANE)), Tied(world.PLANE, 10)
+    twin, source = Twin(scoring_of(projection.PLANE)), Tied(projection.PLANE, 10)
     twin.insert({slot: source.subscription() for slot in range(30)})
     batch = batch_of([source.message() for _ in range(10)], twin.scoring)
     assert found(twin.index, batch, 3, 7) == twin.expected(batch, 3, 7)
@@ -446,7 +446,7 @@ def test_a_part_of_a_batch_is_numbered_as_the_batch_is():
 
 
 def test_nothing_is_found_where_nothing_is():
-    twin = Twin(scoring_of(world.PLANE))
+    twin = Twin(scoring_of(projection.PLANE))
     batch = batch_of([Message("m", (0, 0), "a b")], twin.scoring)
     assert found(twin.index, batch) == {}
     twin.index.delete(np.zeros(0, np.int32))
@@ -456,7 +456,7 @@ def test_nothing_is_found_where_nothing_is():
 
 
 def test_tiny_buffers_give_the_same_answers_and_count_work_once():
-    scoring, source = scoring_of(world.GLOBE), Tied(world.GLOBE, 11)
+    scoring, source = scoring_of(projection.GLOBE), Tied(projection.GLOBE, 11)
     small, large = Twin(scoring, room=1), Twin(scoring)
     subscriptions = {slot: source.subscription() for slot in range(N)}
     small.insert(subscriptions)
@@ -467,7 +467,7 @@ def test_tiny_buffers_give_the_same_answers_and_count_work_once():
 
 
 def test_an_arena_holds_everything_bars_included(tmp_path):
-    scoring, source = scoring_of(world.PLANE), Tied(world.PLANE, 13)
+    scoring, source = scoring_of(projection.PLANE), Tied(projection.PLANE, 13)
     twin = Twin(scoring, arena=Arena(tmp_path / "arena"))
     twin.insert({slot: source.subscription() for slot in range(N)})
     batch = batch_of([source.message() for _ in range(M)], scoring)

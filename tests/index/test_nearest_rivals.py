@@ -11,7 +11,7 @@ from modes import check_passes
 from nearcast.model import ScoringContext, Message, MessageBatch, NearestSubscription
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies as projection
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 from twins import SMALL, TERMS, N, Twin, live_through
 
@@ -20,7 +20,7 @@ from benchmarks.baselines.nearest import Grid, Inverted
 
 MAKERS = {"inverted": Inverted, "grid": Grid, "grid of few cells": partial(Grid, cells=4)}
 SPACES = {
-    "plane": world.PLANE,
+    "plane": projection.PLANE,
     "earth": Space.earth(),
     "flat": Space(Box(-3, 10, 5, 11)),
     "dot": Space(Box(0, 0, 0, 0), max_distance=7),
@@ -56,7 +56,7 @@ def test_any_space_is_answered_as_the_reference_does(make, space):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_tiny_buffers_give_the_same_answers_and_count_work_once(make):
-    small, large = (Nearest(partial(make, room=room), world.GLOBE, 5) for room in (1, 4096))
+    small, large = (Nearest(partial(make, room=room), projection.GLOBE, 5) for room in (1, 4096))
     for twin in (small, large):
         twin.insert(range(N))
     assert small.check(small.batch()) == large.check(large.batch()) > 1
@@ -65,7 +65,7 @@ def test_tiny_buffers_give_the_same_answers_and_count_work_once(make):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_slots_that_are_not_here_have_no_bar_to_set(make):
-    twin = Nearest(make, world.PLANE, 8)
+    twin = Nearest(make, projection.PLANE, 8)
     twin.insert(range(8))
     twin.delete([3])
     twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from modes import MODES, check_passes
 from nearcast._jit import Arena
 from nearcast.errors import InvalidInput
-from nearcast.index.matches import Work
+from nearcast.index.base import Work
 from nearcast.index.similarity import FILTERS, SimilarityIndex
 from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBatch, SimilaritySubscription
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies as params
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 from nearcast.workload import make
 
@@ -61,7 +61,7 @@ def columns_of(subscriptions, scoring):
 
 
 def scoring_of(space, text="containment", vocabulary=None):
-    return ScoringContext(space, vocabulary or world.vocabulary(), SocialGraph([]), TEXT_SIMILARITIES[text])
+    return ScoringContext(space, vocabulary or params.vocabulary(), SocialGraph([]), TEXT_SIMILARITIES[text])
 
 
 def batch_of(messages, scoring):
@@ -118,20 +118,20 @@ class Tied:
         self.space, self.rng = space, random.Random(seed)
 
     def point(self):
-        return self.rng.choice(world.GRID[self.space])
+        return self.rng.choice(params.GRID[self.space])
 
     def subscription(self):
         rng = self.rng
         return SimilaritySubscription(
             "s",
             location=self.point(),
-            keywords=rng.choices(world.TERMS, k=rng.randint(1, 7)),
-            delta=rng.choice(world.SHARES),
-            tau=rng.choice(world.SHARES),
+            keywords=rng.choices(params.TERMS, k=rng.randint(1, 7)),
+            delta=rng.choice(params.SHARES),
+            tau=rng.choice(params.SHARES),
         )
 
     def message(self):
-        return Message("m", self.point(), self.rng.choices(world.TERMS, k=self.rng.randint(0, 6)))
+        return Message("m", self.point(), self.rng.choices(params.TERMS, k=self.rng.randint(0, 6)))
 
 
 class Loose:
@@ -186,7 +186,7 @@ def live_through(index, source, scoring, seed):
     assert found(index, batch_of([source.message()], scoring)) == {}
 
 
-@pytest.mark.parametrize("space", world.SPACES, ids=lambda s: s.metric)
+@pytest.mark.parametrize("space", params.SPACES, ids=lambda s: s.metric)
 @pytest.mark.parametrize("text", TEXT_SIMILARITIES)
 def test_ties_at_tau_are_decided_as_the_reference_does(maker, text, space):
     scoring = scoring_of(space, text)
@@ -212,15 +212,15 @@ def test_nearness_may_end_after_a_metre_or_at_the_antipode(maker, space):
 @given(data=st.data())
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_any_small_world_is_answered_as_the_reference_does(data):
-    space = data.draw(st.sampled_from(world.SPACES))
+    space = data.draw(st.sampled_from(params.SPACES))
     scoring = scoring_of(space, data.draw(st.sampled_from(sorted(TEXT_SIMILARITIES))))
     index = SimilarityIndex(scoring, room=1)
-    drawn = data.draw(st.lists(world.subscriptions("similarity", space), min_size=1, max_size=12))
+    drawn = data.draw(st.lists(params.subscriptions("similarity", space), min_size=1, max_size=12))
     alive = {}
     insert(index, dict(enumerate(drawn)), scoring, alive)
     gone = data.draw(st.sets(st.sampled_from(range(len(drawn)))))
     delete(index, sorted(gone), alive)
-    check(index, alive, batch_of(data.draw(st.lists(world.messages(space), max_size=6)), scoring), scoring)
+    check(index, alive, batch_of(data.draw(st.lists(params.messages(space), max_size=6)), scoring), scoring)
 
 
 def test_scores_a_hair_from_tau_are_decided_as_the_reference_does(maker):
@@ -261,7 +261,7 @@ def test_hot_terms_and_shared_places_fill_cells_and_empty_again(maker):
 
 
 def test_a_part_of_a_batch_is_numbered_as_the_batch_is(maker):
-    scoring, source = scoring_of(world.PLANE), Tied(world.PLANE, 10)
+    scoring, source = scoring_of(params.PLANE), Tied(params.PLANE, 10)
     index, alive = maker(scoring), {}
     insert(index, {slot: source.subscription() for slot in range(30)}, scoring, alive)
     batch = batch_of([source.message() for _ in range(10)], scoring)
@@ -270,11 +270,11 @@ def test_a_part_of_a_batch_is_numbered_as_the_batch_is(maker):
 
 
 def test_nothing_is_found_where_nothing_is(maker):
-    scoring = scoring_of(world.PLANE)
+    scoring = scoring_of(params.PLANE)
     index = maker(scoring)
     batch = batch_of([Message("m", (0, 0), "a b")], scoring)
     assert found(index, batch) == {}
-    one = columns_of([Tied(world.PLANE, 1).subscription()], scoring)
+    one = columns_of([Tied(params.PLANE, 1).subscription()], scoring)
     none = {name: getattr(one, name)[:0] for name in ("xs", "ys", "term_ids", "idfs", "deltas", "taus")}
     index.insert_columns(np.zeros(0, np.int32), replace(one, term_indptr=one.term_indptr[:1], **none))
     index.delete(np.zeros(0, np.int32))
@@ -303,7 +303,7 @@ def test_the_running_example_of_the_paper(maker):
 
 
 def test_tiny_buffers_give_the_same_answers_and_count_work_once():
-    scoring, source = scoring_of(world.GLOBE), Tied(world.GLOBE, 11)
+    scoring, source = scoring_of(params.GLOBE), Tied(params.GLOBE, 11)
     small, large, alive = SimilarityIndex(scoring, room=1), SimilarityIndex(scoring), {}
     insert(small, {slot: source.subscription() for slot in range(N)}, scoring, alive)
     insert(large, alive, scoring)
@@ -329,7 +329,7 @@ def test_compacting_changes_no_answer_and_gives_room_back():
 
 
 def test_an_arena_holds_everything(tmp_path):
-    scoring, source = scoring_of(world.PLANE), Tied(world.PLANE, 13)
+    scoring, source = scoring_of(params.PLANE), Tied(params.PLANE, 13)
     first, alive = SimilarityIndex(scoring, arena=Arena(tmp_path / "arena")), {}
     insert(first, {slot: source.subscription() for slot in range(N)}, scoring, alive)
     second = SimilarityIndex(scoring, arena=Arena.attach(tmp_path / "arena"))
@@ -341,7 +341,7 @@ def test_an_arena_holds_everything(tmp_path):
 
 def test_a_filter_that_does_not_exist_is_refused():
     with pytest.raises(InvalidInput, match=r"filters must be some of cells, others, reach; got \['luck'\]"):
-        SimilarityIndex(scoring_of(world.PLANE), filters=frozenset({"luck"}))
+        SimilarityIndex(scoring_of(params.PLANE), filters=frozenset({"luck"}))
 
 
 def test_room_is_bounded_over_cycles_of_insertion_and_deletion():

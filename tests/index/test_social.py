@@ -14,7 +14,7 @@ from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBa
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies as projection
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 from nearcast.workload import make
 
@@ -29,8 +29,8 @@ SPACES = {
     "flat": Space(Box(-3, 10, 5, 11), max_distance=0.5),
     "dot": Space(Box(0, 0, 0, 0), max_distance=7),
     "huge": Space(Box(-1e308, -1e308, 1e308, 1e308), max_distance=1e300),
-    "plane": world.PLANE,
-    "globe": world.GLOBE,
+    "plane": projection.PLANE,
+    "globe": projection.GLOBE,
 }
 TERMS = [f"t{i}" for i in range(30)]
 VOCABULARY = Vocabulary.with_weights({term: i * 0.37 % 3.1 for i, term in enumerate(TERMS)})
@@ -131,7 +131,7 @@ def test_it_answers_as_the_reference_does_whatever_the_bars(space, seed):
 
 
 def test_a_graph_that_changes_is_followed_at_once():
-    source = Source(world.PLANE, 3)
+    source = Source(projection.PLANE, 3)
     twin, rng, graph = Twin(source), source.rng, source.scoring.social
     twin.insert({slot: source.subscription() for slot in range(N)})
     for _ in range(8):
@@ -151,7 +151,7 @@ ALONE = {
 @pytest.mark.parametrize("way", ALONE)
 def test_each_way_to_meet_a_subscription_suffices(way):
     message, score, below = ALONE[way]
-    scoring = world.scoring(Space(Box(0, 0, 8, 8), max_distance=4))
+    scoring = projection.scoring(Space(Box(0, 0, 8, 8), max_distance=4))
     index = SocialIndex(scoring)
     one = SocialSubscription("s", (0, 0), ["a", "b"], k=1, user="u0")
     index.insert(np.array([3], np.int32), SubscriptionBatch.of([one], scoring))
@@ -163,7 +163,7 @@ def test_each_way_to_meet_a_subscription_suffices(way):
 
 
 def test_everything_is_given_back():
-    source = Source(world.PLANE, 5)
+    source = Source(projection.PLANE, 5)
     twin = Twin(source)
     for _ in range(3):
         twin.insert({slot: source.subscription() for slot in range(N)})
@@ -180,7 +180,7 @@ def test_everything_is_given_back():
 
 
 def test_an_arena_that_holds_an_index_is_gone_on_with(tmp_path):
-    source = Source(world.GLOBE, 6)
+    source = Source(projection.GLOBE, 6)
     twin = Twin(source, arena=Arena(tmp_path / "arena"))
     twin.insert({slot: source.subscription() for slot in range(N)})
     twin.set_thresholds({slot: source.threshold() for slot in range(N)})
@@ -190,7 +190,7 @@ def test_an_arena_that_holds_an_index_is_gone_on_with(tmp_path):
 
 
 def test_profiles_may_be_written_anew_by_a_keeper():
-    source = Source(world.PLANE, 7)
+    source = Source(projection.PLANE, 7)
     twin = Twin(source)
     subscriptions = {slot: source.subscription() for slot in range(N)}
     twin.insert(subscriptions)

@@ -18,7 +18,7 @@ from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBa
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies as projection
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 from nearcast.workload import make as make_workload
 from twins import SMALL, TERMS, M, N, Twin, live_through
@@ -40,8 +40,8 @@ MAKERS = {
 }
 RIVALS = [entry.name for entry in social.RIVALS]
 SPACES = {
-    "plane": world.PLANE,
-    "globe": world.GLOBE,
+    "plane": projection.PLANE,
+    "globe": projection.GLOBE,
     "near": Space.earth(max_distance=300_000.0),
     "flat": Space(Box(-3, 10, 5, 11), max_distance=0.5),
     "dot": Space(Box(0, 0, 0, 0), max_distance=7),
@@ -79,7 +79,7 @@ def test_any_space_is_answered_as_the_reference_does(make, space):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_a_graph_that_changes_is_followed_at_once(make):
-    twin = Social(make, world.PLANE, 4)
+    twin = Social(make, projection.PLANE, 4)
     twin.insert(range(N))
     graph, rng = twin.scoring.social, twin.rng
     for _ in range(4):
@@ -91,7 +91,7 @@ def test_a_graph_that_changes_is_followed_at_once(make):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_tiny_buffers_give_the_same_answers_and_count_work_once(make):
-    small, large = (Social(partial(make, room=room), world.GLOBE, 5) for room in (1, 4096))
+    small, large = (Social(partial(make, room=room), projection.GLOBE, 5) for room in (1, 4096))
     for twin in (small, large):
         twin.insert(range(N))
     assert small.check(small.batch()) == large.check(large.batch()) > 1
@@ -100,7 +100,7 @@ def test_tiny_buffers_give_the_same_answers_and_count_work_once(make):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_part_of_a_batch_is_numbered_as_the_batch_is(make):
-    twin = Social(make, world.PLANE, 6)
+    twin = Social(make, projection.PLANE, 6)
     twin.insert(range(N))
     batch = twin.batch()
     whole, part = twin.index.match(batch, 0, M), twin.index.match(batch, 1, 3)
@@ -111,7 +111,7 @@ def test_part_of_a_batch_is_numbered_as_the_batch_is(make):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_profiles_are_those_of_the_keeper_and_slots_that_are_not_here_have_no_bar(make):
-    twin = Social(make, world.PLANE, 7)
+    twin = Social(make, projection.PLANE, 7)
     twin.insert(range(8))
     twin.delete([3])
     assert Profiles(twin.arena).arrays.heads[:4, 0].tolist()[3] < 0 <= Profiles(twin.arena).arrays.heads[2, 0]
@@ -122,7 +122,7 @@ def test_profiles_are_those_of_the_keeper_and_slots_that_are_not_here_have_no_ba
 
 @pytest.mark.parametrize("capacity", [1, 10])
 def test_nodes_know_all_that_is_below(capacity):
-    twin = Social(partial(social.Quadtree, capacity=capacity), world.GLOBE, 8)
+    twin = Social(partial(social.Quadtree, capacity=capacity), projection.GLOBE, 8)
 
     def look():
         tree, sites = twin.index._tree(), twin.index._sites
@@ -185,7 +185,7 @@ def test_a_quadtree_leaves_out_much_of_what_everyone_is_asked_for():
 
 # -- in an engine -----------------------------------------------------------------------------------------------
 
-EDGES = [*world.EDGES, ("u3", "p0"), ("u3", "p9"), *(("u3", f"q{i}") for i in range(6))]
+EDGES = [*projection.EDGES, ("u3", "p0"), ("u3", "p9"), *(("u3", f"q{i}") for i in range(6))]
 WINDOWS = {
     "count": nc.CountWindow(12),
     "fewer than k": nc.CountWindow(2),
@@ -202,8 +202,8 @@ class Beside:
         self.edges = set(EDGES)
         self.engines = [
             nc.Engine(
-                space=world.PLANE,
-                vocabulary=world.vocabulary(),
+                space=projection.PLANE,
+                vocabulary=projection.vocabulary(),
                 window=window,
                 social=SocialGraph(EDGES),
                 index=index,
@@ -224,10 +224,10 @@ class Beside:
         rng = self.rng
         return nc.SocialSubscription(
             f"s{rng.randrange(14)}",
-            location=rng.choice(world.GRID[world.PLANE]),
-            keywords=rng.choices(world.TERMS, k=rng.randint(1, 4)),
+            location=rng.choice(projection.GRID[projection.PLANE]),
+            keywords=rng.choices(projection.TERMS, k=rng.randint(1, 4)),
             k=rng.choice([1, 2, 3, 5]),
-            user=rng.choice(world.USERS),
+            user=rng.choice(projection.USERS),
         )
 
     def messages(self, n):
@@ -237,15 +237,15 @@ class Beside:
             self.now += rng.choice([0.0, 0.1, 1.0])
             late = rng.random() * 7 if rng.random() < 0.3 else 0.0
             at = self.now - late if isinstance(self.window, nc.TimeWindow) else None
-            terms = rng.choices(world.TERMS, k=rng.randint(0, 5))
-            place = rng.choice([None, "nowhere", "p9", "new", *world.PLACES])
-            made.append(nc.Message(f"m{self.n}", rng.choice(world.GRID[world.PLANE]), terms, at=at, place=place))
+            terms = rng.choices(projection.TERMS, k=rng.randint(0, 5))
+            place = rng.choice([None, "nowhere", "p9", "new", *projection.PLACES])
+            made.append(nc.Message(f"m{self.n}", rng.choice(projection.GRID[projection.PLANE]), terms, at=at, place=place))
         return made
 
     def change_friends(self):
         rng = self.rng
         if rng.random() < 0.5:
-            new = [(rng.choice([*world.USERS, "eve"]), rng.choice([*world.PLACES, "p9", "new"])) for _ in range(2)]
+            new = [(rng.choice([*projection.USERS, "eve"]), rng.choice([*projection.PLACES, "p9", "new"])) for _ in range(2)]
             self.edges |= set(new)
             self.both(lambda engine: engine.add_edges(new))
         else:

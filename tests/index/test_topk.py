@@ -24,13 +24,13 @@ from nearcast.index._kernels.topk.layout import (
     LANES,
     TILE,
 )
-from nearcast.index._kernels.topk.match import bound_row, bound_tile, set_ask
+from nearcast.index._kernels.topk.match import bound_row, bound_tile, set_query
 from nearcast.index.topk import TopKIndex
 from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBatch, TopKSubscription
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies as projection
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 from nearcast.workload import make
 
@@ -54,7 +54,7 @@ VOCABULARY = Vocabulary.with_weights({term: i * 0.37 % 3.1 if i % 7 else 0.0 for
 
 
 def scoring_of(space, vocabulary=None):
-    return ScoringContext(space, vocabulary or world.vocabulary(), SocialGraph([]), TEXT_SIMILARITIES["containment"])
+    return ScoringContext(space, vocabulary or projection.vocabulary(), SocialGraph([]), TEXT_SIMILARITIES["containment"])
 
 
 def batch_of(messages, scoring):
@@ -68,15 +68,15 @@ class Tied:
         self.space, self.rng = space, random.Random(seed)
 
     def point(self):
-        return self.rng.choice(world.GRID[self.space])
+        return self.rng.choice(projection.GRID[self.space])
 
     def subscription(self):
         rng = self.rng
-        words = rng.choices(world.TERMS, k=rng.randint(1, 5))
-        return TopKSubscription("s", location=self.point(), keywords=words, k=1, alpha=rng.choice(world.SHARES))
+        words = rng.choices(projection.TERMS, k=rng.randint(1, 5))
+        return TopKSubscription("s", location=self.point(), keywords=words, k=1, alpha=rng.choice(projection.SHARES))
 
     def message(self):
-        return Message("m", self.point(), self.rng.choices([*world.TERMS, "new"], k=self.rng.randint(0, 6)))
+        return Message("m", self.point(), self.rng.choices([*projection.TERMS, "new"], k=self.rng.randint(0, 6)))
 
 
 class Loose:
@@ -202,7 +202,7 @@ def live_through(twin, source):
     assert found(twin.index, batch()) == {}
 
 
-@pytest.mark.parametrize("space", world.SPACES, ids=lambda s: s.metric)
+@pytest.mark.parametrize("space", projection.SPACES, ids=lambda s: s.metric)
 def test_ties_at_the_bar_are_decided_as_the_reference_does(space):
     live_through(Twin(scoring_of(space), 1), Tied(space, 2))
 
@@ -215,14 +215,14 @@ def test_any_space_is_answered_as_the_reference_does(space):
 @given(data=st.data())
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_any_small_world_is_answered_as_the_reference_does(data):
-    space = data.draw(st.sampled_from(world.SPACES))
+    space = data.draw(st.sampled_from(projection.SPACES))
     twin = Twin(scoring_of(space), room=1)
-    drawn = data.draw(st.lists(world.subscriptions("topk", space), min_size=1, max_size=12))
+    drawn = data.draw(st.lists(projection.subscriptions("topk", space), min_size=1, max_size=12))
     twin.insert(dict(enumerate(drawn)))
     thresholds = st.sampled_from([-np.inf, 0.0, 0.25, 0.5, 0.75, 1.0, np.inf])
     twin.set_thresholds({slot: data.draw(thresholds) for slot in range(0, len(drawn), 2)})
     twin.delete(sorted(data.draw(st.sets(st.sampled_from(range(len(drawn)))))))
-    batch = batch_of(data.draw(st.lists(world.messages(space), max_size=6)), twin.scoring)
+    batch = batch_of(data.draw(st.lists(projection.messages(space), max_size=6)), twin.scoring)
     twin.check(batch)
     twin.set_thresholds(dict.fromkeys(twin.thresholds, -np.inf))
     twin.check(batch)
@@ -273,7 +273,7 @@ def long_lists(state):
 def test_the_bound_of_a_group_is_never_below_that_of_a_posting():
     twin, subscription, batch = hot_world(EDGES)
     rng = np.random.default_rng(6)
-    ask, values, tops = np.zeros(8, np.float32), np.zeros(LANES, np.float32), np.zeros(TILE, np.float32)
+    query, values, tops = np.zeros(8, np.float32), np.zeros(LANES, np.float32), np.zeros(TILE, np.float32)
     n_ruled_out = 0
     for step in range(ROUNDS):
         twin.move_thresholds(batch())
@@ -285,11 +285,11 @@ def test_the_bound_of_a_group_is_never_below_that_of_a_posting():
         state = twin.index._state()
         for _, start, length in long_lists(state):
             point = Loose(EDGES, step).point()
-            set_ask(state, *point, ask)
-            ask[6:8] = rng.choice([0.0, 0.1, 0.35, 0.5, 1.0], 2)
+            set_query(state, *point, query)
+            query[6:8] = rng.choice([0.0, 0.1, 0.35, 0.5, 1.0], 2)
             for group in range(start // LANES, -(-(start + length) // LANES)):
-                bound_tile(state.postings.tiles, group // TILE, ask, tops)
-                bound_row(state.postings.bodies, group, ask, values)
+                bound_tile(state.postings.tiles, group // TILE, query, tops)
+                bound_row(state.postings.bodies, group, query, values)
                 held = min(LANES, start + length - group * LANES)
                 assert tops[group % TILE] >= values[:held].max() - 2e-5
                 n_ruled_out += tops[group % TILE] < 0
@@ -346,15 +346,15 @@ def test_groups_are_ruled_out_where_bars_are_high():
 
 
 def test_slots_that_are_not_here_have_no_bar_to_set():
-    twin = Twin(scoring_of(world.PLANE))
-    twin.insert({slot: Tied(world.PLANE, slot).subscription() for slot in range(8)})
+    twin = Twin(scoring_of(projection.PLANE))
+    twin.insert({slot: Tied(projection.PLANE, slot).subscription() for slot in range(8)})
     twin.delete([3])
     twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))
     twin.check(batch_of([Message("m", (0, 0), "a b c d e f")], twin.scoring))
 
 
 def test_a_replaced_subscription_is_open_again():
-    twin = Twin(scoring_of(world.PLANE))
+    twin = Twin(scoring_of(projection.PLANE))
     one = TopKSubscription("s", location=(0, 0), keywords="a", k=1, alpha=0.5)
     twin.insert({0: one})
     twin.set_thresholds({0: 5.0})
@@ -380,7 +380,7 @@ def test_subscriptions_and_messages_of_a_thousand_terms():
 
 
 def test_a_part_of_a_batch_is_numbered_as_the_batch_is():
-    twin, source = Twin(scoring_of(world.PLANE)), Tied(world.PLANE, 10)
+    twin, source = Twin(scoring_of(projection.PLANE)), Tied(projection.PLANE, 10)
     twin.insert({slot: source.subscription() for slot in range(30)})
     batch = batch_of([source.message() for _ in range(10)], twin.scoring)
     assert found(twin.index, batch, 3, 7) == twin.expected(batch, 3, 7)
@@ -388,7 +388,7 @@ def test_a_part_of_a_batch_is_numbered_as_the_batch_is():
 
 
 def test_nothing_is_found_where_nothing_is():
-    twin = Twin(scoring_of(world.PLANE))
+    twin = Twin(scoring_of(projection.PLANE))
     batch = batch_of([Message("m", (0, 0), "a b")], twin.scoring)
     assert found(twin.index, batch) == {}
     twin.index.delete(np.zeros(0, np.int32))
@@ -398,7 +398,7 @@ def test_nothing_is_found_where_nothing_is():
 
 
 def test_tiny_buffers_give_the_same_answers_and_count_work_once():
-    scoring, source = scoring_of(world.GLOBE), Tied(world.GLOBE, 11)
+    scoring, source = scoring_of(projection.GLOBE), Tied(projection.GLOBE, 11)
     small, large = Twin(scoring, room=1), Twin(scoring)
     subscriptions = {slot: source.subscription() for slot in range(N)}
     small.insert(subscriptions)
@@ -409,7 +409,7 @@ def test_tiny_buffers_give_the_same_answers_and_count_work_once():
 
 
 def test_an_arena_holds_everything_bars_included(tmp_path):
-    scoring, source = scoring_of(world.PLANE), Tied(world.PLANE, 13)
+    scoring, source = scoring_of(projection.PLANE), Tied(projection.PLANE, 13)
     twin = Twin(scoring, arena=Arena(tmp_path / "arena"))
     twin.insert({slot: source.subscription() for slot in range(N)})
     batch = batch_of([source.message() for _ in range(M)], scoring)
@@ -422,7 +422,7 @@ def test_an_arena_holds_everything_bars_included(tmp_path):
 
 
 def test_a_keeper_may_have_written_the_profiles_down_already():
-    scoring, source, arena = scoring_of(world.PLANE), Tied(world.PLANE, 14), Arena()
+    scoring, source, arena = scoring_of(projection.PLANE), Tied(projection.PLANE, 14), Arena()
     subscriptions = {slot: source.subscription() for slot in range(20)}
     slots = np.arange(20, dtype=np.int32)
     Profiles(arena).insert(slots, SubscriptionBatch.of(list(subscriptions.values()), scoring).subscription_columns)

@@ -15,7 +15,7 @@ from nearcast.model._kernels.profiles import ALPHA
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies as projection
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 from twins import SMALL, TERMS, M, N, Twin, live_through
 
@@ -45,8 +45,8 @@ OTHERWISE = {
 }
 """IGPT with some of it switched off, or with other groups; none of it changes the answers."""
 SPACES = {
-    "plane": world.PLANE,
-    "globe": world.GLOBE,
+    "plane": projection.PLANE,
+    "globe": projection.GLOBE,
     "edges": Space.earth(max_distance=300_000.0),
     "metre": Space.earth(max_distance=1.0),
     "half": Space.earth(),
@@ -77,7 +77,7 @@ def test_any_space_is_answered_as_the_reference_does(make, space):
 
 
 @pytest.mark.parametrize("options", OTHERWISE.values(), ids=OTHERWISE)
-@pytest.mark.parametrize("space", [world.PLANE, world.GLOBE], ids=["plane", "globe"])
+@pytest.mark.parametrize("space", [projection.PLANE, projection.GLOBE], ids=["plane", "globe"])
 def test_no_switch_and_no_number_of_groups_changes_the_answers(space, options):
     live_through(TopK(partial(IGPT, capacity=16, **options), space, 4))
 
@@ -86,7 +86,7 @@ def test_no_switch_and_no_number_of_groups_changes_the_answers(space, options):
 def test_every_pruning_saves_work_where_it_is_the_only_one(name):
     spared = {}
     for prunings in (NO_PRUNING, NO_PRUNING._replace(**{name: True})):
-        twin = TopK(partial(IGPT, capacity=16, prunings=prunings), world.PLANE, 12)
+        twin = TopK(partial(IGPT, capacity=16, prunings=prunings), projection.PLANE, 12)
         twin.insert(range(4 * N))
         twin.index.set_thresholds(np.arange(4 * N, dtype=np.int32), np.full(4 * N, 0.9))
         twin.index.match(twin.batch(), 0, M)
@@ -100,12 +100,12 @@ def test_every_pruning_saves_work_where_it_is_the_only_one(name):
 @pytest.mark.parametrize("groups", [0, 128])
 def test_a_number_of_groups_that_does_not_fit_is_refused(groups):
     with pytest.raises(InvalidInput, match=rf"groups must be in \[1, 127\]; got {groups}"):
-        TopK(partial(IGPT, groups=groups), world.PLANE, 1)
+        TopK(partial(IGPT, groups=groups), projection.PLANE, 1)
 
 
 @pytest.mark.parametrize("groups", [1, 5, 40])
 def test_groups_end_at_quantiles_of_alpha(groups):
-    twin = TopK(partial(IGPT, groups=groups), world.PLANE, 13)
+    twin = TopK(partial(IGPT, groups=groups), projection.PLANE, 13)
     twin.insert(range(N))
     state = twin.index._state()
     alphas = state.ground.profiles.points[:N, ALPHA]
@@ -117,7 +117,7 @@ def test_groups_end_at_quantiles_of_alpha(groups):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_tiny_buffers_give_the_same_answers_and_count_work_once(make):
-    small, large = (TopK(partial(make, room=room), world.GLOBE, 5) for room in (1, 4096))
+    small, large = (TopK(partial(make, room=room), projection.GLOBE, 5) for room in (1, 4096))
     for twin in (small, large):
         twin.insert(range(N))
     assert small.check(small.batch()) == large.check(large.batch()) > 1
@@ -126,7 +126,7 @@ def test_tiny_buffers_give_the_same_answers_and_count_work_once(make):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_part_of_a_batch_is_numbered_as_the_batch_is(make):
-    twin = TopK(make, world.PLANE, 6)
+    twin = TopK(make, projection.PLANE, 6)
     twin.insert(range(N))
     batch = twin.batch()
     whole, part = twin.index.match(batch, 0, M), twin.index.match(batch, 1, 3)
@@ -137,7 +137,7 @@ def test_part_of_a_batch_is_numbered_as_the_batch_is(make):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_profiles_are_those_of_the_keeper(make):
-    twin = TopK(make, world.PLANE, 7)
+    twin = TopK(make, projection.PLANE, 7)
     twin.insert(range(4))
     assert (Profiles(twin.arena).arrays.heads[:4, 0] >= 0).all()
     twin.delete([2])
@@ -146,7 +146,7 @@ def test_profiles_are_those_of_the_keeper(make):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_slots_that_are_not_here_have_no_bar_to_set(make):
-    twin = TopK(make, world.PLANE, 8)
+    twin = TopK(make, projection.PLANE, 8)
     twin.insert(range(8))
     twin.delete([3])
     twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))
@@ -176,7 +176,7 @@ def lists_of(state):
 
 @pytest.mark.parametrize("capacity", [4, 1000])
 def test_groups_are_in_order_and_their_statistics_those_of_all_behind(capacity):
-    twin = TopK(partial(IGPT, capacity=capacity), world.GLOBE, 10)
+    twin = TopK(partial(IGPT, capacity=capacity), projection.GLOBE, 10)
 
     def look():
         state = twin.index._state()

@@ -22,7 +22,7 @@ from benchmarks.baselines.social.ground import (
     verify,
 )
 from nearcast._jit import kernel
-from nearcast.index import desks
+from nearcast.index import scratch_pool
 from nearcast.index._kernels.social.layout import THRESHOLD, VISITED, Columns, Output
 
 
@@ -67,9 +67,9 @@ class Everyone(Rival):
     def _scratch(self) -> Scratch:
         return Scratch(*friends_of(0), np.zeros(0, np.int32))
 
-    def _prepare(self, desk: desks.Bench, n_terms: int) -> None:
+    def _prepare(self, workspace: scratch_pool.OutputWorkspace, n_terms: int) -> None:
         everyone = np.flatnonzero(~np.isnan(self._sites[:, THRESHOLD])).astype(np.int32)
-        desk.scratch = desk.scratch._replace(everyone=everyone)
+        workspace.scratch = workspace.scratch._replace(everyone=everyone)
 
     def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
         return int(match_rows(self._ground(), batch, row, stop, first, SocialWindow(*scratch[:4]), scratch.everyone, out))

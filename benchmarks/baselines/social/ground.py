@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from nearcast._jit import Arena, Postings, column, kernel, prefetch
-from nearcast.index import desks
+from nearcast.index import scratch_pool
 from nearcast.index._kernels.social import remove_items
 from nearcast.index._kernels.social.frame import to_frame
 from nearcast.index._kernels.social.layout import (
@@ -35,7 +35,7 @@ from nearcast.index._kernels.social.layout import (
     Y,
     Z,
 )
-from nearcast.index.matches import Matches, Work
+from nearcast.index.base import Matches, Work
 from nearcast.index.social import _world
 from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
 from nearcast.model._kernels.profiles import LENGTH, RUN, ProfileArrays, near
@@ -182,7 +182,7 @@ class Rival:
 
     def __init__(self, scoring: ScoringContext, arena: Arena | None = None, *, room: int = _ROOM) -> None:
         self._scoring, self._world = scoring, _world(scoring)
-        self._desks = desks.Desks(lambda: desks.Bench(self._scratch(), Output, room))
+        self._scratch_pool = scratch_pool.ScratchPool(lambda: scratch_pool.OutputWorkspace(self._scratch(), Output, room))
         self._arena = Arena() if arena is None else arena
         for name in self._arena.names:
             if name.startswith(f"{PREFIX}."):  # a rival is always made anew
@@ -194,13 +194,13 @@ class Rival:
     @property
     def work(self) -> Work:
         """How much was done so far."""
-        return self._desks.work
+        return self._scratch_pool.work
 
     @property
     def nbytes(self) -> int:
         """Bytes of everything, profiles and room to work included."""
         names = (name for name in self._arena.names if name.startswith(f"{PREFIX}."))
-        return sum(self._arena[name].nbytes for name in names) + self._profiles.nbytes + self._desks.nbytes
+        return sum(self._arena[name].nbytes for name in names) + self._profiles.nbytes + self._scratch_pool.nbytes
 
     def insert(self, slots: NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free, their bars open."""
@@ -244,16 +244,16 @@ class Rival:
             given.to_pylist() if isinstance(given, pa.Array) else given
         )
         columns = Columns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, places)
-        with self._desks.take() as desk:
+        with self._scratch_pool.take() as workspace:
             if start < stop:
-                desk.need(len(self._scoring.social.users), *SocialWindow._fields)
-                self._prepare(desk, int(np.diff(batch.term_indptr[start : stop + 1]).max()))
-            out, row = desk.output(max(stop - start, 0)), start
+                workspace.need(len(self._scoring.social.users), *SocialWindow._fields)
+                self._prepare(workspace, int(np.diff(batch.term_indptr[start : stop + 1]).max()))
+            out, row = workspace.output(max(stop - start, 0)), start
             while row < stop:
-                row = self._match_rows(columns, row, stop, start, desk.scratch, out)
+                row = self._match_rows(columns, row, stop, start, workspace.scratch, out)
                 if row < stop:
-                    out = desks.doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
-            return desk.finish(out, start)
+                    out = scratch_pool.doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
+            return workspace.finish(out, start)
 
     def _scratch(self) -> Any:
         """Return room for one message; its first fields are those of `SocialWindow`."""
@@ -268,7 +268,7 @@ class Rival:
     def _follow(self, slots: NDArray[np.int32]) -> None:
         """Hear that bars have moved."""
 
-    def _prepare(self, desk: desks.Bench, n_terms: int) -> None:
+    def _prepare(self, workspace: scratch_pool.OutputWorkspace, n_terms: int) -> None:
         """Make room for messages of so many terms at most."""
 
     def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Any, out: Output) -> int:

@@ -65,7 +65,7 @@ from nearcast._jit import (
     table_find,
     table_get,
 )
-from nearcast.index import desks
+from nearcast.index import scratch_pool
 from nearcast.index._kernels.social.frame import to_frame, upper_bound_near
 from nearcast.index._kernels.social.layout import VISITED, Columns, Output
 from nearcast.model import ScoringContext
@@ -266,10 +266,10 @@ class Quadtree(Rival):
     def _follow(self, slots: NDArray[np.int32]) -> None:
         follow_thresholds(self._tree(), self._ground(), slots)
 
-    def _prepare(self, desk: desks.Bench, n_terms: int) -> None:
-        desk.need(len(self._arena[f"{PREFIX}.leasts"]), "node_socials", "touched")
-        desk.need((DEEPEST + 2) * n_terms, "held")
-        desk.need(len(self._sites), "found")
+    def _prepare(self, workspace: scratch_pool.OutputWorkspace, n_terms: int) -> None:
+        workspace.need(len(self._arena[f"{PREFIX}.leasts"]), "node_socials", "touched")
+        workspace.need((DEEPEST + 2) * n_terms, "held")
+        workspace.need(len(self._sites), "found")
 
     def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
         rows, users = (row, stop, first), self._users.arrays

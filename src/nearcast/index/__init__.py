@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from nearcast.errors import require
-from nearcast.index.matches import Index, Work
+from nearcast.index.base import Index, Work
 from nearcast.index.scan import Scan
 from nearcast.model import KINDS, ScoringContext
 

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast._jit import Arena, Table, column
-from nearcast.index import desks
+from nearcast.index import scratch_pool
 from nearcast.index._kernels.boolean import (
     CANDIDATES,
     CLASSES,
@@ -48,7 +48,7 @@ from nearcast.index._kernels.boolean import (
     TOTAL_BITS,
     VISITED,
     Arrivals,
-    Desk,
+    BooleanWorkspace,
     Forest,
     Messages,
     boolean_delete,
@@ -58,7 +58,7 @@ from nearcast.index._kernels.boolean import (
     boolean_order,
     boolean_sizes,
 )
-from nearcast.index.matches import Matches, Work
+from nearcast.index.base import Matches, Work
 from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
 from nearcast.model.subscription_columns import BooleanColumns
 from nearcast.space import Box
@@ -71,7 +71,7 @@ _MOST_PLACES = 1 << 17
 _ROOM = 1 << 12  # matches
 
 
-class _Desk(desks.Desk):
+class _BooleanScratch(scratch_pool.BooleanWorkspace):
     """Room to match, kept because it is large."""
 
     def __init__(self, room: int) -> None:
@@ -80,7 +80,7 @@ class _Desk(desks.Desk):
         self.rows = np.empty(room, np.int64)
         self.slots = np.empty(room, np.int32)
 
-    def for_rows(self, messages: Messages, start: int, stop: int) -> Desk:
+    def for_rows(self, messages: Messages, start: int, stop: int) -> BooleanWorkspace:
         """Return it as the kernel takes it for some messages."""
         lengths = np.diff(messages.term_indptr[start : stop + 1])
         most = int(lengths.max()) if len(lengths) else 0
@@ -89,7 +89,7 @@ class _Desk(desks.Desk):
             places *= 2
         if places > self.held.size:
             self.held = np.zeros(places, np.int32)
-        return Desk(
+        return BooleanWorkspace(
             np.empty(int(lengths.sum()), np.int32),
             self.held[:places],
             np.empty((2 * most * (DEPTH + 1), 3), np.int64),
@@ -99,15 +99,15 @@ class _Desk(desks.Desk):
             np.zeros(5, np.int64),
         )
 
-    def enlarge(self, desk: Desk) -> Desk:
+    def enlarge(self, workspace: BooleanWorkspace) -> BooleanWorkspace:
         """Make room for the message that found none; what was found before stays."""
-        filled, needed = int(desk.work[FILLED]), int(desk.work[NEEDED])
+        filled, needed = int(workspace.work[FILLED]), int(workspace.work[NEEDED])
         if needed > self.rows.size:
             self.rows = np.empty(needed * 3 // 2, np.int64)
         if filled + needed > self.slots.size:
             self.slots = np.empty((filled + needed) * 3 // 2, np.int32)
-            self.slots[:filled] = desk.slots[:filled]
-        return desk._replace(rows=self.rows, slots=self.slots)
+            self.slots[:filled] = workspace.slots[:filled]
+        return workspace._replace(rows=self.rows, slots=self.slots)
 
 
 class BooleanIndex:
@@ -128,7 +128,7 @@ class BooleanIndex:
     """
 
     def __init__(self, scoring: ScoringContext, *, arena: Arena | None = None, room: int = _ROOM) -> None:
-        self._desks = desks.Desks(lambda: _Desk(room))
+        self._scratch_pool = scratch_pool.ScratchPool(lambda: _BooleanScratch(room))
         self._vocabulary = scoring.vocabulary
         self._arena = Arena() if arena is None else arena
         self._targets = np.zeros((TARGETS, 4), np.int64)
@@ -143,7 +143,7 @@ class BooleanIndex:
     @property
     def work(self) -> Work:
         """How much was done so far."""
-        return self._desks.work
+        return self._scratch_pool.work
 
     @property
     def nbytes(self) -> int:
@@ -184,16 +184,16 @@ class BooleanIndex:
             column(batch.term_indptr, np.int64),
             column(batch.term_ids, np.int64),
         )
-        with self._desks.take() as own:
-            desk = own.for_rows(messages, start, stop)
-            row = boolean_match(forest, messages, start, stop, desk)
+        with self._scratch_pool.take() as own:
+            workspace = own.for_rows(messages, start, stop)
+            row = boolean_match(forest, messages, start, stop, workspace)
             while row < stop:
-                desk = own.enlarge(desk)
-                row = boolean_match(forest, messages, row, stop, desk)
-            n, n_candidates = int(desk.work[FILLED]), int(desk.work[CANDIDATES])
-            own.count(visited=int(desk.work[VISITED]), candidates=n_candidates, verified=n_candidates, matched=n)
-            rows = np.repeat(np.arange(start, stop), desk.counts[start:stop])
-            return Matches(rows, desk.slots[:n].copy(), np.broadcast_to(1.0, n))
+                workspace = own.enlarge(workspace)
+                row = boolean_match(forest, messages, row, stop, workspace)
+            n, n_candidates = int(workspace.work[FILLED]), int(workspace.work[CANDIDATES])
+            own.count(visited=int(workspace.work[VISITED]), candidates=n_candidates, verified=n_candidates, matched=n)
+            rows = np.repeat(np.arange(start, stop), workspace.counts[start:stop])
+            return Matches(rows, workspace.slots[:n].copy(), np.broadcast_to(1.0, n))
 
     def compact(self) -> None:
         """Build everything anew, without the room that deletions left; as much work as inserting it."""

@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import Arena, Table, column
-from nearcast.index import desks
+from nearcast.index import scratch_pool
 from nearcast.index._kernels import nearest as kernels
-from nearcast.index.matches import Matches, Work
+from nearcast.index.base import Matches, Work
 from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
 from nearcast.model._kernels import blocks
 from nearcast.model.subscription_columns import KeywordColumns
@@ -53,22 +53,22 @@ _ARRAYS: dict[str, tuple[Any, int | None, Any]] = {
 }
 
 
-class Desk(desks.Bench):
+class NearestWorkspace(scratch_pool.OutputWorkspace):
     """Room to match."""
 
     def __init__(self, room: int) -> None:
-        scratch = kernels.Scratch(
+        scratch = kernels.NearestScratch(
             numbers=np.zeros(64, np.int32),
             terms=np.zeros(32, np.int32),
             marks=np.zeros(64, np.uint8),
             groups=np.zeros(64, np.int32),
             ends=np.zeros(32, np.int64),
-            ask=np.zeros(3, np.float32),
+            query=np.zeros(3, np.float32),
             gaps=np.zeros(kernels.LANES, np.float32),
             found=np.zeros(_FOUND, np.int32),
             found_by=np.zeros(_FOUND, np.int32),
         )
-        super().__init__(scratch, kernels.Output, room)
+        super().__init__(scratch, kernels.NearestOutput, room)
 
 
 class NearestIndex:
@@ -89,8 +89,8 @@ class NearestIndex:
     """
 
     def __init__(self, scoring: ScoringContext, *, arena: Arena | None = None, room: int = _ROOM) -> None:
-        self._world = _world(scoring)
-        self._desks = desks.Desks(lambda: Desk(room))
+        self._projection = _projection(scoring)
+        self._scratch_pool = scratch_pool.ScratchPool(lambda: NearestWorkspace(room))
         self._arena = Arena() if arena is None else arena
         if f"{_PREFIX}.pool" not in self._arena:
             with self._arena.together():
@@ -103,13 +103,13 @@ class NearestIndex:
     @property
     def work(self) -> Work:
         """How much was done so far."""
-        return self._desks.work
+        return self._scratch_pool.work
 
     @property
     def nbytes(self) -> int:
         """Bytes of everything, room to work included."""
         names = (name for name in self._arena.names if name.startswith(f"{_PREFIX}."))
-        return sum(self._arena[name].nbytes for name in names) + self._desks.nbytes
+        return sum(self._arena[name].nbytes for name in names) + self._scratch_pool.nbytes
 
     def insert(self, slots: NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free, open to every message that shares a term."""
@@ -117,7 +117,7 @@ class NearestIndex:
         assert isinstance(subscription_columns, KeywordColumns)
         if slots.size == 0:
             return
-        columns = kernels.Columns(
+        columns = kernels.NearestColumns(
             column(subscription_columns.xs, np.float64),
             column(subscription_columns.ys, np.float64),
             column(subscription_columns.term_indptr, np.int64),
@@ -145,23 +145,23 @@ class NearestIndex:
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return the pairs that share a term and are nearer than the bar that was set."""
-        columns = kernels.Columns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids)
+        columns = kernels.NearestColumns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids)
         state = self._state()
-        with self._desks.take() as desk:
+        with self._scratch_pool.take() as workspace:
             if start < stop:
                 most = int(np.diff(batch.term_indptr[start : stop + 1]).max())
                 longest = int(state.pool[kernels.LONGEST])
-                desk.need(int(batch.term_indptr[stop] - batch.term_indptr[start]), "numbers")
-                desk.need(most, "terms", "ends")
-                desk.need(len(self._table), "marks")
-                desk.need(longest, "found", "found_by")
-                desk.need(most * (longest // kernels.LANES + 2), "groups")
-            out, row = desk.output(max(stop - start, 0)), start
+                workspace.need(int(batch.term_indptr[stop] - batch.term_indptr[start]), "numbers")
+                workspace.need(most, "terms", "ends")
+                workspace.need(len(self._table), "marks")
+                workspace.need(longest, "found", "found_by")
+                workspace.need(most * (longest // kernels.LANES + 2), "groups")
+            out, row = workspace.output(max(stop - start, 0)), start
             while row < stop:
-                row = int(kernels.match_rows(state, columns, row, stop, start, desk.scratch, out))
+                row = int(kernels.match_rows(state, columns, row, stop, start, workspace.scratch, out))
                 if row < stop:
-                    out = desks.doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
-            return desk.finish(out, start)
+                    out = scratch_pool.doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
+            return workspace.finish(out, start)
 
     def _number(self, ids: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return dense numbers of terms."""
@@ -189,11 +189,11 @@ class NearestIndex:
     def _array(self, name: str) -> NDArray[Any]:
         return self._arena[f"{_PREFIX}.{name}"]
 
-    def _state(self) -> kernels.State:
+    def _state(self) -> kernels.NearestState:
         """Return all arrays as kernels take them."""
         sites, bodies = self._array("sites"), self._array("bodies")
-        return kernels.State(
-            self._world,
+        return kernels.NearestState(
+            self._projection,
             sites,
             sites.view(np.int32),
             self._array("runs"),
@@ -208,10 +208,10 @@ class NearestIndex:
         )
 
 
-def _world(scoring: ScoringContext) -> kernels.World:
+def _projection(scoring: ScoringContext) -> kernels.NearestProjection:
     bounds, on_sphere = scoring.space.bounds, scoring.space.metric == "haversine"
     half = max(bounds.xmax * 0.5 - bounds.xmin * 0.5, bounds.ymax * 0.5 - bounds.ymin * 0.5)
-    return kernels.World(
+    return kernels.NearestProjection(
         on_sphere=on_sphere,
         x0=bounds.xmin * 0.5 + bounds.xmax * 0.5,
         y0=bounds.ymin * 0.5 + bounds.ymax * 0.5,

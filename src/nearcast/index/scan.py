@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.index.desks import Desk, Desks
-from nearcast.index.matches import Work
+from nearcast.index.scratch_pool import Workspace, ScratchPool
+from nearcast.index.base import Work
 from nearcast.model import SubscriptionBatch, Matches, ScoringContext, MessageBatch, Scorer
 
 
@@ -20,13 +20,13 @@ class Scan:
     """The slow index that is always right."""
 
     def __init__(self, scoring: ScoringContext) -> None:
-        self._desks = Desks(Desk)
+        self._scratch_pool = ScratchPool(Workspace)
         self._scorers: dict[int, Scorer] = {}
 
     @property
     def work(self) -> Work:
         """How much was done so far."""
-        return self._desks.work
+        return self._scratch_pool.work
 
     def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions."""
@@ -54,6 +54,6 @@ class Scan:
                     slots.append(slot)
                     scores.append(score)
         asked = (stop - start) * len(self._scorers)
-        with self._desks.take() as desk:
-            desk.count(visited=asked, candidates=asked, verified=asked, matched=len(rows))
+        with self._scratch_pool.take() as workspace:
+            workspace.count(visited=asked, candidates=asked, verified=asked, matched=len(rows))
         return Matches(np.array(rows, np.int64), np.array(slots, np.int32), np.array(scores, np.float64))

@@ -37,9 +37,9 @@ from numpy.typing import NDArray
 
 from nearcast._jit import Arena, Table, column
 from nearcast.errors import require
-from nearcast.index import desks
+from nearcast.index import scratch_pool
 from nearcast.index._kernels import similarity as kernels
-from nearcast.index.matches import Matches, Work
+from nearcast.index.base import Matches, Work
 from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.space.metric import EARTH_RADIUS_M
@@ -66,7 +66,7 @@ _ARRAYS: dict[str, tuple[Any, int | None, Any]] = {
     "terms.numbers": (np.int64, None, 0),
     "terms.idfs": (np.float64, None, 0),
     "terms.prints": (np.int32, None, 0),
-    "terms.homes": (np.int32, None, -1),
+    "terms.n_postings": (np.int32, None, -1),
     **{f"{pool}_lists.starts": (np.int32, None, 0) for pool in _POOLS},
     **{f"{pool}_lists.lengths": (np.int32, None, 0) for pool in _POOLS},
     **{f"{pool}_lists.classes": (np.int8, None, -1) for pool in _POOLS},
@@ -83,13 +83,13 @@ _STATES = ("records.run_state", "near_lists.state", "term_lists.state")
 _TABLES = ("terms.table", "cell_table", "spots")
 
 
-class Desk(desks.Bench):
+class SimilarityWorkspace(scratch_pool.OutputWorkspace):
     """Room to match, or to plan a change."""
 
-    def __init__(self, world: kernels.World, room: int) -> None:
-        super().__init__(_scratch(world), kernels.Output, room)
+    def __init__(self, params: kernels.SimilarityParams, room: int) -> None:
+        super().__init__(_scratch(params), kernels.SimilarityOutput, room)
 
-    def cut(self, out: kernels.Output) -> None:
+    def cut(self, out: kernels.SimilarityOutput) -> None:
         """Count what was done, and cut the output to what was found."""
         n = self.tally(out)
         for array in (out.slots, out.scores):
@@ -117,10 +117,10 @@ class SimilarityIndex:
     ) -> None:
         unknown = sorted(filters - FILTERS)
         require(not unknown, "filters", f"must be some of {', '.join(sorted(FILTERS))}", unknown)
-        self._world = _world(scoring, filters)
-        self._desks = desks.Desks(lambda: self._new_desk(room))
-        self._changes = self._new_desk(room)
-        self._gathered: kernels.State | None = None
+        self._params = _params(scoring, filters)
+        self._scratch_pool = scratch_pool.ScratchPool(lambda: self._new_workspace(room))
+        self._changes = self._new_workspace(room)
+        self._gathered: kernels.SimilarityState | None = None
         self._arena = Arena() if arena is None else arena
         if f"{_PREFIX}.level_cells" not in self._arena:
             with self._arena.together():
@@ -137,7 +137,7 @@ class SimilarityIndex:
     @property
     def work(self) -> Work:
         """How much was done so far."""
-        return self._desks.work
+        return self._scratch_pool.work
 
     def insert(self, slots: NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free."""
@@ -146,7 +146,7 @@ class SimilarityIndex:
 
     def insert_columns(self, slots: NDArray[np.int32], subscription_columns: KeywordColumns) -> None:
         """Take in subscriptions under slots that are free."""
-        columns = kernels.Columns(
+        columns = kernels.SimilarityColumns(
             column(subscription_columns.xs, np.float64),
             column(subscription_columns.ys, np.float64),
             column(subscription_columns.term_indptr, np.int64),
@@ -168,19 +168,19 @@ class SimilarityIndex:
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return what the messages of some rows concern."""
         none = np.empty(0)
-        columns = kernels.Columns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, none, none)
-        with self._desks.take() as desk:
+        columns = kernels.SimilarityColumns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, none, none)
+        with self._scratch_pool.take() as workspace:
             if start < stop:
-                desk.need(1 + int(np.diff(batch.term_indptr[start : stop + 1]).max()), "known")
+                workspace.need(1 + int(np.diff(batch.term_indptr[start : stop + 1]).max()), "known")
                 longest = max(int(self._array(f"{pool}_lists.state")[kernels.LONGEST]) for pool in _POOLS)
-                desk.need(longest, "found", "found_terms", "found_runs")
-                desk.need(self._array("terms.homes").size, "marks")
-            out, row = desk.output(max(stop - start, 0)), start
+                workspace.need(longest, "found", "found_terms", "found_runs")
+                workspace.need(self._array("terms.n_postings").size, "marks")
+            out, row = workspace.output(max(stop - start, 0)), start
             while row < stop:
-                row = self._match_rows(desk, columns, row, stop, start, out)
+                row = self._match_rows(workspace, columns, row, stop, start, out)
                 if row < stop:
-                    out = desks.doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
-            desk.cut(out)
+                    out = scratch_pool.doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
+            workspace.cut(out)
             rows = np.repeat(np.arange(start, stop, dtype=np.int64), np.diff(out.ends, prepend=0))
             return Matches(rows, out.slots, out.scores)
 
@@ -189,7 +189,7 @@ class SimilarityIndex:
         """Bytes of everything, room to work included."""
         names = (name for name in self._arena.names if name.startswith(f"{_PREFIX}."))
         held = sum(self._arena[name].nbytes for name in names)
-        return held + self._changes.nbytes + self._desks.nbytes
+        return held + self._changes.nbytes + self._scratch_pool.nbytes
 
     def compact(self) -> None:
         """Build everything anew, as if nothing had ever been deleted; deletions alone never need it."""
@@ -208,22 +208,22 @@ class SimilarityIndex:
             self._reserve(lists=0, cells=0)
             self._insert(slots, columns)
 
-    def _new_desk(self, room: int) -> Desk:
-        return Desk(self._world, room)
+    def _new_workspace(self, room: int) -> SimilarityWorkspace:
+        return SimilarityWorkspace(self._params, room)
 
     def _match_rows(
-        self, desk: Desk, columns: kernels.Columns, row: int, stop: int, first: int, out: kernels.Output
+        self, workspace: SimilarityWorkspace, columns: kernels.SimilarityColumns, row: int, stop: int, first: int, out: kernels.SimilarityOutput
     ) -> int:
-        return int(kernels.match_rows(self._state(desk), columns, row, stop, first, out))
+        return int(kernels.match_rows(self._state(workspace), columns, row, stop, first, out))
 
-    def _insert(self, slots: NDArray[np.int32], columns: kernels.Columns) -> None:
+    def _insert(self, slots: NDArray[np.int32], columns: kernels.SimilarityColumns) -> None:
         if slots.size == 0:
             return
         self._grow("records", ("floats", "heads"), int(slots.max()) + 1)
         for first in range(0, slots.size, _SLICE):
             last = min(first + _SLICE, slots.size)
             low, high = int(columns.indptr[first]), int(columns.indptr[last])
-            part = kernels.Columns(
+            part = kernels.SimilarityColumns(
                 columns.xs[first:last],
                 columns.ys[first:last],
                 columns.indptr[first : last + 1] - low,
@@ -234,13 +234,13 @@ class SimilarityIndex:
             )
             self._insert_slice(slots[first:last], part)
 
-    def _insert_slice(self, slots: NDArray[np.int32], part: kernels.Columns) -> None:
+    def _insert_slice(self, slots: NDArray[np.int32], part: kernels.SimilarityColumns) -> None:
         n_terms = part.term_ids.size
         dense = self._number(part.term_ids, part.idfs)
         self._reserve(lists=n_terms, cells=n_terms + slots.size)
         self._changes.need(int(np.diff(part.indptr).max()), "order", "reaches", "solos", "rows")
         self._changes.need(n_terms, "queue")
-        split_at = _SPLIT_AT if self._world.by_cells else -1
+        split_at = _SPLIT_AT if self._params.by_cells else -1
         row = 0
         while row < slots.size:
             self._make_room()
@@ -259,7 +259,7 @@ class SimilarityIndex:
         return dense
 
     def _split(self, term: int) -> None:
-        home = int(self._array("terms.homes")[term])
+        home = int(self._array("terms.n_postings")[term])
         length = int(self._array("term_lists.lengths")[home])
         self._reserve(lists=length, cells=length)
         self._array("term_lists.state")[kernels.NEEDED] = 4 * length
@@ -272,7 +272,7 @@ class SimilarityIndex:
         spots.reserve(len(spots) + lists)
         cell_table.reserve(len(cell_table) + cells)
         self._gathered = None
-        fields = tuple(kernels.Lists._fields[:-1])
+        fields = tuple(kernels.SimilarityLists._fields[:-1])
         self._grow("near_lists", fields, len(cell_table) + 1 + cells)
         self._grow("term_lists", fields, int(self._array("term_lists.state")[kernels.N_LISTS]) + lists)
 
@@ -301,33 +301,33 @@ class SimilarityIndex:
             state[kernels.FREE_LIST] = -1
             state[kernels.BLOCKS :] = -1
 
-    def _state(self, desk: Desk | None = None) -> kernels.State:
+    def _state(self, workspace: SimilarityWorkspace | None = None) -> kernels.SimilarityState:
         """Return all arrays as kernels take them, with the room of a desk, or of that for changes.
 
         They are gathered anew only after some of them were replaced.
         """
         if self._gathered is None:
             self._gathered = self._gather()
-        return self._gathered._replace(scratch=(desk or self._changes).scratch)
+        return self._gathered._replace(scratch=(workspace or self._changes).scratch)
 
-    def _gather(self) -> kernels.State:
+    def _gather(self) -> kernels.SimilarityState:
         bundle = self._arena.bundle
         terms = [self._array(f"terms.{field}") for field in kernels.Terms._fields[1:]]
-        return kernels.State(
-            self._world,
+        return kernels.SimilarityState(
+            self._params,
             bundle(f"{_PREFIX}.records", kernels.Records),
             kernels.Terms(self._tables["terms.table"].arrays, *terms),
             self._tables["cell_table"].arrays,
             self._array("level_cells"),
             self._tables["spots"].arrays,
-            bundle(f"{_PREFIX}.near_lists", kernels.Lists),
+            bundle(f"{_PREFIX}.near_lists", kernels.SimilarityLists),
             bundle(f"{_PREFIX}.near_pool", kernels.Pool),
-            bundle(f"{_PREFIX}.term_lists", kernels.Lists),
+            bundle(f"{_PREFIX}.term_lists", kernels.SimilarityLists),
             bundle(f"{_PREFIX}.term_pool", kernels.Pool),
             self._changes.scratch,
         )
 
-    def _live(self) -> tuple[NDArray[np.int32], kernels.Columns]:
+    def _live(self) -> tuple[NDArray[np.int32], kernels.SimilarityColumns]:
         """Return the subscriptions there are, as they came."""
         heads, floats = self._array("records.heads"), self._array("records.floats")
         slots = np.flatnonzero(heads[:, kernels.RUN] >= 0).astype(np.int32)
@@ -335,7 +335,7 @@ class SimilarityIndex:
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         at = np.repeat(heads[slots, kernels.RUN] - indptr[:-1], lengths) + np.arange(indptr[-1])
         dense = self._array("records.run_terms")[at]
-        return slots, kernels.Columns(
+        return slots, kernels.SimilarityColumns(
             floats[slots, 3],
             floats[slots, 4],
             indptr,
@@ -346,11 +346,11 @@ class SimilarityIndex:
         )
 
 
-def _world(scoring: ScoringContext, filters: frozenset[str]) -> kernels.World:
+def _params(scoring: ScoringContext, filters: frozenset[str]) -> kernels.SimilarityParams:
     space, bounds = scoring.space, scoring.space.bounds
     on_sphere = space.metric == "haversine"
     half = max(bounds.xmax - bounds.xmin, bounds.ymax - bounds.ymin) * 0.5
-    world = kernels.World(
+    params = kernels.SimilarityParams(
         on_sphere=on_sphere,
         text=list(TEXT_SIMILARITIES.values()).index(scoring.text_similarity),
         max_distance=space.max_distance,
@@ -368,18 +368,18 @@ def _world(scoring: ScoringContext, filters: frozenset[str]) -> kernels.World:
         by_cells="cells" in filters,
         by_others="others" in filters,
     )
-    farthest = kernels.reach_of(world, 2.0 * kernels.MARGIN, 1.0)
+    farthest = kernels.reach_of(params, 2.0 * kernels.MARGIN, 1.0)
     side = max(farthest / min(_NEAR_SPREAD, _TERM_SPREAD), kernels.LEAST_SIDE)
     levels = 1
     while levels < kernels.MOST_LEVELS and side * 0.5**levels >= kernels.LEAST_SIDE:
         levels += 1
-    return world._replace(side=side, levels=levels, term_levels=min(levels, _TERM_LEVELS))
+    return params._replace(side=side, levels=levels, term_levels=min(levels, _TERM_LEVELS))
 
 
-def _scratch(world: kernels.World) -> kernels.Scratch:
-    around = int(2 * max(world.near_spread, world.term_spread)) + 3
-    n_cells = 1 + world.levels * around**3
-    return kernels.Scratch(
+def _scratch(params: kernels.SimilarityParams) -> kernels.SimilarityScratch:
+    around = int(2 * max(params.near_spread, params.term_spread)) + 3
+    n_cells = 1 + params.levels * around**3
+    return kernels.SimilarityScratch(
         point=np.zeros(8),
         frame=np.zeros(3),
         frame32=np.zeros(3, np.float32),

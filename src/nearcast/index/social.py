@@ -31,10 +31,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from nearcast._jit import Arena, Postings, Table, column
-from nearcast.index import desks
+from nearcast.index import scratch_pool
 from nearcast.index._kernels import social as kernels
 from nearcast.index._kernels.social.layout import REST_BITS
-from nearcast.index.matches import Matches, Work
+from nearcast.index.base import Matches, Work
 from nearcast.model import SubscriptionBatch, Id, ScoringContext, MessageBatch
 from nearcast.model._kernels.profiles import LENGTH, RUN
 from nearcast.model.profiles import Profiles
@@ -48,23 +48,23 @@ _ROUNDING = 2.0**-46  # of a coordinate of the frame
 _TERMS_A_CHUNK, _SLOTS_A_CHUNK = 16, 2
 
 
-class Desk(desks.Bench):
+class SocialWorkspace(scratch_pool.OutputWorkspace):
     """Room to match."""
 
     def __init__(self, room: int) -> None:
-        scratch = kernels.Scratch(
+        scratch = kernels.SocialScratch(
             order=np.zeros(64, np.int64),
             socials=np.zeros(64),
             met=np.zeros(64, np.int32),
             marks=np.zeros(64, np.int64),
             found=np.zeros(64, np.int32),
-            ask=np.zeros(5),
+            query=np.zeros(5),
             counts=np.zeros(64, np.int32),
             others=np.zeros(64, np.int32),
             stamps=np.zeros(64, np.int64),
             stamp=np.zeros(1, np.int64),
         )
-        super().__init__(scratch, kernels.Output, room)
+        super().__init__(scratch, kernels.SocialOutput, room)
 
 
 class SocialIndex:
@@ -85,8 +85,8 @@ class SocialIndex:
     """
 
     def __init__(self, scoring: ScoringContext, *, arena: Arena | None = None, room: int = _ROOM) -> None:
-        self._scoring, self._world = scoring, _world(scoring)
-        self._desks = desks.Desks(lambda: Desk(room))
+        self._scoring, self._projection = scoring, _projection(scoring)
+        self._scratch_pool = scratch_pool.ScratchPool(lambda: SocialWorkspace(room))
         self._arena = Arena() if arena is None else arena
         self._profiles = Profiles(self._arena)
         if f"{_PREFIX}.counts" not in self._arena:
@@ -102,13 +102,13 @@ class SocialIndex:
     @property
     def work(self) -> Work:
         """How much was done so far."""
-        return self._desks.work
+        return self._scratch_pool.work
 
     @property
     def nbytes(self) -> int:
         """Bytes of everything, profiles and room to work included."""
         names = (name for name in self._arena.names if name.startswith(f"{_PREFIX}."))
-        return sum(self._arena[name].nbytes for name in names) + self._profiles.nbytes + self._desks.nbytes
+        return sum(self._arena[name].nbytes for name in names) + self._profiles.nbytes + self._scratch_pool.nbytes
 
     def insert(self, slots: NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free, their bars open."""
@@ -146,20 +146,20 @@ class SocialIndex:
         """Return the pairs that reach the bar that was set."""
         places = np.full(len(batch), -1, np.int32)
         places[start:stop] = self._scoring.social.number_places(_listed(batch.places[start:stop]))
-        columns = kernels.Columns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, places)
+        columns = kernels.SocialColumns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, places)
         state = self._state()
-        with self._desks.take() as desk:
+        with self._scratch_pool.take() as workspace:
             if start < stop:
-                desk.need(int(np.diff(batch.term_indptr[start : stop + 1]).max()), "order")
-                desk.need(len(self._scoring.social.users), "socials", "met", "counts", "others")
-                desk.need(len(self._scoring.social.places), "stamps")
-                desk.need(len(state.sites), "marks", "found")
-            out, row = desk.output(max(stop - start, 0)), start
+                workspace.need(int(np.diff(batch.term_indptr[start : stop + 1]).max()), "order")
+                workspace.need(len(self._scoring.social.users), "socials", "met", "counts", "others")
+                workspace.need(len(self._scoring.social.places), "stamps")
+                workspace.need(len(state.sites), "marks", "found")
+            out, row = workspace.output(max(stop - start, 0)), start
             while row < stop:
-                row = int(kernels.match_rows(state, columns, row, stop, start, desk.scratch, out))
+                row = int(kernels.match_rows(state, columns, row, stop, start, workspace.scratch, out))
                 if row < stop:
-                    out = desks.doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
-            return desk.finish(out, start)
+                    out = scratch_pool.doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
+            return workspace.finish(out, start)
 
     def _number(self, ids: NDArray[np.int64]) -> None:
         """Give terms that are new the next dense numbers."""
@@ -185,10 +185,10 @@ class SocialIndex:
     def _array(self, name: str) -> NDArray[Any]:
         return self._arena[f"{_PREFIX}.{name}"]
 
-    def _state(self) -> kernels.State:
+    def _state(self) -> kernels.SocialState:
         """Return all arrays as kernels take them."""
-        return kernels.State(
-            self._world,
+        return kernels.SocialState(
+            self._projection,
             self._profiles.arrays,
             self._scoring.social.arrays,
             self._array("sites"),
@@ -201,12 +201,12 @@ class SocialIndex:
         )
 
 
-def _world(scoring: ScoringContext) -> kernels.World:
+def _projection(scoring: ScoringContext) -> kernels.SocialProjection:
     space, bounds = scoring.space, scoring.space.bounds
     on_sphere = space.metric == "haversine"
     half = max(bounds.xmax * 0.5 - bounds.xmin * 0.5, bounds.ymax * 0.5 - bounds.ymin * 0.5)
     unit = min(EARTH_RADIUS_M / space.max_distance if on_sphere else half / space.max_distance, _MOST_UNIT)
-    return kernels.World(
+    return kernels.SocialProjection(
         on_sphere=on_sphere,
         max_distance=space.max_distance,
         x0=bounds.xmin * 0.5 + bounds.xmax * 0.5,

@@ -37,9 +37,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import Arena, Table, column
-from nearcast.index import desks
+from nearcast.index import scratch_pool
 from nearcast.index._kernels import topk as kernels
-from nearcast.index.matches import Matches, Work
+from nearcast.index.base import Matches, Work
 from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
 from nearcast.model._kernels import blocks
 from nearcast.model.profiles import Profiles
@@ -68,11 +68,11 @@ _ARRAYS: dict[str, tuple[Any, int | None, Any]] = {
 }
 
 
-class Desk(desks.Bench):
+class TopKWorkspace(scratch_pool.OutputWorkspace):
     """Room to match."""
 
     def __init__(self, room: int) -> None:
-        scratch = kernels.Scratch(
+        scratch = kernels.TopKScratch(
             numbers=np.zeros(64, np.int32),
             order=np.zeros(64, np.int64),
             laters=np.zeros(32),
@@ -80,14 +80,14 @@ class Desk(desks.Bench):
             hits=np.zeros(256, np.uint8),
             groups=np.zeros(64, np.int32),
             ends=np.zeros(32, np.int64),
-            ask=np.zeros(8, np.float32),
+            query=np.zeros(8, np.float32),
             values=np.zeros(kernels.LANES, np.float32),
             tops=np.zeros(kernels.TILE, np.float32),
             found=np.zeros(_FOUND, np.int32),
             found_by=np.zeros(_FOUND, np.int64),
             texts=np.zeros(_FOUND),
         )
-        super().__init__(scratch, kernels.Output, room)
+        super().__init__(scratch, kernels.TopKOutput, room)
         self.scratch.hits[255] = 1
 
     def hold(self, n_terms: int) -> None:
@@ -117,8 +117,8 @@ class TopKIndex:
     """
 
     def __init__(self, scoring: ScoringContext, *, arena: Arena | None = None, room: int = _ROOM) -> None:
-        self._world = _world(scoring)
-        self._desks = desks.Desks(lambda: Desk(room))
+        self._projection = _projection(scoring)
+        self._scratch_pool = scratch_pool.ScratchPool(lambda: TopKWorkspace(room))
         self._arena = Arena() if arena is None else arena
         self._profiles = Profiles(self._arena)
         if f"{_PREFIX}.pool" not in self._arena:
@@ -131,13 +131,13 @@ class TopKIndex:
     @property
     def work(self) -> Work:
         """How much was done so far."""
-        return self._desks.work
+        return self._scratch_pool.work
 
     @property
     def nbytes(self) -> int:
         """Bytes of everything, profiles and room to work included."""
         names = (name for name in self._arena.names if name.startswith(f"{_PREFIX}."))
-        return sum(self._arena[name].nbytes for name in names) + self._profiles.nbytes + self._desks.nbytes
+        return sum(self._arena[name].nbytes for name in names) + self._profiles.nbytes + self._scratch_pool.nbytes
 
     def insert(self, slots: NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free, their bars open."""
@@ -152,7 +152,7 @@ class TopKIndex:
         self._profiles.insert(slots, subscription_columns)
         self._grow("posted", ("thresholds",), int(slots.max()) + 1)
         self._grow("posted", ("run_lists", "run_places"), self._profiles.arrays.run_terms.size)
-        columns = kernels.Columns(
+        columns = kernels.TopKColumns(
             column(subscription_columns.xs, np.float64),
             column(subscription_columns.ys, np.float64),
             column(subscription_columns.term_indptr, np.int64),
@@ -182,23 +182,23 @@ class TopKIndex:
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return the pairs that share a term and reach the bar that was set."""
-        columns = kernels.Columns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, batch.units)
+        columns = kernels.TopKColumns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, batch.units)
         state = self._state()
-        with self._desks.take() as desk:
+        with self._scratch_pool.take() as workspace:
             if start < stop:
                 most = int(np.diff(batch.term_indptr[start : stop + 1]).max())
-                desk.need(int(batch.term_indptr[stop] - batch.term_indptr[start]), "numbers")
-                desk.need(most, "laters", "ends")
-                desk.need(2 * most, "order")
-                desk.need(int(state.pool[kernels.LONGEST]), "found", "found_by", "texts")
-                desk.need(most * (int(state.pool[kernels.LONGEST]) // kernels.LANES + 2), "groups")
-                desk.hold(most)
-            out, row = desk.output(max(stop - start, 0)), start
+                workspace.need(int(batch.term_indptr[stop] - batch.term_indptr[start]), "numbers")
+                workspace.need(most, "laters", "ends")
+                workspace.need(2 * most, "order")
+                workspace.need(int(state.pool[kernels.LONGEST]), "found", "found_by", "texts")
+                workspace.need(most * (int(state.pool[kernels.LONGEST]) // kernels.LANES + 2), "groups")
+                workspace.hold(most)
+            out, row = workspace.output(max(stop - start, 0)), start
             while row < stop:
-                row = int(kernels.match_rows(state, columns, row, stop, start, desk.scratch, out))
+                row = int(kernels.match_rows(state, columns, row, stop, start, workspace.scratch, out))
                 if row < stop:
-                    out = desks.doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
-            return desk.finish(out, start)
+                    out = scratch_pool.doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
+            return workspace.finish(out, start)
 
     def _number(self, ids: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return dense numbers of terms."""
@@ -207,7 +207,7 @@ class TopKIndex:
             part = slice(first, first + _SLICE)
             self._table.reserve(len(self._table) + ids[part].size)
             kernels.number_terms(self._table.arrays, ids[part], dense[part])
-        self._grow("lists", kernels.Lists._fields, len(self._table))
+        self._grow("lists", kernels.TopKLists._fields, len(self._table))
         return dense
 
     def _make_room(self) -> None:
@@ -227,30 +227,30 @@ class TopKIndex:
     def _array(self, name: str) -> NDArray[Any]:
         return self._arena[f"{_PREFIX}.{name}"]
 
-    def _state(self) -> kernels.State:
+    def _state(self) -> kernels.TopKState:
         """Return all arrays as kernels take them."""
         bundle = self._arena.bundle
         bodies = self._array("postings.bodies")
         room = bodies.shape[0] * kernels.LANES  # arrays grow by steps of their own
-        return kernels.State(
-            self._world,
+        return kernels.TopKState(
+            self._projection,
             self._profiles.arrays,
             bundle(f"{_PREFIX}.posted", kernels.Posted),
             self._table.arrays,
-            bundle(f"{_PREFIX}.lists", kernels.Lists),
-            kernels.Postings(
+            bundle(f"{_PREFIX}.lists", kernels.TopKLists),
+            kernels.TopKPostings(
                 bodies, bodies.view(np.int32), self._array("postings.slots")[:room], self._array("postings.tiles")
             ),
             self._array("pool"),
         )
 
 
-def _world(scoring: ScoringContext) -> kernels.World:
+def _projection(scoring: ScoringContext) -> kernels.TopKProjection:
     space, bounds = scoring.space, scoring.space.bounds
     on_sphere = space.metric == "haversine"
     half = max(bounds.xmax * 0.5 - bounds.xmin * 0.5, bounds.ymax * 0.5 - bounds.ymin * 0.5)
     scale = 1.0 if on_sphere or half <= 0.0 else 1.0 / half
-    return kernels.World(
+    return kernels.TopKProjection(
         on_sphere=on_sphere,
         max_distance=space.max_distance,
         x0=bounds.xmin * 0.5 + bounds.xmax * 0.5,

@@ -35,7 +35,7 @@ from nearcast.index._kernels.boolean.layout import (
     TOTAL_BITS,
     VISITED,
     Arrivals,
-    Desk,
+    BooleanWorkspace,
     Forest,
     Messages,
 )
@@ -55,7 +55,7 @@ __all__ = [
     "TOTAL_BITS",
     "VISITED",
     "Arrivals",
-    "Desk",
+    "BooleanWorkspace",
     "Forest",
     "Messages",
     "boolean_delete",

@@ -11,7 +11,7 @@ from nearcast.index._kernels.boolean.geometry import children_of, corners_of, hi
 from nearcast.index._kernels.boolean.layout import (
     AHEAD,
     APPENDED,
-    ASK,
+    CHECK_OTHERS,
     BITS,
     BLOCK,
     CLASS,
@@ -113,7 +113,7 @@ def _condition(forest: Forest, slot: int, branch: int, at: int) -> tuple[int, in
         third = int(words[word + 4]) if branch == 2 else int(words[word + 2])
         return 0, int(words[word + 2]) | (third << 32)
     if branch > 0 or length > 3:
-        return WANTED | ASK, second | (branch << 32)
+        return WANTED | CHECK_OTHERS, second | (branch << 32)
     if length == 1:
         return WANTED | PLAIN, key | (key << 32)
     third = int(words[at + 3]) if length > 2 else second

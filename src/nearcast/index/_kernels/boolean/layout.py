@@ -45,7 +45,7 @@ START, LENGTH, CLASS, KIDS = 0, 1, 2, 3
 
 # Kinds of postings: both other terms must be held, or none may be; the expression has the last word; nothing is left
 # to ask but the box.
-WANTED, ASK, PLAIN = 1, 2, 4
+WANTED, CHECK_OTHERS, PLAIN = 1, 2, 4
 KIND = 4 * LANE
 
 
@@ -122,7 +122,7 @@ class Messages(NamedTuple):
     """int64 (n_terms,)."""
 
 
-class Desk(NamedTuple):
+class BooleanWorkspace(NamedTuple):
     """Where matching writes: room to work, and results."""
 
     numbers: NDArray[np.int32]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from nearcast._jit import kernel, prefetch, table_find, table_home
 from nearcast.index._kernels.boolean.geometry import lanes_of, low_step, quantize
 from nearcast.index._kernels.boolean.layout import (
-    ASK,
+    CHECK_OTHERS,
     BASE,
     BITS,
     CANDIDATES,
@@ -27,7 +27,7 @@ from nearcast.index._kernels.boolean.layout import (
     TOTAL_BITS,
     VISITED,
     WANTED,
-    Desk,
+    BooleanWorkspace,
     Forest,
     Messages,
 )
@@ -112,10 +112,10 @@ def _find_lists(forest: Forest, x: int, y: int, numbers: NDArray[np.int32], list
 
 
 @kernel
-def _aim(forest: Forest, messages: Messages, row: int, desk: Desk, lists: NDArray[np.int64]) -> int:
+def _aim(forest: Forest, messages: Messages, row: int, workspace: BooleanWorkspace, lists: NDArray[np.int64]) -> int:
     """Find the lists of a message and ask for their memory; return how many there are."""
-    frame, base = forest.frame, desk.work[BASE]
-    numbers = desk.numbers[messages.term_indptr[row] - base : messages.term_indptr[row + 1] - base]
+    frame, base = forest.frame, workspace.work[BASE]
+    numbers = workspace.numbers[messages.term_indptr[row] - base : messages.term_indptr[row + 1] - base]
     x, y = quantize(messages.xs[row] * 0.5, frame[0], frame[2]), quantize(messages.ys[row] * 0.5, frame[1], frame[3])
     n = _find_lists(forest, x, y, numbers, lists)
     for i in range(n):
@@ -128,11 +128,11 @@ def _aim(forest: Forest, messages: Messages, row: int, desk: Desk, lists: NDArra
 
 
 @kernel
-def _aim_roots(forest: Forest, messages: Messages, row: int, desk: Desk) -> None:
+def _aim_roots(forest: Forest, messages: Messages, row: int, workspace: BooleanWorkspace) -> None:
     """Ask for the memory of the roots of a message's terms."""
-    base = desk.work[BASE]
+    base = workspace.work[BASE]
     for i in range(messages.term_indptr[row] - base, messages.term_indptr[row + 1] - base):
-        prefetch(forest.nodes, desk.numbers[i])
+        prefetch(forest.nodes, workspace.numbers[i])
 
 
 @kernel
@@ -156,9 +156,9 @@ def _sift(forest: Forest, one: NDArray[np.int64], x: int, y: int, rows: NDArray[
 
 
 @kernel
-def _take_plain(forest: Forest, n: int, desk: Desk, filled: int) -> tuple[int, int]:
+def _take_plain(forest: Forest, n: int, workspace: BooleanWorkspace, filled: int) -> tuple[int, int]:
     """Write the slots of postings that nothing is left to ask of; return where they end, and how many are left."""
-    rows, slots = desk.rows, desk.slots
+    rows, slots = workspace.rows, workspace.slots
     left = 0
     for i in range(n):
         row = rows[i]
@@ -171,9 +171,9 @@ def _take_plain(forest: Forest, n: int, desk: Desk, filled: int) -> tuple[int, i
 
 
 @kernel
-def _take_others(forest: Forest, n: int, x: float, y: float, desk: Desk, filled: int) -> int:
+def _take_others(forest: Forest, n: int, x: float, y: float, workspace: BooleanWorkspace, filled: int) -> int:
     """Write the slots of postings whose other terms, box and expression agree; return where they end."""
-    held, slots, rows = desk.held, desk.slots, desk.rows
+    held, slots, rows = workspace.held, workspace.slots, workspace.rows
     for i in range(n):
         prefetch(forest.others, rows[i] >> 4)
     first = filled
@@ -181,14 +181,14 @@ def _take_others(forest: Forest, n: int, x: float, y: float, desk: Desk, filled:
     for i in range(n):
         row = rows[i] >> 4
         others, slot = forest.others[row], forest.slots[row]
-        wanted, ask = (rows[i] & (WANTED << 1)) != 0, (rows[i] & (ASK << 1)) != 0
-        passes = (_holds(held, others & LOW) == wanted) & ((_holds(held, others >> 32) == wanted) | ask)
-        if passes & (ask | ((rows[i] & 1) == 0)):
-            passes = _is_inside(forest, slot, x, y) and (not ask or _is_first(forest, slot, others >> 32, held))
+        wanted, query = (rows[i] & (WANTED << 1)) != 0, (rows[i] & (CHECK_OTHERS << 1)) != 0
+        passes = (_holds(held, others & LOW) == wanted) & ((_holds(held, others >> 32) == wanted) | query)
+        if passes & (query | ((rows[i] & 1) == 0)):
+            passes = _is_inside(forest, slot, x, y) and (not query or _is_first(forest, slot, others >> 32, held))
             failed += not passes
         slots[filled] = slot
         filled += passes
-    desk.work[CANDIDATES] += filled - first + failed
+    workspace.work[CANDIDATES] += filled - first + failed
     return filled
 
 
@@ -206,43 +206,43 @@ def boolean_numbers(forest: Forest, term_ids: NDArray[np.int64], numbers: NDArra
 
 
 @kernel
-def boolean_match(forest: Forest, messages: Messages, start: int, stop: int, desk: Desk) -> int:
+def boolean_match(forest: Forest, messages: Messages, start: int, stop: int, workspace: BooleanWorkspace) -> int:
     """Match messages from row `start` on; return the row that found no room, or `stop`.
 
     While a message is matched, the lists of the next and the roots of the one after it are on their way.
     """
-    frame, work = forest.frame, desk.work
+    frame, work = forest.frame, workspace.work
     base = work[BASE] = messages.term_indptr[start]
-    boolean_numbers(forest, messages.term_ids[base : messages.term_indptr[stop]], desk.numbers)
-    half = desk.lists.shape[0] // 2
-    n_next = _aim(forest, messages, start, desk, desk.lists[:half]) if start < stop else 0
+    boolean_numbers(forest, messages.term_ids[base : messages.term_indptr[stop]], workspace.numbers)
+    half = workspace.lists.shape[0] // 2
+    n_next = _aim(forest, messages, start, workspace, workspace.lists[:half]) if start < stop else 0
     for row in range(start, stop):
         n, own = n_next, (row - start) % 2 * half
         if row + 2 < stop:
-            _aim_roots(forest, messages, row + 2, desk)
+            _aim_roots(forest, messages, row + 2, workspace)
         if row + 1 < stop:
-            n_next = _aim(forest, messages, row + 1, desk, desk.lists[half - own : 2 * half - own])
+            n_next = _aim(forest, messages, row + 1, workspace, workspace.lists[half - own : 2 * half - own])
         before = filled = work[FILLED]
         work[NEEDED] = 1
         for i in range(own, own + n):
-            work[NEEDED] += desk.lists[i, 1]
-        if filled + work[NEEDED] > desk.slots.size or work[NEEDED] > desk.rows.size:
+            work[NEEDED] += workspace.lists[i, 1]
+        if filled + work[NEEDED] > workspace.slots.size or work[NEEDED] > workspace.rows.size:
             return row
-        numbers = desk.numbers[messages.term_indptr[row] - base : messages.term_indptr[row + 1] - base]
+        numbers = workspace.numbers[messages.term_indptr[row] - base : messages.term_indptr[row + 1] - base]
         for number in numbers:
             if number != 0:
-                _hold(desk.held, number)
+                _hold(workspace.held, number)
         x, y = messages.xs[row], messages.ys[row]
         left, bottom = quantize(x * 0.5, frame[0], frame[2]), quantize(y * 0.5, frame[1], frame[3])
         n_rows = 0
         for i in range(own, own + n):
-            n_rows = _sift(forest, desk.lists[i], left, bottom, desk.rows, n_rows)
-        filled, n_rows = _take_plain(forest, n_rows, desk, filled)
+            n_rows = _sift(forest, workspace.lists[i], left, bottom, workspace.rows, n_rows)
+        filled, n_rows = _take_plain(forest, n_rows, workspace, filled)
         work[CANDIDATES] += filled - before
-        filled = _take_others(forest, n_rows, x, y, desk, filled)
+        filled = _take_others(forest, n_rows, x, y, workspace, filled)
         for number in numbers:
-            _drop(desk.held, number)
+            _drop(workspace.held, number)
         work[VISITED] += work[NEEDED] - 1
         work[FILLED] = filled
-        desk.counts[row] = filled - before
+        workspace.counts[row] = filled - before
     return stop

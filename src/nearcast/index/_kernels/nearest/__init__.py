@@ -3,7 +3,7 @@
     insert_rows, delete_slots, set_bars ──> lists, groups         match_rows ──> for each message
     sort_list ────────────────────────────> lists in order            scan the lists of its terms, verify
 
-Everything works on one NamedTuple, `State`.
+Everything works on one NamedTuple, `NearestState`.
 """
 
 from nearcast.index._kernels.nearest.change import delete_slots, insert_rows, set_thresholds
@@ -15,11 +15,11 @@ from nearcast.index._kernels.nearest.layout import (
     LONGEST,
     SITE,
     TILE,
-    Columns,
-    Output,
-    Scratch,
-    State,
-    World,
+    NearestColumns,
+    NearestOutput,
+    NearestScratch,
+    NearestState,
+    NearestProjection,
 )
 from nearcast.index._kernels.nearest.match import match_rows
 from nearcast.index._kernels.topk.change import number_terms
@@ -32,11 +32,11 @@ __all__ = [
     "LONGEST",
     "SITE",
     "TILE",
-    "Columns",
-    "Output",
-    "Scratch",
-    "State",
-    "World",
+    "NearestColumns",
+    "NearestOutput",
+    "NearestScratch",
+    "NearestState",
+    "NearestProjection",
     "delete_slots",
     "insert_rows",
     "match_rows",

@@ -44,8 +44,8 @@ from nearcast.index._kernels.nearest.layout import (
     START,
     TERM_BITS,
     TILE_BITS,
-    Columns,
-    State,
+    NearestColumns,
+    NearestState,
     X,
     Y,
 )
@@ -63,7 +63,7 @@ def class_of_room(room: int) -> int:
 
 
 @kernel
-def move_list(state: State, term: int, size_class: int) -> None:
+def move_list(state: NearestState, term: int, size_class: int) -> None:
     """Move a list to a block of another class, for which there is room."""
     lists, words, slots = state.lists, state.words, state.slots
     block = take_postings(state.pool, slots, size_class)
@@ -83,7 +83,7 @@ def move_list(state: State, term: int, size_class: int) -> None:
 
 
 @kernel
-def has_room(state: State, terms: NDArray[np.int32]) -> bool:
+def has_room(state: NearestState, terms: NDArray[np.int32]) -> bool:
     """Say whether the pool has room for one more posting of each term; else how much is NEEDED."""
     lists, needed = state.lists, 0
     for term in terms:
@@ -97,7 +97,7 @@ def has_room(state: State, terms: NDArray[np.int32]) -> bool:
 
 
 @kernel
-def append(state: State, term: int) -> int:
+def append(state: NearestState, term: int) -> int:
     """Add an open posting to a list for which there is room; return where it goes."""
     lists = state.lists
     length, room = int(lists[term, LENGTH]), int(lists[term, ROOM])
@@ -109,7 +109,7 @@ def append(state: State, term: int) -> int:
 
 
 @kernel
-def aim_to_append(state: State, terms: NDArray[np.int32]) -> None:
+def aim_to_append(state: NearestState, terms: NDArray[np.int32]) -> None:
     """Ask for the memory that posting some terms will need."""
     lists, slots, bodies = state.lists, state.slots, state.bodies
     for term in terms:
@@ -122,7 +122,7 @@ def aim_to_append(state: State, terms: NDArray[np.int32]) -> None:
 
 @kernel
 def insert_rows(
-    state: State, columns: Columns, slots: NDArray[np.int32], dense: NDArray[np.int32], start: int
+    state: NearestState, columns: NearestColumns, slots: NDArray[np.int32], dense: NDArray[np.int32], start: int
 ) -> int:
     """Post subscriptions from `start` on, open; return where it stopped for want of room in the pool."""
     sites, heads, runs, bodies, indptr = state.sites, state.heads, state.runs, state.bodies, columns.indptr
@@ -136,7 +136,7 @@ def insert_rows(
         run = take_block(state.run_pool, runs, block_class, size_of(block_class))
         sites[slot, X], sites[slot, Y], sites[slot, THRESHOLD] = columns.xs[row], columns.ys[row], inf
         heads[slot, RUN], heads[slot, RUN_END] = run, run + stop - first
-        x, y, z = to_frame(state.world, columns.xs[row], columns.ys[row])
+        x, y, z = to_frame(state.projection, columns.xs[row], columns.ys[row])
         for i in range(first, stop):
             at = append(state, dense[i])
             body, lane = at >> LANE_BITS, at & (LANES - 1)
@@ -147,7 +147,7 @@ def insert_rows(
 
 
 @kernel
-def swap(state: State, term: int, place: int, other: int) -> None:
+def swap(state: NearestState, term: int, place: int, other: int) -> None:
     """Let two postings of a list change places."""
     if place == other:
         return
@@ -166,7 +166,7 @@ def swap(state: State, term: int, place: int, other: int) -> None:
 
 
 @kernel
-def close(state: State, term: int, place: int, reach: np.float32) -> None:
+def close(state: NearestState, term: int, place: int, reach: np.float32) -> None:
     """Give an open posting a reach: it goes to the loose end of the closed ones."""
     lists = state.lists
     to = int(lists[term, CLOSED])
@@ -180,7 +180,7 @@ def close(state: State, term: int, place: int, reach: np.float32) -> None:
 
 
 @kernel
-def open_again(state: State, term: int, place: int) -> None:
+def open_again(state: NearestState, term: int, place: int) -> None:
     """Move a closed posting to the open ones; the last closed one takes its place."""
     lists = state.lists
     last = int(lists[term, CLOSED]) - 1
@@ -193,7 +193,7 @@ def open_again(state: State, term: int, place: int) -> None:
 
 
 @kernel
-def remove_at(state: State, term: int, place: int) -> None:
+def remove_at(state: NearestState, term: int, place: int) -> None:
     """Remove the posting at a place of a list."""
     lists = state.lists
     if place < lists[term, CLOSED]:
@@ -212,14 +212,14 @@ def remove_at(state: State, term: int, place: int) -> None:
 
 
 @kernel
-def can_take(state: State, size_class: int) -> bool:
+def can_take(state: NearestState, size_class: int) -> bool:
     """Say whether a block of a class can be had; a list that cannot move stays where it is."""
     has_free = state.pool[FIRST + size_class] >= 0
     return bool(has_free or state.pool[USED] + room_of(size_class) <= state.slots.size)
 
 
 @kernel
-def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
+def delete_slots(state: NearestState, slots: NDArray[np.int32]) -> None:
     """Remove all postings of subscriptions; slots that are free stay so."""
     sites, heads, runs = state.sites, state.heads, state.runs
     for slot in slots:
@@ -236,7 +236,7 @@ def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
 
 
 @kernel
-def aim_to_set(state: State, slots: NDArray[np.int32]) -> None:
+def aim_to_set(state: NearestState, slots: NDArray[np.int32]) -> None:
     """Ask for the memory that the bars of some subscriptions are in."""
     sites, heads, runs, lists = state.sites, state.heads, state.runs, state.lists
     bodies, tiles = state.bodies, state.tiles
@@ -254,7 +254,7 @@ def aim_to_set(state: State, slots: NDArray[np.int32]) -> None:
 
 
 @kernel
-def set_thresholds(state: State, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
+def set_thresholds(state: NearestState, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
     """Change the bars of subscriptions that are here; one that is infinite, or NaN, opens them again."""
     sites, heads, runs, lists = state.sites, state.heads, state.runs, state.lists
     bodies, words, tiles = state.bodies, state.words, state.tiles
@@ -266,7 +266,7 @@ def set_thresholds(state: State, slots: NDArray[np.int32], thresholds: NDArray[n
         if isnan(before) or before == threshold:
             continue
         sites[slot, THRESHOLD] = threshold
-        reach = np.float32(reach_of(state.world, threshold))
+        reach = np.float32(reach_of(state.projection, threshold))
         for j in range(heads[slot, RUN], heads[slot, RUN_END]):
             if threshold == inf:
                 open_again(state, runs[j] >> TERM_BITS, runs[j] & PLACE_MASK)

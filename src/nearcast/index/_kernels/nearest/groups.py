@@ -33,7 +33,7 @@ from nearcast.index._kernels.nearest.layout import (
     TERM_BITS,
     TILE,
     TILE_BITS,
-    State,
+    NearestState,
 )
 
 _AXIS_BITS = 16
@@ -68,7 +68,7 @@ def bound_groups(bodies: NDArray[np.float32], tiles: NDArray[np.float32], start:
 
 
 @kernel
-def bound_group_of(state: State, term: int, at: int) -> None:
+def bound_group_of(state: NearestState, term: int, at: int) -> None:
     """Bound the group of a posting anew."""
     first = at & ~(LANES - 1)
     stop = state.lists[term, START] + state.lists[term, CLOSED]
@@ -127,7 +127,7 @@ def order_key(x: float, y: float, z: float, word: int) -> int:
 
 
 @kernel
-def sort_list(state: State, term: int) -> None:
+def sort_list(state: NearestState, term: int) -> None:
     """Put the closed part of a list in order."""
     bodies, words, slots = state.bodies, state.words, state.slots
     start, n = state.lists[term, START], state.lists[term, CLOSED]
@@ -151,7 +151,7 @@ def sort_list(state: State, term: int) -> None:
 
 
 @kernel
-def write_places(state: State, term: int, n: int) -> None:
+def write_places(state: NearestState, term: int, n: int) -> None:
     """Tell the subscriptions of the first postings of a list where these stand."""
     heads, slots, runs, start = state.heads, state.slots, state.runs, state.lists[term, START]
     for first in range(0, n, AHEAD):

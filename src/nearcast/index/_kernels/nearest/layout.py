@@ -66,7 +66,7 @@ PLACE_MASK = (1 << TERM_BITS) - 1
 VISITED, CANDIDATES, VERIFIED, MATCHED = 0, 1, 2, 3
 
 
-class World(NamedTuple):
+class NearestProjection(NamedTuple):
     """What distances mean, as numbers; constant for the life of an index."""
 
     on_sphere: bool
@@ -76,10 +76,10 @@ class World(NamedTuple):
     """The frame of the plane is `(x - x0, y - y0) * scale`, within [-1, 1]; that of the sphere is unit vectors."""
 
 
-class State(NamedTuple):
+class NearestState(NamedTuple):
     """Everything."""
 
-    world: World
+    projection: NearestProjection
     sites: NDArray[np.float64]
     """float64 (n_slots, SITE): subscriptions; the bar is NaN for a slot that is free, infinite for an open one."""
     heads: NDArray[np.int32]
@@ -104,7 +104,7 @@ class State(NamedTuple):
     """int64 (STATE,): blocks of the pool."""
 
 
-class Columns(NamedTuple):
+class NearestColumns(NamedTuple):
     """A slate or a batch: points and terms."""
 
     xs: NDArray[np.float64]
@@ -113,7 +113,7 @@ class Columns(NamedTuple):
     term_ids: NDArray[np.int64]
 
 
-class Scratch(NamedTuple):
+class NearestScratch(NamedTuple):
     """Room for one message."""
 
     numbers: NDArray[np.int32]
@@ -126,7 +126,7 @@ class Scratch(NamedTuple):
     """int32 (groups of all lists of a message,): those that a message may matter in."""
     ends: NDArray[np.int64]
     """int64 (terms of a message,): where those of each list end."""
-    ask: NDArray[np.float32]
+    query: NDArray[np.float32]
     """float32 (3,): the point of the message in the frame."""
     gaps: NDArray[np.float32]
     """float32 (LANES,): by how much postings, or groups, reach further than the message is away."""
@@ -136,7 +136,7 @@ class Scratch(NamedTuple):
     """int32 (as many,): the term by which each was found."""
 
 
-class Output(NamedTuple):
+class NearestOutput(NamedTuple):
     """Where matches go."""
 
     slots: NDArray[np.int32]

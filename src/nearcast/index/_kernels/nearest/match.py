@@ -29,10 +29,10 @@ from nearcast.index._kernels.nearest.layout import (
     TILE_BITS,
     VERIFIED,
     VISITED,
-    Columns,
-    Output,
-    Scratch,
-    State,
+    NearestColumns,
+    NearestOutput,
+    NearestScratch,
+    NearestState,
     X,
     Y,
 )
@@ -45,12 +45,12 @@ _LINE = 16  # float32 of a cache line
 
 
 @kernel
-def bound_tile(tiles: NDArray[np.float32], tile: int, ask: NDArray[np.float32], gaps: NDArray[np.float32]) -> None:
+def bound_tile(tiles: NDArray[np.float32], tile: int, query: NDArray[np.float32], gaps: NDArray[np.float32]) -> None:
     """Write by how much the groups of a tile reach further than the message is away; never underestimates.
 
     Every step of the sum is monotonic, also in float32, and so below that of any posting in the box.
     """
-    x, y, z = ask[0], ask[1], ask[2]
+    x, y, z = query[0], query[1], query[2]
     for i in range(TILE):
         dx = max(max(tiles[tile, i] - x, x - tiles[tile, 3 * TILE + i]), _ZERO)
         dy = max(max(tiles[tile, TILE + i] - y, y - tiles[tile, 4 * TILE + i]), _ZERO)
@@ -59,9 +59,9 @@ def bound_tile(tiles: NDArray[np.float32], tile: int, ask: NDArray[np.float32], 
 
 
 @kernel
-def bound_row(bodies: NDArray[np.float32], row: int, ask: NDArray[np.float32], gaps: NDArray[np.float32]) -> int:
+def bound_row(bodies: NDArray[np.float32], row: int, query: NDArray[np.float32], gaps: NDArray[np.float32]) -> int:
     """Write by how much the postings of a row reach further than the message is away; return how many may."""
-    x, y, z = ask[0], ask[1], ask[2]
+    x, y, z = query[0], query[1], query[2]
     n_within = 0
     for i in range(LANES):
         dx, dy, dz = bodies[row, AT_X + i] - x, bodies[row, AT_Y + i] - y, bodies[row, AT_Z + i] - z
@@ -72,10 +72,10 @@ def bound_row(bodies: NDArray[np.float32], row: int, ask: NDArray[np.float32], g
 
 
 @kernel
-def gather(state: State, terms: NDArray[np.int32], scratch: Scratch) -> None:
+def gather(state: NearestState, terms: NDArray[np.int32], scratch: NearestScratch) -> None:
     """Write the groups of closed postings that no bound rules out, list by list; short lists have no bounds."""
     lists, tiles, groups, ends = state.lists, state.tiles, scratch.groups, scratch.ends
-    ask, gaps, n = scratch.ask, scratch.gaps, 0
+    query, gaps, n = scratch.query, scratch.gaps, 0
     for i in range(terms.size):
         term = terms[i]
         start, n_closed = int(lists[term, START]), int(lists[term, CLOSED])
@@ -86,7 +86,7 @@ def gather(state: State, terms: NDArray[np.int32], scratch: Scratch) -> None:
                 n += 1
         else:
             for tile in range(low >> TILE_BITS, (high + TILE - 1) >> TILE_BITS):
-                bound_tile(tiles, tile, ask, gaps)
+                bound_tile(tiles, tile, query, gaps)
                 base = tile << TILE_BITS
                 for group in range(max(low, base), min(high, base + TILE)):
                     groups[n] = group
@@ -95,13 +95,13 @@ def gather(state: State, terms: NDArray[np.int32], scratch: Scratch) -> None:
 
 
 @kernel
-def scan(state: State, terms: NDArray[np.int32], scratch: Scratch, first: int) -> tuple[int, int, int]:
+def scan(state: NearestState, terms: NDArray[np.int32], scratch: NearestScratch, first: int) -> tuple[int, int, int]:
     """Collect what no bound rules out of lists from `first` on, as long as there is room.
 
     Return how many were found, the list that comes next, and how many postings were visited.
     """
     lists, bodies, groups, ends = state.lists, state.bodies, scratch.groups, scratch.ends
-    ask, gaps, found, found_by = scratch.ask, scratch.gaps, scratch.found, scratch.found_by
+    query, gaps, found, found_by = scratch.query, scratch.gaps, scratch.found, scratch.found_by
     n, visited, n_groups = 0, 0, ends[terms.size - 1]
     for i in range(first, terms.size):
         term = terms[i]
@@ -117,7 +117,7 @@ def scan(state: State, terms: NDArray[np.int32], scratch: Scratch, first: int) -
             at = row << LANE_BITS
             low, high = max(start - at, 0), min(start + n_closed - at, LANES)
             visited += high - low
-            if bound_row(bodies, row, ask, gaps):
+            if bound_row(bodies, row, query, gaps):
                 for lane in range(low, high):
                     found[n] = at + lane
                     n += gaps[lane] >= _ZERO
@@ -131,7 +131,7 @@ def scan(state: State, terms: NDArray[np.int32], scratch: Scratch, first: int) -
 
 
 @kernel
-def verify(state: State, x: float, y: float, scratch: Scratch, n_found: int, out: Output, total: int) -> int:
+def verify(state: NearestState, x: float, y: float, scratch: NearestScratch, n_found: int, out: NearestOutput, total: int) -> int:
     """Measure candidates and write the matches; return how many there are in all, or -1 if they do not fit.
 
     A subscription is a candidate where it was found by the first of its terms that the message has: there only once.
@@ -139,7 +139,7 @@ def verify(state: State, x: float, y: float, scratch: Scratch, n_found: int, out
     if total + n_found > out.slots.size:
         return -1
     found, found_by, marks, slots = scratch.found, scratch.found_by, scratch.marks, state.slots
-    sites, heads, runs, world = state.sites, state.heads, state.runs, state.world
+    sites, heads, runs, projection = state.sites, state.heads, state.runs, state.projection
     out_slots, out_scores, n_candidates = out.slots, out.scores, 0
     for first in range(0, n_found, _AHEAD):
         last = min(first + _AHEAD, n_found)
@@ -156,7 +156,7 @@ def verify(state: State, x: float, y: float, scratch: Scratch, n_found: int, out
                 at += 1
             if at < stop and runs[at] >> TERM_BITS == found_by[i]:
                 n_candidates += 1
-                score = distance(world, sites[slot, X], sites[slot, Y], x, y)
+                score = distance(projection, sites[slot, X], sites[slot, Y], x, y)
                 out_slots[total] = slot
                 out_scores[total] = score
                 total += score < sites[slot, THRESHOLD] or sites[slot, THRESHOLD] == np.inf
@@ -167,11 +167,11 @@ def verify(state: State, x: float, y: float, scratch: Scratch, n_found: int, out
 
 @kernel
 def match_row(
-    state: State, batch: Columns, row: int, terms: NDArray[np.int32], scratch: Scratch, out: Output, total: int
+    state: NearestState, batch: NearestColumns, row: int, terms: NDArray[np.int32], scratch: NearestScratch, out: NearestOutput, total: int
 ) -> int:
     """Match one message against the lists of some terms; return how many matches there are in all, or -1."""
-    x, y, ask, marks = batch.xs[row], batch.ys[row], scratch.ask, scratch.marks
-    ask[0], ask[1], ask[2] = to_frame(state.world, x, y)
+    x, y, query, marks = batch.xs[row], batch.ys[row], scratch.query, scratch.marks
+    query[0], query[1], query[2] = to_frame(state.projection, x, y)
     for term in terms:
         marks[term] = 1
     gather(state, terms, scratch)
@@ -186,7 +186,7 @@ def match_row(
 
 
 @kernel
-def match_rows(state: State, batch: Columns, start: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
+def match_rows(state: NearestState, batch: NearestColumns, start: int, stop: int, first: int, scratch: NearestScratch, out: NearestOutput) -> int:
     """Match messages from `start` on; return where it stopped: `stop`, or a message whose matches do not fit.
 
     `ends[row - first]` tells where the matches of a row end.

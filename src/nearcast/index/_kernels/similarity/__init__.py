@@ -3,7 +3,7 @@
     plan ──> which terms are posted, how far each reaches          match_rows ──> for each message
     insert_rows, split_term, delete_slots ──> lists and blocks         gather cells, filter lists, verify what is left
 
-Everything works on one nested NamedTuple, `State`; its parts say what they hold.
+Everything works on one nested NamedTuple, `SimilarityState`; its parts say what they hold.
 """
 
 from nearcast.index._kernels.similarity.change import delete_slots, insert_rows, number_terms, split_term
@@ -24,15 +24,15 @@ from nearcast.index._kernels.similarity.layout import (
     USED,
     VERIFIED,
     VISITED,
-    Columns,
-    Lists,
-    Output,
+    SimilarityColumns,
+    SimilarityLists,
+    SimilarityOutput,
     Pool,
     Records,
-    Scratch,
-    State,
+    SimilarityScratch,
+    SimilarityState,
     Terms,
-    World,
+    SimilarityParams,
 )
 from nearcast.index._kernels.similarity.match import match_rows
 from nearcast.index._kernels.similarity.scoring import reach_of
@@ -54,15 +54,15 @@ __all__ = [
     "USED",
     "VERIFIED",
     "VISITED",
-    "Columns",
-    "Lists",
-    "Output",
+    "SimilarityColumns",
+    "SimilarityLists",
+    "SimilarityOutput",
     "Pool",
     "Records",
-    "Scratch",
-    "State",
+    "SimilarityScratch",
+    "SimilarityState",
     "Terms",
-    "World",
+    "SimilarityParams",
     "delete_slots",
     "insert_rows",
     "match_rows",

@@ -18,10 +18,10 @@ from nearcast.index._kernels.similarity.layout import (
     TAU,
     USED,
     WEIGHT,
-    Columns,
+    SimilarityColumns,
     Pool,
     Records,
-    State,
+    SimilarityState,
     Terms,
 )
 from nearcast.index._kernels.similarity.lists import (
@@ -49,25 +49,25 @@ def number_terms(terms: Terms, ids: NDArray[np.int64], idfs: NDArray[np.float64]
             terms.numbers[dense] = ids[i]
             terms.idfs[dense] = idfs[i]
             terms.prints[dense] = 1 + (mix(ids[i]) >> 20) % 4095
-            terms.homes[dense] = -1
+            terms.n_postings[dense] = -1
         out[i] = dense
 
 
 @kernel
-def write_posting(state: State, pool: Pool, at: int, slot: int, reach: float, solo: float, others: int) -> None:
+def write_posting(state: SimilarityState, pool: Pool, at: int, slot: int, reach: float, solo: float, others: int) -> None:
     """Write a posting in full."""
     floats, frame = state.records.floats, state.scratch.frame
     pool.others[at] = others
     pool.slots[at] = slot
     if pool.exact.size > 0:
-        unit = state.world.scale
+        unit = state.params.scale
         for axis in range(3):
             pool.exact[at, axis] = floats[slot, axis]
         pool.exact[at, 3] = squared_reach(reach) / (unit * unit)
         pool.exact[at, 4] = floats[slot, DELTA]
         pool.exact[at, 5] = floats[slot, TAU]
     else:
-        to_frame(state.world, floats[slot], frame)
+        to_frame(state.params, floats[slot], frame)
         for axis in range(3):
             pool.points[at, axis] = frame[axis]
         pool.points[at, 3] = squared_reach(reach)
@@ -75,7 +75,7 @@ def write_posting(state: State, pool: Pool, at: int, slot: int, reach: float, so
 
 
 @kernel
-def write_record(state: State, slot: int, columns: Columns, row: int, dense: NDArray[np.int32]) -> bool:
+def write_record(state: SimilarityState, slot: int, columns: SimilarityColumns, row: int, dense: NDArray[np.int32]) -> bool:
     """Write what is known of a subscription; False if there is no room for its terms."""
     records = state.records
     first, stop = columns.indptr[row], columns.indptr[row + 1]
@@ -83,7 +83,7 @@ def write_record(state: State, slot: int, columns: Columns, row: int, dense: NDA
     if run < 0:
         records.run_state[NEEDED] = 1 << class_of(stop - first)
         return False
-    set_point(state.world, columns.xs[row], columns.ys[row], records.floats[slot])
+    set_point(state.params, columns.xs[row], columns.ys[row], records.floats[slot])
     weight = 0.0
     for i in range(first, stop):
         records.run_terms[run + i - first] = dense[i]
@@ -99,7 +99,7 @@ def write_record(state: State, slot: int, columns: Columns, row: int, dense: NDA
 
 
 @kernel
-def forget_record(state: State, slot: int) -> None:
+def forget_record(state: SimilarityState, slot: int) -> None:
     """Give back the run of a subscription."""
     records = state.records
     n = records.heads[slot, LENGTH]
@@ -108,7 +108,7 @@ def forget_record(state: State, slot: int) -> None:
 
 
 @kernel
-def has_room(state: State, slot: int, n_posted: int, near: float) -> bool:
+def has_room(state: SimilarityState, slot: int, n_posted: int, near: float) -> bool:
     """Find the lists of a planned subscription, and its cell; say whether the pools have room for it."""
     records, scratch, lists = state.records, state.scratch, state.term_lists
     start = records.heads[slot, RUN]
@@ -130,7 +130,7 @@ def has_room(state: State, slot: int, n_posted: int, near: float) -> bool:
 
 
 @kernel
-def touch(state: State, dense: NDArray[np.int32]) -> float:
+def touch(state: SimilarityState, dense: NDArray[np.int32]) -> float:
     """Read what posting some terms will need; the answer means nothing.
 
     Which list and which place follows from which term, so posting waits for one cache miss after the other; those of
@@ -139,13 +139,13 @@ def touch(state: State, dense: NDArray[np.int32]) -> float:
     terms, lists, pool = state.terms, state.term_lists, state.term_pool
     touched = 0.0
     for term in dense:
-        touched += terms.idfs[term] + terms.prints[term] + terms.homes[term]
+        touched += terms.idfs[term] + terms.prints[term] + terms.n_postings[term]
     for term in dense:
-        home = terms.homes[term]
+        home = terms.n_postings[term]
         if home >= 0:
             touched += lists.starts[home] + lists.lengths[home] + lists.classes[home] + lists.reaches[home]
     for term in dense:
-        home = terms.homes[term]
+        home = terms.n_postings[term]
         if home >= 0:
             at = min(lists.starts[home] + lists.lengths[home], pool.slots.size - 1)
             if at >= 0:
@@ -155,7 +155,7 @@ def touch(state: State, dense: NDArray[np.int32]) -> float:
 
 @kernel
 def insert_rows(
-    state: State, columns: Columns, slots: NDArray[np.int32], dense: NDArray[np.int32], start: int, split_at: int
+    state: SimilarityState, columns: SimilarityColumns, slots: NDArray[np.int32], dense: NDArray[np.int32], start: int, split_at: int
 ) -> tuple[int, int]:
     """Take in subscriptions from `start` on; return where it stopped for want of room, and how many terms to split.
 
@@ -183,7 +183,7 @@ def insert_rows(
             write_posting(state, state.term_pool, at, slot, scratch.reaches[i], scratch.solos[i], others)
             records.run_places[run + j] = state.term_lists.lengths[listed] - 1
             term = records.run_terms[run + j]
-            if terms.homes[term] == listed and state.term_lists.lengths[listed] == split_at:
+            if terms.n_postings[term] == listed and state.term_lists.lengths[listed] == split_at:
                 scratch.queue[n_queued] = term
                 n_queued += 1
         if near >= 0.0:
@@ -204,7 +204,7 @@ def run_place_of(records: Records, slot: int, term: int) -> int:
 
 
 @kernel
-def position_of(state: State, slot: int, at: int) -> int:
+def position_of(state: SimilarityState, slot: int, at: int) -> int:
     """Return the position in a plan of the term that stands at a place of the runs."""
     wanted, position = at - state.records.heads[slot, RUN], 0
     while state.scratch.order[position] != wanted:
@@ -213,12 +213,12 @@ def position_of(state: State, slot: int, at: int) -> int:
 
 
 @kernel
-def split_term(state: State, term: int) -> None:
+def split_term(state: SimilarityState, term: int) -> None:
     """Spread the only list of a term over cells; there is room for four times its length."""
     lists, pool = state.term_lists, state.term_pool
-    home = state.terms.homes[term]
+    home = state.terms.n_postings[term]
     start, length = lists.starts[home], lists.lengths[home]
-    state.terms.homes[term] = SPLIT
+    state.terms.n_postings[term] = SPLIT
     for i in range(start, start + length):
         slot = pool.slots[i]
         plan(state, slot)
@@ -234,7 +234,7 @@ def split_term(state: State, term: int) -> None:
 
 
 @kernel
-def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
+def delete_slots(state: SimilarityState, slots: NDArray[np.int32]) -> None:
     """Remove all postings of subscriptions, and what is known of them."""
     records, scratch = state.records, state.scratch
     for slot in slots:

@@ -51,7 +51,7 @@ dice, cosine = kernel(text.dice), kernel(text.cosine)
 haversine = kernel(metric.haversine)
 
 
-class World(NamedTuple):
+class SimilarityParams(NamedTuple):
     """What scores mean, as numbers; constant for the life of an index."""
 
     on_sphere: bool
@@ -93,7 +93,7 @@ class Records(NamedTuple):
     run_places: NDArray[np.int32]
     """int32 (n,): place of the posting on its list."""
     run_state: NDArray[np.int64]
-    """int64 (40,): blocks, as in `Lists`."""
+    """int64 (40,): blocks, as in `SimilarityLists`."""
 
 
 class Terms(NamedTuple):
@@ -105,11 +105,11 @@ class Terms(NamedTuple):
     idfs: NDArray[np.float64]
     prints: NDArray[np.int32]
     """int32 (n_terms,): fingerprint in 1..4095."""
-    homes: NDArray[np.int32]
+    n_postings: NDArray[np.int32]
     """int32 (n_terms,): its only list, -1 if it has none, SPLIT if it has one a cell."""
 
 
-class Lists(NamedTuple):
+class SimilarityLists(NamedTuple):
     """Lists in blocks of 1, 2, 4, ... postings of a pool."""
 
     starts: NDArray[np.int32]
@@ -143,7 +143,7 @@ class Pool(NamedTuple):
     """float64 (n, 6): point as in a record, its squared reach, delta, tau; no rows in the pool of terms."""
 
 
-class Scratch(NamedTuple):
+class SimilarityScratch(NamedTuple):
     """Room for one message or one subscription."""
 
     point: NDArray[np.float64]
@@ -177,10 +177,10 @@ class Scratch(NamedTuple):
     """int32 (n,): terms whose list grew long."""
 
 
-class State(NamedTuple):
+class SimilarityState(NamedTuple):
     """Everything."""
 
-    world: World
+    params: SimilarityParams
     records: Records
     terms: Terms
     cell_table: TableArrays
@@ -189,15 +189,15 @@ class State(NamedTuple):
     """int64 (8,): cells of each level."""
     spots: TableArrays
     """Dense term and cell -> list."""
-    near_lists: Lists
+    near_lists: SimilarityLists
     """By cell: what may match by nearness alone."""
     near_pool: Pool
-    term_lists: Lists
+    term_lists: SimilarityLists
     term_pool: Pool
-    scratch: Scratch
+    scratch: SimilarityScratch
 
 
-class Columns(NamedTuple):
+class SimilarityColumns(NamedTuple):
     """A slate or a batch: points and terms."""
 
     xs: NDArray[np.float64]
@@ -210,7 +210,7 @@ class Columns(NamedTuple):
     """The last two are empty in a batch."""
 
 
-class Output(NamedTuple):
+class SimilarityOutput(NamedTuple):
     """Where matches go."""
 
     slots: NDArray[np.int32]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel, table_remove
-from nearcast.index._kernels.similarity.layout import BLOCKS, FREE_LIST, LONGEST, N_LISTS, USED, Lists, Pool, State
+from nearcast.index._kernels.similarity.layout import BLOCKS, FREE_LIST, LONGEST, N_LISTS, USED, SimilarityLists, Pool, SimilarityState
 
 
 @kernel
@@ -54,7 +54,7 @@ def copy_posting(source: Pool, at: int, target: Pool, to: int) -> None:
 
 
 @kernel
-def move_list(lists: Lists, pool: Pool, row: int, size_class: int) -> bool:
+def move_list(lists: SimilarityLists, pool: Pool, row: int, size_class: int) -> bool:
     """Move a list to a block of another class; False, with nothing changed, if there is no room."""
     block = take_block(lists.state, pool.slots, size_class)
     if block < 0:
@@ -70,7 +70,7 @@ def move_list(lists: Lists, pool: Pool, row: int, size_class: int) -> bool:
 
 
 @kernel
-def room_to_append(lists: Lists, row: int) -> int:
+def room_to_append(lists: SimilarityLists, row: int) -> int:
     """Return how many fresh postings one more entry of a list may take."""
     size_class = int(lists.classes[row])
     if size_class < 0:
@@ -79,7 +79,7 @@ def room_to_append(lists: Lists, row: int) -> int:
 
 
 @kernel
-def claim(lists: Lists, pool: Pool, row: int, reach: float) -> int:
+def claim(lists: SimilarityLists, pool: Pool, row: int, reach: float) -> int:
     """Add an entry to a list for which there is room; return where its posting goes."""
     length, size_class = int(lists.lengths[row]), int(lists.classes[row])
     if size_class < 0 or length == 1 << size_class:
@@ -91,7 +91,7 @@ def claim(lists: Lists, pool: Pool, row: int, reach: float) -> int:
 
 
 @kernel
-def remove_at(lists: Lists, pool: Pool, row: int, place: int) -> int:
+def remove_at(lists: SimilarityLists, pool: Pool, row: int, place: int) -> int:
     """Remove the entry at a place; return the slot of the one that moved there, or -1."""
     start, last = lists.starts[row], lists.lengths[row] - 1
     moved = -1
@@ -110,7 +110,7 @@ def remove_at(lists: Lists, pool: Pool, row: int, place: int) -> int:
 
 
 @kernel
-def new_list(lists: Lists, term: int, cell: int) -> int:
+def new_list(lists: SimilarityLists, term: int, cell: int) -> int:
     """Return an empty list; there is room for one."""
     row = int(lists.state[FREE_LIST])
     if row >= 0:
@@ -133,11 +133,11 @@ def spot_key(term: int, cell: int) -> int:
 
 
 @kernel
-def drop_list(state: State, row: int) -> None:
+def drop_list(state: SimilarityState, row: int) -> None:
     """Forget a list of a term that is empty."""
     lists, term = state.term_lists, state.term_lists.owners[row]
     if lists.cells[row] < 0:
-        state.terms.homes[term] = -1
+        state.terms.n_postings[term] = -1
     else:
         table_remove(state.spots, spot_key(term, lists.cells[row]))
     lists.starts[row] = lists.state[FREE_LIST]

@@ -18,12 +18,12 @@ from nearcast.index._kernels.similarity.layout import (
     VERIFIED,
     VISITED,
     WEIGHT,
-    Columns,
-    Output,
+    SimilarityColumns,
+    SimilarityOutput,
     Pool,
-    Scratch,
-    State,
-    World,
+    SimilarityScratch,
+    SimilarityState,
+    SimilarityParams,
 )
 from nearcast.index._kernels.similarity.lists import spot_key
 from nearcast.index._kernels.similarity.scoring import is_clear, quick_near, set_point, text_of, to_frame, true_near
@@ -31,11 +31,11 @@ from nearcast.index._kernels.similarity.plans import cell_key, place_in
 
 
 @kernel
-def enter(state: State, batch: Columns, row: int) -> int:
+def enter(state: SimilarityState, batch: SimilarityColumns, row: int) -> int:
     """Set up a message; return how many of its terms anybody knows."""
     scratch, terms = state.scratch, state.terms
-    set_point(state.world, batch.xs[row], batch.ys[row], scratch.point)
-    to_frame(state.world, scratch.point, scratch.frame)
+    set_point(state.params, batch.xs[row], batch.ys[row], scratch.point)
+    to_frame(state.params, scratch.point, scratch.frame)
     weight, n_known = 0.0, 0
     for axis in range(3):
         scratch.frame32[axis] = scratch.frame[axis]
@@ -53,7 +53,7 @@ def enter(state: State, batch: Columns, row: int) -> int:
 
 
 @kernel
-def leave(state: State, n_known: int) -> None:
+def leave(state: SimilarityState, n_known: int) -> None:
     """Take the message out again."""
     for i in range(n_known):
         dense = state.scratch.known[i]
@@ -69,9 +69,9 @@ def gap_along(place: int, side: float, value: float) -> float:
 
 
 @kernel
-def meets_sphere(world: World, x: int, y: int, z: int, side: float) -> bool:
+def meets_sphere(params: SimilarityParams, x: int, y: int, z: int, side: float) -> bool:
     """Say whether a cell may hold a unit vector; on the plane every cell may hold a point."""
-    if not world.on_sphere:
+    if not params.on_sphere:
         return True
     nearest, farthest = 0.0, 0.0
     for place in (x, y, z):
@@ -85,25 +85,25 @@ def meets_sphere(world: World, x: int, y: int, z: int, side: float) -> bool:
 
 
 @kernel
-def gather_cells(state: State) -> tuple[int, int]:
+def gather_cells(state: SimilarityState) -> tuple[int, int]:
     """Write the cells from which a posting may reach the message, the one for everywhere first.
 
     Return how many for postings by nearness, and how many for those by term.
     """
-    world, scratch, frame = state.world, state.scratch, state.scratch.frame
+    params, scratch, frame = state.params, state.scratch, state.scratch.frame
     scratch.cells[0] = EVERYWHERE
     scratch.cell_gaps[0] = 0.0
     scratch.term_cells[0] = EVERYWHERE
     scratch.term_gaps[0] = 0.0
     n, n_term = 1, 1
-    side = world.side
-    for level in range(world.levels):
+    side = params.side
+    for level in range(params.levels):
         if state.level_cells[level] > 0:
-            reach = max(world.near_spread, world.term_spread) * side
-            term_reach = world.term_spread * side if level < world.term_levels else -1.0
+            reach = max(params.near_spread, params.term_spread) * side
+            term_reach = params.term_spread * side if level < params.term_levels else -1.0
             x0, x1 = place_in(frame[0] - reach, side), place_in(frame[0] + reach, side)
             y0, y1 = place_in(frame[1] - reach, side), place_in(frame[1] + reach, side)
-            depth = reach if world.on_sphere else 0.0
+            depth = reach if params.on_sphere else 0.0
             z0, z1 = place_in(frame[2] - depth, side), place_in(frame[2] + depth, side)
             for x in range(x0, x1 + 1):
                 gap_x = gap_along(x, side, frame[0])
@@ -112,7 +112,7 @@ def gather_cells(state: State) -> tuple[int, int]:
                     for z in range(z0, z1 + 1):
                         gap_z = gap_along(z, side, frame[2])
                         gap = gap_x * gap_x + gap_y * gap_y + gap_z * gap_z
-                        if gap <= reach * reach and meets_sphere(world, x, y, z, side):
+                        if gap <= reach * reach and meets_sphere(params, x, y, z, side):
                             key = cell_key(level, x, y, z)
                             cell = table_get(state.cell_table, key, -1)
                             if cell >= 0:
@@ -135,16 +135,16 @@ def shares_other(hits: NDArray[np.uint8], others: int) -> bool:
 
 
 @kernel
-def filter_list(world: World, scratch: Scratch, pool: Pool, start: int, length: int, n: int) -> int:
+def filter_list(params: SimilarityParams, scratch: SimilarityScratch, pool: Pool, start: int, length: int, n: int) -> int:
     """Add the postings of a list that no bound rules out to the `n` in `found`; return how many there are then."""
     px, py, pz = scratch.frame32[0], scratch.frame32[1], scratch.frame32[2]
     points, found, hits = pool.points, scratch.found, scratch.hits
     for at in range(start, start + length):
         dx, dy, dz = points[at, 0] - px, points[at, 1] - py, points[at, 2] - pz
         squared = dx * dx + dy * dy + dz * dz
-        if world.by_reach and squared > points[at, 3]:
+        if params.by_reach and squared > points[at, 3]:
             continue
-        if world.by_others and squared > pool.solos[at] and not shares_other(hits, pool.others[at]):
+        if params.by_others and squared > pool.solos[at] and not shares_other(hits, pool.others[at]):
             continue
         found[n] = pool.slots[at]
         n += 1
@@ -152,23 +152,23 @@ def filter_list(world: World, scratch: Scratch, pool: Pool, start: int, length: 
 
 
 @kernel
-def scan_near(state: State, start: int, length: int, out: Output, total: int) -> int:
+def scan_near(state: SimilarityState, start: int, length: int, out: SimilarityOutput, total: int) -> int:
     """Match one list of nearness, for which there is room; return how many matches there are in all."""
-    world, point, hits = state.world, state.scratch.point, state.scratch.hits
+    params, point, hits = state.params, state.scratch.point, state.scratch.hits
     exact, pool = state.near_pool.exact, state.near_pool
     x, y, z = point[0], point[1], point[2]
     n_candidates = 0
     for at in range(start, start + length):
         dx, dy, dz = exact[at, 0] - x, exact[at, 1] - y, exact[at, 2] - z
         squared = dx * dx + dy * dy + dz * dz
-        if world.by_reach and squared > exact[at, 3]:
+        if params.by_reach and squared > exact[at, 3]:
             continue
         n_candidates += 1
         slot, delta, tau = pool.slots[at], exact[at, 4], exact[at, 5]
-        near = quick_near(world, squared)
+        near = quick_near(params, squared)
         score = (1.0 - delta) * near
         if not is_clear(score, tau):
-            near = true_near(world, state.records, slot, point)
+            near = true_near(params, state.records, slot, point)
             score = (1.0 - delta) * near
         if score >= tau:
             if shares_other(hits, pool.others[at]):
@@ -183,7 +183,7 @@ def scan_near(state: State, start: int, length: int, out: Output, total: int) ->
 
 
 @kernel
-def text_shared(state: State, slot: int) -> tuple[float, int]:
+def text_shared(state: SimilarityState, slot: int) -> tuple[float, int]:
     """Return the text similarity of a subscription and the message, and the first term they share, or -1."""
     records, idfs, marks = state.records, state.terms.idfs, state.scratch.marks
     start, n = records.heads[slot, RUN], records.heads[slot, LENGTH]
@@ -197,12 +197,12 @@ def text_shared(state: State, slot: int) -> tuple[float, int]:
             if weight > greatest:
                 greatest, first = weight, term
     message = (int(state.scratch.point[6]), state.scratch.point[5])
-    score = text_of(state.world.text, shared, shared_weight, n, records.floats[slot, WEIGHT], message)
+    score = text_of(state.params.text, shared, shared_weight, n, records.floats[slot, WEIGHT], message)
     return score, first
 
 
 @kernel
-def fetch(state: State, n_found: int) -> float:
+def fetch(state: SimilarityState, n_found: int) -> float:
     """Touch what `verify` will read: the misses of a loop that decides nothing overlap, those of `verify` would not.
 
     Measured at 2 M subscriptions: 0.12 ms a message for all lists of terms, against 0.18 without.
@@ -218,12 +218,12 @@ def fetch(state: State, n_found: int) -> float:
 
 
 @kernel
-def verify(state: State, n_found: int, out: Output, total: int) -> int:
+def verify(state: SimilarityState, n_found: int, out: SimilarityOutput, total: int) -> int:
     """Score candidates by term and write the matches; return how many there are in all, or -1 if they do not fit.
 
     A match is reported by its first shared term, and not at all if nearness alone suffices: that list reports it.
     """
-    world, floats, point = state.world, state.records.floats, state.scratch.point
+    params, floats, point = state.params, state.records.floats, state.scratch.point
     if total + n_found > out.slots.size:
         return -1
     state.scratch.point[7] = fetch(state, n_found)  # kept, so that no compiler drops it
@@ -236,10 +236,10 @@ def verify(state: State, n_found: int, out: Output, total: int) -> int:
         verified += 1
         delta, tau = floats[slot, DELTA], floats[slot, TAU]
         dx, dy, dz = floats[slot, 0] - point[0], floats[slot, 1] - point[1], floats[slot, 2] - point[2]
-        near = quick_near(world, dx * dx + dy * dy + dz * dz)
+        near = quick_near(params, dx * dx + dy * dy + dz * dz)
         score = delta * similarity + (1.0 - delta) * near
         if not is_clear(score, tau) or not is_clear((1.0 - delta) * near, tau):
-            near = true_near(world, state.records, slot, point)
+            near = true_near(params, state.records, slot, point)
             score = delta * similarity + (1.0 - delta) * near
         if score >= tau and (1.0 - delta) * near < tau:
             out.slots[total] = slot
@@ -250,13 +250,13 @@ def verify(state: State, n_found: int, out: Output, total: int) -> int:
 
 
 @kernel
-def match_near(state: State, n_cells: int, out: Output, total: int) -> int:
+def match_near(state: SimilarityState, n_cells: int, out: SimilarityOutput, total: int) -> int:
     """Match what may match by nearness alone; return how many matches there are in all, or -1 if they do not fit."""
     lists, scratch = state.near_lists, state.scratch
     for i in range(n_cells):
         cell = scratch.cells[i]
         length = lists.lengths[cell]
-        if length == 0 or (state.world.by_reach and scratch.cell_gaps[i] > lists.reaches[cell]):
+        if length == 0 or (state.params.by_reach and scratch.cell_gaps[i] > lists.reaches[cell]):
             continue
         if total + length > out.slots.size:
             return -1
@@ -265,7 +265,7 @@ def match_near(state: State, n_cells: int, out: Output, total: int) -> int:
 
 
 @kernel
-def add_list(state: State, row: int, n_found: int, out: Output, total: int) -> tuple[int, int]:
+def add_list(state: SimilarityState, row: int, n_found: int, out: SimilarityOutput, total: int) -> tuple[int, int]:
     """Add the candidates of a list of a term, with those before verified if there is no room.
 
     Return how many wait in `found`, and how many matches there are in all, or -1 if they do not fit.
@@ -275,7 +275,7 @@ def add_list(state: State, row: int, n_found: int, out: Output, total: int) -> t
     if n_found + length > scratch.found.size:
         total = verify(state, n_found, out, total)
         n_found = 0
-    n = filter_list(state.world, scratch, state.term_pool, lists.starts[row], length, n_found)
+    n = filter_list(state.params, scratch, state.term_pool, lists.starts[row], length, n_found)
     for i in range(n_found, n):
         scratch.found_terms[i] = lists.owners[row]
     out.work[VISITED] += length
@@ -284,19 +284,19 @@ def add_list(state: State, row: int, n_found: int, out: Output, total: int) -> t
 
 
 @kernel
-def match_terms(state: State, n_known: int, n_cells: int, out: Output, total: int) -> int:
+def match_terms(state: SimilarityState, n_known: int, n_cells: int, out: SimilarityOutput, total: int) -> int:
     """Match the lists of all terms; return how many matches there are in all, or -1 if they do not fit."""
     lists, scratch = state.term_lists, state.scratch
     n_found = 0
     for i in range(n_known):
         term = scratch.known[i]
-        home = state.terms.homes[term]
+        home = state.terms.n_postings[term]
         if home >= 0:
             n_found, total = add_list(state, home, n_found, out, total)
         elif home == SPLIT:
             for j in range(n_cells):
                 row = table_get(state.spots, spot_key(term, scratch.term_cells[j]), -1)
-                if row >= 0 and (scratch.term_gaps[j] <= lists.reaches[row] or not state.world.by_reach):
+                if row >= 0 and (scratch.term_gaps[j] <= lists.reaches[row] or not state.params.by_reach):
                     n_found, total = add_list(state, row, n_found, out, total)
                     if total < 0:
                         return total
@@ -306,7 +306,7 @@ def match_terms(state: State, n_known: int, n_cells: int, out: Output, total: in
 
 
 @kernel
-def match_rows(state: State, batch: Columns, start: int, stop: int, first: int, out: Output) -> int:
+def match_rows(state: SimilarityState, batch: SimilarityColumns, start: int, stop: int, first: int, out: SimilarityOutput) -> int:
     """Match messages from `start` on; return where it stopped: `stop`, or a message whose matches do not fit.
 
     `ends[row - first]` tells where the matches of a row end.

@@ -15,7 +15,7 @@ from nearcast.index._kernels.social.layout import (
     N_TERMS,
     OPEN,
     USER,
-    State,
+    SocialState,
     X,
     Y,
     Z,
@@ -27,12 +27,12 @@ from nearcast.social._kernels.graph import SLACK
 
 
 @kernel
-def place_sites(state: State, slots: NDArray[np.int32], users: NDArray[np.int64]) -> None:
+def place_sites(state: SocialState, slots: NDArray[np.int32], users: NDArray[np.int64]) -> None:
     """Write down what bounds ask of subscriptions whose profiles are there; bars are open."""
     sites, profiles = state.sites, state.profiles
     for i in range(slots.size):
         slot = slots[i]
-        x, y, z = to_frame(state.world, profiles.points[slot, PROFILE_X], profiles.points[slot, PROFILE_Y])
+        x, y, z = to_frame(state.projection, profiles.points[slot, PROFILE_X], profiles.points[slot, PROFILE_Y])
         sites[slot, X], sites[slot, Y], sites[slot, Z] = x, y, z
         sites[slot, N_TERMS], sites[slot, USER] = profiles.heads[slot, LENGTH], users[i]
         sites[slot, OPEN] = -1.0
@@ -40,18 +40,18 @@ def place_sites(state: State, slots: NDArray[np.int32], users: NDArray[np.int64]
 
 
 @kernel
-def set_thresholds(state: State, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
+def set_thresholds(state: SocialState, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
     """Say which score messages have to reach; NaN, that there is no subscription any more."""
     for i in range(slots.size):
         move_threshold(state, slots[i], thresholds[i])
 
 
 @kernel
-def move_threshold(state: State, slot: int, threshold: float) -> None:
+def move_threshold(state: SocialState, slot: int, threshold: float) -> None:
     """Set a bar, and keep those apart that nearness and the slack of the graph may reach."""
     sites, opens, counts, fronts = state.sites, state.opens, state.counts, state.fronts
     sites[slot, THRESHOLD] = threshold
-    is_open = threshold <= 1.0 + SLACK + 2.0 * state.world.margin
+    is_open = threshold <= 1.0 + SLACK + 2.0 * state.projection.margin
     place = int(sites[slot, OPEN])
     if is_open and place < 0:
         opens[counts[N_OPEN]] = slot

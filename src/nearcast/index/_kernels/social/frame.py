@@ -5,16 +5,16 @@ from __future__ import annotations
 from math import cos, radians, sin, sqrt
 
 from nearcast._jit import kernel
-from nearcast.index._kernels.social.layout import World
+from nearcast.index._kernels.social.layout import SocialProjection
 
 
 @kernel
-def to_frame(world: World, x: float, y: float) -> tuple[float, float, float]:
+def to_frame(projection: SocialProjection, x: float, y: float) -> tuple[float, float, float]:
     """Return the point of the frame."""
-    if world.on_sphere:
+    if projection.on_sphere:
         lon, lat = radians(x), radians(y)
         return cos(lat) * cos(lon), cos(lat) * sin(lon), sin(lat)
-    return (x - world.x0) * world.scale, (y - world.y0) * world.scale, 0.0
+    return (x - projection.x0) * projection.scale, (y - projection.y0) * projection.scale, 0.0
 
 
 @kernel

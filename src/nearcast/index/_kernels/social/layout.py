@@ -35,7 +35,7 @@ AHEAD = 8
 VISITED, CANDIDATES, VERIFIED, MATCHED = 0, 1, 2, 3
 
 
-class World(NamedTuple):
+class SocialProjection(NamedTuple):
     """What nearness means, as numbers; constant for the life of an index."""
 
     on_sphere: bool
@@ -50,10 +50,10 @@ class World(NamedTuple):
     """What rounding may cost a bound."""
 
 
-class State(NamedTuple):
+class SocialState(NamedTuple):
     """Everything."""
 
-    world: World
+    projection: SocialProjection
     profiles: ProfileArrays
     graph: GraphArrays
     sites: NDArray[np.float64]
@@ -72,7 +72,7 @@ class State(NamedTuple):
     """int64 (1,): see the places."""
 
 
-class Columns(NamedTuple):
+class SocialColumns(NamedTuple):
     """Messages."""
 
     xs: NDArray[np.float64]
@@ -84,7 +84,7 @@ class Columns(NamedTuple):
     """int32 (n,): numbers in the graph, or -1."""
 
 
-class Scratch(NamedTuple):
+class SocialScratch(NamedTuple):
     """Room to match one message."""
 
     order: NDArray[np.int64]
@@ -97,7 +97,7 @@ class Scratch(NamedTuple):
     """int64 (n_slots,): the last message for which a slot was found."""
     found: NDArray[np.int32]
     """int32 (n_slots,): the slots that were."""
-    ask: NDArray[np.float64]
+    query: NDArray[np.float64]
     """float64 (5,): the message's point in the frame, its number of terms, and what the graph may bring to others."""
     counts: NDArray[np.int32]
     """int32 (n_users,): 0 but within `social_score`."""
@@ -109,7 +109,7 @@ class Scratch(NamedTuple):
     """int64 (1,): messages that were matched here."""
 
 
-class Output(NamedTuple):
+class SocialOutput(NamedTuple):
     """What was found."""
 
     slots: NDArray[np.int32]

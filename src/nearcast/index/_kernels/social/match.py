@@ -24,10 +24,10 @@ from nearcast.index._kernels.social.layout import (
     USER,
     VERIFIED,
     VISITED,
-    Columns,
-    Output,
-    Scratch,
-    State,
+    SocialColumns,
+    SocialOutput,
+    SocialScratch,
+    SocialState,
     X,
     Y,
     Z,
@@ -44,13 +44,13 @@ _SHORT = 2.0**-20  # more than numbers of 32 bits cost a coordinate of the frame
 
 
 @kernel
-def meet_friends(state: State, scratch: Scratch, n_met: int, stamp: int, work: NDArray[np.int64]) -> int:
+def meet_neighbours(state: SocialState, scratch: SocialScratch, n_met: int, stamp: int, work: NDArray[np.int64]) -> int:
     """Find subscriptions of the users that the message's place is close to; return how many."""
-    sites, users, world = state.sites, state.users, state.world
-    marks, found, met, socials, ask = scratch.marks, scratch.found, scratch.met, scratch.socials, scratch.ask
+    sites, users, projection = state.sites, state.users, state.projection
+    marks, found, met, socials, query = scratch.marks, scratch.found, scratch.met, scratch.socials, scratch.query
     heads, lengths, items = users.heads, users.lengths, users.items
-    x, y, z, n_terms = ask[ASK_X], ask[ASK_Y], ask[ASK_Z], ask[ASK_TERMS]
-    bend, unit, margin = _BEND if world.on_sphere else 0.0, world.unit, world.margin
+    x, y, z, n_terms = query[ASK_X], query[ASK_Y], query[ASK_Z], query[ASK_TERMS]
+    bend, unit, margin = _BEND if projection.on_sphere else 0.0, projection.unit, projection.margin
     n = 0
     for i in range(n_met):
         if i + 2 * AHEAD < n_met and met[i + 2 * AHEAD] < heads.size:
@@ -78,9 +78,9 @@ def meet_friends(state: State, scratch: Scratch, n_met: int, stamp: int, work: N
 
 @kernel
 def meet_words(
-    state: State,
-    batch: Columns,
-    scratch: Scratch,
+    state: SocialState,
+    batch: SocialColumns,
+    scratch: SocialScratch,
     order: NDArray[np.int64],
     stamp: int,
     work: NDArray[np.int64],
@@ -91,11 +91,11 @@ def meet_words(
     Terms have one order, rising frequency. Whoever is met by its i-th term and the j-th of the message, for the first
     time, shares none before: no more than what is left of either.
     """
-    sites, terms, world = state.sites, state.terms, state.world
-    marks, found, ask = scratch.marks, scratch.found, scratch.ask
-    items, x, y, z, n_terms = terms.items, ask[ASK_X], ask[ASK_Y], ask[ASK_Z], ask[ASK_TERMS]
-    bend, unit, margin = _BEND if world.on_sphere else 0.0, world.unit, world.margin
-    more, width = ask[ASK_SOCIAL], items.shape[1]
+    sites, terms, projection = state.sites, state.terms, state.projection
+    marks, found, query = scratch.marks, scratch.found, scratch.query
+    items, x, y, z, n_terms = terms.items, query[ASK_X], query[ASK_Y], query[ASK_Z], query[ASK_TERMS]
+    bend, unit, margin = _BEND if projection.on_sphere else 0.0, projection.unit, projection.margin
+    more, width = query[ASK_SOCIAL], items.shape[1]
     for j in range(order.size):
         term = table_get(state.table, batch.term_ids[order[j]], -1)
         if term < 0:
@@ -124,15 +124,15 @@ def meet_words(
 
 
 @kernel
-def meet_near(state: State, scratch: Scratch, stamp: int, n: int) -> int:
+def meet_near(state: SocialState, scratch: SocialScratch, stamp: int, n: int) -> int:
     """Find open subscriptions that nearness alone may reach; return how many there are with those before.
 
     LANES of them are bounded at once, without a branch, in numbers of 32 bits; who passes is bounded again.
     """
-    sites, opens, fronts, world = state.sites, state.opens, state.fronts, state.world
-    marks, found, ask, n_open = scratch.marks, scratch.found, scratch.ask, state.counts[N_OPEN]
-    x, y, z, more = ask[ASK_X], ask[ASK_Y], ask[ASK_Z], ask[ASK_SOCIAL]
-    bend, unit, margin = _BEND if world.on_sphere else 0.0, world.unit, world.margin
+    sites, opens, fronts, projection = state.sites, state.opens, state.fronts, state.projection
+    marks, found, query, n_open = scratch.marks, scratch.found, scratch.query, state.counts[N_OPEN]
+    x, y, z, more = query[ASK_X], query[ASK_Y], query[ASK_Z], query[ASK_SOCIAL]
+    bend, unit, margin = _BEND if projection.on_sphere else 0.0, projection.unit, projection.margin
     x_, y_, z_, unit_, bend_ = np.float32(x), np.float32(y), np.float32(z), np.float32(unit), np.float32(bend)
     most = np.float32(more + margin + _SHORT * (1.0 + unit))
     values = np.empty(LANES, np.float32)
@@ -156,16 +156,16 @@ def meet_near(state: State, scratch: Scratch, stamp: int, n: int) -> int:
 
 
 @kernel
-def verify(state: State, batch: Columns, row: int, scratch: Scratch, n_found: int, out: Output, total: int) -> int:
+def verify(state: SocialState, batch: SocialColumns, row: int, scratch: SocialScratch, n_found: int, out: SocialOutput, total: int) -> int:
     """Score candidates and write the matches; return how many there are in all. There is room for them."""
-    sites, graph, world = state.sites, state.graph, state.world
-    found, socials, most = scratch.found, scratch.socials, scratch.ask[ASK_SOCIAL]
+    sites, graph, projection = state.sites, state.graph, state.projection
+    found, socials, most = scratch.found, scratch.socials, scratch.query[ASK_SOCIAL]
     points, heads, run_terms, term_ids = (
         state.profiles.points, state.profiles.heads, state.profiles.run_terms, batch.term_ids
     )  # fmt: skip
     start, stop, x, y = batch.indptr[row], batch.indptr[row + 1], batch.xs[row], batch.ys[row]
     stamps, stamp, counts, others = scratch.stamps, scratch.stamp[0], scratch.counts, scratch.others
-    verified, is_reached, margin = 0, False, world.margin
+    verified, is_reached, margin = 0, False, projection.margin
     for i in range(n_found):
         if i + AHEAD < n_found:
             prefetch(heads, found[i + AHEAD])
@@ -180,7 +180,7 @@ def verify(state: State, batch: Columns, row: int, scratch: Scratch, n_found: in
             own += one <= two
             at += two <= one
         text = 2.0 * shared / (heads[slot, LENGTH] + stop - start)
-        nearness = near(points[slot, PROFILE_X], points[slot, PROFILE_Y], x, y, world.on_sphere, world.max_distance)
+        nearness = near(points[slot, PROFILE_X], points[slot, PROFILE_Y], x, y, projection.on_sphere, projection.max_distance)
         user, threshold = int(sites[slot, USER]), sites[slot, THRESHOLD]
         social = socials[user]
         if social == 0.0 and most > 0.0:
@@ -205,12 +205,12 @@ def verify(state: State, batch: Columns, row: int, scratch: Scratch, n_found: in
 
 
 @kernel
-def match_rows(state: State, batch: Columns, start: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
+def match_rows(state: SocialState, batch: SocialColumns, start: int, stop: int, first: int, scratch: SocialScratch, out: SocialOutput) -> int:
     """Match messages from `start` on; return where it stopped: `stop`, or a message whose matches might not fit.
 
     `ends[row - first]` tells where the matches of a row end.
     """
-    graph, ask, socials, met, order = state.graph, scratch.ask, scratch.socials, scratch.met, scratch.order
+    graph, query, socials, met, order = state.graph, scratch.query, scratch.socials, scratch.met, scratch.order
     idfs, total = batch.idfs, int(out.ends[start - first - 1]) if start > first else 0
     before = np.empty(4, np.int64)
     for row in range(start, stop):
@@ -224,12 +224,12 @@ def match_rows(state: State, batch: Columns, start: int, stop: int, first: int, 
             order[at] = base + i
         place = batch.places[row]
         has_fans = place >= 0 and graph.place_indptr[place] < graph.place_indptr[place + 1]
-        ask[ASK_X], ask[ASK_Y], ask[ASK_Z] = to_frame(state.world, batch.xs[row], batch.ys[row])
-        ask[ASK_TERMS], ask[ASK_SOCIAL] = n_terms, SLACK if has_fans else 0.0
+        query[ASK_X], query[ASK_Y], query[ASK_Z] = to_frame(state.projection, batch.xs[row], batch.ys[row])
+        query[ASK_TERMS], query[ASK_SOCIAL] = n_terms, SLACK if has_fans else 0.0
         scratch.stamp[0] += 1
         stamp = scratch.stamp[0]
         n_met = users_near(graph, place, socials, met)
-        n = meet_friends(state, scratch, n_met, stamp, out.work)
+        n = meet_neighbours(state, scratch, n_met, stamp, out.work)
         n = meet_words(state, batch, scratch, order[:n_terms], stamp, out.work, n)
         out.work[VISITED] += state.counts[N_OPEN]
         n = meet_near(state, scratch, stamp, n)

@@ -3,7 +3,7 @@
     insert_rows, delete_slots, set_bars ──> lists, groups         match_rows ──> for each message
     tidy, sort_list ──────────────────────> lists in order            arrange its terms, scan their lists, verify
 
-Everything works on one nested NamedTuple, `State`; its parts say what they hold.
+Everything works on one nested NamedTuple, `TopKState`; its parts say what they hold.
 """
 
 from nearcast.index._kernels.topk.change import delete_slots, insert_rows, number_terms, set_thresholds
@@ -14,14 +14,14 @@ from nearcast.index._kernels.topk.layout import (
     LANES,
     LONGEST,
     TILE,
-    Columns,
-    Lists,
-    Output,
+    TopKColumns,
+    TopKLists,
+    TopKOutput,
     Posted,
-    Postings,
-    Scratch,
-    State,
-    World,
+    TopKPostings,
+    TopKScratch,
+    TopKState,
+    TopKProjection,
 )
 from nearcast.index._kernels.topk.match import match_rows
 
@@ -31,14 +31,14 @@ __all__ = [
     "LANES",
     "LONGEST",
     "TILE",
-    "Columns",
-    "Lists",
-    "Output",
+    "TopKColumns",
+    "TopKLists",
+    "TopKOutput",
     "Posted",
-    "Postings",
-    "Scratch",
-    "State",
-    "World",
+    "TopKPostings",
+    "TopKScratch",
+    "TopKState",
+    "TopKProjection",
     "delete_slots",
     "insert_rows",
     "match_rows",

@@ -42,10 +42,10 @@ from nearcast.index._kernels.topk.layout import (
     PRINTS,
     TILE,
     TILE_BITS,
-    Columns,
-    Lists,
-    Postings,
-    State,
+    TopKColumns,
+    TopKLists,
+    TopKPostings,
+    TopKState,
 )
 from nearcast.model._kernels.blocks import FIRST, NEEDED, USED, give_block, take_block
 from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, X, Y
@@ -69,7 +69,7 @@ def posting_threshold(threshold: float) -> float:
 
 
 @kernel
-def copy_posting(postings: Postings, at: int, to: int) -> None:
+def copy_posting(postings: TopKPostings, at: int, to: int) -> None:
     """Copy one posting."""
     source, target = postings.words[at >> LANE_BITS], postings.words[to >> LANE_BITS]
     lane, to_lane = at & (LANES - 1), to & (LANES - 1)
@@ -99,7 +99,7 @@ def take_postings(pool: NDArray[np.int64], slots: NDArray[np.int32], size_class:
 
 
 @kernel
-def move_list(state: State, term: int, size_class: int) -> None:
+def move_list(state: TopKState, term: int, size_class: int) -> None:
     """Move a list to a block of another class, for which there is room."""
     lists, postings = state.lists, state.postings
     block = take_postings(state.pool, postings.slots, size_class)
@@ -114,7 +114,7 @@ def move_list(state: State, term: int, size_class: int) -> None:
 
 
 @kernel
-def room_to_append(lists: Lists, term: int) -> int:
+def room_to_append(lists: TopKLists, term: int) -> int:
     """Return how much of the pool one more posting of a list may take."""
     size_class = int(lists.classes[term])
     if size_class < 0:
@@ -123,7 +123,7 @@ def room_to_append(lists: Lists, term: int) -> int:
 
 
 @kernel
-def has_room(state: State, terms: NDArray[np.int32]) -> bool:
+def has_room(state: TopKState, terms: NDArray[np.int32]) -> bool:
     """Say whether the pool has room for one more posting of each term; else how much is NEEDED."""
     needed = 0
     for term in terms:
@@ -135,7 +135,7 @@ def has_room(state: State, terms: NDArray[np.int32]) -> bool:
 
 
 @kernel
-def append(state: State, term: int) -> int:
+def append(state: TopKState, term: int) -> int:
     """Add a posting to a list for which there is room; return where it goes."""
     lists = state.lists
     length, size_class = int(lists.lengths[term]), int(lists.classes[term])
@@ -178,7 +178,7 @@ def prints_of_others(dense: NDArray[np.int32], first: int, stop: int, skip: int)
 
 
 @kernel
-def aim_to_append(state: State, terms: NDArray[np.int32]) -> None:
+def aim_to_append(state: TopKState, terms: NDArray[np.int32]) -> None:
     """Ask for the memory that posting some terms will need."""
     lists, postings = state.lists, state.postings
     for term in terms:
@@ -194,13 +194,13 @@ def aim_to_append(state: State, terms: NDArray[np.int32]) -> None:
 
 @kernel
 def post(
-    state: State, slot: int, columns: Columns, row: int, dense: NDArray[np.int32], order: NDArray[np.int64]
+    state: TopKState, slot: int, columns: TopKColumns, row: int, dense: NDArray[np.int32], order: NDArray[np.int64]
 ) -> None:
     """Write the postings of a subscription for which there is room, the last in the common order first."""
     postings, posted, profiles = state.postings, state.posted, state.profiles
     first, stop = columns.indptr[row], columns.indptr[row + 1]
     by_falling_idf(columns.idfs, first, stop, order)
-    x, y, z = to_frame(state.world, profiles.points[slot, X], profiles.points[slot, Y])
+    x, y, z = to_frame(state.projection, profiles.points[slot, X], profiles.points[slot, Y])
     alpha, run = profiles.points[slot, ALPHA], profiles.heads[slot, RUN]
     rest = 0.0
     for i in range(stop - first - 1, -1, -1):
@@ -226,8 +226,8 @@ def post(
 
 @kernel
 def insert_rows(
-    state: State,
-    columns: Columns,
+    state: TopKState,
+    columns: TopKColumns,
     slots: NDArray[np.int32],
     dense: NDArray[np.int32],
     order: NDArray[np.int64],
@@ -245,7 +245,7 @@ def insert_rows(
 
 
 @kernel
-def remove_at(state: State, term: int, place: int) -> None:
+def remove_at(state: TopKState, term: int, place: int) -> None:
     """Remove the posting at a place of a list; the last one takes it."""
     lists, postings, posted = state.lists, state.postings, state.posted
     start, last = lists.starts[term], lists.lengths[term] - 1
@@ -269,14 +269,14 @@ def remove_at(state: State, term: int, place: int) -> None:
 
 
 @kernel
-def has_room_to_shrink(state: State, size_class: int) -> bool:
+def has_room_to_shrink(state: TopKState, size_class: int) -> bool:
     """Say whether a block of a class can be had; a list that cannot move stays where it is."""
     has_free = state.pool[FIRST + size_class] >= 0
     return bool(has_free or state.pool[USED] + room_of(size_class) <= state.postings.slots.size)
 
 
 @kernel
-def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
+def delete_slots(state: TopKState, slots: NDArray[np.int32]) -> None:
     """Remove all postings of subscriptions, whose profiles are still there."""
     lists, posted, heads = state.lists, state.posted, state.profiles.heads
     for slot in slots:
@@ -292,7 +292,7 @@ def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
 
 
 @kernel
-def set_threshold(postings: Postings, at: int, stop: int, threshold: np.float32) -> None:
+def set_threshold(postings: TopKPostings, at: int, stop: int, threshold: np.float32) -> None:
     """Change the bar of a posting of a long list that ends at `stop`; its group is right at once, and no looser."""
     group, lane = at >> LANE_BITS, at & (LANES - 1)
     body, tile, place = postings.bodies[group], postings.tiles[group >> TILE_BITS], group & (TILE - 1)
@@ -306,7 +306,7 @@ def set_threshold(postings: Postings, at: int, stop: int, threshold: np.float32)
 
 
 @kernel
-def aim_to_set(state: State, slots: NDArray[np.int32]) -> None:
+def aim_to_set(state: TopKState, slots: NDArray[np.int32]) -> None:
     """Ask for the memory that the bars of some subscriptions are in."""
     heads, run_lists, run_places = state.profiles.heads, state.posted.run_lists, state.posted.run_places
     starts, bodies = state.lists.starts, state.postings.bodies
@@ -324,7 +324,7 @@ def aim_to_set(state: State, slots: NDArray[np.int32]) -> None:
 
 
 @kernel
-def set_thresholds(state: State, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
+def set_thresholds(state: TopKState, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
     """Change the bars of subscriptions that are here."""
     lists, posted, heads, postings = state.lists, state.posted, state.profiles.heads, state.postings
     for i in range(slots.size):

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from nearcast._jit import kernel
-from nearcast.index._kernels.topk.layout import SLACK, World
+from nearcast.index._kernels.topk.layout import SLACK, TopKProjection
 
 _ZERO, _ONE, _SLACK = np.float32(0.0), np.float32(1.0), np.float32(SLACK)
 
 
 @kernel
-def to_frame(world: World, x: float, y: float) -> tuple[float, float, float]:
+def to_frame(projection: TopKProjection, x: float, y: float) -> tuple[float, float, float]:
     """Return the point of the frame."""
-    if world.on_sphere:
+    if projection.on_sphere:
         lon, lat = radians(x), radians(y)
         return cos(lat) * cos(lon), cos(lat) * sin(lon), sin(lat)
-    return (x - world.x0) * world.scale, (y - world.y0) * world.scale, 0.0
+    return (x - projection.x0) * projection.scale, (y - projection.y0) * projection.scale, 0.0
 
 
 @kernel

@@ -37,9 +37,9 @@ from nearcast.index._kernels.topk.layout import (
     MIDDLE,
     TILE,
     TILE_BITS,
-    Lists,
-    Postings,
-    State,
+    TopKLists,
+    TopKPostings,
+    TopKState,
 )
 from nearcast.model._kernels.profiles import RUN
 
@@ -51,7 +51,7 @@ _ZERO = np.float32(0.0)
 
 
 @kernel
-def put_in_group(postings: Postings, at: int, is_first: bool) -> None:
+def put_in_group(postings: TopKPostings, at: int, is_first: bool) -> None:
     """Let the bounds of its group hold a posting: nothing else, or that too."""
     body, lane = postings.bodies[at >> LANE_BITS], at & (LANES - 1)
     group = at >> LANE_BITS
@@ -96,7 +96,7 @@ def is_greatest(body: NDArray[np.float32], lane: int, tile: NDArray[np.float32],
 
 
 @kernel
-def bound_group(postings: Postings, group: int, stop: int) -> None:
+def bound_group(postings: TopKPostings, group: int, stop: int) -> None:
     """Bound a group anew, of a list that ends at `stop`."""
     first = group << LANE_BITS
     for at in range(first, min(first + LANES, stop)):
@@ -104,7 +104,7 @@ def bound_group(postings: Postings, group: int, stop: int) -> None:
 
 
 @kernel
-def bound_corners(postings: Postings, group: int, stop: int) -> None:
+def bound_corners(postings: TopKPostings, group: int, stop: int) -> None:
     """Bound the corners of a group anew, of a list that ends at `stop`."""
     body, tile, place = postings.bodies[group], postings.tiles[group >> TILE_BITS], group & (TILE - 1)
     for lane in range(min(LANES, stop - (group << LANE_BITS))):
@@ -112,7 +112,7 @@ def bound_corners(postings: Postings, group: int, stop: int) -> None:
 
 
 @kernel
-def bound_list(lists: Lists, postings: Postings, term: int) -> None:
+def bound_list(lists: TopKLists, postings: TopKPostings, term: int) -> None:
     """Bound all groups of a list, if it has some."""
     if lists.classes[term] >= GROUPED:
         start = lists.starts[term]
@@ -145,7 +145,7 @@ def order_key(x: float, y: float, z: float, alpha: float) -> int:
 
 
 @kernel
-def sort_list(state: State, term: int) -> None:
+def sort_list(state: TopKState, term: int) -> None:
     """Put a list in order."""
     lists, bodies, words, slots = state.lists, state.postings.bodies, state.postings.words, state.postings.slots
     start, length = lists.starts[term], lists.lengths[term]
@@ -172,7 +172,7 @@ def sort_list(state: State, term: int) -> None:
 
 
 @kernel
-def write_places(state: State, term: int) -> None:
+def write_places(state: TopKState, term: int) -> None:
     """Tell the subscriptions of a list where their postings stand."""
     heads, slots = state.profiles.heads, state.postings.slots
     run_lists, run_places = state.posted.run_lists, state.posted.run_places
@@ -192,13 +192,13 @@ def write_places(state: State, term: int) -> None:
 
 
 @kernel
-def is_loose(lists: Lists, term: int) -> bool:
+def is_loose(lists: TopKLists, term: int) -> bool:
     """Say whether a list has bounds and is too far out of order."""
     return bool(lists.classes[term] >= GROUPED and lists.loose[term] * LOOSE_SHARE > lists.lengths[term])
 
 
 @kernel
-def tidy(state: State, terms: NDArray[Any]) -> None:
+def tidy(state: TopKState, terms: NDArray[Any]) -> None:
     """Put those lists in order that are too far out of it."""
     for term in terms:
         if is_loose(state.lists, term):

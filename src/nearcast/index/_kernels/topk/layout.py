@@ -61,7 +61,7 @@ POINT_X, POINT_Y, POINT_Z, UNIT, BEND, BEND_MORE, WEIGHT, LATER = 0, 1, 2, 3, 4,
 VISITED, CANDIDATES, VERIFIED, MATCHED = 0, 1, 2, 3
 
 
-class World(NamedTuple):
+class TopKProjection(NamedTuple):
     """What scores mean, as numbers; constant for the life of an index."""
 
     on_sphere: bool
@@ -74,7 +74,7 @@ class World(NamedTuple):
     """Nearness lost along a unit of the frame."""
 
 
-class Lists(NamedTuple):
+class TopKLists(NamedTuple):
     """The postings of each term, by its dense number, in a block of 1, 2, 4, ... of the pool."""
 
     starts: NDArray[np.int32]
@@ -86,7 +86,7 @@ class Lists(NamedTuple):
     """int32 (n_terms,): how many postings came or moved since the list was put in order."""
 
 
-class Postings(NamedTuple):
+class TopKPostings(NamedTuple):
     """The pool of postings, 32 in a row, and the bounds of groups, 16 in a row."""
 
     bodies: NDArray[np.float32]
@@ -110,21 +110,21 @@ class Posted(NamedTuple):
     """int32 (n,): which posting of that list it is."""
 
 
-class State(NamedTuple):
+class TopKState(NamedTuple):
     """Everything."""
 
-    world: World
+    projection: TopKProjection
     profiles: ProfileArrays
     posted: Posted
     table: TableArrays
     """Term number -> dense number."""
-    lists: Lists
-    postings: Postings
+    lists: TopKLists
+    postings: TopKPostings
     pool: NDArray[np.int64]
     """int64 (STATE,): blocks of the pool, see `blocks`."""
 
 
-class Columns(NamedTuple):
+class TopKColumns(NamedTuple):
     """A slate or a batch: points and terms."""
 
     xs: NDArray[np.float64]
@@ -135,7 +135,7 @@ class Columns(NamedTuple):
     units: NDArray[np.float64]
 
 
-class Scratch(NamedTuple):
+class TopKScratch(NamedTuple):
     """Room for one message."""
 
     numbers: NDArray[np.int32]
@@ -152,7 +152,7 @@ class Scratch(NamedTuple):
     """int32 (groups of all lists of a message,): those that some posting may pass in."""
     ends: NDArray[np.int64]
     """int64 (terms of a message,): where those of each list end."""
-    ask: NDArray[np.float32]
+    query: NDArray[np.float32]
     """float32 (8,): see the names above."""
     values: NDArray[np.float32]
     """float32 (LANES,): by how much postings of a group may pass."""
@@ -166,7 +166,7 @@ class Scratch(NamedTuple):
     """float64 (as many,): what text brings."""
 
 
-class Output(NamedTuple):
+class TopKOutput(NamedTuple):
     """Where matches go."""
 
     slots: NDArray[np.int32]

@@ -39,10 +39,10 @@ from nearcast.index._kernels.topk.layout import (
     VERIFIED,
     VISITED,
     WEIGHT,
-    Columns,
-    Output,
-    Scratch,
-    State,
+    TopKColumns,
+    TopKOutput,
+    TopKScratch,
+    TopKState,
 )
 from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, X, Y, near
 
@@ -68,7 +68,7 @@ def find_numbers(table: TableArrays, term_ids: NDArray[np.int64], numbers: NDArr
 
 @kernel
 def arrange(
-    state: State, batch: Columns, row: int, numbers: NDArray[np.int32], order: NDArray[np.int64], base: int
+    state: TopKState, batch: TopKColumns, row: int, numbers: NDArray[np.int32], order: NDArray[np.int64], base: int
 ) -> int:
     """Write the places of a message's terms that have postings, by falling idf; return how many there are."""
     idfs, n = batch.idfs, 0
@@ -85,7 +85,7 @@ def arrange(
 
 
 @kernel
-def ask_for_row(bodies: NDArray[np.float32], row: int) -> None:
+def prefetch_row(bodies: NDArray[np.float32], row: int) -> None:
     """Ask for the memory of a row."""
     body = bodies[row]
     for line in range(0, BODY, _LINE):
@@ -93,7 +93,7 @@ def ask_for_row(bodies: NDArray[np.float32], row: int) -> None:
 
 
 @kernel
-def aim(state: State, numbers: NDArray[np.int32], order: NDArray[np.int64], base: int) -> None:
+def aim(state: TopKState, numbers: NDArray[np.int32], order: NDArray[np.int64], base: int) -> None:
     """Ask for the memory of the bounds of lists, and of those that have none."""
     lists, bodies, tiles = state.lists, state.postings.bodies, state.postings.tiles
     for i in order:
@@ -105,7 +105,7 @@ def aim(state: State, numbers: NDArray[np.int32], order: NDArray[np.int64], base
                 for line in range(0, BOUNDS, _LINE):
                     prefetch(tiles[tile], line)
         else:
-            ask_for_row(bodies, start >> LANE_BITS)
+            prefetch_row(bodies, start >> LANE_BITS)
 
 
 @kernel
@@ -117,12 +117,12 @@ def between(weight: Any) -> tuple[int, Any]:
 
 
 @kernel
-def bound_tile(tiles: NDArray[np.float32], row: int, ask: NDArray[np.float32], tops: NDArray[np.float32]) -> None:
+def bound_tile(tiles: NDArray[np.float32], row: int, query: NDArray[np.float32], tops: NDArray[np.float32]) -> None:
     """Write by how much some posting of each group of a tile may pass; never underestimates."""
-    x, y, z = ask[POINT_X], ask[POINT_Y], ask[POINT_Z]
-    unit, bend, bend_more = ask[UNIT], ask[BEND], ask[BEND_MORE]
-    own, own_share = between(ask[WEIGHT])
-    rest, rest_share = between(ask[LATER])
+    x, y, z = query[POINT_X], query[POINT_Y], query[POINT_Z]
+    unit, bend, bend_more = query[UNIT], query[BEND], query[BEND_MORE]
+    own, own_share = between(query[WEIGHT])
+    rest, rest_share = between(query[LATER])
     ll, lh = (_ONE - own_share) * (_ONE - rest_share), (_ONE - own_share) * rest_share
     hl, hh = own_share * (_ONE - rest_share), own_share * rest_share
     tile = tiles[row]
@@ -139,13 +139,13 @@ def bound_tile(tiles: NDArray[np.float32], row: int, ask: NDArray[np.float32], t
 
 
 @kernel
-def bound_row(bodies: NDArray[np.float32], row: int, ask: NDArray[np.float32], values: NDArray[np.float32]) -> int:
+def bound_row(bodies: NDArray[np.float32], row: int, query: NDArray[np.float32], values: NDArray[np.float32]) -> int:
     """Write by how much the postings of a row may pass, and return how many may; never underestimates.
 
     No branch, and always a whole row, so that it runs on many postings at once.
     """
-    x, y, z, weight, later = ask[POINT_X], ask[POINT_Y], ask[POINT_Z], ask[WEIGHT], ask[LATER]
-    unit, bend, bend_more = ask[UNIT], ask[BEND], ask[BEND_MORE]
+    x, y, z, weight, later = query[POINT_X], query[POINT_Y], query[POINT_Z], query[WEIGHT], query[LATER]
+    unit, bend, bend_more = query[UNIT], query[BEND], query[BEND_MORE]
     n_open = 0
     for i in range(LANES):
         dx, dy, dz = bodies[row, AT_X + i] - x, bodies[row, AT_Y + i] - y, bodies[row, AT_Z + i] - z
@@ -189,7 +189,7 @@ def open_groups(
     tiles: NDArray[np.float32],
     start: int,
     stop: int,
-    ask: NDArray[np.float32],
+    query: NDArray[np.float32],
     tops: NDArray[np.float32],
     groups: NDArray[np.int32],
     n: int,
@@ -197,7 +197,7 @@ def open_groups(
     """Add the groups of a list with bounds in which some posting may pass to `n`; return how many there are."""
     low, high = start >> LANE_BITS, (stop + LANES - 1) >> LANE_BITS
     for tile in range(low >> TILE_BITS, (high + TILE - 1) >> TILE_BITS):
-        bound_tile(tiles, tile, ask, tops)
+        bound_tile(tiles, tile, query, tops)
         base = tile << TILE_BITS
         for group in range(max(low, base), min(high, base + TILE)):
             groups[n] = group
@@ -215,28 +215,28 @@ def all_groups(start: int, stop: int, groups: NDArray[np.int32], n: int) -> int:
 
 
 @kernel
-def gather(state: State, units: NDArray[np.float64], scratch: Scratch, order: NDArray[np.int64], base: int) -> None:
+def gather(state: TopKState, units: NDArray[np.float64], scratch: TopKScratch, order: NDArray[np.int64], base: int) -> None:
     """Write the groups of the lists of a message's terms that no bound rules out, and ask for their memory."""
     starts, lengths, classes = state.lists.starts, state.lists.lengths, state.lists.classes
     bodies, tiles, numbers = state.postings.bodies, state.postings.tiles, scratch.numbers
-    ask, tops, groups, ends, laters = scratch.ask, scratch.tops, scratch.groups, scratch.ends, scratch.laters
+    query, tops, groups, ends, laters = scratch.query, scratch.tops, scratch.groups, scratch.ends, scratch.laters
     n = 0
     for i in range(order.size):
         term = numbers[order[i] - base]
         start, stop, before = starts[term], starts[term] + lengths[term], n
-        ask[WEIGHT], ask[LATER] = units[order[i]], laters[i]
+        query[WEIGHT], query[LATER] = units[order[i]], laters[i]
         if classes[term] >= GROUPED:
-            n = open_groups(tiles, start, stop, ask, tops, groups, n)
+            n = open_groups(tiles, start, stop, query, tops, groups, n)
         else:
             n = all_groups(start, stop, groups, n)
         ends[i] = n
         for j in range(before, min(n, _ROWS_AHEAD)):
-            ask_for_row(bodies, groups[j])
+            prefetch_row(bodies, groups[j])
 
 
 @kernel
 def scan(
-    state: State, units: NDArray[np.float64], scratch: Scratch, order: NDArray[np.int64], base: int, first: int
+    state: TopKState, units: NDArray[np.float64], scratch: TopKScratch, order: NDArray[np.int64], base: int, first: int
 ) -> tuple[int, int, int]:
     """Find the postings that no bound rules out in the groups of a message's terms, from the `first` term on.
 
@@ -249,7 +249,7 @@ def scan(
         state.postings.bodies,
         state.postings.words,
     )
-    ask, values, groups, ends, laters = scratch.ask, scratch.values, scratch.groups, scratch.ends, scratch.laters
+    query, values, groups, ends, laters = scratch.query, scratch.values, scratch.groups, scratch.ends, scratch.laters
     hits, found, found_by, numbers = scratch.hits, scratch.found, scratch.found_by, scratch.numbers
     slots = state.postings.slots
     n, visited, n_groups = 0, 0, ends[order.size - 1]
@@ -258,17 +258,17 @@ def scan(
         start, stop = starts[term], starts[term] + lengths[term]
         if n + lengths[term] > found.size:
             return n, i, visited
-        ask[WEIGHT], ask[LATER] = units[order[i]], laters[i]
+        query[WEIGHT], query[LATER] = units[order[i]], laters[i]
         before = n
         for j in range(ends[i - 1] if i > 0 else 0, ends[i]):
             if j + _ROWS_AHEAD < n_groups:
-                ask_for_row(bodies, groups[j + _ROWS_AHEAD])
+                prefetch_row(bodies, groups[j + _ROWS_AHEAD])
             row = groups[j]
             at = row << LANE_BITS
             low, high = max(start - at, 0), min(stop - at, LANES)
             visited += high - low
-            if bound_row(bodies, row, ask, values):
-                n = collect(bodies, words, (row, low, high), values, ask[LATER], hits, found, n)
+            if bound_row(bodies, row, query, values):
+                n = collect(bodies, words, (row, low, high), values, query[LATER], hits, found, n)
         for j in range(before, n):
             found_by[j] = order[i]
             prefetch(slots, found[j])
@@ -297,13 +297,13 @@ def drop(held: NDArray[np.int32], number: int) -> None:
 
 
 @kernel
-def weigh(state: State, batch: Columns, base: int, scratch: Scratch, n_found: int) -> int:
+def weigh(state: TopKState, batch: TopKColumns, base: int, scratch: TopKScratch, n_found: int) -> int:
     """Write what text brings to candidates, and keep those that may pass with it; return how many.
 
     Only those are kept that were found by the first shared term, in the common order: each is met there once. Terms
     are added up in the order of their numbers, as the reference does.
     """
-    found, found_by, ask, held = scratch.found, scratch.found_by, scratch.ask, scratch.held
+    found, found_by, query, held = scratch.found, scratch.found_by, scratch.query, scratch.held
     slots, heads, bodies = state.postings.slots, state.profiles.heads, state.postings.bodies
     run_lists, run_units = state.posted.run_lists, state.profiles.run_units
     idfs, units, last, n = batch.idfs, batch.units, held.shape[0] - 1, 0
@@ -325,9 +325,9 @@ def weigh(state: State, batch: Columns, base: int, scratch: Scratch, n_found: in
         if first != found_by[i]:
             continue
         body, lane = bodies[at >> LANE_BITS], at & (LANES - 1)
-        dx, dy = body[AT_X + lane] - ask[POINT_X], body[AT_Y + lane] - ask[POINT_Y]
-        dz = body[AT_Z + lane] - ask[POINT_Z]
-        most_near = upper_bound_near(dx * dx + dy * dy + dz * dz, ask[UNIT], ask[BEND], ask[BEND_MORE])
+        dx, dy = body[AT_X + lane] - query[POINT_X], body[AT_Y + lane] - query[POINT_Y]
+        dz = body[AT_Z + lane] - query[POINT_Z]
+        most_near = upper_bound_near(dx * dx + dy * dy + dz * dz, query[UNIT], query[BEND], query[BEND_MORE])
         alpha = body[AT_ALPHA + lane]
         found[n] = slot
         scratch.texts[n] = text
@@ -337,11 +337,11 @@ def weigh(state: State, batch: Columns, base: int, scratch: Scratch, n_found: in
 
 @kernel
 def verify(
-    state: State, batch: Columns, row: int, base: int, scratch: Scratch, n_found: int, out: Output, total: int
+    state: TopKState, batch: TopKColumns, row: int, base: int, scratch: TopKScratch, n_found: int, out: TopKOutput, total: int
 ) -> int:
     """Score candidates and write the matches; return how many there are in all, or -1 if they do not fit."""
     found, slots, heads, thresholds = scratch.found, state.postings.slots, state.profiles.heads, state.posted.thresholds
-    points, on_sphere, max_distance = state.profiles.points, state.world.on_sphere, state.world.max_distance
+    points, on_sphere, max_distance = state.profiles.points, state.projection.on_sphere, state.projection.max_distance
     if total + n_found > out.slots.size:
         return -1
     for i in range(n_found):
@@ -368,28 +368,28 @@ def verify(
 
 
 @kernel
-def set_ask(state: State, x: float, y: float, ask: NDArray[np.float32]) -> None:
+def set_query(state: TopKState, x: float, y: float, query: NDArray[np.float32]) -> None:
     """Write what is asked of every list of a message."""
-    ask[POINT_X], ask[POINT_Y], ask[POINT_Z] = to_frame(state.world, x, y)
-    ask[UNIT] = state.world.unit
-    ask[BEND] = _BEND if state.world.on_sphere else _ZERO
-    ask[BEND_MORE] = _BEND_MORE if state.world.on_sphere else _ZERO
+    query[POINT_X], query[POINT_Y], query[POINT_Z] = to_frame(state.projection, x, y)
+    query[UNIT] = state.projection.unit
+    query[BEND] = _BEND if state.projection.on_sphere else _ZERO
+    query[BEND_MORE] = _BEND_MORE if state.projection.on_sphere else _ZERO
 
 
 @kernel
 def match_row(
-    state: State,
-    batch: Columns,
+    state: TopKState,
+    batch: TopKColumns,
     row: int,
-    scratch: Scratch,
+    scratch: TopKScratch,
     order: NDArray[np.int64],
     base: int,
-    out: Output,
+    out: TopKOutput,
     total: int,
 ) -> int:
     """Match one message, whose terms are arranged; return how many matches there are in all, or -1."""
     numbers, held, hits, laters = scratch.numbers, scratch.held, scratch.hits, scratch.laters
-    set_ask(state, batch.xs[row], batch.ys[row], scratch.ask)
+    set_query(state, batch.xs[row], batch.ys[row], scratch.query)
     units, later = batch.units, 0.0
     for i in range(order.size - 1, -1, -1):
         laters[i] = later
@@ -410,7 +410,7 @@ def match_row(
 
 
 @kernel
-def match_rows(state: State, batch: Columns, start: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
+def match_rows(state: TopKState, batch: TopKColumns, start: int, stop: int, first: int, scratch: TopKScratch, out: TopKOutput) -> int:
     """Match messages from `start` on; return where it stopped: `stop`, or a message whose matches do not fit.
 
     `ends[row - first]` tells where the matches of a row end. While a message is matched, the lists of the next are on

@@ -17,12 +17,12 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from nearcast.index.matches import Matches, Work
+from nearcast.index.base import Matches, Work
 
-__all__ = ["Bench", "Desk", "Desks", "doubled"]
+__all__ = ["OutputWorkspace", "Workspace", "ScratchPool", "doubled"]
 
 
-class Desk:
+class Workspace:
     """Room for one match at a time; indexes that need more than counters add to it."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Desk:
         return 0
 
 
-class Bench(Desk):
+class OutputWorkspace(Workspace):
     """A desk with arrays to work in, and an output for kernels that write matches row by row and stop if it is full.
 
     `scratch` is a NamedTuple of arrays; an `output` is one of slots, scores, where the matches of each row end, and
@@ -93,10 +93,10 @@ def doubled(out: Any, filled: int) -> Any:
     return out._replace(slots=slots, scores=scores)
 
 
-Kind = TypeVar("Kind", bound=Desk)
+Kind = TypeVar("Kind", bound=Workspace)
 
 
-class Desks(Generic[Kind]):
+class ScratchPool(Generic[Kind]):
     """The desks of one index.
 
     >>> desks = Desks(Desk)
@@ -119,22 +119,22 @@ class Desks(Generic[Kind]):
     def take(self) -> Iterator[Kind]:
         """Have a desk for the length of a block."""
         try:
-            desk = self._idle.pop()
+            workspace = self._idle.pop()
         except IndexError:
-            desk = self._make()
-            self._all.append(desk)
-        yield desk
-        self._idle.append(desk)
+            workspace = self._make()
+            self._all.append(workspace)
+        yield workspace
+        self._idle.append(workspace)
 
     @property
     def work(self) -> Work:
         """What was done at all of them."""
         total = np.zeros(4, np.int64)
-        for desk in self._all:
-            total += desk.done
+        for workspace in self._all:
+            total += workspace.done
         return Work(*total.tolist())
 
     @property
     def nbytes(self) -> int:
         """Bytes of all of them."""
-        return sum(desk.nbytes for desk in self._all)
+        return sum(workspace.nbytes for workspace in self._all)

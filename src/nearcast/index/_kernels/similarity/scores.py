@@ -13,7 +13,7 @@ from nearcast.index._kernels.similarity.layout import (
     MARGIN,
     SLACK,
     Records,
-    World,
+    SimilarityParams,
     containment,
     cosine,
     dice,
@@ -59,28 +59,28 @@ def arc(squared_chord: float) -> float:
 
 
 @kernel
-def quick_near(world: World, squared: float) -> float:
+def quick_near(params: SimilarityParams, squared: float) -> float:
     """Return nearness of the squared distance of two points, to well within the margin.
 
     NaN where the chord is not good enough: close to the antipode, and where a metre is far.
     """
-    if not world.on_sphere:
-        return max(0.0, 1.0 - sqrt(squared) * world.near_a_unit)
-    if world.is_fine and squared < 3.9:
-        return max(0.0, 1.0 - arc(squared) * world.near_a_unit)
+    if not params.on_sphere:
+        return max(0.0, 1.0 - sqrt(squared) * params.near_a_unit)
+    if params.is_fine and squared < 3.9:
+        return max(0.0, 1.0 - arc(squared) * params.near_a_unit)
     return nan
 
 
 @kernel
-def true_near(world: World, records: Records, slot: int, point: NDArray[np.float64]) -> float:
+def true_near(params: SimilarityParams, records: Records, slot: int, point: NDArray[np.float64]) -> float:
     """Return nearness by the metric of the space."""
     x, y = records.floats[slot, 3], records.floats[slot, 4]
-    if world.on_sphere:
+    if params.on_sphere:
         distance = haversine(x, y, point[3], point[4])
     else:
         dx, dy = x - point[3], y - point[4]
         distance = sqrt(dx * dx + dy * dy)
-    return max(0.0, 1.0 - distance / world.max_distance)
+    return max(0.0, 1.0 - distance / params.max_distance)
 
 
 @kernel
@@ -90,9 +90,9 @@ def is_clear(score: float, tau: float) -> bool:
 
 
 @kernel
-def set_point(world: World, x: float, y: float, out: NDArray[np.float64]) -> None:
+def set_point(params: SimilarityParams, x: float, y: float, out: NDArray[np.float64]) -> None:
     """Write the point in which distances are chords: a unit vector, or the plane itself."""
-    if world.on_sphere:
+    if params.on_sphere:
         lon, lat = radians(x), radians(y)
         out[0], out[1], out[2] = cos(lat) * cos(lon), cos(lat) * sin(lon), sin(lat)
     else:
@@ -101,16 +101,16 @@ def set_point(world: World, x: float, y: float, out: NDArray[np.float64]) -> Non
 
 
 @kernel
-def to_frame(world: World, point: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+def to_frame(params: SimilarityParams, point: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     """Write the point in the frame of cells and postings."""
-    if world.on_sphere:
+    if params.on_sphere:
         out[0], out[1], out[2] = point[0], point[1], point[2]
     else:
-        out[0], out[1], out[2] = (point[0] - world.x0) * world.scale, (point[1] - world.y0) * world.scale, 0.0
+        out[0], out[1], out[2] = (point[0] - params.x0) * params.scale, (point[1] - params.y0) * params.scale, 0.0
 
 
 @kernel
-def reach_of(world: World, missing: float, share: float) -> float:
+def reach_of(params: SimilarityParams, missing: float, share: float) -> float:
     """Return how far in the frame a message may be if nearness has to bring `missing` and counts with `share`.
 
     Never underestimates; inf if distance does not matter, -1 if nearness cannot bring it.
@@ -120,10 +120,10 @@ def reach_of(world: World, missing: float, share: float) -> float:
         return inf
     if missing > share:
         return -1.0
-    distance = (1.0 - missing / share) * world.max_distance
-    if world.on_sphere:
+    distance = (1.0 - missing / share) * params.max_distance
+    if params.on_sphere:
         return 2.0 * sin(min(distance / EARTH_RADIUS_M, pi) * 0.5) + SLACK
-    return distance * world.scale + SLACK
+    return distance * params.scale + SLACK
 
 
 @kernel
