@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from nearcast import CountWindow, Engine
 from nearcast.advice import Stream
-from nearcast.engine.share import Share
+from nearcast.engine.stream_slice import StreamSlice
 from nearcast.partition import PARTITIONERS, Masks, Routing, Sample, before_it, has_shard
 from nearcast.partition.load import load_of
 from nearcast.social import SocialGraph
@@ -74,14 +74,14 @@ def together(stream: Stream, partitioner: str, *, n_shards: int) -> Row:
         first, before = sum(engine.stats().shards) / n, _work_of(engine)
         publish(engine, stream.messages.slice(half), _BLOCK)
         fresh = stream.sample.messages.slice(half, 2 * half)
-        goals, _ = engine._fleet.sharing.route(fresh)
+        goals, _ = engine._shards.router.route(fresh)
         return {
             "partitioner": partitioner,
             "shards": n_shards,
             "homes_first": first,
             "homes_after": sum(engine.stats().shards) / n,
             "reach": float(np.bitwise_count(goals).mean()),
-            "own": engine._fleet.sharing._routing.loads.round(4).tolist(),  # type: ignore[union-attr]
+            "own": engine._shards.router._routing.loads.round(4).tolist(),  # type: ignore[union-attr]
             **{
                 name: (after - was).tolist() for name, was, after in zip(_WORK, before, _work_of(engine), strict=True)
             },
@@ -96,7 +96,7 @@ def publish(engine: Engine, messages: pa.Table, block: int) -> None:
 
 def _work_of(engine: Engine) -> npt.NDArray[np.int64]:
     """Return how much each shard did so far, int64 (len(_WORK), n_shards)."""
-    done = [[getattr(m.work, name) for name in _WORK] for s in engine._fleet.shards for m in s.matchers.values()]
+    done = [[getattr(m.work, name) for name in _WORK] for s in engine._shards.shards for m in s.matchers.values()]
     return np.array(done, np.int64).T
 
 
@@ -226,7 +226,7 @@ def _alone(stream: Stream, sent: _Sent, shard: int, index: str) -> _Lot:
         def send(start: int, stop: int, seconds: list[float]) -> None:
             part, to = messages.slice(start, stop), goals[start:stop]
             mine = np.flatnonzero(has_shard(to, shard))
-            own, share = part.take(mine), Share(mine, part.ats_us, to[mine])
+            own, share = part.take(mine), StreamSlice(mine, part.ats_us, to[mine])
             _timed(lambda: engine.publish(own, share=share), seconds)
 
         for start in range(0, starts.start, _BLOCK):

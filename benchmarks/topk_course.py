@@ -138,7 +138,7 @@ def by_time(setting: Setting) -> Iterator[Row]:
 
 def buffers_of(engine: Engine) -> BufferedResults:
     """Return the keeper of an engine of one shard."""
-    result_store = engine._fleet.shards[0].matchers["topk"]._result_store
+    result_store = engine._shards.shards[0].matchers["topk"]._result_store
     assert isinstance(result_store, BufferedResults)
     return result_store
 

@@ -60,7 +60,7 @@ def test_a_module_imports_only_from_its_left(path):
 
 
 LOADED_LATE = {
-    "engine/roster.py", "engine/folder.py", "engine/union.py", "engine/narrowing.py", "window/buffered.py", "window/lists.py", "window/heaps.py",
+    "engine/registry.py", "engine/folder.py", "engine/result_merger.py", "engine/replica_planner.py", "window/buffered.py", "window/lists.py", "window/heaps.py",
     "window/held_messages.py", "window/social_window.py", "model/profiles.py",
 }  # fmt: skip
 """Besides indexes, what is imported with the first subscription, and not before."""

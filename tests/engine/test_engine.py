@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import nearcast as nc
-from nearcast.engine import Share
+from nearcast.engine import StreamSlice
 from nearcast.model import NO_TIME
 from nearcast.model.columns import UPDATES
 
@@ -361,8 +361,8 @@ def test_a_share_of_the_stream_is_numbered_and_expires_as_the_whole_stream_does(
     for e in (whole, part):
         e.subscribe([topk(k=1)])
     stream = [at_x("m1", 1), at_x("m2", 2, "b"), at_x("m3", 3, "b"), at_x("m4", 4)]
-    share = Share(np.array([0, 3]), np.full(4, NO_TIME))
-    assert told(part.publish([stream[0], stream[3]], share=share)) == told(whole.publish(stream))
+    stream_slice = StreamSlice(np.array([0, 3]), np.full(4, NO_TIME))
+    assert told(part.publish([stream[0], stream[3]], stream_slice=stream_slice)) == told(whole.publish(stream))
     assert part.stats().messages == 4
 
 
@@ -370,7 +370,7 @@ def test_a_share_that_does_not_fit_its_messages_is_refused_and_changes_nothing()
     e = engine()
     for rows in ([0], [1, 0], [0, 4], [-1, 0]):
         with pytest.raises(nc.InvalidInput, match=r"share\.rows"):
-            e.publish([at_x("m1", 1), at_x("m2", 2)], share=Share(np.array(rows), np.full(4, NO_TIME)))
+            e.publish([at_x("m1", 1), at_x("m2", 2)], stream_slice=StreamSlice(np.array(rows), np.full(4, NO_TIME)))
     assert e.stats().messages == 0
 
 

@@ -66,7 +66,7 @@ def test_an_engine_says_the_same_in_groups(window, workers, conflate, random_fie
 
 def test_names_in_several_pieces_are_grouped_piece_by_piece(monkeypatch):
     """A column of strings holds two gigabytes: longer ones come in pieces, and a list lies in one of them."""
-    from nearcast.engine import names
+    from nearcast.engine import id_strings
 
     monkeypatch.setattr(names._columns, "__kwdefaults__", {"most_words": 20})
     engine = nc.Engine(space=nc.Space(nc.Box(0, 0, 1, 1)))

@@ -36,7 +36,7 @@ def subscriptions(rng, n, k=2):
 
 
 def n_replicas(shared):
-    return sum(len(shard) for shard in shared._fleet.shards)
+    return sum(len(shard) for shard in shared._shards.shards)
 
 
 def key(update):

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import nearcast as nc
 from nearcast._jit import Arena
-from nearcast.engine import names
-from nearcast.engine._kernels import roster as kernels
-from nearcast.engine.roster import Roster
+from nearcast.engine import id_strings
+from nearcast.engine._kernels import registry as kernels
+from nearcast.engine.registry import SubscriptionRegistry
 from nearcast.model import KINDS, SubscriptionBatch, IdColumn
 from nearcast.testing import strategies as world
 
@@ -36,7 +36,7 @@ def arena(request, tmp_path):
 @pytest.mark.parametrize("seed", range(4))
 def test_whoever_was_seated_is_found(seed, arena):
     rng = random.Random(seed)
-    roster, seated = Roster(nc.NearestSubscription, arena), {}
+    registry, seated = SubscriptionRegistry(nc.NearestSubscription, arena), {}
     for round_ in range(40):
         ids = [
             rng.choice([f"s{round_}.{i}", f"{LONG}{round_}.{i}", 1000 * round_ + i])
@@ -44,23 +44,23 @@ def test_whoever_was_seated_is_found(seed, arena):
         ]
         words = [rng.choice([None, "plain words", "w " * rng.randint(1, 400)]) for _ in ids]
         subscription_batch = SubscriptionBatch.of([nearest(id_, 1 + i, words[i]) for i, id_ in enumerate(ids)], world.scoring())
-        slots = roster.seat(subscription_batch, np.full(len(subscription_batch), round_))
+        slots = registry.allocate(subscription_batch, np.full(len(subscription_batch), round_))
         assert len(set(slots.tolist())) == len(slots) and not set(slots.tolist()) & set(seated)
         seated |= {slot: (s, round_) for slot, s in zip(slots.tolist(), subscription_batch.subscriptions, strict=True)}
         leaving = rng.sample(sorted(seated), rng.randint(0, len(seated)))
         gone = [seated.pop(slot)[0].id for slot in leaving]
-        roster.leave(slots_of(leaving))
-        assert len(roster) == len(seated)
-        assert roster.taken().tolist() == sorted(seated)
-        assert (roster.find(IdColumn.of([*gone, "never"])) == -1).all()
+        registry.leave(slots_of(leaving))
+        assert len(registry) == len(seated)
+        assert registry.taken().tolist() == sorted(seated)
+        assert (registry.find(IdColumn.of([*gone, "never"])) == -1).all()
         held = sorted(seated)
-        assert roster.find(IdColumn.of([seated[slot][0].id for slot in held])).tolist() == held
+        assert registry.find(IdColumn.of([seated[slot][0].id for slot in held])).tolist() == held
         asked = slots_of(rng.choices(held, k=20) if seated else [])
-        assert roster.ids(asked).objects == [seated[slot][0].id for slot in asked.tolist()]
-        assert roster.names(asked).to_pylist() == [str(seated[slot][0].id) for slot in asked.tolist()]
-        assert roster.sinces(asked).tolist() == [seated[slot][1] for slot in asked.tolist()]
+        assert registry.ids(asked).objects == [seated[slot][0].id for slot in asked.tolist()]
+        assert registry.names(asked).to_pylist() == [str(seated[slot][0].id) for slot in asked.tolist()]
+        assert registry.sinces(asked).tolist() == [seated[slot][1] for slot in asked.tolist()]
         if seated:
-            assert roster.subscription(int(asked[0])) == seated[int(asked[0])][0]
+            assert registry.subscription(int(asked[0])) == seated[int(asked[0])][0]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
@@ -70,54 +70,54 @@ def test_what_was_written_down_comes_back(kind, data):
     fields = data.draw(st.lists(world.subscription_fields(kind.kind), min_size=1, max_size=len(POOL)))
     made = [world.make_subscription(kind.kind, id_, f) for id_, f in zip(POOL, fields, strict=False)]
     subscription_batch = SubscriptionBatch.of(made, world.scoring())
-    roster = Roster(kind)
-    slots = roster.seat(subscription_batch, np.zeros(len(made), np.int64))
-    assert roster.rows(slots).equals(subscription_batch.stored)
-    assert [roster.subscription(slot) for slot in slots.tolist()] == made
+    registry = SubscriptionRegistry(kind)
+    slots = registry.allocate(subscription_batch, np.zeros(len(made), np.int64))
+    assert registry.rows(slots).equals(subscription_batch.stored)
+    assert [registry.subscription(slot) for slot in slots.tolist()] == made
 
 
 def test_ids_that_look_alike_are_told_apart():
-    roster = Roster(nc.NearestSubscription)
-    slots = roster.seat(SubscriptionBatch.of([nearest(id_) for id_ in POOL], world.scoring()), np.zeros(len(POOL), np.int64))
-    assert roster.find(IdColumn.of(POOL)).tolist() == slots.tolist()
-    assert roster.find(IdColumn.of([LONG + "z", "x" * 12, 17, "-4611686018427387904"])).tolist() == [-1] * 4
+    registry = SubscriptionRegistry(nc.NearestSubscription)
+    slots = registry.allocate(SubscriptionBatch.of([nearest(id_) for id_ in POOL], world.scoring()), np.zeros(len(POOL), np.int64))
+    assert registry.find(IdColumn.of(POOL)).tolist() == slots.tolist()
+    assert registry.find(IdColumn.of([LONG + "z", "x" * 12, 17, "-4611686018427387904"])).tolist() == [-1] * 4
 
 
 def test_ids_of_one_hash_are_told_apart(monkeypatch):
     monkeypatch.setattr(IdColumn, "keys", property(lambda self: np.full(len(self), 5 << 40, np.uint64)))
-    roster, ids = Roster(nc.NearestSubscription), [f"s{i}" for i in range(500)]
-    slots = roster.seat(SubscriptionBatch.of([nearest(id_) for id_ in ids], world.scoring()), np.zeros(len(ids), np.int64))
-    roster.leave(slots[::2])
-    assert roster.find(IdColumn.of(ids)).tolist() == [-1 if i % 2 == 0 else s for i, s in enumerate(slots.tolist())]
+    registry, ids = SubscriptionRegistry(nc.NearestSubscription), [f"s{i}" for i in range(500)]
+    slots = registry.allocate(SubscriptionBatch.of([nearest(id_) for id_ in ids], world.scoring()), np.zeros(len(ids), np.int64))
+    registry.leave(slots[::2])
+    assert registry.find(IdColumn.of(ids)).tolist() == [-1 if i % 2 == 0 else s for i, s in enumerate(slots.tolist())]
 
 
 def test_segments_split_and_everyone_is_still_found():
-    roster, ids = Roster(nc.NearestSubscription), [f"s{i}" for i in range(9_000)]
+    registry, ids = SubscriptionRegistry(nc.NearestSubscription), [f"s{i}" for i in range(9_000)]
     for start in range(0, len(ids), 1_500):
         some = [nearest(id_, keywords="a") for id_ in ids[start : start + 1_500]]
-        roster.seat(SubscriptionBatch.of(some, world.scoring()), np.zeros(len(some), np.int64))
-    assert roster._array("state")[kernels.N_SEGMENTS] > 8
-    assert roster.find(IdColumn.of(ids)).tolist() == list(range(9_000))
-    roster.leave(np.arange(0, 9_000, 3, dtype=np.int32))
-    assert (roster.find(IdColumn.of(ids)) >= 0).tolist() == [i % 3 != 0 for i in range(9_000)]
+        registry.allocate(SubscriptionBatch.of(some, world.scoring()), np.zeros(len(some), np.int64))
+    assert registry._array("state")[kernels.N_SEGMENTS] > 8
+    assert registry.find(IdColumn.of(ids)).tolist() == list(range(9_000))
+    registry.leave(np.arange(0, 9_000, 3, dtype=np.int32))
+    assert (registry.find(IdColumn.of(ids)) >= 0).tolist() == [i % 3 != 0 for i in range(9_000)]
 
 
 def test_room_of_those_who_left_is_used_again():
-    roster = Roster(nc.NearestSubscription)
+    registry = SubscriptionRegistry(nc.NearestSubscription)
     for round_ in range(200):
         some = [nearest(f"{round_:03}.{i}", keywords="w " * (1 + i)) for i in range(20)]
-        roster.leave(roster.seat(SubscriptionBatch.of(some, world.scoring()), np.zeros(20, np.int64)))
+        registry.leave(registry.allocate(SubscriptionBatch.of(some, world.scoring()), np.zeros(20, np.int64)))
         if round_ == 0:
-            used = roster._array("state")[kernels.USED]
-    assert roster._array("state")[kernels.N_SLOTS] == 20
-    assert roster._array("state")[kernels.USED] == used
+            used = registry._array("state")[kernels.USED]
+    assert registry._array("state")[kernels.N_SLOTS] == 20
+    assert registry._array("state")[kernels.USED] == used
 
 
 def test_a_roster_in_files_is_gone_on_with(tmp_path):
     with Arena(tmp_path / "arena") as arena:
-        roster = Roster(nc.NearestSubscription, arena)
-        roster.seat(SubscriptionBatch.of([nearest(id_) for id_ in POOL], world.scoring()), np.arange(len(POOL)))
-    again = Roster(nc.NearestSubscription, Arena.attach(tmp_path / "arena"))
+        registry = SubscriptionRegistry(nc.NearestSubscription, arena)
+        registry.allocate(SubscriptionBatch.of([nearest(id_) for id_ in POOL], world.scoring()), np.arange(len(POOL)))
+    again = SubscriptionRegistry(nc.NearestSubscription, Arena.attach(tmp_path / "arena"))
     assert again.ids(again.taken()).objects == POOL
     assert again.find(IdColumn.of(POOL)).tolist() == list(range(len(POOL)))
     assert again.sinces(again.taken()).tolist() == list(range(len(POOL)))

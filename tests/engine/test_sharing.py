@@ -36,7 +36,7 @@ def test_auto_takes_one_that_suits_the_first_subscriptions():
         for one in (alone, shared):
             one.publish(messages())
             one.subscribe(subscriptions())
-        assert shared._fleet.sharing.packed() is not None
+        assert shared._shards.router.packed() is not None
         told = shared.publish(messages(seed=3))
         assert sorted(told, key=key) == sorted(alone.publish(messages(seed=3)), key=key)
 
@@ -83,7 +83,7 @@ def test_nothing_happens_to_an_engine_without_a_window_by_asking():
     with nc.Engine(space=nc.Space(nc.Box(0, 0, 5, 5)), workers=2, partitioner="space_kd") as bare:
         bare.subscribe(subscriptions())
         assert bare.stats().window == 0
-        assert all(shard.window._made is None for shard in bare._fleet.shards)
+        assert all(shard.window._made is None for shard in bare._shards.shards)
 
 
 @pytest.mark.parametrize(

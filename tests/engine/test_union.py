@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nearcast as nc
-from nearcast.engine.union import Union
+from nearcast.engine.merger import ResultMerger
 from nearcast.model import SubscriptionBatch, IdColumn
 from nearcast.testing import strategies as world
 from nearcast.window import Changes, Results, Ticks
@@ -63,10 +63,10 @@ class Replicas:
 def test_merged_changes_lead_from_the_k_best_to_the_k_best(kind, seed):
     rng, ks, n_shards = random.Random(seed), [1, 2, 3, 7], 3
     subscription_batch, replicas = subscription_batch_of(kind, ks), Replicas(kind, ks, n_shards, rng)
-    union = Union(subscription_batch.kind, world.scoring(), n_shards)
-    slots = union.seat(subscription_batch, np.zeros(len(ks), np.int64))
+    merger = ResultMerger(subscription_batch.kind, world.scoring(), n_shards)
+    slots = merger.allocate(subscription_batch, np.zeros(len(ks), np.int64))
     for shard in range(n_shards):
-        union.add(shard, slots, slots, subscription_batch.footprints.ks, Results.none())
+        merger.add(shard, slots, slots, subscription_batch.footprints.ks, Results.none())
     told_so_far = [set() for _ in ks]
     for batch in range(30):
         parts = {shard: [] for shard in range(n_shards)}
@@ -76,7 +76,7 @@ def test_merged_changes_lead_from_the_k_best_to_the_k_best(kind, seed):
                 parts[shard] += rows
             after.append([replicas.best(slot) for slot in range(len(ks))])
         seqs = np.arange(4, dtype=np.int64) + 4 * batch
-        merged = union.merge([(s, changes(rows)) for s, rows in parts.items()], Ticks(seqs, seqs, seqs))
+        merged = merger.merge([(s, changes(rows)) for s, rows in parts.items()], Ticks(seqs, seqs, seqs))
         at = 0
         for step in range(4):
             while at < len(merged.steps) and merged.steps[at] == step:
@@ -88,47 +88,47 @@ def test_merged_changes_lead_from_the_k_best_to_the_k_best(kind, seed):
             assert told_so_far == [set(best) for best in after[step]]
         assert at == len(merged.steps)
         for slot, best in enumerate(after[-1]):
-            assert [(kept.seq, kept.score) for kept in union.results(slot, list)] == best
+            assert [(kept.seq, kept.score) for kept in merger.results(slot, list)] == best
 
 
 def test_nothing_is_told_of_what_only_changes_hands():
     subscription_batch = subscription_batch_of("topk", [2])
-    union = Union(subscription_batch.kind, world.scoring(), 2)
-    slots = union.seat(subscription_batch, np.zeros(1, np.int64))
+    merger = ResultMerger(subscription_batch.kind, world.scoring(), 2)
+    slots = merger.allocate(subscription_batch, np.zeros(1, np.int64))
     started = Results(slots, np.array([5]), np.array([0.5]), IdColumn.of(["m5"]))
-    union.add(0, slots, slots, subscription_batch.footprints.ks, started)
-    union.add(1, slots, slots, subscription_batch.footprints.ks, Results.none())
+    merger.add(0, slots, slots, subscription_batch.footprints.ks, started)
+    merger.add(1, slots, slots, subscription_batch.footprints.ks, Results.none())
     moment = np.array([6], np.int64)
     leaves, comes = changes([(0, 0, False, 0.5, 5)]), changes([(0, 0, True, 0.5, 5)])
-    merged = union.merge([(0, leaves), (1, comes)], Ticks(moment, moment, moment))
+    merged = merger.merge([(0, leaves), (1, comes)], Ticks(moment, moment, moment))
     assert len(merged.steps) == 0
-    assert union.results(0, list)[0].message == "m5"
+    assert merger.results(0, list)[0].message == "m5"
 
 
 def test_who_left_is_forgotten_and_its_room_is_used_again():
     subscription_batch = subscription_batch_of("topk", [3, 3])
-    union = Union(subscription_batch.kind, world.scoring(), 1)
+    merger = ResultMerger(subscription_batch.kind, world.scoring(), 1)
     room = 0
     for _ in range(50):
-        slots = union.seat(subscription_batch, np.zeros(2, np.int64))
+        slots = merger.allocate(subscription_batch, np.zeros(2, np.int64))
         started = Results(slots, np.array([5, 6]), np.array([0.5, 0.6]), IdColumn.of(["a", "b"]))
-        union.add(0, slots, slots, subscription_batch.footprints.ks, started)
-        room = room or union._arrays.seqs.size
-        assert union.forget(slots).ids.objects == ["a", "b"]
-    assert (len(union), union._arrays.seqs.size) == (0, room)
+        merger.add(0, slots, slots, subscription_batch.footprints.ks, started)
+        room = room or merger._arrays.seqs.size
+        assert merger.forget(slots).ids.objects == ["a", "b"]
+    assert (len(merger), merger._arrays.seqs.size) == (0, room)
 
 
 def test_names_of_messages_that_nobody_holds_are_forgotten():
     subscription_batch = subscription_batch_of("nearest", [1])
-    union = Union(subscription_batch.kind, world.scoring(), 1, least=4)
-    slots = union.seat(subscription_batch, np.zeros(1, np.int64))
-    union.add(0, slots, slots, subscription_batch.footprints.ks, Results.none())
+    merger = ResultMerger(subscription_batch.kind, world.scoring(), 1, least=4)
+    slots = merger.allocate(subscription_batch, np.zeros(1, np.int64))
+    merger.add(0, slots, slots, subscription_batch.footprints.ks, Results.none())
     for seq in range(1, 30):
         rows = [(0, 0, False, 1.0 / (seq - 1), seq - 1)] if seq > 1 else []
         moment = np.array([seq], np.int64)
-        union.merge([(0, changes([*rows, (0, 0, True, 1.0 / seq, seq)]))], Ticks(moment, moment, moment))
-    assert len(union._ids) < 12
-    assert union.results(0, list)[0].message == "m29"
+        merger.merge([(0, changes([*rows, (0, 0, True, 1.0 / seq, seq)]))], Ticks(moment, moment, moment))
+    assert len(merger._ids) < 12
+    assert merger.results(0, list)[0].message == "m29"
 
 
 def test_nobody_of_a_kind_is_saved_and_sealed_as_well(tmp_path):

@@ -90,7 +90,7 @@ def test_topk_prefixes_and_bounds_lose_no_match(rng):
 def test_a_node_bounds_the_text_of_all_it_holds(rng):
     members = [set(rng.sample(range(12), rng.randint(1, 5))) for _ in range(rng.randint(1, 4))]
     message = set(rng.sample(range(12), rng.randint(0, 6)))
-    bound = social.upper_bound_text(set().union(*members), message)
+    bound = social.upper_bound_text(set().merger(*members), message)
     for own in members:
         assert bound >= dice(len(own & message), 0.0, len(own), 0.0, len(message), 0.0) - 1e-12
 

@@ -84,19 +84,19 @@ def leaves_come_first(updates):
 
 
 def result_store_of(engine):
-    (matcher,) = engine._fleet.shards[0].matchers.values()
+    (matcher,) = engine._shards.shards[0].matchers.values()
     return matcher._result_store
 
 
 def assert_theorem_5(engine):
     """All of the window that reaches theta is in the buffer, but for those that k better ones outlive."""
-    (matcher,) = engine._fleet.shards[0].matchers.values()
-    result_store, window = matcher._result_store, engine._fleet.shards[0].window
+    (matcher,) = engine._shards.shards[0].matchers.values()
+    result_store, window = matcher._result_store, engine._shards.shards[0].window
     documents = window.documents()
     key_of = {d.seq: window.policy.key(d.seq, d.at_us) for d in documents}
     heads, numbers = result_store._array("heads"), result_store._array("numbers")
-    for slot in matcher.roster.taken().tolist():
-        subscription = matcher.roster.subscription(slot)
+    for slot in matcher.registry.taken().tolist():
+        subscription = matcher.registry.subscription(slot)
         score_of = subscription.bind(engine._scoring)
         theta = float(result_store._thetas[slot])
         scored = [(score, d.seq) for d in documents if (score := score_of(d)) is not None]
@@ -221,8 +221,8 @@ def test_everything_that_was_taken_is_given_back():
     assert (result_store._array("queues") == kernels.NOBODY).all()
     ids = [
         id_
-        for matcher in engine._fleet.shards[0].matchers.values()
-        for id_ in matcher.roster.ids(matcher.roster.taken())
+        for matcher in engine._shards.shards[0].matchers.values()
+        for id_ in matcher.registry.ids(matcher.registry.taken())
     ]
     engine.unsubscribe(ids)
     before = int(result_store._array("state")[0])
@@ -289,7 +289,7 @@ def test_a_larger_factor_of_k_keeps_more_and_searches_less():
 
 
 def refuse(rule, **options):
-    window = nc.Engine(space=params.PLANE, window=nc.CountWindow(3))._fleet.shards[0].window
+    window = nc.Engine(space=params.PLANE, window=nc.CountWindow(3))._shards.shards[0].window
     with pytest.raises(nc.InvalidInput, match=rule):
         BufferedResults(params.scoring(), window, Arena(), **options)
 

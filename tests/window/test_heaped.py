@@ -57,7 +57,7 @@ def told(updates):
 
 
 def result_store_of(engine):
-    return engine._fleet.shards[0].matchers["nearest"]._result_store
+    return engine._shards.shards[0].matchers["nearest"]._result_store
 
 
 def leaves_come_right_before(updates):
@@ -257,9 +257,9 @@ def test_a_loaded_engine_goes_on_exactly(tmp_path, workers):
         engine = nc.Engine.load(tmp_path / f"{round_}")
         ids = {one.id for one in subscriptions}
         assert [engine.results(i) for i in ids] == [plain.results(i) for i in ids]
-        for shard in engine._fleet.shards:
+        for shard in engine._shards.shards:
             matcher = shard.matchers["nearest"]
-            for slot in matcher.roster.taken().tolist():
+            for slot in matcher.registry.taken().tolist():
                 threshold = matcher._result_store.threshold(slot)
                 assert matcher._index._array("sites")[slot, THRESHOLD] == (np.inf if threshold is None else threshold), "told at once"
 

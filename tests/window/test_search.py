@@ -25,7 +25,7 @@ def somewhere(rng):
 
 
 def counts_of(engine):
-    return engine._fleet.shards[0].matchers["topk"]._result_store._scratch.counts
+    return engine._shards.shards[0].matchers["topk"]._result_store._scratch.counts
 
 
 def two_terms_taken_for_each_other():

@@ -142,8 +142,8 @@ def sides_km(table):
     """Return the sides of the squares that no border cut, in kilometres, as (across, along)."""
     xmin, ymin, xmax, ymax = (column(table, name) for name in ("xmin", "ymin", "xmax", "ymax"))
     inside = (xmin > -125) & (xmax < -66.5) & (ymin > 24.5) & (ymax < 49.5)
-    narrowing = np.array([cos(radians(y)) for y in (ymin + ymax) / 2])
-    return ((xmax - xmin) * narrowing / KM)[inside], ((ymax - ymin) / KM)[inside]
+    replica_planner = np.array([cos(radians(y)) for y in (ymin + ymax) / 2])
+    return ((xmax - xmin) * replica_planner / KM)[inside], ((ymax - ymin) / KM)[inside]
 
 
 @pytest.mark.parametrize(("queries", "longest"), [("q1", 50), ("q2", 100)])

@@ -32,11 +32,11 @@ from nearcast.engine.archive import (
     table_of_results,
     table_of_routing,
 )
-from nearcast.engine.fleet import Fleet
-from nearcast.engine.share import Share
+from nearcast.engine.shard_set import ShardSet
+from nearcast.engine.stream_slice import StreamSlice
 from nearcast.engine.state import EngineConfig, EngineState
 from nearcast.engine.stats import Stats, add_work, resident_bytes
-from nearcast.engine.told import Form, Part, count, joined, net, tell_started
+from nearcast.engine.updates import Form, UpdateBatch, count, joined, net, write_initial_results
 from nearcast.errors import InvalidInput, StateError, UnknownSubscription, require
 from nearcast.index import Work
 from nearcast.model import (
@@ -77,7 +77,7 @@ from nearcast.window import ScoredMessage, Ticks, WindowPolicy
 if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
     from nearcast.engine.matcher import Matcher
-    from nearcast.engine.union import Union
+    from nearcast.engine.merger import ResultMerger
     from nearcast.partition import Masks, Region, Routing
 
 
@@ -147,7 +147,7 @@ class Engine:
         self._scoring = ScoringContext(
             config.space, state.vocabulary, state.social.copy(), TEXT_SIMILARITIES[config.text_similarity]
         )
-        self._fleet = Fleet(config, self._scoring, state.live, self._folder)
+        self._shards = ShardSet(config, self._scoring, state.live, self._folder)
         self._admission = Admission(config, self._scoring)
         self._seq, self._now_us = state.seq, state.now_us
         self._late, self._updates = state.late, state.updates
@@ -168,31 +168,31 @@ class Engine:
 
         An engine that is one of several may have subscriptions of kinds that keep nothing in common with others. For
         each row of a table, whose ids differ, `before` says which engines before this one have it: a match is told by
-        the first that also sees the message (see `Share.seen_by`).
+        the first that also sees the message (see `StreamSlice.seen_by`).
         """
         is_table = isinstance(subscriptions, pa.Table)
         subscription_batches = self._admission.subscription_batches(subscriptions)
-        self._fleet.prepare(subscription_batches)
+        self._shards.prepare(subscription_batches)
         self._about_to_change()
         had: dict[Id, list[ScoredMessage]] = {}
         for subscription_batch in subscription_batches:
-            had |= self._fleet.remove(subscription_batch.ids)
+            had |= self._shards.remove(subscription_batch.ids)
         started = [
             start
             for subscription_batch in subscription_batches
-            for start in self._fleet.insert(
+            for start in self._shards.insert(
                 subscription_batch, np.full(len(subscription_batch), self._seq, dtype=np.int64), _of_rows(before, subscription_batch, subscriptions)
             )
         ]
         if is_table and not had:
-            parts = [tell_started(*start, seq=self._seq, at_us=self._now_us) for start in started]
+            parts = [write_initial_results(*start, seq=self._seq, at_us=self._now_us) for start in started]
             told = joined(parts, Form.TABLE)
             self._updates += len(told)
             return told
         after: dict[Id, list[ScoredMessage]] = {}
-        for roster, results in started:
+        for registry, results in started:
             held = results.by_slot()
-            after |= dict(zip(roster.ids(np.fromiter(held, np.int32)), held.values(), strict=True))
+            after |= dict(zip(registry.ids(np.fromiter(held, np.int32)), held.values(), strict=True))
         updates = [
             update
             for id_ in (id_ for subscription_batch in (subscription_batches if had or after else ()) for id_ in subscription_batch.ids)
@@ -205,18 +205,18 @@ class Engine:
         """Forget those of some subscriptions that are here and go on elsewhere; return what leaves their results."""
         leaving = ids_from_table(ids)
         self._about_to_change()
-        had = self._fleet.remove(leaving)
+        had = self._shards.remove(leaving)
         updates = [update for id_, before in had.items() for update in self._difference(id_, before, [])]
         self._updates += len(updates)
         told: Table = updates_to_table(updates)
         return told
 
-    def _seat(self, id_: Any) -> tuple[Matcher | Union, int]:
+    def _locate(self, id_: Any) -> tuple[Matcher | ResultMerger, int]:
         """Return who speaks for a subscription, and its slot there."""
-        seat = self._fleet.seat(id_) if is_id(id_) else None
-        if seat is None:
+        allocate = self._shards.allocate(id_) if is_id(id_) else None
+        if allocate is None:
             raise UnknownSubscription(id_)
-        return seat
+        return allocate
 
     def _difference(self, id_: Id, before: list[ScoredMessage], after: list[ScoredMessage]) -> list[Update]:
         old, new = {kept.seq for kept in before}, {kept.seq for kept in after}
@@ -235,7 +235,7 @@ class Engine:
         require(not isinstance(ids, str), "ids", "must be a list of ids", ids)
         leaving = self._known(ids_from_table(ids).objects if is_table else ids)
         self._about_to_change()
-        self._fleet.remove(leaving)
+        self._shards.remove(leaving)
         return UPDATES.empty_table() if is_table else []
 
     def _known(self, ids: Iterable[Id]) -> IdColumn:
@@ -246,7 +246,7 @@ class Engine:
                 raise UnknownSubscription(id_)
             listed.append(id_)
         column = IdColumn.of(list(dict.fromkeys(listed)))
-        missing = self._fleet.missing(column)
+        missing = self._shards.missing(column)
         if missing.any():
             raise UnknownSubscription(column[int(np.argmax(missing))])
         return column
@@ -279,9 +279,9 @@ class Engine:
         if touched:
             self._about_to_change()
             self._edge_changes += 1
-            for roster, before, after in self._fleet.follow(touched, self._seq):
+            for registry, before, after in self._shards.follow(touched, self._seq):
                 slots = np.fromiter(dict.fromkeys([*before, *after]), np.int32)
-                for slot, id_ in zip(slots.tolist(), roster.ids(slots), strict=True):
+                for slot, id_ in zip(slots.tolist(), registry.ids(slots), strict=True):
                     updates += self._difference(id_, before.get(slot, []), after.get(slot, []))
         self._updates += len(updates)
         return updates_to_table(updates) if is_table else updates
@@ -290,14 +290,14 @@ class Engine:
 
     @overload
     def publish(
-        self, messages: Table | MessageBatch, *, conflate: bool = ..., grouped: bool = ..., share: Share | None = ...
+        self, messages: Table | MessageBatch, *, conflate: bool = ..., grouped: bool = ..., stream_slice: StreamSlice | None = ...
     ) -> Table: ...
     @overload
     def publish(
-        self, messages: Iterable[Message], *, conflate: bool = ..., share: Share | None = ...
+        self, messages: Iterable[Message], *, conflate: bool = ..., stream_slice: StreamSlice | None = ...
     ) -> list[Update]: ...
     def publish(
-        self, messages: Any, *, conflate: bool = False, grouped: bool = False, share: Share | None = None
+        self, messages: Any, *, conflate: bool = False, grouped: bool = False, stream_slice: StreamSlice | None = None
     ) -> Any:
         """Take in messages in order; return what they changed.
 
@@ -308,15 +308,15 @@ class Engine:
         far fewer bytes where a message has many receivers; `ungroup` writes them out.
 
         An engine that is one of several, each with a part of the subscriptions, may be given only some messages of a
-        stream; `share` then says which ones, so that all of them number and expire alike.
+        stream; `stream_slice` then says which ones, so that all of them number and expire alike.
         """
         is_table = isinstance(messages, (pa.Table, MessageBatch))
         require(is_table or not grouped, "grouped", "must be False unless messages are a table", grouped)
         form = (Form.GROUPS if grouped else Form.TABLE) if is_table else Form.OBJECTS
         batch = self._batch(messages)
-        ticks = self._ticks(batch, share)
-        if share is not None:
-            batch = replace(batch, seqs=ticks.seqs[share.rows])
+        ticks = self._ticks(batch, stream_slice)
+        if stream_slice is not None:
+            batch = replace(batch, seqs=ticks.seqs[stream_slice.rows])
         policy = self._config.window
         if policy is not None and policy.needs_time and (ticks.ats_us == NO_TIME).any():
             subject = f"message {batch.ids[int(np.argmax(batch.ats_us == NO_TIME))]!r}" if len(batch) else "stream"
@@ -325,18 +325,18 @@ class Engine:
         self._seq += len(ticks.seqs)
         if len(ticks.seqs):
             self._now_us = int(ticks.nows_us[-1])
-        seen_by = None if share is None else share.seen_by
+        seen_by = None if stream_slice is None else stream_slice.seen_by
         seen = self._in_time(batch, ticks)
         if seen_by is not None and len(seen) < len(batch):
             seen_by = seen_by[np.searchsorted(batch.seqs, seen.seqs)]
-        parts = self._fleet.publish(seen, ticks, form, seen_by)
+        parts = self._shards.publish(seen, ticks, form, seen_by)
         return self._joined(parts, form, conflate=conflate)
 
-    def _ticks(self, batch: MessageBatch, share: Share | None) -> Ticks:
+    def _ticks(self, batch: MessageBatch, stream_slice: StreamSlice | None) -> Ticks:
         """Return the steps of the stream that a batch is, or is a share of."""
-        ats_us = batch.ats_us if share is None else share.ats_us
-        if share is not None:
-            share.check(len(batch))
+        ats_us = batch.ats_us if stream_slice is None else stream_slice.ats_us
+        if stream_slice is not None:
+            stream_slice.check(len(batch))
         seqs = np.arange(self._seq + 1, self._seq + 1 + len(ats_us), dtype=np.int64)
         return Ticks(seqs, ats_us, np.maximum.accumulate(np.maximum(ats_us, self._now_us)))
 
@@ -376,10 +376,10 @@ class Engine:
         self._now_us = max(self._now_us, now_us)
         now_column = np.array([self._now_us], dtype=np.int64)
         ticks = Ticks(np.array([self._seq], dtype=np.int64), now_column, now_column)
-        updates: list[Update] = self._joined(self._fleet.advance(self._seq, ticks), Form.OBJECTS)
+        updates: list[Update] = self._joined(self._shards.advance(self._seq, ticks), Form.OBJECTS)
         return updates
 
-    def _joined(self, parts: Sequence[Part], form: Form, *, conflate: bool = False) -> Any:
+    def _joined(self, parts: Sequence[UpdateBatch], form: Form, *, conflate: bool = False) -> Any:
         """Return what all have to tell as one, and count it."""
         updates = joined(parts, form)
         if conflate:
@@ -395,11 +395,11 @@ class Engine:
         Matches of kinds that only grow are not kept: for these it is what came since the subscription and is still in
         the window.
         """
-        speaker, slot = self._seat(subscription)
-        if speaker.kind.keeps is ResultPolicy.MATCHES and self._config.window is None:
-            kind = speaker.kind.kind
+        owner, slot = self._locate(subscription)
+        if owner.kind.keeps is ResultPolicy.MATCHES and self._config.window is None:
+            kind = owner.kind.kind
             raise StateError(f"matches of kind {kind!r} are looked up in the window, and this engine has none")
-        kept = speaker.results(slot, self._fleet.documents)
+        kept = owner.results(slot, self._shards.documents)
         return [Result(k.message, k.score) for k in kept]
 
     def explain(self, subscription: Id, message: Message | Id) -> Explanation:
@@ -407,9 +407,9 @@ class Engine:
 
         The message is one of the window, by id (the newest, if several carry it), or any other, as if published now.
         """
-        speaker, slot = self._seat(subscription)
-        document = self._batch([message]).documents[0] if isinstance(message, Message) else self._fleet.find(message)
-        return speaker.explain(slot, document)
+        owner, slot = self._locate(subscription)
+        document = self._batch([message]).documents[0] if isinstance(message, Message) else self._shards.find(message)
+        return owner.explain(slot, document)
 
     def preview(self, subscription: Subscription, *, among: int = _PREVIEWED, most: int = 100) -> list[Explanation]:
         """Say which of the newest messages of the window a subscription would hold, best first, and why.
@@ -418,7 +418,7 @@ class Engine:
         """
         self.check([subscription])
         score_of = subscription.bind(self._scoring)
-        documents = sorted(self._fleet.documents(among), key=lambda document: document.seq)[-among:]
+        documents = sorted(self._shards.documents(among), key=lambda document: document.seq)[-among:]
         scored = [(score, document) for document in documents if (score := score_of(document)) is not None]
         less = subscription.keeps is ResultPolicy.BEST_EVER
         scored.sort(key=lambda found: (found[0], found[1].seq) if less else (-found[0], -found[1].seq))
@@ -437,33 +437,33 @@ class Engine:
 
     def regions(self) -> list[Region]:
         """Return which part of space belongs to which workers; none where it is not space that is parted."""
-        return self._fleet.sharing.regions(self._config.space.bounds)
+        return self._shards.router.regions(self._config.space.bounds)
 
     def __len__(self) -> int:
         """Return the number of subscriptions."""
-        return sum(self._fleet.kinds().values())
+        return sum(self._shards.kinds().values())
 
     def __contains__(self, subscription: Id) -> bool:
-        return is_id(subscription) and self._fleet.seat(subscription) is not None
+        return is_id(subscription) and self._shards.allocate(subscription) is not None
 
     def stats(self) -> Stats:
         """Return counts, memory, and the work that was done."""
-        kinds = self._fleet.kinds()
+        kinds = self._shards.kinds()
         return Stats(
             messages=self._seq,
             late=self._late,
-            window=self._fleet.n_live(),
+            window=self._shards.n_live(),
             subscriptions=sum(kinds.values()),
             updates=self._updates,
             memory_bytes=resident_bytes(),
             kinds=kinds,
-            shards=tuple(len(shard) for shard in self._fleet.shards),
+            shards=tuple(len(shard) for shard in self._shards.shards),
             work=self._work(),
         )
 
     def _work(self) -> dict[str, Work]:
         total = dict(self._work_before)
-        for kind, work in self._fleet.work().items():
+        for kind, work in self._shards.work().items():
             total[kind] = add_work(total.get(kind, Work()), work)
         return total
 
@@ -483,10 +483,10 @@ class Engine:
         engine._set_up(state)
         subscription_batches = [SubscriptionBatch(saved.kind, saved.stored, engine._scoring) for saved in state.subscription_batches]
         if state.routing is not None:
-            engine._fleet.sharing.resume(state.routing)
-        engine._fleet.prepare(subscription_batches)
+            engine._shards.router.resume(state.routing)
+        engine._shards.prepare(subscription_batches)
         for subscription_batch, saved in zip(subscription_batches, state.subscription_batches, strict=True):
-            engine._fleet.restore(subscription_batch, saved)
+            engine._shards.restore(subscription_batch, saved)
         return engine
 
     def seal(self, mark: str) -> None:
@@ -502,14 +502,14 @@ class Engine:
         tables = {}
         kept = [
             (f"{shard.number}.{kind}", results)
-            for shard in self._fleet.shards
+            for shard in self._shards.shards
             for kind, results in shard.loose_results()
         ]
         if kept:
             tables["results"] = table_of_results(kept)
         if self._edge_changes:
             tables["graph"] = table_of_graph(self._scoring.social)
-        if (routing := self._fleet.sharing.packed()) is not None:
+        if (routing := self._shards.router.packed()) is not None:
             tables["routing"] = table_of_routing(routing)
         work = {kind: asdict(work) for kind, work in self._work().items()}
         self._folder.seal(mark, Sealed({**self._counters(), "work": work}, tables))
@@ -532,9 +532,9 @@ class Engine:
         social = read_graph(tables["graph"]) if "graph" in tables else scoring.social
         engine._set_up(EngineState(config, scoring.vocabulary, social, **counters, work=work))
         if "routing" in tables:
-            engine._fleet.sharing.resume(read_routing(tables["routing"]))
+            engine._shards.router.resume(read_routing(tables["routing"]))
         kept = read_results(tables["results"]) if "results" in tables else {}
-        engine._fleet.attach(engine._folder, kept)
+        engine._shards.attach(engine._folder, kept)
         return engine
 
     def _about_to_change(self) -> None:
@@ -557,14 +557,14 @@ class Engine:
             self._scoring.social,
             **self._counters(),
             work=self._work(),
-            live=self._fleet.live(),
-            subscription_batches=list(self._fleet.subscription_batches()),
-            routing=self._fleet.sharing.packed(),
+            live=self._shards.live(),
+            subscription_batches=list(self._shards.subscription_batches()),
+            routing=self._shards.router.packed(),
         )
 
     def close(self) -> None:
         """Stop the worker threads; the engine must not be used after."""
-        self._fleet.close()
+        self._shards.close()
 
     def __enter__(self) -> Engine:
         return self

@@ -24,17 +24,17 @@ from nearcast.model.columns import GROUPS, TIMESTAMP, UPDATES
 from nearcast.window import Changes, Ticks
 
 if TYPE_CHECKING:
-    from nearcast.engine.roster import Roster
+    from nearcast.engine.registry import SubscriptionRegistry
 
 Rows = npt.NDArray[np.int64]
 
 
-def write_groups(roster: Roster, changes: Changes, ticks: Ticks) -> tuple[Rows, pa.Table]:
+def write_groups(registry: SubscriptionRegistry, changes: Changes, ticks: Ticks) -> tuple[Rows, pa.Table]:
     """Return changes as groups, and the step of each group."""
     n = len(changes.steps)
     if not n:
         return np.zeros(0, np.int64), GROUPS.empty_table()
-    names = roster.names(changes.slots)
+    names = registry.names(changes.slots)
     if changes.rows is None:
         differs = _differs(changes.ids.strings)
     else:

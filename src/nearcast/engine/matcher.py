@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nearcast.engine.explaining import explain
-from nearcast.engine.told import Form, Part, tell
+from nearcast.engine.explain import explain
+from nearcast.engine.updates import Form, UpdateBatch, write_updates
 from nearcast.index import Index, Work
 from nearcast.model import SubscriptionBatch, Document, Explanation, Id, ResultPolicy, Matches, ScoringContext, MessageBatch, Subscription
 from nearcast.model.split_columns import join
@@ -27,7 +27,7 @@ from nearcast.window import Changes, ResultStore, ScoredMessage, Results, Steps,
 
 if TYPE_CHECKING:
     from nearcast.engine.replicas import Replicas
-    from nearcast.engine.roster import Roster
+    from nearcast.engine.registry import SubscriptionRegistry
     from nearcast.partition import Masks
 
 Slots = npt.NDArray[np.int32]
@@ -41,14 +41,14 @@ class Matcher:
     def __init__(
         self,
         kind: type[Subscription],
-        roster: Roster,
+        registry: SubscriptionRegistry,
         index: Index,
         result_store: ResultStore,
         scoring: ScoringContext,
         replicas: Replicas,
     ) -> None:
         self.kind = kind
-        self.roster = roster
+        self.registry = registry
         self.replicas = replicas
         self.n_matched = 0
         """Arrivals that changed a result, so far."""
@@ -63,9 +63,9 @@ class Matcher:
 
     def insert(self, subscription_batch: SubscriptionBatch, sinces: npt.NDArray[np.int64], before: Masks) -> tuple[Slots, Results]:
         """Take in subscriptions, some of which shards before this one hold too; return slots, and first results."""
-        slots = self.roster.seat(subscription_batch, sinces)
+        slots = self.registry.allocate(subscription_batch, sinces)
         if self.kind.keeps is ResultPolicy.MATCHES:
-            self.replicas.seat(slots, before)
+            self.replicas.allocate(slots, before)
         self._index.insert(slots, subscription_batch)
         results = self._result_store.insert(slots, subscription_batch)
         self._set_thresholds()
@@ -73,7 +73,7 @@ class Matcher:
 
     def delete(self, slots: Slots) -> Results:
         """Forget subscriptions and return the results they had."""
-        self.roster.leave(slots)
+        self.registry.leave(slots)
         self._index.delete(slots)
         return self._result_store.delete(slots)
 
@@ -81,8 +81,8 @@ class Matcher:
         """Look again for subscriptions of users whose friends changed; return the results they had and have."""
         if "user" not in stored_schema(self.kind).names:
             return Results.none(), Results.none()
-        slots = self.roster.taken()
-        stored = self.roster.rows(slots)
+        slots = self.registry.taken()
+        stored = self.registry.rows(slots)
         chosen = np.flatnonzero([user in users for user in join(stored, "user")])
         if not len(chosen):
             return Results.none(), Results.none()
@@ -96,10 +96,10 @@ class Matcher:
         """Make what lies in no arena of what the roster knows, and set the results that were kept."""
         if is_indexed and is_kept:
             return
-        slots = self.roster.taken()
+        slots = self.registry.taken()
         if not len(slots):
             return
-        subscription_batch = SubscriptionBatch(self.kind, self.roster.rows(slots), self._scoring)
+        subscription_batch = SubscriptionBatch(self.kind, self.registry.rows(slots), self._scoring)
         if not is_indexed:
             self._index.insert(slots, subscription_batch)
         if not is_kept:
@@ -117,12 +117,12 @@ class Matcher:
         """Return the results that are kept of some slots, so many at a time that no column is too long."""
         return [self._result_store.held(slots[i : i + _PIECE]) for i in range(0, len(slots), _PIECE)]
 
-    def publish(self, batch: MessageBatch, seen_by: Masks, steps: Steps, ticks: Ticks, *, form: Form) -> Part:
+    def publish(self, batch: MessageBatch, seen_by: Masks, steps: Steps, ticks: Ticks, *, form: Form) -> UpdateBatch:
         """Move on by a batch and tell what changed; where nothing is kept, on several threads at once.
 
         `seen_by` says for each message which shards have it.
         """
-        return tell(self.roster, self.changes(batch, seen_by, steps), ticks, form)
+        return write_updates(self.registry, self.changes(batch, seen_by, steps), ticks, form)
 
     def changes(self, batch: MessageBatch, seen_by: Masks, steps: Steps) -> Changes:
         """Move on by a batch and return what changed."""
@@ -144,11 +144,11 @@ class Matcher:
         """Return a result, best first; what only grows is looked up among the messages of the window."""
         if self.kind.keeps is not ResultPolicy.MATCHES:
             return self._result_store.results(slot)
-        since, score_of = self.roster.since(slot), self.roster.subscription(slot).bind(self._scoring)
+        since, score_of = self.registry.since(slot), self.registry.subscription(slot).bind(self._scoring)
         scored = ((d, score_of(d)) for d in live() if d.seq > since)
         found = [ScoredMessage(d.seq, d.id, score) for d, score in scored if score is not None]
         return sorted(found, key=lambda kept: (-kept.score, -kept.seq))
 
     def explain(self, slot: int, document: Document) -> Explanation:
         """Say how a message fares for a subscription, given what else is in its result."""
-        return explain(self.roster, slot, document, self._scoring, self._result_store)
+        return explain(self.registry, slot, document, self._scoring, self._result_store)

@@ -30,7 +30,7 @@ class Replicas:
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
 
-    def seat(self, slots: npt.NDArray[np.int32], before: Masks) -> None:
+    def allocate(self, slots: npt.NDArray[np.int32], before: Masks) -> None:
         """Note which shards before this one hold subscriptions that are taken in."""
         if _NAME not in self._arena:
             if not before.any():

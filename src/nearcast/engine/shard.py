@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from nearcast.engine.matcher import Matcher
-from nearcast.engine.told import Form, Part
+from nearcast.engine.updates import Form, UpdateBatch
 from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
 from nearcast.model import KINDS, ResultPolicy, ScoringContext, MessageBatch, Subscription
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _KIND_OF = {kind.kind: kind for kind in KINDS}
 
-Told = list[tuple[Matcher, Part | Changes]]
-Job = Callable[[], Told]
+ShardUpdates = list[tuple[Matcher, UpdateBatch | Changes]]
+Job = Callable[[], ShardUpdates]
 """A piece of work for some thread: move matchers on, and say what each has to tell, or what changed."""
 
 
@@ -55,21 +55,21 @@ class Shard:
         self._arena = arena
 
     def __len__(self) -> int:
-        return sum(len(matcher.roster) for matcher in self.matchers.values())
+        return sum(len(matcher.registry) for matcher in self.matchers.values())
 
     def matcher(self, kind: type[Subscription]) -> Matcher:
         """Return the matcher of a kind, made when the first subscription of that kind comes."""
         if kind.kind not in self.matchers:
             from nearcast._jit import Arena  # with the first subscription, not before, come the kernels
             from nearcast.engine.replicas import Replicas
-            from nearcast.engine.roster import Roster
+            from nearcast.engine.registry import SubscriptionRegistry
 
             arena = Arena() if self._arena is None else self._arena(kind.kind)
             entry = choose_index(self._index, kind.kind)
-            roster, index = Roster(kind, arena), entry.make(self._scoring, arena)
+            registry, index = SubscriptionRegistry(kind, arena), entry.make(self._scoring, arena)
             result_store = find_result_store(entry.result_store, kind).make(self._scoring, self.window, arena)
             replicas = Replicas(arena)
-            self.matchers[kind.kind] = Matcher(kind, roster, index, result_store, self._scoring, replicas)
+            self.matchers[kind.kind] = Matcher(kind, registry, index, result_store, self._scoring, replicas)
             self.matchers = {name: self.matchers[name] for name in _KIND_OF if name in self.matchers}
         return self.matchers[kind.kind]
 
@@ -86,7 +86,7 @@ class Shard:
         """Yield, kind by kind, the results that lie in no arena and cannot be found again."""
         for kind, matcher in self.matchers.items():
             if matcher.kind.keeps is ResultPolicy.BEST_EVER and not self._is_kept(kind):
-                yield kind, matcher.held(matcher.roster.taken())
+                yield kind, matcher.held(matcher.registry.taken())
 
     def publish(
         self, batch: MessageBatch, seen_by: Masks, ticks: Ticks, *, form: Form, cuts: Sequence[int], tells: bool

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nearcast.engine.explaining import ranked
+from nearcast.engine.explain import ranked
 from nearcast.engine.stats import Stats
 from nearcast.errors import UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work

@@ -96,7 +96,7 @@ def start_run(spark: SparkSession, plan: Plan) -> Run:
         )
         rejected = matched.rejected
         for malformed in (messages.malformed, subscriptions.malformed):
-            rejected = rejected if malformed is None else rejected.union(malformed)
+            rejected = rejected if malformed is None else rejected.merger(malformed)
         Folder(plan.place(plan.run.checkpoint)).claim(job.terms)
         run = Run(start(matched.updates, plan, plan.updates, "updates"), None, state)
         if plan.rejected is None:

@@ -22,13 +22,13 @@ import pyarrow.compute as pc
 
 from nearcast.engine import Engine
 from nearcast.engine.groups import count_updates, group
-from nearcast.engine.share import Share
+from nearcast.engine.stream_slice import StreamSlice
 from nearcast.model.columns import GROUPS, SUBSCRIPTIONS
 from nearcast.model.id_column import IdColumn
 from nearcast.partition import before_it, has_shard, place_by_key
 from nearcast.spark.frame import (
     ELSEWHERE,
-    HOMES,
+    PLACEMENTS,
     MESSAGE,
     OP,
     SEEN_BY,
@@ -99,7 +99,7 @@ def _subscribe(engine: Engine, frames: Sequence[Frame], shard: int, job: Job, co
     if not frames:
         return
     table, places, _ = _in_order(frames)
-    ops, homes = np.array(table["op"].to_pylist()), masks_from_arrow(table, HOMES)
+    ops, placements = np.array(table["op"].to_pylist()), masks_from_arrow(table, PLACEMENTS)
     for rows in _rounds(table["id"], ops):
         part = table if len(rows) == len(table) else table.take(pa.array(rows))
         if ops[rows[0]] == UNSUBSCRIBE:
@@ -108,7 +108,7 @@ def _subscribe(engine: Engine, frames: Sequence[Frame], shard: int, job: Job, co
         if ops[rows[0]] == ELSEWHERE:
             told = engine.hand_over(part.select(["id"]))
         else:
-            before = None if homes is None else before_it(homes[rows], shard)
+            before = None if placements is None else before_it(placements[rows], shard)
             told = engine.subscribe(part.select(SUBSCRIPTIONS.names), before=before)
         yield _caused(told, part["id"], places[rows]) if job.moves else group(told)
 
@@ -167,8 +167,8 @@ def _publish(engine: Engine, frames: Sequence[Frame], vocabulary: Vocabulary, co
         own = places[first:last]
         rows = table.slice(first, last - first)
         batch = unpack_batch(rows, ats_us[own], vocabulary=vocabulary)
-        share = Share(own - start, ats_us[start:stop], masks_from_arrow(rows, SEEN_BY))
-        told = engine.publish(batch, grouped=True, share=share)
+        stream_slice = StreamSlice(own - start, ats_us[start:stop], masks_from_arrow(rows, SEEN_BY))
+        told = engine.publish(batch, grouped=True, stream_slice=stream_slice)
         yield told
         fitting = (stop - start) * TOLD_AT_ONCE // max(1, count_updates(told))
         start, size = stop, max(1, min(fitting, 2 * size, CHUNK))

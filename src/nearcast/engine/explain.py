@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from nearcast.model import Document, Explanation, ResultPolicy, ScoringContext
 
 if TYPE_CHECKING:
-    from nearcast.engine.roster import Roster
+    from nearcast.engine.registry import SubscriptionRegistry
 
 
 class Rivals(Protocol):
@@ -21,11 +21,11 @@ class Rivals(Protocol):
         """Return the score of the worst of k results; None if there is room."""
 
 
-def explain(roster: Roster, slot: int, document: Document, scoring: ScoringContext, rivals: Rivals) -> Explanation:
+def explain(registry: SubscriptionRegistry, slot: int, document: Document, scoring: ScoringContext, rivals: Rivals) -> Explanation:
     """Say how a message fares for a subscription, given what else is in its result."""
-    subscription = roster.subscription(slot)
+    subscription = registry.subscription(slot)
     explained = subscription.explain(document, scoring)
-    if subscription.keeps is not ResultPolicy.BEST_IN_WINDOW and document.seq <= roster.since(slot):
+    if subscription.keeps is not ResultPolicy.BEST_IN_WINDOW and document.seq <= registry.since(slot):
         return replace(explained, passes=False, reason="no match, it was published before the subscription")
     if subscription.keeps is ResultPolicy.MATCHES or explained.score is None:
         return explained

@@ -19,26 +19,26 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast._jit import Arena, column
-from nearcast.engine._kernels import union as kernels
-from nearcast.engine.explaining import explain
-from nearcast.engine.roster import Roster
+from nearcast.engine._kernels import merger as kernels
+from nearcast.engine.explain import explain
+from nearcast.engine.registry import SubscriptionRegistry
 from nearcast.model import SubscriptionBatch, Document, Explanation, Id, IdColumn, ResultPolicy, ScoringContext, Subscription
 from nearcast.model._kernels import blocks
 from nearcast.window import Changes, ScoredMessage, Results, Ticks
 
 Slots = npt.NDArray[np.int32]
 
-_PREFIX = "union"
+_PREFIX = "merger"
 _BLOCKS = [f"{_PREFIX}.{name}" for name in ("scores", "seqs", "holders")]
 _LEAST = 1 << 10  # messages for which it is worth finding out who is held no more
 
 
-class Union:
+class ResultMerger:
     """The subscriptions of one kind, whose replicas are in shards."""
 
     def __init__(self, kind: type[Subscription], scoring: ScoringContext, n_shards: int, *, least: int = _LEAST) -> None:
         self.kind, self._scoring, self._least = kind, scoring, least
-        self.roster = Roster(kind)
+        self.registry = SubscriptionRegistry(kind)
         self.n_matched = 0
         """Arrivals that changed a result, so far."""
         self._sign = -1.0 if kind.keeps is ResultPolicy.BEST_EVER else 1.0
@@ -52,11 +52,11 @@ class Union:
         self._had_ids = least
 
     def __len__(self) -> int:
-        return len(self.roster)
+        return len(self.registry)
 
-    def seat(self, subscription_batch: SubscriptionBatch, sinces: npt.NDArray[np.int64]) -> Slots:
+    def allocate(self, subscription_batch: SubscriptionBatch, sinces: npt.NDArray[np.int64]) -> Slots:
         """Take in subscriptions, whose replicas are yet to come."""
-        slots = self.roster.seat(subscription_batch, sinces)
+        slots = self.registry.allocate(subscription_batch, sinces)
         self._arena.grow(f"{_PREFIX}.heads", int(slots.max()) + 1)
         return slots
 
@@ -70,8 +70,8 @@ class Union:
         held[replicas] = slots
         ks = column(ks, np.int32)
         heads = self._arena[f"{_PREFIX}.heads"]
-        heads[slots, kernels.HOMES] += 1
-        rooms = heads[slots, kernels.HOMES] * ks
+        heads[slots, kernels.PLACEMENTS] += 1
+        rooms = heads[slots, kernels.PLACEMENTS] * ks
         while kernels.give_room(self._arrays, column(slots, np.int32), ks, rooms) < len(slots):
             state = self._arena[f"{_PREFIX}.state"]
             self._arena.grow_all(_BLOCKS, int(state[blocks.USED] + state[blocks.NEEDED]))
@@ -90,7 +90,7 @@ class Union:
 
     def drain(self, shard: int, slots: Slots, results: Results) -> None:
         """Take note that replicas in a shard, of the subscriptions of these slots, are gone with what they held."""
-        self._arena[f"{_PREFIX}.heads"][slots, kernels.HOMES] -= 1
+        self._arena[f"{_PREFIX}.heads"][slots, kernels.PLACEMENTS] -= 1
         kernels.drain(
             self._arrays,
             self._sign,
@@ -110,7 +110,7 @@ class Union:
     def forget(self, slots: Slots) -> Results:
         """Forget subscriptions, whose replicas are gone; return the results they had."""
         had = self._read(slots)
-        self.roster.leave(slots)
+        self.registry.leave(slots)
         kernels.end(self._arrays, column(slots, np.int32))
         return had
 
@@ -190,7 +190,7 @@ class Union:
 
     def explain(self, slot: int, document: Document) -> Explanation:
         """Say how a message fares for a subscription, given what else is in its result."""
-        return explain(self.roster, slot, document, self._scoring, self)
+        return explain(self.registry, slot, document, self._scoring, self)
 
     def would_enter(self, slot: int, document: Document, score: float) -> bool:
         """Tell whether a message is in a result or, published now, would come in."""
@@ -206,5 +206,5 @@ class Union:
         return held[-1].score if len(held) == int(self._arena[f"{_PREFIX}.heads"][slot, kernels.K]) else None
 
     @property
-    def _arrays(self) -> kernels.UnionArrays:
-        return self._arena.bundle(_PREFIX, kernels.UnionArrays)
+    def _arrays(self) -> kernels.MergerArrays:
+        return self._arena.bundle(_PREFIX, kernels.MergerArrays)

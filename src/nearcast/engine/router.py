@@ -4,7 +4,7 @@
     the fit           the first subscriptions and the newest messages of the window are the sample
     after             as the routing says
 
-Where messages go to some shards only, a subscription may live in several; what its replicas keep is merged (`union`).
+Where messages go to some shards only, a subscription may live in several; what its replicas keep is merged (`merger`).
 With a window the routing is a fixed one: who comes later finds in the windows of its shards what it would have seen.
 """
 
@@ -24,7 +24,7 @@ from nearcast.space import Box
 Rows = npt.NDArray[np.int64]
 
 
-class Sharing:
+class Router:
     """Who gets what."""
 
     def __init__(self, partitioner: str | Routing, n_shards: int, *, has_window: bool) -> None:

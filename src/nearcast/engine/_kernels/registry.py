@@ -1,4 +1,4 @@
-"""Ids, texts and a directory of ids as flat arrays; see `nearcast.engine.roster`.
+"""Ids, texts and a directory of ids as flat arrays; see `nearcast.engine.registry`.
 
 A *head* is two words: eleven bytes of the id, where the slot's record begins, and a code on top:
 
@@ -44,7 +44,7 @@ _IN_HIGH = np.uint64((1 << 24) - 1)
 _AHEAD = 32  # names whose heads are on their way
 
 
-class Book(NamedTuple):
+class RegistryArrays(NamedTuple):
     """The ids and texts of a roster."""
 
     heads: NDArray[np.uint64]
@@ -67,7 +67,7 @@ class Book(NamedTuple):
     """int64 (STATE,): words used, segments used, slots handed out, slots free, bits that choose a segment."""
 
 
-class Texts(NamedTuple):
+class TextColumn(NamedTuple):
     """Strings in a column, `width` of them a row."""
 
     data: NDArray[np.uint8]
@@ -171,27 +171,27 @@ def _words_of(size_class: int) -> int:
 
 
 @kernel
-def _take_block(book: Book, n_bytes: int) -> int:
+def _take_block(arrays: RegistryArrays, n_bytes: int) -> int:
     """Return where a block of words begins; there is room."""
     size_class = _class_of((n_bytes + 7) >> 3)
-    first = int(book.free[size_class])
+    first = int(arrays.free[size_class])
     if first != 0:
-        book.free[size_class] = np.int64(book.words[first - 1])
+        arrays.free[size_class] = np.int64(arrays.words[first - 1])
         return first - 1
-    at = int(book.state[USED])
-    book.state[USED] += _words_of(size_class)
+    at = int(arrays.state[USED])
+    arrays.state[USED] += _words_of(size_class)
     return at
 
 
 @kernel
-def _give_block(book: Book, at: int, n_bytes: int) -> None:
+def _give_block(arrays: RegistryArrays, at: int, n_bytes: int) -> None:
     size_class = _class_of((n_bytes + 7) >> 3)
-    book.words[at] = np.uint64(book.free[size_class])
-    book.free[size_class] = at + 1
+    arrays.words[at] = np.uint64(arrays.free[size_class])
+    arrays.free[size_class] = at + 1
 
 
 @kernel
-def _size_of_record(ids: Texts, texts: Texts, row: int, width: int) -> int:
+def _size_of_record(ids: TextColumn, texts: TextColumn, row: int, width: int) -> int:
     n = int(ids.offsets[row + 1] - ids.offsets[row])
     size = n + _size_of_number(n << 2) if n > SHORT else 0
     for i in range(row * width, row * width + width):
@@ -201,7 +201,7 @@ def _size_of_record(ids: Texts, texts: Texts, row: int, width: int) -> int:
 
 
 @kernel
-def _write_text(data: NDArray[np.uint8], at: int, texts: Texts, i: int) -> int:
+def _write_text(data: NDArray[np.uint8], at: int, texts: TextColumn, i: int) -> int:
     start, n = int(texts.offsets[i]), int(texts.offsets[i + 1] - texts.offsets[i])
     at = _write_number(data, at, (n << 2) | int(texts.kinds[i]))
     for j in range(n):
@@ -210,67 +210,67 @@ def _write_text(data: NDArray[np.uint8], at: int, texts: Texts, i: int) -> int:
 
 
 @kernel
-def write_rows(book: Book, ids: Texts, texts: Texts, slots: NDArray[np.int32]) -> None:
+def write_rows(arrays: RegistryArrays, ids: TextColumn, texts: TextColumn, slots: NDArray[np.int32]) -> None:
     """Write the heads and records of some slots; there is room for them."""
     width = texts.kinds.size // slots.size
     for row in range(slots.size):
         start, stop = ids.offsets[row], ids.offsets[row + 1]
-        where = _take_block(book, _size_of_record(ids, texts, row, width))
+        where = _take_block(arrays, _size_of_record(ids, texts, row, width))
         at = where << 3
         if stop - start > SHORT:
-            at = _write_text(book.data, at, ids, row)
+            at = _write_text(arrays.data, at, ids, row)
         for i in range(row * width, row * width + width):
-            at = _write_text(book.data, at, texts, i)
-        book.heads[slots[row], 0] = _low(ids.data, start, stop)
+            at = _write_text(arrays.data, at, texts, i)
+        arrays.heads[slots[row], 0] = _low(ids.data, start, stop)
         high = _high(ids.data, start, stop, int(ids.kinds[row]))
-        book.heads[slots[row], 1] = high | (np.uint64(where) << _WHERE)
+        arrays.heads[slots[row], 1] = high | (np.uint64(where) << _WHERE)
 
 
 @kernel
-def free_rows(book: Book, slots: NDArray[np.int32], width: int) -> None:
+def free_rows(arrays: RegistryArrays, slots: NDArray[np.int32], width: int) -> None:
     """Give back the records of some slots."""
     for slot in slots:
-        high = book.heads[slot, 1]
+        high = arrays.heads[slot, 1]
         first = at = _where(high) << 3
         for _ in range(width + _is_long(high)):
-            number, at = _read_number(book.data, at)
+            number, at = _read_number(arrays.data, at)
             at += number >> 2
-        _give_block(book, first >> 3, at - first)
+        _give_block(arrays, first >> 3, at - first)
 
 
 @kernel
-def size_rows(book: Book, slots: NDArray[np.int32], width: int, sizes: NDArray[np.int64]) -> None:
+def size_rows(arrays: RegistryArrays, slots: NDArray[np.int32], width: int, sizes: NDArray[np.int64]) -> None:
     """Add up the bytes of ids, in the first of `sizes`, and of the texts after it."""
     for slot in slots:
-        high = book.heads[slot, 1]
+        high = arrays.heads[slot, 1]
         at = _where(high) << 3
         if _is_long(high):
-            number, at = _read_number(book.data, at)
+            number, at = _read_number(arrays.data, at)
             sizes[0] += number >> 2
             at += number >> 2
         else:
             sizes[0] += _code(high) & (NUMBER - 1)
         for _ in range(width):
-            number, at = _read_number(book.data, at)
+            number, at = _read_number(arrays.data, at)
             sizes[1] += number >> 2
             at += number >> 2
 
 
 @kernel
-def read_rows(book: Book, slots: NDArray[np.int32], ids: Texts, texts: Texts) -> None:
+def read_rows(arrays: RegistryArrays, slots: NDArray[np.int32], ids: TextColumn, texts: TextColumn) -> None:
     """Write the ids and texts of some slots into columns that have the room."""
     width = texts.kinds.size // slots.size
     for row in range(slots.size):
-        low, high = book.heads[slots[row], 0], book.heads[slots[row], 1]
+        low, high = arrays.heads[slots[row], 0], arrays.heads[slots[row], 1]
         at = _where(high) << 3
         to = ids.offsets[row]
         n = _code(high) & (NUMBER - 1)
         ids.kinds[row] = _code(high) >= NUMBER
         if n == LONG:
-            number, at = _read_number(book.data, at)
+            number, at = _read_number(arrays.data, at)
             n = number >> 2
             for j in range(n):
-                ids.data[to + j] = book.data[at + j]
+                ids.data[to + j] = arrays.data[at + j]
             at += n
         else:
             for j in range(n):
@@ -278,11 +278,11 @@ def read_rows(book: Book, slots: NDArray[np.int32], ids: Texts, texts: Texts) ->
                 ids.data[to + j] = np.uint8(word & np.uint64(255))
         ids.offsets[row + 1] = to + n
         for i in range(row * width, row * width + width):
-            number, at = _read_number(book.data, at)
+            number, at = _read_number(arrays.data, at)
             n, to = number >> 2, texts.offsets[i]
             texts.kinds[i] = number & 3
             for j in range(n):
-                texts.data[to + j] = book.data[at + j]
+                texts.data[to + j] = arrays.data[at + j]
             texts.offsets[i + 1] = to + n
             at += n
 
@@ -296,130 +296,130 @@ def _hash_of(key: np.uint64) -> int:
 
 
 @kernel
-def _segment_of(book: Book, hash_: int) -> int:
+def _segment_of(arrays: RegistryArrays, hash_: int) -> int:
     """Return the segment that a hash belongs to."""
-    return int(book.segments[hash_ >> (HASH_BITS - book.state[DEPTH])])
+    return int(arrays.segments[hash_ >> (HASH_BITS - arrays.state[DEPTH])])
 
 
 @kernel
-def _is_same(book: Book, slot: int, ids: Texts, row: int, low: np.uint64, high: np.uint64) -> bool:
+def _is_same(arrays: RegistryArrays, slot: int, ids: TextColumn, row: int, low: np.uint64, high: np.uint64) -> bool:
     """Say whether a slot has the id of a row, whose head is given."""
-    there = book.heads[slot, 1]
-    if book.heads[slot, 0] != low or (there & ~_WHERE_MASK) != high:
+    there = arrays.heads[slot, 1]
+    if arrays.heads[slot, 0] != low or (there & ~_WHERE_MASK) != high:
         return False
     if not _is_long(high):
         return True
-    number, at = _read_number(book.data, _where(there) << 3)
+    number, at = _read_number(arrays.data, _where(there) << 3)
     start, n = ids.offsets[row], ids.offsets[row + 1] - ids.offsets[row]
     if number >> 2 != n:
         return False
     for j in range(8, n):  # noqa: SIM110 (kernels know no generators)
-        if book.data[at + j] != ids.data[start + j]:
+        if arrays.data[at + j] != ids.data[start + j]:
             return False
     return True
 
 
 @kernel
-def find_ids(book: Book, ids: Texts, keys: NDArray[np.uint64], slots: NDArray[np.int32]) -> None:
+def find_ids(arrays: RegistryArrays, ids: TextColumn, keys: NDArray[np.uint64], slots: NDArray[np.int32]) -> None:
     """Write the slot of each id, FREE for one that is not here."""
     for row in range(slots.size):
         start, stop = ids.offsets[row], ids.offsets[row + 1]
         low, high = _low(ids.data, start, stop), _high(ids.data, start, stop, int(ids.kinds[row]))
         hash_ = _hash_of(keys[row])
-        first = _segment_of(book, hash_) << SEGMENT_BITS
+        first = _segment_of(arrays, hash_) << SEGMENT_BITS
         at = hash_ & (SEGMENT - 1)
         slots[row] = FREE
-        entry = book.entries[first + at]
+        entry = arrays.entries[first + at]
         while entry != FREE:
-            if (entry >> SLOT_BITS) == hash_ and _is_same(book, entry & _SLOT, ids, row, low, high):
+            if (entry >> SLOT_BITS) == hash_ and _is_same(arrays, entry & _SLOT, ids, row, low, high):
                 slots[row] = entry & _SLOT
                 break
             at = (at + 1) & (SEGMENT - 1)
-            entry = book.entries[first + at]
+            entry = arrays.entries[first + at]
 
 
 @kernel
-def _enter(book: Book, segment: int, entry: int) -> None:
+def _enter(arrays: RegistryArrays, segment: int, entry: int) -> None:
     """Put an entry into a segment that has room."""
     first = segment << SEGMENT_BITS
     at = (entry >> SLOT_BITS) & (SEGMENT - 1)
-    while book.entries[first + at] != FREE:
+    while arrays.entries[first + at] != FREE:
         at = (at + 1) & (SEGMENT - 1)
-    book.entries[first + at] = entry
-    book.counts[segment] += 1
+    arrays.entries[first + at] = entry
+    arrays.counts[segment] += 1
 
 
 @kernel
-def _split(book: Book, segment: int, hash_: int, moved: NDArray[np.int64]) -> None:
+def _split(arrays: RegistryArrays, segment: int, hash_: int, moved: NDArray[np.int64]) -> None:
     """Give half of a segment, by the next bit of the hash, to a new one; there is room, and depth."""
-    depth = int(book.depths[segment]) + 1
-    fresh = book.state[N_SEGMENTS]
-    book.state[N_SEGMENTS] += 1
-    book.depths[segment] = book.depths[fresh] = depth
-    span = book.segments.size >> depth
+    depth = int(arrays.depths[segment]) + 1
+    fresh = arrays.state[N_SEGMENTS]
+    arrays.state[N_SEGMENTS] += 1
+    arrays.depths[segment] = arrays.depths[fresh] = depth
+    span = arrays.segments.size >> depth
     begin = (hash_ >> (HASH_BITS - depth + 1)) * 2 * span
     for i in range(begin + span, begin + 2 * span):
-        book.segments[i] = fresh
+        arrays.segments[i] = fresh
     first = segment << SEGMENT_BITS
-    moved[:] = book.entries[first : first + SEGMENT]
+    moved[:] = arrays.entries[first : first + SEGMENT]
     for i in range(SEGMENT):
-        book.entries[first + i] = FREE
-    book.counts[segment] = 0
+        arrays.entries[first + i] = FREE
+    arrays.counts[segment] = 0
     for entry in moved:
         if entry != FREE:
             upper = (entry >> (SLOT_BITS + HASH_BITS - depth)) & 1
-            _enter(book, fresh if upper else segment, entry)
+            _enter(arrays, fresh if upper else segment, entry)
 
 
 @kernel
 def enter_ids(
-    book: Book, keys: NDArray[np.uint64], slots: NDArray[np.int32], start: int, moved: NDArray[np.int64]
+    arrays: RegistryArrays, keys: NDArray[np.uint64], slots: NDArray[np.int32], start: int, moved: NDArray[np.int64]
 ) -> int:
     """Enter ids that are not here from row `start` on; return the row before which something has to grow."""
     for row in range(start, slots.size):
         hash_ = _hash_of(keys[row])
-        segment = _segment_of(book, hash_)
-        while book.counts[segment] >= FULLEST:
-            n_segments = book.state[N_SEGMENTS]
-            if n_segments == book.depths.size or (n_segments + 1) << SEGMENT_BITS > book.entries.size:
+        segment = _segment_of(arrays, hash_)
+        while arrays.counts[segment] >= FULLEST:
+            n_segments = arrays.state[N_SEGMENTS]
+            if n_segments == arrays.depths.size or (n_segments + 1) << SEGMENT_BITS > arrays.entries.size:
                 return row
-            if 1 << int(book.depths[segment]) == book.segments.size:
+            if 1 << int(arrays.depths[segment]) == arrays.segments.size:
                 return row
-            _split(book, segment, hash_, moved)
-            segment = _segment_of(book, hash_)
-        _enter(book, segment, (hash_ << SLOT_BITS) | int(slots[row]))
+            _split(arrays, segment, hash_, moved)
+            segment = _segment_of(arrays, hash_)
+        _enter(arrays, segment, (hash_ << SLOT_BITS) | int(slots[row]))
     return slots.size
 
 
 @kernel
-def leave_ids(book: Book, keys: NDArray[np.uint64], slots: NDArray[np.int32]) -> None:
+def leave_ids(arrays: RegistryArrays, keys: NDArray[np.uint64], slots: NDArray[np.int32]) -> None:
     """Take out ids that are here: followers move back, so that there are no marks."""
     last = SEGMENT - 1
     for row in range(slots.size):
         hash_ = _hash_of(keys[row])
-        segment = _segment_of(book, hash_)
+        segment = _segment_of(arrays, hash_)
         first = segment << SEGMENT_BITS
         wanted = (hash_ << SLOT_BITS) | int(slots[row])
         hole = hash_ & last
-        while book.entries[first + hole] != wanted:
+        while arrays.entries[first + hole] != wanted:
             hole = (hole + 1) & last
         at = (hole + 1) & last
-        entry = book.entries[first + at]
+        entry = arrays.entries[first + at]
         while entry != FREE:
             home = (entry >> SLOT_BITS) & last
             if ((at - home) & last) >= ((at - hole) & last):
-                book.entries[first + hole] = entry
+                arrays.entries[first + hole] = entry
                 hole = at
             at = (at + 1) & last
-            entry = book.entries[first + at]
-        book.entries[first + hole] = FREE
-        book.counts[segment] -= 1
+            entry = arrays.entries[first + at]
+        arrays.entries[first + hole] = FREE
+        arrays.counts[segment] -= 1
 
 
 # -- names in bulk ----------------------------------------------------------------------------------------------
 
 
-class Output(NamedTuple):
+class StringOutput(NamedTuple):
     """A column of strings as it is written: words, since strings are shifted into place, not copied byte by byte."""
 
     words: NDArray[np.uint64]
@@ -454,25 +454,25 @@ def _push_bytes(
 
 
 @kernel
-def write_names(book: Book, slots: NDArray[np.int32], start: int, out: Output) -> int:
+def write_names(arrays: RegistryArrays, slots: NDArray[np.int32], start: int, out: StringOutput) -> int:
     """Write the ids of slots from row `start` on as strings; return the row that found no room, or how many."""
     total, pending = int(out.offsets[start]), out.held[0]
     words, ends = out.words, out.offsets
     room = words.size << 3
     done = slots.size
     for row in range(start, slots.size):
-        prefetch(book.heads, slots[min(row + _AHEAD, slots.size - 1)])
-        low, high = book.heads[slots[row], 0], book.heads[slots[row], 1]
+        prefetch(arrays.heads, slots[min(row + _AHEAD, slots.size - 1)])
+        low, high = arrays.heads[slots[row], 0], arrays.heads[slots[row], 1]
         n = _code(high) & (NUMBER - 1)
         at = 0
         if n == LONG:
-            number, at = _read_number(book.data, _where(high) << 3)
+            number, at = _read_number(arrays.data, _where(high) << 3)
             n = number >> 2
         if total + n + 16 > room:
             done = row
             break
         if at > 0:
-            total, pending = _push_bytes(words, total, pending, book.data, at, at + n)
+            total, pending = _push_bytes(words, total, pending, arrays.data, at, at + n)
         else:
             total, pending = _push(words, total, pending, low, min(n, 8))
             if n > 8:
@@ -485,7 +485,7 @@ def write_names(book: Book, slots: NDArray[np.int32], start: int, out: Output) -
 
 @kernel
 def repeat_names(
-    data: NDArray[np.uint8], offsets: NDArray[np.int64], rows: NDArray[np.int64], start: int, out: Output
+    data: NDArray[np.uint8], offsets: NDArray[np.int64], rows: NDArray[np.int64], start: int, out: StringOutput
 ) -> int:
     """Write strings of a column, by row and often the same again; return the row that found no room, or how many."""
     total, pending = int(out.offsets[start]), out.held[0]

@@ -11,19 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nearcast.engine._kernels.roster import Book, Output, repeat_names, write_names
+from nearcast.engine._kernels.registry import RegistryArrays, StringOutput, repeat_names, write_names
 from nearcast.text.encode import bytes_of, is_worth_a_kernel
 
 _A_NAME = 12  # bytes for which room is made at first
 _MOST_WORDS = (1 << 28) - 8
 
-Write = Callable[[int, int, Output], int]
+Write = Callable[[int, int, StringOutput], int]
 """Write rows: where the column begins, how many of its rows are done, and into what; return how many then are."""
 
 
-def names_of(book: Book, slots: npt.NDArray[np.int32]) -> pa.ChunkedArray:
+def names_of(arrays: RegistryArrays, slots: npt.NDArray[np.int32]) -> pa.ChunkedArray:
     """Return the ids of slots as strings."""
-    return _columns(len(slots), lambda first, done, out: write_names(book, slots[first:], done, out))
+    return _columns(len(slots), lambda first, done, out: write_names(arrays, slots[first:], done, out))
 
 
 def repeated(strings: pa.Array, rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
@@ -51,7 +51,7 @@ def _columns(n: int, write: Write, *, most_words: int = _MOST_WORDS) -> pa.Chunk
 def _column(n: int, first: int, write: Write, most_words: int) -> tuple[pa.Array, int]:
     """Return a column of what follows, and how many rows went into it."""
     room = min(n * _A_NAME // 8 + 16, most_words)
-    out = Output(np.empty(room, np.uint64), np.zeros(n + 1, np.int32), np.zeros(1, np.uint64))
+    out = StringOutput(np.empty(room, np.uint64), np.zeros(n + 1, np.int32), np.zeros(1, np.uint64))
     done = write(first, 0, out)
     while done < n and len(out.words) < most_words:
         longer = np.empty(min(2 * len(out.words), most_words), np.uint64)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from nearcast.engine._kernels.roster import Texts
+from nearcast.engine._kernels.registry import TextColumn
 from nearcast.model import IdColumn, Subscription
 from nearcast.model.split_columns import PAIRS, join, split
 from nearcast.model.subscription_rows import stored_schema
@@ -26,12 +26,12 @@ def text_fields(kind: type[Subscription]) -> list[str]:
     return [name for name in PAIRS if name != "id" and name in stored_schema(kind).names]
 
 
-def pack_ids(ids: IdColumn) -> Texts:
+def pack_ids(ids: IdColumn) -> TextColumn:
     """Return ids as bytes."""
-    return Texts(*bytes_of(ids.strings), ids.are_numbers.view(np.uint8))
+    return TextColumn(*bytes_of(ids.strings), ids.are_numbers.view(np.uint8))
 
 
-def pack_texts(stored: pa.Table, kind: type[Subscription]) -> Texts:
+def pack_texts(stored: pa.Table, kind: type[Subscription]) -> TextColumn:
     """Return the text fields of subscriptions as bytes, row by row."""
     columns = [_pack(stored, name) for name in text_fields(kind)]
     if len(columns) == 1:
@@ -41,7 +41,7 @@ def pack_texts(stored: pa.Table, kind: type[Subscription]) -> Texts:
         in_turn = np.arange(n * width).reshape(width, n).T.reshape(-1)
         strings = pa.concat_arrays([strings for strings, _ in columns]).take(pa.array(in_turn))
         kinds = np.concatenate([kinds for _, kinds in columns])[in_turn]
-    return Texts(*bytes_of(strings), kinds)
+    return TextColumn(*bytes_of(strings), kinds)
 
 
 def _pack(stored: pa.Table, name: str) -> tuple[pa.Array, Any]:
@@ -58,7 +58,7 @@ _KINDS: dict[type, tuple[int, Any]] = {str: (WORDS, str), list: (LISTED, json.du
 _READ: dict[int, Any] = {WORDS: str, LISTED: json.loads, NUMBERED: int}
 
 
-def unpack_ids(ids: Texts) -> IdColumn:
+def unpack_ids(ids: TextColumn) -> IdColumn:
     """Return ids as a column again."""
     strings = strings_of(ids.data, ids.offsets)
     if not ids.kinds.any():
@@ -68,7 +68,7 @@ def unpack_ids(ids: Texts) -> IdColumn:
     return IdColumn.of([int(text) if is_number else text for text, is_number in listed])
 
 
-def unpack_texts(texts: Texts, kind: type[Subscription]) -> dict[str, pa.Array]:
+def unpack_texts(texts: TextColumn, kind: type[Subscription]) -> dict[str, pa.Array]:
     """Return the text fields of subscriptions as stored columns again."""
     strings = strings_of(texts.data, texts.offsets)
     fields = text_fields(kind)

@@ -11,7 +11,7 @@ from nearcast.errors import require
 from nearcast.partition import Masks
 
 
-class Share(NamedTuple):
+class StreamSlice(NamedTuple):
     """The messages of a batch among all that the stream has at that point."""
 
     rows: npt.NDArray[np.int64]
@@ -23,11 +23,11 @@ class Share(NamedTuple):
 
     def check(self, n_messages: int) -> None:
         """Raise `InvalidInput` if this is no share of so many messages."""
-        require(len(self.rows) == n_messages, "share.rows", f"must be {n_messages}, one a message", len(self.rows))
+        require(len(self.rows) == n_messages, "stream_slice.rows", f"must be {n_messages}, one a message", len(self.rows))
         if self.seen_by is not None:
             n = len(self.seen_by)
-            require(n == n_messages, "share.seen_by", f"must be {n_messages}, one a message", n)
+            require(n == n_messages, "stream_slice.seen_by", f"must be {n_messages}, one a message", n)
         ascend = bool((np.diff(self.rows, prepend=-1) > 0).all())
-        require(ascend, "share.rows", "must ascend from 0 or more", self.rows)
+        require(ascend, "stream_slice.rows", "must ascend from 0 or more", self.rows)
         last = int(self.rows[-1]) if len(self.rows) else -1
-        require(last < len(self.ats_us), "share.rows", f"must be below {len(self.ats_us)}", last)
+        require(last < len(self.ats_us), "stream_slice.rows", f"must be below {len(self.ats_us)}", last)

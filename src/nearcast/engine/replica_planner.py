@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.engine.shard import Shard
-from nearcast.engine.sharing import Sharing
-from nearcast.engine.union import Union
+from nearcast.engine.router import Router
+from nearcast.engine.merger import ResultMerger
 from nearcast.model import SubscriptionBatch, ScoringContext
 from nearcast.partition import Masks, has_shard
 
@@ -37,11 +37,11 @@ def _alone(subscription_batch: SubscriptionBatch) -> Masks:
     return np.zeros(len(subscription_batch), np.uint64)
 
 
-class Narrowing:
+class ReplicaPlanner:
     """The replicas of one kind."""
 
-    def __init__(self, union: Union, shards: Sequence[Shard], sharing: Sharing, scoring: ScoringContext) -> None:
-        self._union, self._shards, self._sharing, self._scoring = union, shards, sharing, scoring
+    def __init__(self, merger: ResultMerger, shards: Sequence[Shard], router: Router, scoring: ScoringContext) -> None:
+        self._merger, self._shards, self._router, self._scoring = merger, shards, router, scoring
         self._masks: Masks = np.zeros(0, np.uint64)
         self._floors: Floats = np.zeros(0)
         """What messages can score at most of which a subscription hears nothing."""
@@ -51,15 +51,15 @@ class Narrowing:
     def narrow(self, subscription_batch: SubscriptionBatch, slots: Slots, masks: Masks) -> None:
         """Remove replicas that are not needed, of subscriptions that were just placed with all they could need."""
         self._make_room(slots)
-        thresholds, oldest = self._union.survivors(slots, _NOBODY)
+        thresholds, oldest = self._merger.survivors(slots, _NOBODY)
         needed, floors = subscription_batch.footprints.narrowed(subscription_batch.footprints.needed(thresholds))
-        left = self._sharing.place(needed)
+        left = self._router.place(needed)
         for shard in self._shards:
             rows = np.flatnonzero(has_shard(masks & ~left, shard.number))
             if len(rows):
                 matcher = shard.matcher(subscription_batch.kind)
-                results = matcher.delete(matcher.roster.find(subscription_batch.ids.take(rows)))
-                self._union.drain(shard.number, slots[rows], results)
+                results = matcher.delete(matcher.registry.find(subscription_batch.ids.take(rows)))
+                self._merger.drain(shard.number, slots[rows], results)
         self._note(slots, left, floors, oldest)
 
     def widen(self, leaving: npt.NDArray[np.int64]) -> None:
@@ -67,23 +67,23 @@ class Narrowing:
         if not len(leaving):
             return
         slots = np.flatnonzero(self._oldest <= leaving[-1]).astype(np.int32)
-        thresholds, oldest = self._union.survivors(slots, leaving)
+        thresholds, oldest = self._merger.survivors(slots, leaving)
         self._oldest[slots] = oldest
         weak = np.flatnonzero(~(thresholds > self._floors[slots]))
         if len(weak):
             self._add(slots[weak], thresholds[weak], oldest[weak])
 
     def _add(self, slots: Slots, thresholds: Floats, oldest: npt.NDArray[np.int64]) -> None:
-        roster = self._union.roster
-        subscription_batch = SubscriptionBatch(self._union.kind, roster.rows(slots), self._scoring)
+        registry = self._merger.registry
+        subscription_batch = SubscriptionBatch(self._merger.kind, registry.rows(slots), self._scoring)
         needed, floors = subscription_batch.footprints.narrowed(subscription_batch.footprints.needed(thresholds))
-        masks = self._masks[slots] | self._sharing.place(needed)
+        masks = self._masks[slots] | self._router.place(needed)
         for shard in self._shards:
             rows = np.flatnonzero(has_shard(masks & ~self._masks[slots], shard.number))
             if len(rows):
                 own = subscription_batch.take(rows)
-                replicas, results = shard.matcher(subscription_batch.kind).insert(own, roster.sinces(slots[rows]), _alone(own))
-                self._union.add(shard.number, replicas, slots[rows], own.footprints.ks, results)
+                replicas, results = shard.matcher(subscription_batch.kind).insert(own, registry.sinces(slots[rows]), _alone(own))
+                self._merger.add(shard.number, replicas, slots[rows], own.footprints.ks, results)
         self._note(slots, masks, floors, oldest)
 
     def _note(self, slots: Slots, masks: Masks, floors: Floats, oldest: npt.NDArray[np.int64]) -> None:
@@ -92,12 +92,12 @@ class Narrowing:
 
     def resume(self) -> None:
         """Go on with replicas that are there, of all subscriptions: they get the others that they could need."""
-        slots = self._union.roster.taken()
+        slots = self._merger.registry.taken()
         self._make_room(slots)
-        ids = self._union.roster.ids(slots)
+        ids = self._merger.registry.ids(slots)
         self._masks[slots] = 0
         for shard in self._shards:
-            here = shard.matcher(self._union.kind).roster.find(ids) >= 0
+            here = shard.matcher(self._merger.kind).registry.find(ids) >= 0
             self._masks[slots[here]] |= np.uint64(1 << shard.number)
         self._add(slots, np.full(len(slots), -np.inf), np.full(len(slots), _NEVER))
 

@@ -23,7 +23,7 @@ from nearcast.model.columns import GROUPS, TIMESTAMP, UPDATES
 from nearcast.window import Changes, Results, Ticks
 
 if TYPE_CHECKING:
-    from nearcast.engine.roster import Roster
+    from nearcast.engine.registry import SubscriptionRegistry
 
 
 class Form(Enum):
@@ -35,7 +35,7 @@ class Form(Enum):
     """A table with a row for all whom a message is told at once, see `groups`."""
 
 
-class Part(NamedTuple):
+class UpdateBatch(NamedTuple):
     """What the subscriptions of one kind in one shard have to tell of some steps, in the order of the steps."""
 
     steps: npt.NDArray[np.int64]
@@ -45,15 +45,15 @@ class Part(NamedTuple):
     """How many arrivals changed a result."""
 
 
-def tell(roster: Roster, changes: Changes, ticks: Ticks, form: Form) -> Part:
+def write_updates(registry: SubscriptionRegistry, changes: Changes, ticks: Ticks, form: Form) -> UpdateBatch:
     """Write changes down."""
     if form is Form.GROUPS:
-        return Part(*write_groups(roster, changes, ticks), changes.n_matched)
+        return UpdateBatch(*write_groups(registry, changes, ticks), changes.n_matched)
     write = _table if form is Form.TABLE else _objects
-    return Part(changes.steps, write(roster, changes, ticks), changes.n_matched)
+    return UpdateBatch(changes.steps, write(registry, changes, ticks), changes.n_matched)
 
 
-def tell_started(roster: Roster, results: Results, *, seq: int, at_us: int) -> Part:
+def write_initial_results(registry: SubscriptionRegistry, results: Results, *, seq: int, at_us: int) -> UpdateBatch:
     """Write down what subscriptions start with, at one moment, as a table."""
     n = len(results.slots)
     changes = Changes(
@@ -67,23 +67,23 @@ def tell_started(roster: Roster, results: Results, *, seq: int, at_us: int) -> P
         0,
     )
     moment = np.array([at_us], np.int64)
-    return tell(roster, changes, Ticks(np.array([seq], np.int64), moment, moment), Form.TABLE)
+    return write_updates(registry, changes, Ticks(np.array([seq], np.int64), moment, moment), Form.TABLE)
 
 
-def joined(parts: Sequence[Part], form: Form) -> Any:
+def joined(parts: Sequence[UpdateBatch], form: Form) -> Any:
     """Return all updates in order."""
     if form is Form.OBJECTS:
         return _joined_objects(parts)
     return _joined_tables(parts, GROUPS if form is Form.GROUPS else UPDATES)
 
 
-def _joined_objects(parts: Sequence[Part]) -> list[Update]:
+def _joined_objects(parts: Sequence[UpdateBatch]) -> list[Update]:
     merged = [told for part in parts for told in zip(part.steps.tolist(), part.updates, strict=True)]
     merged.sort(key=lambda told: told[0])  # stable: parts are in order, and stay so within a step
     return [update for _, update in merged]
 
 
-def _joined_tables(parts: Sequence[Part], schema: pa.Schema = UPDATES) -> pa.Table:
+def _joined_tables(parts: Sequence[UpdateBatch], schema: pa.Schema = UPDATES) -> pa.Table:
     """Return all updates in order."""
     parts = [part for part in parts if len(part.steps)]
     if not parts:
@@ -121,7 +121,7 @@ def _net_table(updates: pa.Table) -> pa.Table:
     return updates.take(pa.array(np.sort(pairs["row_max"].to_numpy()[is_odd])))
 
 
-def _objects(roster: Roster, changes: Changes, ticks: Ticks) -> list[Update]:
+def _objects(registry: SubscriptionRegistry, changes: Changes, ticks: Ticks) -> list[Update]:
     if not len(changes.steps):
         return []
     rows = np.arange(len(changes.steps)) if changes.rows is None else changes.rows
@@ -130,20 +130,20 @@ def _objects(roster: Roster, changes: Changes, ticks: Ticks) -> list[Update]:
     return [
         Update(seq, id_, messages[row], ENTER if enter else LEAVE, score, to_seconds(at_us))
         for id_, seq, at_us, enter, score, row in zip(
-            roster.ids(changes.slots), *(column.tolist() for column in columns), strict=True
+            registry.ids(changes.slots), *(column.tolist() for column in columns), strict=True
         )
     ]
 
 
-def _table(roster: Roster, changes: Changes, ticks: Ticks) -> pa.Table:
-    from nearcast.engine.names import repeated
+def _table(registry: SubscriptionRegistry, changes: Changes, ticks: Ticks) -> pa.Table:
+    from nearcast.engine.id_strings import repeated
 
     if not len(changes.steps):
         return UPDATES.empty_table()
     columns = [
         pa.array(ticks.seqs[changes.steps]),
         _times(ticks.ats_us, changes.steps),
-        roster.names(changes.slots),
+        registry.names(changes.slots),
         changes.ids.strings if changes.rows is None else repeated(changes.ids.strings, changes.rows),
         _directions(changes.enters),
         _scores(changes.scores),

@@ -20,20 +20,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast._jit import Arena
-from nearcast.engine._kernels import roster as kernels
-from nearcast.engine.names import names_of
-from nearcast.engine.record import pack_ids, pack_texts, text_fields, unpack_ids, unpack_texts
+from nearcast.engine._kernels import registry as kernels
+from nearcast.engine.id_strings import names_of
+from nearcast.engine.packing import pack_ids, pack_texts, text_fields, unpack_ids, unpack_texts
 from nearcast.model import SubscriptionBatch, IdColumn, Subscription
 from nearcast.model.split_columns import PAIRS
 from nearcast.model.subscription_rows import restore, stored_schema
 
 Slots = npt.NDArray[np.int32]
 
-_PREFIX = "roster"
+_PREFIX = "registry"
 _BY_SLOT = ("heads", "sinces", "floats", "ints")
 
 
-class Roster:
+class SubscriptionRegistry:
     """The subscriptions of one kind in one shard, by slot and by id.
 
     >>> from nearcast.model import NearestSubscription
@@ -87,13 +87,13 @@ class Roster:
         """Bytes of all arrays."""
         return sum(self._arena[name].nbytes for name in self._arena.names if name.startswith(f"{_PREFIX}."))
 
-    def seat(self, subscription_batch: SubscriptionBatch, sinces: npt.NDArray[np.int64]) -> Slots:
+    def allocate(self, subscription_batch: SubscriptionBatch, sinces: npt.NDArray[np.int64]) -> Slots:
         """Give everyone a slot, and say which; nobody of them has one."""
         ids, texts = pack_ids(subscription_batch.ids), pack_texts(subscription_batch.stored, self._kind)
         slots = self._hand_out(len(subscription_batch))
         n_words = (len(texts.data) + len(ids.data)) // 4 + 3 * (self._width + 1) * len(slots)
         self._arena.grow(f"{_PREFIX}.words", int(self._array("state")[kernels.USED]) + n_words)
-        kernels.write_rows(self._book(), ids, texts, slots)
+        kernels.write_rows(self._arrays(), ids, texts, slots)
         self._array("sinces")[slots] = sinces
         for name, columns in (("floats", self._floats), ("ints", self._ints)):
             numbers = self._array(name)
@@ -117,7 +117,7 @@ class Roster:
     def _enter(self, keys: npt.NDArray[np.uint64], slots: Slots) -> None:
         done = 0
         while True:
-            done = kernels.enter_ids(self._book(), keys, slots, done, self._moved)
+            done = kernels.enter_ids(self._arrays(), keys, slots, done, self._moved)
             if done == len(slots):
                 return
             state, segments = self._array("state"), self._array("segments")
@@ -133,8 +133,8 @@ class Roster:
         """Free slots."""
         if not len(slots):
             return
-        kernels.leave_ids(self._book(), self.ids(slots).keys, slots)
-        kernels.free_rows(self._book(), slots, self._width)
+        kernels.leave_ids(self._arrays(), self.ids(slots).keys, slots)
+        kernels.free_rows(self._arrays(), slots, self._width)
         self._array("sinces")[slots] = -1
         state = self._array("state")
         n_free = int(state[kernels.N_FREE])
@@ -145,7 +145,7 @@ class Roster:
         """Return the slot of each id, -1 for one that is not here."""
         slots = np.full(len(ids), kernels.FREE, dtype=np.int32)
         if len(self) and len(ids):
-            kernels.find_ids(self._book(), pack_ids(ids), ids.keys, slots)
+            kernels.find_ids(self._arrays(), pack_ids(ids), ids.keys, slots)
         return slots
 
     def taken(self) -> Slots:
@@ -167,21 +167,21 @@ class Roster:
         """Return ids."""
         return unpack_ids(self._read(slots)[0])
 
-    def _read(self, slots: Slots) -> tuple[kernels.Texts, kernels.Texts]:
+    def _read(self, slots: Slots) -> tuple[kernels.TextColumn, kernels.TextColumn]:
         """Return the bytes of ids and texts."""
         sizes, n = np.zeros(2, np.int64), len(slots)
-        kernels.size_rows(self._book(), slots, self._width, sizes)
+        kernels.size_rows(self._arrays(), slots, self._width, sizes)
         ids, texts = (
-            kernels.Texts(np.empty(size, np.uint8), np.zeros(rows + 1, np.int64), np.zeros(rows, np.uint8))
+            kernels.TextColumn(np.empty(size, np.uint8), np.zeros(rows + 1, np.int64), np.zeros(rows, np.uint8))
             for size, rows in zip(sizes.tolist(), (n, n * self._width), strict=True)
         )
         if n:
-            kernels.read_rows(self._book(), slots, ids, texts)
+            kernels.read_rows(self._arrays(), slots, ids, texts)
         return ids, texts
 
     def names(self, slots: Slots) -> pa.ChunkedArray:
         """Return ids as strings."""
-        return names_of(self._book(), slots)
+        return names_of(self._arrays(), slots)
 
     def subscription(self, slot: int) -> Subscription:
         """Return the subscription of a slot."""
@@ -196,10 +196,10 @@ class Roster:
         chosen: npt.NDArray[np.int64] = self._array("sinces")[slots]
         return chosen
 
-    def _book(self) -> kernels.Book:
+    def _arrays(self) -> kernels.RegistryArrays:
         words = self._array("words")
-        named = {field: self._array(field) for field in kernels.Book._fields if field != "data"}
-        return kernels.Book(**named, data=words.view(np.uint8))
+        named = {field: self._array(field) for field in kernels.RegistryArrays._fields if field != "data"}
+        return kernels.RegistryArrays(**named, data=words.view(np.uint8))
 
     def _array(self, name: str) -> npt.NDArray[Any]:
         return self._arena[f"{_PREFIX}.{name}"]
