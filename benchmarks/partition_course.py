@@ -138,7 +138,7 @@ def prefix_homes(
 class _Sent(NamedTuple):
     """Who gets what, and when."""
 
-    homes: Masks
+    assignment: Masks
     goals: Masks
     starts: range
     """Of the timed batches; what is before them is not timed."""
@@ -175,13 +175,13 @@ def apart(
     fit_s = time.process_time() - started
     own, placed = routing.loads.copy(), [routing.place(sample.footprints)]
     placed += [routing.place(footprints.take(new[i : i + _NEW])) for i in range(0, len(new), _NEW)]
-    homes = np.concatenate(placed)
+    assignment = np.concatenate(placed)
     starts = range(n_fit, len(messages), batch)
     goals, route_us = _route(routing, stream, starts, batch)
     fresh = goals[n_fit:]
-    sent = _Sent(homes, goals, starts, batch)
+    sent = _Sent(assignment, goals, starts, batch)
     lots = [_alone(stream, sent, shard, index) for shard in range(n_shards)]
-    held, seen = (np.array([has_shard(masks, shard).sum() for shard in range(n_shards)]) for masks in (homes, fresh))
+    held, seen = (np.array([has_shard(masks, shard).sum() for shard in range(n_shards)]) for masks in (assignment, fresh))
     loads = load_of(seen, held)
     return {
         "partitioner": partitioner,
@@ -191,7 +191,7 @@ def apart(
         "fitted_to": n_fit,
         "fresh": len(fresh),
         "fit_s": fit_s,
-        "homes": float(np.bitwise_count(homes).mean()),
+        "assignment": float(np.bitwise_count(assignment).mean()),
         "reach": float(np.bitwise_count(fresh).mean()),
         "dropped": float((fresh == 0).mean()),
         "load_s": float(loads.sum()) / 1e6,
@@ -216,12 +216,12 @@ def _route(routing: Routing, stream: Stream, starts: range, batch: int) -> tuple
 
 def _alone(stream: Stream, sent: _Sent, shard: int, index: str) -> _Lot:
     """Run one shard."""
-    homes, goals, starts, batch = sent
+    assignment, goals, starts, batch = sent
     messages = stream.sample.messages
     seconds: list[float] = []
-    rows = np.flatnonzero(has_shard(homes, shard))
+    rows = np.flatnonzero(has_shard(assignment, shard))
     with Engine(**stream.engine_options, index=index) as engine:
-        engine.subscribe(stream.subscriptions.take(rows), before=before_it(homes[rows], shard))
+        engine.subscribe(stream.subscriptions.take(rows), before=before_it(assignment[rows], shard))
 
         def send(start: int, stop: int, seconds: list[float]) -> None:
             part, to = messages.slice(start, stop), goals[start:stop]

@@ -217,11 +217,11 @@ def _of_indexes(rows: list[Row]) -> str:
 
 def throughput(rows: list[Row]) -> str:
     """Tell of PS2Stream's partitioners."""
-    names = ["stream", "queries", "shards", "index", "partitioner", "homes", "reach", "dropped", "load s"]
+    names = ["stream", "queries", "shards", "index", "partitioner", "assignment", "reach", "dropped", "load s"]
     names += ["busiest s", "slowest shard, µs", "routing, µs", "shards alone, messages/s", "with routing, messages/s"]
     table = [
         [
-            row["stream"], row["queries"], row["shards"], index_of(row), row["partitioner"], f"{row['homes']:.2f}",
+            row["stream"], row["queries"], row["shards"], index_of(row), row["partitioner"], f"{row['assignment']:.2f}",
             f"{row['reach']:.2f}", f"{row['dropped']:.1%}", f"{row['load_s']:.2f}", f"{row['busiest_load_s']:.3f}",
             f"{max(row['us']):.3f}", f"{row['route_us']:.3f}", f"{rate_alone(row):,.0f}", f"{rate_routed(row):,.0f}",
         ]
@@ -270,8 +270,8 @@ def _of_hybrid(rows: list[Row]) -> list[str]:
         f"In the paper hybrid is {_FASTER:.0%} faster than both on Q3. Here, tweets, 8 shards, shards alone, it is"
         f" {q3['auto']:+.0%} against the better with our index, {verdict(q3['auto'] >= 0.8 * _FASTER)}, and"
         f" {q3['gi2']:+.0%} with the paper's, {verdict(q3['gi2'] >= 0.8 * _FASTER)}. It behaves as space does: on"
-        f" Q3 a message reaches {hybrid['reach']:.2f} shards and a subscription has {hybrid['homes']:.2f} homes,"
-        f" those of space_kd are {kd['reach']:.2f} and {kd['homes']:.2f}. As text is nowhere better here (below),"
+        f" Q3 a message reaches {hybrid['reach']:.2f} shards and a subscription has {hybrid['assignment']:.2f} homes,"
+        f" those of space_kd are {kd['reach']:.2f} and {kd['assignment']:.2f}. As text is nowhere better here (below),"
         f" space is right, and what is left to gain is what it drops, {hybrid['dropped']:.1%} of the messages. One"
         f" dispatcher spends more than that: it takes {hybrid['route_us']:.2f} µs to look up the words of a message,"
         f" {kd['route_us']:.2f} with space_kd. That is {1e6 / hybrid['route_us']:,.0f} messages a second, where the"
@@ -304,7 +304,7 @@ def _of_text(rows: list[Row]) -> str:
         "**Text against space (Figure 6).** In the paper space is better on Q1 and text on Q2. Here the best of space"
         f" is, shards alone, so many times as fast as the best of text: {', '.join(told)}; {verdict(agrees)}. On Q2 a"
         f" message reaches {of['text_metric']['reach']:.1f} shards by text_metric and {of['space_kd']['reach']:.1f}"
-        f" by space_kd, and larger boxes give a subscription {of['space_kd']['homes']:.2f} homes there, not enough to"
+        f" by space_kd, and larger boxes give a subscription {of['space_kd']['assignment']:.2f} homes there, not enough to"
         " outweigh that. Keywords of Q2 are rare only in part: one of up to three has to be, and an OR is posted"
         " under each of its terms. With hash a shard has an eighth of the subscriptions and all messages, and takes"
         f" {max(of['hash']['us']):.2f} µs a message; with space_kd an eighth of both, and takes"

@@ -30,8 +30,8 @@ from benchmarks import partition_page as page
 from benchmarks.partition_course import NAMED, Row, apart, fits, in_turns, prefix_homes, stream_of, together
 from benchmarks.topk_course import register_rivals
 from nearcast.partition import Sample
-from nearcast.partition.advice import ENOUGH, ENOUGH_MESSAGES, recommend, weigh
-from nearcast.partition.touches import spread
+from nearcast.partition.estimate import ENOUGH, ENOUGH_MESSAGES, recommend, weigh
+from nearcast.partition.candidate_pairs import spread
 from nearcast.workload import Recording, Workload, load, make
 from nearcast.workload.recording import ENVIRONMENT
 
@@ -172,7 +172,7 @@ def fit_times(scale: float) -> list[Row]:
     return rows
 
 
-class Part(NamedTuple):
+class WorkPart(NamedTuple):
     """A section of the page."""
 
     measure: Callable[[float], list[Row]]
@@ -180,11 +180,11 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "replication": Part(replication, page.replication),
-    "balance": Part(balance, page.balance),
-    "throughput": Part(throughput, page.throughput),
-    "workers": Part(workers, here.workers),
-    "fits": Part(fit_times, here.fits),
+    "replication": WorkPart(replication, page.replication),
+    "balance": WorkPart(balance, page.balance),
+    "throughput": WorkPart(throughput, page.throughput),
+    "workers": WorkPart(workers, here.workers),
+    "fits": WorkPart(fit_times, here.fits),
 }
 
 
@@ -218,7 +218,7 @@ def _by_line(kept: dict[str, Row]) -> str:
     return "{" + ",\n".join(parts) + "}\n"
 
 
-def _section(part: Part, kept: Row) -> str:
+def _section(part: WorkPart, kept: Row) -> str:
     note = f"Commit {kept['commit']}, {kept['minutes']:.1f} minutes, with a load of {kept['load']:.1f} at first."
     return f"{part.write(kept['rows'])}\n{note}\n"
 

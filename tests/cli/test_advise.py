@@ -11,7 +11,7 @@ from nearcast.advice import generated
 from nearcast.advice.trial import measure_constants
 from nearcast.cli import main
 from nearcast.partition import PARTITIONERS
-from nearcast.partition.saved import unpack
+from nearcast.partition.serialization import unpack
 
 NAMES = [partitioner.name for partitioner in PARTITIONERS]
 SMALL = ["--subscriptions", "300", "--sample", "400", "--shards", "4"]

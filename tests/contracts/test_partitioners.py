@@ -13,7 +13,7 @@ import pytest
 import nearcast as nc
 from nearcast.model import KINDS, SubscriptionBatch, Footprints, MessageBatch
 from nearcast.partition import PARTITIONERS, Sample
-from nearcast.partition.saved import pack, unpack
+from nearcast.partition.serialization import pack, unpack
 from nearcast.testing import strategies as world
 
 NAMES = [p.name for p in PARTITIONERS]
@@ -115,12 +115,12 @@ def test_every_message_reaches_who_it_may_touch(partitioner, n_shards, random_fi
     routing = partitioner.fit(Sample(known, early), n_shards=n_shards)
     new, late = sampled(rng, random_fields)  # nobody saw them when it was fitted
     new = replace(new, keys=new.keys + np.uint64(1))
-    homes = {id(some): routing.place(some).tolist() for some in (known, new)}
+    assignment = {id(some): routing.place(some).tolist() for some in (known, new)}
     seen_by = {id(batch): routing.route(batch).tolist() for batch in (early, late)}
-    assert all(0 < home < 1 << n_shards for some in homes.values() for home in some)
+    assert all(0 < home < 1 << n_shards for some in assignment.values() for home in some)
     assert all(0 <= seen < 1 << n_shards for some in seen_by.values() for seen in some)
     for some, batch in itertools.product((known, new), (early, late)):
-        for footprint, home in zip(some, homes[id(some)], strict=True):
+        for footprint, home in zip(some, assignment[id(some)], strict=True):
             for document, seen in zip(batch.documents, seen_by[id(batch)], strict=True):
                 if footprint.may_match(*document.location, document.units.keys()):
                     assert home & seen

@@ -34,7 +34,7 @@ for rival in social.RIVALS:
 
 
 MAKERS = {
-    "everyone": social.Everyone,
+    "all_shards": social.Everyone,
     "quadtree": social.Quadtree,
     "quadtree of small leaves": partial(social.Quadtree, capacity=1),
 }
@@ -177,8 +177,8 @@ def test_a_quadtree_leaves_out_much_of_what_everyone_is_asked_for():
         index.set_thresholds(slots, thresholds)
         rows, met, _ = index.match(batch, 0, m)
         work[name], found[name] = index.work, set(zip(rows.tolist(), met.tolist(), strict=True))
-    assert found["everyone"] == found["quadtree"] == found["quadtree of small leaves"] != set()
-    assert work["everyone"].verified == n * m
+    assert found["all_shards"] == found["quadtree"] == found["quadtree of small leaves"] != set()
+    assert work["all_shards"].verified == n * m
     assert work["quadtree"].verified < 0.5 * n * m
     assert work["quadtree of small leaves"].verified < work["quadtree"].verified
 

@@ -9,9 +9,9 @@ import nearcast as nc
 from nearcast.errors import InvalidInput
 from nearcast.model import SubscriptionBatch, Footprints, MessageBatch
 from nearcast.partition import PARTITIONERS, Sample
-from nearcast.partition.advice import Balance, Constants, choose, recommend, weigh
+from nearcast.partition.estimate import Balance, Constants, choose, recommend, weigh
 from nearcast.partition.hash import HashRouting
-from nearcast.partition.touches import touches_of
+from nearcast.partition.candidate_pairs import find_candidate_pairs
 from nearcast.testing import strategies as world
 
 NAMES = [p.name for p in PARTITIONERS]
@@ -46,8 +46,8 @@ def by_name(estimates):
 @pytest.mark.parametrize("kind", ["boolean", "nearest"])
 def test_touches_are_the_pairs_that_a_scan_finds(kind):
     sample = town(60, 80, kind=kind)
-    touches = touches_of(sample)
-    found = set(zip(touches.messages.tolist(), touches.subscriptions.tolist(), strict=True))
+    candidate_pairs = find_candidate_pairs(sample)
+    found = set(zip(candidate_pairs.messages.tolist(), candidate_pairs.subscriptions.tolist(), strict=True))
     assert found == {
         (row, one)
         for row, document in enumerate(sample.messages.documents)
@@ -64,8 +64,8 @@ def test_who_needs_no_term_is_touched_by_all_in_the_box_and_many_touches_are_thi
         sample.footprints, branch_indptr=np.arange(n + 1), term_indptr=np.zeros(n + 1, np.int64),
         term_ids=np.zeros(0, np.int64), boxes=np.tile([-np.inf, -np.inf, np.inf, np.inf], (n, 1)),
     )  # fmt: skip
-    assert len(touches_of(Sample(anyone, sample.messages)).messages) == 30 * 40
-    some = touches_of(Sample(anyone, sample.messages), most=400)
+    assert len(find_candidate_pairs(Sample(anyone, sample.messages)).messages) == 30 * 40
+    some = find_candidate_pairs(Sample(anyone, sample.messages), most=400)
     assert len(some.messages) == 400
     assert len(set(some.messages.tolist())) == 40, "all messages are asked, about fewer subscriptions"
 

@@ -6,25 +6,25 @@ import numpy as np
 import pytest
 
 from nearcast.partition.base import Sample
-from nearcast.partition.crowd import Crowd
+from nearcast.partition.density import DensityGrid
 from nearcast.partition.dkm import GAMMA_1, DkmPartitioner, _Parting
 from nearcast.partition.knn_keyword import KnnKeywordPartitioner
-from nearcast.partition.spoken import Spoken
+from nearcast.partition.frequencies import TermFrequencies
 from samples import crowded
 
 
 def true_work(sample, routing, n_shards):
     """Return how many messages each shard has to look at for its subscriptions: with a term, where they look."""
-    spoken = Spoken.of(sample.messages)
-    looks = Crowd.of(sample).look_boxes(sample.footprints, spoken.costs(sample.footprints))
-    homes = np.log2(routing.place(sample.footprints).astype(float)).astype(int)
+    frequencies = TermFrequencies.of(sample.messages)
+    looks = DensityGrid.of(sample).look_boxes(sample.footprints, frequencies.costs(sample.footprints))
+    assignment = np.log2(routing.place(sample.footprints).astype(float)).astype(int)
     terms = [set(d.units) for d in sample.messages.documents]
     work = np.zeros(n_shards)
     for row, (xmin, ymin, xmax, ymax) in enumerate(looks.tolist()):
         xs, ys = sample.messages.xs, sample.messages.ys
         near = np.flatnonzero((xs >= xmin) & (xs <= xmax) & (ys >= ymin) & (ys <= ymax))
         (branch,) = sample.footprints[row].branches
-        work[homes[row]] += sum(not branch.isdisjoint(terms[at]) for at in near.tolist())
+        work[assignment[row]] += sum(not branch.isdisjoint(terms[at]) for at in near.tolist())
     return work
 
 
@@ -40,9 +40,9 @@ def test_work_is_more_even_than_by_terms_alone():
 @pytest.mark.parametrize("n_shards", [1, 2, 8])
 def test_sets_hold_each_once_and_loads_are_even(n_shards):
     sample = crowded()
-    spoken = Spoken.of(sample.messages)
-    looks = Crowd.of(sample).look_boxes(sample.footprints, spoken.costs(sample.footprints))
-    sets = _Parting(sample.footprints, looks, spoken, sample.messages).part(GAMMA_1 * n_shards)
+    frequencies = TermFrequencies.of(sample.messages)
+    looks = DensityGrid.of(sample).look_boxes(sample.footprints, frequencies.costs(sample.footprints))
+    sets = _Parting(sample.footprints, looks, frequencies, sample.messages).part(GAMMA_1 * n_shards)
     assert GAMMA_1 * n_shards <= len(sets) < GAMMA_1 * n_shards + 4
     assert np.sort(np.concatenate([rows for rows, _ in sets])).tolist() == list(range(len(sample.footprints)))
     assert [costs.sum() for _, costs in sets] == sorted((costs.sum() for _, costs in sets), reverse=True)
@@ -65,5 +65,5 @@ def test_who_comes_later_goes_to_who_has_least_and_counts():
 
 def test_nothing_to_learn_from_is_no_error():
     routing = DkmPartitioner().fit(Sample.none(), n_shards=4)
-    homes = routing.place(crowded(n=40).footprints).tolist()
-    assert set(homes) == {1, 2, 4, 8}
+    assignment = routing.place(crowded(n=40).footprints).tolist()
+    assert set(assignment) == {1, 2, 4, 8}

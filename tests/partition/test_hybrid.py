@@ -8,19 +8,19 @@ import pytest
 
 from nearcast.partition.base import Sample
 from nearcast.partition.hybrid import HybridPartitioner
-from nearcast.partition.hybrid_parts import Work, total
+from nearcast.partition.hybrid_parts import SampleWork, total
 from nearcast.partition.hybrid_plan import merged, numbers_of_parts, plan
 from nearcast.partition.load import load_of
-from nearcast.partition.saved import pack, unpack
+from nearcast.partition.serialization import pack, unpack
 from nearcast.partition.space_kd import SpaceKdPartitioner
-from nearcast.partition.spoken import Spoken
+from nearcast.partition.frequencies import TermFrequencies
 from nearcast.partition.text_metric import TextMetricPartitioner
 from nearcast.space import Box
 from said import saying, wanting
 
 
 def work_of(sample):
-    return Work(sample, Spoken.of(sample.messages))
+    return SampleWork(sample, TermFrequencies.of(sample.messages))
 
 
 def boxes_around(points, half):
@@ -130,9 +130,9 @@ def test_each_land_is_parted_as_suits_it():
 def test_loads_are_those_of_the_sample_and_even(n_shards):
     sample = two_lands()
     routing = HybridPartitioner().fit(sample, n_shards=n_shards)
-    homes, seen = routing.place(sample.footprints), routing.route(sample.messages)
+    assignment, seen = routing.place(sample.footprints), routing.route(sample.messages)
     bits = np.arange(n_shards, dtype=np.uint64)[:, None]
-    held, sent = (((masks >> bits) & np.uint64(1)).sum(axis=1) for masks in (homes, seen))
+    held, sent = (((masks >> bits) & np.uint64(1)).sum(axis=1) for masks in (assignment, seen))
     assert np.allclose(routing.loads, load_of(sent, held))
     assert routing.loads.max() < 1.6 * routing.loads.mean()
 
@@ -206,12 +206,12 @@ def test_whoever_may_want_a_message_meets_it(n_shards, is_fixed):
     footprints = wanting(*asked, boxes=boxes)
     footprints.boxes[:10] = [-np.inf, -np.inf, np.inf, np.inf]
     at = rng.uniform(-60, 160, (150, 2))
-    homes = routing.place(replace(footprints, keys=footprints.keys + np.uint64(9_999))).tolist()
+    assignment = routing.place(replace(footprints, keys=footprints.keys + np.uint64(9_999))).tolist()
     said = [terms(5) for _ in range(150)]
     seen = routing.route(saying(*said, at=at)).tolist()
     met = 0
-    for (footprint, home), (row, spoken) in itertools.product(zip(footprints, homes, strict=True), enumerate(said)):
-        if footprint.may_match(*at[row].tolist(), spoken):
+    for (footprint, home), (row, frequencies) in itertools.product(zip(footprints, assignment, strict=True), enumerate(said)):
+        if footprint.may_match(*at[row].tolist(), frequencies):
             assert home & seen[row]
             met += 1
     assert met > 1_000

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from nearcast.partition.crowd import Crowd
+from nearcast.partition.density import DensityGrid
 from nearcast.partition.knn_space import THETA, KnnSpacePartitioner
-from nearcast.partition.spoken import Spoken
+from nearcast.partition.frequencies import TermFrequencies
 from samples import crowded
 
 
 def test_most_look_about_as_far_as_their_k_nearest():
     sample = crowded()
-    crowd, spoken = Crowd.of(sample), Spoken.of(sample.messages)
-    boxes = crowd.look_boxes(sample.footprints, spoken.costs(sample.footprints))
+    density, frequencies = DensityGrid.of(sample), TermFrequencies.of(sample.messages)
+    boxes = density.look_boxes(sample.footprints, frequencies.costs(sample.footprints))
     ratios = []
     for row in range(0, len(sample.footprints), 20):
         footprint = sample.footprints[row]
@@ -27,10 +27,10 @@ def test_most_look_about_as_far_as_their_k_nearest():
 
 def test_who_needs_more_than_there_is_looks_everywhere():
     sample = crowded(n=4, n_messages=5, k=50)
-    crowd, spoken = Crowd.of(sample), Spoken.of(sample.messages)
-    assert not np.isfinite(crowd.look_boxes(sample.footprints, spoken.costs(sample.footprints))).any()
+    density, frequencies = DensityGrid.of(sample), TermFrequencies.of(sample.messages)
+    assert not np.isfinite(density.look_boxes(sample.footprints, frequencies.costs(sample.footprints))).any()
     everywhere = np.array([[-np.inf, -np.inf, np.inf, np.inf]])
-    assert crowd.shares_in(everywhere).tolist() == [1.0]
+    assert density.shares_in(everywhere).tolist() == [1.0]
 
 
 @pytest.mark.parametrize("n_shards", [2, 8])
@@ -39,7 +39,7 @@ def test_squares_are_small_where_the_crowd_is_and_cover_everything(n_shards):
     routing = KnnSpacePartitioner().fit(sample, n_shards=n_shards)
     assert THETA * n_shards <= len(routing.squares) < THETA * n_shards + 4
     sizes = routing.squares[:, 2:] - routing.squares[:, :2]
-    extent = routing.crowd.extent
+    extent = routing.density.extent
     assert np.isclose(sizes.prod(axis=1).sum(), (extent[2] - extent[0]) * (extent[3] - extent[1]))
     around = (np.abs(routing.squares[:, :2] - 20) < 10).all(axis=1)
     assert np.median(sizes[around]) < np.median(sizes[~around])

@@ -32,12 +32,12 @@ def test_costs_are_even_where_subscriptions_and_messages_crowd_elsewhere(n_shard
     subscriptions = footprints_at(rng.normal(3, 1, 20_000), rng.normal(3, 1, 20_000))
     messages = messages_at(rng.normal(4, 2, 20_000), rng.normal(4, 2, 20_000))
     routing = LocationPartitioner().fit(Sample(subscriptions, messages), n_shards=n_shards)
-    homes = routing.tree.leaves_at(subscriptions.xs, subscriptions.ys)
+    assignment = routing.tree.leaves_at(subscriptions.xs, subscriptions.ys)
     seen = routing.tree.leaves_at(messages.xs, messages.ys)
-    costs = np.bincount(homes, minlength=n_shards) * np.bincount(seen, minlength=n_shards).astype(float)
+    costs = np.bincount(assignment, minlength=n_shards) * np.bincount(seen, minlength=n_shards).astype(float)
     assert costs.min() > 0
     assert costs.max() / costs.mean() < 2.0
-    assert np.log2(routing.place(subscriptions).astype(float)).tolist() == homes.tolist()
+    assert np.log2(routing.place(subscriptions).astype(float)).tolist() == assignment.tolist()
 
 
 def test_the_cut_weighs_messages():

@@ -5,7 +5,7 @@ import pytest
 
 from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.base import Sample, mask_of
-from nearcast.partition.load import deal, load_of
+from nearcast.partition.load import assign_greedily, load_of
 from nearcast.partition.space_grid import CELLS, SpaceGridPartitioner
 from nearcast.partition.space_kd import SpaceKdPartitioner
 from nearcast.space import Box
@@ -45,10 +45,10 @@ def test_loads_are_even_and_replicas_few(partitioner, n_shards):
     footprints, messages = crowded(30_000, 30_000)
     routing = partitioner.fit(Sample(footprints, messages), n_shards=n_shards)
     assert routing.loads.max() < 2 * routing.loads.mean()
-    homes = routing.place(footprints)
+    assignment = routing.place(footprints)
     seen = [int(np.sum((routing.route(messages) >> np.uint64(shard)) & np.uint64(1))) for shard in range(n_shards)]
     assert sum(seen) == len(messages), "a message goes to one shard"
-    held = [int(np.sum((homes >> np.uint64(shard)) & np.uint64(1))) for shard in range(n_shards)]
+    held = [int(np.sum((assignment >> np.uint64(shard)) & np.uint64(1))) for shard in range(n_shards)]
     most = 3 if partitioner.name == "space_grid" else 1.5  # cells of a shard lie apart
     assert 1 <= sum(held) / len(footprints) < most
 
@@ -83,10 +83,10 @@ def test_a_box_that_is_everywhere_lives_in_every_cell_and_far_points_at_the_edge
     )  # fmt: skip
     assert routing.place(everywhere).tolist() == [0b1111]
     far = messages_at(np.array([1e9]), np.array([-1e9]))
-    assert routing.route(far).tolist() == mask_of(routing.homes[0, CELLS - 1 :]).tolist()
+    assert routing.route(far).tolist() == mask_of(routing.assignment[0, CELLS - 1 :]).tolist()
 
 
 def test_dealing_gives_the_next_piece_to_who_has_least():
-    assert deal(np.array([1.0, 9.0, 2.0, 3.0, 4.0]), np.zeros(2)).tolist() == [0, 0, 1, 1, 1]
-    assert deal(np.array([1.0, 1.0]), np.array([5.0, 0.0, 0.5])).tolist() == [1, 2]
-    assert deal(np.zeros(0), np.zeros(3)).tolist() == []
+    assert assign_greedily(np.array([1.0, 9.0, 2.0, 3.0, 4.0]), np.zeros(2)).tolist() == [0, 0, 1, 1, 1]
+    assert assign_greedily(np.array([1.0, 1.0]), np.array([5.0, 0.0, 0.5])).tolist() == [1, 2]
+    assert assign_greedily(np.zeros(0), np.zeros(3)).tolist() == []

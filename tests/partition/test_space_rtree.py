@@ -40,7 +40,7 @@ def test_leaves_are_slabs_cut_into_tiles_and_runs_of_them_are_shards():
     routing = SpaceRtreePartitioner().fit(sample, n_shards=4)
     assert routing.tree.n_leaves == 64 == LEAVES * 4
     assert routing.tree.leaves_at(at[:, 0], at[:, 1]).tolist() == list(range(64)), "up one slab, then up the next"
-    assert routing.homes.tolist() == [shard for shard in range(4) for _ in range(16)]
+    assert routing.assignment.tolist() == [shard for shard in range(4) for _ in range(16)]
     reach = boxes_around(np.array([0.5, 3.0, 9.0]), np.array([4.0, 4.0, -7.0]), np.array([0.6, 0.6, 0.6]))
     assert routing.place(reach).tolist() == [0b0011, 0b0110, 0b1000]
     assert routing.route(messages_at(np.array([-50.0, 1.0, 1.1, 50.0]), np.zeros(4))).tolist() == [1, 1, 2, 8]
@@ -51,10 +51,10 @@ def test_loads_are_even_and_replicas_few(n_shards):
     sample = towns()
     routing = SpaceRtreePartitioner().fit(sample, n_shards=n_shards)
     assert routing.loads.max() < 1.6 * routing.loads.mean()
-    homes, seen = routing.place(sample.footprints), routing.route(sample.messages)
+    assignment, seen = routing.place(sample.footprints), routing.route(sample.messages)
     assert np.bitwise_count(seen).tolist() == [1] * len(seen), "a message goes to one shard"
-    assert np.bitwise_count(homes).mean() < 2
-    held = [np.count_nonzero(has_shard(homes, shard)) for shard in range(n_shards)]
+    assert np.bitwise_count(assignment).mean() < 2
+    held = [np.count_nonzero(has_shard(assignment, shard)) for shard in range(n_shards)]
     assert min(held) < max(held) or n_shards == 1
 
 
@@ -65,8 +65,8 @@ def test_placing_finds_the_leaves_that_boxes_overlap():
     boxes[0], boxes[1] = [-np.inf, -np.inf, np.inf, np.inf], [30, 30, np.inf, 31]
     rows, leaves = routing.tree.leaves_in(boxes)
     slow = np.zeros(len(boxes), np.uint64)
-    np.bitwise_or.at(slow, rows, mask_of(routing.homes[leaves]))
-    assert routing.tree.masks_in(boxes, mask_of(routing.homes)).tolist() == slow.tolist()
+    np.bitwise_or.at(slow, rows, mask_of(routing.assignment[leaves]))
+    assert routing.tree.masks_in(boxes, mask_of(routing.assignment)).tolist() == slow.tolist()
     assert slow[0] == 0b111_1111
 
 

@@ -10,7 +10,7 @@ from nearcast.partition.base import Sample
 from nearcast.partition.load import load_of
 from nearcast.partition.text_frequency import TextFrequencyPartitioner
 from nearcast.partition.text_metric import TextMetricPartitioner
-from nearcast.partition.text_postings import Postings
+from nearcast.partition.text_postings import TermPostings
 from nearcast.space import Box
 from said import saying, wanting
 
@@ -33,7 +33,7 @@ def skewed(n=600 if SMALL else 3_000, seed=0):
 
 def test_postings_are_messages_and_branches_by_term():
     sample = Sample(wanting([{1, 2}], [{1}, {3}], [{2, 9}], [set()]), saying({1, 2}, {1}, {1, 3}, set()))
-    postings = Postings.of(sample)
+    postings = TermPostings.of(sample)
     assert postings.terms.tolist() == [1, 2, 3, 9]
     assert postings.message_indptr.tolist() == [0, 3, 4, 5, 5]
     assert postings.message_rows.tolist() == [0, 1, 2, 0, 2]
@@ -77,12 +77,12 @@ def test_the_metric_sends_messages_to_fewer_and_its_busiest_shard_has_less(n_sha
 def test_loads_are_those_of_the_sample_and_even(partitioner, n_shards):
     sample = skewed()
     routing = partitioner.fit(sample, n_shards=n_shards)
-    homes, seen = routing.place(sample.footprints), routing.route(sample.messages)
+    assignment, seen = routing.place(sample.footprints), routing.route(sample.messages)
     bits = np.arange(n_shards, dtype=np.uint64)[:, None]
-    held, sent = (((masks >> bits) & np.uint64(1)).sum(axis=1) for masks in (homes, seen))
+    held, sent = (((masks >> bits) & np.uint64(1)).sum(axis=1) for masks in (assignment, seen))
     assert np.allclose(routing.loads, load_of(sent, held))
     assert routing.loads.max() < 1.5 * routing.loads.mean()
-    assert np.bitwise_count(homes).max() <= 2, "one home a branch"
+    assert np.bitwise_count(assignment).max() <= 2, "one home a branch"
     assert routing.regions(Box(0, 0, 1, 1)) == []
     assert routing.fixed() is routing
 

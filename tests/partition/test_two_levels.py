@@ -8,7 +8,7 @@ from nearcast.partition.base import has_shard
 from nearcast.partition.keyword_first import KeywordFirstPartitioner
 from nearcast.partition.location import LocationPartitioner
 from nearcast.partition.prefix import PrefixPartitioner
-from nearcast.partition.saved import pack, unpack
+from nearcast.partition.serialization import pack, unpack
 from nearcast.partition.spatial_first import SpatialFirstPartitioner
 from nearcast.space import Box
 from samples import crowded
@@ -33,8 +33,8 @@ def sample():
 def test_with_one_level_it_is_what_parts_there_alone(partitioner, n_first, alone, sample):
     both, one = partitioner(n_first).fit(sample, n_shards=4), alone().fit(sample, n_shards=4)
     assert both.place(sample.footprints).tolist() == one.place(sample.footprints).tolist()
-    spoken = np.diff(sample.messages.term_indptr) > 0
-    assert both.route(sample.messages)[spoken].tolist() == one.route(sample.messages)[spoken].tolist()
+    frequencies = np.diff(sample.messages.term_indptr) > 0
+    assert both.route(sample.messages)[frequencies].tolist() == one.route(sample.messages)[frequencies].tolist()
     if alone is PrefixPartitioner or partitioner is KeywordFirstPartitioner:
         assert both.loads == pytest.approx(one.loads, rel=1e-2)
     else:
@@ -43,11 +43,11 @@ def test_with_one_level_it_is_what_parts_there_alone(partitioner, n_first, alone
 
 def test_spatial_first_sends_a_message_to_its_words_in_every_part(sample):
     routing = SpatialFirstPartitioner(2).fit(sample, n_shards=8)
-    homes, seen = routing.place(sample.footprints), routing.route(sample.messages)
+    assignment, seen = routing.place(sample.footprints), routing.route(sample.messages)
     leaves = routing.tree.leaves_at(sample.footprints.xs, sample.footprints.ys)
     low = np.uint64(0b1111)
-    assert ((homes & low != 0) == (leaves == 0)).all()
-    assert ((homes >> np.uint64(4) != 0) == (leaves == 1)).all()
+    assert ((assignment & low != 0) == (leaves == 0)).all()
+    assert ((assignment >> np.uint64(4) != 0) == (leaves == 1)).all()
     assert (seen & low != 0).all() and (seen >> np.uint64(4) != 0).all()
 
 
@@ -55,8 +55,8 @@ def test_keyword_first_sends_a_message_to_all_leaves_of_its_words(sample):
     routing = KeywordFirstPartitioner(2).fit(sample, n_shards=8)
     of_runs, seen = routing.runs.route(sample.messages), routing.route(sample.messages)
     assert (seen == has_shard(of_runs, 0) * np.uint64(0b1111) + has_shard(of_runs, 1) * np.uint64(0b11110000)).all()
-    homes = routing.place(sample.footprints)
-    assert (np.bitwise_count(homes) == np.bitwise_count(routing.runs.place(sample.footprints))).all()
+    assignment = routing.place(sample.footprints)
+    assert (np.bitwise_count(assignment) == np.bitwise_count(routing.runs.place(sample.footprints))).all()
 
 
 @pytest.mark.parametrize("partitioner", BOTH)

@@ -3,38 +3,38 @@
 import numpy as np
 import pytest
 
-from nearcast.partition.spoken import Spoken
-from nearcast.partition.words import Words, WordsRouting, posting_terms
+from nearcast.partition.frequencies import TermFrequencies
+from nearcast.partition.term_assignment import TermAssignment, TermRouting, posting_terms
 from said import saying, wanting
 
 
 def test_a_branch_is_posted_under_its_rarest_term_and_of_several_the_least():
-    spoken = Spoken.of(saying({1, 2}, {1, 3}, {1, 2, 4}, {5}))  # 1 three times, 2 twice, 3, 4 and 5 once
+    frequencies = TermFrequencies.of(saying({1, 2}, {1, 3}, {1, 2, 4}, {5}))  # 1 three times, 2 twice, 3, 4 and 5 once
     footprints = wanting([{1, 2}], [{1}, {3, 4}], [set()], [{2, 9, 8}, set(), {1, 2, 5}])
-    branches, terms = posting_terms(footprints, spoken)
+    branches, terms = posting_terms(footprints, frequencies)
     assert branches.tolist() == [0, 1, 2, 4, 6]
     assert terms.tolist() == [2, 1, 3, 8, 5]
 
 
 def test_no_branch_with_terms_is_no_error():
-    branches, terms = posting_terms(wanting([set()], [set()]), Spoken.of(saying({1})))
+    branches, terms = posting_terms(wanting([set()], [set()]), TermFrequencies.of(saying({1})))
     assert branches.tolist() == terms.tolist() == []
 
 
 def routed(n_shards=3):
-    words = Words(np.array([1, 2, 3]), np.array([0, 1, 1], np.int32), n_shards)
-    return WordsRouting(n_shards, words, Spoken.of(saying({1, 2}, {1, 3})), np.zeros(n_shards))
+    words = TermAssignment(np.array([1, 2, 3]), np.array([0, 1, 1], np.int32), n_shards)
+    return TermRouting(n_shards, words, TermFrequencies.of(saying({1, 2}, {1, 3})), np.zeros(n_shards))
 
 
 def test_homes_and_destinations_are_those_of_the_table_and_unknown_terms_go_by_number():
     routing = routed()
-    homes = routing.place(wanting([{1}], [{1, 2}], [{1}, {3}], [{1, 8}], [{1}, set()]))
-    assert homes.tolist() == [0b001, 0b010, 0b011, 0b100, 0b111]
+    assignment = routing.place(wanting([{1}], [{1, 2}], [{1}, {3}], [{1, 8}], [{1}, set()]))
+    assert assignment.tolist() == [0b001, 0b010, 0b011, 0b100, 0b111]
     assert routing.route(saying({1}, {1, 2}, {2, 3}, {1, 8}, {-1}, set())).tolist() == [1, 3, 2, 5, 4, 1]
 
 
 @pytest.mark.parametrize("n_shards", [1, 64])
 def test_terms_of_any_number_have_a_shard(n_shards):
     ends = [np.iinfo(np.int64).min, -1, 0, np.iinfo(np.int64).max]
-    words = Words(np.zeros(0, np.int64), np.zeros(0, np.int32), n_shards)
+    words = TermAssignment(np.zeros(0, np.int64), np.zeros(0, np.int32), n_shards)
     assert words.shards_of(np.array(ends)).tolist() == [end % n_shards for end in ends]

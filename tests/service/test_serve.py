@@ -72,7 +72,7 @@ def listed(client):
     return ids
 
 
-class Crowd:
+class DensityGrid:
     """Clients that subscribe and publish at once, and note what was answered."""
 
     def __init__(self):
@@ -114,7 +114,7 @@ class Crowd:
 
 def test_nothing_that_was_answered_is_lost_when_it_is_killed(tmp_path):
     """Killed again and again while clients talk; each time everything is compared with the answers."""
-    rng, crowd, heard = random.Random(7), Crowd(), []
+    rng, crowd, heard = random.Random(7), DensityGrid(), []
     words = ["--bounds", "0,0,1,1", "--window", "100k", "--snapshot-every", "37"]
     for cycle in range(CYCLES + 1):
         with started(tmp_path, *words) as (process, address), httpx.Client(base_url=address, timeout=60) as client:

@@ -13,7 +13,7 @@ import nearcast as nc
 from nearcast.errors import InvalidInput, NearcastError, StateError
 from nearcast.partition import Sample
 from nearcast.partition.fitting import fit
-from nearcast.partition.saved import pack
+from nearcast.partition.serialization import pack
 from nearcast.spark import pack_messages
 from nearcast.spark.background import vocabulary_from, vocabulary_of
 from nearcast.spark.follow import Follower

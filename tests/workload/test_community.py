@@ -92,8 +92,8 @@ def test_crowded_places_publish_more(community):
     table = whole(make("places", seed=2).messages(40_000, community=community))
     numbers = [int(place.removeprefix("p")) for place in table["place"].to_pylist()]
     published = np.bincount(numbers, minlength=community.places)
-    crowds = np.diff(community.crowds, prepend=0.0)
-    assert np.corrcoef(published, crowds)[0, 1] > 0.95
+    popularity = np.diff(community.popularity, prepend=0.0)
+    assert np.corrcoef(published, popularity)[0, 1] > 0.95
 
 
 @pytest.mark.parametrize("bad", [{"users": 0}, {"users": 2.5}, {"users": 5, "places": 0}])

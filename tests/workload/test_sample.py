@@ -3,14 +3,14 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearcast.workload.sample import Texts, start_of
+from nearcast.workload.sample import TermRanks, start_of
 
 rows_of_terms = st.lists(st.lists(st.integers(0, 12), max_size=8), max_size=12)
 
 
 def texts_of(rows):
     flat = [term for row in rows for term in row]
-    return Texts(start_of(np.array([len(row) for row in rows], dtype=np.int64)), np.array(flat, dtype=np.int64))
+    return TermRanks(start_of(np.array([len(row) for row in rows], dtype=np.int64)), np.array(flat, dtype=np.int64))
 
 
 def rows_of(texts):

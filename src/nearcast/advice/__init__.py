@@ -3,7 +3,7 @@
     stream ──┬── constants ── weigh ── recommend ──┐
              └── trial: a short run of each ───────┴── report ── page
 
-What is counted is in `nearcast.partition.advice`; this package runs engines, and shows what came of it.
+What is counted is in `nearcast.partition.estimate`; this package runs engines, and shows what came of it.
 """
 
 from nearcast.advice.report import Report, advise

@@ -12,7 +12,7 @@ from html import escape
 import numpy as np
 
 from nearcast.advice.report import HEADINGS, Report
-from nearcast.partition.advice import Estimate
+from nearcast.partition.estimate import Estimate
 from nearcast.partition.base import Region
 from nearcast.space import Box
 

@@ -10,11 +10,11 @@ from typing import Any
 from nearcast.advice.stream import Stream
 from nearcast.advice.trial import Trial, measure_constants, try_out
 from nearcast.partition import PARTITIONERS, Partitioner, Routing
-from nearcast.partition.advice import Balance, Constants, Estimate, recommend, weigh
+from nearcast.partition.estimate import Balance, Constants, Estimate, recommend, weigh
 from nearcast.partition.fitting import serving
 
 HEADINGS = (
-    "homes", "reach", "busiest µs", "max/ mean", "max/ min", "load s", "fit s", "messages a second",
+    "assignment", "reach", "busiest µs", "max/ mean", "max/ min", "load s", "fit s", "messages a second",
 )  # fmt: skip
 """Of the columns of a table, beside the name."""
 
@@ -99,7 +99,7 @@ class Report:
             "placed_per_second": round(estimate.placed_per_second),
             "routed_per_second": round(estimate.routed_per_second),
             "messages_per_second": None if trial is None else round(trial.messages_per_second, 1),
-            "homes_after_run": None if trial is None else round(trial.homes, 3),
+            "homes_after_run": None if trial is None else round(trial.assignment, 3),
         }
 
 

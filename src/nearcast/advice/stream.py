@@ -25,7 +25,7 @@ from nearcast.errors import FormatError, InvalidInput, require
 from nearcast.model import KINDS, Footprints, ResultPolicy, Limits, ScoringContext
 from nearcast.model.columns import MESSAGES, SUBSCRIPTIONS, messages_from_table
 from nearcast.partition import Sample
-from nearcast.partition.touches import spread_rows
+from nearcast.partition.candidate_pairs import spread_rows
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary

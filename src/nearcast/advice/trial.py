@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from nearcast.advice.stream import Stream
 from nearcast.engine import Engine
-from nearcast.partition.advice import Constants
+from nearcast.partition.estimate import Constants
 
 _BATCH = 500
 _WARM = 2  # batches
@@ -30,7 +30,7 @@ class Trial(NamedTuple):
     """What an engine did."""
 
     messages_per_second: float
-    homes: float
+    assignment: float
     """Shards that hold a subscription in the end: fewer than at first, where these are narrowed."""
 
 

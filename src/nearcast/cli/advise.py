@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     from nearcast.advice import advise
     from nearcast.partition import PARTITIONERS
     from nearcast.partition.base import check_shards
-    from nearcast.partition.saved import pack
+    from nearcast.partition.serialization import pack
 
     check_shards(options.shards)
     names = options.partitioner or [partitioner.name for partitioner in PARTITIONERS]

@@ -36,7 +36,7 @@ from nearcast.index import Work
 from nearcast.model import KINDS, IdColumn, Limits, Subscription
 from nearcast.model.split_columns import join, split
 from nearcast.model.subscription_rows import stored_schema
-from nearcast.partition.saved import unpack
+from nearcast.partition.serialization import unpack
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.text import Vocabulary

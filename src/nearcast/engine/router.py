@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import SubscriptionBatch, Footprints, ResultPolicy, MessageBatch, Subscription
-from nearcast.partition import Masks, Region, Routing, Sample, everyone, has_shard, place_by_key
+from nearcast.partition import Masks, Region, Routing, Sample, all_shards, has_shard, place_by_key
 from nearcast.partition.fitting import fit
-from nearcast.partition.saved import pack, unpack
+from nearcast.partition.serialization import pack, unpack
 from nearcast.space import Box
 
 Rows = npt.NDArray[np.int64]
@@ -83,7 +83,7 @@ class Router:
         """Return who sees each message, and which each shard sees."""
         if self.sends_all:
             rows = np.arange(len(batch), dtype=np.int64)
-            return np.full(len(batch), everyone(self._n_shards)), [rows] * self._n_shards
+            return np.full(len(batch), all_shards(self._n_shards)), [rows] * self._n_shards
         assert self._routing is not None
         masks = self._routing.route(batch)
         if self._has_window:  # which also holds what concerns nobody

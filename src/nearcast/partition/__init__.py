@@ -8,7 +8,7 @@ from nearcast.partition.base import (
     Routing,
     Sample,
     before_it,
-    everyone,
+    all_shards,
     has_shard,
     place_by_key,
 )
@@ -57,7 +57,7 @@ __all__ = [
     "Routing",
     "Sample",
     "before_it",
-    "everyone",
+    "all_shards",
     "has_shard",
     "place_by_key",
 ]

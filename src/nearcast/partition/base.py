@@ -100,7 +100,7 @@ class ToAll:
 
     def route(self, batch: MessageBatch) -> Masks:
         """Send every row to every shard."""
-        return np.full(len(batch), everyone(self.n_shards))
+        return np.full(len(batch), all_shards(self.n_shards))
 
     def fixed(self) -> Self:
         """Return itself: it does not learn, unless the routing says otherwise."""
@@ -135,7 +135,7 @@ def check_shards(n_shards: int) -> None:
     require(1 <= n_shards <= MOST_SHARDS, "n_shards", f"must be between 1 and {MOST_SHARDS}", n_shards)
 
 
-def everyone(n_shards: int) -> np.uint64:
+def all_shards(n_shards: int) -> np.uint64:
     """Return the mask of all shards.
 
     >>> int(everyone(3)), int(everyone(64)) == 2**64 - 1

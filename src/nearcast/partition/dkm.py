@@ -26,10 +26,10 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.base import Masks, Sample, check_shards
-from nearcast.partition.crowd import Crowd, around_all, quarters
-from nearcast.partition.homes import Dealt, Homes
-from nearcast.partition.load import deal
-from nearcast.partition.spoken import Spoken
+from nearcast.partition.density import DensityGrid, around_all, quarters
+from nearcast.partition.assignment import AssignedRouting, Assignment
+from nearcast.partition.load import assign_greedily
+from nearcast.partition.frequencies import TermFrequencies
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -40,27 +40,27 @@ _AT_ONCE = 4_096
 
 
 @dataclass(frozen=True)
-class DkmRouting(Dealt):
+class DkmRouting(AssignedRouting):
     """Subscriptions by what they and their like cost, messages to all."""
 
     n_shards: int
-    crowd: Crowd
-    spoken: Spoken
+    density: DensityGrid
+    frequencies: TermFrequencies
     boxes: Floats
     """float64 (n_sets, 4): where those of each set look, within the extent of the sample."""
-    homes: Homes
+    assignment: Assignment
 
     def place(self, footprints: Footprints) -> Masks:
         """Return where it was dealt to, or who has least."""
-        return self.homes.place(footprints.keys, lambda rows: self._costs(footprints.take(rows)))
+        return self.assignment.place(footprints.keys, lambda rows: self._costs(footprints.take(rows)))
 
     def _costs(self, footprints: Footprints) -> Floats:
-        said = self.spoken.costs(footprints)
+        said = self.frequencies.costs(footprints)
         if not len(self.boxes):
             return said
-        looks = self.crowd.within(self.crowd.look_boxes(footprints, said))
+        looks = self.density.within(self.density.look_boxes(footprints, said))
         nearest = np.concatenate([self._most_shared(looks[i : i + _AT_ONCE]) for i in range(0, len(looks), _AT_ONCE)])
-        costs: Floats = said * self.crowd.shares_in(self.boxes)[nearest]
+        costs: Floats = said * self.density.shares_in(self.boxes)[nearest]
         return costs
 
     def _most_shared(self, looks: Floats) -> Longs:
@@ -79,39 +79,39 @@ class DkmPartitioner:
     def fit(self, sample: Sample, *, n_shards: int) -> DkmRouting:
         """Part the subscriptions of the sample, and deal them out."""
         check_shards(n_shards)
-        footprints, crowd, spoken = sample.footprints, Crowd.of(sample), Spoken.of(sample.messages)
+        footprints, density, frequencies = sample.footprints, DensityGrid.of(sample), TermFrequencies.of(sample.messages)
         parting = _Parting(
-            footprints, crowd.look_boxes(footprints, spoken.costs(footprints)), spoken, sample.messages
+            footprints, density.look_boxes(footprints, frequencies.costs(footprints)), frequencies, sample.messages
         )
         sets = parting.part(GAMMA_1 * n_shards)
         order = [rows[np.argsort(-costs, kind="stable")] for rows, costs in sets]
-        dealt, costs = np.concatenate([np.zeros(0, np.int64), *order]), np.zeros(len(footprints))
+        assigned, costs = np.concatenate([np.zeros(0, np.int64), *order]), np.zeros(len(footprints))
         for rows, own in sets:
             costs[rows] = own
         shards = np.zeros(len(footprints), np.int32)
-        shards[dealt] = deal(costs[dealt], np.zeros(n_shards), in_order=True)
+        shards[assigned] = assign_greedily(costs[assigned], np.zeros(n_shards), in_order=True)
         loads = np.bincount(shards, weights=costs, minlength=n_shards).astype(np.float64)
-        boxes = crowd.within(np.array([around_all(parting.looks[rows]) for rows, _ in sets]).reshape(-1, 4))
-        return DkmRouting(n_shards, crowd, spoken, boxes, Homes.of(footprints.keys, shards, loads))
+        boxes = density.within(np.array([around_all(parting.looks[rows]) for rows, _ in sets]).reshape(-1, 4))
+        return DkmRouting(n_shards, density, frequencies, boxes, Assignment.of(footprints.keys, shards, loads))
 
 
 class _Parting:
     """Sets of subscriptions, and what each in them costs."""
 
-    def __init__(self, footprints: Footprints, looks: Floats, spoken: Spoken, messages: MessageBatch) -> None:
-        self._footprints, self.looks, self._spoken = footprints, looks, spoken
+    def __init__(self, footprints: Footprints, looks: Floats, frequencies: TermFrequencies, messages: MessageBatch) -> None:
+        self._footprints, self.looks, self._frequencies = footprints, looks, frequencies
         lengths = np.diff(messages.term_indptr)
         self._xs, self._ys = np.repeat(messages.xs, lengths), np.repeat(messages.ys, lengths)
-        self._terms = np.searchsorted(spoken.terms, messages.term_ids)
+        self._terms = np.searchsorted(frequencies.terms, messages.term_ids)
         self._n_messages = len(messages)
 
     def part(self, wanted: int) -> list[tuple[Longs, Floats]]:
         """Part all subscriptions into so many sets, if they can be; return each with its costs, the dearest first."""
-        everyone = np.arange(len(self._footprints))
-        if not len(everyone):
+        all_shards = np.arange(len(self._footprints))
+        if not len(all_shards):
             return []
-        n_made, costs = 1, self._costs(everyone)
-        open_ = [(-costs.sum(), 0, 0, everyone, costs)]
+        n_made, costs = 1, self._costs(all_shards)
+        open_ = [(-costs.sum(), 0, 0, all_shards, costs)]
         made: list[tuple[float, int, int, Longs, Floats]] = []
         while open_ and len(open_) + len(made) < wanted:
             one = heapq.heappop(open_)
@@ -131,8 +131,8 @@ class _Parting:
         by_space = self._weighed(rows, numbers)
         if len(rows) > GAMMA_2:
             return by_space
-        dealt = self._weighed(rows, deal(costs, np.zeros(4)).astype(np.int64))
-        return min(by_space, dealt, key=lambda parts: sum(float(own.sum()) for _, own in parts))
+        assigned = self._weighed(rows, assign_greedily(costs, np.zeros(4)).astype(np.int64))
+        return min(by_space, assigned, key=lambda parts: sum(float(own.sum()) for _, own in parts))
 
     def _weighed(self, rows: Longs, numbers: Longs) -> list[tuple[Longs, Floats]]:
         parts = (rows[numbers == number] for number in range(4))
@@ -142,5 +142,5 @@ class _Parting:
         """Return what subscriptions of a set cost: messages with their terms where any of them looks (equation 5)."""
         xmin, ymin, xmax, ymax = around_all(self.looks[rows])
         inside = (self._xs >= xmin) & (self._xs <= xmax) & (self._ys >= ymin) & (self._ys <= ymax)
-        counts = np.bincount(self._terms[inside], minlength=len(self._spoken.terms))
-        return self._spoken.costs(self._footprints.take(rows), shares=counts / max(1, self._n_messages))
+        counts = np.bincount(self._terms[inside], minlength=len(self._frequencies.terms))
+        return self._frequencies.costs(self._footprints.take(rows), shares=counts / max(1, self._n_messages))

@@ -54,7 +54,7 @@ def fit(partitioner: str | Routing, sample: Sample, *, n_shards: int, in_threads
     if not isinstance(partitioner, str):
         return partitioner
     if partitioner == AUTO:
-        from nearcast.partition.advice import choose
+        from nearcast.partition.estimate import choose
 
         # Parting a hypergraph takes ten times as long as the next best by words, for a few percent.
         quick = [known for known in PARTITIONERS if known.name != _OPTIONAL.name]

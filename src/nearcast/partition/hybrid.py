@@ -25,11 +25,11 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, mask_of
-from nearcast.partition.hybrid_parts import NOTHING, Rows, Work
-from nearcast.partition.hybrid_plan import Plan, plan
-from nearcast.partition.spoken import Spoken
+from nearcast.partition.hybrid_parts import NOTHING, Rows, SampleWork
+from nearcast.partition.hybrid_plan import HybridPlan, plan
+from nearcast.partition.frequencies import TermFrequencies
 from nearcast.partition.tree import Tree, joined
-from nearcast.partition.words import posting_terms, united
+from nearcast.partition.term_assignment import posting_terms, united
 from nearcast.space import Box
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class HybridRouting(ToSome):
     tree: Tree
     owners: Owners
     wanted: Wanted
-    spoken: Spoken
+    frequencies: TermFrequencies
     loads: Floats
     drops: bool = True
     """Whether a message goes only where somebody wants one of its terms."""
@@ -131,7 +131,7 @@ class HybridRouting(ToSome):
 
     def place(self, footprints: Footprints) -> Masks:
         """Return who has the rarest terms, in all leaves that a box overlaps."""
-        branches, terms = posting_terms(footprints, self.spoken)
+        branches, terms = posting_terms(footprints, self.frequencies)
         posts = Rows(footprints.branch_indptr, np.full(len(footprints.term_indptr) - 1, NOTHING))
         posts.items[branches] = terms
         masks: Masks = np.zeros(len(footprints), np.uint64)
@@ -165,13 +165,13 @@ class HybridPartitioner:
     def fit(self, sample: Sample, *, n_shards: int) -> HybridRouting:
         """Plan for the sample."""
         check_shards(n_shards)
-        spoken = Spoken.of(sample.messages)
-        work = Work(sample, spoken)
+        frequencies = TermFrequencies.of(sample.messages)
+        work = SampleWork(sample, frequencies)
         made = plan(work, n_shards)
         paths = sorted({part.path for part in made.parts})
         tree, leaf_of = joined(paths)
         owners = _owners(made, [leaf_of[part.path] for part in made.parts], tree.n_leaves, work)
-        return HybridRouting(n_shards, tree, owners, Wanted.none(), spoken, made.loads)
+        return HybridRouting(n_shards, tree, owners, Wanted.none(), frequencies, made.loads)
 
 
 def keys_of(leaves: Ints, terms: Longs) -> Longs:
@@ -180,7 +180,7 @@ def keys_of(leaves: Ints, terms: Longs) -> Longs:
     return keys
 
 
-def _owners(made: Plan, leaves: list[int], n_leaves: int, work: Work) -> Owners:
+def _owners(made: HybridPlan, leaves: list[int], n_leaves: int, work: SampleWork) -> Owners:
     order = np.argsort(leaves, kind="stable")
     indptr = np.searchsorted(np.array(leaves)[order], np.arange(n_leaves + 1))
     keys, shards = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]

@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from nearcast.partition.base import Sample
 from nearcast.partition.load import load_of
-from nearcast.partition.spoken import Spoken
+from nearcast.partition.frequencies import TermFrequencies
 from nearcast.partition.text_metric import gather
 from nearcast.partition.tree import Path
-from nearcast.partition.words import posting_terms, united
+from nearcast.partition.term_assignment import posting_terms, united
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -38,7 +38,7 @@ _SAMPLED = 20_000  # coordinates that these places are taken from
 
 
 @dataclass(frozen=True)
-class Part:
+class WorkPart:
     """Some of the work."""
 
     path: Path
@@ -61,18 +61,18 @@ class Part:
         return float(load_of(len(self.sent), self.n_subscriptions))
 
 
-class Work:
+class SampleWork:
     """The messages and branches of a sample, by numbers of terms from 0 on.
 
     Of many subscriptions every second, third, ... is looked at; each then has the weight of 2, 3, ...
     """
 
-    def __init__(self, sample: Sample, spoken: Spoken) -> None:
+    def __init__(self, sample: Sample, frequencies: TermFrequencies) -> None:
         self.weight = max(1, -(-len(sample.footprints) // _PLANNED))
         footprints, messages = sample.footprints, sample.messages
         if self.weight > 1:
             footprints = footprints.take(np.arange(0, len(footprints), self.weight))
-        with_terms, posted = posting_terms(footprints, spoken)
+        with_terms, posted = posting_terms(footprints, frequencies)
         n_branches = len(footprints.term_indptr) - 1
         self.terms, slots = np.unique(
             np.concatenate([[NOTHING], messages.term_ids, footprints.term_ids]), return_inverse=True
@@ -87,11 +87,11 @@ class Work:
         self._boxes = footprints.boxes
         self._is_wanted = np.zeros(len(self.terms), np.bool_)
 
-    def all(self) -> Part:
+    def all(self) -> WorkPart:
         """Return all of it."""
         return self._part((), np.arange(len(self._points[0])), np.arange(len(self.posts)))
 
-    def similarity(self, part: Part) -> float:
+    def similarity(self, part: WorkPart) -> float:
         """Return the cosine of the terms of messages and of branches, by how often each stands there; 1 for none."""
         said, asked = (
             np.bincount(rows.take(some), minlength=len(self.terms)).astype(np.float64)
@@ -100,7 +100,7 @@ class Work:
         lengths = float(np.sqrt(said @ said) * np.sqrt(asked @ asked))
         return float(said @ asked) / lengths if lengths else 1.0
 
-    def halves(self, part: Part, axis: int, shares: tuple[int, int] = (1, 1)) -> list[Part]:
+    def halves(self, part: WorkPart, axis: int, shares: tuple[int, int] = (1, 1)) -> list[WorkPart]:
         """Return the two sides of the cut across an axis whose loads are in proportion to shares; itself if none."""
         points = self._points[axis][part.messages]
         boxes = self._boxes[self._owners[part.branches]]
@@ -115,7 +115,7 @@ class Work:
             for side, (messages, branches) in enumerate(sides)
         ]
 
-    def by_space(self, part: Part, n: int) -> list[Part]:
+    def by_space(self, part: WorkPart, n: int) -> list[WorkPart]:
         """Cut a part of space into so many, or fewer where nothing lies apart; each time across the better axis."""
         if n == 1:
             return [part]
@@ -126,7 +126,7 @@ class Work:
         best = min(cuts, key=total)
         return [piece for half, share in zip(best, shares, strict=True) for piece in self.by_space(half, share)]
 
-    def by_text(self, part: Part, n: int) -> list[Part]:
+    def by_text(self, part: WorkPart, n: int) -> list[WorkPart]:
         """Gather the terms of a part into so many, or fewer where there are not so many terms."""
         posts = self.posts[part.branches]
         counts = np.bincount(posts, minlength=len(self.terms))
@@ -157,7 +157,7 @@ class Work:
         found = counts[slots] > 0
         return rows[found], (np.cumsum(counts > 0) - 1)[slots[found]]
 
-    def _part(self, path: Path, messages: Longs, branches: Longs, *, is_whole: bool = True) -> Part:
+    def _part(self, path: Path, messages: Longs, branches: Longs, *, is_whole: bool = True) -> WorkPart:
         wanted = self._is_wanted
         wanted[self.posts[branches]] = True
         if wanted[0]:
@@ -169,15 +169,15 @@ class Work:
         wanted[self.posts[branches]] = False
         owners = self._owners[branches]
         n_owners = int(np.count_nonzero(np.diff(owners))) + 1 if len(owners) else 0
-        return Part(path, messages, branches, sent, n_owners * self.weight, is_whole, text_only=not is_whole)
+        return WorkPart(path, messages, branches, sent, n_owners * self.weight, is_whole, text_only=not is_whole)
 
-    def owners(self, part: Part) -> Longs:
+    def owners(self, part: WorkPart) -> Longs:
         """Return whose branches a part has, each once."""
         owners = self._owners[part.branches]
         return owners[np.diff(owners, prepend=-1) > 0]
 
 
-def total(parts: list[Part]) -> float:
+def total(parts: list[WorkPart]) -> float:
     """Return the sum of the loads of parts."""
     return sum(part.load for part in parts)
 

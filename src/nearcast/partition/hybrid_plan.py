@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.partition.base import Masks
-from nearcast.partition.hybrid_parts import Part, Work, total
+from nearcast.partition.hybrid_parts import WorkPart, SampleWork, total
 from nearcast.partition.load import load_of
 
 Floats = npt.NDArray[np.float64]
@@ -37,17 +37,17 @@ THETA = 4
 """Parts for each shard, at most."""
 
 
-class Plan(NamedTuple):
+class HybridPlan(NamedTuple):
     """Who gets which part."""
 
-    parts: list[Part]
+    parts: list[WorkPart]
     shards: Ints
     """int32 (n_parts,): the shard of each."""
     loads: Floats
     """float64 (n_shards,): definition 1, of the messages and subscriptions that a shard has."""
 
 
-def plan(work: Work, n_shards: int) -> Plan:
+def plan(work: SampleWork, n_shards: int) -> HybridPlan:
     """Divide the work among shards."""
     parts = _alike(work, n_shards)
     if len(parts) < n_shards:
@@ -87,7 +87,7 @@ def numbers_of_parts(costs: list[Floats], n: int) -> list[int]:
     return numbers[::-1]
 
 
-def merged(parts: list[Part], work: Work, n_shards: int) -> Plan:
+def merged(parts: list[WorkPart], work: SampleWork, n_shards: int) -> HybridPlan:
     """Give each part, the heaviest first, to the shard to whose load it adds least.
 
     What a shard sees or holds already adds nothing: parts of the same place share messages, neighbours share
@@ -110,10 +110,10 @@ def merged(parts: list[Part], work: Work, n_shards: int) -> Plan:
         held[shard] += more_held[shard]
         saw[messages] |= np.uint64(1 << shard)
         holds[subscriptions] |= np.uint64(1 << shard)
-    return Plan(parts, shards, load_of(seen, held))
+    return HybridPlan(parts, shards, load_of(seen, held))
 
 
-def _alike(work: Work, n_shards: int) -> list[Part]:
+def _alike(work: SampleWork, n_shards: int) -> list[WorkPart]:
     """Return parts of space, divided by text only where messages and subscriptions differ: the first phase."""
     open_, done = [work.all()], []
     while open_:
@@ -131,7 +131,7 @@ def _alike(work: Work, n_shards: int) -> list[Part]:
     return done
 
 
-def _divided(work: Work, part: Part, n: int) -> list[Part]:
+def _divided(work: SampleWork, part: WorkPart, n: int) -> list[WorkPart]:
     """Return what becomes of a part that is to be n: as many as can be, and the less load."""
     if n == 1:
         return [part]
@@ -141,7 +141,7 @@ def _divided(work: Work, part: Part, n: int) -> list[Part]:
     return min(work.by_space(part, n), by_text, key=lambda pieces: (-len(pieces), total(pieces)))
 
 
-def _costs(work: Work, part: Part, most: int) -> Floats:
+def _costs(work: SampleWork, part: WorkPart, most: int) -> Floats:
     """Return the load of a part that is divided into 1, 2, ... most; between powers of two as if on a line."""
     tried = sorted({most, *(2**i for i in range(most.bit_length()))})
     return np.interp(np.arange(1, most + 1), tried, [total(_divided(work, part, n)) for n in tried])

@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.base import Sample, check_shards
-from nearcast.partition.spoken import Spoken
-from nearcast.partition.words import Words, WordsRouting, posting_terms
+from nearcast.partition.frequencies import TermFrequencies
+from nearcast.partition.term_assignment import TermAssignment, TermRouting, posting_terms
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -36,22 +36,22 @@ class KeywordPartitioner:
 
     name = "keyword"
 
-    def fit(self, sample: Sample, *, n_shards: int) -> WordsRouting:
+    def fit(self, sample: Sample, *, n_shards: int) -> TermRouting:
         """Cut the terms of subscriptions and messages of the sample."""
         check_shards(n_shards)
-        spoken = Spoken.of(sample.messages)
-        words, loads = cut_words(sample.footprints, sample.messages, spoken, n_shards=n_shards)
-        return WordsRouting(n_shards, words, spoken, loads)
+        frequencies = TermFrequencies.of(sample.messages)
+        words, loads = cut_words(sample.footprints, sample.messages, frequencies, n_shards=n_shards)
+        return TermRouting(n_shards, words, frequencies, loads)
 
 
 def cut_words(
-    footprints: Footprints, messages: MessageBatch, spoken: Spoken, *, n_shards: int
-) -> tuple[Words, Floats]:
+    footprints: Footprints, messages: MessageBatch, frequencies: TermFrequencies, *, n_shards: int
+) -> tuple[TermAssignment, Floats]:
     """Return the words of each shard, and what they cost (equation 16)."""
-    branches, posted = posting_terms(footprints, spoken)
-    terms = np.union1d(spoken.terms, posted)
+    branches, posted = posting_terms(footprints, frequencies)
+    terms = np.union1d(frequencies.terms, posted)
     shares = np.zeros(len(terms))
-    shares[np.searchsorted(terms, spoken.terms)] = spoken.shares
+    shares[np.searchsorted(terms, frequencies.terms)] = frequencies.shares
     order = np.argsort(-shares, kind="stable")  # of those said equally often, the least comes first
     positions = np.empty(len(terms), np.int64)
     positions[order] = np.arange(len(terms))
@@ -75,7 +75,7 @@ def cut_words(
         middle = start + _even_cut(held, seen, start, end, (low, high))
         open_.append((middle, end, high, held.within(middle, end), seen.within(middle, end)))
         open_.append((start, middle, low, held.within(start, middle), seen.within(start, middle)))
-    return Words(terms, shards, n_shards), loads
+    return TermAssignment(terms, shards, n_shards), loads
 
 
 class _Listed(NamedTuple):

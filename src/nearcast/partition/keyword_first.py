@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, everyone, has_shard, mask_of
+from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, all_shards, has_shard, mask_of
 from nearcast.partition.location import LocationPartitioner
 from nearcast.partition.prefix import PrefixPartitioner, PrefixRouting
 from nearcast.partition.spatial_first import two_levels
@@ -64,7 +64,7 @@ class KeywordFirstRouting(ToSome):
         of_runs = self.runs.route(batch)
         masks: Masks = np.zeros(len(batch), np.uint64)
         for run in range(len(self.trees)):
-            own = everyone(self._width) << np.uint64(run * self._width)
+            own = all_shards(self._width) << np.uint64(run * self._width)
             masks |= np.where(has_shard(of_runs, run), own, np.uint64(0))
         return masks
 

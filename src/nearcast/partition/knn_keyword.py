@@ -14,24 +14,24 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints
 from nearcast.partition.base import Masks, Sample, check_shards
-from nearcast.partition.homes import Dealt, Homes
-from nearcast.partition.spoken import Spoken
+from nearcast.partition.assignment import AssignedRouting, Assignment
+from nearcast.partition.frequencies import TermFrequencies
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class KnnKeywordRouting(Dealt):
+class KnnKeywordRouting(AssignedRouting):
     """Subscriptions by what they cost, messages to all."""
 
     n_shards: int
-    spoken: Spoken
-    homes: Homes
+    frequencies: TermFrequencies
+    assignment: Assignment
 
     def place(self, footprints: Footprints) -> Masks:
         """Return where it was dealt to, or who has least."""
-        return self.homes.place(footprints.keys, lambda rows: self.spoken.costs(footprints.take(rows)))
+        return self.assignment.place(footprints.keys, lambda rows: self.frequencies.costs(footprints.take(rows)))
 
 
 class KnnKeywordPartitioner:
@@ -42,6 +42,6 @@ class KnnKeywordPartitioner:
     def fit(self, sample: Sample, *, n_shards: int) -> KnnKeywordRouting:
         """Count the terms of messages, and deal out the subscriptions."""
         check_shards(n_shards)
-        spoken = Spoken.of(sample.messages)
-        homes = Homes.dealt(sample.footprints.keys, spoken.costs(sample.footprints), n_shards)
-        return KnnKeywordRouting(n_shards, spoken, homes)
+        frequencies = TermFrequencies.of(sample.messages)
+        assignment = Assignment.assigned(sample.footprints.keys, frequencies.costs(sample.footprints), n_shards)
+        return KnnKeywordRouting(n_shards, frequencies, assignment)

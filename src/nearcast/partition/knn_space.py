@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints
 from nearcast.partition.base import Masks, Region, Sample, check_shards
-from nearcast.partition.crowd import Crowd, around_all, quarters
-from nearcast.partition.homes import Dealt, Homes
-from nearcast.partition.load import deal
-from nearcast.partition.spoken import Spoken
+from nearcast.partition.density import DensityGrid, around_all, quarters
+from nearcast.partition.assignment import AssignedRouting, Assignment
+from nearcast.partition.load import assign_greedily
+from nearcast.partition.frequencies import TermFrequencies
 from nearcast.space import Box
 
 Floats = npt.NDArray[np.float64]
@@ -30,17 +30,17 @@ _DEEPEST = 40  # quarters of quarters, where subscriptions are at one point
 
 
 @dataclass(frozen=True)
-class KnnSpaceRouting(Dealt):
+class KnnSpaceRouting(AssignedRouting):
     """Subscriptions by the square they were in, messages to all."""
 
     n_shards: int
-    crowd: Crowd
-    spoken: Spoken
+    density: DensityGrid
+    frequencies: TermFrequencies
     squares: Floats
     """float64 (n_squares, 4): xmin, ymin, xmax, ymax."""
     owners: npt.NDArray[np.int32]
     """int32 (n_squares,): the shard of each."""
-    homes: Homes
+    assignment: Assignment
 
     def regions(self, bounds: Box) -> list[Region]:
         """Return the squares."""
@@ -50,10 +50,10 @@ class KnnSpaceRouting(Dealt):
 
     def place(self, footprints: Footprints) -> Masks:
         """Return where it was dealt to, or who has least."""
-        return self.homes.place(footprints.keys, lambda rows: self._costs(footprints.take(rows)))
+        return self.assignment.place(footprints.keys, lambda rows: self._costs(footprints.take(rows)))
 
     def _costs(self, footprints: Footprints) -> Floats:
-        return self.crowd.shares_in(self.crowd.look_boxes(footprints, self.spoken.costs(footprints)))
+        return self.density.shares_in(self.density.look_boxes(footprints, self.frequencies.costs(footprints)))
 
 
 class KnnSpacePartitioner:
@@ -64,14 +64,14 @@ class KnnSpacePartitioner:
     def fit(self, sample: Sample, *, n_shards: int) -> KnnSpaceRouting:
         """Quarter the square whose subscriptions look at most messages."""
         check_shards(n_shards)
-        footprints, crowd, spoken = sample.footprints, Crowd.of(sample), Spoken.of(sample.messages)
-        looks = crowd.look_boxes(footprints, spoken.costs(footprints))
+        footprints, density, frequencies = sample.footprints, DensityGrid.of(sample), TermFrequencies.of(sample.messages)
+        looks = density.look_boxes(footprints, frequencies.costs(footprints))
 
         def cost_of(rows: Longs) -> float:
-            return float(crowd.shares_in(around_all(looks[rows])[None])[0]) * len(rows) if len(rows) else 0.0
+            return float(density.shares_in(around_all(looks[rows])[None])[0]) * len(rows) if len(rows) else 0.0
 
         everything = np.arange(len(footprints))
-        open_ = [(-cost_of(everything), 0, 0, crowd.extent, everything)]
+        open_ = [(-cost_of(everything), 0, 0, density.extent, everything)]
         made: list[tuple[float, Floats, Longs]] = []
         n_squares = 1
         while open_ and len(open_) + len(made) < THETA * n_shards:
@@ -86,10 +86,10 @@ class KnnSpacePartitioner:
                 n_squares += 1
         made += [(-cost, box, rows) for cost, _, _, box, rows in open_]
         costs, squares = np.array([cost for cost, _, _ in made]), np.array([box for _, box, _ in made])
-        owners = deal(costs, np.zeros(n_shards))
+        owners = assign_greedily(costs, np.zeros(n_shards))
         shards = np.zeros(len(footprints), np.int32)
         for owner, (_, _, rows) in zip(owners.tolist(), made, strict=True):
             shards[rows] = owner
         loads = np.bincount(owners, weights=costs, minlength=n_shards).astype(np.float64)
-        homes = Homes.of(footprints.keys, shards, loads)
-        return KnnSpaceRouting(n_shards, crowd, spoken, squares, owners, homes)
+        assignment = Assignment.of(footprints.keys, shards, loads)
+        return KnnSpaceRouting(n_shards, density, frequencies, squares, owners, assignment)

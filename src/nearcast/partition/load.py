@@ -28,7 +28,7 @@ def load_of(n_messages: npt.ArrayLike, n_subscriptions: npt.ArrayLike) -> Floats
     return CHECK * messages * subscriptions + HANDLE * messages + INSERT * subscriptions
 
 
-def deal(costs: Floats, loads: Floats, *, in_order: bool = False) -> npt.NDArray[np.int32]:
+def assign_greedily(costs: Floats, loads: Floats, *, in_order: bool = False) -> npt.NDArray[np.int32]:
     """Give out pieces, the dearest first and each to who has least, given what each has; return the shard of each.
 
     With `in_order` they are given out as they come.
@@ -36,11 +36,11 @@ def deal(costs: Floats, loads: Floats, *, in_order: bool = False) -> npt.NDArray
     >>> deal(np.array([5.0, 4.0, 3.0, 3.0]), np.zeros(2)).tolist()
     [0, 1, 1, 0]
     """
-    homes = np.zeros(len(costs), np.int32)
+    assignment = np.zeros(len(costs), np.int32)
     least = [(float(load), shard) for shard, load in enumerate(loads)]
     heapq.heapify(least)
     for piece in range(len(costs)) if in_order else np.argsort(-costs, kind="stable").tolist():
         total, shard = least[0]
-        homes[piece] = shard
+        assignment[piece] = shard
         heapq.heapreplace(least, (total + float(costs[piece]), shard))
-    return homes
+    return assignment

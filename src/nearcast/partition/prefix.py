@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from nearcast.partition.base import Sample, check_shards
 from nearcast.partition.keyword import cut_words
-from nearcast.partition.spoken import Spoken
-from nearcast.partition.words import WordsRouting
+from nearcast.partition.frequencies import TermFrequencies
+from nearcast.partition.term_assignment import TermRouting
 
 
 @dataclass(frozen=True)
-class PrefixRouting(WordsRouting):
+class PrefixRouting(TermRouting):
     """Subscriptions by the terms they may still need, messages by all terms."""
 
     narrows = True
@@ -30,6 +30,6 @@ class PrefixPartitioner:
     def fit(self, sample: Sample, *, n_shards: int) -> PrefixRouting:
         """Cut the terms of subscriptions and messages of the sample."""
         check_shards(n_shards)
-        spoken = Spoken.of(sample.messages)
-        words, loads = cut_words(sample.footprints, sample.messages, spoken, n_shards=n_shards)
-        return PrefixRouting(n_shards, words, spoken, loads)
+        frequencies = TermFrequencies.of(sample.messages)
+        words, loads = cut_words(sample.footprints, sample.messages, frequencies, n_shards=n_shards)
+        return PrefixRouting(n_shards, words, frequencies, loads)

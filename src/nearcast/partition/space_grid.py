@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, mask_of
-from nearcast.partition.load import deal, load_of
+from nearcast.partition.load import assign_greedily, load_of
 from nearcast.space import Box
 
 Floats = npt.NDArray[np.float64]
@@ -30,7 +30,7 @@ class SpaceGridRouting(ToSome):
     n_shards: int
     edges: Floats
     """float64 (4,): xmin, ymin, xmax, ymax of the grid."""
-    homes: npt.NDArray[np.int32]
+    assignment: npt.NDArray[np.int32]
     """int32 (CELLS, CELLS): the shard of each cell, by y and x."""
     loads: Floats
 
@@ -40,7 +40,7 @@ class SpaceGridRouting(ToSome):
         xs[[0, -1]], ys[[0, -1]] = (bounds.xmin, bounds.xmax), (bounds.ymin, bounds.ymax)
         xs, ys = np.clip(xs, bounds.xmin, bounds.xmax), np.clip(ys, bounds.ymin, bounds.ymax)
         return [
-            Region((float(xs[x]), float(ys[y]), float(xs[x + 1]), float(ys[y + 1])), 1 << int(self.homes[y, x]))
+            Region((float(xs[x]), float(ys[y]), float(xs[x + 1]), float(ys[y + 1])), 1 << int(self.assignment[y, x]))
             for y in range(CELLS)
             for x in range(CELLS)
         ]
@@ -51,7 +51,7 @@ class SpaceGridRouting(ToSome):
         masks: Masks = np.zeros(len(footprints), np.uint64)
         for shard in range(self.n_shards):
             sums = np.zeros((CELLS + 1, CELLS + 1), np.int64)
-            sums[1:, 1:] = np.cumsum(np.cumsum(self.homes == shard, axis=0), axis=1)
+            sums[1:, 1:] = np.cumsum(np.cumsum(self.assignment == shard, axis=0), axis=1)
             n = sums[highs[1] + 1, highs[0] + 1] - sums[lows[1], highs[0] + 1]
             n += sums[lows[1], lows[0]] - sums[highs[1] + 1, lows[0]]
             masks |= np.where(n > 0, np.uint64(1) << np.uint64(shard), np.uint64(0))
@@ -60,7 +60,7 @@ class SpaceGridRouting(ToSome):
     def route(self, batch: MessageBatch) -> Masks:
         """Return the shard of the cell that a message is in."""
         xs, ys = _cells(self.edges, batch.xs, batch.ys)
-        return mask_of(self.homes[ys, xs])
+        return mask_of(self.assignment[ys, xs])
 
 
 class SpaceGridPartitioner:
@@ -87,9 +87,9 @@ class SpaceGridPartitioner:
         xs, ys = _cells(edges, messages.xs, messages.ys)
         seen = np.bincount(ys * CELLS + xs, minlength=CELLS * CELLS).reshape(CELLS, CELLS)
         costs = load_of(seen, held).ravel()
-        homes = deal(costs, np.zeros(n_shards))
-        loads = np.bincount(homes, weights=costs, minlength=n_shards).astype(np.float64)
-        return SpaceGridRouting(n_shards, edges, homes.reshape(CELLS, CELLS), loads)
+        assignment = assign_greedily(costs, np.zeros(n_shards))
+        loads = np.bincount(assignment, weights=costs, minlength=n_shards).astype(np.float64)
+        return SpaceGridRouting(n_shards, edges, assignment.reshape(CELLS, CELLS), loads)
 
 
 def _edges(boxes: Floats, messages: MessageBatch) -> Floats:

@@ -38,23 +38,23 @@ class SpaceRtreeRouting(ToSome):
 
     n_shards: int
     tree: Tree
-    homes: Ints
+    assignment: Ints
     """int32 (n_leaves,): the shard of each leaf, ascending."""
     loads: Floats
 
     def regions(self, bounds: Box) -> list[Region]:
         """Return the leaves."""
         boxes = self.tree.boxes(bounds.as_tuple()).tolist()
-        homes = self.homes.tolist()
-        return [Region((a, b, c, d), 1 << home) for home, (a, b, c, d) in zip(homes, boxes, strict=True)]
+        assignment = self.assignment.tolist()
+        return [Region((a, b, c, d), 1 << home) for home, (a, b, c, d) in zip(assignment, boxes, strict=True)]
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of the leaves that a box overlaps."""
-        return self.tree.masks_in(footprints.boxes, mask_of(self.homes))
+        return self.tree.masks_in(footprints.boxes, mask_of(self.assignment))
 
     def route(self, batch: MessageBatch) -> Masks:
         """Return the shard of the leaf that a message is in."""
-        return mask_of(self.homes)[self.tree.leaves_at(batch.xs, batch.ys)]
+        return mask_of(self.assignment)[self.tree.leaves_at(batch.xs, batch.ys)]
 
 
 class SpaceRtreePartitioner:
@@ -81,9 +81,9 @@ class SpaceRtreePartitioner:
         tree = grow(4**n_levels, points, points, others, cut)
         seen = np.bincount(tree.leaves_at(*others), minlength=tree.n_leaves)
         held = np.bincount(tree.leaves_at(*points), minlength=tree.n_leaves)
-        homes = runs(load_of(seen, held), n_shards)
-        routing = SpaceRtreeRouting(n_shards, tree, homes, np.zeros(n_shards))
-        placed, routed = routing.place(footprints), np.bincount(homes, weights=seen, minlength=n_shards)
+        assignment = runs(load_of(seen, held), n_shards)
+        routing = SpaceRtreeRouting(n_shards, tree, assignment, np.zeros(n_shards))
+        placed, routed = routing.place(footprints), np.bincount(assignment, weights=seen, minlength=n_shards)
         held = np.array([np.count_nonzero(has_shard(placed, shard)) for shard in range(n_shards)])
         routing.loads[:] = load_of(routed, held)
         return routing

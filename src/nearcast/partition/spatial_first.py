@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from nearcast.errors import require
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, everyone
+from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, all_shards
 from nearcast.partition.keyword import cut_words
 from nearcast.partition.location import LocationPartitioner
-from nearcast.partition.spoken import Spoken
+from nearcast.partition.frequencies import TermFrequencies
 from nearcast.partition.tree import Tree
-from nearcast.partition.words import Words, WordsRouting
+from nearcast.partition.term_assignment import TermAssignment, TermRouting
 from nearcast.space import Box
 
 Floats = npt.NDArray[np.float64]
@@ -34,16 +34,16 @@ class SpatialFirstRouting(ToSome):
 
     n_shards: int
     tree: Tree
-    spoken: Spoken
-    words: tuple[Words, ...]
+    frequencies: TermFrequencies
+    words: tuple[TermAssignment, ...]
     """How each leaf parts its words, among n_shards / len(words) shards."""
     loads: Floats
     """Equation 16 within a leaf: all of them see the messages of everywhere."""
     narrows = True
 
     @cached_property
-    def _parts(self) -> list[WordsRouting]:
-        return [WordsRouting(self._width, words, self.spoken, self.loads) for words in self.words]
+    def _parts(self) -> list[TermRouting]:
+        return [TermRouting(self._width, words, self.frequencies, self.loads) for words in self.words]
 
     @property
     def _width(self) -> int:
@@ -51,7 +51,7 @@ class SpatialFirstRouting(ToSome):
 
     def regions(self, bounds: Box) -> list[Region]:
         """Return the leaves, each of several shards."""
-        own, width = int(everyone(self._width)), self._width
+        own, width = int(all_shards(self._width)), self._width
         boxes = self.tree.boxes(bounds.as_tuple()).tolist()
         return [Region((a, b, c, d), own << leaf * width) for leaf, (a, b, c, d) in enumerate(boxes)]
 
@@ -87,13 +87,13 @@ class SpatialFirstPartitioner:
         n_parts, width = two_levels(n_shards, self._n_first)
         tree = LocationPartitioner().fit(sample, n_shards=n_parts).tree
         footprints, messages = sample
-        leaves, spoken = tree.leaves_at(footprints.xs, footprints.ys), Spoken.of(messages)
+        leaves, frequencies = tree.leaves_at(footprints.xs, footprints.ys), TermFrequencies.of(messages)
         parts = [
-            cut_words(footprints.take(np.flatnonzero(leaves == leaf)), messages, spoken, n_shards=width)
+            cut_words(footprints.take(np.flatnonzero(leaves == leaf)), messages, frequencies, n_shards=width)
             for leaf in range(n_parts)
         ]
         loads = np.concatenate([loads for _, loads in parts])
-        return SpatialFirstRouting(n_shards, tree, spoken, tuple(words for words, _ in parts), loads)
+        return SpatialFirstRouting(n_shards, tree, frequencies, tuple(words for words, _ in parts), loads)
 
 
 def two_levels(n_shards: int, n_first: int | None) -> tuple[int, int]:

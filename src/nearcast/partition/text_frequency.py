@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from nearcast.partition.base import Sample, check_shards
-from nearcast.partition.load import deal
-from nearcast.partition.text_postings import Postings
-from nearcast.partition.words import WordsRouting
+from nearcast.partition.load import assign_greedily
+from nearcast.partition.text_postings import TermPostings
+from nearcast.partition.term_assignment import TermRouting
 
 
 class TextFrequencyPartitioner:
@@ -22,8 +22,8 @@ class TextFrequencyPartitioner:
 
     name = "text_frequency"
 
-    def fit(self, sample: Sample, *, n_shards: int) -> WordsRouting:
+    def fit(self, sample: Sample, *, n_shards: int) -> TermRouting:
         """Count the terms of the sample, and deal them out."""
         check_shards(n_shards)
-        postings = Postings.of(sample)
-        return postings.routing(deal(postings.costs(), np.zeros(n_shards)), sample, n_shards)
+        postings = TermPostings.of(sample)
+        return postings.routing(assign_greedily(postings.costs(), np.zeros(n_shards)), sample, n_shards)

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from nearcast.errors import StateError
 from nearcast.partition.base import Sample, check_shards
-from nearcast.partition.text_postings import Postings
-from nearcast.partition.words import WordsRouting
+from nearcast.partition.text_postings import TermPostings
+from nearcast.partition.term_assignment import TermRouting
 
 UNEVEN = 0.03
 """How much heavier than the others a block may be."""
@@ -35,16 +35,16 @@ class TextHypergraphPartitioner:
         """Tell whether Mt-KaHyPar is there."""
         return find_spec("mtkahypar") is not None
 
-    def fit(self, sample: Sample, *, n_shards: int) -> WordsRouting:
+    def fit(self, sample: Sample, *, n_shards: int) -> TermRouting:
         """Part the terms of the sample."""
         check_shards(n_shards)
-        postings = Postings.of(sample)
+        postings = TermPostings.of(sample)
         n_terms = len(postings.terms)
         shards = np.arange(n_terms, dtype=np.int32) if n_terms <= n_shards else _blocks(postings, sample, n_shards)
         return postings.routing(shards, sample, n_shards)
 
 
-def _blocks(postings: Postings, sample: Sample, n_shards: int) -> npt.NDArray[np.int32]:
+def _blocks(postings: TermPostings, sample: Sample, n_shards: int) -> npt.NDArray[np.int32]:
     try:
         import mtkahypar
     except ImportError:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from nearcast.partition.base import Sample, check_shards
 from nearcast.partition.load import CHECK, HANDLE, INSERT, load_of
-from nearcast.partition.text_postings import Postings
-from nearcast.partition.words import WordsRouting
+from nearcast.partition.text_postings import TermPostings
+from nearcast.partition.term_assignment import TermRouting
 
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
@@ -31,10 +31,10 @@ class TextMetricPartitioner:
 
     name = "text_metric"
 
-    def fit(self, sample: Sample, *, n_shards: int) -> WordsRouting:
+    def fit(self, sample: Sample, *, n_shards: int) -> TermRouting:
         """Give out the terms of the sample."""
         check_shards(n_shards)
-        postings = Postings.of(sample)
+        postings = TermPostings.of(sample)
         shards = gather(postings.message_indptr, postings.message_rows, postings.held, len(sample.messages), n_shards)
         return postings.routing(shards, sample, n_shards)
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from nearcast.partition.base import Sample, has_shard
 from nearcast.partition.load import load_of
-from nearcast.partition.spoken import Spoken
-from nearcast.partition.words import Words, WordsRouting, posting_terms
+from nearcast.partition.frequencies import TermFrequencies
+from nearcast.partition.term_assignment import TermAssignment, TermRouting, posting_terms
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -26,10 +26,10 @@ Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Postings:
+class TermPostings:
     """Messages and branches of a sample, by term."""
 
-    spoken: Spoken
+    frequencies: TermFrequencies
     terms: Longs
     message_indptr: Longs
     message_rows: Ints
@@ -38,27 +38,27 @@ class Postings:
     """int64 (n_terms,): how many branches are posted under each."""
 
     @classmethod
-    def of(cls, sample: Sample) -> Postings:
+    def of(cls, sample: Sample) -> TermPostings:
         """Turn the rows of a sample into rows of terms."""
-        spoken, messages = Spoken.of(sample.messages), sample.messages
-        _, posted = posting_terms(sample.footprints, spoken)
-        terms = np.union1d(spoken.terms, posted)
+        frequencies, messages = TermFrequencies.of(sample.messages), sample.messages
+        _, posted = posting_terms(sample.footprints, frequencies)
+        terms = np.union1d(frequencies.terms, posted)
         at = np.searchsorted(terms, messages.term_ids)
         rows = np.repeat(np.arange(len(messages), dtype=np.int32), np.diff(messages.term_indptr))
         indptr = np.concatenate([[0], np.cumsum(np.bincount(at, minlength=len(terms)))])
         held = np.bincount(np.searchsorted(terms, posted), minlength=len(terms))
-        return cls(spoken, terms, indptr, rows[np.argsort(at, kind="stable")], held)
+        return cls(frequencies, terms, indptr, rows[np.argsort(at, kind="stable")], held)
 
     def costs(self) -> Floats:
         """Return the load of each term, if it were alone with a shard."""
         return load_of(np.diff(self.message_indptr), self.held)
 
-    def routing(self, shards: Ints, sample: Sample, n_shards: int) -> WordsRouting:
+    def routing(self, shards: Ints, sample: Sample, n_shards: int) -> TermRouting:
         """Return the routing that gives each term to a shard, with the loads that the sample has under it."""
-        routing = WordsRouting(n_shards, Words(self.terms, shards, n_shards), self.spoken, np.zeros(n_shards))
-        homes, routed = routing.place(sample.footprints), routing.route(sample.messages)
+        routing = TermRouting(n_shards, TermAssignment(self.terms, shards, n_shards), self.frequencies, np.zeros(n_shards))
+        assignment, routed = routing.place(sample.footprints), routing.route(sample.messages)
         held, seen = (
-            [np.count_nonzero(has_shard(masks, shard)) for shard in range(n_shards)] for masks in (homes, routed)
+            [np.count_nonzero(has_shard(masks, shard)) for shard in range(n_shards)] for masks in (assignment, routed)
         )
         routing.loads[:] = load_of(seen, held)
         return routing

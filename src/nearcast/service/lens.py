@@ -16,7 +16,7 @@ from nearcast.errors import UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work
 from nearcast.model import Explanation, Id, ResultPolicy, Message, Result, Subscription
 from nearcast.partition import Region
-from nearcast.partition.saved import unpack
+from nearcast.partition.serialization import unpack
 from nearcast.service.commands import Body, engine_id, message_of, subscription_of
 from nearcast.service.journal import HeldMessages, Reading
 from nearcast.service.world import World

@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 
 from nearcast.errors import FormatError, InvalidInput, StateError, require
 from nearcast.partition import Routing
-from nearcast.partition.saved import unpack
+from nearcast.partition.serialization import unpack
 from nearcast.social import SocialGraph
 from nearcast.spark.log import Folder
 from nearcast.spark.plan import Plan

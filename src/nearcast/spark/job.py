@@ -17,7 +17,7 @@ from nearcast.errors import require
 from nearcast.model import ResultPolicy, Limits, ScoringContext, Subscription
 from nearcast.partition import MOST_SHARDS, Routing, Sample
 from nearcast.partition.fitting import check_partitioner, fit
-from nearcast.partition.saved import unpack
+from nearcast.partition.serialization import unpack
 from nearcast.social import SocialGraph
 from nearcast.space import Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
@@ -49,7 +49,7 @@ class Job:
     frames_per_snapshot: int = 50
     """Batches between two snapshots of a shard at most: what a restart may have to do again."""
     fitted: bytes | None = None
-    """The routing, see `nearcast.partition.saved`; one that needs nothing to learn from may be missing."""
+    """The routing, see `nearcast.partition.serialization`; one that needs nothing to learn from may be missing."""
 
     def __post_init__(self) -> None:
         for name in ("shards", "frames_per_snapshot"):

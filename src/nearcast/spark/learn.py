@@ -19,7 +19,7 @@ from nearcast.model.columns import MESSAGES, SUBSCRIPTIONS, messages_from_table
 from nearcast.partition import Routing, Sample
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.hash import HashPartitioner
-from nearcast.partition.saved import pack
+from nearcast.partition.serialization import pack
 from nearcast.spark.block import open_block
 from nearcast.spark.decode import PAYLOAD, decode_messages, decode_subscriptions
 from nearcast.spark.job import Job

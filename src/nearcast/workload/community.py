@@ -57,7 +57,7 @@ class Community:
     users: int
     xs: Floats  # of the places
     ys: Floats
-    crowds: Floats  # cumulative: one more than the users of each place
+    popularity: Floats  # cumulative: one more than the users of each place
 
     @property
     def places(self) -> int:
@@ -66,7 +66,7 @@ class Community:
 
     def visit(self, rng: np.random.Generator, n: int) -> Ints:
         """Draw places in proportion to their crowds."""
-        return invert(self.crowds, rng.random(n) * self.crowds[-1])
+        return invert(self.popularity, rng.random(n) * self.popularity[-1])
 
 
 def gather(
@@ -91,8 +91,8 @@ def gather(
     pairs = np.unique(owners * places + by_city[visited])
     owners, visited = pairs // places, pairs % places
     edges = zip(named("u", owners).to_pylist(), named("p", visited).to_pylist(), strict=True)
-    crowds = np.cumsum(1.0 + np.bincount(visited, minlength=places))
-    return Community(graph=SocialGraph(edges), users=users, xs=xs, ys=ys, crowds=crowds)
+    popularity = np.cumsum(1.0 + np.bincount(visited, minlength=places))
+    return Community(graph=SocialGraph(edges), users=users, xs=xs, ys=ys, popularity=popularity)
 
 
 def _check_in(rng: np.random.Generator, users: int, places: int, taste: Taste) -> tuple[Ints, Ints]:

@@ -47,7 +47,7 @@ from nearcast.text import Vocabulary
 from nearcast.workload.cities import Cities
 from nearcast.workload.columns import MESSAGES, fill, named, numbered
 from nearcast.workload.community import Community, gather
-from nearcast.workload.sample import Sample, Texts, start_of
+from nearcast.workload.sample import MessageSample, TermRanks, start_of
 from nearcast.workload.streams import BLOCK, cut, generator
 from nearcast.workload.subscriptions import subscribe
 from nearcast.workload.words import words
@@ -156,10 +156,10 @@ class Workload:
         """Return users who check in at places of these cities; see `nearcast.workload.community`."""
         return gather(self.cities, users, places=places, seed=self.seed if seed is None else seed)
 
-    def sample(self, rng: np.random.Generator, n: int) -> Sample:
+    def sample(self, rng: np.random.Generator, n: int) -> MessageSample:
         """Draw random messages of the archive."""
         xs, ys, _ = self.cities.draw(rng, n, seed=self.seed)
-        return Sample(xs, ys, self._write(rng, (rng.random(n) * self.archive).astype(np.int64)))
+        return MessageSample(xs, ys, self._write(rng, (rng.random(n) * self.archive).astype(np.int64)))
 
     def _block(self, number: int, community: Community | None) -> pa.Table:
         first = number * BLOCK
@@ -187,7 +187,7 @@ class Workload:
         sizes: Ints = np.maximum(1, self.words.size * np.minimum(1.0, grown)).astype(np.int64)
         return sizes
 
-    def _write(self, rng: np.random.Generator, positions: Ints) -> Texts:
+    def _write(self, rng: np.random.Generator, positions: Ints) -> TermRanks:
         """Return the terms of messages at some positions of the stream."""
         n = len(positions)
         counts = self._count(rng, n)
@@ -200,7 +200,7 @@ class Workload:
         at = np.flatnonzero(follows)
         partners = ranks[at - 1] ^ 1
         ranks[at] = np.where(partners < sizes[at], partners, ranks[at])
-        return Texts(indptr, ranks).distinct()
+        return TermRanks(indptr, ranks).distinct()
 
     def _count(self, rng: np.random.Generator, n: int) -> Ints:
         """Return the number of terms of each message: 1 + a sum of geometric numbers, which is negative binomial."""

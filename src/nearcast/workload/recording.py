@@ -34,7 +34,7 @@ from nearcast.space import Box, Space
 from nearcast.text import Vocabulary, tokenize
 from nearcast.workload.columns import TEXT_MESSAGES
 from nearcast.workload.community import Community
-from nearcast.workload.sample import Sample, Texts, start_of
+from nearcast.workload.sample import MessageSample, TermRanks, start_of
 from nearcast.workload.streams import BLOCK, generator
 from nearcast.workload.subscriptions import subscribe
 
@@ -99,11 +99,11 @@ class Recording:
         """Return the terms of the pool, the most frequent first."""
         return self._pool.terms
 
-    def sample(self, rng: np.random.Generator, n: int) -> Sample:
+    def sample(self, rng: np.random.Generator, n: int) -> MessageSample:
         """Draw messages of the pool."""
         pool = self._pool.messages
         rows = (rng.random(n) * len(pool.texts)).astype(np.int64)
-        return Sample(pool.xs[rows], pool.ys[rows], pool.texts.take(rows))
+        return MessageSample(pool.xs[rows], pool.ys[rows], pool.texts.take(rows))
 
     def subscriptions(
         self,
@@ -158,7 +158,7 @@ class Recording:
 class _Pool(NamedTuple):
     """Messages to draw from."""
 
-    messages: Sample
+    messages: MessageSample
     terms: pa.StringArray
     vocabulary: Vocabulary
 
@@ -174,7 +174,7 @@ def _count(xs: Floats, ys: Floats, texts: list[str], name: str) -> _Pool:
     sizes = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
     full = sizes > 0
     return _Pool(
-        messages=Sample(xs[full], ys[full], Texts(start_of(sizes[full]), ranks)),
+        messages=MessageSample(xs[full], ys[full], TermRanks(start_of(sizes[full]), ranks)),
         terms=pa.array(ranking, pa.string()),
         vocabulary=Vocabulary(documents=len(rows), frequencies=frequencies),
     )

@@ -4,7 +4,7 @@
     indptr     int64[n + 1]  -> ranks        which terms, each once, by rank (0 = the most frequent)
     ranks      int64[indptr[n]]
 
-Generated and real messages both come in this form, so one set of makers serves both. `Source` is what they ask of
+Generated and real messages both come in this form, so one set of makers serves both. `SampleSource` is what they ask of
 either.
 """
 
@@ -25,7 +25,7 @@ Flags = npt.NDArray[np.bool_]
 _RANDOM_BITS = 44  # below the row number, which leaves room for 2^19 rows
 
 
-class Texts(NamedTuple):
+class TermRanks(NamedTuple):
     """Rows of terms, by rank."""
 
     indptr: Ints
@@ -46,7 +46,7 @@ class Texts(NamedTuple):
         """Return the rows as lists of words."""
         return pa.ListArray.from_arrays(self.indptr.astype(np.int32), terms.take(pa.array(self.ranks)))
 
-    def take(self, rows: Ints) -> Texts:
+    def take(self, rows: Ints) -> TermRanks:
         """Return some rows, in the order given.
 
         >>> Texts(np.array([0, 2, 3]), np.array([5, 6, 7])).take(np.array([1, 0])).ranks.tolist()
@@ -55,11 +55,11 @@ class Texts(NamedTuple):
         sizes = self.sizes()[rows]
         indptr = start_of(sizes)
         shifts = np.repeat(self.indptr[rows] - indptr[:-1], sizes)
-        return Texts(indptr, self.ranks[shifts + np.arange(indptr[-1])])
+        return TermRanks(indptr, self.ranks[shifts + np.arange(indptr[-1])])
 
-    def put(self, rows: Ints, other: Texts) -> Texts:
+    def put(self, rows: Ints, other: TermRanks) -> TermRanks:
         """Return the same rows, except that `rows` are those of `other`."""
-        both = Texts(np.append(self.indptr, self.indptr[-1] + other.indptr[1:]), np.append(self.ranks, other.ranks))
+        both = TermRanks(np.append(self.indptr, self.indptr[-1] + other.indptr[1:]), np.append(self.ranks, other.ranks))
         order = np.arange(len(self))
         order[rows] = len(self) + np.arange(len(other))
         return both.take(order)
@@ -68,7 +68,7 @@ class Texts(NamedTuple):
         """Tell for each row whether one of its terms is flagged."""
         return np.bincount(self.owners()[flags], minlength=len(self)) > 0
 
-    def distinct(self) -> Texts:
+    def distinct(self) -> TermRanks:
         """Return the rows with every repetition of a term left out.
 
         Repetitions are rare, so a plain sort (fast) looks for them, and only those found are told apart.
@@ -87,9 +87,9 @@ class Texts(NamedTuple):
         _, firsts = np.unique(keys[suspects], return_index=True)
         keep = np.ones(len(keys), dtype=np.bool_)
         keep[np.delete(suspects, firsts)] = False
-        return Texts(start_of(np.bincount(owners[keep], minlength=len(self))), self.ranks[keep])
+        return TermRanks(start_of(np.bincount(owners[keep], minlength=len(self))), self.ranks[keep])
 
-    def pick(self, rng: np.random.Generator, counts: Ints, *, one_of: Flags | None = None) -> Texts:
+    def pick(self, rng: np.random.Generator, counts: Ints, *, one_of: Flags | None = None) -> TermRanks:
         """Return `counts` random terms of each row, or all where it has fewer.
 
         Rows with a term flagged in `one_of` keep at least one such term.
@@ -105,18 +105,18 @@ class Texts(NamedTuple):
             froms, tos = found[firsts][late], starts[rows][late]
             order[froms], order[tos] = order[tos], order[froms]
         kept = order[places - starts[owners] < counts[owners]]
-        return Texts(start_of(np.minimum(counts, self.sizes())), self.ranks[kept])
+        return TermRanks(start_of(np.minimum(counts, self.sizes())), self.ranks[kept])
 
 
-class Sample(NamedTuple):
+class MessageSample(NamedTuple):
     """Random messages; see the module."""
 
     xs: Floats
     ys: Floats
-    texts: Texts
+    texts: TermRanks
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """Something that random messages can be drawn from."""
 
     @property
@@ -134,7 +134,7 @@ class Source(Protocol):
     def terms(self) -> pa.StringArray:
         """Return the term of each rank."""
 
-    def sample(self, rng: np.random.Generator, n: int) -> Sample:
+    def sample(self, rng: np.random.Generator, n: int) -> MessageSample:
         """Draw messages."""
 
 

@@ -37,7 +37,7 @@ from nearcast.errors import InvalidInput, require
 from nearcast.workload.cities import DEGREES_A_METRE, scatter
 from nearcast.workload.columns import SUBSCRIPTIONS, constant, fill, numbered
 from nearcast.workload.community import Community
-from nearcast.workload.sample import Sample, Source, Texts
+from nearcast.workload.sample import MessageSample, SampleSource, TermRanks
 from nearcast.workload.streams import BLOCK, cut, generator
 
 Floats = npt.NDArray[np.float64]
@@ -60,7 +60,7 @@ _MOST_REDRAWS = 1_000
 class Order(NamedTuple):
     """What a maker is asked for: one block of rows."""
 
-    source: Source
+    source: SampleSource
     rng: np.random.Generator
     first: int  # number of the first row
     k: int | None
@@ -79,7 +79,7 @@ class Maker(NamedTuple):
 
 
 def subscribe(
-    source: Source,
+    source: SampleSource,
     kind: str,
     n: int,
     *,
@@ -180,12 +180,12 @@ def _at_a_message(order: Order) -> Columns:
     return {"x": sample.xs, "y": sample.ys, "keywords": _keywords(order, sample.texts, _MOST_KEYWORDS)}
 
 
-def _keywords(order: Order, texts: Texts, most: int) -> pa.StringArray:
+def _keywords(order: Order, texts: TermRanks, most: int) -> pa.StringArray:
     picked = texts.pick(order.rng, _integers(order.rng, most))
     return pc.binary_join(picked.spelt(order.source.terms()), " ")
 
 
-def _with_rare(order: Order, sample: Sample, wanted: Flags, frequent: int) -> Texts:
+def _with_rare(order: Order, sample: MessageSample, wanted: Flags, frequent: int) -> TermRanks:
     """Return the texts of a sample, those without a term of rank `frequent` or above replaced where one is wanted."""
     texts = sample.texts
     for _ in range(_MOST_REDRAWS):
@@ -210,15 +210,15 @@ def _uniform(rng: np.random.Generator, low: float, high: float | Floats) -> Floa
     return low + rng.random(BLOCK) * (high - low)
 
 
-def _none(source: Source, xs: Floats, ys: Floats) -> Flags:
+def _none(source: SampleSource, xs: Floats, ys: Floats) -> Flags:
     return np.zeros(len(xs), dtype=np.bool_)
 
 
-def _all(source: Source, xs: Floats, ys: Floats) -> Flags:
+def _all(source: SampleSource, xs: Floats, ys: Floats) -> Flags:
     return np.ones(len(xs), dtype=np.bool_)
 
 
-def _by_region(source: Source, xs: Floats, ys: Floats) -> Flags:
+def _by_region(source: SampleSource, xs: Floats, ys: Floats) -> Flags:
     bounds = source.bounds
     by_q2 = generator(source.seed, f"{source.name}/regions").random((_REGIONS, _REGIONS)) < 0.5
     columns = _cell(xs, bounds.xmin, bounds.xmax)
@@ -230,7 +230,7 @@ def _cell(values: Floats, low: float, high: float) -> Ints:
     return np.clip((values - low) / width, 0, _REGIONS - 1).astype(np.int64)
 
 
-_RULES: dict[str, Callable[[Source, Floats, Floats], Flags]] = {"q1": _none, "q2": _all, "q3": _by_region}
+_RULES: dict[str, Callable[[SampleSource, Floats, Floats], Flags]] = {"q1": _none, "q2": _all, "q3": _by_region}
 
 QUERIES = tuple(_RULES)
 
@@ -249,7 +249,7 @@ def _maker(kind: str) -> Maker:
     return makers[kind]
 
 
-def _rule_of(queries: str) -> Callable[[Source, Floats, Floats], Flags]:
+def _rule_of(queries: str) -> Callable[[SampleSource, Floats, Floats], Flags]:
     """Return what tells, for points, whether they follow the rule of q2 rather than q1."""
     require(queries in _RULES, "queries", f"must be one of {', '.join(QUERIES)}", queries)
     return _RULES[queries]

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, ToSome, everyone, mask_of
-from nearcast.partition.spoken import Spoken
+from nearcast.partition.base import Masks, Region, ToSome, all_shards, mask_of
+from nearcast.partition.frequencies import TermFrequencies
 from nearcast.space import Box
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _GREATEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class Words:
+class TermAssignment:
     """Terms, a shard each.
 
     >>> words = Words(np.array([5, 9]), np.array([2, 0], np.int32), 3)
@@ -71,12 +71,12 @@ class Words:
 
 
 @dataclass(frozen=True)
-class WordsRouting(ToSome):
+class TermRouting(ToSome):
     """Subscriptions by the rarest term of each branch, messages by all terms."""
 
     n_shards: int
-    words: Words
-    spoken: Spoken
+    words: TermAssignment
+    frequencies: TermFrequencies
     loads: Floats
 
     def regions(self, bounds: Box) -> list[Region]:
@@ -85,8 +85,8 @@ class WordsRouting(ToSome):
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of the rarest terms."""
-        masks = np.full(len(footprints.term_indptr) - 1, everyone(self.n_shards))
-        branches, terms = posting_terms(footprints, self.spoken)
+        masks = np.full(len(footprints.term_indptr) - 1, all_shards(self.n_shards))
+        branches, terms = posting_terms(footprints, self.frequencies)
         masks[branches] = mask_of(self.words.shards_of(terms))
         return united(footprints.branch_indptr, masks)
 
@@ -97,7 +97,7 @@ class WordsRouting(ToSome):
         return masks
 
 
-def posting_terms(footprints: Footprints, spoken: Spoken) -> tuple[Longs, Longs]:
+def posting_terms(footprints: Footprints, frequencies: TermFrequencies) -> tuple[Longs, Longs]:
     """Return which branches have terms, and the rarest term of each of these."""
     starts, term_ids = footprints.term_indptr, footprints.term_ids
     lengths = np.diff(starts)
@@ -107,7 +107,7 @@ def posting_terms(footprints: Footprints, spoken: Spoken) -> tuple[Longs, Longs]
     firsts, lengths = starts[branches], lengths[branches]
     if len(branches) == len(term_ids):
         return branches, term_ids
-    shares = _shares_of(term_ids, spoken)
+    shares = _shares_of(term_ids, frequencies)
     is_least = shares == np.repeat(np.minimum.reduceat(shares, firsts), lengths)
     rarest: Longs = np.minimum.reduceat(np.where(is_least, term_ids, _GREATEST), firsts)
     return branches, rarest
@@ -126,9 +126,9 @@ def united(indptr: Longs, masks: Masks) -> Masks:
     return unions
 
 
-def _shares_of(term_ids: Longs, spoken: Spoken) -> Floats:
+def _shares_of(term_ids: Longs, frequencies: TermFrequencies) -> Floats:
     """Return the share of messages that hold each term."""
-    if not len(spoken.terms):
+    if not len(frequencies.terms):
         return np.zeros(len(term_ids))
-    at = np.minimum(np.searchsorted(spoken.terms, term_ids), len(spoken.terms) - 1)
-    return np.where(spoken.terms[at] == term_ids, spoken.shares[at], 0.0)
+    at = np.minimum(np.searchsorted(frequencies.terms, term_ids), len(frequencies.terms) - 1)
+    return np.where(frequencies.terms[at] == term_ids, frequencies.shares[at], 0.0)

@@ -27,7 +27,7 @@ _FEWEST, _MOST = 8, 1_024  # cells along each axis
 
 
 @dataclass(frozen=True)
-class Crowd:
+class DensityGrid:
     """Messages by cell."""
 
     extent: Floats
@@ -36,7 +36,7 @@ class Crowd:
     """int32 (n_cells, n_cells): messages, by y and x; there are about as many cells as messages."""
 
     @classmethod
-    def of(cls, sample: Sample) -> Crowd:
+    def of(cls, sample: Sample) -> DensityGrid:
         """Count the messages of a sample."""
         xs, ys = sample.messages.xs, sample.messages.ys
         both = np.concatenate([sample.footprints.xs, xs]), np.concatenate([sample.footprints.ys, ys])

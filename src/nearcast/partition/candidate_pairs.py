@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.base import Sample
-from nearcast.partition.spoken import Spoken
-from nearcast.partition.words import posting_terms
+from nearcast.partition.frequencies import TermFrequencies
+from nearcast.partition.term_assignment import posting_terms
 
 Longs = npt.NDArray[np.int64]
 Rows = TypeVar("Rows", Footprints, MessageBatch)
@@ -23,7 +23,7 @@ Rows = TypeVar("Rows", Footprints, MessageBatch)
 _ASKED, _MOST = 5_000, 1_000_000
 
 
-class Touches(NamedTuple):
+class CandidatePairs(NamedTuple):
     """Messages and branches of subscriptions that they may concern."""
 
     messages: Longs
@@ -32,14 +32,14 @@ class Touches(NamedTuple):
     """int64 (n,): rows of subscriptions; one may be touched by several of its branches."""
 
 
-def touches_of(sample: Sample, *, most: int = _MOST) -> Touches:
+def find_candidate_pairs(sample: Sample, *, most: int = _MOST) -> CandidatePairs:
     """Return which messages hold the rarest term of a branch, or need none, and lie in its box.
 
     A few thousand messages are asked; if they would look at more than `most` branches, it is at some of these only.
     """
     footprints, batch = sample
     asked = spread_rows(len(batch), _ASKED)
-    branches, posted = posting_terms(footprints, Spoken.of(batch))
+    branches, posted = posting_terms(footprints, TermFrequencies.of(batch))
     is_open = np.ones(len(footprints.term_indptr) - 1, np.bool_)
     is_open[branches] = False
     order = np.argsort(posted, kind="stable")
@@ -57,7 +57,7 @@ def touches_of(sample: Sample, *, most: int = _MOST) -> Touches:
     owners = np.repeat(np.arange(len(footprints)), np.diff(footprints.branch_indptr))[listed[at]]
     boxes, xs, ys = footprints.boxes[owners], batch.xs[rows], batch.ys[rows]
     inside = (boxes[:, 0] <= xs) & (xs <= boxes[:, 2]) & (boxes[:, 1] <= ys) & (ys <= boxes[:, 3])
-    return Touches(asked[rows[inside]], owners[inside])
+    return CandidatePairs(asked[rows[inside]], owners[inside])
 
 
 def _runs(posted: Longs, n_listed: int, batch: MessageBatch) -> tuple[Longs, Longs]:

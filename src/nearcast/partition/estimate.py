@@ -4,7 +4,7 @@
             └─ half ── place, route ── who meets whom, and where ──┴── an estimate each ── the one to take
 
 What finding costs an engine that works alone is CHECK for each message and subscription (PS2Stream, definition 1).
-It is spread over the *touches*, messages and branches that may meet (`touches`): a shard does the part of which it
+It is spread over the *touches*, messages and branches that may meet (`candidate_pairs`): a shard does the part of which it
 has both. The papers take each message of a shard to cost as much as it has subscriptions; but an index does not look
 at what is elsewhere or about something else, so a shard is not quicker for lacking it. On top comes HANDLE for each
 message that a shard sees.
@@ -37,7 +37,7 @@ from nearcast.errors import require
 from nearcast.partition import PARTITIONERS
 from nearcast.partition.base import Masks, Partitioner, Routing, Sample, check_shards, has_shard
 from nearcast.partition.load import CHECK, HANDLE, INSERT
-from nearcast.partition.touches import Touches, spread, touches_of
+from nearcast.partition.candidate_pairs import CandidatePairs, spread, find_candidate_pairs
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -140,11 +140,11 @@ def weigh(
         constants or Constants(),
         in_threads,
     )
-    touches = touches_of(weighed)
+    candidate_pairs = find_candidate_pairs(weighed)
     estimates = []
     for partitioner in partitioners:
         watch(partitioner.name)
-        estimates.append(_estimate(partitioner, fitted, weighed, touches, scales, n_shards))
+        estimates.append(_estimate(partitioner, fitted, weighed, candidate_pairs, scales, n_shards))
     return estimates
 
 
@@ -192,32 +192,32 @@ class _Scales(NamedTuple):
 
 
 def _estimate(
-    partitioner: Partitioner, fitted: Sample, weighed: Sample, touches: Touches, scales: _Scales, n_shards: int
+    partitioner: Partitioner, fitted: Sample, weighed: Sample, candidate_pairs: CandidatePairs, scales: _Scales, n_shards: int
 ) -> Estimate:
     footprints, batch = weighed
     routing, fit_seconds = _timed(lambda: partitioner.fit(fitted, n_shards=n_shards))
     own_loads = routing.loads.copy()  # some count on, when others are placed
-    homes, place_seconds = _timed(lambda: routing.place(footprints))
+    assignment, place_seconds = _timed(lambda: routing.place(footprints))
     goals, route_seconds = _timed(lambda: routing.route(batch))
     keeps = footprints.ks > 0
     is_shared = np.full(len(footprints), routing.sends_all and scales.in_threads) & ~keeps  # by messages, not shards
     n, n_shared = len(batch), int(is_shared.sum())
-    apart = np.where(is_shared, np.uint64(0), homes)
+    apart = np.where(is_shared, np.uint64(0), assignment)
     seen, held = _per_shard(goals, n_shards), _per_shard(apart, n_shards)
     if n_shared and n_shared == len(footprints):
         seen = np.full(n_shards, n / n_shards)
-    merged = 1.0 if routing.sends_all or not keeps.any() else float(np.bitwise_count(homes[keeps]).mean())
-    work = _per_shard(apart[touches.subscriptions] & goals[touches.messages], n_shards)
-    work += is_shared[touches.subscriptions].sum() / n_shards
+    merged = 1.0 if routing.sends_all or not keeps.any() else float(np.bitwise_count(assignment[keeps]).mean())
+    work = _per_shard(apart[candidate_pairs.subscriptions] & goals[candidate_pairs.messages], n_shards)
+    work += is_shared[candidate_pairs.subscriptions].sum() / n_shards
     check, handle, insert = scales.constants
     stands_for = len(footprints) * scales.subscriptions
-    finding = check * n * stands_for * work / max(1, len(touches.messages))
+    finding = check * n * stands_for * work / max(1, len(candidate_pairs.messages))
     busy_us = merged * (handle * seen + finding) / max(1, n)
     n_seen, n_held = seen * scales.messages, held * scales.subscriptions
     n_common = n_shared * scales.subscriptions  # each thread looks at them for its share of the messages
     loads = check * (n_seen * n_held + n * scales.messages / n_shards * n_common)
     loads += handle * n_seen + insert * (n_held + n_common / n_shards)
-    n_homes = np.where(is_shared, 1, np.bitwise_count(homes))
+    n_homes = np.where(is_shared, 1, np.bitwise_count(assignment))
     return Estimate(
         name=partitioner.name,
         routing=routing,

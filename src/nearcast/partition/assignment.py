@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.partition.base import Masks, ToAll, mask_of
-from nearcast.partition.load import deal
+from nearcast.partition.load import assign_greedily
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Homes:
+class Assignment:
     """One shard a subscription."""
 
     keys: npt.NDArray[np.uint64]
@@ -34,13 +34,13 @@ class Homes:
     is_fixed: bool = False
 
     @classmethod
-    def dealt(cls, keys: npt.NDArray[np.uint64], costs: Floats, n_shards: int) -> Homes:
+    def assigned(cls, keys: npt.NDArray[np.uint64], costs: Floats, n_shards: int) -> Assignment:
         """Deal out the subscriptions of a sample, the dearest first."""
-        shards = deal(costs, np.zeros(n_shards))
+        shards = assign_greedily(costs, np.zeros(n_shards))
         return cls.of(keys, shards, np.bincount(shards, weights=costs, minlength=n_shards).astype(np.float64))
 
     @classmethod
-    def of(cls, keys: npt.NDArray[np.uint64], shards: npt.NDArray[np.int32], loads: Floats) -> Homes:
+    def of(cls, keys: npt.NDArray[np.uint64], shards: npt.NDArray[np.int32], loads: Floats) -> Assignment:
         """Keep the shards of a sample."""
         order = np.argsort(keys, kind="stable")
         return cls(keys[order], shards[order], loads)
@@ -56,21 +56,21 @@ class Homes:
             shards[new] = keys[new] % np.uint64(len(self.loads))
         elif len(new):
             wanted = costs(new)
-            shards[new] = deal(wanted, self.loads)
+            shards[new] = assign_greedily(wanted, self.loads)
             self.loads[:] += np.bincount(shards[new], weights=wanted, minlength=len(self.loads))
         return mask_of(shards)
 
 
-class Dealt(ToAll):
+class AssignedRouting(ToAll):
     """What routings have in common whose subscriptions were dealt out."""
 
-    homes: Homes
+    assignment: Assignment
 
     @property
     def loads(self) -> Floats:
         """What its subscriptions cost, of each shard."""
-        return self.homes.loads
+        return self.assignment.loads
 
     def fixed(self) -> Self:
         """Return one that places those who come later by key."""
-        return replace(self, homes=replace(self.homes, is_fixed=True))  # type: ignore[type-var]
+        return replace(self, assignment=replace(self.assignment, is_fixed=True))  # type: ignore[type-var]

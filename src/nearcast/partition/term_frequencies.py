@@ -17,7 +17,7 @@ Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Spoken:
+class TermFrequencies:
     """How often terms are said."""
 
     terms: Longs
@@ -28,7 +28,7 @@ class Spoken:
     """What a subscription costs whose terms nobody has said yet: about one message of the sample."""
 
     @classmethod
-    def of(cls, messages: MessageBatch) -> Spoken:
+    def of(cls, messages: MessageBatch) -> TermFrequencies:
         """Count the terms of messages."""
         terms, counts = np.unique(messages.term_ids, return_counts=True)
         return cls(terms, counts / max(1, len(messages)), 1.0 / (len(messages) + 1))
