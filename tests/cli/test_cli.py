@@ -22,8 +22,8 @@ from nearcast.errors import InvalidInput
 from nearcast.model import KINDS
 from nearcast.service.commands import message_of
 from nearcast.service.journal import Cursor, Reader
-from nearcast.spark.follow import Follower
-from nearcast.spark.link import Link, subscribed
+from nearcast.spark.sink_files import Follower
+from nearcast.spark.job_client import JobClient, subscribed
 from nearcast.spark.plan import read_plan
 from nearcast.workload.city import City
 
@@ -212,7 +212,7 @@ def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path):
     n_files, a_file = 3, 20
     city = City()
     job = write_job(tmp_path, city, window_s=300)
-    link = Link(read_plan(job))
+    link = JobClient(read_plan(job))
     link.tell_operations("all.json", [subscribed(one, order=i) for i, one in enumerate(city.subscriptions(40))])
     rows = list(city.messages(n_files * a_file))
     for i in range(n_files):

@@ -42,7 +42,7 @@ def make_service(folder, world=WORLD, *, callers=None, most_bytes=100_000, most_
 async def serving(folder, world=WORLD, **options):
     app = make_app(make_service(folder, world, **options))
     async with app.router.lifespan_context(app):
-        assert await app.state.service.steward.settled() == "serving"
+        assert await app.state.service.steward.freezing_gc() == "serving"
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
             client.app = app
             yield client
@@ -69,7 +69,7 @@ async def listening(folder, world=WORLD, *, stalled_s=60.0, **options):
     running = asyncio.ensure_future(server.serve())
     try:
         await bound.wait()
-        assert await service.steward.settled() == "serving"
+        assert await service.steward.freezing_gc() == "serving"
         async with httpx.AsyncClient(base_url=server.address) as client:
             client.service = service
             yield client

@@ -20,7 +20,7 @@ from nearcast.service.journal import Cursor
 from nearcast.service.meters import Meters
 from nearcast.service.relay import Relay
 from nearcast.service.world import World
-from nearcast.spark.link import Link
+from nearcast.spark.job_client import JobClient
 from service.served import KINDS, message
 
 JOB = """
@@ -258,7 +258,7 @@ class Killed(BaseException):
 def test_a_crash_on_the_way_neither_loses_nor_repeats_anything(played, monkeypatch, what, is_done):
     heard = played.step(subscribe("topk", "boolean"), Publish([message(1)]))
     played.do(subscribe("similarity"), Publish([message(2)]))
-    real = getattr(Link, what)
+    real = getattr(JobClient, what)
 
     def die(*args):
         if is_done:
@@ -269,7 +269,7 @@ def test_a_crash_on_the_way_neither_loses_nor_repeats_anything(played, monkeypat
         played.relay.listen()
         played.run()
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(Link, what, die)
+        patched.setattr(JobClient, what, die)
         played.relay.listen()
     played.start()
     played.do(Publish([message(3)]))
@@ -299,7 +299,7 @@ def test_a_crash_before_the_commit_takes_the_same_files_in_again(played, monkeyp
 def test_folders_that_cannot_be_used_are_tried_again(played, monkeypatch, caplog):
     played.do(Publish([message(1)]))
     with monkeypatch.context() as patched:
-        patched.setattr(Link, "tell_messages", lambda *_: (_ for _ in ()).throw(OSError("no such device")))
+        patched.setattr(JobClient, "tell_messages", lambda *_: (_ for _ in ()).throw(OSError("no such device")))
         assert played.relay.listen().updates == []
     assert "cannot be used; it is tried again" in caplog.text
     played.relay.listen()

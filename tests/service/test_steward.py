@@ -40,7 +40,7 @@ async def running(folder, world=WORLD, **keeping):
     steward = Steward(folder, world, hub=Hub(meters, most=100), meters=meters, keeping=Keeping(**keeping))
     steward.start()
     try:
-        assert await steward.settled() == "serving"
+        assert await steward.freezing_gc() == "serving"
         yield steward
     finally:
         await steward.stop()
@@ -160,7 +160,7 @@ async def test_a_journal_without_its_beginning_needs_a_snapshot(tmp_path):
     meters = Meters()
     steward = Steward(tmp_path, None, hub=Hub(meters, most=1), meters=meters)
     steward.start()
-    assert await steward.settled() == "failed"
+    assert await steward.freezing_gc() == "failed"
     with pytest.raises(Problem, match=r"no snapshot from command .* can be read, and the journal begins there"):
         await steward.ask(lambda e: e.stats())
     await steward.stop()
@@ -177,7 +177,7 @@ async def test_when_writing_fails_nothing_has_happened(tmp_path, monkeypatch):
             broken.setattr(steward._estate._journal, "commit", full)
             failed = await do(steward, Publish([message(2)]), Publish([message(3)]))
         assert [(one.status, one.headers["Retry-After"]) for one in failed] == [(503, "1")] * 2
-        assert await steward.settled() == "serving"
+        assert await steward.freezing_gc() == "serving"
         assert [r.message for r in await steward.ask(lambda e: e.results("ann/t1"))] == ["m1"]
         (again,) = await do(steward, Publish([message(2)]))
         assert (again["command"], again["seq"]) == (3, 2)

@@ -12,7 +12,7 @@ from nearcast.errors import InvalidInput
 from nearcast.model.columns import MESSAGES, TIMESTAMP
 from nearcast.spark.block import open_block, pack_messages
 from nearcast.spark.frame import pack
-from nearcast.spark.sieve import bad_messages, good_messages, message_at, to_json
+from nearcast.spark.validate import bad_messages, good_messages, message_at, to_json
 from spark import inputs
 
 ROWS = [

@@ -2,7 +2,7 @@
 
 import json
 
-from nearcast.spark.follow import Follower
+from nearcast.spark.sink_files import SinkFiles
 
 
 def write(folder, name, rows):
@@ -19,7 +19,7 @@ def commit(folder, batch, names, suffix=""):
 
 def test_only_what_was_committed_is_read_and_only_once(tmp_path):
     out = tmp_path / "out"
-    follower = Follower(str(out))
+    follower = SinkFiles(str(out))
     assert list(follower.rows()) == []
     write(out, "a.json", [{"n": 1}, {"n": 2}])
     write(out, "never.json", [{"n": 99}])
@@ -33,19 +33,19 @@ def test_batches_come_in_the_order_of_their_numbers(tmp_path):
     for number in (2, 10, 9):
         write(tmp_path, f"{number}.json", [{"n": number}])
         commit(tmp_path, number, [f"{number}.json"])
-    assert [row["n"] for row in Follower(str(tmp_path)).rows()] == [2, 9, 10]
+    assert [row["n"] for row in SinkFiles(str(tmp_path)).rows()] == [2, 9, 10]
 
 
 def test_a_compacted_log_repeats_nothing_and_loses_nothing(tmp_path):
     for number in range(3):
         write(tmp_path, f"{number}.json", [{"n": number}])
     commit(tmp_path, 0, ["0.json"])
-    follower = Follower(str(tmp_path))
+    follower = SinkFiles(str(tmp_path))
     assert [row["n"] for row in follower.rows()] == [0]
     commit(tmp_path, 1, ["1.json"])
     commit(tmp_path, 2, ["0.json", "1.json", "2.json"], suffix=".compact")
     assert [row["n"] for row in follower.rows()] == [1, 2]
-    assert [row["n"] for row in Follower(str(tmp_path)).rows()] == [0, 1, 2]
+    assert [row["n"] for row in SinkFiles(str(tmp_path)).rows()] == [0, 1, 2]
 
 
 def test_paths_may_be_quoted(tmp_path):
@@ -54,11 +54,11 @@ def test_paths_may_be_quoted(tmp_path):
     commit(out, 0, ["x.json"])
     quoted = (out / "_spark_metadata" / "0").read_text().replace(" words", "%20words")
     (out / "_spark_metadata" / "0").write_text(quoted)
-    assert [row["n"] for row in Follower(str(out)).rows()] == [1]
+    assert [row["n"] for row in SinkFiles(str(out)).rows()] == [1]
 
 
 def test_a_moved_folder_is_read_where_it_is(tmp_path):
     write(tmp_path / "old", "x.json", [{"n": 1}])
     commit(tmp_path / "old", 0, ["x.json"])
     (tmp_path / "old").rename(tmp_path / "new")
-    assert [row["n"] for row in Follower(str(tmp_path / "new")).rows()] == [1]
+    assert [row["n"] for row in SinkFiles(str(tmp_path / "new")).rows()] == [1]

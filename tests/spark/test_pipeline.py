@@ -11,7 +11,7 @@ from nearcast.errors import InvalidInput, StateError
 from nearcast.spark import match, pack_messages, unpack_updates
 from nearcast.spark.progress import Tally
 from nearcast.spark.reports import batches_of
-from nearcast.spark.spread import keys_of, spark_hash
+from nearcast.spark.shard_keys import keys_of, spark_hash
 from nearcast.spark.streams import WHOLE_FILES
 from nearcast.testing import strategies as world
 from nearcast.workload import make

@@ -16,7 +16,7 @@ from nearcast.partition.fitting import fit
 from nearcast.partition.serialization import pack
 from nearcast.spark import pack_messages
 from nearcast.spark.background import vocabulary_from, vocabulary_of
-from nearcast.spark.follow import Follower
+from nearcast.spark.sink_files import SinkFiles
 from nearcast.spark.plan import make_plan
 from nearcast.spark.progress import Tally
 from nearcast.spark.run import start_run
@@ -76,7 +76,7 @@ def finish(started):
 
 
 def told(plan):
-    rows = Follower(plan.place(plan.updates.path)).rows()
+    rows = SinkFiles(plan.place(plan.updates.path)).rows()
     return sorted((row["seq"], row["subscription"], row["message"], row["change"], row["score"]) for row in rows)
 
 
@@ -108,7 +108,7 @@ def test_lines_that_are_no_rows_are_rejected_as_they_stand_and_a_run_goes_on(spa
     tally = finish(start_run(spark, job))
     assert told(job) == expected(MESSAGES)
     assert (tally.messages, tally.rejected, tally.updates) == (4, 6, len(told(job)))
-    rejected = list(Follower(job.place("rejected")).rows())
+    rejected = list(SinkFiles(job.place("rejected")).rows())
     broken = {json.loads(row["row"]).get("_malformed"): row for row in rejected}
     assert set(broken) == {*(line.strip() for line in (*torn, late)), "oops", None}
     assert broken["nonsense"]["reason"].startswith("row must be JSON of id string, x double")
@@ -196,7 +196,7 @@ def test_messages_may_come_as_files_of_arrow(spark, plan, tmp_path):
     tally = finish(start_run(spark, job))
     assert told(job) == expected(MESSAGES)
     assert (tally.messages, tally.rejected) == (len(MESSAGES), 1)
-    (row,) = Follower(job.place("rejected")).rows()
+    (row,) = SinkFiles(job.place("rejected")).rows()
     assert json.loads(row["row"])["path"].endswith("/1.arrow")
     assert row["reason"].startswith("payload must be an Arrow stream of messages; got 4 bytes")
 

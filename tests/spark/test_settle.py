@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from nearcast.spark import settle
+from nearcast.spark import freeze_gc
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def fresh():
 
 
 def test_what_is_loaded_after_the_first_task_is_left_out_of_collections(fresh):
-    answers = settle.settled(iter([1, 2]))
+    answers = settle.freezing_gc(iter([1, 2]))
     assert next(answers) == 1
     assert gc.get_freeze_count() == fresh  # the task is not done
     assert list(answers) == [2]
@@ -24,7 +24,7 @@ def test_what_is_loaded_after_the_first_task_is_left_out_of_collections(fresh):
 
 
 def test_later_tasks_freeze_nothing(fresh):
-    list(settle.settled([]))
+    list(settle.freezing_gc([]))
     gc.unfreeze()
-    list(settle.settled([1]))
+    list(settle.freezing_gc([1]))
     assert gc.get_freeze_count() == 0

@@ -15,9 +15,9 @@ from nearcast.partition.fitting import fit
 from nearcast.spark import dispatch, shard
 from nearcast.spark.frame import Frame, pack_frames, unpack_frames
 from nearcast.spark.merge import joined
-from nearcast.spark.sent import Sent
-from nearcast.spark.shard import Counts, apply
-from nearcast.spark.spread import keys_of
+from nearcast.spark.broadcast import BroadcastJob
+from nearcast.spark.shard import ShardCounts, apply
+from nearcast.spark.shard_keys import keys_of
 from nearcast.spark.worker import addressed
 from nearcast.testing import strategies as world
 from spark import inputs
@@ -32,7 +32,7 @@ class Local:
 
 def frames_of(batch, of, *, blocks=1):
     """Pack a batch as the dispatch stage does; return the frames of each shard."""
-    sent = Sent(lambda: Local(of))
+    sent = BroadcastJob(lambda: Local(of))
     subscriptions = batch.subscriptions.set_column(
         0, "op", pa.array([op or "subscribe" for op in batch.subscriptions["op"].to_pylist()], pa.string())
     )
@@ -57,7 +57,7 @@ def answer(of, given, *, blocks=1, counts=None):
         for number, frames in enumerate(frames_of(batch, of, blocks=blocks)):
             random.Random(len(told)).shuffle(frames)  # a shuffle keeps no order
             unpacked = unpack_frames(pack_frames(frames))
-            loose += apply(engines[number], unpacked, shard=number, job=of, counts=counts or Counts())
+            loose += apply(engines[number], unpacked, shard=number, job=of, counts=counts or ShardCounts())
         told += map(nc.ungroup, joined(addressed(one, 0, [0]) for one in loose) if of.moves else loose)
     return inputs.counted(told)
 
@@ -106,7 +106,7 @@ def test_all_shards_together_know_how_many_were_not_there():
     leaves = [{"op": "unsubscribe", "id": f"s{i}"} for i in range(4, 15)]
     none = inputs.table([], inputs.MESSAGES)
     for name in ("hash", "location", "space_kd", "text_frequency"):
-        of, counts = inputs.job(partitioner=name, shards=3), Counts()
+        of, counts = inputs.job(partitioner=name, shards=3), ShardCounts()
         given = [inputs.Batch(none, inputs.table(some, inputs.SUBSCRIPTIONS)) for some in (rows, leaves)]
         answer(fitted(of, given), given, counts=counts)
         assert counts.unknown == 6, name
@@ -131,7 +131,7 @@ def test_shards_say_together_what_one_engine_says(space, shards, timed, random_f
 def test_long_batches_are_published_in_parts(most, told, monkeypatch, random_fields):
     monkeypatch.setattr(shard, "_FIRST", 1)
     monkeypatch.setattr(shard, "CHUNK", most)
-    monkeypatch.setattr(shard, "TOLD_AT_ONCE", told)
+    monkeypatch.setattr(shard, "UPDATES_PER_ROW", told)
     of = inputs.job(window=nc.TimeWindow(9), shards=2)
     for seed in range(5):
         given = inputs.batches(seed, random_fields, timed=True, n=3)
@@ -178,7 +178,7 @@ def test_the_same_id_may_come_leave_and_come_again_in_one_batch():
     second = inputs.Batch(
         first.messages.slice(0, 0), inputs.table([near, near | {"k": 2}, gone, gone, near], inputs.SUBSCRIPTIONS)
     )
-    counts = Counts()
+    counts = ShardCounts()
     told = answer(of, [first, second], counts=counts)
     assert told == {(1, "s", "m", "enter", 1.0): 2}
     assert counts.unknown == 1
@@ -197,7 +197,7 @@ def test_late_messages_are_counted(random_fields):
     of = inputs.job(window=nc.TimeWindow(5), shards=1)
     rows = [{"id": f"m{at}", "x": 0.0, "y": 0.0, "text": "a", "at": at * 1_000_000} for at in (20, 1, 30)]
     empty = inputs.table([], inputs.SUBSCRIPTIONS)
-    counts = Counts()
+    counts = ShardCounts()
     answer(of, [inputs.Batch(inputs.table([row], inputs.MESSAGES), empty) for row in rows], counts=counts)
     assert (counts.messages, counts.late) == (3, 1)
 

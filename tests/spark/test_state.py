@@ -8,12 +8,12 @@ import pytest
 import nearcast as nc
 from nearcast.engine import Engine
 from nearcast.errors import InvalidInput, StateError
-from nearcast.spark import home, state
+from nearcast.spark import engine_cache, state
 from nearcast.spark.frame import unpack, unpack_frames
-from nearcast.spark.home import Home
-from nearcast.spark.log import Folder
-from nearcast.spark.shard import Counts, apply
-from nearcast.spark.state import ShardState, Truth
+from nearcast.spark.engine_cache import LocalEngineCache
+from nearcast.spark.folder import Folder
+from nearcast.spark.shard import ShardCounts, apply
+from nearcast.spark.shard_state import ShardState, ShardManifest
 from spark import inputs
 from spark.test_shard import frames_of
 
@@ -21,30 +21,30 @@ from spark.test_shard import frames_of
 @pytest.fixture
 def shard(tmp_path):
     of = inputs.job(shards=1, frames_per_snapshot=3)
-    with Home(tmp_path / "local", of.options) as at_home:
+    with LocalEngineCache(tmp_path / "local", of.options) as at_home:
         yield ShardState(of, Folder(str(tmp_path)), at_home, 0), of
-    home._MAPPED.clear()
+    engine_cache._MAPPED.clear()
 
 
-def run_batch(shard, truth, batch):
+def run_batch(shard, manifest, batch):
     """Do what the worker does; return the truth after, and the updates."""
     kept, of = shard
     (frames,) = frames_of(batch, of)
-    engine, counts = kept.open(truth), Counts()
+    engine, counts = kept.open(manifest), ShardCounts()
     told = [nc.ungroup(groups) for groups in apply(engine, frames, shard=0, job=of, counts=counts)]
-    after = kept.write(truth, frames, engine)
-    after = after._replace(messages=truth.messages + counts.messages)
+    after = kept.write(manifest, frames, engine)
+    after = after._replace(messages=manifest.messages + counts.messages)
     return kept.close(after, engine), inputs.counted(told)
 
 
 def another_worker(tmp_path):
     """Do as if the next batch came to another process of this host."""
-    home._MAPPED.clear()
+    engine_cache._MAPPED.clear()
 
 
 def another_host(tmp_path):
     """Do as if it came to another host, or the local folders were deleted."""
-    home._MAPPED.clear()
+    engine_cache._MAPPED.clear()
     shutil.rmtree(tmp_path / "local", ignore_errors=True)
 
 
@@ -54,16 +54,16 @@ def another_host(tmp_path):
 @pytest.mark.parametrize("again", [False, True], ids=["once", "each batch twice"])
 def test_whatever_is_lost_or_run_again_the_updates_are_the_same(shard, random_fields, tmp_path, lose, again):
     given = inputs.batches(8, random_fields, n=14)
-    truth, told = Truth(), []
+    manifest, told = ShardManifest(), []
     for batch in given:
         lose(tmp_path)
         if again:
-            run_batch(shard, truth, batch)  # the state was not committed
+            run_batch(shard, manifest, batch)  # the state was not committed
             lose(tmp_path)
-        truth, updates = run_batch(shard, truth, batch)
+        manifest, updates = run_batch(shard, manifest, batch)
         told.append(updates)
     assert sum(told, start=told[0] - told[0]) == inputs.embedded(shard[1], given)
-    assert truth.version == 14
+    assert manifest.version == 14
 
 
 @pytest.mark.parametrize(
@@ -74,19 +74,19 @@ def test_whatever_is_lost_or_run_again_the_updates_are_the_same(shard, random_fi
 def test_messages_are_written_down_only_for_those_who_keep_them(tmp_path, random_fields, kinds, is_kept):
     of = replace(inputs.job(shards=1, frames_per_snapshot=1_000), window=None)
     given = inputs.batches(8, random_fields, n=14, kinds=kinds, timed=True)
-    truth, told = Truth(), []
-    with Home(tmp_path / "local", of.options) as at_home:
+    manifest, told = ShardManifest(), []
+    with LocalEngineCache(tmp_path / "local", of.options) as at_home:
         kept = ShardState(of, Folder(str(tmp_path)), at_home, 0), of
         for batch in given:
             another_host(tmp_path)
-            truth, updates = run_batch(kept, truth, batch)
+            manifest, updates = run_batch(kept, manifest, batch)
             told.append(updates)
     assert sum(told, start=told[0] - told[0]) == inputs.embedded(of, given)
     written = [unpack_frames(file.read_bytes()) for file in (tmp_path / "0").glob("*.frames")]
     assert len(written) == 14
     rows = sum(unpack(f.payload).num_rows for frames in written for f in frames if f.source == "message")
     n = sum(len(batch.messages) for batch in given)
-    assert truth.messages == n and (rows > n // 2 if is_kept else rows == 0)
+    assert manifest.messages == n and (rows > n // 2 if is_kept else rows == 0)
 
 
 @pytest.mark.parametrize("scheme", ["file", "memory"])
@@ -97,59 +97,59 @@ def test_state_may_lie_on_any_file_system(scheme, tmp_path, random_fields):
     uri = f"{scheme}://{tmp_path}/state" if scheme == "file" else f"memory://{tmp_path.name}"
     of = inputs.job(shards=1, frames_per_snapshot=3)
     given = inputs.batches(8, random_fields, n=8)
-    truth, told = Truth(), []
+    manifest, told = ShardManifest(), []
     for i, batch in enumerate(given):
-        with Home(tmp_path / str(i), of.options) as at_home:
+        with LocalEngineCache(tmp_path / str(i), of.options) as at_home:
             for _ in range(2):  # the first time it was not committed
-                after, updates = run_batch((ShardState(of, Folder(uri), at_home, 0), of), truth, batch)
-        home._MAPPED.clear()
-        truth = after
+                after, updates = run_batch((ShardState(of, Folder(uri), at_home, 0), of), manifest, batch)
+        engine_cache._MAPPED.clear()
+        manifest = after
         told.append(updates)
     assert sum(told, start=told[0] - told[0]) == inputs.embedded(of, given)
-    assert truth.snapshot >= 6
+    assert manifest.snapshot >= 6
     folder = Folder(uri)
     assert folder.size("0/00000001.frames") is None and folder.size("0/00000008.frames")
 
 
 def test_an_engine_that_is_ahead_of_the_state_is_not_used(shard, random_fields):
     first, second = inputs.batches(8, random_fields, n=2)
-    truth, _ = run_batch(shard, Truth(), first)
-    _, once = run_batch(shard, truth, second)
-    _, twice = run_batch(shard, truth, second)
+    manifest, _ = run_batch(shard, ShardManifest(), first)
+    _, once = run_batch(shard, manifest, second)
+    _, twice = run_batch(shard, manifest, second)
     assert once == twice
 
 
 def test_an_engine_whose_batch_failed_is_not_used_again(shard, random_fields):
     first, second = inputs.batches(8, random_fields, n=2)
-    truth, _ = run_batch(shard, Truth(), first)
-    shard[0].close(truth, shard[0].open(truth))
-    engine = shard[0].open(truth)
-    assert engine is not shard[0].open(truth)  # the first one was never given back
-    assert run_batch(shard, truth, second)[1]
+    manifest, _ = run_batch(shard, ShardManifest(), first)
+    shard[0].close(manifest, shard[0].open(manifest))
+    engine = shard[0].open(manifest)
+    assert engine is not shard[0].open(manifest)  # the first one was never given back
+    assert run_batch(shard, manifest, second)[1]
 
 
 def test_a_shard_that_someone_else_has_is_answered_from_memory(shard, random_fields, tmp_path):
     first, second = inputs.batches(8, random_fields, n=2)
-    truth, _ = run_batch(shard, Truth(), first)
-    with Home(tmp_path / "local", shard[1].options) as elsewhere:
+    manifest, _ = run_batch(shard, ShardManifest(), first)
+    with LocalEngineCache(tmp_path / "local", shard[1].options) as elsewhere:
         beside = ShardState(shard[1], Folder(str(tmp_path)), elsewhere, 0), shard[1]
-        assert run_batch(beside, truth, second) == run_batch(shard, truth, second)
-        assert not beside[0].open(truth).holds(truth.stamp)
+        assert run_batch(beside, manifest, second) == run_batch(shard, manifest, second)
+        assert not beside[0].open(manifest).holds(manifest.stamp)
 
 
 def test_an_engine_that_went_well_is_used_again(shard, random_fields):
     (batch,) = inputs.batches(8, random_fields, n=1)
-    truth, _ = run_batch(shard, Truth(), batch)
-    engine = shard[0].open(truth)
-    shard[0].close(truth, engine)
-    assert shard[0].open(truth) is engine
+    manifest, _ = run_batch(shard, ShardManifest(), batch)
+    engine = shard[0].open(manifest)
+    shard[0].close(manifest, engine)
+    assert shard[0].open(manifest) is engine
 
 
 def test_old_files_are_removed_but_the_last_batch_can_be_run_again(shard, random_fields, tmp_path):
     given = inputs.batches(3, random_fields, n=20)
-    truth = Truth()
+    manifest = ShardManifest()
     for batch in given:
-        before, (truth, updates) = truth, run_batch(shard, truth, batch)
+        before, (manifest, updates) = manifest, run_batch(shard, manifest, batch)
         files = sorted(path.name for path in (tmp_path / "0").iterdir())
         assert len([name for name in files if name.endswith(".engine")]) <= 2
         assert len(files) <= 2 * 3 + 3
@@ -159,21 +159,21 @@ def test_old_files_are_removed_but_the_last_batch_can_be_run_again(shard, random
 
 def test_frames_that_outgrow_the_snapshot_make_a_new_one(shard, random_fields, monkeypatch, tmp_path):
     monkeypatch.setattr(state, "LEAST_BYTES", 1)
-    of, truth = shard[1], Truth()
-    with Home(tmp_path / "other", of.options) as at_home:
+    of, manifest = shard[1], ShardManifest()
+    with LocalEngineCache(tmp_path / "other", of.options) as at_home:
         state_ = ShardState(replace(of, frames_per_snapshot=1_000), Folder(str(tmp_path / "r")), at_home, 0)
         for batch in inputs.batches(3, random_fields, n=12):
-            truth, _ = run_batch((state_, of), truth, batch)
-            assert truth.log_bytes <= max(state.MOST_TIMES * truth.snapshot_bytes, 1)
-    assert truth.snapshot
+            manifest, _ = run_batch((state_, of), manifest, batch)
+            assert manifest.log_bytes <= max(state.MOST_TIMES * manifest.snapshot_bytes, 1)
+    assert manifest.snapshot
 
 
 def test_frames_of_another_run_are_refused(shard, random_fields, tmp_path):
     first, second, third = inputs.batches(5, random_fields, n=3)
-    truth, _ = run_batch(shard, Truth(), first)
-    after, _ = run_batch(shard, truth, second)
+    manifest, _ = run_batch(shard, ShardManifest(), first)
+    after, _ = run_batch(shard, manifest, second)
     shutil.copy(tmp_path / "0" / "00000002.frames", tmp_path / "kept")
-    run_batch(shard, truth, third)  # a batch of the same number that was never committed
+    run_batch(shard, manifest, third)  # a batch of the same number that was never committed
     another_host(tmp_path)
     with pytest.raises(StateError, match=r"frames must lead to stamp \w+ of version 2; got \w+"):
         shard[0].open(after)

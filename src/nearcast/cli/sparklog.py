@@ -27,7 +27,7 @@ def require_spark() -> None:
 def spark_session(log: Path, *, settings: dict[str, str] | None = None, **options: Any) -> Iterator[Any]:
     """Run a SparkSession that writes what it has to say to a file."""
     from nearcast.spark import session
-    from nearcast.spark.refusal import blaming
+    from nearcast.spark.error_summary import blaming
 
     print(f"nearcast: starting Spark, which writes its log to {log}", file=sys.stderr, flush=True)
     with (

@@ -21,7 +21,7 @@ from nearcast.service.commands import Body, engine_id, message_of, subscription_
 from nearcast.service.journal import HeldMessages, Reading
 from nearcast.service.world import World
 from nearcast.spark.job import Job
-from nearcast.spark.log import Folder
+from nearcast.spark.folder import Folder
 
 _KNOWN = 20_000  # messages that a preview looks at, after a restart
 

@@ -32,7 +32,7 @@ from nearcast.service.estate import Done, Estate, Keeping
 from nearcast.service.folder import DataFolder
 from nearcast.service.lens import Lens
 from nearcast.service.meters import Meters
-from nearcast.spark.link import Link, Row, subscribed, unsubscribed
+from nearcast.spark.job_client import JobClient, Row, subscribed, unsubscribed
 
 _EXPORT = "export"
 _log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Relay(Estate):
         super().__init__(folder, meters=meters, keeping=keeping)
         self._plan = self.world.plan
         self._job = self._plan.job()
-        self._link = Link(self._plan)
+        self._link = JobClient(self._plan)
         self._link.open()
         self._lens: Lens | None = None
         self._exported, self._listened = 0, float("-inf")
@@ -65,7 +65,7 @@ class Relay(Estate):
         self._seq = self._journal.last_seq()
         self._saved = self._position.command
         self._next_save = self._saved + self._keeping.snapshot_every
-        self._link = Link(self._plan, seen=self._journal.heard())
+        self._link = JobClient(self._plan, seen=self._journal.heard())
         if self._lens is not None:
             self._lens.close()
         self._lens = Lens(self.world, self._journal)
@@ -106,7 +106,7 @@ class Relay(Estate):
             files, updates = self._link.heard()
         except OSError:
             _log.exception("the job's folders cannot be used; it is tried again")
-            self._link = Link(self._plan, seen=self._journal.heard())  # which has not seen what was not taken in
+            self._link = JobClient(self._plan, seen=self._journal.heard())  # which has not seen what was not taken in
             return done
         self.view.take(reports)
         done_by = [report["messages"] for report in reports if report["shard"] == 0]  # each counts all of them

@@ -81,7 +81,7 @@ class Steward:
         if self.state != "serving":
             raise not_ready(self.why)
 
-    async def settled(self) -> State:
+    async def freezing_gc(self) -> State:
         """Wait until the service has recovered, or cannot; return which."""
         await self._settled.wait()
         return self.state

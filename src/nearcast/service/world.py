@@ -12,7 +12,7 @@ from nearcast.engine import Engine
 from nearcast.errors import require
 from nearcast.space import Box, Space
 from nearcast.spark.background import common_terms, social_of, vocabulary_of
-from nearcast.spark.link import Link
+from nearcast.spark.job_client import JobClient
 from nearcast.spark.plan import Plan, WindowTable, read_plan
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 
@@ -82,7 +82,7 @@ class World:
     def check(self) -> None:
         """Raise `InvalidInput` for what no engine can be made of, and no job can be."""
         if self.job is not None:
-            Link(self.plan)
+            JobClient(self.plan)
         self.engine().close()
 
     def engine(self) -> Engine:

@@ -19,7 +19,7 @@ from nearcast.errors import FormatError, InvalidInput, StateError, require
 from nearcast.partition import Routing
 from nearcast.partition.serialization import unpack
 from nearcast.social import SocialGraph
-from nearcast.spark.log import Folder
+from nearcast.spark.folder import Folder
 from nearcast.spark.plan import Plan
 from nearcast.text import Vocabulary
 

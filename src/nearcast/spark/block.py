@@ -28,7 +28,7 @@ _REQUIRED = ("id", "x", "y", "text")
 _RULE = "must be an Arrow stream of messages"
 
 
-class _Sort(NamedTuple):
+class _ColumnType(NamedTuple):
     """What a column may be, and what it becomes."""
 
     name: str
@@ -44,18 +44,18 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-_STRING = _Sort("string", _is_string, lambda _: pa.string())
-_TEXT = _Sort(
+_STRING = _ColumnType("string", _is_string, lambda _: pa.string())
+_TEXT = _ColumnType(
     "string or list of strings",
     lambda kind: _is_string(kind) or (_is_list(kind) and _is_string(kind.value_type)),
     lambda kind: pa.list_(pa.string()) if _is_list(kind) else pa.string(),
 )
-_NUMBER = _Sort(
+_NUMBER = _ColumnType(
     "double or another number",
     lambda kind: bool(pa.types.is_floating(kind) or pa.types.is_integer(kind)),
     lambda _: pa.float64(),
 )
-_TIME = _Sort("timestamp", lambda kind: bool(pa.types.is_timestamp(kind)), lambda _: TIMESTAMP)
+_TIME = _ColumnType("timestamp", lambda kind: bool(pa.types.is_timestamp(kind)), lambda _: TIMESTAMP)
 _SORTS = {"id": _STRING, "x": _NUMBER, "y": _NUMBER, "text": _TEXT, "at": _TIME, "place": _STRING}
 
 

@@ -42,8 +42,8 @@ from nearcast.spark.block import open_block
 from nearcast.spark.frame import MESSAGE, SUBSCRIPTION
 from nearcast.spark.job import Job
 from nearcast.spark.progress import MESSAGES, SUBSCRIPTIONS
-from nearcast.spark.sent import Sent
-from nearcast.spark.sieve import SUBSCRIBE, bad_messages, bad_subscriptions, fault, message_at, to_json
+from nearcast.spark.broadcast import BroadcastJob
+from nearcast.spark.validate import SUBSCRIBE, bad_messages, bad_subscriptions, fault, message_at, to_json
 
 REJECTED = "source string, row string, reason string"
 _REJECTED_COLUMNS = pa.schema({"source": pa.string(), "row": pa.string(), "reason": pa.string()})
@@ -61,7 +61,7 @@ class Decoded(NamedTuple):
     rejected: DataFrame
 
 
-class _Sort(NamedTuple):
+class _ColumnType(NamedTuple):
     """What a column may be."""
 
     name: str
@@ -73,11 +73,11 @@ def _is_text(kind: DataType) -> bool:
     return isinstance(kind, StringType) or (isinstance(kind, ArrayType) and isinstance(kind.elementType, StringType))
 
 
-_STRING = _Sort("string", "string", lambda kind: isinstance(kind, StringType))
-_TEXT = _Sort("string or array<string>", "string", _is_text)
-_NUMBER = _Sort("double or another number", "double", lambda kind: isinstance(kind, NumericType))
-_WHOLE = _Sort("int or another integer", "int", lambda kind: isinstance(kind, IntegralType))
-_TIME = _Sort("timestamp", "timestamp", lambda kind: isinstance(kind, TimestampType))
+_STRING = _ColumnType("string", "string", lambda kind: isinstance(kind, StringType))
+_TEXT = _ColumnType("string or array<string>", "string", _is_text)
+_NUMBER = _ColumnType("double or another number", "double", lambda kind: isinstance(kind, NumericType))
+_WHOLE = _ColumnType("int or another integer", "int", lambda kind: isinstance(kind, IntegralType))
+_TIME = _ColumnType("timestamp", "timestamp", lambda kind: isinstance(kind, TimestampType))
 
 _MESSAGE_COLUMNS = {"id": _STRING, "x": _NUMBER, "y": _NUMBER, "text": _TEXT, "at": _TIME, "place": _STRING}
 _SUBSCRIPTION_COLUMNS = {
@@ -88,7 +88,7 @@ _SUBSCRIPTION_COLUMNS = {
 }  # fmt: skip
 
 
-def decode_messages(messages: DataFrame, sent: Sent) -> Decoded:
+def decode_messages(messages: DataFrame, sent: BroadcastJob) -> Decoded:
     """Part messages into good and rejected ones; what comes packed stays so, and dispatch leaves out what is bad."""
     payload = _payload_of(messages)
     if payload is not None:
@@ -103,7 +103,7 @@ def decode_messages(messages: DataFrame, sent: Sent) -> Decoded:
     )
 
 
-def decode_subscriptions(subscriptions: DataFrame, sent: Sent) -> Decoded:
+def decode_subscriptions(subscriptions: DataFrame, sent: BroadcastJob) -> Decoded:
     """Part subscriptions into good and rejected ones; who leaves needs an id and no more."""
     known = _normal(subscriptions, _SUBSCRIPTION_COLUMNS, ("id", "kind"), "subscriptions")
     rows = _with_row(known, subscriptions.columns).withColumn("op", F.coalesce("op", F.lit(SUBSCRIBE)))
@@ -127,7 +127,7 @@ def _counts(good: str) -> list[Column]:
     return [F.count("*").alias("rows"), F.count_if(~F.col(good)).alias("rejected")]
 
 
-def _normal(frame: DataFrame, sorts: dict[str, _Sort], required: Iterable[str], what: str) -> DataFrame:
+def _normal(frame: DataFrame, sorts: dict[str, _ColumnType], required: Iterable[str], what: str) -> DataFrame:
     """Return the columns that are known, in order and of their types; raise `InvalidInput` where that cannot be."""
     found = {field.name: field.dataType for field in frame.schema}
     missing = [name for name in required if name not in found]
@@ -183,7 +183,7 @@ def _with_row(known: DataFrame, given: Iterable[str]) -> DataFrame:
     return known.select(*shown, row, F.array_compact(F.array(*broken)).alias("broken"))
 
 
-def _name_faults(batches: Iterable[pa.RecordBatch], *, sent: Sent) -> Iterator[pa.RecordBatch]:
+def _name_faults(batches: Iterable[pa.RecordBatch], *, sent: BroadcastJob) -> Iterator[pa.RecordBatch]:
     """Say of each bad message what is wrong with it: an engine without subscriptions knows."""
     engine = sent.job.new_engine()
     for batch in batches:
@@ -192,7 +192,7 @@ def _name_faults(batches: Iterable[pa.RecordBatch], *, sent: Sent) -> Iterator[p
         yield _rejected(MESSAGE, [row["row"] for row in rows], reasons)
 
 
-def _reject_packed(messages: DataFrame, payload: str, sent: Sent) -> DataFrame:
+def _reject_packed(messages: DataFrame, payload: str, sent: BroadcastJob) -> DataFrame:
     """Return the bad rows of blocks; a block that is none is shown by its size and what else Spark knows of it."""
     others = [name for name in messages.columns if name not in _PAYLOADS]
     row = F.to_json(F.struct(*others, F.octet_length(payload).alias("payload_bytes")), {"ignoreNullFields": "false"})
@@ -200,7 +200,7 @@ def _reject_packed(messages: DataFrame, payload: str, sent: Sent) -> DataFrame:
     return blocks.mapInArrow(partial(_keep_bad_messages, sent=sent), REJECTED)
 
 
-def _keep_bad_messages(batches: Iterable[pa.RecordBatch], *, sent: Sent) -> Iterator[pa.RecordBatch]:
+def _keep_bad_messages(batches: Iterable[pa.RecordBatch], *, sent: BroadcastJob) -> Iterator[pa.RecordBatch]:
     engine = sent.job.new_engine()
     for batch in batches:
         for whole, payload in zip(batch["row"].to_pylist(), batch[PAYLOAD], strict=True):
@@ -217,7 +217,7 @@ def _keep_bad_messages(batches: Iterable[pa.RecordBatch], *, sent: Sent) -> Iter
             yield _rejected(MESSAGE, rows, reasons)
 
 
-def _mark_good(batches: Iterable[pa.RecordBatch], *, sent: Sent, names: list[str]) -> Iterator[pa.RecordBatch]:
+def _mark_good(batches: Iterable[pa.RecordBatch], *, sent: BroadcastJob, names: list[str]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         table = pa.Table.from_batches([batch])
         bad = {row for row, _ in bad_subscriptions(table, sent.job)}
@@ -225,7 +225,7 @@ def _mark_good(batches: Iterable[pa.RecordBatch], *, sent: Sent, names: list[str
         yield from table.select(names).append_column("good", good).to_batches()
 
 
-def _keep_bad(batches: Iterable[pa.RecordBatch], *, sent: Sent) -> Iterator[pa.RecordBatch]:
+def _keep_bad(batches: Iterable[pa.RecordBatch], *, sent: BroadcastJob) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         table = pa.Table.from_batches([batch])
         bad = list(bad_subscriptions(table, sent.job))

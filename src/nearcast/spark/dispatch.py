@@ -37,7 +37,7 @@ from nearcast.spark.frame import (
     ELSEWHERE,
     FRAME_COLUMNS,
     FRAMES,
-    HOMES,
+    PLACEMENTS,
     MESSAGE,
     PACKED_SUBSCRIPTIONS,
     SUBSCRIPTION,
@@ -49,10 +49,10 @@ from nearcast.spark.frame import (
 )
 from nearcast.spark.job import Job
 from nearcast.spark.progress import MESSAGES
-from nearcast.spark.sent import Sent
-from nearcast.spark.settle import settled
-from nearcast.spark.sieve import SUBSCRIBE, good_messages
-from nearcast.spark.spread import keys_of
+from nearcast.spark.broadcast import BroadcastJob
+from nearcast.spark.freeze_gc import freezing_gc
+from nearcast.spark.validate import SUBSCRIBE, good_messages
+from nearcast.spark.shard_keys import keys_of
 
 FRAME_ROWS = 16_384
 """Messages a frame, of blocks that hold more."""
@@ -66,7 +66,7 @@ _COUNTS = {"rows": "read", "rejected": "rejected"}
 _COUNTED = pa.schema([*FRAME_COLUMNS, *(pa.field(name, pa.int64()) for name in _COUNTS.values())])
 
 
-def dispatch_messages(good: DataFrame, sent: Sent) -> DataFrame:
+def dispatch_messages(good: DataFrame, sent: BroadcastJob) -> DataFrame:
     """Pack good messages as frames; of those that come packed, the good ones."""
     if good.columns != [PAYLOAD]:
         return _copied(good.mapInArrow(_packer(MESSAGE, _share_messages, sent), FRAMES))
@@ -75,7 +75,7 @@ def dispatch_messages(good: DataFrame, sent: Sent) -> DataFrame:
     return _copied(counted.observe(MESSAGES, *sums))
 
 
-def dispatch_subscriptions(good: DataFrame, sent: Sent) -> DataFrame:
+def dispatch_subscriptions(good: DataFrame, sent: BroadcastJob) -> DataFrame:
     """Pack good subscriptions as frames."""
     return _copied(good.mapInArrow(_packer(SUBSCRIPTION, _share_subscriptions, sent), FRAMES))
 
@@ -85,16 +85,16 @@ def _copied(frames: DataFrame) -> DataFrame:
     return frames.select(F.explode("keys").alias("key"), *Frame._fields)
 
 
-def _packer(source: str, share: Callable[[pa.Table, Job], Packed], sent: Sent) -> Stage:
+def _packer(source: str, share: Callable[[pa.Table, Job], Packed], sent: BroadcastJob) -> Stage:
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for block, batch in enumerate(batches):
             for frame in _frames(source, block, pa.Table.from_batches([batch]), share, sent.job):
                 yield _row(frame, FRAME_COLUMNS)
 
-    return lambda batches: settled(packed(batches))
+    return lambda batches: freezing_gc(packed(batches))
 
 
-def _repacker(sent: Sent) -> Stage:
+def _repacker(sent: BroadcastJob) -> Stage:
     """Return what makes frames of blocks, and after those of a block a row without a key that counts its messages."""
 
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -108,7 +108,7 @@ def _repacker(sent: Sent) -> Stage:
                         yield _row((*frame, None, None), _COUNTED)
                 yield _row((None,) * len(FRAME_COLUMNS) + (n_read, n_read - n_good), _COUNTED)
 
-    return lambda batches: settled(packed(batches))
+    return lambda batches: freezing_gc(packed(batches))
 
 
 def _opened(payload: bytes | None, job: Job) -> Iterator[tuple[int, pa.Table]]:
@@ -168,7 +168,7 @@ def _share_subscriptions(table: pa.Table, job: Job) -> Packed:
 def _tell_all(table: pa.Table, job: Job) -> Packed:
     """Yield for each shard the subscriptions that live there, and a word of the others."""
     masks = _homes(table, job)
-    homes = masks_to_arrow(masks)
+    placements = masks_to_arrow(masks)
     comes = pc.equal(table["op"], SUBSCRIBE)
     for shard in range(job.shards):
         here = pa.array(has_shard(masks, shard))
@@ -181,7 +181,7 @@ def _tell_all(table: pa.Table, job: Job) -> Packed:
             else:
                 columns[name] = pc.if_else(here, table[name], pa.scalar(None, table[name].type))
         # Mostly nulls, which take no room so.
-        yield [shard], pack(pa.table({**columns, HOMES: homes}), compression="lz4")
+        yield [shard], pack(pa.table({**columns, PLACEMENTS: placements}), compression="lz4")
 
 
 def _homes(table: pa.Table, job: Job) -> Masks:

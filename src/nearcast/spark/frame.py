@@ -10,7 +10,7 @@
 
 A payload of messages holds terms, not texts: they are tokenised and numbered once, before the shuffle. `row` says
 which rows of the block these are, so that a shard which gets some of the messages still knows the place of each in
-the stream. Where others see some messages and not others, `seen_by` says who does, and `homes` where subscriptions
+the stream. Where others see some messages and not others, `seen_by` says who does, and `placements` where subscriptions
 live; both are masks of shards.
 """
 
@@ -35,11 +35,11 @@ FRAME_COLUMNS = pa.schema(
      "ats": pa.binary(), "payload": pa.binary()}
 )  # fmt: skip
 
-TOLD = "seq long, at timestamp, message string, change string, subscriptions array<string>, scores array<double>"
+SHARD_UPDATES = "seq long, at timestamp, message string, change string, subscriptions array<string>, scores array<double>"
 """What a shard answers with: groups of updates, see `nearcast.engine.groups`."""
 
 OP = "op"
-LOOSE = f"{TOLD}, key int, {OP} long"
+LOOSE = f"{SHARD_UPDATES}, key int, {OP} long"
 """The same where subscriptions may move from shard to shard: the key of who joins them, and which operation on a
 subscription, by its place in the batch, they came from; null for those that messages caused."""
 
@@ -53,7 +53,7 @@ PACKED_MESSAGES = pa.schema(
      "terms": pa.list_(pa.int64()), "counts": pa.list_(pa.uint8())}
 )  # fmt: skip
 PACKED_SUBSCRIPTIONS = pa.schema([pa.field("row", pa.int64()), *SUBSCRIPTIONS])
-SEEN_BY, HOMES = "seen_by", "homes"
+SEEN_BY, PLACEMENTS = "seen_by", "placements"
 """Columns that are there where shards see some messages only, or where the key does not say who lives where."""
 ELSEWHERE = "elsewhere"
 """What a shard is told in place of the operation on a subscription that lives in others."""

@@ -23,11 +23,11 @@ from nearcast.partition.serialization import pack
 from nearcast.spark.block import open_block
 from nearcast.spark.decode import PAYLOAD, decode_messages, decode_subscriptions
 from nearcast.spark.job import Job
-from nearcast.spark.log import Folder
+from nearcast.spark.folder import Folder
 from nearcast.spark.plan import Plan
-from nearcast.spark.refusal import blaming
-from nearcast.spark.sent import send
-from nearcast.spark.sieve import SUBSCRIBE, good_messages
+from nearcast.spark.error_summary import blaming
+from nearcast.spark.broadcast import send
+from nearcast.spark.validate import SUBSCRIBE, good_messages
 from nearcast.spark.streams import read_sample
 from nearcast.text import Vocabulary
 

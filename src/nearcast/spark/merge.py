@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from nearcast.engine.groups import count_updates
 from nearcast.model import LEAVE
 from nearcast.model.columns import GROUPS, UPDATES
-from nearcast.spark.frame import OP, PACKED, TOLD, pack
+from nearcast.spark.frame import OP, PACKED, SHARD_UPDATES, pack
 
 _PACKED_COLUMNS = pa.schema({"seq": pa.int64(), "updates": pa.int64(), "payload": pa.binary()})
 
@@ -38,7 +38,7 @@ def merge(told: DataFrame) -> DataFrame:
 def join(loose: DataFrame, *, shards: int, is_packed: bool = False) -> DataFrame:
     """Return the answers of all shards, where what an operation caused may come from several of them."""
     together = loose.repartition(shards, "key")
-    return together.mapInArrow(_pack_joined if is_packed else _join, PACKED if is_packed else TOLD)
+    return together.mapInArrow(_pack_joined if is_packed else _join, PACKED if is_packed else SHARD_UPDATES)
 
 
 def _join(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -24,7 +24,7 @@ from nearcast.spark.dispatch import dispatch_messages, dispatch_subscriptions
 from nearcast.spark.job import Job
 from nearcast.spark.learn import routed
 from nearcast.spark.merge import join, merge
-from nearcast.spark.sent import send
+from nearcast.spark.broadcast import send
 from nearcast.spark.settings import FRAMES_PER_SNAPSHOT, LOCAL, check_session
 from nearcast.spark.worker import work
 from nearcast.text import Vocabulary

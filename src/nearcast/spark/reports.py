@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs
 
-from nearcast.spark.log import Folder
+from nearcast.spark.folder import Folder
 from nearcast.spark.progress import SHARDS
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from nearcast.errors import StateError
 from nearcast.partition.hash import HashPartitioner
 from nearcast.spark.background import routing_of, social_of, vocabulary_of
 from nearcast.spark.learn import learn_vocabulary
-from nearcast.spark.log import Folder
+from nearcast.spark.folder import Folder
 from nearcast.spark.pipeline import match
 from nearcast.spark.plan import Plan, naming
-from nearcast.spark.refusal import SPARK_ERRORS, in_one_line
+from nearcast.spark.error_summary import SPARK_ERRORS, in_one_line
 from nearcast.spark.reports import batches_of
 from nearcast.spark.streams import checkpoint, read_messages, read_samples, read_subscriptions, start
 

@@ -39,20 +39,20 @@ from nearcast.spark.frame import (
     unpack_batch,
 )
 from nearcast.spark.job import Job
-from nearcast.spark.sieve import UNSUBSCRIBE
+from nearcast.spark.validate import UNSUBSCRIBE
 from nearcast.text import Vocabulary
 
 CHUNK = 8192
 """Messages published at a time, at most."""
 
-TOLD_AT_ONCE = 1 << 18
+UPDATES_PER_ROW = 1 << 18
 """Updates that a chunk of messages should have: they are held in memory at once, and handed on together."""
 
 _FIRST = 64  # messages of the first chunk: how many updates they have shows what fits
 
 
 @dataclass
-class Counts:
+class ShardCounts:
     """What happened to one shard in one micro-batch."""
 
     messages: int = 0
@@ -78,7 +78,7 @@ class _Arrived(NamedTuple):
     """The time of every row for any shard, in order."""
 
 
-def apply(engine: Engine, frames: Iterable[Frame], *, shard: int, job: Job, counts: Counts) -> Iterator[pa.Table]:
+def apply(engine: Engine, frames: Iterable[Frame], *, shard: int, job: Job, counts: ShardCounts) -> Iterator[pa.Table]:
     """Carry out the frames of one micro-batch; yield groups of updates, and count while doing so."""
     arrived, vocabulary = list(frames), job.scoring.vocabulary
     before = engine.stats()
@@ -95,7 +95,7 @@ def apply(engine: Engine, frames: Iterable[Frame], *, shard: int, job: Job, coun
         setattr(counts, name, getattr(counts, name) + getattr(after, name) - getattr(before, name))
 
 
-def _subscribe(engine: Engine, frames: Sequence[Frame], shard: int, job: Job, counts: Counts) -> Iterator[pa.Table]:
+def _subscribe(engine: Engine, frames: Sequence[Frame], shard: int, job: Job, counts: ShardCounts) -> Iterator[pa.Table]:
     if not frames:
         return
     table, places, _ = _in_order(frames)
@@ -155,7 +155,7 @@ def _rounds(ids: pa.ChunkedArray, ops: npt.NDArray[np.str_]) -> Iterator[npt.NDA
                 yield rows
 
 
-def _publish(engine: Engine, frames: Sequence[Frame], vocabulary: Vocabulary, counts: Counts) -> Iterator[pa.Table]:
+def _publish(engine: Engine, frames: Sequence[Frame], vocabulary: Vocabulary, counts: ShardCounts) -> Iterator[pa.Table]:
     if not frames:
         return
     table, places, ats_us = _in_order(frames)
@@ -170,7 +170,7 @@ def _publish(engine: Engine, frames: Sequence[Frame], vocabulary: Vocabulary, co
         stream_slice = StreamSlice(own - start, ats_us[start:stop], masks_from_arrow(rows, SEEN_BY))
         told = engine.publish(batch, grouped=True, stream_slice=stream_slice)
         yield told
-        fitting = (stop - start) * TOLD_AT_ONCE // max(1, count_updates(told))
+        fitting = (stop - start) * UPDATES_PER_ROW // max(1, count_updates(told))
         start, size = stop, max(1, min(fitting, 2 * size, CHUNK))
 
 

@@ -25,7 +25,7 @@ from nearcast.errors import require
 from nearcast.spark.frame import MESSAGE, SUBSCRIPTION
 from nearcast.spark.plan import AVAILABLE_NOW, BLOCKS, FILES, Plan, SinkTable, SourceTable
 from nearcast.spark.progress import MALFORMED
-from nearcast.spark.refusal import blaming
+from nearcast.spark.error_summary import blaming
 
 MESSAGES = "id string, x double, y double, text string, at timestamp, place string"
 SUBSCRIPTIONS = (
@@ -43,7 +43,7 @@ _USUAL = {"csv": {"enforceSchema": "false"}}
 """Options unless a job has its own: a header of CSV has to agree with the schema."""
 
 
-class Source(NamedTuple):
+class ReadSource(NamedTuple):
     """The rows of a source, and the lines that are none."""
 
     rows: DataFrame
@@ -51,14 +51,14 @@ class Source(NamedTuple):
     """As columns of `rejected`; None where a format has no such thing."""
 
 
-def read_messages(spark: SparkSession, plan: Plan) -> Source:
+def read_messages(spark: SparkSession, plan: Plan) -> ReadSource:
     """Return the messages of a job as a stream."""
     if plan.messages.format == BLOCKS:
-        return Source(_read_whole(spark, plan, plan.messages), None)
+        return ReadSource(_read_whole(spark, plan, plan.messages), None)
     return _read(spark, plan, plan.messages, MESSAGE)
 
 
-def read_subscriptions(spark: SparkSession, plan: Plan) -> Source:
+def read_subscriptions(spark: SparkSession, plan: Plan) -> ReadSource:
     """Return the subscriptions of a job as a stream."""
     return _read(spark, plan, plan.subscriptions, SUBSCRIPTION)
 
@@ -104,7 +104,7 @@ def checkpoint(plan: Plan, name: str) -> str:
     return f"{plan.place(plan.run.checkpoint)}/{name}"
 
 
-def _read(spark: SparkSession, plan: Plan, table: SourceTable, what: str) -> Source:
+def _read(spark: SparkSession, plan: Plan, table: SourceTable, what: str) -> ReadSource:
     subject = f"[{what}s]"
     with blaming("schema", "must be columns in Spark's words", table.schema, subject=subject):
         schema = _schema(table, what)
@@ -123,7 +123,7 @@ def _read(spark: SparkSession, plan: Plan, table: SourceTable, what: str) -> Sou
         counts = F.count(_BROKEN).alias("rejected"), F.count_if(is_empty).alias("empty")
         frame = frame.observe(MALFORMED[what], *counts).where(F.col(_BROKEN).isNull()).drop(_BROKEN)
     with blaming("select", "must be SQL expressions over the columns that are there", table.select, subject=subject):
-        return Source(_selected(frame, table), malformed)
+        return ReadSource(_selected(frame, table), malformed)
 
 
 def _read_whole(spark: SparkSession, plan: Plan, table: SourceTable) -> DataFrame:

@@ -2,7 +2,7 @@
 
     frames of a shard ── state: which version? ── engine of that version ── apply ── updates
                                                         │                     │
-                                                  `home`, or rebuilt      log, then state
+                                                  `engine_cache`, or rebuilt      log, then state
 
 Spark runs a batch again if it was not committed. What a run of a batch leaves behind besides Spark's own state is
 harmless then: see `state`.
@@ -29,31 +29,31 @@ from nearcast.engine.groups import count_updates
 from nearcast.errors import StateError
 from nearcast.model.columns import GROUPS
 from nearcast.model.id_column import IdColumn
-from nearcast.spark.frame import LOOSE, OP, PACKED, TOLD, Frame, pack_buffer
-from nearcast.spark.home import Home
-from nearcast.spark.log import Folder
+from nearcast.spark.frame import LOOSE, OP, PACKED, SHARD_UPDATES, Frame, pack_buffer
+from nearcast.spark.engine_cache import LocalEngineCache
+from nearcast.spark.folder import Folder
 from nearcast.spark.reports import write_report
-from nearcast.spark.sent import Sent
-from nearcast.spark.settle import settled
-from nearcast.spark.shard import Counts, apply
-from nearcast.spark.spread import keys_of
-from nearcast.spark.state import TRUTH, ShardState, Truth
+from nearcast.spark.broadcast import BroadcastJob
+from nearcast.spark.freeze_gc import freezing_gc
+from nearcast.spark.shard import ShardCounts, apply
+from nearcast.spark.shard_keys import keys_of
+from nearcast.spark.shard_state import MANIFEST, ShardState, ShardManifest
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
-def work(frames: DataFrame, sent: Sent, *, state: str | None, is_packed: bool = False) -> DataFrame:
+def work(frames: DataFrame, sent: BroadcastJob, *, state: str | None, is_packed: bool = False) -> DataFrame:
     """Let shards answer their frames, in rows or packed; streaming queries keep their state in a folder."""
     return frames.groupBy("key").transformWithStateInPandas(
         statefulProcessor=Worker(sent, state, is_packed=is_packed),
-        outputStructType=LOOSE if sent.job.moves else PACKED if is_packed else TOLD,
+        outputStructType=LOOSE if sent.job.moves else PACKED if is_packed else SHARD_UPDATES,
         outputMode="Append",
         timeMode="none",
     )
 
 
 @dataclass
-class Report(Counts):
+class ShardReport(ShardCounts):
     """How a shard fared in one micro-batch; see `progress`."""
 
     shard: int = field(kw_only=True)
@@ -72,19 +72,19 @@ class Report(Counts):
 class Worker(StatefulProcessor):
     """The shards of one query, one key each."""
 
-    def __init__(self, sent: Sent, state: str | None, *, is_packed: bool = False) -> None:
+    def __init__(self, sent: BroadcastJob, state: str | None, *, is_packed: bool = False) -> None:
         self._sent, self._folder, self._is_packed = sent, state, is_packed
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Name the state."""
-        self._truth = handle.getValueState("shard", TRUTH)
+        self._manifest = handle.getValueState("shard", MANIFEST)
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
         """Answer the frames of a shard in one micro-batch."""
         (number,) = key
-        report = Report(shard=keys_of(self._sent.job.shards).index(number))
+        report = ShardReport(shard=keys_of(self._sent.job.shards).index(number))
         frames = [frame for some in rows for frame in _frames(some)]
-        for told in settled(self._answer(report, frames)):
+        for told in freezing_gc(self._answer(report, frames)):
             if not len(told):
                 continue
             if self._sent.job.moves:
@@ -92,7 +92,7 @@ class Worker(StatefulProcessor):
             else:
                 yield packed_row(told) if self._is_packed else _columns(told)
 
-    def _answer(self, report: Report, frames: list[Frame]) -> Iterator[pa.Table]:
+    def _answer(self, report: ShardReport, frames: list[Frame]) -> Iterator[pa.Table]:
         job = self._sent.job
         if self._folder is None:  # a static run is one batch, and has nothing to remember
             engine = job.new_engine()
@@ -102,11 +102,11 @@ class Worker(StatefulProcessor):
         query, shard = _property(_QUERY), report.shard
         folder = Folder(f"{self._folder}/{query}")
         local = Path(job.local or SparkFiles.getRootDirectory()) / "nearcast" / query / job.fingerprint
-        with Home(local / str(shard), job.options) as home:
-            state = ShardState(job, folder, home, shard)
+        with LocalEngineCache(local / str(shard), job.options) as engine_cache:
+            state = ShardState(job, folder, engine_cache, shard)
             clock = [perf_counter()]
-            held = self._truth.get()
-            before = Truth() if held is None else Truth(*held)
+            held = self._manifest.get()
+            before = ShardManifest() if held is None else ShardManifest(*held)
             engine = state.open(before)
             clock.append(perf_counter())
             yield from apply(engine, frames, shard=shard, job=job, counts=report)
@@ -120,7 +120,7 @@ class Worker(StatefulProcessor):
         report.opening, _, report.logging, report.sealing = (b - a for a, b in pairwise(clock))
         report.seconds = clock[-1] - clock[0]
         write_report(folder, int(_property(_BATCH)), shard, asdict(report))
-        self._truth.update(after)
+        self._manifest.update(after)
 
     def close(self) -> None:
         """Nothing to give back."""

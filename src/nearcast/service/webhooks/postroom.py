@@ -122,7 +122,7 @@ class Postroom:
 
     async def _note(self) -> None:
         """Start senders, and note how far those have seen that had nothing to send: it may be pruned behind them."""
-        if await self._service.steward.settled() != "serving":
+        if await self._service.steward.freezing_gc() != "serving":
             return
         for name in await self._book.do(Book.enabled):
             if name not in self._sending:

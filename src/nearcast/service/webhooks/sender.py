@@ -46,7 +46,7 @@ class Sender:
 
     async def run(self) -> None:
         """Tell the hook until it is disabled, or the service stops."""
-        while await self._service.steward.settled() == "serving" and not self._service.hub.is_closed:
+        while await self._service.steward.freezing_gc() == "serving" and not self._service.hub.is_closed:
             try:
                 hook = await self._finished()
                 if hook is None:

@@ -25,7 +25,7 @@ _MAPPED: dict[Path, Engine] = {}
 """Engines that this process has had, by folder."""
 
 
-class Home:
+class LocalEngineCache:
     """The place of one shard's engine on this host; `options` are what engines are made with."""
 
     def __init__(self, folder: Path, options: Mapping[str, Any]) -> None:

@@ -16,13 +16,13 @@ from urllib.parse import unquote, urlparse
 
 from pyarrow import fs
 
-from nearcast.spark.log import Folder
+from nearcast.spark.folder import Folder
 
 _LOG = "_spark_metadata"
 _COMPACT = ".compact"
 
 
-class Follower:
+class SinkFiles:
     """Reads a folder of JSON lines that a query writes."""
 
     def __init__(self, folder: str, seen: Iterable[str] = ()) -> None:

@@ -1,7 +1,7 @@
 """How does a job reach the workers? As a broadcast, that is once a host, opened by whoever asks first.
 
 Spark also unpacks a stateful operator in a process that never gets broadcasts, only to ask what state it names. There
-a plain `Broadcast` cannot be unpacked at all; `Sent` can, and only fails where someone wants the value.
+a plain `Broadcast` cannot be unpacked at all; `BroadcastJob` can, and only fails where someone wants the value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from nearcast.spark.job import Job
 
 
-class Sent:
+class BroadcastJob:
     """A job, wherever this is unpacked."""
 
     def __init__(self, find: Callable[..., Broadcast[Job]], *arguments: Any) -> None:
@@ -31,10 +31,10 @@ class Sent:
     def __reduce__(self) -> tuple[Any, ...]:
         found = self._find(*self._arguments)
         find, arguments = found.__reduce__()  # tells Spark that who unpacks this needs the broadcast
-        return (Sent, (find, *arguments))
+        return (BroadcastJob, (find, *arguments))
 
 
-def send(spark: SparkSession, job: Job) -> Sent:
+def send(spark: SparkSession, job: Job) -> BroadcastJob:
     """Send a job to all workers."""
     broadcast = spark.sparkContext.broadcast(job)
-    return Sent(lambda: broadcast)
+    return BroadcastJob(lambda: broadcast)

@@ -22,18 +22,18 @@ from nearcast.errors import require
 from nearcast.model import Message, Subscription, Update
 from nearcast.model.columns import SUBSCRIPTIONS, subscription_to_row
 from nearcast.model.timestamps import to_us
-from nearcast.spark.follow import Follower
-from nearcast.spark.log import Folder
+from nearcast.spark.sink_files import SinkFiles
+from nearcast.spark.folder import Folder
 from nearcast.spark.plan import Plan
 from nearcast.spark.reports import Reports
-from nearcast.spark.sieve import SUBSCRIBE, UNSUBSCRIBE
+from nearcast.spark.validate import SUBSCRIBE, UNSUBSCRIBE
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = dict[str, Any]
 
 
-class Link:
+class JobClient:
     """The way to a job and back."""
 
     def __init__(self, plan: Plan, *, seen: Iterable[str] = ()) -> None:
@@ -46,7 +46,7 @@ class Link:
         check_json("updates", plan.updates.format)
         self._messages = Folder(plan.place(str(plan.messages.path)))
         self._subscriptions = Folder(plan.place(str(plan.subscriptions.path)))
-        self._updates = Follower(plan.place(str(plan.updates.path)), seen)
+        self._updates = SinkFiles(plan.place(str(plan.updates.path)), seen)
         self.reports = Reports(f"{plan.place(plan.run.checkpoint)}/state")
 
     def open(self) -> None:

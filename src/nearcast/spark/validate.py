@@ -33,12 +33,12 @@ Bad = Iterator[tuple[int, str]]
 def bad_subscriptions(table: pa.Table, job: Job) -> Bad:
     """Yield the rows of a table of subscriptions that are bad."""
     columns = table.drop_columns(["at"])  # no rule is about it
-    return _sieve(len(table), lambda start, n: _check_subscriptions(columns.slice(start, n), job))
+    return _validate(len(table), lambda start, n: _check_subscriptions(columns.slice(start, n), job))
 
 
 def bad_messages(table: pa.Table, job: Job) -> Bad:
     """Yield the rows of an opened block of messages that are bad."""
-    return _sieve(len(table), lambda start, n: _check_messages(table.slice(start, n), job))
+    return _validate(len(table), lambda start, n: _check_messages(table.slice(start, n), job))
 
 
 def good_messages(table: pa.Table, job: Job) -> pa.Table:
@@ -97,7 +97,7 @@ def to_json(message: dict[str, Any], names: list[str]) -> str:
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
 
 
-def _sieve(n: int, check: Callable[[int, int], None]) -> Bad:
+def _validate(n: int, check: Callable[[int, int], None]) -> Bad:
     """Yield which of n rows are bad; `check(start, n)` raises an error if one of some rows is."""
 
     def parts(start: int, n: int) -> Bad:

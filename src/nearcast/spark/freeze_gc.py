@@ -14,7 +14,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def settled(answers: Iterable[T]) -> Iterator[T]:
+def freezing_gc(answers: Iterable[T]) -> Iterator[T]:
     """Hand on what a task answers; when that is done for the first time, settle down."""
     yield from answers
     _freeze()
