@@ -6,7 +6,7 @@
 What is counted is in `nearcast.partition.estimate`; this package runs engines, and shows what came of it.
 """
 
-from nearcast.advice.report import Report, advise
+from nearcast.advice.report import AdviceReport, advise
 from nearcast.advice.stream import Stream, generated, recorded
 
-__all__ = ["Report", "Stream", "advise", "generated", "recorded"]
+__all__ = ["AdviceReport", "Stream", "advise", "generated", "recorded"]

@@ -11,7 +11,7 @@ from html import escape
 
 import numpy as np
 
-from nearcast.advice.report import HEADINGS, Report
+from nearcast.advice.report import HEADINGS, AdviceReport
 from nearcast.partition.estimate import Estimate
 from nearcast.partition.base import Region
 from nearcast.space import Box
@@ -47,7 +47,7 @@ figcaption { font-size: .85rem; color: var(--soft); margin-top: .5rem; } figcapt
 """
 
 
-def page_of(report: Report) -> str:
+def page_of(report: AdviceReport) -> str:
     """Return a page that needs nothing else."""
     bounds = report.stream.space.bounds
     height = float(np.clip(_WIDTH * _side(bounds, 1) / _side(bounds, 0), _FLATTEST, _TALLEST))
@@ -73,7 +73,7 @@ def page_of(report: Report) -> str:
     )
 
 
-def _words(report: Report) -> str:
+def _words(report: AdviceReport) -> str:
     check, handle, insert = report.constants
     return (
         "Busy: each shard, as high as it works a message of the stream; homes: shards that hold a subscription; "
@@ -83,7 +83,7 @@ def _words(report: Report) -> str:
     )
 
 
-def _rows(report: Report) -> Iterator[str]:
+def _rows(report: AdviceReport) -> Iterator[str]:
     most = max(estimate.busiest_us for estimate in report.estimates)
     for estimate, (name, cells) in zip(report.estimates, report.rows(), strict=True):
         taken = ' class="taken"' if estimate is report.taken else ""
@@ -103,7 +103,7 @@ def _bars(estimate: Estimate, most: float) -> str:
     return f'<svg class="bars" role="img" aria-label="{label}" width="{width:g}" height="{height:g}">{bars}</svg>'
 
 
-def _maps(report: Report, maps: list[str], bounds: Box, height: float) -> Iterator[str]:
+def _maps(report: AdviceReport, maps: list[str], bounds: Box, height: float) -> Iterator[str]:
     messages = report.stream.sample.messages
     rows = np.linspace(0, len(messages) - 1, min(len(messages), _MOST_DOTS)).astype(np.int64)
     xs, ys = messages.xs[rows], messages.ys[rows]

@@ -22,7 +22,7 @@ _ROUNDS = 2  # of short runs, one partitioner after the other: whatever else the
 
 
 @dataclass(frozen=True)
-class Report:
+class AdviceReport:
     """Partitioners, weighed for one stream."""
 
     stream: Stream
@@ -111,7 +111,7 @@ def advise(
     in_threads: bool = True,
     partitioners: Sequence[Partitioner] = PARTITIONERS,
     watch: Callable[[str], None] = lambda what: None,
-) -> Report:
+) -> AdviceReport:
     """Weigh every partitioner that serves a stream, and run each for a moment; `watch` is told what is going on."""
     watch("reading the stream")
     sample = stream.sample
@@ -127,4 +127,4 @@ def advise(
         watch(f"running {name}")
         trial = try_out(stream, name, workers=workers)
         trials[name] = max(trial, trials.get(name, trial))
-    return Report(stream, n_shards, in_threads, constants, estimates, trials, *recommend(estimates))
+    return AdviceReport(stream, n_shards, in_threads, constants, estimates, trials, *recommend(estimates))

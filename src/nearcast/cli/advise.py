@@ -16,7 +16,7 @@ from nearcast.cli.rehearsal import rehearse
 from nearcast.errors import require
 
 if TYPE_CHECKING:
-    from nearcast.advice import Report, Stream
+    from nearcast.advice import AdviceReport, Stream
 
 NAME = "advise"
 HELP = "find the partitioner that suits a stream, and say why"
@@ -117,7 +117,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
         yield lambda what: status.update(f"advising: {what}")
 
 
-def _print_table(report: Report) -> None:
+def _print_table(report: AdviceReport) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
