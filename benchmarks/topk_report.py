@@ -64,7 +64,7 @@ def write(folder: Path, *, scale: float = 1.0) -> str:
         f"At the defaults: {_together(base)}\n",
         *topk_tuning.write(base, folder),
         _finding(base, folder),
-        _keeping(base, folder),
+        _retention(base, folder),
         *(_swept(sweep, base, folder) for sweep in SWEEPS),
         _zipf(base),
         _time_window(base, folder),
@@ -97,7 +97,7 @@ def _finding(base: Setting, folder: Path) -> str:
     )
 
 
-def _keeping(base: Setting, folder: Path) -> str:
+def _retention(base: Setting, folder: Path) -> str:
     """Figure 14 and table 4: buffers, all with our index."""
     names = {"topk": "cSkyband", "topk-skyband": "Skyband", "topk-kmax": "kmax"}
     papers = {"cSkyband": 35, "Skyband": 52, "kmax": 58}

@@ -7,13 +7,13 @@ from dataclasses import fields
 import httpx
 
 from nearcast.service.server import Server, bind
-from nearcast.service.world import World
+from nearcast.service.config import ServiceConfig
 from nearcast.workload.city import City
 from service.served import make_service
 
 CITY = City(seed=1)
-WORLD = World(city=CITY.seed, window_count=2_000)
-SHARED = World(city=CITY.seed, window_count=2_000, workers=4, partitioner="space_kd")
+WORLD = ServiceConfig(city=CITY.seed, window_count=2_000)
+SHARED = ServiceConfig(city=CITY.seed, window_count=2_000, workers=4, partitioner="space_kd")
 _SAID = ("region", "location", "keywords", "k", "alpha", "delta", "tau", "user")
 
 

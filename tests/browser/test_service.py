@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from browser.pages import on_map, until
 from browser.served_city import SHARED, WORLD, ServedCity, subscriptions
 from nearcast.service.access import Caller, hash_of
-from nearcast.service.world import World
+from nearcast.service.config import ServiceConfig
 
 pytestmark = pytest.mark.xdist_group("browser")
 ONE = {"id": "one", "kind": "nearest", "location": [9.05, 54.1], "keywords": "lighthouse", "k": 9}
@@ -107,7 +107,7 @@ def test_shards_are_seen_with_their_load(visit, served, keep):
 
 
 def test_a_plane_has_a_grid_and_no_land_and_hash_has_no_regions(visit, served, keep):
-    plane = served(World(bounds=(-500, 0, 1500, 1000), window_count=100, workers=2))
+    plane = served(ServiceConfig(bounds=(-500, 0, 1500, 1000), window_count=100, workers=2))
     page = visit(plane.address)
     plane.say("coffee in the far corner", (1500, 1000))
     plane.say("coffee in the middle", (500, 500))

@@ -8,41 +8,41 @@ import httpx
 from nearcast.service.access import Access
 from nearcast.service.app import make_app
 from nearcast.service.context import Service
-from nearcast.service.estate import Keeping
+from nearcast.service.store import RetentionConfig
 from nearcast.service.hub import Hub
 from nearcast.service.meters import Meters
 from nearcast.service.server import Server, bind
-from nearcast.service.steward import Steward
-from nearcast.service.webhooks.attempt import Courier
-from nearcast.service.webhooks.book import Book
+from nearcast.service.command_loop import CommandLoop
+from nearcast.service.webhooks.client import WebhookClient
+from nearcast.service.webhooks.store import Book
 from nearcast.service.webhooks.guard import Guard, read_networks
-from nearcast.service.webhooks.postroom import Postroom
+from nearcast.service.webhooks.dispatcher import WebhookDispatcher
 from nearcast.service.webhooks.retry import Retries
-from nearcast.service.world import World
+from nearcast.service.config import ServiceConfig
 
-WORLD = World(bounds=(0, 0, 1, 1), window_count=100)
+WORLD = ServiceConfig(bounds=(0, 0, 1, 1), window_count=100)
 
 
-def make_postroom(folder, *, networks=("127.0.0.0/8",), delays_s=(0.0, 0.0), most_hooks=100, timeout_s=20.0, **how):
+def make_dispatcher(folder, *, networks=("127.0.0.0/8",), delays_s=(0.0, 0.0), most_hooks=100, timeout_s=20.0, **how):
     """Webhooks that may reach this machine, and do not wait long."""
     book = Book(folder / "webhooks.sqlite", most=most_hooks)
-    return Postroom(
-        book, Courier(Guard(read_networks(networks)), timeout_s=timeout_s), retries=Retries(delays_s), **how
+    return WebhookDispatcher(
+        book, WebhookClient(Guard(read_networks(networks)), timeout_s=timeout_s), retries=Retries(delays_s), **how
     )
 
 
-def make_service(folder, world=WORLD, *, callers=None, most_bytes=100_000, most_queued=100, webhooks=None, **keeping):
+def make_service(folder, world=WORLD, *, callers=None, most_bytes=100_000, most_queued=100, webhooks=None, **retention):
     meters = Meters()
     hub = Hub(meters, most=most_queued)
-    steward = Steward(folder, world, hub=hub, meters=meters, keeping=Keeping(**keeping))
-    return Service(steward, hub, meters, Access(callers), most_bytes, make_postroom(folder, **(webhooks or {})))
+    command_loop = CommandLoop(folder, world, hub=hub, meters=meters, retention=RetentionConfig(**retention))
+    return Service(command_loop, hub, meters, Access(callers), most_bytes, make_dispatcher(folder, **(webhooks or {})))
 
 
 @asynccontextmanager
 async def serving(folder, world=WORLD, **options):
     app = make_app(make_service(folder, world, **options))
     async with app.router.lifespan_context(app):
-        assert await app.state.service.steward.freezing_gc() == "serving"
+        assert await app.state.service.command_loop.freezing_gc() == "serving"
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
             client.app = app
             yield client
@@ -69,7 +69,7 @@ async def listening(folder, world=WORLD, *, stalled_s=60.0, **options):
     running = asyncio.ensure_future(server.serve())
     try:
         await bound.wait()
-        assert await service.steward.freezing_gc() == "serving"
+        assert await service.command_loop.freezing_gc() == "serving"
         async with httpx.AsyncClient(base_url=server.address) as client:
             client.service = service
             yield client

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from nearcast.service.routes.page import WEB
-from nearcast.service.world import World
+from nearcast.service.config import ServiceConfig
 from service.served import KINDS, listening, message, serving
 
-SHARED = World(bounds=(0, 0, 1, 1), window_count=100, workers=3, partitioner="location")
+SHARED = ServiceConfig(bounds=(0, 0, 1, 1), window_count=100, workers=3, partitioner="location")
 
 
 async def test_the_page_and_all_that_it_names_are_served(tmp_path):

@@ -14,12 +14,12 @@ from nearcast.errors import InvalidInput, UnknownMessage, UnknownSubscription
 from nearcast.model import KINDS as CLASSES
 from nearcast.model.columns import subscriptions_from_table
 from nearcast.service.commands import Publish, Subscribe, Unsubscribe, message_of, subscription_of
-from nearcast.service.estate import Keeping, Request
+from nearcast.service.store import RetentionConfig, Request
 from nearcast.service.folder import DataFolder
 from nearcast.service.journal import Cursor
 from nearcast.service.meters import Meters
-from nearcast.service.relay import Relay
-from nearcast.service.world import World
+from nearcast.service.spark_backend import SparkBackend
+from nearcast.service.config import ServiceConfig
 from nearcast.spark.job_client import JobClient
 from service.served import KINDS, message
 
@@ -69,16 +69,16 @@ class Played:
 
     def __init__(self, folder):
         self.folder, self.batch, self._read = folder, 0, set()
-        self.engine = World.of_job(write_job(folder)).engine()
+        self.engine = ServiceConfig.of_job(write_job(folder)).engine()
         self.relay = None
         self.start()
 
-    def start(self, **keeping):
+    def start(self, **retention):
         """Start the service, after whatever happened to it."""
         if self.relay is not None:
             self.relay.close()
-        folder = DataFolder(self.folder / "data", World.of_job(self.folder / "job.toml"))
-        self.relay = Relay(folder, meters=Meters(), keeping=Keeping(**keeping))
+        folder = DataFolder(self.folder / "data", ServiceConfig.of_job(self.folder / "job.toml"))
+        self.relay = SparkBackend(folder, meters=Meters(), retention=RetentionConfig(**retention))
         self.relay.listens_every = 0.0  # whenever it is asked
         self.relay.recover()
 
@@ -323,7 +323,7 @@ def test_what_is_old_is_forgotten_but_not_what_the_job_has_not_seen(played):
 def test_a_page_is_offered_the_words_and_people_of_the_job(played):
     counted = {"documents": 90, "frequencies": {"tea": 3, "coffee": 7, "24": 9, "and": 80}}
     (played.folder / "words.json").write_text(json.dumps(counted))
-    said = World.of_job(played.folder / "job.toml").described()
+    said = ServiceConfig.of_job(played.folder / "job.toml").described()
     assert (said["words"], said["people"]) == (["coffee", "tea"], ["ann", "bob"])
     assert (said["window_count"], said["partitioner"]) == (5, "hash")
 
@@ -359,5 +359,5 @@ def test_shards_report_how_they_fare(played):
 )
 def test_a_job_that_cannot_be_worked_with_is_refused(tmp_path, made, words):
     with pytest.raises(InvalidInput, match=words):
-        DataFolder(tmp_path / "data", World.of_job(write_job(tmp_path, **made)))
+        DataFolder(tmp_path / "data", ServiceConfig.of_job(write_job(tmp_path, **made)))
     assert not (tmp_path / "data").exists()

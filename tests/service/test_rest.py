@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nearcast.service.world import World
+from nearcast.service.config import ServiceConfig
 from service.served import KINDS, WORLD, message, serving
 
 MAP = {"accept": "application/geo+json"}
@@ -47,7 +47,7 @@ async def test_a_subscription_is_made_replaced_read_and_forgotten(tmp_path, kind
 
 
 async def test_the_city_has_friends_and_times(tmp_path):
-    async with serving(tmp_path, World(city=0, window_seconds=60)) as client:
+    async with serving(tmp_path, ServiceConfig(city=0, window_seconds=60)) as client:
         friends = {"kind": "social", "location": [9, 54.1], "keywords": "jazz", "k": 3, "user": "u1"}
         assert (await client.put("/v1/subscriptions/g1", json=friends)).status_code == 201
         body = message(1, "jazz", (9, 54.1), at="2026-01-01T00:00:00Z", place="p1")
@@ -59,7 +59,7 @@ async def test_the_city_has_friends_and_times(tmp_path):
 
 
 async def test_a_message_without_a_time_is_of_the_moment_it_comes_where_the_window_goes_by_time(tmp_path):
-    async with serving(tmp_path, World(bounds=(0, 0, 1, 1), window_seconds=60)) as client:
+    async with serving(tmp_path, ServiceConfig(bounds=(0, 0, 1, 1), window_seconds=60)) as client:
         await client.put("/v1/subscriptions/s1", json=KINDS["topk"])
         before = time.time()
         first = await client.post("/v1/messages", json=message(1), headers={"Idempotency-Key": "a"})
@@ -91,7 +91,7 @@ async def test_an_error_names_field_rule_and_value(tmp_path, change, field, rule
 
 
 async def test_bad_requests_are_told_apart(tmp_path):
-    async with serving(tmp_path, World(bounds=(0, 0, 1, 1))) as client:
+    async with serving(tmp_path, ServiceConfig(bounds=(0, 0, 1, 1))) as client:
         for content in (b"{", b"[[[", b"1e999", b"null", b"NaN", b'"\\ud800"'):
             await refused(client, content, 422)
         for content in (b"\xff", b"1" * 5000):
@@ -264,7 +264,7 @@ async def test_health_and_figures(tmp_path):
         }  # fmt: skip
         assert {name: float(figures[name]) for name in expected} == expected
         service = client.app.state.service
-        service.steward._become("recovering", "it reads its journal")
+        service.command_loop._become("recovering", "it reads its journal")
         problem(await client.get("/health/ready"), 503)
         problem(await client.post("/v1/messages", json=message(1)), 503)
         assert "nearcast_engine_subscriptions 1.0" in (await client.get("/metrics")).text, "what was last known"

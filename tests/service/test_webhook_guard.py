@@ -8,7 +8,7 @@ import pytest
 
 from nearcast.cli import main
 from nearcast.errors import InvalidInput
-from nearcast.service.webhooks.attempt import Courier
+from nearcast.service.webhooks.client import WebhookClient
 from nearcast.service.webhooks.guard import Guard, read_networks
 from service.receiver import receiving
 from service.served import serving
@@ -82,11 +82,11 @@ async def attempted(url, *, networks=(), resolve=None, trusted=None):
         return resolve(len(asked))
 
     given = {} if resolve is None else {"resolve": look_up}
-    courier = Courier(Guard(read_networks(networks)), trusted=trusted, **given)
+    client = WebhookClient(Guard(read_networks(networks)), trusted=trusted, **given)
     try:
-        return await courier.attempt(url, b"{}", {}), asked
+        return await client.attempt(url, b"{}", {}), asked
     finally:
-        await courier.close()
+        await client.close()
 
 
 async def test_a_name_of_an_inner_address_is_refused():

@@ -13,7 +13,7 @@ from nearcast.errors import InvalidInput, StateError, require
 
 if TYPE_CHECKING:
     from nearcast.service.access import Access
-    from nearcast.service.world import World
+    from nearcast.service.config import ServiceConfig
 
 NAME = "serve"
 HELP = "serve subscriptions and messages over HTTP and WebSocket; what was answered survives a crash"
@@ -76,18 +76,18 @@ def run(options: argparse.Namespace) -> int:
     access = _access(options)
     from nearcast.cli.rehearsal import rehearse
     from nearcast.service.context import Service
-    from nearcast.service.estate import Keeping
+    from nearcast.service.store import RetentionConfig
     from nearcast.service.hub import Hub
     from nearcast.service.meters import Meters
     from nearcast.service.server import bind, serve
-    from nearcast.service.steward import Steward
-    from nearcast.service.webhooks.attempt import Courier
-    from nearcast.service.webhooks.book import Book
+    from nearcast.service.command_loop import CommandLoop
+    from nearcast.service.webhooks.client import WebhookClient
+    from nearcast.service.webhooks.store import Book
     from nearcast.service.webhooks.guard import Guard, read_networks
-    from nearcast.service.webhooks.postroom import Postroom
+    from nearcast.service.webhooks.dispatcher import WebhookDispatcher
 
     guard = Guard(read_networks(options.webhook_networks))
-    keeping = Keeping(
+    retention = RetentionConfig(
         most_waiting=options.max_waiting,
         snapshot_every=options.snapshot_every,
         seconds=options.keep_hours * 3600,
@@ -100,21 +100,21 @@ def run(options: argparse.Namespace) -> int:
     with bind(options.host, options.port) as listening:
         meters = Meters()
         hub = Hub(meters, most=options.max_queued)
-        steward = Steward(options.data, _world(options), hub=hub, meters=meters, keeping=keeping)
-        postroom = Postroom(Book(options.data / "webhooks.sqlite", most=options.max_webhooks), Courier(guard))
+        command_loop = CommandLoop(options.data, _world(options), hub=hub, meters=meters, retention=retention)
+        dispatcher = WebhookDispatcher(Book(options.data / "webhooks.sqlite", most=options.max_webhooks), WebhookClient(guard))
         rehearse(_small_city)
         if access.is_open:
             print("nearcast: no tokens: whoever reaches this address may do everything", file=sys.stderr)
-        serve(Service(steward, hub, meters, access, options.max_body, postroom), listening, on_start=started)
+        serve(Service(command_loop, hub, meters, access, options.max_body, dispatcher), listening, on_start=started)
     return 0
 
 
 def _small_city() -> None:
-    from nearcast.service.world import World
+    from nearcast.service.config import ServiceConfig
     from nearcast.workload.city import City
 
     city = City()
-    with World(city=city.seed, window_count=100).engine() as engine:
+    with ServiceConfig(city=city.seed, window_count=100).engine() as engine:
         engine.subscribe(city.subscriptions(10))
         engine.publish(city.messages(3))
 
@@ -146,17 +146,17 @@ def _make_token(options: argparse.Namespace) -> int:
     return 0
 
 
-def _world(options: argparse.Namespace) -> World | None:
+def _world(options: argparse.Namespace) -> ServiceConfig | None:
     """Return the world that was described; None if none was."""
-    from nearcast.service.world import World
+    from nearcast.service.config import ServiceConfig
 
     given = [name for name in ("bounds", "city", "spark") if getattr(options, name) is not None]
     if not given:
         return None
     require(len(given) == 1, given[0], f"must be left out where --{given[-1]} is given", getattr(options, given[0]))
     if options.spark is not None:
-        return World.of_job(options.spark)
-    return World(
+        return ServiceConfig.of_job(options.spark)
+    return ServiceConfig(
         bounds=None if options.bounds is None else _bounds(options.bounds),
         metric=options.metric,
         max_distance=options.max_distance,

@@ -27,14 +27,14 @@ def make_app(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        service.steward.start()
+        service.command_loop.start()
         service.webhooks.start(service)
         try:
             yield
         finally:
             service.hub.close()
             await service.webhooks.stop()
-            await service.steward.stop()
+            await service.command_loop.stop()
 
     app = FastAPI(
         title="Nearcast",

@@ -70,7 +70,7 @@ class Unsubscribe:
 
 
 @dataclass(frozen=True)
-class Hear:
+class Ingest:
     """Files that a job elsewhere has written; what it tells is journalled with them, and nothing is left to do."""
 
     kind: ClassVar[str] = "hear"
@@ -81,11 +81,11 @@ class Hear:
         return []
 
 
-COMMANDS: tuple[type[Publish] | type[Subscribe] | type[Unsubscribe] | type[Hear], ...] = (
+COMMANDS: tuple[type[Publish] | type[Subscribe] | type[Unsubscribe] | type[Ingest], ...] = (
     Publish,
     Subscribe,
     Unsubscribe,
-    Hear,
+    Ingest,
 )
 
 

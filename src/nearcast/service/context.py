@@ -16,21 +16,21 @@ from nearcast.service.hub import Hub
 from nearcast.service.meters import Meters
 from nearcast.service.problem import MEDIA_TYPE, title_of
 from nearcast.service.schema import ID_PATTERN, ID_RULE
-from nearcast.service.steward import Steward
-from nearcast.service.webhooks.postroom import Postroom
+from nearcast.service.command_loop import CommandLoop
+from nearcast.service.webhooks.dispatcher import WebhookDispatcher
 
 
 @dataclass(frozen=True)
 class Service:
     """The parts of a running service."""
 
-    steward: Steward
+    command_loop: CommandLoop
     hub: Hub
     meters: Meters
     access: Access
     most_bytes: int
     """Of a request, or of a line of a stream."""
-    webhooks: Postroom
+    webhooks: WebhookDispatcher
     feed: Feed = field(default_factory=Feed)
 
 

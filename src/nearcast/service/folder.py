@@ -9,13 +9,13 @@ from filelock import FileLock, Timeout
 
 from nearcast.errors import StateError
 from nearcast.service.journal import Journal, Reader
-from nearcast.service.world import World
+from nearcast.service.config import ServiceConfig
 
 
 class DataFolder:
     """The folder of one service."""
 
-    def __init__(self, path: Path, world: World | None) -> None:
+    def __init__(self, path: Path, world: ServiceConfig | None) -> None:
         """Take a folder, or make it; without a world it must have one."""
         self.path = path
         if world is not None:
@@ -30,11 +30,11 @@ class DataFolder:
             undo.callback(self._lock.release)
             self.journal = Journal(path / "journal.sqlite")
             undo.callback(self.journal.close)
-            self.world = self._same_world(world)
+            self.world = self._same_config(world)
             self.reader = Reader(path / "journal.sqlite")
             undo.pop_all()
 
-    def _same_world(self, world: World | None) -> World:
+    def _same_config(self, world: ServiceConfig | None) -> ServiceConfig:
         noted = self.journal.meta("world")
         if noted is None:
             if world is None:
@@ -44,7 +44,7 @@ class DataFolder:
             return world
         if world is not None:
             world.check_same(noted)
-        return World.read(noted)
+        return ServiceConfig.read(noted)
 
     def close(self) -> None:
         """Close everything; no readers must be left."""

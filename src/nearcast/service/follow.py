@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Self
 
 from nearcast.service.hub import Listener
-from nearcast.service.journal import Cursor, Told
+from nearcast.service.journal import Cursor, JournaledUpdate
 from nearcast.service.problem import Problem, fault, invalid
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PAGE = 500
 
 
-class Follower:
+class UpdateFollower:
     """One client's way through the updates; a context, in which it is known to the hub."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Follower:
 
         It gets so many updates at a time, a `page`, and no more.
         """
-        service.steward.check_ready()
+        service.command_loop.check_ready()
         self._service = service
         self._listener = Listener(subscriber, subscriptions)
         self._joined_at: Cursor | None = None
@@ -77,7 +77,7 @@ class Follower:
         """Wait until there will be no more."""
         await self._listener.over.wait()
 
-    async def next(self) -> list[Told]:
+    async def next(self) -> list[JournaledUpdate]:
         """Return what comes next, when there is something; maybe nothing."""
         if self._joined_at is None:
             end = self._service.hub.position
@@ -92,10 +92,10 @@ class Follower:
             self._after = page[-1].cursor
         return page
 
-    async def _missed(self, end: Cursor) -> list[Told]:
+    async def _missed(self, end: Cursor) -> list[JournaledUpdate]:
         """Return the next page of what was missed up to a cursor."""
         found = await asyncio.to_thread(
-            self._service.steward.reader.updates,
+            self._service.command_loop.reader.updates,
             self._listener.subscriber, after=self._after, upto=end, limit=self._page,
         )  # fmt: skip
         self._check_kept()  # also while it was read
@@ -104,7 +104,7 @@ class Follower:
 
     def _check_kept(self) -> None:
         """Raise the problem of a cursor behind which updates are gone."""
-        pruned = self._service.steward.reader.pruned()
+        pruned = self._service.command_loop.reader.pruned()
         if pruned > 0 and self._after.command <= pruned:
             rule = f"must be of a command after {pruned}; what came before is not kept any more"
             raise Problem(410, f"after {rule}", errors=[fault("after", rule, str(self._after))])

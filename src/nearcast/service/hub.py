@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from nearcast.service.journal import Cursor, Told
+from nearcast.service.journal import Cursor, JournaledUpdate
 from nearcast.service.meters import Meters
 
 LAGGED = "the client lagged; come back with the last cursor"
@@ -30,7 +30,7 @@ class Listener:
         """Why there will be no more, if so."""
         self.over = asyncio.Event()
         """Set when it is closed, also for who waits for something else."""
-        self._queue: deque[Told] = deque()
+        self._queue: deque[JournaledUpdate] = deque()
         self._news = asyncio.Event()
 
     @property
@@ -43,11 +43,11 @@ class Listener:
         """What it listens to."""
         return [(self.subscriber, id_) for id_ in self.subscriptions] or [(self.subscriber, None)]
 
-    def wants(self, told: Told) -> bool:
+    def wants(self, told: JournaledUpdate) -> bool:
         """Tell whether an update is for this client; without a list of subscriptions all of the subscriber's are."""
         return not self.subscriptions or told.subscription in self.subscriptions
 
-    def put(self, told: Told, *, most: int) -> None:
+    def put(self, told: JournaledUpdate, *, most: int) -> None:
         """Take in an update; if there are too many, forget them all and close."""
         if len(self._queue) >= most:
             self.close(LAGGED)
@@ -62,7 +62,7 @@ class Listener:
         self._news.set()
         self.over.set()
 
-    async def take(self, most: int) -> list[Told]:
+    async def take(self, most: int) -> list[JournaledUpdate]:
         """Return what is new, the first so many, when there is something; nothing once it is closed."""
         await self._news.wait()
         taken = [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
@@ -99,7 +99,7 @@ class Hub:
             if not others:
                 self._listeners.pop(topic, None)
 
-    def tell(self, updates: Sequence[Told], position: Cursor) -> None:
+    def tell(self, updates: Sequence[JournaledUpdate], position: Cursor) -> None:
         """Pass on what was committed."""
         self.position = position
         for told in updates:

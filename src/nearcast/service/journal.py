@@ -87,7 +87,7 @@ class Cursor(NamedTuple):
         return cls(int(command), int(place))
 
 
-class HeldMessages(NamedTuple):
+class StoredResult(NamedTuple):
     """A message that a result holds."""
 
     message: str
@@ -97,7 +97,7 @@ class HeldMessages(NamedTuple):
     at: float | None
 
 
-class Told(NamedTuple):
+class JournaledUpdate(NamedTuple):
     """An update with its cursor, and who is to hear of it."""
 
     cursor: Cursor
@@ -112,7 +112,7 @@ class Told(NamedTuple):
         return f'{{"cursor": "{self.cursor}", {self.body[1:]}'
 
 
-def told(number: int, updates: Iterable[Update]) -> list[Told]:
+def told(number: int, updates: Iterable[Update]) -> list[JournaledUpdate]:
     """Give updates of a command their places."""
     listed = []
     for place, update in enumerate(updates, 1):
@@ -121,7 +121,7 @@ def told(number: int, updates: Iterable[Update]) -> list[Told]:
             {"seq": update.seq, "at": update.at, "subscription": subscription, "message": update.message,
              "change": update.change, "score": update.score}
         )  # fmt: skip
-        listed.append(Told(Cursor(number, place), subscriber, subscription, body))
+        listed.append(JournaledUpdate(Cursor(number, place), subscriber, subscription, body))
     return listed
 
 
@@ -160,7 +160,7 @@ class Reading(ABC):
         """Return the newest message of each id, of those that are still there."""
         return {id_: body for id_ in ids if (body := self.message(id_)) is not None}
 
-    def updates(self, subscriber: str, *, after: Cursor, upto: Cursor, limit: int) -> list[Told]:
+    def updates(self, subscriber: str, *, after: Cursor, upto: Cursor, limit: int) -> list[JournaledUpdate]:
         """Return what a subscriber was told between two cursors, in order, the first so many."""
         rows = self._all(
             "SELECT command, place, subscription, body FROM updates WHERE subscriber = ?"
@@ -168,7 +168,7 @@ class Reading(ABC):
             (subscriber, *after, *upto, limit),
         )
         return [
-            Told(Cursor(command, place), subscriber, subscription, body)
+            JournaledUpdate(Cursor(command, place), subscriber, subscription, body)
             for command, place, subscription, body in rows
         ]
 
@@ -186,14 +186,14 @@ class Reading(ABC):
         """Return the last command whose updates are gone."""
         return self.meta("pruned") or 0
 
-    def held(self, subscriber: str, id_: str) -> list[HeldMessages]:
+    def held(self, subscriber: str, id_: str) -> list[StoredResult]:
         """Return what the result of a subscription holds, in no order; see `hold`."""
         query = (
             "SELECT h.message, h.score, coalesce(m.seq, 0), json_extract(m.body, '$.at') FROM held h"
             " LEFT JOIN messages m ON m.seq = (SELECT max(seq) FROM messages WHERE id = h.message)"
             " WHERE h.subscriber = ? AND h.subscription = ?"
         )
-        return [HeldMessages(*row) for row in self._all(query, (subscriber, id_))]
+        return [StoredResult(*row) for row in self._all(query, (subscriber, id_))]
 
     def newest(self, n: int) -> list[Body]:
         """Return the newest messages, the oldest of them first."""
@@ -246,7 +246,7 @@ class Journal(Reading):
         ).fetchone()
         return Cursor(number, place)
 
-    def append(self, number: int, command: Command, updates: Sequence[Told], *, first_seq: int, at: float) -> None:
+    def append(self, number: int, command: Command, updates: Sequence[JournaledUpdate], *, first_seq: int, at: float) -> None:
         """Write down a command that was applied, and what it changed."""
         payload = None if isinstance(command, Publish) else json.dumps(asdict(command))  # type: ignore[call-overload]
         self._db.execute("INSERT INTO commands VALUES (?, ?, ?, ?)", (number, command.kind, payload, at))

@@ -303,7 +303,7 @@ class NewSecret(BaseModel):
     old_until: float = Field(description="until then the old one signs too, in seconds since the epoch")
 
 
-class WorldBody(BaseModel):
+class ConfigBody(BaseModel):
     """Where everything is."""
 
     bounds: list[float]

@@ -31,7 +31,7 @@ async def publish(body: Messages, service: Running, caller: Publisher, key: Idem
     """Publish a message, or a list of them, all or none; GeoJSON features and collections are taken too."""
     listed = body if isinstance(body, list) else [body]
     command = Publish([one.body() for one in listed])
-    answer = await service.steward.carry_out(command, subscriber=caller.subscriber, key=key)
+    answer = await service.command_loop.carry_out(command, subscriber=caller.subscriber, key=key)
     service.feed.show(command.messages)
     return answer
 
@@ -82,7 +82,7 @@ async def _publish(chunk: list[tuple[int, Body]], service: Service, caller: Call
     while parts:
         answers = await asyncio.gather(
             *(
-                service.steward.carry_out(
+                service.command_loop.carry_out(
                     Publish([body for _, body in part]), subscriber=caller.subscriber, patient=True
                 )
                 for part in parts

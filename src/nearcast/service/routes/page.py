@@ -18,11 +18,11 @@ from nearcast.model import Explanation
 from nearcast.partition import Region
 from nearcast.service.commands import subscription_of
 from nearcast.service.context import Admin, Running, Service, Subscriber, problems
-from nearcast.service.estate import View
+from nearcast.service.store import View
 from nearcast.service.feed import MOST_SHOWN, Watcher
 from nearcast.service.problem import Problem
 from nearcast.service.routes.updates import EVENTS, event
-from nearcast.service.schema import NamedSubscriptionBody, Preview, Shards, WorldBody
+from nearcast.service.schema import NamedSubscriptionBody, Preview, Shards, ConfigBody
 
 router = APIRouter(tags=["page"])
 
@@ -42,10 +42,10 @@ async def page() -> Response:
     return FileResponse(f"{WEB}/index.html", headers=_HEADERS)
 
 
-@router.get("/v1/world", response_model=WorldBody, responses=problems())
+@router.get("/v1/world", response_model=ConfigBody, responses=problems())
 async def world(service: Running, caller: Subscriber) -> Any:
     """Say where everything is, and how long messages stay."""
-    return service.steward.world.described()
+    return service.command_loop.world.described()
 
 
 @router.get("/v1/shards", response_model=Shards, responses=problems())
@@ -55,7 +55,7 @@ async def shards(service: Running, caller: Subscriber) -> Any:
     def look(view: View) -> tuple[list[Region], Stats]:
         return view.regions(), view.stats()
 
-    regions, stats = await service.steward.ask(look)
+    regions, stats = await service.command_loop.ask(look)
     parts = [{"box": list(box), "shards": [i for i in range(64) if mask >> i & 1]} for box, mask in regions]
     return {"regions": parts, "loads": list(stats.shards)}
 
@@ -64,9 +64,9 @@ async def shards(service: Running, caller: Subscriber) -> Any:
 async def preview(body: NamedSubscriptionBody, service: Running, caller: Subscriber) -> Any:
     """Say what a subscription would hold among the newest messages, and why; nothing is subscribed."""
     subscription = subscription_of(body.model_dump(), caller.subscriber)
-    found: list[Explanation] = await service.steward.ask(lambda engine: engine.preview(subscription))
+    found: list[Explanation] = await service.command_loop.ask(lambda engine: engine.preview(subscription))
     names = [str(said.message) for said in found]
-    known = await asyncio.to_thread(service.steward.reader.messages, names)
+    known = await asyncio.to_thread(service.command_loop.reader.messages, names)
     return {"results": [_shown(said, known.get(str(said.message)) or {}) for said in found]}
 
 
@@ -81,13 +81,13 @@ def _shown(said: Explanation, message: dict[str, Any]) -> dict[str, Any]:
 @router.get("/v1/feed", responses={200: {"content": {EVENTS: {"schema": {"type": "string"}}}}, **problems()})
 async def feed(service: Running, caller: Admin) -> StreamingResponse:
     """Send the newest `messages`, then others as they come, some where there are many, and `stats` every second."""
-    service.steward.check_ready()
+    service.command_loop.check_ready()
     return StreamingResponse(_feed(service), media_type=EVENTS, headers={"Cache-Control": "no-store"})
 
 
 async def _feed(service: Service) -> AsyncIterator[str]:
     watcher, counted = Watcher(), await _counts(service)
-    watcher.put(await asyncio.to_thread(service.steward.reader.newest, MOST_SHOWN))
+    watcher.put(await asyncio.to_thread(service.command_loop.reader.newest, MOST_SHOWN))
     service.feed.watchers.add(watcher)
     try:
         yield event("ready", "{}")
@@ -109,7 +109,7 @@ async def _counts(service: Service) -> dict[str, float]:
     """Return what was counted so far; of a busy engine nothing."""
     counts = {"at": time.monotonic(), **service.meters.so_far()}
     try:
-        stats: Stats = await service.steward.ask(lambda engine: engine.stats())
+        stats: Stats = await service.command_loop.ask(lambda engine: engine.stats())
     except Problem:
         return counts
     return counts | {name: float(getattr(stats, name)) for name in ("visited", "candidates", "verified")}

@@ -23,7 +23,7 @@ async def live() -> dict[str, Any]:
 @router.get("/health/ready", responses=problems())
 async def ready(service: Running) -> dict[str, Any]:
     """Tell whether requests are served."""
-    service.steward.check_ready()
+    service.command_loop.check_ready()
     return {"ready": True}
 
 
@@ -32,7 +32,7 @@ async def metrics(service: Running, caller: Admin) -> PlainTextResponse:
     """Tell figures for Prometheus."""
     stats: Stats | None
     try:
-        stats = await service.steward.ask(lambda engine: engine.stats())
+        stats = await service.command_loop.ask(lambda engine: engine.stats())
     except Problem:  # busy or recovering: the figures of the service itself are wanted most then
         stats = None
     return PlainTextResponse(service.meters.text(stats), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -52,7 +52,7 @@ async def put(
 ) -> Any:
     """Create a subscription, or replace it; as JSON, or as a GeoJSON feature with a box or a point."""
     command = Subscribe(caller.subscriber, [{"id": id, **body.model_dump()}])
-    answer = await service.steward.carry_out(command, subscriber=caller.subscriber, key=key)
+    answer = await service.command_loop.carry_out(command, subscriber=caller.subscriber, key=key)
     response.status_code = 201 if answer["created"] else 200
     return answer
 
@@ -66,7 +66,7 @@ async def post(
 ) -> Any:
     """Create or replace subscriptions, or the features of a collection that are some, all or none."""
     command = Subscribe(caller.subscriber, [one.model_dump() for one in body])
-    return await service.steward.carry_out(command, subscriber=caller.subscriber, key=key)
+    return await service.command_loop.carry_out(command, subscriber=caller.subscriber, key=key)
 
 
 @router.get("", response_model=SubscriptionPage, responses={**_MAP, **problems()})
@@ -75,7 +75,7 @@ async def listed(
 ) -> Any:
     """List subscriptions in the order of their ids, page by page."""
     found = await asyncio.to_thread(
-        service.steward.reader.subscriptions, caller.subscriber, after=cursor, limit=limit + 1
+        service.command_loop.reader.subscriptions, caller.subscriber, after=cursor, limit=limit + 1
     )
     page, following = found[:limit], found[limit - 1]["id"] if len(found) > limit else None
     if geojson.wanted(accept):
@@ -97,7 +97,7 @@ async def read(id: SubscriptionId, service: Running, caller: Subscriber, accept:
 async def delete(id: SubscriptionId, service: Running, caller: Subscriber, key: IdempotencyKey = None) -> Any:
     """Forget a subscription."""
     command = Unsubscribe(caller.subscriber, [id])
-    return await service.steward.carry_out(command, subscriber=caller.subscriber, key=key)
+    return await service.command_loop.carry_out(command, subscriber=caller.subscriber, key=key)
 
 
 @router.get("/{id}/results", response_model=ResultPage, responses={**_MAP, **problems(404, 409)})
@@ -106,10 +106,10 @@ async def results(
 ) -> Any:
     """Tell what the result holds now, best first; for kinds that only grow, what is still in the window."""
     name = engine_id(caller.subscriber, id)
-    held = await service.steward.ask(lambda engine: engine.results(name)[:limit])
+    held = await service.command_loop.ask(lambda engine: engine.results(name)[:limit])
 
     def look_up() -> list[dict[str, Any]]:
-        return [_result(one.message, one.score, service.steward.reader.message(one.message)) for one in held]
+        return [_result(one.message, one.score, service.command_loop.reader.message(one.message)) for one in held]
 
     rows = await asyncio.to_thread(look_up)
     if geojson.wanted(accept):
@@ -136,7 +136,7 @@ async def explain_unpublished(id: SubscriptionId, body: MessageBody, service: Ru
 
 
 async def _subscription(service: Service, caller: Caller, id_: str) -> dict[str, Any]:
-    body = await asyncio.to_thread(service.steward.reader.subscription, caller.subscriber, id_)
+    body = await asyncio.to_thread(service.command_loop.reader.subscription, caller.subscriber, id_)
     if body is None:
         raise unknown_subscription(id_)
     return body
@@ -144,7 +144,7 @@ async def _subscription(service: Service, caller: Caller, id_: str) -> dict[str,
 
 async def _explain(service: Service, caller: Caller, id_: str, message: Message | str) -> dict[str, Any]:
     name = engine_id(caller.subscriber, id_)
-    said: Explanation = await service.steward.ask(lambda engine: engine.explain(name, message))
+    said: Explanation = await service.command_loop.ask(lambda engine: engine.explain(name, message))
     return {**asdict(said), "subscription": id_}
 
 

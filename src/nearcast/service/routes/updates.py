@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection
 from nearcast.errors import NearcastError
 from nearcast.service.access import Caller
 from nearcast.service.context import Running, problems, service_of
-from nearcast.service.follow import Follower
+from nearcast.service.follow import UpdateFollower
 from nearcast.service.hub import LAGGED
 from nearcast.service.problem import MEDIA_TYPE, Problem, of_error
 
@@ -60,11 +60,11 @@ async def events(
 ) -> Response:
     """Send updates as server-sent events: `ready` with a cursor, then `update`s; `closed` says why it ends."""
     ids = frozenset(subscription or ())
-    follower = Follower(service, caller.subscriber, ids, last or after, transport="sse")
+    follower = UpdateFollower(service, caller.subscriber, ids, last or after, transport="sse")
     return StreamingResponse(_events(follower), media_type=EVENTS, headers={"Cache-Control": "no-store"})
 
 
-async def _events(follower: Follower) -> AsyncIterator[str]:
+async def _events(follower: UpdateFollower) -> AsyncIterator[str]:
     with follower:
         yield event("ready", json.dumps({"cursor": str(follower.after)}), id_=str(follower.after))
         while follower.closed is None:
@@ -108,15 +108,15 @@ async def socket(websocket: WebSocket) -> None:
                 await websocket.close(code, reason)
 
 
-def _follower(websocket: WebSocket) -> Follower:
+def _follower(websocket: WebSocket) -> UpdateFollower:
     asked = websocket.query_params
     caller = _caller(websocket, asked.get("token"))
     after = websocket.headers.get("last-event-id") or asked.get("after")
     ids = frozenset(asked.getlist("subscription"))
-    return Follower(service_of(websocket), caller.subscriber, ids, after, transport="websocket")
+    return UpdateFollower(service_of(websocket), caller.subscriber, ids, after, transport="websocket")
 
 
-async def _converse(websocket: WebSocket, follower: Follower) -> tuple[int | None, str]:
+async def _converse(websocket: WebSocket, follower: UpdateFollower) -> tuple[int | None, str]:
     """Send until something ends it; return the code and the reason to close with, no code if the client left."""
     sending = asyncio.ensure_future(_send(websocket, follower))
     leaving = asyncio.ensure_future(_until_left(websocket))
@@ -139,7 +139,7 @@ async def _converse(websocket: WebSocket, follower: Follower) -> tuple[int | Non
     return (_LAGGED_CODE if follower.closed == LAGGED else _STOPPED_CODE), follower.closed
 
 
-async def _send(websocket: WebSocket, follower: Follower) -> None:
+async def _send(websocket: WebSocket, follower: UpdateFollower) -> None:
     await websocket.send_text(json.dumps({"type": "ready", "cursor": str(follower.after)}))
     while follower.closed is None:
         for told in await follower.next():

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from nearcast.service.context import Limit, Running, Subscriber, WebhookId, problems
 from nearcast.service.schema import NewSecret, NewWebhook, WebhookBody, WebhookPage, WebhookState
-from nearcast.service.webhooks.book import Hook, Name
+from nearcast.service.webhooks.store import Hook, Name
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 

@@ -27,7 +27,7 @@ from nearcast.model import Explanation, Id, Message, Result, Subscription, Updat
 from nearcast.partition import Region
 from nearcast.service.commands import Command, Publish, Subscribe, joined
 from nearcast.service.folder import DataFolder
-from nearcast.service.journal import Cursor, Told, told
+from nearcast.service.journal import Cursor, JournaledUpdate, told
 from nearcast.service.meters import Meters
 from nearcast.service.problem import Problem, invalid
 
@@ -59,7 +59,7 @@ Question = Callable[[View], Any]
 
 
 @dataclass(frozen=True)
-class Keeping:
+class RetentionConfig:
     """How much waits, and how much is kept."""
 
     most_waiting: int = 1_000
@@ -97,19 +97,19 @@ class Done:
     answers: list[Any] = field(default_factory=list)
     """One each, in order; for those at fault, the error."""
     commands: list[Command] = field(default_factory=list)
-    updates: list[Told] = field(default_factory=list)
+    updates: list[JournaledUpdate] = field(default_factory=list)
 
 
-class Estate(ABC):
+class DurableStore(ABC):
     """Carries out requests, durably."""
 
     listens_every: float | None = None
     """Seconds after which there may be something to `listen` to; None if there never is."""
 
-    def __init__(self, folder: DataFolder, *, meters: Meters, keeping: Keeping) -> None:
+    def __init__(self, folder: DataFolder, *, meters: Meters, retention: RetentionConfig) -> None:
         self._folder, self._journal = folder, folder.journal
         self.world, self.reader = folder.world, folder.reader
-        self._meters, self._keeping = meters, keeping
+        self._meters, self._retention = meters, retention
         self._position = Cursor(0, 0)
         self._seq = self._saved = self._next_save = 0
         self._stamp_us = 0
@@ -281,18 +281,18 @@ class Estate(ABC):
         """Save, and forget what is not needed any more; if that fails, the journal is longer meanwhile."""
         if self._position.command == self._saved:
             return
-        now, keeping = time.time(), self._keeping
-        self._next_save = self._position.command + keeping.snapshot_every
+        now, retention = time.time(), self._retention
+        self._next_save = self._position.command + retention.snapshot_every
         started = time.monotonic()
         try:
             with self._meters.snapshot_seconds.time():
                 needed = self._save()
             took = time.monotonic() - started
-            self._rests_until = started + took / keeping.snapshot_share
+            self._rests_until = started + took / retention.snapshot_share
             self._saved = self._position.command
-            self._journal.prune(upto=needed, before=now - keeping.seconds, most_updates=keeping.updates, now=now)
+            self._journal.prune(upto=needed, before=now - retention.seconds, most_updates=retention.updates, now=now)
         except (OSError, sqlite3.Error):
-            _log.exception("nothing was saved; it is tried again after %d commands", keeping.snapshot_every)
+            _log.exception("nothing was saved; it is tried again after %d commands", retention.snapshot_every)
 
     def close(self) -> None:
         """Close everything; no readers must be left."""

@@ -20,7 +20,7 @@ _MOST_SHOWN = 200  # words, and people, that a page offers
 
 
 @dataclass(frozen=True)
-class World:
+class ServiceConfig:
     """How the engine of a service is set up.
 
     >>> World(bounds=(0, 0, 1, 1), window_count=100).engine().stats().subscriptions
@@ -40,7 +40,7 @@ class World:
     """The file of a job on Spark that keeps the answers, and says all of the above."""
 
     @classmethod
-    def of_job(cls, file: Path) -> World:
+    def of_job(cls, file: Path) -> ServiceConfig:
         """Return the world of a job."""
         plan = read_plan(file)
         space, window = plan.space.space(), plan.window or WindowTable()
@@ -145,7 +145,7 @@ class World:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
     @classmethod
-    def read(cls, noted: dict[str, Any]) -> World:
+    def read(cls, noted: dict[str, Any]) -> ServiceConfig:
         """Read what was noted."""
         bounds = noted["bounds"]
         return cls(**{**noted, "bounds": None if bounds is None else tuple(bounds)})

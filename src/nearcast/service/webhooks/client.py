@@ -23,7 +23,7 @@ _CONNECT = {"timeout": {"connect": 5.0}}  # then the next address of the host
 
 
 @dataclass(frozen=True)
-class Said:
+class DeliveryResult:
     """What came of an attempt."""
 
     outcome: Outcome
@@ -32,7 +32,7 @@ class Said:
     """How long the receiver wants to be left alone."""
 
 
-class Courier:
+class WebhookClient:
     """Makes attempts."""
 
     def __init__(
@@ -60,19 +60,19 @@ class Courier:
         await self._pool.aclose()
         self._backend.close()
 
-    async def attempt(self, url: str, body: bytes, headers: dict[str, str]) -> Said:
+    async def attempt(self, url: str, body: bytes, headers: dict[str, str]) -> DeliveryResult:
         """Send a delivery, and return what came of it."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._sent(url, body, headers)
         except TimeoutError:
-            return Said("failed", f"no answer within {self._timeout_s:g} s")
+            return DeliveryResult("failed", f"no answer within {self._timeout_s:g} s")
         except Refused as error:
-            return Said("refused", str(error))
+            return DeliveryResult("refused", str(error))
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, OSError) as error:
-            return Said("failed", f"no answer: {error or type(error).__name__}"[:200])
+            return DeliveryResult("failed", f"no answer: {error or type(error).__name__}"[:200])
 
-    async def _sent(self, url: str, body: bytes, headers: dict[str, str]) -> Said:
+    async def _sent(self, url: str, body: bytes, headers: dict[str, str]) -> DeliveryResult:
         async with self._pool.stream(
             "POST", url, headers=[*self._headers.items(), *headers.items()], content=body, extensions=_CONNECT
         ) as response:
@@ -82,10 +82,10 @@ class Courier:
                     break
         status = response.status
         if 200 <= status < 300:
-            return Said("acknowledged")
+            return DeliveryResult("acknowledged")
         if status == _GONE:
-            return Said("gone", "the receiver answered 410: it wants no more")
+            return DeliveryResult("gone", "the receiver answered 410: it wants no more")
         hint = "; redirects are not followed" if 300 <= status < 400 else ""
         after = next((value for name, value in response.headers if name.lower() == b"retry-after"), None)
         asked = None if after is None else asked_s(after.decode("latin-1"), now=time.time())
-        return Said("failed", f"the receiver answered {status}{hint}", asked)
+        return DeliveryResult("failed", f"the receiver answered {status}{hint}", asked)

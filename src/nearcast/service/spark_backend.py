@@ -20,7 +20,7 @@ from nearcast.model import ResultPolicy, Update
 from nearcast.service.commands import (
     KIND_OF,
     Command,
-    Hear,
+    Ingest,
     Publish,
     Subscribe,
     Unsubscribe,
@@ -28,9 +28,9 @@ from nearcast.service.commands import (
     message_of,
     subscription_of,
 )
-from nearcast.service.estate import Done, Estate, Keeping
+from nearcast.service.store import Done, DurableStore, RetentionConfig
 from nearcast.service.folder import DataFolder
-from nearcast.service.lens import Lens
+from nearcast.service.read_model import SparkReadModel
 from nearcast.service.meters import Meters
 from nearcast.spark.job_client import JobClient, Row, subscribed, unsubscribed
 
@@ -38,38 +38,38 @@ _EXPORT = "export"
 _log = logging.getLogger(__name__)
 
 
-class Relay(Estate):
+class SparkBackend(DurableStore):
     """A journal, and the way to a job and back."""
 
     listens_every = 0.1
 
-    def __init__(self, folder: DataFolder, *, meters: Meters, keeping: Keeping) -> None:
-        super().__init__(folder, meters=meters, keeping=keeping)
+    def __init__(self, folder: DataFolder, *, meters: Meters, retention: RetentionConfig) -> None:
+        super().__init__(folder, meters=meters, retention=retention)
         self._plan = self.world.plan
         self._job = self._plan.job()
         self._link = JobClient(self._plan)
         self._link.open()
-        self._lens: Lens | None = None
+        self._read_model: SparkReadModel | None = None
         self._exported, self._listened = 0, float("-inf")
         self._behind = 0  # messages that were passed on and not reported
 
     @property
-    def view(self) -> Lens:
+    def view(self) -> SparkReadModel:
         """What is known of the job's answers."""
-        assert self._lens is not None, "recovered first"
-        return self._lens
+        assert self._read_model is not None, "recovered first"
+        return self._read_model
 
     def recover(self) -> None:
         """Go on where the journal ends; files that were being written are written again."""
         self._position = self._journal.position()
         self._seq = self._journal.last_seq()
         self._saved = self._position.command
-        self._next_save = self._saved + self._keeping.snapshot_every
+        self._next_save = self._saved + self._retention.snapshot_every
         self._link = JobClient(self._plan, seen=self._journal.heard())
-        if self._lens is not None:
-            self._lens.close()
-        self._lens = Lens(self.world, self._journal)
-        self._lens.take(self._link.reports.new())
+        if self._read_model is not None:
+            self._read_model.close()
+        self._read_model = SparkReadModel(self.world, self._journal)
+        self._read_model.take(self._link.reports.new())
         after, upto = self._journal.meta(_EXPORT) or (0, 0)
         self._write(after, upto)
         self._exported, self._behind = upto, 0
@@ -122,7 +122,7 @@ class Relay(Estate):
         upto = self._position.command
         if upto == self._exported:
             return
-        if any(not isinstance(command, Hear) for _, command in self._journal.commands(after=self._exported)):
+        if any(not isinstance(command, Ingest) for _, command in self._journal.commands(after=self._exported)):
             with self._journal.transaction():
                 self._journal.note(_EXPORT, [self._exported, upto])
             self._write(self._exported, upto)
@@ -157,15 +157,15 @@ class Relay(Estate):
                 heard.append(update)
         self._journal.hear(files)
         if heard:
-            self._append(Hear(list(files)), heard, done, now=time.time())
+            self._append(Ingest(list(files)), heard, done, now=time.time())
 
     def _save(self) -> int:
         return self._exported
 
     def close(self) -> None:
         """Close everything; no readers must be left."""
-        if self._lens is not None:
-            self._lens.close()
+        if self._read_model is not None:
+            self._read_model.close()
         super().close()
 
 

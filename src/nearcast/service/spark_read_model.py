@@ -18,18 +18,18 @@ from nearcast.model import Explanation, Id, ResultPolicy, Message, Result, Subsc
 from nearcast.partition import Region
 from nearcast.partition.serialization import unpack
 from nearcast.service.commands import Body, engine_id, message_of, subscription_of
-from nearcast.service.journal import HeldMessages, Reading
-from nearcast.service.world import World
+from nearcast.service.journal import StoredResult, Reading
+from nearcast.service.config import ServiceConfig
 from nearcast.spark.job import Job
 from nearcast.spark.folder import Folder
 
 _KNOWN = 20_000  # messages that a preview looks at, after a restart
 
 
-class Lens:
+class SparkReadModel:
     """Answers questions, and judges what is to be told to the job."""
 
-    def __init__(self, world: World, reading: Reading) -> None:
+    def __init__(self, world: ServiceConfig, reading: Reading) -> None:
         self._world, self._reading = world, reading
         self._engine = world.engine()
         self._seq, self._now = reading.last_seq(), float("-inf")
@@ -124,7 +124,7 @@ class Lens:
             raise UnknownMessage(id_)
         return message_of(body)
 
-    def _held(self, subscription: Subscription) -> list[HeldMessages]:
+    def _held(self, subscription: Subscription) -> list[StoredResult]:
         """Return what is held, best first; of what only grows, what is still in the window."""
         subscriber, _, id_ = str(subscription.id).partition("/")
         held = self._reading.held(subscriber, id_)
@@ -134,7 +134,7 @@ class Lens:
             held = [one for one in held if self._is_in_window(one)]
         return sorted(held, key=lambda one: (-one.score, -one.seq))
 
-    def _is_in_window(self, held: HeldMessages) -> bool:
+    def _is_in_window(self, held: StoredResult) -> bool:
         world = self._world
         if held.seq == 0:
             return False

@@ -17,15 +17,15 @@ from threading import Thread
 from typing import Any, Literal, NamedTuple
 
 from nearcast.service.commands import Command
-from nearcast.service.embedded import Embedded
-from nearcast.service.estate import Answer, Done, Estate, Keeping, Question, Request
+from nearcast.service.engine_backend import EngineBackend
+from nearcast.service.store import Answer, Done, DurableStore, RetentionConfig, Question, Request
 from nearcast.service.folder import DataFolder
 from nearcast.service.hub import Hub
-from nearcast.service.journal import Cursor, Told
+from nearcast.service.journal import Cursor, JournaledUpdate
 from nearcast.service.meters import Meters
 from nearcast.service.problem import busy, not_ready
-from nearcast.service.relay import Relay
-from nearcast.service.world import World
+from nearcast.service.spark_backend import SparkBackend
+from nearcast.service.config import ServiceConfig
 
 State = Literal["recovering", "serving", "failed", "stopped"]
 
@@ -41,22 +41,22 @@ class _Order(NamedTuple):
     answer: asyncio.Future[Any]
 
 
-class Steward:
+class CommandLoop:
     """Carries out orders, one batch after the other."""
 
     def __init__(
-        self, data: Path, world: World | None, *, hub: Hub, meters: Meters, keeping: Keeping | None = None
+        self, data: Path, world: ServiceConfig | None, *, hub: Hub, meters: Meters, retention: RetentionConfig | None = None
     ) -> None:
         """Take over a data folder, or make it; without a world it must have one."""
         self.state: State = "recovering"
         self.why = _RECOVERING
         self._hub, self._meters = hub, meters
-        keeping = keeping or Keeping()
+        retention = retention or RetentionConfig()
         folder = DataFolder(data, world)
-        kind = Embedded if folder.world.job is None else Relay
-        self._estate: Estate = kind(folder, meters=meters, keeping=keeping)
-        self.world, self.reader = self._estate.world, self._estate.reader
-        self._most_waiting, self._waiting = keeping.most_waiting, 0
+        kind = EngineBackend if folder.world.job is None else SparkBackend
+        self._store: DurableStore = kind(folder, meters=meters, retention=retention)
+        self.world, self.reader = self._store.world, self._store.reader
+        self._most_waiting, self._waiting = retention.most_waiting, 0
         self._orders: SimpleQueue[_Order | None] = SimpleQueue()
         self._room, self._settled = asyncio.Event(), asyncio.Event()
         self._thread: Thread | None = None
@@ -66,7 +66,7 @@ class Steward:
     def start(self) -> None:
         """Let the thread run; the loop that is running now gets its answers."""
         self._loop = asyncio.get_running_loop()
-        self._thread = Thread(target=self._run, name="steward")
+        self._thread = Thread(target=self._run, name="command_loop")
         self._thread.start()
 
     def _become(self, state: State, why: str) -> None:
@@ -91,7 +91,7 @@ class Steward:
         if self._thread is not None:
             self._orders.put(None)
             await asyncio.to_thread(self._thread.join)
-        self._estate.close()
+        self._store.close()
 
     async def carry_out(
         self, command: Command, *, subscriber: str, key: str | None = None, patient: bool = False
@@ -124,7 +124,7 @@ class Steward:
         return await order.answer
 
     def _deliver(
-        self, updates: Sequence[Told], position: Cursor | None, answers: Sequence[tuple[_Order, Any]]
+        self, updates: Sequence[JournaledUpdate], position: Cursor | None, answers: Sequence[tuple[_Order, Any]]
     ) -> None:
         if position is not None:
             self._hub.tell(updates, position)
@@ -156,8 +156,8 @@ class Steward:
                 if orders:
                     self._settle(orders)
                 self._listen()
-                self._estate.save_if_due()
-            self._estate.save()
+                self._store.save_if_due()
+            self._store.save()
             self._loop.call_soon_threadsafe(self._become, "stopped", "the service stops")
         except Exception as error:
             _log.exception("the service cannot go on")
@@ -166,14 +166,14 @@ class Steward:
             self._loop.call_soon_threadsafe(self._turn_away)
 
     def _recover(self) -> None:
-        self._estate.recover()
-        self._loop.call_soon_threadsafe(self._hub.tell, (), self._estate.position)
+        self._store.recover()
+        self._loop.call_soon_threadsafe(self._hub.tell, (), self._store.position)
         self._loop.call_soon_threadsafe(self._become, "serving", "")
 
     def _take(self) -> list[_Order] | None:
         """Return all orders that wait, when there are some, or none when it is time to listen; None to stop."""
         try:
-            first = self._orders.get(timeout=self._estate.listens_every)
+            first = self._orders.get(timeout=self._store.listens_every)
         except Empty:
             return []
         if first is None:
@@ -192,16 +192,16 @@ class Steward:
 
     def _settle(self, orders: Sequence[_Order]) -> None:
         """Carry out orders and answer them."""
-        done = self._do(lambda: self._estate.settle([order.request for order in orders]), orders)
+        done = self._do(lambda: self._store.settle([order.request for order in orders]), orders)
         if done is not None:
             answered = list(zip(orders, done.answers, strict=True))
-            self._loop.call_soon_threadsafe(self._deliver, done.updates, self._estate.position, answered)
+            self._loop.call_soon_threadsafe(self._deliver, done.updates, self._store.position, answered)
 
     def _listen(self) -> None:
         """Pass on what happened elsewhere."""
-        done = self._do(self._estate.listen, ())
+        done = self._do(self._store.listen, ())
         if done is not None and done.commands:
-            self._loop.call_soon_threadsafe(self._deliver, done.updates, self._estate.position, ())
+            self._loop.call_soon_threadsafe(self._deliver, done.updates, self._store.position, ())
 
     def _do(self, work: Callable[[], Done], orders: Sequence[_Order]) -> Done | None:
         """Do something that is to be written, and return what came of it; if that fails, recover."""

@@ -81,14 +81,14 @@ class Delivery(NamedTuple):
     upto: Cursor
 
 
-class Counts(NamedTuple):
+class WebhookCounts(NamedTuple):
     """How many hooks there are, and how many of them are disabled."""
 
     hooks: int
     disabled: int
 
 
-class Book:
+class WebhookStore:
     """Reads and writes; its methods are called through `do`, in one thread."""
 
     def __init__(self, file: Path, *, most: int = 100) -> None:
@@ -113,7 +113,7 @@ class Book:
         self._thread.shutdown()
         self._db.close()
 
-    async def do(self, act: Callable[Concatenate[Book, _P], _T], *args: _P.args, **more: _P.kwargs) -> _T:
+    async def do(self, act: Callable[Concatenate[WebhookStore, _P], _T], *args: _P.args, **more: _P.kwargs) -> _T:
         """Do something in the book's thread, as one transaction."""
 
         def done() -> _T:
@@ -167,9 +167,9 @@ class Book:
         """Return which hooks are to be told."""
         return [Name(*row) for row in self._db.execute("SELECT subscriber, id FROM hooks WHERE disabled IS NULL")]
 
-    def counts(self) -> Counts:
+    def counts(self) -> WebhookCounts:
         """Return how many there are."""
-        return Counts(*self._db.execute("SELECT count(*), count(disabled) FROM hooks").fetchone())
+        return WebhookCounts(*self._db.execute("SELECT count(*), count(disabled) FROM hooks").fetchone())
 
     def delete(self, name: Name) -> None:
         """Forget a hook."""

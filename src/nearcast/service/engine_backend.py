@@ -6,17 +6,17 @@ from nearcast.engine import Engine
 from nearcast.errors import NearcastError, StateError
 from nearcast.model import Update
 from nearcast.service.commands import Command, gathered, in_order
-from nearcast.service.estate import Estate, Keeping
+from nearcast.service.store import DurableStore, RetentionConfig
 from nearcast.service.folder import DataFolder
 from nearcast.service.meters import Meters
 from nearcast.service.snapshots import Snapshots
 
 
-class Embedded(Estate):
+class EngineBackend(DurableStore):
     """An engine of this process, and its journal."""
 
-    def __init__(self, folder: DataFolder, *, meters: Meters, keeping: Keeping) -> None:
-        super().__init__(folder, meters=meters, keeping=keeping)
+    def __init__(self, folder: DataFolder, *, meters: Meters, retention: RetentionConfig) -> None:
+        super().__init__(folder, meters=meters, retention=retention)
         self._snapshots = Snapshots(folder.path / "snapshots")
         self._engine = self.world.engine()
 
@@ -39,7 +39,7 @@ class Embedded(Estate):
                 raise StateError(f"command {number} of the journal cannot be applied again: {error}") from error
         self._engine.close()
         self._engine = engine
-        self._next_save = self._saved + self._keeping.snapshot_every
+        self._next_save = self._saved + self._retention.snapshot_every
         self._seq = engine.stats().messages
 
     def _carry_out(self, command: Command) -> list[Update]:
