@@ -181,7 +181,9 @@ def apart(
     fresh = goals[n_fit:]
     sent = _Sent(assignment, goals, starts, batch)
     lots = [_alone(stream, sent, shard, index) for shard in range(n_shards)]
-    held, seen = (np.array([has_shard(masks, shard).sum() for shard in range(n_shards)]) for masks in (assignment, fresh))
+    held, seen = (
+        np.array([has_shard(masks, shard).sum() for shard in range(n_shards)]) for masks in (assignment, fresh)
+    )
     loads = load_of(seen, held)
     return {
         "partitioner": partitioner,

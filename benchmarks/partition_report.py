@@ -30,8 +30,8 @@ from benchmarks import partition_page as page
 from benchmarks.partition_course import NAMED, Row, apart, fits, in_turns, prefix_homes, stream_of, together
 from benchmarks.topk_course import register_rivals
 from nearcast.partition import Sample
-from nearcast.partition.estimate import ENOUGH, ENOUGH_MESSAGES, recommend, weigh
 from nearcast.partition.candidate_pairs import spread
+from nearcast.partition.estimate import ENOUGH, ENOUGH_MESSAGES, recommend, weigh
 from nearcast.workload import Recording, Workload, load, make
 from nearcast.workload.recording import ENVIRONMENT
 

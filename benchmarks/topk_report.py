@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from benchmarks import topk_tuning
 from benchmarks.topk_course import BURST, TIMED, Setting, by_time, measure, register_rivals
-from benchmarks.topk_drawing import thresholds, lines
+from benchmarks.topk_drawing import lines, thresholds
 from benchmarks.topk_words import held_against, listed, shape, verdict
 
 SUBSCRIPTIONS = 30_000

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.baselines.igpt import GROUPS, IGPT, Prunings
 from benchmarks.topk_course import Row, Setting, by_count, by_time
-from benchmarks.topk_drawing import thresholds, lines, lines_over_sizes
+from benchmarks.topk_drawing import lines, lines_over_sizes, thresholds
 from benchmarks.topk_words import ENOUGH, held_against, listed, shape, verdict
 from nearcast import index, window
 from nearcast.index import IndexEntry
@@ -58,7 +58,9 @@ def _with_factor(policy: str, factor: float) -> str:
     """Name IGPT with buffers of a factor."""
     result_store = f"{policy} {factor:g}"
     window.register(window.buffers(policy, "topk", factor=factor, name=result_store))
-    index.register(IndexEntry(f"igpt, {result_store}", frozenset({"topk"}), IGPT, in_arena=False, result_store=result_store))
+    index.register(
+        IndexEntry(f"igpt, {result_store}", frozenset({"topk"}), IGPT, in_arena=False, result_store=result_store)
+    )
     return f"igpt, {result_store}"
 
 

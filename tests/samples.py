@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 import nearcast as nc
-from nearcast.model import SubscriptionBatch, MessageBatch
+from nearcast.model import MessageBatch, SubscriptionBatch
 from nearcast.partition import Sample
 from nearcast.testing import strategies as world
 

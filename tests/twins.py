@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from nearcast.model import SubscriptionBatch, Message, MessageBatch
+from nearcast.model import Message, MessageBatch, SubscriptionBatch
 
 SMALL = "NEARCAST_TEST_SMALL" in os.environ
 """Set for the pass without compiled code."""

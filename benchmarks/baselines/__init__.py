@@ -25,6 +25,9 @@ BASELINES = (
         for name, make, result_stores in _TOPK
         for result_store in result_stores
     ),
-    *(IndexEntry(name, frozenset({"nearest"}), make, in_arena=False, result_store="heaped") for name, make in _NEAREST),
+    *(
+        IndexEntry(name, frozenset({"nearest"}), make, in_arena=False, result_store="heaped")
+        for name, make in _NEAREST
+    ),
     *SOCIAL,
 )

@@ -38,8 +38,8 @@ from benchmarks.baselines.topk import (
     Output,
     Rival,
     Scratch,
-    threshold_of_bound,
     enter,
+    threshold_of_bound,
     verify,
 )
 from nearcast._jit import Arena, Table, TableArrays, kernel, table_get, table_put, table_remove

@@ -35,7 +35,7 @@ from nearcast._jit import (
 )
 from nearcast.index import scratch_pool
 from nearcast.index.base import Matches, Work
-from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
+from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model.subscription_columns import BooleanColumns
 
 CELLS = 64
@@ -274,7 +274,10 @@ class GI2:
         n_branches = self._n_branches
         first = self._store(slots, subscription_columns)
         ids = column(subscription_columns.term_ids, np.int64)
-        term_indptr, branch_indptr = column(subscription_columns.term_indptr, np.int64), column(subscription_columns.branch_indptr, np.int64)
+        term_indptr, branch_indptr = (
+            column(subscription_columns.term_indptr, np.int64),
+            column(subscription_columns.branch_indptr, np.int64),
+        )
         branches = np.repeat(np.arange(len(term_indptr) - 1), np.diff(term_indptr))
         order = np.lexsort((ids, -self._scoring.vocabulary.idfs_of(ids), branches))
         numbers = self._numbers(self._terms, ids[order][term_indptr[:-1]])
@@ -373,7 +376,14 @@ class GI2:
         self._places[slots] = np.arange(first, self._n)
         self._arena.grow("subscriptions.slots", self._n)[first : self._n] = slots
         self._arena.grow("subscriptions.dead", self._n // 8 + 1)
-        boxes = np.column_stack((subscription_columns.xmins, subscription_columns.ymins, subscription_columns.xmaxs, subscription_columns.ymaxs))
+        boxes = np.column_stack(
+            (
+                subscription_columns.xmins,
+                subscription_columns.ymins,
+                subscription_columns.xmaxs,
+                subscription_columns.ymaxs,
+            )
+        )
         self._arena.grow("subscriptions.boxes", self._n)[first : self._n] = boxes
         branches = self._arena.grow("subscriptions.branch_indptr", self._n + 1)
         branches[first + 1 : self._n + 1] = self._n_branches + subscription_columns.branch_indptr[1:]
@@ -381,7 +391,9 @@ class GI2:
         terms = self._arena.grow("subscriptions.term_indptr", self._n_branches + 1)
         terms[before + 1 : self._n_branches + 1] = self._n_terms + subscription_columns.term_indptr[1:]
         before, self._n_terms = self._n_terms, int(terms[self._n_branches])
-        self._arena.grow("subscriptions.term_ids", self._n_terms)[before : self._n_terms] = subscription_columns.term_ids
+        self._arena.grow("subscriptions.term_ids", self._n_terms)[before : self._n_terms] = (
+            subscription_columns.term_ids
+        )
         return first
 
     @staticmethod

@@ -37,7 +37,7 @@ from nearcast._jit import (
 )
 from nearcast.index import scratch_pool
 from nearcast.index.base import Matches, Work
-from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
+from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels.profiles import LENGTH, RUN, ProfileArrays, X, Y, euclidean, haversine
 from nearcast.model.profiles import Profiles
 from nearcast.model.subscription_columns import KeywordColumns
@@ -393,7 +393,9 @@ class Grid:
         )
         ground = self._world, self._profiles.arrays, self._balls, lists, messages
         with self._scratch_pool.take() as workspace:
-            found = Found(workspace.slots, workspace.scores, np.empty(stop, np.int64), workspace.met, np.zeros(5, np.int64))
+            found = Found(
+                workspace.slots, workspace.scores, np.empty(stop, np.int64), workspace.met, np.zeros(5, np.int64)
+            )
             row = _match(*ground, start, stop, found)
             while row < stop:
                 workspace.slots = np.concatenate([found.slots, np.empty_like(found.slots)])

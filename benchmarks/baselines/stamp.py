@@ -43,8 +43,8 @@ from nearcast.index._kernels.similarity.layout import (
 )
 from nearcast.index._kernels.similarity.lists import claim, drop_list, new_list, remove_at, room_to_append, spot_key
 from nearcast.index._kernels.similarity.match import enter, gap_along, leave, text_shared
-from nearcast.index._kernels.similarity.scoring import is_clear, quick_near, squared_reach, to_frame, true_near
 from nearcast.index._kernels.similarity.plans import cell_key, near_reach, place_in, plan
+from nearcast.index._kernels.similarity.scores import is_clear, quick_near, squared_reach, to_frame, true_near
 from nearcast.model import ScoringContext
 
 DEPTH = 6  # of the tree; a leaf of the earth is 200 km wide

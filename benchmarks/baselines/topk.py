@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nearcast._jit import Arena, Table, TableArrays, column, kernel, mix, prefetch, table_get
 from nearcast.index import scratch_pool
 from nearcast.index.base import Matches, Work
-from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
+from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels import blocks
 from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, ProfileArrays, X, Y, cosine, near
 from nearcast.model.profiles import Profiles
@@ -268,7 +268,9 @@ class Rival:
                 row = self._match_rows(columns, row, stop, start, workspace.scratch, out)
                 if row < stop:
                     workspace.room *= 2
-                    out = out._replace(slots=np.resize(out.slots, workspace.room), scores=np.resize(out.scores, workspace.room))
+                    out = out._replace(
+                        slots=np.resize(out.slots, workspace.room), scores=np.resize(out.scores, workspace.room)
+                    )
             n = int(out.ends[-1]) if n_rows else 0
             visited, candidates, verified = out.work.tolist()
             workspace.count(visited=visited, candidates=candidates, verified=verified, matched=n)

@@ -6,8 +6,8 @@ from dataclasses import fields
 
 import httpx
 
-from nearcast.service.server import Server, bind
 from nearcast.service.config import ServiceConfig
+from nearcast.service.server import Server, bind
 from nearcast.workload.city import City
 from service.served import make_service
 

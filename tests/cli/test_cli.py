@@ -22,9 +22,9 @@ from nearcast.errors import InvalidInput
 from nearcast.model import KINDS
 from nearcast.service.commands import message_of
 from nearcast.service.journal import Cursor, Reader
-from nearcast.spark.sink_files import Follower
 from nearcast.spark.job_client import JobClient, subscribed
 from nearcast.spark.plan import read_plan
+from nearcast.spark.sink_files import Follower
 from nearcast.workload.city import City
 
 NEARCAST = [sys.executable, "-m", "nearcast.cli"]

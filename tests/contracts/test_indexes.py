@@ -12,7 +12,7 @@ import pytest
 from nearcast._jit import Arena
 from nearcast.index import INDEXES
 from nearcast.index.scan import Scan
-from nearcast.model import KINDS, SubscriptionBatch, MessageBatch
+from nearcast.model import KINDS, MessageBatch, SubscriptionBatch
 from nearcast.testing import strategies as world
 from nearcast.text import TEXT_SIMILARITIES
 

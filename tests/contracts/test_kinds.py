@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nearcast as nc
-from nearcast.model import KINDS, SubscriptionBatch, Limits, MessageBatch
+from nearcast.model import KINDS, Limits, MessageBatch, SubscriptionBatch
 from nearcast.model.columns import SUBSCRIPTIONS, subscription_from_row, subscription_to_row
 from nearcast.testing import strategies as world
 from nearcast.text import TEXT_SIMILARITIES

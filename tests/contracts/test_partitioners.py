@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nearcast as nc
-from nearcast.model import KINDS, SubscriptionBatch, Footprints, MessageBatch
+from nearcast.model import KINDS, Footprints, MessageBatch, SubscriptionBatch
 from nearcast.partition import PARTITIONERS, Sample
 from nearcast.partition.serialization import pack, unpack
 from nearcast.testing import strategies as world

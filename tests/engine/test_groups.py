@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nearcast as nc
-from nearcast.engine import group, groups
+from nearcast.engine import group, groups, id_strings
 from nearcast.errors import InvalidInput
 from nearcast.model.columns import GROUPS, UPDATES
 from nearcast.testing import strategies as world
@@ -66,9 +66,8 @@ def test_an_engine_says_the_same_in_groups(window, workers, conflate, random_fie
 
 def test_names_in_several_pieces_are_grouped_piece_by_piece(monkeypatch):
     """A column of strings holds two gigabytes: longer ones come in pieces, and a list lies in one of them."""
-    from nearcast.engine import id_strings
 
-    monkeypatch.setattr(names._columns, "__kwdefaults__", {"most_words": 20})
+    monkeypatch.setattr(id_strings._columns, "__kwdefaults__", {"most_words": 20})
     engine = nc.Engine(space=nc.Space(nc.Box(0, 0, 1, 1)))
     ids = [f"subscriber-{i}" for i in range(40)]
     engine.subscribe([nc.BooleanSubscription(id, region=nc.Box(0, 0, 1, 1), keywords="tea") for id in ids])

@@ -13,7 +13,7 @@ from nearcast._jit import Arena
 from nearcast.engine import id_strings
 from nearcast.engine._kernels import registry as kernels
 from nearcast.engine.registry import SubscriptionRegistry
-from nearcast.model import KINDS, SubscriptionBatch, IdColumn
+from nearcast.model import KINDS, IdColumn, SubscriptionBatch
 from nearcast.testing import strategies as world
 
 LONG = "x" * 300
@@ -43,10 +43,14 @@ def test_whoever_was_seated_is_found(seed, arena):
             for i in range(rng.randint(1, 60))
         ]
         words = [rng.choice([None, "plain words", "w " * rng.randint(1, 400)]) for _ in ids]
-        subscription_batch = SubscriptionBatch.of([nearest(id_, 1 + i, words[i]) for i, id_ in enumerate(ids)], world.scoring())
+        subscription_batch = SubscriptionBatch.of(
+            [nearest(id_, 1 + i, words[i]) for i, id_ in enumerate(ids)], world.scoring()
+        )
         slots = registry.allocate(subscription_batch, np.full(len(subscription_batch), round_))
         assert len(set(slots.tolist())) == len(slots) and not set(slots.tolist()) & set(seated)
-        seated |= {slot: (s, round_) for slot, s in zip(slots.tolist(), subscription_batch.subscriptions, strict=True)}
+        seated |= {
+            slot: (s, round_) for slot, s in zip(slots.tolist(), subscription_batch.subscriptions, strict=True)
+        }
         leaving = rng.sample(sorted(seated), rng.randint(0, len(seated)))
         gone = [seated.pop(slot)[0].id for slot in leaving]
         registry.leave(slots_of(leaving))
@@ -78,7 +82,9 @@ def test_what_was_written_down_comes_back(kind, data):
 
 def test_ids_that_look_alike_are_told_apart():
     registry = SubscriptionRegistry(nc.NearestSubscription)
-    slots = registry.allocate(SubscriptionBatch.of([nearest(id_) for id_ in POOL], world.scoring()), np.zeros(len(POOL), np.int64))
+    slots = registry.allocate(
+        SubscriptionBatch.of([nearest(id_) for id_ in POOL], world.scoring()), np.zeros(len(POOL), np.int64)
+    )
     assert registry.find(IdColumn.of(POOL)).tolist() == slots.tolist()
     assert registry.find(IdColumn.of([LONG + "z", "x" * 12, 17, "-4611686018427387904"])).tolist() == [-1] * 4
 
@@ -86,7 +92,9 @@ def test_ids_that_look_alike_are_told_apart():
 def test_ids_of_one_hash_are_told_apart(monkeypatch):
     monkeypatch.setattr(IdColumn, "keys", property(lambda self: np.full(len(self), 5 << 40, np.uint64)))
     registry, ids = SubscriptionRegistry(nc.NearestSubscription), [f"s{i}" for i in range(500)]
-    slots = registry.allocate(SubscriptionBatch.of([nearest(id_) for id_ in ids], world.scoring()), np.zeros(len(ids), np.int64))
+    slots = registry.allocate(
+        SubscriptionBatch.of([nearest(id_) for id_ in ids], world.scoring()), np.zeros(len(ids), np.int64)
+    )
     registry.leave(slots[::2])
     assert registry.find(IdColumn.of(ids)).tolist() == [-1 if i % 2 == 0 else s for i, s in enumerate(slots.tolist())]
 
@@ -126,8 +134,8 @@ def test_a_roster_in_files_is_gone_on_with(tmp_path):
 def test_names_past_two_gigabytes_come_in_several_columns():
     rows = np.array([0, 1, 2, 2, 1] * 40)
     strings = pa.array(["ab", "c" * 30, ""])
-    data, offsets = names.bytes_of(strings)
-    columns = names._columns(
+    data, offsets = id_strings.bytes_of(strings)
+    columns = id_strings._columns(
         len(rows),
         lambda first, done, out: kernels.repeat_names(data, offsets, rows[first:], done, out),
         most_words=16,

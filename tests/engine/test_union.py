@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import nearcast as nc
-from nearcast.engine.merger import ResultMerger
-from nearcast.model import SubscriptionBatch, IdColumn
+from nearcast.engine.result_merger import ResultMerger
+from nearcast.model import IdColumn, SubscriptionBatch
 from nearcast.testing import strategies as world
 from nearcast.window import Changes, Results, Ticks
 

@@ -3,7 +3,7 @@
 import pytest
 
 import nearcast as nc
-from nearcast.model import SubscriptionBatch, ScoringContext
+from nearcast.model import ScoringContext, SubscriptionBatch
 from nearcast.text import TEXT_SIMILARITIES, term_id
 
 KANSAS = nc.Box(-102.05, 36.99, -94.59, 40.0)
@@ -38,7 +38,9 @@ def test_an_or_query_is_reported_once_also_when_several_branches_hold(engine):
 
 
 def test_the_footprint_is_the_box_and_the_branches():
-    scoring = ScoringContext(nc.Space.earth(), nc.Vocabulary.with_weights({}), nc.SocialGraph(), TEXT_SIMILARITIES["dice"])
+    scoring = ScoringContext(
+        nc.Space.earth(), nc.Vocabulary.with_weights({}), nc.SocialGraph(), TEXT_SIMILARITIES["dice"]
+    )
     query = nc.BooleanSubscription("q", region=KANSAS, keywords="(kobe AND retired) OR lebron")
     footprint = SubscriptionBatch.of([query], scoring).footprints[0]
     assert footprint.box == KANSAS

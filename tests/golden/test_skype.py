@@ -4,7 +4,7 @@ import pytest
 
 import nearcast as nc
 from nearcast.index.bounds import topk as bounds
-from nearcast.model import SubscriptionBatch, ScoringContext
+from nearcast.model import ScoringContext, SubscriptionBatch
 from nearcast.text import TEXT_SIMILARITIES, term_id
 
 S1, S1_BAR, S1_ALPHA = [0.5, 0.2, 0.2, 0.1], 0.7, 0.6  # w1 w2 w3 w4

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from modes import MODES, check_passes
 from nearcast._jit import Arena
 from nearcast.index.boolean import BooleanIndex
-from nearcast.model import BooleanSubscription, ScoringContext, Message, MessageBatch
+from nearcast.model import BooleanSubscription, Message, MessageBatch, ScoringContext
 from nearcast.model.subscription_columns import BooleanColumns
 from nearcast.model.subscription_rows import store
 from nearcast.social import SocialGraph
@@ -96,7 +96,9 @@ class World:
             for i in range(len(slots))
         ]
         self.n_made += len(made)
-        self.index.insert_columns(np.array(slots, np.int32), BooleanColumns.of_stored(store(made, BooleanSubscription)))
+        self.index.insert_columns(
+            np.array(slots, np.int32), BooleanColumns.of_stored(store(made, BooleanSubscription))
+        )
         self.scores.update(zip(slots, (one.bind(self.scoring) for one in made), strict=True))
 
     def delete(self, slots):

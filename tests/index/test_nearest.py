@@ -34,7 +34,7 @@ from nearcast.index._kernels.nearest.layout import (
 )
 from nearcast.index._kernels.nearest.match import bound_row, bound_tile
 from nearcast.index.nearest import NearestIndex
-from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBatch, NearestSubscription
+from nearcast.model import Message, MessageBatch, NearestSubscription, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels import blocks
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
@@ -134,7 +134,9 @@ class Twin:
             del self.scorers[slot], self.thresholds[slot]
 
     def set_thresholds(self, thresholds):
-        self.index.set_thresholds(np.array(list(thresholds), np.int32), np.array(list(thresholds.values()), np.float64))
+        self.index.set_thresholds(
+            np.array(list(thresholds), np.int32), np.array(list(thresholds.values()), np.float64)
+        )
         self.thresholds.update(thresholds)
 
     def move_thresholds(self, batch):

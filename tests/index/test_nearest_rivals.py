@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from modes import check_passes
-from nearcast.model import ScoringContext, Message, MessageBatch, NearestSubscription
+from nearcast.model import Message, MessageBatch, NearestSubscription, ScoringContext
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.testing import strategies as projection
@@ -35,7 +35,9 @@ class Nearest(Twin):
 
     def __init__(self, make, space, seed):
         vocabulary = Vocabulary.with_weights({})
-        super().__init__(make, ScoringContext(space, vocabulary, SocialGraph([]), TEXT_SIMILARITIES["containment"]), seed)
+        super().__init__(
+            make, ScoringContext(space, vocabulary, SocialGraph([]), TEXT_SIMILARITIES["containment"]), seed
+        )
 
     def subscription(self):
         return NearestSubscription("s", location=self.point(), keywords=self.words(6), k=1)

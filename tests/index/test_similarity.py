@@ -18,7 +18,7 @@ from nearcast._jit import Arena
 from nearcast.errors import InvalidInput
 from nearcast.index.base import Work
 from nearcast.index.similarity import FILTERS, SimilarityIndex
-from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBatch, SimilaritySubscription
+from nearcast.model import Message, MessageBatch, ScoringContext, SimilaritySubscription, SubscriptionBatch
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.testing import strategies as params

@@ -10,7 +10,7 @@ from modes import MODES, check_passes
 from nearcast._jit import Arena
 from nearcast.index._kernels.social.layout import N_OPEN
 from nearcast.index.social import SocialIndex
-from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBatch, SocialSubscription
+from nearcast.model import Message, MessageBatch, ScoringContext, SocialSubscription, SubscriptionBatch
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
@@ -93,7 +93,9 @@ class Twin:
             del self.subscriptions[slot], self.thresholds[slot]
 
     def set_thresholds(self, thresholds):
-        self.index.set_thresholds(np.array(list(thresholds), np.int32), np.array(list(thresholds.values()), np.float64))
+        self.index.set_thresholds(
+            np.array(list(thresholds), np.int32), np.array(list(thresholds.values()), np.float64)
+        )
         self.thresholds |= thresholds
 
     def expected(self, batch):

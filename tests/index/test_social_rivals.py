@@ -14,7 +14,7 @@ from nearcast import index as indexes
 from nearcast import window as windows
 from nearcast._jit import Arena
 from nearcast.index._kernels.social.layout import THRESHOLD, X
-from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBatch, SocialSubscription
+from nearcast.model import Message, MessageBatch, ScoringContext, SocialSubscription, SubscriptionBatch
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
@@ -34,7 +34,7 @@ for rival in social.RIVALS:
 
 
 MAKERS = {
-    "all_shards": social.Everyone,
+    "everyone": social.Everyone,
     "quadtree": social.Quadtree,
     "quadtree of small leaves": partial(social.Quadtree, capacity=1),
 }
@@ -177,8 +177,8 @@ def test_a_quadtree_leaves_out_much_of_what_everyone_is_asked_for():
         index.set_thresholds(slots, thresholds)
         rows, met, _ = index.match(batch, 0, m)
         work[name], found[name] = index.work, set(zip(rows.tolist(), met.tolist(), strict=True))
-    assert found["all_shards"] == found["quadtree"] == found["quadtree of small leaves"] != set()
-    assert work["all_shards"].verified == n * m
+    assert found["everyone"] == found["quadtree"] == found["quadtree of small leaves"] != set()
+    assert work["everyone"].verified == n * m
     assert work["quadtree"].verified < 0.5 * n * m
     assert work["quadtree of small leaves"].verified < work["quadtree"].verified
 
@@ -239,13 +239,18 @@ class Beside:
             at = self.now - late if isinstance(self.window, nc.TimeWindow) else None
             terms = rng.choices(projection.TERMS, k=rng.randint(0, 5))
             place = rng.choice([None, "nowhere", "p9", "new", *projection.PLACES])
-            made.append(nc.Message(f"m{self.n}", rng.choice(projection.GRID[projection.PLANE]), terms, at=at, place=place))
+            made.append(
+                nc.Message(f"m{self.n}", rng.choice(projection.GRID[projection.PLANE]), terms, at=at, place=place)
+            )
         return made
 
     def change_friends(self):
         rng = self.rng
         if rng.random() < 0.5:
-            new = [(rng.choice([*projection.USERS, "eve"]), rng.choice([*projection.PLACES, "p9", "new"])) for _ in range(2)]
+            new = [
+                (rng.choice([*projection.USERS, "eve"]), rng.choice([*projection.PLACES, "p9", "new"]))
+                for _ in range(2)
+            ]
             self.edges |= set(new)
             self.both(lambda engine: engine.add_edges(new))
         else:

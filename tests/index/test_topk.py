@@ -14,9 +14,9 @@ from nearcast._jit import Arena
 from nearcast.index._kernels.topk.groups import order_key, tidy
 from nearcast.index._kernels.topk.layout import (
     AT_ALPHA,
-    AT_THRESHOLD,
     AT_OWN,
     AT_REST,
+    AT_THRESHOLD,
     AT_X,
     AT_Y,
     AT_Z,
@@ -26,7 +26,7 @@ from nearcast.index._kernels.topk.layout import (
 )
 from nearcast.index._kernels.topk.match import bound_row, bound_tile, set_query
 from nearcast.index.topk import TopKIndex
-from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBatch, TopKSubscription
+from nearcast.model import Message, MessageBatch, ScoringContext, SubscriptionBatch, TopKSubscription
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
@@ -54,7 +54,9 @@ VOCABULARY = Vocabulary.with_weights({term: i * 0.37 % 3.1 if i % 7 else 0.0 for
 
 
 def scoring_of(space, vocabulary=None):
-    return ScoringContext(space, vocabulary or projection.vocabulary(), SocialGraph([]), TEXT_SIMILARITIES["containment"])
+    return ScoringContext(
+        space, vocabulary or projection.vocabulary(), SocialGraph([]), TEXT_SIMILARITIES["containment"]
+    )
 
 
 def batch_of(messages, scoring):
@@ -130,7 +132,9 @@ class Twin:
             del self.scorers[slot], self.thresholds[slot]
 
     def set_thresholds(self, thresholds):
-        self.index.set_thresholds(np.array(list(thresholds), np.int32), np.array(list(thresholds.values()), np.float64))
+        self.index.set_thresholds(
+            np.array(list(thresholds), np.int32), np.array(list(thresholds.values()), np.float64)
+        )
         self.thresholds.update(thresholds)
 
     def move_thresholds(self, batch):
@@ -298,7 +302,9 @@ def test_the_bound_of_a_group_is_never_below_that_of_a_posting():
 
 def corners_of(state, group, held):
     body = state.postings.bodies[group]
-    alpha, own, rest, threshold = (body[at : at + held].astype(float) for at in (AT_ALPHA, AT_OWN, AT_REST, AT_THRESHOLD))
+    alpha, own, rest, threshold = (
+        body[at : at + held].astype(float) for at in (AT_ALPHA, AT_OWN, AT_REST, AT_THRESHOLD)
+    )
     at = [0.0, 0.35, 1.0]
     return [(alpha * n + own * w + rest * r - threshold).max() for n in (0, 1) for w in at for r in at]
 
@@ -306,7 +312,9 @@ def corners_of(state, group, held):
 def test_bounds_follow_bars_that_rise_as_those_that_fall():
     twin, _, _ = hot_world(EDGES)
     for thresholds in ([0.2, 0.9], [0.7, 0.95], [0.1, 0.3]):
-        twin.set_thresholds({slot: twin.rng.uniform(*thresholds) for slot in twin.rng.sample(sorted(twin.thresholds), LONG // 2)})
+        twin.set_thresholds(
+            {slot: twin.rng.uniform(*thresholds) for slot in twin.rng.sample(sorted(twin.thresholds), LONG // 2)}
+        )
         state = twin.index._state()
         for _, start, length in long_lists(state):
             for group in range(start // LANES, -(-(start + length) // LANES)):
@@ -454,7 +462,11 @@ def tweets():
         for r in rows
     ]
     past = batch_of(messages[: 50 if SMALL else 2_000], scoring)
-    return SubscriptionBatch.of(subscriptions, scoring), past, batch_of(messages[2_000 : 2_030 if SMALL else 2_500], scoring)
+    return (
+        SubscriptionBatch.of(subscriptions, scoring),
+        past,
+        batch_of(messages[2_000 : 2_030 if SMALL else 2_500], scoring),
+    )
 
 
 def test_bars_rule_out_most_of_what_shares_a_term(tweets):

@@ -24,7 +24,6 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.baselines.ciq import CIQ  # noqa: E402
 from benchmarks.baselines.igpt import IGPT, Prunings  # noqa: E402
 from benchmarks.baselines.igpt.layout import (  # noqa: E402
-    THRESHOLD,
     DEEPEST,
     DEPTH,
     GREATEST,
@@ -33,6 +32,7 @@ from benchmarks.baselines.igpt.layout import (  # noqa: E402
     N_LEAVES,
     NEEDS,
     OWN_ALPHA,
+    THRESHOLD,
 )
 
 MAKERS = {"igpt": IGPT, "igpt of small leaves": partial(IGPT, capacity=4), "ciq": CIQ}

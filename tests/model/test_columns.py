@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nearcast as nc
-from nearcast.model import KINDS, SubscriptionBatch, Limits, id_key
+from nearcast.model import KINDS, Limits, SubscriptionBatch, id_key
 from nearcast.model.columns import SUBSCRIPTIONS, subscriptions_from_table
 from nearcast.model.subscription_columns import BooleanColumns
 from nearcast.model.subscription_rows import restore, store, store_table
@@ -93,7 +93,9 @@ def test_a_slate_of_expressions_holds_their_branches(expressions):
     for i, subscription in enumerate(subscriptions):
         held = set()
         for branch in range(subscription_columns.branch_indptr[i], subscription_columns.branch_indptr[i + 1]):
-            terms = subscription_columns.term_ids[subscription_columns.term_indptr[branch] : subscription_columns.term_indptr[branch + 1]].tolist()
+            terms = subscription_columns.term_ids[
+                subscription_columns.term_indptr[branch] : subscription_columns.term_indptr[branch + 1]
+            ].tolist()
             assert terms == sorted(set(terms))
             held.add(frozenset(terms))
         assert held == {frozenset(map(term_id, branch)) for branch in subscription.branches()}

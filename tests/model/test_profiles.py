@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearcast._jit import Arena, kernel
-from nearcast.model import SubscriptionBatch, ScoringContext, Message, MessageBatch, TopKSubscription
+from nearcast.model import Message, MessageBatch, ScoringContext, SubscriptionBatch, TopKSubscription
 from nearcast.model._kernels.profiles import LENGTH, RUN, K, topk_score
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
@@ -80,7 +80,11 @@ def test_a_profile_holds_point_terms_and_k():
     assert arrays.points[3].tolist() == [1.0, 2.0, 0.25]
     assert (arrays.heads[3, LENGTH], arrays.heads[3, K]) == (2, 7)
     run = arrays.heads[3, RUN]
-    assert arrays.run_terms[run : run + 2].tolist() == subscription_columns.term_ids.tolist() == sorted(subscription_columns.term_ids)
+    assert (
+        arrays.run_terms[run : run + 2].tolist()
+        == subscription_columns.term_ids.tolist()
+        == sorted(subscription_columns.term_ids)
+    )
     assert arrays.run_units[run : run + 2].tolist() == subscription_columns.units.tolist()
     assert arrays.heads[:3, RUN].tolist() == [-1, -1, -1]
 

@@ -7,11 +7,11 @@ import pytest
 
 import nearcast as nc
 from nearcast.errors import InvalidInput
-from nearcast.model import SubscriptionBatch, Footprints, MessageBatch
+from nearcast.model import Footprints, MessageBatch, SubscriptionBatch
 from nearcast.partition import PARTITIONERS, Sample
+from nearcast.partition.candidate_pairs import find_candidate_pairs
 from nearcast.partition.estimate import Balance, Constants, choose, recommend, weigh
 from nearcast.partition.hash import HashRouting
-from nearcast.partition.candidate_pairs import find_candidate_pairs
 from nearcast.testing import strategies as world
 
 NAMES = [p.name for p in PARTITIONERS]

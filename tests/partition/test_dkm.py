@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from nearcast.partition.base import Sample
-from nearcast.partition.density import DensityGrid
+from nearcast.partition.density_grid import DensityGrid
 from nearcast.partition.dkm import GAMMA_1, DkmPartitioner, _Parting
 from nearcast.partition.knn_keyword import KnnKeywordPartitioner
-from nearcast.partition.frequencies import TermFrequencies
+from nearcast.partition.term_frequencies import TermFrequencies
 from samples import crowded
 
 

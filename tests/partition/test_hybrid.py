@@ -13,7 +13,7 @@ from nearcast.partition.hybrid_plan import merged, numbers_of_parts, plan
 from nearcast.partition.load import load_of
 from nearcast.partition.serialization import pack, unpack
 from nearcast.partition.space_kd import SpaceKdPartitioner
-from nearcast.partition.frequencies import TermFrequencies
+from nearcast.partition.term_frequencies import TermFrequencies
 from nearcast.partition.text_metric import TextMetricPartitioner
 from nearcast.space import Box
 from said import saying, wanting
@@ -210,7 +210,9 @@ def test_whoever_may_want_a_message_meets_it(n_shards, is_fixed):
     said = [terms(5) for _ in range(150)]
     seen = routing.route(saying(*said, at=at)).tolist()
     met = 0
-    for (footprint, home), (row, frequencies) in itertools.product(zip(footprints, assignment, strict=True), enumerate(said)):
+    for (footprint, home), (row, frequencies) in itertools.product(
+        zip(footprints, assignment, strict=True), enumerate(said)
+    ):
         if footprint.may_match(*at[row].tolist(), frequencies):
             assert home & seen[row]
             met += 1

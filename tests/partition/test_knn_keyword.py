@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nearcast as nc
-from nearcast.model import SubscriptionBatch, MessageBatch
+from nearcast.model import MessageBatch, SubscriptionBatch
 from nearcast.partition.base import Sample
 from nearcast.partition.knn_keyword import KnnKeywordPartitioner
 from nearcast.testing import strategies as world

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from nearcast.partition.density import DensityGrid
+from nearcast.partition.density_grid import DensityGrid
 from nearcast.partition.knn_space import THETA, KnnSpacePartitioner
-from nearcast.partition.frequencies import TermFrequencies
+from nearcast.partition.term_frequencies import TermFrequencies
 from samples import crowded
 
 

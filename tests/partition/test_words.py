@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
-from nearcast.partition.frequencies import TermFrequencies
 from nearcast.partition.term_assignment import TermAssignment, TermRouting, posting_terms
+from nearcast.partition.term_frequencies import TermFrequencies
 from said import saying, wanting
 
 
 def test_a_branch_is_posted_under_its_rarest_term_and_of_several_the_least():
-    frequencies = TermFrequencies.of(saying({1, 2}, {1, 3}, {1, 2, 4}, {5}))  # 1 three times, 2 twice, 3, 4 and 5 once
+    frequencies = TermFrequencies.of(
+        saying({1, 2}, {1, 3}, {1, 2, 4}, {5})
+    )  # 1 three times, 2 twice, 3, 4 and 5 once
     footprints = wanting([{1, 2}], [{1}, {3, 4}], [set()], [{2, 9, 8}, set(), {1, 2, 5}])
     branches, terms = posting_terms(footprints, frequencies)
     assert branches.tolist() == [0, 1, 2, 4, 6]

@@ -7,35 +7,39 @@ import httpx
 
 from nearcast.service.access import Access
 from nearcast.service.app import make_app
+from nearcast.service.command_loop import CommandLoop
+from nearcast.service.config import ServiceConfig
 from nearcast.service.context import Service
-from nearcast.service.store import RetentionConfig
+from nearcast.service.durable_store import RetentionConfig
 from nearcast.service.hub import Hub
 from nearcast.service.meters import Meters
 from nearcast.service.server import Server, bind
-from nearcast.service.command_loop import CommandLoop
 from nearcast.service.webhooks.client import WebhookClient
-from nearcast.service.webhooks.store import Book
-from nearcast.service.webhooks.guard import Guard, read_networks
 from nearcast.service.webhooks.dispatcher import WebhookDispatcher
+from nearcast.service.webhooks.guard import Guard, read_networks
 from nearcast.service.webhooks.retry import Retries
-from nearcast.service.config import ServiceConfig
+from nearcast.service.webhooks.store import WebhookStore
 
 WORLD = ServiceConfig(bounds=(0, 0, 1, 1), window_count=100)
 
 
 def make_dispatcher(folder, *, networks=("127.0.0.0/8",), delays_s=(0.0, 0.0), most_hooks=100, timeout_s=20.0, **how):
     """Webhooks that may reach this machine, and do not wait long."""
-    book = Book(folder / "webhooks.sqlite", most=most_hooks)
+    book = WebhookStore(folder / "webhooks.sqlite", most=most_hooks)
     return WebhookDispatcher(
         book, WebhookClient(Guard(read_networks(networks)), timeout_s=timeout_s), retries=Retries(delays_s), **how
     )
 
 
-def make_service(folder, world=WORLD, *, callers=None, most_bytes=100_000, most_queued=100, webhooks=None, **retention):
+def make_service(
+    folder, world=WORLD, *, callers=None, most_bytes=100_000, most_queued=100, webhooks=None, **retention
+):
     meters = Meters()
     hub = Hub(meters, most=most_queued)
     command_loop = CommandLoop(folder, world, hub=hub, meters=meters, retention=RetentionConfig(**retention))
-    return Service(command_loop, hub, meters, Access(callers), most_bytes, make_dispatcher(folder, **(webhooks or {})))
+    return Service(
+        command_loop, hub, meters, Access(callers), most_bytes, make_dispatcher(folder, **(webhooks or {}))
+    )
 
 
 @asynccontextmanager

@@ -5,8 +5,8 @@ import json
 import re
 from pathlib import Path
 
-from nearcast.service.routes.page import WEB
 from nearcast.service.config import ServiceConfig
+from nearcast.service.routes.page import WEB
 from service.served import KINDS, listening, message, serving
 
 SHARED = ServiceConfig(bounds=(0, 0, 1, 1), window_count=100, workers=3, partitioner="location")

@@ -14,12 +14,12 @@ from nearcast.errors import InvalidInput, UnknownMessage, UnknownSubscription
 from nearcast.model import KINDS as CLASSES
 from nearcast.model.columns import subscriptions_from_table
 from nearcast.service.commands import Publish, Subscribe, Unsubscribe, message_of, subscription_of
-from nearcast.service.store import RetentionConfig, Request
+from nearcast.service.config import ServiceConfig
+from nearcast.service.durable_store import Request, RetentionConfig
 from nearcast.service.folder import DataFolder
 from nearcast.service.journal import Cursor
 from nearcast.service.meters import Meters
 from nearcast.service.spark_backend import SparkBackend
-from nearcast.service.config import ServiceConfig
 from nearcast.spark.job_client import JobClient
 from service.served import KINDS, message
 
@@ -180,7 +180,12 @@ def test_answers_of_all_kinds_are_those_of_the_job(played):
             assert view.results(name) == played.engine.results(name), kind
             for m in MESSAGES[-5:]:
                 mine, its = view.explain(name, m["id"]), played.engine.explain(name, m["id"])
-                assert (mine.parts, mine.score, mine.threshold, mine.passes) == (its.parts, its.score, its.threshold, its.passes)
+                assert (mine.parts, mine.score, mine.threshold, mine.passes) == (
+                    its.parts,
+                    its.score,
+                    its.threshold,
+                    its.passes,
+                )
         new = message_of(message(99, "coffee"))
         mine, its = view.explain("ann/topk", new), played.engine.explain("ann/topk", new)
         assert (mine.passes, mine.threshold, mine.reason) == (its.passes, its.threshold, its.reason)

@@ -9,14 +9,14 @@ import pytest
 
 import nearcast as nc
 from nearcast.errors import InvalidInput, StateError, UnknownSubscription
+from nearcast.service.command_loop import CommandLoop
 from nearcast.service.commands import Publish, Subscribe, Unsubscribe, in_order
-from nearcast.service.store import RetentionConfig
+from nearcast.service.config import ServiceConfig
+from nearcast.service.durable_store import RetentionConfig
 from nearcast.service.hub import Hub
 from nearcast.service.journal import Cursor
 from nearcast.service.meters import Meters
 from nearcast.service.problem import Problem
-from nearcast.service.command_loop import CommandLoop
-from nearcast.service.config import ServiceConfig
 
 WORLD = ServiceConfig(bounds=(0, 0, 1, 1), window_count=5)
 END = Cursor(1 << 40, 0)
@@ -37,7 +37,9 @@ def boolean(id_="b1"):
 @asynccontextmanager
 async def running(folder, world=WORLD, **retention):
     meters = Meters()
-    command_loop = CommandLoop(folder, world, hub=Hub(meters, most=100), meters=meters, retention=RetentionConfig(**retention))
+    command_loop = CommandLoop(
+        folder, world, hub=Hub(meters, most=100), meters=meters, retention=RetentionConfig(**retention)
+    )
     command_loop.start()
     try:
         assert await command_loop.freezing_gc() == "serving"

@@ -9,9 +9,9 @@ import pytest
 
 import nearcast as nc
 from nearcast.spark import match, pack_messages
+from nearcast.spark.broadcast import send
 from nearcast.spark.decode import decode_messages, decode_subscriptions
 from nearcast.spark.frame import pack
-from nearcast.spark.broadcast import send
 from nearcast.testing import strategies as world
 from spark import inputs
 

@@ -16,10 +16,10 @@ from nearcast.partition.fitting import fit
 from nearcast.partition.serialization import pack
 from nearcast.spark import pack_messages
 from nearcast.spark.background import vocabulary_from, vocabulary_of
-from nearcast.spark.sink_files import SinkFiles
 from nearcast.spark.plan import make_plan
 from nearcast.spark.progress import Tally
 from nearcast.spark.run import start_run
+from nearcast.spark.sink_files import SinkFiles
 
 MESSAGES = [
     {"id": "m1", "x": 1.0, "y": 1.0, "text": "jazz tonight", "place": "threshold"},

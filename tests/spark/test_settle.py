@@ -9,14 +9,14 @@ from nearcast.spark import freeze_gc
 
 @pytest.fixture
 def fresh():
-    settle._freeze.cache_clear()
+    freeze_gc._freeze.cache_clear()
     before = gc.get_freeze_count()
     yield before
     gc.unfreeze()
 
 
 def test_what_is_loaded_after_the_first_task_is_left_out_of_collections(fresh):
-    answers = settle.freezing_gc(iter([1, 2]))
+    answers = freeze_gc.freezing_gc(iter([1, 2]))
     assert next(answers) == 1
     assert gc.get_freeze_count() == fresh  # the task is not done
     assert list(answers) == [2]
@@ -24,7 +24,7 @@ def test_what_is_loaded_after_the_first_task_is_left_out_of_collections(fresh):
 
 
 def test_later_tasks_freeze_nothing(fresh):
-    list(settle.freezing_gc([]))
+    list(freeze_gc.freezing_gc([]))
     gc.unfreeze()
-    list(settle.freezing_gc([1]))
+    list(freeze_gc.freezing_gc([1]))
     assert gc.get_freeze_count() == 0

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 import nearcast as nc
-from nearcast.model import KINDS, Footprints, ResultPolicy, MessageBatch
+from nearcast.model import KINDS, Footprints, MessageBatch, ResultPolicy
 from nearcast.model.id_column import IdColumn
 from nearcast.partition import PARTITIONERS, Sample, place_by_key, saved
 from nearcast.partition.fitting import fit
 from nearcast.spark import dispatch, shard
+from nearcast.spark.broadcast import BroadcastJob
 from nearcast.spark.frame import Frame, pack_frames, unpack_frames
 from nearcast.spark.merge import joined
-from nearcast.spark.broadcast import BroadcastJob
 from nearcast.spark.shard import ShardCounts, apply
 from nearcast.spark.shard_keys import keys_of
 from nearcast.spark.worker import addressed
@@ -68,7 +68,10 @@ def fitted(of, given):
     ops = [op or "subscribe" for op in with_subscriptions.subscriptions["op"].to_pylist()]
     comes = with_subscriptions.subscriptions.filter(pa.array([op == "subscribe" for op in ops])).drop_columns(["op"])
     subscription_batches = of.admission.subscription_batches(comes)
-    sample = Sample(Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches]), MessageBatch.empty())
+    sample = Sample(
+        Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches]),
+        MessageBatch.empty(),
+    )
     return replace(of, fitted=saved.pack(fit(of.partitioner, sample, n_shards=of.shards).fixed()))
 
 

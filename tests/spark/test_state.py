@@ -9,11 +9,11 @@ import nearcast as nc
 from nearcast.engine import Engine
 from nearcast.errors import InvalidInput, StateError
 from nearcast.spark import engine_cache, state
-from nearcast.spark.frame import unpack, unpack_frames
 from nearcast.spark.engine_cache import LocalEngineCache
 from nearcast.spark.folder import Folder
+from nearcast.spark.frame import unpack, unpack_frames
 from nearcast.spark.shard import ShardCounts, apply
-from nearcast.spark.shard_state import ShardState, ShardManifest
+from nearcast.spark.shard_state import ShardManifest, ShardState
 from spark import inputs
 from spark.test_shard import frames_of
 

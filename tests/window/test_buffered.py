@@ -178,7 +178,9 @@ def test_buffers_stay_small_and_searches_rare():
     engine.publish(stream.take(500))
     engine.subscribe(
         [
-            nc.TopKSubscription(i, rng.choice(params.GRID[params.PLANE]), [rng.choice(params.TERMS)], 10, rng.random())
+            nc.TopKSubscription(
+                i, rng.choice(params.GRID[params.PLANE]), [rng.choice(params.TERMS)], 10, rng.random()
+            )
             for i in range(30)
         ]
     )

@@ -12,13 +12,13 @@ from nearcast._jit import Arena
 from nearcast.index import IndexEntry, register
 from nearcast.index._kernels.nearest.layout import THRESHOLD
 from nearcast.index.scan import Scan
-from nearcast.model import SubscriptionBatch, IdColumn, Matches, MessageBatch
+from nearcast.model import IdColumn, Matches, MessageBatch, SubscriptionBatch
 from nearcast.model._kernels import blocks
 from nearcast.testing import strategies as params
 from nearcast.window import Steps
 from nearcast.window.heaps import HeapResults
 from nearcast.window.held_messages import HeldMessages
-from nearcast.window.result_store import ScoredMessage, Results
+from nearcast.window.result_store import Results, ScoredMessage
 
 SMALL = "NEARCAST_TEST_SMALL" in os.environ
 """Set for the pass without compiled code."""
@@ -261,7 +261,9 @@ def test_a_loaded_engine_goes_on_exactly(tmp_path, workers):
             matcher = shard.matchers["nearest"]
             for slot in matcher.registry.taken().tolist():
                 threshold = matcher._result_store.threshold(slot)
-                assert matcher._index._array("sites")[slot, THRESHOLD] == (np.inf if threshold is None else threshold), "told at once"
+                assert matcher._index._array("sites")[slot, THRESHOLD] == (
+                    np.inf if threshold is None else threshold
+                ), "told at once"
 
 
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from nearcast._jit import Arena
-from nearcast.model import NO_TIME, SubscriptionBatch, Document, Matches, MessageBatch, SocialSubscription
+from nearcast.model import NO_TIME, Document, Matches, MessageBatch, SocialSubscription, SubscriptionBatch
 from nearcast.model.message import Message
 from nearcast.testing import strategies as params
 from nearcast.text import Vocabulary
-from nearcast.window import RESULT_STORES, CountWindow, ScoredMessage, Results, SlidingWindow, Ticks, TimeWindow
+from nearcast.window import RESULT_STORES, CountWindow, Results, ScoredMessage, SlidingWindow, Ticks, TimeWindow
 from nearcast.window.recompute import RecomputedResults
 from nearcast.window.sliding import Step, Steps
 

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from benchmarks.baselines.igpt.bounds import kept_text
 from benchmarks.baselines.igpt.layout import (
-    THRESHOLD,
     FREE_LIST,
     GREATEST,
     MOST_ALPHA,
@@ -15,6 +14,7 @@ from benchmarks.baselines.igpt.layout import (
     N_LISTS,
     OWN,
     OWN_ALPHA,
+    THRESHOLD,
     Lists,
     Postings,
     State,

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from benchmarks.baselines.igpt.bounds import lost_outside
 from benchmarks.baselines.igpt.layout import (
-    THRESHOLD,
     GREATEST_LATER,
     INNER,
     MOST_ALPHA,
@@ -18,6 +17,7 @@ from benchmarks.baselines.igpt.layout import (
     OWN,
     OWN_ALPHA,
     REST,
+    THRESHOLD,
     Prunings,
     State,
 )

@@ -8,7 +8,7 @@ quadtree    quadtree                                  what may yet be among the 
 
 from __future__ import annotations
 
-from benchmarks.baselines.social.all_shards import Everyone
+from benchmarks.baselines.social.everyone import Everyone
 from benchmarks.baselines.social.quadtree import Quadtree
 from benchmarks.baselines.social.whole import BY_LEAF, BY_PAIR, Whole
 from nearcast._jit import Arena

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.baselines.social.ground import (
-    SocialWindow,
     Ground,
     Rival,
+    SocialWindow,
     all_users_near,
     forget_users,
     friends_of,
@@ -33,7 +33,7 @@ class Scratch(NamedTuple):
     met: NDArray[np.int32]
     counts: NDArray[np.int32]
     others: NDArray[np.int32]
-    all_shards: NDArray[np.int32]
+    everyone: NDArray[np.int32]
     """int32 (n,): all subscriptions that there are."""
 
 
@@ -45,18 +45,18 @@ def match_rows(
     stop: int,
     first: int,
     friends: SocialWindow,
-    all_shards: NDArray[np.int32],
+    everyone: NDArray[np.int32],
     out: Output,
 ) -> int:
     """Score messages from `start` on for everyone; return where it stopped, see `Rival`."""
     total = int(out.ends[start - first - 1]) if start > first else 0
     for row in range(start, stop):
         n_met = all_users_near(ground.graph, batch.places[row], friends)
-        total = verify(ground, batch, row, friends.socials, all_shards, all_shards.size, out, total)
+        total = verify(ground, batch, row, friends.socials, everyone, everyone.size, out, total)
         forget_users(friends, n_met)
         if total < 0:
             return row
-        out.work[VISITED] += all_shards.size
+        out.work[VISITED] += everyone.size
         out.ends[row - first] = total
     return stop
 
@@ -68,8 +68,10 @@ class Everyone(Rival):
         return Scratch(*friends_of(0), np.zeros(0, np.int32))
 
     def _prepare(self, workspace: scratch_pool.OutputWorkspace, n_terms: int) -> None:
-        all_shards = np.flatnonzero(~np.isnan(self._sites[:, THRESHOLD])).astype(np.int32)
-        workspace.scratch = workspace.scratch._replace(all_shards=all_shards)
+        everyone = np.flatnonzero(~np.isnan(self._sites[:, THRESHOLD])).astype(np.int32)
+        workspace.scratch = workspace.scratch._replace(everyone=everyone)
 
     def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
-        return int(match_rows(self._ground(), batch, row, stop, first, SocialWindow(*scratch[:4]), scratch.all_shards, out))
+        return int(
+            match_rows(self._ground(), batch, row, stop, first, SocialWindow(*scratch[:4]), scratch.everyone, out)
+        )

@@ -22,10 +22,10 @@ from nearcast.index import scratch_pool
 from nearcast.index._kernels.social import remove_items
 from nearcast.index._kernels.social.frame import to_frame
 from nearcast.index._kernels.social.layout import (
-    THRESHOLD,
     CANDIDATES,
     N_TERMS,
     SITE,
+    THRESHOLD,
     USER,
     VERIFIED,
     Columns,
@@ -37,7 +37,7 @@ from nearcast.index._kernels.social.layout import (
 )
 from nearcast.index.base import Matches, Work
 from nearcast.index.social import _world
-from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
+from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels.profiles import LENGTH, RUN, ProfileArrays, near
 from nearcast.model._kernels.profiles import X as PROFILE_X
 from nearcast.model._kernels.profiles import Y as PROFILE_Y
@@ -182,7 +182,9 @@ class Rival:
 
     def __init__(self, scoring: ScoringContext, arena: Arena | None = None, *, room: int = _ROOM) -> None:
         self._scoring, self._world = scoring, _world(scoring)
-        self._scratch_pool = scratch_pool.ScratchPool(lambda: scratch_pool.OutputWorkspace(self._scratch(), Output, room))
+        self._scratch_pool = scratch_pool.ScratchPool(
+            lambda: scratch_pool.OutputWorkspace(self._scratch(), Output, room)
+        )
         self._arena = Arena() if arena is None else arena
         for name in self._arena.names:
             if name.startswith(f"{PREFIX}."):  # a rival is always made anew

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from benchmarks.baselines.social.ground import (
     PREFIX,
-    SocialWindow,
     Ground,
     Rival,
+    SocialWindow,
     all_users_near,
     forget_users,
     friends_of,

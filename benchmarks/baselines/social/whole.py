@@ -27,13 +27,13 @@ from benchmarks.baselines.social.tree import LEAF, NEXT, NOBODY
 from nearcast._jit import Arena, kernel
 from nearcast.index._kernels.social.layout import USER
 from nearcast.index.social import _world
-from nearcast.model import ScoringContext, MessageBatch, Scorer
+from nearcast.model import MessageBatch, Scorer, ScoringContext
 from nearcast.model._kernels.profiles import LENGTH, RUN, K, X, Y, near
 from nearcast.model.profiles import Profiles
 from nearcast.social._kernels.graph import GraphArrays, all_places_near
-from nearcast.window.result_store import Changes, Find, ScoredMessage, Moved
 from nearcast.window.ranked import Change, Found
 from nearcast.window.recompute import RecomputedResults
+from nearcast.window.result_store import Changes, Find, Moved, ScoredMessage
 from nearcast.window.sliding import SlidingWindow, Step, Steps
 from nearcast.window.store import FIRST, HORIZON, WindowArrays
 from nearcast.window.store import NEXT as NEXT_NUMBER
@@ -223,7 +223,10 @@ class Whole(RecomputedResults):
         """Return whose bars have changed since the last time, and what they are now."""
         slots, self._touched = sorted(self._touched), set()
         thresholds = [self.threshold(slot) for slot in slots]
-        return Moved(np.array(slots, np.int32), np.array([-np.inf if threshold is None else threshold for threshold in thresholds]))
+        return Moved(
+            np.array(slots, np.int32),
+            np.array([-np.inf if threshold is None else threshold for threshold in thresholds]),
+        )
 
     def _look(self, slot: int, view: View, way: int) -> list[ScoredMessage]:
         """Return the best of the window."""

@@ -12,8 +12,8 @@ from html import escape
 import numpy as np
 
 from nearcast.advice.report import HEADINGS, AdviceReport
-from nearcast.partition.estimate import Estimate
 from nearcast.partition.base import Region
+from nearcast.partition.estimate import Estimate
 from nearcast.space import Box
 
 _WIDTH = 420.0  # of a map

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from nearcast.engine.admission import Admission
 from nearcast.engine.state import EngineConfig
 from nearcast.errors import FormatError, InvalidInput, require
-from nearcast.model import KINDS, Footprints, ResultPolicy, Limits, ScoringContext
+from nearcast.model import KINDS, Footprints, Limits, ResultPolicy, ScoringContext
 from nearcast.model.columns import MESSAGES, SUBSCRIPTIONS, messages_from_table
 from nearcast.partition import Sample
 from nearcast.partition.candidate_pairs import spread_rows
@@ -81,7 +81,10 @@ class Stream:
         subscription_batches = Admission(config, scoring).subscription_batches(self.subscriptions)
         messages = messages_from_table(self.messages, vocabulary=self.vocabulary, limits=config.limits, first_seq=1)
         messages.check(self.space)
-        return Sample(Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches]), messages)
+        return Sample(
+            Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches]),
+            messages,
+        )
 
 
 def generated(

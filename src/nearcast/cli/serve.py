@@ -75,16 +75,16 @@ def run(options: argparse.Namespace) -> int:
     require(options.port < 65536, "port", "must be below 65536", options.port)
     access = _access(options)
     from nearcast.cli.rehearsal import rehearse
+    from nearcast.service.command_loop import CommandLoop
     from nearcast.service.context import Service
-    from nearcast.service.store import RetentionConfig
+    from nearcast.service.durable_store import RetentionConfig
     from nearcast.service.hub import Hub
     from nearcast.service.meters import Meters
     from nearcast.service.server import bind, serve
-    from nearcast.service.command_loop import CommandLoop
     from nearcast.service.webhooks.client import WebhookClient
-    from nearcast.service.webhooks.store import Book
-    from nearcast.service.webhooks.guard import Guard, read_networks
     from nearcast.service.webhooks.dispatcher import WebhookDispatcher
+    from nearcast.service.webhooks.guard import Guard, read_networks
+    from nearcast.service.webhooks.store import WebhookStore
 
     guard = Guard(read_networks(options.webhook_networks))
     retention = RetentionConfig(
@@ -101,7 +101,9 @@ def run(options: argparse.Namespace) -> int:
         meters = Meters()
         hub = Hub(meters, most=options.max_queued)
         command_loop = CommandLoop(options.data, _world(options), hub=hub, meters=meters, retention=retention)
-        dispatcher = WebhookDispatcher(Book(options.data / "webhooks.sqlite", most=options.max_webhooks), WebhookClient(guard))
+        dispatcher = WebhookDispatcher(
+            WebhookStore(options.data / "webhooks.sqlite", most=options.max_webhooks), WebhookClient(guard)
+        )
         rehearse(_small_city)
         if access.is_open:
             print("nearcast: no tokens: whoever reaches this address may do everything", file=sys.stderr)

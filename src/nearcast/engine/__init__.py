@@ -2,7 +2,7 @@
 
 from nearcast.engine.engine import Engine
 from nearcast.engine.groups import group, ungroup
-from nearcast.engine.stream_slice import StreamSlice
 from nearcast.engine.stats import Stats
+from nearcast.engine.stream_slice import StreamSlice
 
-__all__ = ["Engine", "StreamSlice", "Stats", "group", "ungroup"]
+__all__ = ["Engine", "Stats", "StreamSlice", "group", "ungroup"]

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from nearcast.engine.shard import choose_index
 from nearcast.engine.state import EngineConfig
 from nearcast.errors import InvalidInput, StateError
-from nearcast.model import KINDS, SubscriptionBatch, ResultPolicy, ScoringContext, Subscription
+from nearcast.model import KINDS, ResultPolicy, ScoringContext, Subscription, SubscriptionBatch
 from nearcast.model.columns import subscriptions_from_table
-from nearcast.model.subscription_rows import store_table
 from nearcast.model.subscription import has_strings
+from nearcast.model.subscription_rows import store_table
 
 _KIND_OF = {kind.kind: kind for kind in KINDS}
 

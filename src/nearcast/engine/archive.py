@@ -95,7 +95,10 @@ def _write_files(state: EngineState, folder: Path) -> None:
         "results": table_of_results([(saved.kind.kind, saved.kept) for saved in subscription_batches]),
         **({} if state.live is None else {"window": state.live}),
         **({} if state.routing is None else {"routing": table_of_routing(state.routing)}),
-        **{saved.kind.kind: saved.stored.append_column("since", pa.array(saved.sinces)) for saved in subscription_batches},
+        **{
+            saved.kind.kind: saved.stored.append_column("since", pa.array(saved.sinces))
+            for saved in subscription_batches
+        },
     }
     files = {}
     for name, table in tables.items():
@@ -312,3 +315,12 @@ def read_results(table: pa.Table) -> dict[str, list[Results]]:
 
 def _checksum(file: Path) -> int:
     return zlib.crc32(file.read_bytes())
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or the entries of a folder are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

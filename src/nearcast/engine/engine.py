@@ -33,9 +33,9 @@ from nearcast.engine.archive import (
     table_of_routing,
 )
 from nearcast.engine.shard_set import ShardSet
-from nearcast.engine.stream_slice import StreamSlice
 from nearcast.engine.state import EngineConfig, EngineState
 from nearcast.engine.stats import Stats, add_work, resident_bytes
+from nearcast.engine.stream_slice import StreamSlice
 from nearcast.engine.updates import Form, UpdateBatch, count, joined, net, write_initial_results
 from nearcast.errors import InvalidInput, StateError, UnknownSubscription, require
 from nearcast.index import Work
@@ -43,18 +43,18 @@ from nearcast.model import (
     ENTER,
     LEAVE,
     NO_TIME,
-    SubscriptionBatch,
     Explanation,
     Id,
     IdColumn,
-    ResultPolicy,
     Limits,
-    ScoringContext,
     Message,
     MessageBatch,
-    Timestamp,
     Result,
+    ResultPolicy,
+    ScoringContext,
     Subscription,
+    SubscriptionBatch,
+    Timestamp,
     Update,
     check_sizes,
     is_id,
@@ -77,7 +77,7 @@ from nearcast.window import ScoredMessage, Ticks, WindowPolicy
 if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
     from nearcast.engine.matcher import Matcher
-    from nearcast.engine.merger import ResultMerger
+    from nearcast.engine.result_merger import ResultMerger
     from nearcast.partition import Masks, Region, Routing
 
 
@@ -181,7 +181,9 @@ class Engine:
             start
             for subscription_batch in subscription_batches
             for start in self._shards.insert(
-                subscription_batch, np.full(len(subscription_batch), self._seq, dtype=np.int64), _of_rows(before, subscription_batch, subscriptions)
+                subscription_batch,
+                np.full(len(subscription_batch), self._seq, dtype=np.int64),
+                _of_rows(before, subscription_batch, subscriptions),
             )
         ]
         if is_table and not had:
@@ -195,7 +197,11 @@ class Engine:
             after |= dict(zip(registry.ids(np.fromiter(held, np.int32)), held.values(), strict=True))
         updates = [
             update
-            for id_ in (id_ for subscription_batch in (subscription_batches if had or after else ()) for id_ in subscription_batch.ids)
+            for id_ in (
+                id_
+                for subscription_batch in (subscription_batches if had or after else ())
+                for id_ in subscription_batch.ids
+            )
             for update in self._difference(id_, had.get(id_, []), after.get(id_, []))
         ]
         self._updates += len(updates)
@@ -290,7 +296,12 @@ class Engine:
 
     @overload
     def publish(
-        self, messages: Table | MessageBatch, *, conflate: bool = ..., grouped: bool = ..., stream_slice: StreamSlice | None = ...
+        self,
+        messages: Table | MessageBatch,
+        *,
+        conflate: bool = ...,
+        grouped: bool = ...,
+        stream_slice: StreamSlice | None = ...,
     ) -> Table: ...
     @overload
     def publish(
@@ -481,7 +492,9 @@ class Engine:
         if folder is not None:
             engine._live_in(folder)
         engine._set_up(state)
-        subscription_batches = [SubscriptionBatch(saved.kind, saved.stored, engine._scoring) for saved in state.subscription_batches]
+        subscription_batches = [
+            SubscriptionBatch(saved.kind, saved.stored, engine._scoring) for saved in state.subscription_batches
+        ]
         if state.routing is not None:
             engine._shards.router.resume(state.routing)
         engine._shards.prepare(subscription_batches)

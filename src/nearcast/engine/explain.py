@@ -21,7 +21,9 @@ class Rivals(Protocol):
         """Return the score of the worst of k results; None if there is room."""
 
 
-def explain(registry: SubscriptionRegistry, slot: int, document: Document, scoring: ScoringContext, rivals: Rivals) -> Explanation:
+def explain(
+    registry: SubscriptionRegistry, slot: int, document: Document, scoring: ScoringContext, rivals: Rivals
+) -> Explanation:
     """Say how a message fares for a subscription, given what else is in its result."""
     subscription = registry.subscription(slot)
     explained = subscription.explain(document, scoring)

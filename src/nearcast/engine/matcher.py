@@ -20,14 +20,24 @@ import pyarrow as pa
 from nearcast.engine.explain import explain
 from nearcast.engine.updates import Form, UpdateBatch, write_updates
 from nearcast.index import Index, Work
-from nearcast.model import SubscriptionBatch, Document, Explanation, Id, ResultPolicy, Matches, ScoringContext, MessageBatch, Subscription
+from nearcast.model import (
+    Document,
+    Explanation,
+    Id,
+    Matches,
+    MessageBatch,
+    ResultPolicy,
+    ScoringContext,
+    Subscription,
+    SubscriptionBatch,
+)
 from nearcast.model.split_columns import join
 from nearcast.model.subscription_rows import stored_schema
-from nearcast.window import Changes, ResultStore, ScoredMessage, Results, Steps, Ticks
+from nearcast.window import Changes, Results, ResultStore, ScoredMessage, Steps, Ticks
 
 if TYPE_CHECKING:
-    from nearcast.engine.replicas import Replicas
     from nearcast.engine.registry import SubscriptionRegistry
+    from nearcast.engine.replicas import Replicas
     from nearcast.partition import Masks
 
 Slots = npt.NDArray[np.int32]
@@ -61,7 +71,9 @@ class Matcher:
         """How much was done so far; a match is an arrival that changed a result."""
         return replace(self._index.work, matched=self.n_matched)
 
-    def insert(self, subscription_batch: SubscriptionBatch, sinces: npt.NDArray[np.int64], before: Masks) -> tuple[Slots, Results]:
+    def insert(
+        self, subscription_batch: SubscriptionBatch, sinces: npt.NDArray[np.int64], before: Masks
+    ) -> tuple[Slots, Results]:
         """Take in subscriptions, some of which shards before this one hold too; return slots, and first results."""
         slots = self.registry.allocate(subscription_batch, sinces)
         if self.kind.keeps is ResultPolicy.MATCHES:

@@ -23,7 +23,7 @@ from nearcast._jit import Arena
 from nearcast.engine._kernels import registry as kernels
 from nearcast.engine.id_strings import names_of
 from nearcast.engine.packing import pack_ids, pack_texts, text_fields, unpack_ids, unpack_texts
-from nearcast.model import SubscriptionBatch, IdColumn, Subscription
+from nearcast.model import IdColumn, Subscription, SubscriptionBatch
 from nearcast.model.split_columns import PAIRS
 from nearcast.model.subscription_rows import restore, stored_schema
 
@@ -38,11 +38,11 @@ class SubscriptionRegistry:
 
     >>> from nearcast.model import NearestSubscription
     >>> from nearcast.testing import strategies
-    >>> roster = Roster(NearestSubscription)
+    >>> registry = SubscriptionRegistry(NearestSubscription)
     >>> ramen = NearestSubscription("n1", location=(1, 2), keywords="ramen", k=3)
-    >>> roster.seat(Cohort.of([ramen], strategies.meaning()), np.array([0]))
+    >>> registry.allocate(SubscriptionBatch.of([ramen], strategies.scoring()), np.array([0]))
     array([0], dtype=int32)
-    >>> roster.find(IdColumn.of(["n1", "n2"])).tolist(), roster.subscription(0) == ramen
+    >>> registry.find(IdColumn.of(["n1", "n2"])).tolist(), registry.subscription(0) == ramen
     ([0, -1], True)
     """
 

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.engine.shard import Shard
+from nearcast.engine.result_merger import ResultMerger
 from nearcast.engine.router import Router
-from nearcast.engine.merger import ResultMerger
-from nearcast.model import SubscriptionBatch, ScoringContext
+from nearcast.engine.shard import Shard
+from nearcast.model import ScoringContext, SubscriptionBatch
 from nearcast.partition import Masks, has_shard
 
 Slots = npt.NDArray[np.int32]
@@ -40,7 +40,9 @@ def _alone(subscription_batch: SubscriptionBatch) -> Masks:
 class ReplicaPlanner:
     """The replicas of one kind."""
 
-    def __init__(self, merger: ResultMerger, shards: Sequence[Shard], router: Router, scoring: ScoringContext) -> None:
+    def __init__(
+        self, merger: ResultMerger, shards: Sequence[Shard], router: Router, scoring: ScoringContext
+    ) -> None:
         self._merger, self._shards, self._router, self._scoring = merger, shards, router, scoring
         self._masks: Masks = np.zeros(0, np.uint64)
         self._floors: Floats = np.zeros(0)
@@ -82,7 +84,9 @@ class ReplicaPlanner:
             rows = np.flatnonzero(has_shard(masks & ~self._masks[slots], shard.number))
             if len(rows):
                 own = subscription_batch.take(rows)
-                replicas, results = shard.matcher(subscription_batch.kind).insert(own, registry.sinces(slots[rows]), _alone(own))
+                replicas, results = shard.matcher(subscription_batch.kind).insert(
+                    own, registry.sinces(slots[rows]), _alone(own)
+                )
                 self._merger.add(shard.number, replicas, slots[rows], own.footprints.ks, results)
         self._note(slots, masks, floors, oldest)
 

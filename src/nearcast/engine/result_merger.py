@@ -22,9 +22,18 @@ from nearcast._jit import Arena, column
 from nearcast.engine._kernels import merger as kernels
 from nearcast.engine.explain import explain
 from nearcast.engine.registry import SubscriptionRegistry
-from nearcast.model import SubscriptionBatch, Document, Explanation, Id, IdColumn, ResultPolicy, ScoringContext, Subscription
+from nearcast.model import (
+    Document,
+    Explanation,
+    Id,
+    IdColumn,
+    ResultPolicy,
+    ScoringContext,
+    Subscription,
+    SubscriptionBatch,
+)
 from nearcast.model._kernels import blocks
-from nearcast.window import Changes, ScoredMessage, Results, Ticks
+from nearcast.window import Changes, Results, ScoredMessage, Ticks
 
 Slots = npt.NDArray[np.int32]
 
@@ -36,7 +45,9 @@ _LEAST = 1 << 10  # messages for which it is worth finding out who is held no mo
 class ResultMerger:
     """The subscriptions of one kind, whose replicas are in shards."""
 
-    def __init__(self, kind: type[Subscription], scoring: ScoringContext, n_shards: int, *, least: int = _LEAST) -> None:
+    def __init__(
+        self, kind: type[Subscription], scoring: ScoringContext, n_shards: int, *, least: int = _LEAST
+    ) -> None:
         self.kind, self._scoring, self._least = kind, scoring, least
         self.registry = SubscriptionRegistry(kind)
         self.n_matched = 0

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import SubscriptionBatch, Footprints, ResultPolicy, MessageBatch, Subscription
+from nearcast.model import Footprints, MessageBatch, ResultPolicy, Subscription, SubscriptionBatch
 from nearcast.partition import Masks, Region, Routing, Sample, all_shards, has_shard, place_by_key
 from nearcast.partition.fitting import fit
 from nearcast.partition.serialization import pack, unpack

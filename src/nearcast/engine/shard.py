@@ -19,7 +19,7 @@ from nearcast.engine.matcher import Matcher
 from nearcast.engine.updates import Form, UpdateBatch
 from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
-from nearcast.model import KINDS, ResultPolicy, ScoringContext, MessageBatch, Subscription
+from nearcast.model import KINDS, MessageBatch, ResultPolicy, ScoringContext, Subscription
 from nearcast.window import Changes, Results, SlidingWindow, Steps, Ticks, WindowPolicy, find_result_store
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class Shard:
         """Return the matcher of a kind, made when the first subscription of that kind comes."""
         if kind.kind not in self.matchers:
             from nearcast._jit import Arena  # with the first subscription, not before, come the kernels
-            from nearcast.engine.replicas import Replicas
             from nearcast.engine.registry import SubscriptionRegistry
+            from nearcast.engine.replicas import Replicas
 
             arena = Arena() if self._arena is None else self._arena(kind.kind)
             entry = choose_index(self._index, kind.kind)

@@ -20,22 +20,31 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.engine.matcher import Matcher, Slots
-from nearcast.engine.shard import Job, Shard
 from nearcast.engine.router import Router
+from nearcast.engine.shard import Job, Shard
 from nearcast.engine.state import EngineConfig, SavedSubscriptions
 from nearcast.engine.stats import add_work
 from nearcast.engine.updates import Form, UpdateBatch, write_updates
 from nearcast.errors import UnknownMessage
 from nearcast.index import Work
-from nearcast.model import SubscriptionBatch, Document, Id, IdColumn, ResultPolicy, ScoringContext, MessageBatch, Subscription
+from nearcast.model import (
+    Document,
+    Id,
+    IdColumn,
+    MessageBatch,
+    ResultPolicy,
+    ScoringContext,
+    Subscription,
+    SubscriptionBatch,
+)
 from nearcast.partition import Masks, before_it, has_shard
-from nearcast.window import Changes, ScoredMessage, Results, Ticks
+from nearcast.window import Changes, Results, ScoredMessage, Ticks
 
 if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
-    from nearcast.engine.replica_planner import ReplicaPlanner
     from nearcast.engine.registry import SubscriptionRegistry
-    from nearcast.engine.merger import ResultMerger
+    from nearcast.engine.replica_planner import ReplicaPlanner
+    from nearcast.engine.result_merger import ResultMerger
 
 _SAMPLE = 100_000  # messages that a partitioner learns from
 
@@ -102,7 +111,9 @@ class ShardSet:
 
     def _merger(self, kind: type[Subscription]) -> ResultMerger:
         if kind.kind not in self._mergers:
-            from nearcast.engine.merger import ResultMerger  # with the first that is merged, not before, come the kernels
+            from nearcast.engine.result_merger import (
+                ResultMerger,  # with the first that is merged, not before, come the kernels
+            )
 
             merger = self._mergers[kind.kind] = ResultMerger(kind, self._scoring, len(self.shards))
             if self.router.narrows:
@@ -154,7 +165,9 @@ class ShardSet:
             missing &= owner.registry.find(ids) < 0
         return missing
 
-    def follow(self, users: Collection[Id], seq: int) -> Iterator[tuple[SubscriptionRegistry, dict[int, Any], dict[int, Any]]]:
+    def follow(
+        self, users: Collection[Id], seq: int
+    ) -> Iterator[tuple[SubscriptionRegistry, dict[int, Any], dict[int, Any]]]:
         """Look again for users whose friends changed; yield names, and what results had and have by slot."""
         for kind in dict.fromkeys(matcher.kind for matcher in self._matchers()):
             told = [
@@ -173,7 +186,9 @@ class ShardSet:
 
     # -- messages -----------------------------------------------------------------------------------------------
 
-    def publish(self, batch: MessageBatch, ticks: Ticks, form: Form, seen_by: Masks | None = None) -> list[UpdateBatch]:
+    def publish(
+        self, batch: MessageBatch, ticks: Ticks, form: Form, seen_by: Masks | None = None
+    ) -> list[UpdateBatch]:
         """Move on by a batch; return what all have to tell. `seen_by` says who else sees messages of a lone shard."""
         self._widen(ticks)
         jobs: list[tuple[int, Job]] = []

@@ -23,7 +23,9 @@ class StreamSlice(NamedTuple):
 
     def check(self, n_messages: int) -> None:
         """Raise `InvalidInput` if this is no share of so many messages."""
-        require(len(self.rows) == n_messages, "stream_slice.rows", f"must be {n_messages}, one a message", len(self.rows))
+        require(
+            len(self.rows) == n_messages, "stream_slice.rows", f"must be {n_messages}, one a message", len(self.rows)
+        )
         if self.seen_by is not None:
             n = len(self.seen_by)
             require(n == n_messages, "stream_slice.seen_by", f"must be {n_messages}, one a message", n)

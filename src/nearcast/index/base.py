@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import SubscriptionBatch, Matches, MessageBatch
+from nearcast.model import Matches, MessageBatch, SubscriptionBatch
 
 __all__ = ["Index", "Matches", "Work"]
 

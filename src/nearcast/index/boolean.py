@@ -59,7 +59,7 @@ from nearcast.index._kernels.boolean import (
     boolean_sizes,
 )
 from nearcast.index.base import Matches, Work
-from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
+from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model.subscription_columns import BooleanColumns
 from nearcast.space import Box
 
@@ -71,7 +71,7 @@ _MOST_PLACES = 1 << 17
 _ROOM = 1 << 12  # matches
 
 
-class _BooleanScratch(scratch_pool.BooleanWorkspace):
+class _BooleanScratch(scratch_pool.Workspace):
     """Room to match, kept because it is large."""
 
     def __init__(self, room: int) -> None:
@@ -117,12 +117,12 @@ class BooleanIndex:
 
     >>> from nearcast.model import BooleanSubscription, Message
     >>> from nearcast.testing import strategies
-    >>> meaning = strategies.meaning()
-    >>> index = BooleanIndex(meaning)
+    >>> scoring = strategies.scoring()
+    >>> index = BooleanIndex(scoring)
     >>> coffee = BooleanSubscription("b1", region=Box(0, 0, 1, 1), keywords="coffee AND (sale OR discount)")
-    >>> index.insert(np.array([7], np.int32), Cohort.of([coffee], meaning))
+    >>> index.insert(np.array([7], np.int32), SubscriptionBatch.of([coffee], scoring))
     >>> message = Message("m1", location=(1, 0.5), text="Coffee! SALE!")
-    >>> batch = MessageBatch.from_messages([message], vocabulary=meaning.vocabulary)
+    >>> batch = MessageBatch.from_messages([message], vocabulary=scoring.vocabulary)
     >>> index.match(batch, 0, 1).slots
     array([7], dtype=int32)
     """
@@ -250,7 +250,10 @@ class BooleanIndex:
     def _arrivals(self, slots: npt.NDArray[np.int32], subscription_columns: BooleanColumns) -> Arrivals:
         """Return subscriptions as the kernel takes them: the terms of each branch with the rarest first."""
         ids = column(subscription_columns.term_ids, np.int64)
-        term_indptr, branch_indptr = column(subscription_columns.term_indptr, np.int64), column(subscription_columns.branch_indptr, np.int64)
+        term_indptr, branch_indptr = (
+            column(subscription_columns.term_indptr, np.int64),
+            column(subscription_columns.branch_indptr, np.int64),
+        )
         if len(ids) > len(term_indptr) - 1:
             # Each term once and in order: the vocabulary is then read from end to end, not here and there.
             distinct, inverse = np.unique(ids, return_inverse=True)
@@ -259,7 +262,14 @@ class BooleanIndex:
             ids = ordered
         return Arrivals(
             column(slots, np.int32),
-            np.column_stack((subscription_columns.xmins, subscription_columns.ymins, subscription_columns.xmaxs, subscription_columns.ymaxs)).astype(np.float64),
+            np.column_stack(
+                (
+                    subscription_columns.xmins,
+                    subscription_columns.ymins,
+                    subscription_columns.xmaxs,
+                    subscription_columns.ymaxs,
+                )
+            ).astype(np.float64),
             np.repeat(np.arange(len(subscription_columns)), np.diff(branch_indptr)),
             branch_indptr,
             term_indptr,

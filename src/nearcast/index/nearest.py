@@ -32,7 +32,7 @@ from nearcast._jit import Arena, Table, column
 from nearcast.index import scratch_pool
 from nearcast.index._kernels import nearest as kernels
 from nearcast.index.base import Matches, Work
-from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
+from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels import blocks
 from nearcast.model.subscription_columns import KeywordColumns
 
@@ -75,15 +75,15 @@ class NearestIndex:
     """Finds the subscriptions that a message is nearer to than their bar.
 
     >>> from nearcast.model import Message, NearestSubscription
-    >>> from nearcast.testing.strategies import meaning
-    >>> meaning = meaning()
-    >>> index = NearestIndex(meaning)
+    >>> from nearcast.testing.strategies import scoring
+    >>> scoring = scoring()
+    >>> index = NearestIndex(scoring)
     >>> wanted = NearestSubscription("n", location=(2, 4), keywords="a b", k=1)
-    >>> index.insert(np.array([7], np.int32), Cohort.of([wanted], meaning))
-    >>> batch = MessageBatch.from_messages([Message("m", (2, 7), "a")], vocabulary=meaning.vocabulary)
+    >>> index.insert(np.array([7], np.int32), SubscriptionBatch.of([wanted], scoring))
+    >>> batch = MessageBatch.from_messages([Message("m", (2, 7), "a")], vocabulary=scoring.vocabulary)
     >>> index.match(batch, 0, 1)
     Matches(rows=array([0]), slots=array([7], dtype=int32), scores=array([3.]))
-    >>> index.set_bars(np.array([7], np.int32), np.array([3.0]))
+    >>> index.set_thresholds(np.array([7], np.int32), np.array([3.0]))
     >>> len(index.match(batch, 0, 1).slots)
     0
     """

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.index.scratch_pool import Workspace, ScratchPool
 from nearcast.index.base import Work
-from nearcast.model import SubscriptionBatch, Matches, ScoringContext, MessageBatch, Scorer
+from nearcast.index.scratch_pool import ScratchPool, Workspace
+from nearcast.model import Matches, MessageBatch, Scorer, ScoringContext, SubscriptionBatch
 
 
 class Scan:

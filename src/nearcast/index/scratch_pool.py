@@ -19,7 +19,7 @@ import numpy as np
 
 from nearcast.index.base import Matches, Work
 
-__all__ = ["OutputWorkspace", "Workspace", "ScratchPool", "doubled"]
+__all__ = ["OutputWorkspace", "ScratchPool", "Workspace", "doubled"]
 
 
 class Workspace:
@@ -99,13 +99,13 @@ Kind = TypeVar("Kind", bound=Workspace)
 class ScratchPool(Generic[Kind]):
     """The desks of one index.
 
-    >>> desks = Desks(Desk)
-    >>> with desks.take() as one, desks.take() as other:
+    >>> scratch_pool = ScratchPool(Workspace)
+    >>> with scratch_pool.take() as one, scratch_pool.take() as other:
     ...     one.count(visited=5, candidates=3, verified=2, matched=1)
     ...     other.count(visited=1, candidates=0, verified=0, matched=0)
-    >>> desks.work
+    >>> scratch_pool.work
     Work(visited=6, candidates=3, verified=2, matched=1)
-    >>> with desks.take() as again:
+    >>> with scratch_pool.take() as again:
     ...     again in (one, other)
     True
     """

@@ -40,7 +40,7 @@ from nearcast.errors import require
 from nearcast.index import scratch_pool
 from nearcast.index._kernels import similarity as kernels
 from nearcast.index.base import Matches, Work
-from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
+from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.space.metric import EARTH_RADIUS_M
 from nearcast.text import TEXT_SIMILARITIES
@@ -102,18 +102,23 @@ class SimilarityIndex:
     `filters` are what prunes; without some of them the answers are the same, with more work.
 
     >>> from nearcast.model import Message, SimilaritySubscription
-    >>> from nearcast.testing.strategies import meaning
-    >>> meaning = meaning()
-    >>> index = SimilarityIndex(meaning)
+    >>> from nearcast.testing.strategies import scoring
+    >>> scoring = scoring()
+    >>> index = SimilarityIndex(scoring)
     >>> wanted = SimilaritySubscription("s", location=(2, 4), keywords="a b", delta=0.5, tau=0.75)
-    >>> index.insert(np.array([7], np.int32), Cohort.of([wanted], meaning))
+    >>> index.insert(np.array([7], np.int32), SubscriptionBatch.of([wanted], scoring))
     >>> said = Message("m", (2, 4), "a c"), Message("n", (8, 8), "a c")
-    >>> index.match(MessageBatch.from_messages(said, vocabulary=meaning.vocabulary), 0, 2)
+    >>> index.match(MessageBatch.from_messages(said, vocabulary=scoring.vocabulary), 0, 2)
     Matches(rows=array([0]), slots=array([7], dtype=int32), scores=array([0.83333333]))
     """
 
     def __init__(
-        self, scoring: ScoringContext, *, arena: Arena | None = None, filters: frozenset[str] = FILTERS, room: int = _ROOM
+        self,
+        scoring: ScoringContext,
+        *,
+        arena: Arena | None = None,
+        filters: frozenset[str] = FILTERS,
+        room: int = _ROOM,
     ) -> None:
         unknown = sorted(filters - FILTERS)
         require(not unknown, "filters", f"must be some of {', '.join(sorted(FILTERS))}", unknown)
@@ -168,7 +173,9 @@ class SimilarityIndex:
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return what the messages of some rows concern."""
         none = np.empty(0)
-        columns = kernels.SimilarityColumns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, none, none)
+        columns = kernels.SimilarityColumns(
+            batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, none, none
+        )
         with self._scratch_pool.take() as workspace:
             if start < stop:
                 workspace.need(1 + int(np.diff(batch.term_indptr[start : stop + 1]).max()), "known")
@@ -212,7 +219,13 @@ class SimilarityIndex:
         return SimilarityWorkspace(self._params, room)
 
     def _match_rows(
-        self, workspace: SimilarityWorkspace, columns: kernels.SimilarityColumns, row: int, stop: int, first: int, out: kernels.SimilarityOutput
+        self,
+        workspace: SimilarityWorkspace,
+        columns: kernels.SimilarityColumns,
+        row: int,
+        stop: int,
+        first: int,
+        out: kernels.SimilarityOutput,
     ) -> int:
         return int(kernels.match_rows(self._state(workspace), columns, row, stop, first, out))
 

@@ -35,7 +35,7 @@ from nearcast.index import scratch_pool
 from nearcast.index._kernels import social as kernels
 from nearcast.index._kernels.social.layout import REST_BITS
 from nearcast.index.base import Matches, Work
-from nearcast.model import SubscriptionBatch, Id, ScoringContext, MessageBatch
+from nearcast.model import Id, MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels.profiles import LENGTH, RUN
 from nearcast.model.profiles import Profiles
 from nearcast.model.subscription_columns import KeywordColumns
@@ -71,15 +71,15 @@ class SocialIndex:
     """Finds the subscriptions whose bar a message reaches.
 
     >>> from nearcast.model import Message, SocialSubscription
-    >>> from nearcast.testing.strategies import meaning
-    >>> meaning = meaning()
-    >>> index = SocialIndex(meaning)
+    >>> from nearcast.testing.strategies import scoring
+    >>> scoring = scoring()
+    >>> index = SocialIndex(scoring)
     >>> wanted = SocialSubscription("g", location=(2, 4), keywords="a b", k=1, user="u0")
-    >>> index.insert(np.array([7], np.int32), Cohort.of([wanted], meaning))
-    >>> batch = MessageBatch.from_messages([Message("m", (2, 4), "a b", place="p0")], vocabulary=meaning.vocabulary)
+    >>> index.insert(np.array([7], np.int32), SubscriptionBatch.of([wanted], scoring))
+    >>> batch = MessageBatch.from_messages([Message("m", (2, 4), "a b", place="p0")], vocabulary=scoring.vocabulary)
     >>> index.match(batch, 0, 1)
     Matches(rows=array([0]), slots=array([7], dtype=int32), scores=array([3.]))
-    >>> index.set_bars(np.array([7], np.int32), np.array([3.1]))
+    >>> index.set_thresholds(np.array([7], np.int32), np.array([3.1]))
     >>> len(index.match(batch, 0, 1).slots)
     0
     """

@@ -40,7 +40,7 @@ from nearcast._jit import Arena, Table, column
 from nearcast.index import scratch_pool
 from nearcast.index._kernels import topk as kernels
 from nearcast.index.base import Matches, Work
-from nearcast.model import SubscriptionBatch, ScoringContext, MessageBatch
+from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels import blocks
 from nearcast.model.profiles import Profiles
 from nearcast.model.subscription_columns import KeywordColumns
@@ -103,15 +103,15 @@ class TopKIndex:
     """Finds the subscriptions whose bar a message reaches.
 
     >>> from nearcast.model import Message, TopKSubscription
-    >>> from nearcast.testing.strategies import meaning
-    >>> meaning = meaning()
-    >>> index = TopKIndex(meaning)
+    >>> from nearcast.testing.strategies import scoring
+    >>> scoring = scoring()
+    >>> index = TopKIndex(scoring)
     >>> wanted = TopKSubscription("t", location=(2, 4), keywords="a b", k=1, alpha=0.5)
-    >>> index.insert(np.array([7], np.int32), Cohort.of([wanted], meaning))
-    >>> batch = MessageBatch.from_messages([Message("m", (2, 4), "a")], vocabulary=meaning.vocabulary)
+    >>> index.insert(np.array([7], np.int32), SubscriptionBatch.of([wanted], scoring))
+    >>> batch = MessageBatch.from_messages([Message("m", (2, 4), "a")], vocabulary=scoring.vocabulary)
     >>> index.match(batch, 0, 1)
     Matches(rows=array([0]), slots=array([7], dtype=int32), scores=array([0.9472136]))
-    >>> index.set_bars(np.array([7], np.int32), np.array([0.95]))
+    >>> index.set_thresholds(np.array([7], np.int32), np.array([0.95]))
     >>> len(index.match(batch, 0, 1).slots)
     0
     """

@@ -2,21 +2,21 @@
 
 from nearcast.model.batch import MessageBatch, check_sizes
 from nearcast.model.boolean import BooleanSubscription
-from nearcast.model.subscription_batch import SubscriptionBatch
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
 from nearcast.model.footprint import Footprint, Footprints
-from nearcast.model.identity import Id, check_id, id_key, is_id
 from nearcast.model.id_column import IdColumn
+from nearcast.model.identity import Id, check_id, id_key, is_id
 from nearcast.model.limits import Limits
 from nearcast.model.matches import Matches
-from nearcast.model.scoring import ScoringContext
 from nearcast.model.message import Message
-from nearcast.model.timestamps import NO_TIME, Timestamp, to_seconds, to_us
 from nearcast.model.nearest import NearestSubscription
+from nearcast.model.scoring import ScoringContext
 from nearcast.model.similarity import SimilaritySubscription
 from nearcast.model.social import SocialSubscription
 from nearcast.model.subscription import ResultPolicy, Scorer, Subscription
+from nearcast.model.subscription_batch import SubscriptionBatch
+from nearcast.model.timestamps import NO_TIME, Timestamp, to_seconds, to_us
 from nearcast.model.topk import TopKSubscription
 from nearcast.model.update import ENTER, LEAVE, Change, Result, Update
 
@@ -35,27 +35,27 @@ __all__ = [
     "NO_TIME",
     "BooleanSubscription",
     "Change",
-    "SubscriptionBatch",
     "Document",
     "Explanation",
     "Footprint",
     "Footprints",
     "Id",
     "IdColumn",
-    "ResultPolicy",
     "Limits",
     "Matches",
-    "ScoringContext",
     "Message",
     "MessageBatch",
-    "Timestamp",
     "NearestSubscription",
     "Part",
     "Result",
+    "ResultPolicy",
     "Scorer",
+    "ScoringContext",
     "SimilaritySubscription",
     "SocialSubscription",
     "Subscription",
+    "SubscriptionBatch",
+    "Timestamp",
     "TopKSubscription",
     "Update",
     "check_id",

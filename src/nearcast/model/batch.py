@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from nearcast.errors import InvalidInput
 from nearcast.model.document import Document
-from nearcast.model.identity import Id
 from nearcast.model.id_column import IdColumn
+from nearcast.model.identity import Id
 from nearcast.model.limits import Limits
 from nearcast.model.message import Message
 from nearcast.model.timestamps import to_us

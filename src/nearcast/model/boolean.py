@@ -16,10 +16,10 @@ from nearcast.model.explanation import Explanation, Part
 from nearcast.model.expression import Branch, Expression, all_of, parse
 from nearcast.model.footprint import Footprints
 from nearcast.model.limits import Limits
-from nearcast.model.scoring import ScoringContext
 from nearcast.model.message import check_text
-from nearcast.model.subscription_columns import BooleanColumns, SubscriptionColumns, are_plain
+from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import ResultPolicy, Scorer, Subscription, about, has_strings, within
+from nearcast.model.subscription_columns import BooleanColumns, SubscriptionColumns, are_plain
 from nearcast.space import Box
 from nearcast.text import Text, Vocabulary, term_id
 
@@ -121,10 +121,19 @@ class BooleanSubscription(Subscription):
         return legal and are_plain(table["keywords"].combine_chunks(), most=min(limits.terms, limits.branches))
 
     @classmethod
-    def footprints(cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext) -> Footprints:
+    def footprints(
+        cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
+    ) -> Footprints:
         """Return the boxes and the branches, which say all there is to say."""
         assert isinstance(subscription_columns, BooleanColumns)
-        boxes = np.column_stack([subscription_columns.xmins, subscription_columns.ymins, subscription_columns.xmaxs, subscription_columns.ymaxs])
+        boxes = np.column_stack(
+            [
+                subscription_columns.xmins,
+                subscription_columns.ymins,
+                subscription_columns.xmaxs,
+                subscription_columns.ymaxs,
+            ]
+        )
         return Footprints(
             keys,
             subscription_columns.xmins + (subscription_columns.xmaxs - subscription_columns.xmins) / 2,

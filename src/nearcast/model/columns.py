@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from nearcast.errors import InvalidInput, require
 from nearcast.model.batch import MessageBatch
-from nearcast.model.identity import Id, check_id, is_id
 from nearcast.model.id_column import IdColumn
+from nearcast.model.identity import Id, check_id, is_id
 from nearcast.model.limits import Limits
-from nearcast.model.timestamps import NO_TIME
 from nearcast.model.subscription import Subscription, has_strings
+from nearcast.model.timestamps import NO_TIME
 from nearcast.model.update import Update
 from nearcast.space import Box
 from nearcast.text import Vocabulary

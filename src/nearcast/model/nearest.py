@@ -8,7 +8,7 @@ from typing import ClassVar
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
 from nearcast.model.scoring import ScoringContext
-from nearcast.model.subscription import ResultPolicy, KeywordSubscription, Scorer
+from nearcast.model.subscription import KeywordSubscription, ResultPolicy, Scorer
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,11 @@ _PREFIX = "profiles"
 class Profiles:
     """The profiles of one kind; those that an arena holds already, if it does.
 
-    >>> from nearcast.model import Cohort, TopKSubscription
-    >>> from nearcast.testing.strategies import meaning
+    >>> from nearcast.model import SubscriptionBatch, TopKSubscription
+    >>> from nearcast.testing.strategies import scoring
     >>> jazz = TopKSubscription("t", location=(1, 2), keywords="b a a", k=3, alpha=0.5)
     >>> profiles = Profiles(Arena())
-    >>> profiles.insert(np.array([4], np.int32), Cohort.of([jazz], meaning()).slate)
+    >>> profiles.insert(np.array([4], np.int32), SubscriptionBatch.of([jazz], scoring()).subscription_columns)
     >>> profiles.arrays.points[4].tolist(), profiles.arrays.heads[4].tolist()
     ([1.0, 2.0, 0.5], [0, 2, 3])
     """

@@ -13,8 +13,8 @@ from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
 from nearcast.model.footprint import Footprints, anywhere
 from nearcast.model.scoring import ScoringContext
+from nearcast.model.subscription import KeywordSubscription, ResultPolicy, Scorer
 from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColumns
-from nearcast.model.subscription import ResultPolicy, KeywordSubscription, Scorer
 
 
 @dataclass(frozen=True)
@@ -104,16 +104,24 @@ class SimilaritySubscription(KeywordSubscription):
         return "no match, the mix of text and near is below tau"
 
     @classmethod
-    def footprints(cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext) -> Footprints:
+    def footprints(
+        cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
+    ) -> Footprints:
         """Return the boxes that nearness cannot do without, and the terms where text is needed at all.
 
         The margins keep what rounding in the score could still let pass.
         """
         assert isinstance(subscription_columns, KeywordColumns)
-        deltas, taus, boxes = subscription_columns.deltas, subscription_columns.taus - 1e-9, anywhere(len(subscription_columns))
+        deltas, taus, boxes = (
+            subscription_columns.deltas,
+            subscription_columns.taus - 1e-9,
+            anywhere(len(subscription_columns)),
+        )
         near = np.flatnonzero((taus > deltas) & (deltas < 1.0))
         farthest = 1.0 - (taus[near] - deltas[near]) / (1.0 - deltas[near])
-        boxes[near] = scoring.space.reaches(subscription_columns.xs[near], subscription_columns.ys[near], farthest * scoring.space.max_distance)
+        boxes[near] = scoring.space.reaches(
+            subscription_columns.xs[near], subscription_columns.ys[near], farthest * scoring.space.max_distance
+        )
         return Footprints.of_any_term(
             keys, subscription_columns.xs, subscription_columns.ys, subscription_columns.ks, subscription_columns.term_indptr, subscription_columns.term_ids, needs=taus > 1.0 - deltas,
             boxes=boxes,

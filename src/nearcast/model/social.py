@@ -15,8 +15,8 @@ from nearcast.model.footprint import Footprints
 from nearcast.model.identity import Id, check_id
 from nearcast.model.limits import Limits
 from nearcast.model.scoring import ScoringContext
+from nearcast.model.subscription import KeywordSubscription, ResultPolicy, Scorer
 from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColumns
-from nearcast.model.subscription import ResultPolicy, KeywordSubscription, Scorer
 from nearcast.text import dice
 
 
@@ -76,10 +76,18 @@ class SocialSubscription(KeywordSubscription):
         return Explanation(self.kind, self.id, document.id, parts, self.bind(scoring)(document))
 
     @classmethod
-    def footprints(cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext) -> Footprints:
+    def footprints(
+        cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
+    ) -> Footprints:
         """Return everything: any message may be among the best."""
         assert isinstance(subscription_columns, KeywordColumns)
         needs = np.zeros(len(subscription_columns), np.bool_)
         return Footprints.of_any_term(
-            keys, subscription_columns.xs, subscription_columns.ys, subscription_columns.ks, subscription_columns.term_indptr, subscription_columns.term_ids, needs=needs
+            keys,
+            subscription_columns.xs,
+            subscription_columns.ys,
+            subscription_columns.ks,
+            subscription_columns.term_indptr,
+            subscription_columns.term_ids,
+            needs=needs,
         )

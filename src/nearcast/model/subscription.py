@@ -25,8 +25,8 @@ from nearcast.model.explanation import Explanation
 from nearcast.model.footprint import Footprints
 from nearcast.model.identity import Id, check_id
 from nearcast.model.limits import Limits
-from nearcast.model.scoring import ScoringContext
 from nearcast.model.message import check_point, check_text
+from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColumns
 from nearcast.space import Point
 from nearcast.text import Text, Vocabulary, encode_column, term_id, tokenize
@@ -91,7 +91,9 @@ class Subscription(ABC):
 
     @classmethod
     @abstractmethod
-    def footprints(cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext) -> Footprints:
+    def footprints(
+        cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
+    ) -> Footprints:
         """Return what can touch subscriptions of this kind, given as columns and by key; over-approximates."""
 
     def _check_share(self, name: str) -> None:
@@ -172,12 +174,20 @@ class KeywordSubscription(Subscription):
         return [term for number, term in self.terms.items() if number in document.units]
 
     @classmethod
-    def footprints(cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext) -> Footprints:
+    def footprints(
+        cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
+    ) -> Footprints:
         """Return one branch a term, anywhere: a message that shares none does not matter, unless the kind differs."""
         assert isinstance(subscription_columns, KeywordColumns)
         needs = np.ones(len(subscription_columns), np.bool_)
         return Footprints.of_any_term(
-            keys, subscription_columns.xs, subscription_columns.ys, subscription_columns.ks, subscription_columns.term_indptr, subscription_columns.term_ids, needs=needs
+            keys,
+            subscription_columns.xs,
+            subscription_columns.ys,
+            subscription_columns.ks,
+            subscription_columns.term_indptr,
+            subscription_columns.term_ids,
+            needs=needs,
         )
 
 

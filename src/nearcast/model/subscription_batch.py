@@ -19,9 +19,9 @@ from nearcast.model.columns import one_array
 from nearcast.model.footprint import Footprints
 from nearcast.model.id_column import IdColumn
 from nearcast.model.scoring import ScoringContext
+from nearcast.model.subscription import Scorer, Subscription
 from nearcast.model.subscription_columns import SubscriptionColumns
 from nearcast.model.subscription_rows import restore, store
-from nearcast.model.subscription import Scorer, Subscription
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, Part
 from nearcast.model.footprint import Footprints
 from nearcast.model.scoring import ScoringContext
+from nearcast.model.subscription import KeywordSubscription, ResultPolicy, Scorer
 from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColumns
-from nearcast.model.subscription import ResultPolicy, KeywordSubscription, Scorer
 
 _ROUNDING = 1e-9  # a score may come out above its bound by less
 
@@ -60,14 +60,20 @@ class TopKSubscription(KeywordSubscription):
         return dict(zip(self.terms, units.tolist(), strict=True))
 
     @classmethod
-    def footprints(cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext) -> Footprints:
+    def footprints(
+        cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
+    ) -> Footprints:
         """Return a branch a term, the weightiest first: what the others can add is bounded (Skype, definition 12)."""
         assert isinstance(subscription_columns, KeywordColumns)
         rows = np.repeat(np.arange(len(subscription_columns)), np.diff(subscription_columns.term_indptr))
         order = np.lexsort((-subscription_columns.units, rows))
-        most_of_text = np.minimum(_norms_from(subscription_columns.units[order], subscription_columns.term_indptr), 1.0)
+        most_of_text = np.minimum(
+            _norms_from(subscription_columns.units[order], subscription_columns.term_indptr), 1.0
+        )
         alphas = subscription_columns.alphas[rows]
-        any_term = super().footprints(replace(subscription_columns, term_ids=subscription_columns.term_ids[order]), keys, scoring)
+        any_term = super().footprints(
+            replace(subscription_columns, term_ids=subscription_columns.term_ids[order]), keys, scoring
+        )
         return replace(any_term, mosts=alphas + (1.0 - alphas) * most_of_text + _ROUNDING)
 
     def explain(self, document: Document, scoring: ScoringContext) -> Explanation:

@@ -7,8 +7,8 @@ from nearcast.partition.base import (
     Region,
     Routing,
     Sample,
-    before_it,
     all_shards,
+    before_it,
     has_shard,
     place_by_key,
 )
@@ -56,8 +56,8 @@ __all__ = [
     "Region",
     "Routing",
     "Sample",
-    "before_it",
     "all_shards",
+    "before_it",
     "has_shard",
     "place_by_key",
 ]

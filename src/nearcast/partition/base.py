@@ -138,7 +138,7 @@ def check_shards(n_shards: int) -> None:
 def all_shards(n_shards: int) -> np.uint64:
     """Return the mask of all shards.
 
-    >>> int(everyone(3)), int(everyone(64)) == 2**64 - 1
+    >>> int(all_shards(3)), int(all_shards(64)) == 2**64 - 1
     (7, True)
     """
     check_shards(n_shards)

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.base import Sample
-from nearcast.partition.frequencies import TermFrequencies
 from nearcast.partition.term_assignment import posting_terms
+from nearcast.partition.term_frequencies import TermFrequencies
 
 Longs = npt.NDArray[np.int64]
 Rows = TypeVar("Rows", Footprints, MessageBatch)

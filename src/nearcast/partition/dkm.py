@@ -25,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Sample, check_shards
-from nearcast.partition.density import DensityGrid, around_all, quarters
 from nearcast.partition.assignment import AssignedRouting, Assignment
+from nearcast.partition.base import Masks, Sample, check_shards
+from nearcast.partition.density_grid import DensityGrid, around_all, quarters
 from nearcast.partition.load import assign_greedily
-from nearcast.partition.frequencies import TermFrequencies
+from nearcast.partition.term_frequencies import TermFrequencies
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -79,7 +79,11 @@ class DkmPartitioner:
     def fit(self, sample: Sample, *, n_shards: int) -> DkmRouting:
         """Part the subscriptions of the sample, and deal them out."""
         check_shards(n_shards)
-        footprints, density, frequencies = sample.footprints, DensityGrid.of(sample), TermFrequencies.of(sample.messages)
+        footprints, density, frequencies = (
+            sample.footprints,
+            DensityGrid.of(sample),
+            TermFrequencies.of(sample.messages),
+        )
         parting = _Parting(
             footprints, density.look_boxes(footprints, frequencies.costs(footprints)), frequencies, sample.messages
         )
@@ -98,7 +102,9 @@ class DkmPartitioner:
 class _Parting:
     """Sets of subscriptions, and what each in them costs."""
 
-    def __init__(self, footprints: Footprints, looks: Floats, frequencies: TermFrequencies, messages: MessageBatch) -> None:
+    def __init__(
+        self, footprints: Footprints, looks: Floats, frequencies: TermFrequencies, messages: MessageBatch
+    ) -> None:
         self._footprints, self.looks, self._frequencies = footprints, looks, frequencies
         lengths = np.diff(messages.term_indptr)
         self._xs, self._ys = np.repeat(messages.xs, lengths), np.repeat(messages.ys, lengths)

@@ -36,8 +36,8 @@ import numpy.typing as npt
 from nearcast.errors import require
 from nearcast.partition import PARTITIONERS
 from nearcast.partition.base import Masks, Partitioner, Routing, Sample, check_shards, has_shard
+from nearcast.partition.candidate_pairs import CandidatePairs, find_candidate_pairs, spread
 from nearcast.partition.load import CHECK, HANDLE, INSERT
-from nearcast.partition.candidate_pairs import CandidatePairs, spread, find_candidate_pairs
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -192,7 +192,12 @@ class _Scales(NamedTuple):
 
 
 def _estimate(
-    partitioner: Partitioner, fitted: Sample, weighed: Sample, candidate_pairs: CandidatePairs, scales: _Scales, n_shards: int
+    partitioner: Partitioner,
+    fitted: Sample,
+    weighed: Sample,
+    candidate_pairs: CandidatePairs,
+    scales: _Scales,
+    n_shards: int,
 ) -> Estimate:
     footprints, batch = weighed
     routing, fit_seconds = _timed(lambda: partitioner.fit(fitted, n_shards=n_shards))

@@ -27,9 +27,9 @@ from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, mask_of
 from nearcast.partition.hybrid_parts import NOTHING, Rows, SampleWork
 from nearcast.partition.hybrid_plan import HybridPlan, plan
-from nearcast.partition.frequencies import TermFrequencies
-from nearcast.partition.tree import Tree, joined
 from nearcast.partition.term_assignment import posting_terms, united
+from nearcast.partition.term_frequencies import TermFrequencies
+from nearcast.partition.tree import Tree, joined
 from nearcast.space import Box
 
 if TYPE_CHECKING:

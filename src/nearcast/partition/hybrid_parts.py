@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from nearcast.partition.base import Sample
 from nearcast.partition.load import load_of
-from nearcast.partition.frequencies import TermFrequencies
+from nearcast.partition.term_assignment import posting_terms, united
+from nearcast.partition.term_frequencies import TermFrequencies
 from nearcast.partition.text_metric import gather
 from nearcast.partition.tree import Path
-from nearcast.partition.term_assignment import posting_terms, united
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]

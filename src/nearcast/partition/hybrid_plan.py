@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.partition.base import Masks
-from nearcast.partition.hybrid_parts import WorkPart, SampleWork, total
+from nearcast.partition.hybrid_parts import SampleWork, WorkPart, total
 from nearcast.partition.load import load_of
 
 Floats = npt.NDArray[np.float64]

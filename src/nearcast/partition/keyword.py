@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.base import Sample, check_shards
-from nearcast.partition.frequencies import TermFrequencies
 from nearcast.partition.term_assignment import TermAssignment, TermRouting, posting_terms
+from nearcast.partition.term_frequencies import TermFrequencies
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, all_shards, has_shard, mask_of
+from nearcast.partition.base import Masks, Region, Sample, ToSome, all_shards, check_shards, has_shard, mask_of
 from nearcast.partition.location import LocationPartitioner
 from nearcast.partition.prefix import PrefixPartitioner, PrefixRouting
 from nearcast.partition.spatial_first import two_levels

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints
-from nearcast.partition.base import Masks, Sample, check_shards
 from nearcast.partition.assignment import AssignedRouting, Assignment
-from nearcast.partition.frequencies import TermFrequencies
+from nearcast.partition.base import Masks, Sample, check_shards
+from nearcast.partition.term_frequencies import TermFrequencies
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints
-from nearcast.partition.base import Masks, Region, Sample, check_shards
-from nearcast.partition.density import DensityGrid, around_all, quarters
 from nearcast.partition.assignment import AssignedRouting, Assignment
+from nearcast.partition.base import Masks, Region, Sample, check_shards
+from nearcast.partition.density_grid import DensityGrid, around_all, quarters
 from nearcast.partition.load import assign_greedily
-from nearcast.partition.frequencies import TermFrequencies
+from nearcast.partition.term_frequencies import TermFrequencies
 from nearcast.space import Box
 
 Floats = npt.NDArray[np.float64]
@@ -64,7 +64,11 @@ class KnnSpacePartitioner:
     def fit(self, sample: Sample, *, n_shards: int) -> KnnSpaceRouting:
         """Quarter the square whose subscriptions look at most messages."""
         check_shards(n_shards)
-        footprints, density, frequencies = sample.footprints, DensityGrid.of(sample), TermFrequencies.of(sample.messages)
+        footprints, density, frequencies = (
+            sample.footprints,
+            DensityGrid.of(sample),
+            TermFrequencies.of(sample.messages),
+        )
         looks = density.look_boxes(footprints, frequencies.costs(footprints))
 
         def cost_of(rows: Longs) -> float:

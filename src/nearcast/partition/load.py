@@ -33,7 +33,7 @@ def assign_greedily(costs: Floats, loads: Floats, *, in_order: bool = False) -> 
 
     With `in_order` they are given out as they come.
 
-    >>> deal(np.array([5.0, 4.0, 3.0, 3.0]), np.zeros(2)).tolist()
+    >>> assign_greedily(np.array([5.0, 4.0, 3.0, 3.0]), np.zeros(2)).tolist()
     [0, 1, 1, 0]
     """
     assignment = np.zeros(len(costs), np.int32)

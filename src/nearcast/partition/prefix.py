@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from nearcast.partition.base import Sample, check_shards
 from nearcast.partition.keyword import cut_words
-from nearcast.partition.frequencies import TermFrequencies
 from nearcast.partition.term_assignment import TermRouting
+from nearcast.partition.term_frequencies import TermFrequencies
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from nearcast.errors import require
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, all_shards
+from nearcast.partition.base import Masks, Region, Sample, ToSome, all_shards, check_shards
 from nearcast.partition.keyword import cut_words
 from nearcast.partition.location import LocationPartitioner
-from nearcast.partition.frequencies import TermFrequencies
-from nearcast.partition.tree import Tree
 from nearcast.partition.term_assignment import TermAssignment, TermRouting
+from nearcast.partition.term_frequencies import TermFrequencies
+from nearcast.partition.tree import Tree
 from nearcast.space import Box
 
 Floats = npt.NDArray[np.float64]

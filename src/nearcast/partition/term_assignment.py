@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.base import Masks, Region, ToSome, all_shards, mask_of
-from nearcast.partition.frequencies import TermFrequencies
+from nearcast.partition.term_frequencies import TermFrequencies
 from nearcast.space import Box
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _GREATEST = np.iinfo(np.int64).max
 class TermAssignment:
     """Terms, a shard each.
 
-    >>> words = Words(np.array([5, 9]), np.array([2, 0], np.int32), 3)
+    >>> words = TermAssignment(np.array([5, 9]), np.array([2, 0], np.int32), 3)
     >>> words.shards_of(np.array([9, 5, 7, -1])).tolist()
     [0, 2, 1, 2]
     >>> words.masks_of(np.array([0, 2, 2, 3]), np.array([5, 9, 7])).tolist()

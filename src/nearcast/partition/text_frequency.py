@@ -13,8 +13,8 @@ import numpy as np
 
 from nearcast.partition.base import Sample, check_shards
 from nearcast.partition.load import assign_greedily
-from nearcast.partition.text_postings import TermPostings
 from nearcast.partition.term_assignment import TermRouting
+from nearcast.partition.text_postings import TermPostings
 
 
 class TextFrequencyPartitioner:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from nearcast.errors import StateError
 from nearcast.partition.base import Sample, check_shards
-from nearcast.partition.text_postings import TermPostings
 from nearcast.partition.term_assignment import TermRouting
+from nearcast.partition.text_postings import TermPostings
 
 UNEVEN = 0.03
 """How much heavier than the others a block may be."""

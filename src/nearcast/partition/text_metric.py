@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from nearcast.partition.base import Sample, check_shards
 from nearcast.partition.load import CHECK, HANDLE, INSERT, load_of
-from nearcast.partition.text_postings import TermPostings
 from nearcast.partition.term_assignment import TermRouting
+from nearcast.partition.text_postings import TermPostings
 
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]

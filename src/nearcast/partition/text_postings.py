@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from nearcast.partition.base import Sample, has_shard
 from nearcast.partition.load import load_of
-from nearcast.partition.frequencies import TermFrequencies
 from nearcast.partition.term_assignment import TermAssignment, TermRouting, posting_terms
+from nearcast.partition.term_frequencies import TermFrequencies
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -55,7 +55,9 @@ class TermPostings:
 
     def routing(self, shards: Ints, sample: Sample, n_shards: int) -> TermRouting:
         """Return the routing that gives each term to a shard, with the loads that the sample has under it."""
-        routing = TermRouting(n_shards, TermAssignment(self.terms, shards, n_shards), self.frequencies, np.zeros(n_shards))
+        routing = TermRouting(
+            n_shards, TermAssignment(self.terms, shards, n_shards), self.frequencies, np.zeros(n_shards)
+        )
         assignment, routed = routing.place(sample.footprints), routing.route(sample.messages)
         held, seen = (
             [np.count_nonzero(has_shard(masks, shard)) for shard in range(n_shards)] for masks in (assignment, routed)

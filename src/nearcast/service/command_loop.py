@@ -17,15 +17,15 @@ from threading import Thread
 from typing import Any, Literal, NamedTuple
 
 from nearcast.service.commands import Command
+from nearcast.service.config import ServiceConfig
+from nearcast.service.durable_store import Answer, Done, DurableStore, Question, Request, RetentionConfig
 from nearcast.service.engine_backend import EngineBackend
-from nearcast.service.store import Answer, Done, DurableStore, RetentionConfig, Question, Request
 from nearcast.service.folder import DataFolder
 from nearcast.service.hub import Hub
 from nearcast.service.journal import Cursor, JournaledUpdate
 from nearcast.service.meters import Meters
 from nearcast.service.problem import busy, not_ready
 from nearcast.service.spark_backend import SparkBackend
-from nearcast.service.config import ServiceConfig
 
 State = Literal["recovering", "serving", "failed", "stopped"]
 
@@ -45,7 +45,13 @@ class CommandLoop:
     """Carries out orders, one batch after the other."""
 
     def __init__(
-        self, data: Path, world: ServiceConfig | None, *, hub: Hub, meters: Meters, retention: RetentionConfig | None = None
+        self,
+        data: Path,
+        world: ServiceConfig | None,
+        *,
+        hub: Hub,
+        meters: Meters,
+        retention: RetentionConfig | None = None,
     ) -> None:
         """Take over a data folder, or make it; without a world it must have one."""
         self.state: State = "recovering"

@@ -23,7 +23,7 @@ _MOST_SHOWN = 200  # words, and people, that a page offers
 class ServiceConfig:
     """How the engine of a service is set up.
 
-    >>> World(bounds=(0, 0, 1, 1), window_count=100).engine().stats().subscriptions
+    >>> ServiceConfig(bounds=(0, 0, 1, 1), window_count=100).engine().stats().subscriptions
     0
     """
 

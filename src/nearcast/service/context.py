@@ -11,12 +11,12 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import HTTPConnection
 
 from nearcast.service.access import Access, Caller, Scope
+from nearcast.service.command_loop import CommandLoop
 from nearcast.service.feed import Feed
 from nearcast.service.hub import Hub
 from nearcast.service.meters import Meters
 from nearcast.service.problem import MEDIA_TYPE, title_of
 from nearcast.service.schema import ID_PATTERN, ID_RULE
-from nearcast.service.command_loop import CommandLoop
 from nearcast.service.webhooks.dispatcher import WebhookDispatcher
 
 

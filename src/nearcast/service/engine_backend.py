@@ -6,7 +6,7 @@ from nearcast.engine import Engine
 from nearcast.errors import NearcastError, StateError
 from nearcast.model import Update
 from nearcast.service.commands import Command, gathered, in_order
-from nearcast.service.store import DurableStore, RetentionConfig
+from nearcast.service.durable_store import DurableStore, RetentionConfig
 from nearcast.service.folder import DataFolder
 from nearcast.service.meters import Meters
 from nearcast.service.snapshots import Snapshots

@@ -8,8 +8,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from nearcast.errors import StateError
-from nearcast.service.journal import Journal, Reader
 from nearcast.service.config import ServiceConfig
+from nearcast.service.journal import Journal, Reader
 
 
 class DataFolder:

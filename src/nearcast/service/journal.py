@@ -246,7 +246,9 @@ class Journal(Reading):
         ).fetchone()
         return Cursor(number, place)
 
-    def append(self, number: int, command: Command, updates: Sequence[JournaledUpdate], *, first_seq: int, at: float) -> None:
+    def append(
+        self, number: int, command: Command, updates: Sequence[JournaledUpdate], *, first_seq: int, at: float
+    ) -> None:
         """Write down a command that was applied, and what it changed."""
         payload = None if isinstance(command, Publish) else json.dumps(asdict(command))  # type: ignore[call-overload]
         self._db.execute("INSERT INTO commands VALUES (?, ?, ?, ?)", (number, command.kind, payload, at))

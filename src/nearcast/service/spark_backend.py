@@ -28,10 +28,10 @@ from nearcast.service.commands import (
     message_of,
     subscription_of,
 )
-from nearcast.service.store import Done, DurableStore, RetentionConfig
+from nearcast.service.durable_store import Done, DurableStore, RetentionConfig
 from nearcast.service.folder import DataFolder
-from nearcast.service.read_model import SparkReadModel
 from nearcast.service.meters import Meters
+from nearcast.service.spark_read_model import SparkReadModel
 from nearcast.spark.job_client import JobClient, Row, subscribed, unsubscribed
 
 _EXPORT = "export"

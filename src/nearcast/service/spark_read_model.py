@@ -14,14 +14,14 @@ from nearcast.engine.explain import ranked
 from nearcast.engine.stats import Stats
 from nearcast.errors import UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work
-from nearcast.model import Explanation, Id, ResultPolicy, Message, Result, Subscription
+from nearcast.model import Explanation, Id, Message, Result, ResultPolicy, Subscription
 from nearcast.partition import Region
 from nearcast.partition.serialization import unpack
 from nearcast.service.commands import Body, engine_id, message_of, subscription_of
-from nearcast.service.journal import StoredResult, Reading
 from nearcast.service.config import ServiceConfig
-from nearcast.spark.job import Job
+from nearcast.service.journal import Reading, StoredResult
 from nearcast.spark.folder import Folder
+from nearcast.spark.job import Job
 
 _KNOWN = 20_000  # messages that a preview looks at, after a restart
 
@@ -88,7 +88,9 @@ class SparkReadModel:
         held, k = self._held(asked), getattr(asked, "k", 0)
         threshold = held[-1].score if len(held) >= k else None
         is_there = any(one.message == said.id for one in held)
-        beats = threshold is None or (explained.score < threshold if asked.keeps is ResultPolicy.BEST_EVER else explained.score >= threshold)
+        beats = threshold is None or (
+            explained.score < threshold if asked.keeps is ResultPolicy.BEST_EVER else explained.score >= threshold
+        )
         passes = is_there or (isinstance(message, Message) and beats)
         return ranked(explained, passes, threshold) if passes or threshold is not None else _not_in(explained)
 

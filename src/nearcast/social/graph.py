@@ -42,7 +42,7 @@ class SocialGraph:
     >>> graph = SocialGraph([("ann", "cafe"), ("ann", "bar"), ("bob", "bar"), ("bob", "gym")])
     >>> graph.score("ann", "cafe"), graph.score("ann", "gym"), graph.score("ann", "moon")
     (1.0, 0.5, 0.0)
-    >>> graph.unfriend([("bob", "gym")])
+    >>> graph.remove_edges([("bob", "gym")])
     ['ann', 'bob']
     >>> graph.score("ann", "gym")
     0.0

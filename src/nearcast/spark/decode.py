@@ -39,10 +39,10 @@ from pyspark.sql.types import (
 
 from nearcast.errors import InvalidInput, require
 from nearcast.spark.block import open_block
+from nearcast.spark.broadcast import BroadcastJob
 from nearcast.spark.frame import MESSAGE, SUBSCRIPTION
 from nearcast.spark.job import Job
 from nearcast.spark.progress import MESSAGES, SUBSCRIPTIONS
-from nearcast.spark.broadcast import BroadcastJob
 from nearcast.spark.validate import SUBSCRIBE, bad_messages, bad_subscriptions, fault, message_at, to_json
 
 REJECTED = "source string, row string, reason string"
@@ -217,7 +217,9 @@ def _keep_bad_messages(batches: Iterable[pa.RecordBatch], *, sent: BroadcastJob)
             yield _rejected(MESSAGE, rows, reasons)
 
 
-def _mark_good(batches: Iterable[pa.RecordBatch], *, sent: BroadcastJob, names: list[str]) -> Iterator[pa.RecordBatch]:
+def _mark_good(
+    batches: Iterable[pa.RecordBatch], *, sent: BroadcastJob, names: list[str]
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         table = pa.Table.from_batches([batch])
         bad = {row for row, _ in bad_subscriptions(table, sent.job)}

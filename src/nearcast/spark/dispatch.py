@@ -32,14 +32,15 @@ from nearcast.model.id_column import IdColumn
 from nearcast.model.subscription_rows import store_table
 from nearcast.partition import Masks, has_shard, place_by_key
 from nearcast.spark.block import open_block
+from nearcast.spark.broadcast import BroadcastJob
 from nearcast.spark.decode import PAYLOAD
 from nearcast.spark.frame import (
     ELSEWHERE,
     FRAME_COLUMNS,
     FRAMES,
-    PLACEMENTS,
     MESSAGE,
     PACKED_SUBSCRIPTIONS,
+    PLACEMENTS,
     SUBSCRIPTION,
     Frame,
     masks_to_arrow,
@@ -47,12 +48,11 @@ from nearcast.spark.frame import (
     pack_batch,
     pack_times,
 )
+from nearcast.spark.freeze_gc import freezing_gc
 from nearcast.spark.job import Job
 from nearcast.spark.progress import MESSAGES
-from nearcast.spark.broadcast import BroadcastJob
-from nearcast.spark.freeze_gc import freezing_gc
-from nearcast.spark.validate import SUBSCRIBE, good_messages
 from nearcast.spark.shard_keys import keys_of
+from nearcast.spark.validate import SUBSCRIBE, good_messages
 
 FRAME_ROWS = 16_384
 """Messages a frame, of blocks that hold more."""

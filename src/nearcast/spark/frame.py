@@ -35,7 +35,9 @@ FRAME_COLUMNS = pa.schema(
      "ats": pa.binary(), "payload": pa.binary()}
 )  # fmt: skip
 
-SHARD_UPDATES = "seq long, at timestamp, message string, change string, subscriptions array<string>, scores array<double>"
+SHARD_UPDATES = (
+    "seq long, at timestamp, message string, change string, subscriptions array<string>, scores array<double>"
+)
 """What a shard answers with: groups of updates, see `nearcast.engine.groups`."""
 
 OP = "op"

@@ -14,7 +14,7 @@ from nearcast.engine import Engine
 from nearcast.engine.admission import Admission
 from nearcast.engine.state import EngineConfig
 from nearcast.errors import require
-from nearcast.model import ResultPolicy, Limits, ScoringContext, Subscription
+from nearcast.model import Limits, ResultPolicy, ScoringContext, Subscription
 from nearcast.partition import MOST_SHARDS, Routing, Sample
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.serialization import unpack

@@ -22,10 +22,10 @@ from nearcast.errors import require
 from nearcast.model import Message, Subscription, Update
 from nearcast.model.columns import SUBSCRIPTIONS, subscription_to_row
 from nearcast.model.timestamps import to_us
-from nearcast.spark.sink_files import SinkFiles
 from nearcast.spark.folder import Folder
 from nearcast.spark.plan import Plan
 from nearcast.spark.reports import Reports
+from nearcast.spark.sink_files import SinkFiles
 from nearcast.spark.validate import SUBSCRIBE, UNSUBSCRIBE
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

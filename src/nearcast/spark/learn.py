@@ -21,14 +21,14 @@ from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.hash import HashPartitioner
 from nearcast.partition.serialization import pack
 from nearcast.spark.block import open_block
-from nearcast.spark.decode import PAYLOAD, decode_messages, decode_subscriptions
-from nearcast.spark.job import Job
-from nearcast.spark.folder import Folder
-from nearcast.spark.plan import Plan
-from nearcast.spark.error_summary import blaming
 from nearcast.spark.broadcast import send
-from nearcast.spark.validate import SUBSCRIBE, good_messages
+from nearcast.spark.decode import PAYLOAD, decode_messages, decode_subscriptions
+from nearcast.spark.error_summary import blaming
+from nearcast.spark.folder import Folder
+from nearcast.spark.job import Job
+from nearcast.spark.plan import Plan
 from nearcast.spark.streams import read_sample
+from nearcast.spark.validate import SUBSCRIBE, good_messages
 from nearcast.text import Vocabulary
 
 ROWS = 100_000

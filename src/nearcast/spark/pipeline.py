@@ -19,12 +19,12 @@ from nearcast.model import Limits
 from nearcast.partition import Routing
 from nearcast.social import SocialGraph
 from nearcast.space import Space
+from nearcast.spark.broadcast import send
 from nearcast.spark.decode import decode_messages, decode_subscriptions
 from nearcast.spark.dispatch import dispatch_messages, dispatch_subscriptions
 from nearcast.spark.job import Job
 from nearcast.spark.learn import routed
 from nearcast.spark.merge import join, merge
-from nearcast.spark.broadcast import send
 from nearcast.spark.settings import FRAMES_PER_SNAPSHOT, LOCAL, check_session
 from nearcast.spark.worker import work
 from nearcast.text import Vocabulary
@@ -85,11 +85,11 @@ def match(
 
     asked = decode_subscriptions(subscriptions, sent)
     said = decode_messages(messages, sent)
-    frames = dispatch_subscriptions(asked.good, sent).merger(dispatch_messages(said.good, sent))
+    frames = dispatch_subscriptions(asked.good, sent).union(dispatch_messages(said.good, sent))
     told, packed = (work(frames, sent, state=folder, is_packed=is_packed) for is_packed in (False, True))
     if job.moves:
         told, packed = join(told, shards=shards), join(packed, shards=shards, is_packed=True)
-    return Matched(updates=merge(told), rejected=asked.rejected.merger(said.rejected), packed=packed)
+    return Matched(updates=merge(told), rejected=asked.rejected.union(said.rejected), packed=packed)
 
 
 def _are_streams(messages: DataFrame, subscriptions: DataFrame) -> bool:

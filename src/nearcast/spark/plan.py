@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, ResultMerger, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from nearcast.errors import InvalidInput, StateError, require
 from nearcast.social import SocialGraph
@@ -278,7 +278,7 @@ def _check_type(name: str, value: Any, hint: Any, subject: str) -> None:
 
 def _plain(hint: Any) -> Any:
     """Return what an optional type holds."""
-    if get_origin(hint) in (ResultMerger, UnionType):
+    if get_origin(hint) in (Union, UnionType):
         return next(kind for kind in get_args(hint) if kind is not type(None))
     return hint
 

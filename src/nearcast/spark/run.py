@@ -21,11 +21,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from nearcast.errors import StateError
 from nearcast.partition.hash import HashPartitioner
 from nearcast.spark.background import routing_of, social_of, vocabulary_of
-from nearcast.spark.learn import learn_vocabulary
+from nearcast.spark.error_summary import SPARK_ERRORS, in_one_line
 from nearcast.spark.folder import Folder
+from nearcast.spark.learn import learn_vocabulary
 from nearcast.spark.pipeline import match
 from nearcast.spark.plan import Plan, naming
-from nearcast.spark.error_summary import SPARK_ERRORS, in_one_line
 from nearcast.spark.reports import batches_of
 from nearcast.spark.streams import checkpoint, read_messages, read_samples, read_subscriptions, start
 
@@ -96,7 +96,7 @@ def start_run(spark: SparkSession, plan: Plan) -> Run:
         )
         rejected = matched.rejected
         for malformed in (messages.malformed, subscriptions.malformed):
-            rejected = rejected if malformed is None else rejected.merger(malformed)
+            rejected = rejected if malformed is None else rejected.union(malformed)
         Folder(plan.place(plan.run.checkpoint)).claim(job.terms)
         run = Run(start(matched.updates, plan, plan.updates, "updates"), None, state)
         if plan.rejected is None:

@@ -28,9 +28,9 @@ from nearcast.model.id_column import IdColumn
 from nearcast.partition import before_it, has_shard, place_by_key
 from nearcast.spark.frame import (
     ELSEWHERE,
-    PLACEMENTS,
     MESSAGE,
     OP,
+    PLACEMENTS,
     SEEN_BY,
     SUBSCRIPTION,
     Frame,
@@ -78,7 +78,9 @@ class _Arrived(NamedTuple):
     """The time of every row for any shard, in order."""
 
 
-def apply(engine: Engine, frames: Iterable[Frame], *, shard: int, job: Job, counts: ShardCounts) -> Iterator[pa.Table]:
+def apply(
+    engine: Engine, frames: Iterable[Frame], *, shard: int, job: Job, counts: ShardCounts
+) -> Iterator[pa.Table]:
     """Carry out the frames of one micro-batch; yield groups of updates, and count while doing so."""
     arrived, vocabulary = list(frames), job.scoring.vocabulary
     before = engine.stats()
@@ -95,7 +97,9 @@ def apply(engine: Engine, frames: Iterable[Frame], *, shard: int, job: Job, coun
         setattr(counts, name, getattr(counts, name) + getattr(after, name) - getattr(before, name))
 
 
-def _subscribe(engine: Engine, frames: Sequence[Frame], shard: int, job: Job, counts: ShardCounts) -> Iterator[pa.Table]:
+def _subscribe(
+    engine: Engine, frames: Sequence[Frame], shard: int, job: Job, counts: ShardCounts
+) -> Iterator[pa.Table]:
     if not frames:
         return
     table, places, _ = _in_order(frames)
@@ -155,7 +159,9 @@ def _rounds(ids: pa.ChunkedArray, ops: npt.NDArray[np.str_]) -> Iterator[npt.NDA
                 yield rows
 
 
-def _publish(engine: Engine, frames: Sequence[Frame], vocabulary: Vocabulary, counts: ShardCounts) -> Iterator[pa.Table]:
+def _publish(
+    engine: Engine, frames: Sequence[Frame], vocabulary: Vocabulary, counts: ShardCounts
+) -> Iterator[pa.Table]:
     if not frames:
         return
     table, places, ats_us = _in_order(frames)

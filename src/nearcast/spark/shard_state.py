@@ -30,10 +30,10 @@ import xxhash
 from nearcast.engine import Engine
 from nearcast.errors import StateError
 from nearcast.model import KINDS, ResultPolicy
-from nearcast.spark.frame import Frame, pack_frames, unpack_frames
 from nearcast.spark.engine_cache import LocalEngineCache
-from nearcast.spark.job import Job
 from nearcast.spark.folder import Folder
+from nearcast.spark.frame import Frame, pack_frames, unpack_frames
+from nearcast.spark.job import Job
 from nearcast.spark.shard import ShardCounts, apply
 
 MANIFEST = (
@@ -100,7 +100,9 @@ class ShardState:
     def _keeps_messages(self, engine: Engine) -> bool:
         """Tell whether the engine would be another one if it had not seen the last messages."""
         held = engine.stats().kinds
-        return self._job.window is not None or any(held.get(k.kind) for k in KINDS if k.keeps is not ResultPolicy.MATCHES)
+        return self._job.window is not None or any(
+            held.get(k.kind) for k in KINDS if k.keeps is not ResultPolicy.MATCHES
+        )
 
     def _save(self, manifest: ShardManifest, engine: Engine) -> ShardManifest:
         with _local_folder() as local:

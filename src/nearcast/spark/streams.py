@@ -22,10 +22,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from nearcast.errors import require
+from nearcast.spark.error_summary import blaming
 from nearcast.spark.frame import MESSAGE, SUBSCRIPTION
 from nearcast.spark.plan import AVAILABLE_NOW, BLOCKS, FILES, Plan, SinkTable, SourceTable
 from nearcast.spark.progress import MALFORMED
-from nearcast.spark.error_summary import blaming
 
 MESSAGES = "id string, x double, y double, text string, at timestamp, place string"
 SUBSCRIPTIONS = (

@@ -29,15 +29,15 @@ from nearcast.engine.groups import count_updates
 from nearcast.errors import StateError
 from nearcast.model.columns import GROUPS
 from nearcast.model.id_column import IdColumn
-from nearcast.spark.frame import LOOSE, OP, PACKED, SHARD_UPDATES, Frame, pack_buffer
+from nearcast.spark.broadcast import BroadcastJob
 from nearcast.spark.engine_cache import LocalEngineCache
 from nearcast.spark.folder import Folder
-from nearcast.spark.reports import write_report
-from nearcast.spark.broadcast import BroadcastJob
+from nearcast.spark.frame import LOOSE, OP, PACKED, SHARD_UPDATES, Frame, pack_buffer
 from nearcast.spark.freeze_gc import freezing_gc
+from nearcast.spark.reports import write_report
 from nearcast.spark.shard import ShardCounts, apply
 from nearcast.spark.shard_keys import keys_of
-from nearcast.spark.shard_state import MANIFEST, ShardState, ShardManifest
+from nearcast.spark.shard_state import MANIFEST, ShardManifest, ShardState
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from nearcast.model import KINDS, ScoringContext, Message, Subscription
+from nearcast.model import KINDS, Message, ScoringContext, Subscription
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary

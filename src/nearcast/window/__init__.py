@@ -9,9 +9,9 @@ from nearcast.errors import require
 from nearcast.model import ResultPolicy, ScoringContext, Subscription
 from nearcast.window.cumulative import CumulativeResults
 from nearcast.window.pass_through import PassThrough
-from nearcast.window.result_store import Changes, Find, ResultStore, ScoredMessage, Moved, Results
 from nearcast.window.policy import CountWindow, TimeWindow, WindowPolicy
 from nearcast.window.recompute import RecomputedResults
+from nearcast.window.result_store import Changes, Find, Moved, Results, ResultStore, ScoredMessage
 from nearcast.window.sliding import SlidingWindow, Steps, Ticks
 from nearcast.window.store import LIVE
 
@@ -51,7 +51,9 @@ def _heaps(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> Resu
 
 RESULT_STORES: tuple[ResultStoreEntry, ...] = (
     ResultStoreEntry("forward", ResultPolicy.MATCHES, lambda scoring, window, arena: PassThrough(), in_arena=True),
-    ResultStoreEntry("recompute", ResultPolicy.BEST_IN_WINDOW, lambda scoring, window, arena: RecomputedResults(window.documents())),
+    ResultStoreEntry(
+        "recompute", ResultPolicy.BEST_IN_WINDOW, lambda scoring, window, arena: RecomputedResults(window.documents())
+    ),
     ResultStoreEntry("ever", ResultPolicy.BEST_EVER, lambda scoring, window, arena: CumulativeResults()),
     *(buffers(policy, kind) for kind in ("topk", "social") for policy in ("kmax", "skyband", "cskyband")),
     ResultStoreEntry("heaped", ResultPolicy.BEST_EVER, _heaps, in_arena=True),
@@ -80,16 +82,16 @@ def find_result_store(name: str | None, kind: type[Subscription]) -> ResultStore
 
 
 __all__ = [
-    "RESULT_STORES",
     "LIVE",
+    "RESULT_STORES",
     "Changes",
     "CountWindow",
     "Find",
+    "Moved",
     "ResultStore",
     "ResultStoreEntry",
-    "ScoredMessage",
-    "Moved",
     "Results",
+    "ScoredMessage",
     "SlidingWindow",
     "Steps",
     "Ticks",

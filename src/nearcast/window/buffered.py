@@ -25,18 +25,18 @@ import numpy.typing as npt
 
 from nearcast._jit import Arena
 from nearcast.errors import InvalidInput, is_finite, require
-from nearcast.model import SubscriptionBatch, Document, Matches, ScoringContext, MessageBatch
+from nearcast.model import Document, Matches, MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels import blocks
 from nearcast.model.profiles import Profiles
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.space import Box
 from nearcast.space.metric import EARTH_RADIUS_M
 from nearcast.window._kernels import buffers as kernels
-from nearcast.window._kernels import search, params
-from nearcast.window.social_window import SocialWindow
-from nearcast.window.result_store import Changes, Find, ScoredMessage, Moved, Results
+from nearcast.window._kernels import params, search
 from nearcast.window.lists import TermLists
+from nearcast.window.result_store import Changes, Find, Moved, Results, ScoredMessage
 from nearcast.window.sliding import SlidingWindow, Steps
+from nearcast.window.social_window import SocialWindow
 from nearcast.window.store import FIRST, HORIZON, NEXT
 
 
@@ -328,7 +328,9 @@ def _policy(name: str, factor: float | None) -> Policy:
     return policy._replace(factor=float(factor))
 
 
-def _make_params(scoring: ScoringContext, window: SlidingWindow, policy: Policy, *, is_social: bool) -> params.BufferParams:
+def _make_params(
+    scoring: ScoringContext, window: SlidingWindow, policy: Policy, *, is_social: bool
+) -> params.BufferParams:
     space = scoring.space
     on_sphere = space.metric == "haversine"
     near_a_unit = (EARTH_RADIUS_M if on_sphere else 1.0) / space.max_distance

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nearcast.model import Scorer
-from nearcast.window.result_store import ScoredMessage
 from nearcast.window.ranked import Change, Found, RankedResults
+from nearcast.window.result_store import ScoredMessage
 from nearcast.window.sliding import Step
 
 

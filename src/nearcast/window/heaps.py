@@ -23,12 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast._jit import Arena, column
-from nearcast.model import SubscriptionBatch, Document, IdColumn, Matches, MessageBatch
+from nearcast.model import Document, IdColumn, Matches, MessageBatch, SubscriptionBatch
 from nearcast.model._kernels import blocks
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.window._kernels import heaps as kernels
 from nearcast.window.held_messages import HeldMessages
-from nearcast.window.result_store import Changes, Find, ScoredMessage, Moved, Results
+from nearcast.window.result_store import Changes, Find, Moved, Results, ScoredMessage
 from nearcast.window.sliding import Steps
 
 _PREFIX = "heaps"

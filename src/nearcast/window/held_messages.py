@@ -33,7 +33,7 @@ _ROWS: dict[str, Any] = {"seqs": np.int64, "starts": np.int64, "are_numbers": np
 class HeldMessages:
     """Messages by handle, in an arena; opened again if the arena holds them already.
 
-    >>> held = Held(Arena())
+    >>> held = HeldMessages(Arena())
     >>> held.append(np.array([7, 9]), IdColumn.of(["m7", 9]))
     >>> list(held.ids(np.array([1, 0], np.int32)))
     [9, 'm7']

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from nearcast._jit import Arena
 from nearcast.model._kernels import blocks
-from nearcast.window._kernels import social_window, search
 from nearcast.window._kernels import lists as kernels
+from nearcast.window._kernels import search, social_window
 from nearcast.window._kernels.params import BufferParams
 from nearcast.window.sliding import SlidingWindow
 from nearcast.window.store import FIRST, HORIZON, NEXT
@@ -144,7 +144,7 @@ class PlaceLists(MessageLists):
         """Take messages off their lists that have left."""
         state = self._window.store.state
         first, horizon = int(state[FIRST]), int(state[HORIZON])
-        friends.drop_places(self.arrays, self._rows, leaving, first, keys, horizon, in_order)
+        social_window.drop_places(self.arrays, self._rows, leaving, first, keys, horizon, in_order)
 
     def _put(self, start: int, stop: int) -> int:
-        return int(friends.append_places(self.arrays, self._rows, start, stop))
+        return int(social_window.append_places(self.arrays, self._rows, start, stop))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import SubscriptionBatch, Document, MessageBatch
-from nearcast.window.result_store import Changes, Find, ScoredMessage, Moved, Results
+from nearcast.model import Document, MessageBatch, SubscriptionBatch
+from nearcast.window.result_store import Changes, Find, Moved, Results, ScoredMessage
 from nearcast.window.sliding import Steps
 
 

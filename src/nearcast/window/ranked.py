@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import SubscriptionBatch, Document, IdColumn, Matches, MessageBatch, Scorer
-from nearcast.window.result_store import Changes, Find, ScoredMessage, Moved, Results
+from nearcast.model import Document, IdColumn, Matches, MessageBatch, Scorer, SubscriptionBatch
+from nearcast.window.result_store import Changes, Find, Moved, Results, ScoredMessage
 from nearcast.window.sliding import Step, Steps
 
 Rank = Callable[[ScoredMessage], tuple[float, int]]
@@ -70,7 +70,9 @@ class RankedResults(ABC):
     def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> Results:
         """Take in subscriptions and return the results they start with."""
         started: dict[int, list[ScoredMessage]] = {}
-        for slot, subscription, score in zip(slots.tolist(), subscription_batch.subscriptions, subscription_batch.scorers, strict=True):
+        for slot, subscription, score in zip(
+            slots.tolist(), subscription_batch.subscriptions, subscription_batch.scorers, strict=True
+        ):
             self._make_room(slot, subscription.k)  # type: ignore[attr-defined]
             started[slot] = self.begin(slot, score)
         return Results.of(started)

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from nearcast.model import Document, Scorer
-from nearcast.window.result_store import ScoredMessage
 from nearcast.window.ranked import Change, Found, RankedResults
+from nearcast.window.result_store import ScoredMessage
 from nearcast.window.sliding import Step
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import SubscriptionBatch, Document, Id, IdColumn, Matches, MessageBatch
+from nearcast.model import Document, Id, IdColumn, Matches, MessageBatch, SubscriptionBatch
 from nearcast.window.sliding import Steps
 
 

@@ -49,7 +49,7 @@ class TermRanks(NamedTuple):
     def take(self, rows: Ints) -> TermRanks:
         """Return some rows, in the order given.
 
-        >>> Texts(np.array([0, 2, 3]), np.array([5, 6, 7])).take(np.array([1, 0])).ranks.tolist()
+        >>> TermRanks(np.array([0, 2, 3]), np.array([5, 6, 7])).take(np.array([1, 0])).ranks.tolist()
         [7, 5, 6]
         """
         sizes = self.sizes()[rows]
@@ -59,7 +59,9 @@ class TermRanks(NamedTuple):
 
     def put(self, rows: Ints, other: TermRanks) -> TermRanks:
         """Return the same rows, except that `rows` are those of `other`."""
-        both = TermRanks(np.append(self.indptr, self.indptr[-1] + other.indptr[1:]), np.append(self.ranks, other.ranks))
+        both = TermRanks(
+            np.append(self.indptr, self.indptr[-1] + other.indptr[1:]), np.append(self.ranks, other.ranks)
+        )
         order = np.arange(len(self))
         order[rows] = len(self) + np.arange(len(other))
         return both.take(order)
@@ -73,7 +75,7 @@ class TermRanks(NamedTuple):
 
         Repetitions are rare, so a plain sort (fast) looks for them, and only those found are told apart.
 
-        >>> Texts(np.array([0, 3, 5]), np.array([5, 6, 5, 5, 4])).distinct().ranks.tolist()
+        >>> TermRanks(np.array([0, 3, 5]), np.array([5, 6, 5, 5, 4])).distinct().ranks.tolist()
         [5, 6, 5, 4]
         """
         owners = self.owners()

@@ -1,4 +1,4 @@
-"""What are the k best of what replicas hold? A sorted run a subscription, see `nearcast.engine.merger`.
+"""What are the k best of what replicas hold? A sorted run a subscription, see `nearcast.engine.result_merger`.
 
 heads    slot -> its block, size, k, room, and how many replicas there are
 block    scores  [ 0.9 0.8 0.8 0.5 ... ]     best first; of equal scores the newer, or where less is better the older

@@ -18,11 +18,11 @@ from nearcast.model import Explanation
 from nearcast.partition import Region
 from nearcast.service.commands import subscription_of
 from nearcast.service.context import Admin, Running, Service, Subscriber, problems
-from nearcast.service.store import View
+from nearcast.service.durable_store import View
 from nearcast.service.feed import MOST_SHOWN, Watcher
 from nearcast.service.problem import Problem
 from nearcast.service.routes.updates import EVENTS, event
-from nearcast.service.schema import NamedSubscriptionBody, Preview, Shards, ConfigBody
+from nearcast.service.schema import ConfigBody, NamedSubscriptionBody, Preview, Shards
 
 router = APIRouter(tags=["page"])
 

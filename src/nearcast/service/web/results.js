@@ -68,7 +68,7 @@ export class Results {
 
   // How a message fares for a subscription, as an element: the verdict, and each part of its score.
   async fares(subscription, { id, location, text, at, place }) {
-    const { score, bar: needed, passes, reason, parts } = await api.explain(subscription.id, { id, location, text, at, place });
+    const { score, threshold: needed, passes, reason, parts } = await api.explain(subscription.id, { id, location, text, at, place });
     const said = document.createElement("div"), verdict = said.appendChild(document.createElement("p"));
     const number = (value) => SCORES[subscription.kind]?.(value, this.frame) ?? value.toFixed(3);
     const against = score === null || subscription.kind === "boolean" ? reason.replace(/^no match, /, "")

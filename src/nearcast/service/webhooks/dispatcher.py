@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from nearcast.service.follow import UpdateFollower
 from nearcast.service.journal import Cursor
 from nearcast.service.webhooks.client import WebhookClient
-from nearcast.service.webhooks.store import WebhookStore, Hook, Name
 from nearcast.service.webhooks.retry import Retries
 from nearcast.service.webhooks.sender import Sender
+from nearcast.service.webhooks.store import Hook, Name, WebhookStore
 
 if TYPE_CHECKING:
     from nearcast.service.context import Service
@@ -27,7 +27,12 @@ class WebhookDispatcher:
     """Keeps hooks and their senders; only the thread of the event loop touches it."""
 
     def __init__(
-        self, book: WebhookStore, client: WebhookClient, *, retries: Retries | None = None, noted_every_s: float = 60.0
+        self,
+        book: WebhookStore,
+        client: WebhookClient,
+        *,
+        retries: Retries | None = None,
+        noted_every_s: float = 60.0,
     ) -> None:
         """Take a book of hooks; how far those have seen that had nothing to send is noted now and then."""
         self._book, self._client = book, client

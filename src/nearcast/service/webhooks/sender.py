@@ -20,9 +20,9 @@ from nearcast.service.follow import UpdateFollower
 from nearcast.service.journal import Cursor, JournaledUpdate
 from nearcast.service.problem import Problem
 from nearcast.service.webhooks.client import WebhookClient
-from nearcast.service.webhooks.store import WebhookStore, Delivery, Hook, Name
 from nearcast.service.webhooks.retry import Retries
 from nearcast.service.webhooks.sign import headers_of, new_delivery
+from nearcast.service.webhooks.store import Delivery, Hook, Name, WebhookStore
 
 if TYPE_CHECKING:
     from nearcast.service.context import Service
@@ -34,7 +34,9 @@ _NOT_READY = 503
 class Sender:
     """Tells one hook."""
 
-    def __init__(self, name: Name, service: Service, *, book: WebhookStore, client: WebhookClient, retries: Retries) -> None:
+    def __init__(
+        self, name: Name, service: Service, *, book: WebhookStore, client: WebhookClient, retries: Retries
+    ) -> None:
         self._name, self._service = name, service
         self._book, self._client, self._retries = book, client, retries
         self._waiting: UpdateFollower | None = None
@@ -74,7 +76,9 @@ class Sender:
         """Send what comes until something fails, or too much came meanwhile."""
         ids, after = frozenset(hook.subscriptions or ()), str(hook.cursor)
         subscriber = self._name.subscriber
-        with UpdateFollower(self._service, subscriber, ids, after, transport="webhook", page=MOST_UPDATES) as follower:
+        with UpdateFollower(
+            self._service, subscriber, ids, after, transport="webhook", page=MOST_UPDATES
+        ) as follower:
             while follower.closed is None:
                 self._waiting = follower
                 try:

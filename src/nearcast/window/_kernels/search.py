@@ -324,7 +324,9 @@ def _score(
             start += other <= mine
         if first < 0 or (not are_distinct and first != firsts[i]):
             continue
-        score = alpha * near(x, y, xs[place], ys[place], params.on_sphere, params.max_distance) + (1.0 - alpha) * total
+        score = (
+            alpha * near(x, y, xs[place], ys[place], params.on_sphere, params.max_distance) + (1.0 - alpha) * total
+        )
         if score >= floor:
             scores[n_found], found[n_found] = score, number
             n_found += 1

@@ -48,6 +48,7 @@ from nearcast.window._kernels.lists import (
     tag_of,
 )
 from nearcast.window._kernels.lists import LENGTH as N_LISTED
+from nearcast.window._kernels.params import MOST_EXTRA, SPOT_BITS, SPOT_MASK, BufferParams, spot_of, to_frame
 from nearcast.window._kernels.search import (
     AHEAD,
     ALL_OTHERS,
@@ -76,7 +77,6 @@ from nearcast.window._kernels.search import (
     theta_of,
     wanted,
 )
-from nearcast.window._kernels.params import MOST_EXTRA, SPOT_BITS, SPOT_MASK, BufferParams, spot_of, to_frame
 from nearcast.window.store import WindowArrays
 
 SIGN, SPOT, PLACE, N_TERMS, MARK = 0, 1, 2, 3, 4
@@ -184,7 +184,11 @@ def _aim(params: BufferParams, profiles: ProfileArrays, slot: int, query: NDArra
     """Write what is asked of every list."""
     px, py, pz = to_frame(params.on_sphere, profiles.points[slot, X], profiles.points[slot, Y])
     query[AT_X], query[AT_Y], query[AT_Z], query[UNIT] = params.x0 - px, params.y0 - py, params.z0 - pz, params.unit
-    query[LOST], query[OWN], query[MARGIN] = params.near_a_unit, profiles.heads[slot, LENGTH], params.margin + ROUNDING
+    query[LOST], query[OWN], query[MARGIN] = (
+        params.near_a_unit,
+        profiles.heads[slot, LENGTH],
+        params.margin + ROUNDING,
+    )
     query[BEND] = 1.0 / 24.0 if params.on_sphere else 0.0  # the arc is longer than this
 
 

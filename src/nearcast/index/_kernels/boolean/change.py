@@ -11,9 +11,9 @@ from nearcast.index._kernels.boolean.geometry import children_of, corners_of, hi
 from nearcast.index._kernels.boolean.layout import (
     AHEAD,
     APPENDED,
-    CHECK_OTHERS,
     BITS,
     BLOCK,
+    CHECK_OTHERS,
     CLASS,
     DEPTH,
     FAN,

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from nearcast._jit import kernel, prefetch, table_find, table_home
 from nearcast.index._kernels.boolean.geometry import lanes_of, low_step, quantize
 from nearcast.index._kernels.boolean.layout import (
-    CHECK_OTHERS,
     BASE,
     BITS,
     CANDIDATES,
+    CHECK_OTHERS,
     FAN,
     FILLED,
     GUARDS,

@@ -17,9 +17,9 @@ from nearcast.index._kernels.nearest.layout import (
     TILE,
     NearestColumns,
     NearestOutput,
+    NearestProjection,
     NearestScratch,
     NearestState,
-    NearestProjection,
 )
 from nearcast.index._kernels.nearest.match import match_rows
 from nearcast.index._kernels.topk.change import number_terms
@@ -34,9 +34,9 @@ __all__ = [
     "TILE",
     "NearestColumns",
     "NearestOutput",
+    "NearestProjection",
     "NearestScratch",
     "NearestState",
-    "NearestProjection",
     "delete_slots",
     "insert_rows",
     "match_rows",

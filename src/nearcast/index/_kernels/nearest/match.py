@@ -12,7 +12,6 @@ from nearcast.index._kernels.nearest.layout import (
     AT_X,
     AT_Y,
     AT_Z,
-    THRESHOLD,
     CANDIDATES,
     CLOSED,
     GREATEST,
@@ -25,6 +24,7 @@ from nearcast.index._kernels.nearest.layout import (
     RUN_END,
     START,
     TERM_BITS,
+    THRESHOLD,
     TILE,
     TILE_BITS,
     VERIFIED,
@@ -131,7 +131,9 @@ def scan(state: NearestState, terms: NDArray[np.int32], scratch: NearestScratch,
 
 
 @kernel
-def verify(state: NearestState, x: float, y: float, scratch: NearestScratch, n_found: int, out: NearestOutput, total: int) -> int:
+def verify(
+    state: NearestState, x: float, y: float, scratch: NearestScratch, n_found: int, out: NearestOutput, total: int
+) -> int:
     """Measure candidates and write the matches; return how many there are in all, or -1 if they do not fit.
 
     A subscription is a candidate where it was found by the first of its terms that the message has: there only once.
@@ -167,7 +169,13 @@ def verify(state: NearestState, x: float, y: float, scratch: NearestScratch, n_f
 
 @kernel
 def match_row(
-    state: NearestState, batch: NearestColumns, row: int, terms: NDArray[np.int32], scratch: NearestScratch, out: NearestOutput, total: int
+    state: NearestState,
+    batch: NearestColumns,
+    row: int,
+    terms: NDArray[np.int32],
+    scratch: NearestScratch,
+    out: NearestOutput,
+    total: int,
 ) -> int:
     """Match one message against the lists of some terms; return how many matches there are in all, or -1."""
     x, y, query, marks = batch.xs[row], batch.ys[row], scratch.query, scratch.marks
@@ -186,7 +194,15 @@ def match_row(
 
 
 @kernel
-def match_rows(state: NearestState, batch: NearestColumns, start: int, stop: int, first: int, scratch: NearestScratch, out: NearestOutput) -> int:
+def match_rows(
+    state: NearestState,
+    batch: NearestColumns,
+    start: int,
+    stop: int,
+    first: int,
+    scratch: NearestScratch,
+    out: NearestOutput,
+) -> int:
     """Match messages from `start` on; return where it stopped: `stop`, or a message whose matches do not fit.
 
     `ends[row - first]` tells where the matches of a row end.

@@ -24,18 +24,18 @@ from nearcast.index._kernels.similarity.layout import (
     USED,
     VERIFIED,
     VISITED,
+    Pool,
+    Records,
     SimilarityColumns,
     SimilarityLists,
     SimilarityOutput,
-    Pool,
-    Records,
+    SimilarityParams,
     SimilarityScratch,
     SimilarityState,
     Terms,
-    SimilarityParams,
 )
 from nearcast.index._kernels.similarity.match import match_rows
-from nearcast.index._kernels.similarity.scoring import reach_of
+from nearcast.index._kernels.similarity.scores import reach_of
 
 __all__ = [
     "BLOCKS",
@@ -54,15 +54,15 @@ __all__ = [
     "USED",
     "VERIFIED",
     "VISITED",
+    "Pool",
+    "Records",
     "SimilarityColumns",
     "SimilarityLists",
     "SimilarityOutput",
-    "Pool",
-    "Records",
+    "SimilarityParams",
     "SimilarityScratch",
     "SimilarityState",
     "Terms",
-    "SimilarityParams",
     "delete_slots",
     "insert_rows",
     "match_rows",

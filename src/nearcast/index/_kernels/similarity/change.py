@@ -18,9 +18,9 @@ from nearcast.index._kernels.similarity.layout import (
     TAU,
     USED,
     WEIGHT,
-    SimilarityColumns,
     Pool,
     Records,
+    SimilarityColumns,
     SimilarityState,
     Terms,
 )
@@ -34,8 +34,8 @@ from nearcast.index._kernels.similarity.lists import (
     room_to_append,
     take_block,
 )
-from nearcast.index._kernels.similarity.scoring import set_point, squared_reach, to_frame
 from nearcast.index._kernels.similarity.plans import fingerprints, list_of, near_cell, near_reach, plan
+from nearcast.index._kernels.similarity.scores import set_point, squared_reach, to_frame
 
 
 @kernel
@@ -54,7 +54,9 @@ def number_terms(terms: Terms, ids: NDArray[np.int64], idfs: NDArray[np.float64]
 
 
 @kernel
-def write_posting(state: SimilarityState, pool: Pool, at: int, slot: int, reach: float, solo: float, others: int) -> None:
+def write_posting(
+    state: SimilarityState, pool: Pool, at: int, slot: int, reach: float, solo: float, others: int
+) -> None:
     """Write a posting in full."""
     floats, frame = state.records.floats, state.scratch.frame
     pool.others[at] = others
@@ -75,7 +77,9 @@ def write_posting(state: SimilarityState, pool: Pool, at: int, slot: int, reach:
 
 
 @kernel
-def write_record(state: SimilarityState, slot: int, columns: SimilarityColumns, row: int, dense: NDArray[np.int32]) -> bool:
+def write_record(
+    state: SimilarityState, slot: int, columns: SimilarityColumns, row: int, dense: NDArray[np.int32]
+) -> bool:
     """Write what is known of a subscription; False if there is no room for its terms."""
     records = state.records
     first, stop = columns.indptr[row], columns.indptr[row + 1]
@@ -155,7 +159,12 @@ def touch(state: SimilarityState, dense: NDArray[np.int32]) -> float:
 
 @kernel
 def insert_rows(
-    state: SimilarityState, columns: SimilarityColumns, slots: NDArray[np.int32], dense: NDArray[np.int32], start: int, split_at: int
+    state: SimilarityState,
+    columns: SimilarityColumns,
+    slots: NDArray[np.int32],
+    dense: NDArray[np.int32],
+    start: int,
+    split_at: int,
 ) -> tuple[int, int]:
     """Take in subscriptions from `start` on; return where it stopped for want of room, and how many terms to split.
 

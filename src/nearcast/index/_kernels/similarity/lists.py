@@ -6,7 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel, table_remove
-from nearcast.index._kernels.similarity.layout import BLOCKS, FREE_LIST, LONGEST, N_LISTS, USED, SimilarityLists, Pool, SimilarityState
+from nearcast.index._kernels.similarity.layout import (
+    BLOCKS,
+    FREE_LIST,
+    LONGEST,
+    N_LISTS,
+    USED,
+    Pool,
+    SimilarityLists,
+    SimilarityState,
+)
 
 
 @kernel

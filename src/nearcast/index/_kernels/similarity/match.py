@@ -18,16 +18,16 @@ from nearcast.index._kernels.similarity.layout import (
     VERIFIED,
     VISITED,
     WEIGHT,
+    Pool,
     SimilarityColumns,
     SimilarityOutput,
-    Pool,
+    SimilarityParams,
     SimilarityScratch,
     SimilarityState,
-    SimilarityParams,
 )
 from nearcast.index._kernels.similarity.lists import spot_key
-from nearcast.index._kernels.similarity.scoring import is_clear, quick_near, set_point, text_of, to_frame, true_near
 from nearcast.index._kernels.similarity.plans import cell_key, place_in
+from nearcast.index._kernels.similarity.scores import is_clear, quick_near, set_point, text_of, to_frame, true_near
 
 
 @kernel
@@ -135,7 +135,9 @@ def shares_other(hits: NDArray[np.uint8], others: int) -> bool:
 
 
 @kernel
-def filter_list(params: SimilarityParams, scratch: SimilarityScratch, pool: Pool, start: int, length: int, n: int) -> int:
+def filter_list(
+    params: SimilarityParams, scratch: SimilarityScratch, pool: Pool, start: int, length: int, n: int
+) -> int:
     """Add the postings of a list that no bound rules out to the `n` in `found`; return how many there are then."""
     px, py, pz = scratch.frame32[0], scratch.frame32[1], scratch.frame32[2]
     points, found, hits = pool.points, scratch.found, scratch.hits
@@ -306,7 +308,9 @@ def match_terms(state: SimilarityState, n_known: int, n_cells: int, out: Similar
 
 
 @kernel
-def match_rows(state: SimilarityState, batch: SimilarityColumns, start: int, stop: int, first: int, out: SimilarityOutput) -> int:
+def match_rows(
+    state: SimilarityState, batch: SimilarityColumns, start: int, stop: int, first: int, out: SimilarityOutput
+) -> int:
     """Match messages from `start` on; return where it stopped: `stop`, or a message whose matches do not fit.
 
     `ends[row - first]` tells where the matches of a row end.

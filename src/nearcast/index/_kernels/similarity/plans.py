@@ -18,7 +18,7 @@ from nearcast.index._kernels.similarity.layout import (
     SimilarityState,
 )
 from nearcast.index._kernels.similarity.lists import new_list, spot_key
-from nearcast.index._kernels.similarity.scoring import reach_of, to_frame, upper_bound_text
+from nearcast.index._kernels.similarity.scores import reach_of, to_frame, upper_bound_text
 
 
 @kernel

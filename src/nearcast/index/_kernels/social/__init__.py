@@ -6,32 +6,32 @@ place_sites, set_bars, remove_items ──> sites, lists       match_rows ──
 
 from nearcast.index._kernels.social.change import place_sites, remove_items, set_thresholds
 from nearcast.index._kernels.social.layout import (
-    THRESHOLD,
     LANE_BITS,
     LANES,
     N_OPEN,
     SITE,
+    THRESHOLD,
     USER,
     SocialColumns,
     SocialOutput,
+    SocialProjection,
     SocialScratch,
     SocialState,
-    SocialProjection,
 )
 from nearcast.index._kernels.social.match import match_rows
 
 __all__ = [
-    "THRESHOLD",
     "LANES",
     "LANE_BITS",
     "N_OPEN",
     "SITE",
+    "THRESHOLD",
     "USER",
     "SocialColumns",
     "SocialOutput",
+    "SocialProjection",
     "SocialScratch",
     "SocialState",
-    "SocialProjection",
     "match_rows",
     "place_sites",
     "remove_items",

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from nearcast._jit import PostingArrays, kernel, postings_remove
 from nearcast.index._kernels.social.frame import to_frame
 from nearcast.index._kernels.social.layout import (
-    THRESHOLD,
     LANE_BITS,
     LANES,
     N_OPEN,
     N_TERMS,
     OPEN,
+    THRESHOLD,
     USER,
     SocialState,
     X,

@@ -13,7 +13,6 @@ from nearcast._jit import kernel, postings_first, postings_next, prefetch, table
 from nearcast.index._kernels.social.frame import to_frame, upper_bound_near
 from nearcast.index._kernels.social.layout import (
     AHEAD,
-    THRESHOLD,
     CANDIDATES,
     LANE_BITS,
     LANES,
@@ -21,6 +20,7 @@ from nearcast.index._kernels.social.layout import (
     N_TERMS,
     REST_BITS,
     REST_MASK,
+    THRESHOLD,
     USER,
     VERIFIED,
     VISITED,
@@ -44,7 +44,9 @@ _SHORT = 2.0**-20  # more than numbers of 32 bits cost a coordinate of the frame
 
 
 @kernel
-def meet_neighbours(state: SocialState, scratch: SocialScratch, n_met: int, stamp: int, work: NDArray[np.int64]) -> int:
+def meet_neighbours(
+    state: SocialState, scratch: SocialScratch, n_met: int, stamp: int, work: NDArray[np.int64]
+) -> int:
     """Find subscriptions of the users that the message's place is close to; return how many."""
     sites, users, projection = state.sites, state.users, state.projection
     marks, found, met, socials, query = scratch.marks, scratch.found, scratch.met, scratch.socials, scratch.query
@@ -156,7 +158,15 @@ def meet_near(state: SocialState, scratch: SocialScratch, stamp: int, n: int) ->
 
 
 @kernel
-def verify(state: SocialState, batch: SocialColumns, row: int, scratch: SocialScratch, n_found: int, out: SocialOutput, total: int) -> int:
+def verify(
+    state: SocialState,
+    batch: SocialColumns,
+    row: int,
+    scratch: SocialScratch,
+    n_found: int,
+    out: SocialOutput,
+    total: int,
+) -> int:
     """Score candidates and write the matches; return how many there are in all. There is room for them."""
     sites, graph, projection = state.sites, state.graph, state.projection
     found, socials, most = scratch.found, scratch.socials, scratch.query[ASK_SOCIAL]
@@ -180,7 +190,9 @@ def verify(state: SocialState, batch: SocialColumns, row: int, scratch: SocialSc
             own += one <= two
             at += two <= one
         text = 2.0 * shared / (heads[slot, LENGTH] + stop - start)
-        nearness = near(points[slot, PROFILE_X], points[slot, PROFILE_Y], x, y, projection.on_sphere, projection.max_distance)
+        nearness = near(
+            points[slot, PROFILE_X], points[slot, PROFILE_Y], x, y, projection.on_sphere, projection.max_distance
+        )
         user, threshold = int(sites[slot, USER]), sites[slot, THRESHOLD]
         social = socials[user]
         if social == 0.0 and most > 0.0:
@@ -205,7 +217,15 @@ def verify(state: SocialState, batch: SocialColumns, row: int, scratch: SocialSc
 
 
 @kernel
-def match_rows(state: SocialState, batch: SocialColumns, start: int, stop: int, first: int, scratch: SocialScratch, out: SocialOutput) -> int:
+def match_rows(
+    state: SocialState,
+    batch: SocialColumns,
+    start: int,
+    stop: int,
+    first: int,
+    scratch: SocialScratch,
+    out: SocialOutput,
+) -> int:
     """Match messages from `start` on; return where it stopped: `stop`, or a message whose matches might not fit.
 
     `ends[row - first]` tells where the matches of a row end.

@@ -22,10 +22,10 @@ from nearcast.index._kernels.topk.groups import (
 from nearcast.index._kernels.topk.layout import (
     AHEAD,
     AT_ALPHA,
-    AT_THRESHOLD,
     AT_OTHERS,
     AT_OWN,
     AT_REST,
+    AT_THRESHOLD,
     AT_X,
     AT_Y,
     AT_Z,

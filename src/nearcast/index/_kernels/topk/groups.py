@@ -22,9 +22,9 @@ from nearcast._jit import kernel, prefetch
 from nearcast.index._kernels.topk.layout import (
     AHEAD,
     AT_ALPHA,
-    AT_THRESHOLD,
     AT_OWN,
     AT_REST,
+    AT_THRESHOLD,
     AT_X,
     AT_Y,
     AT_Z,
@@ -67,7 +67,12 @@ def put_in_group(postings: TopKPostings, at: int, is_first: bool) -> None:
 @kernel
 def put_corners(body: NDArray[np.float32], lane: int, tile: NDArray[np.float32], place: int, is_first: bool) -> None:
     """The same of the corners alone."""
-    alpha, own, rest, threshold = body[AT_ALPHA + lane], body[AT_OWN + lane], body[AT_REST + lane], body[AT_THRESHOLD + lane]
+    alpha, own, rest, threshold = (
+        body[AT_ALPHA + lane],
+        body[AT_OWN + lane],
+        body[AT_REST + lane],
+        body[AT_THRESHOLD + lane],
+    )
     at = FIRST_CORNER + place
     for nearness in range(2):
         base = alpha - threshold if nearness else -threshold
@@ -82,7 +87,12 @@ def put_corners(body: NDArray[np.float32], lane: int, tile: NDArray[np.float32],
 @kernel
 def is_greatest(body: NDArray[np.float32], lane: int, tile: NDArray[np.float32], place: int) -> bool:
     """Say whether a posting is the greatest of its group at any corner."""
-    alpha, own, rest, threshold = body[AT_ALPHA + lane], body[AT_OWN + lane], body[AT_REST + lane], body[AT_THRESHOLD + lane]
+    alpha, own, rest, threshold = (
+        body[AT_ALPHA + lane],
+        body[AT_OWN + lane],
+        body[AT_REST + lane],
+        body[AT_THRESHOLD + lane],
+    )
     at, found = FIRST_CORNER + place, False
     for nearness in range(2):
         base = alpha - threshold if nearness else -threshold

@@ -12,10 +12,10 @@ from nearcast.index._kernels.topk.change import print_of
 from nearcast.index._kernels.topk.frame import to_frame, upper_bound_near
 from nearcast.index._kernels.topk.layout import (
     AT_ALPHA,
-    AT_THRESHOLD,
     AT_OTHERS,
     AT_OWN,
     AT_REST,
+    AT_THRESHOLD,
     AT_X,
     AT_Y,
     AT_Z,
@@ -215,7 +215,9 @@ def all_groups(start: int, stop: int, groups: NDArray[np.int32], n: int) -> int:
 
 
 @kernel
-def gather(state: TopKState, units: NDArray[np.float64], scratch: TopKScratch, order: NDArray[np.int64], base: int) -> None:
+def gather(
+    state: TopKState, units: NDArray[np.float64], scratch: TopKScratch, order: NDArray[np.int64], base: int
+) -> None:
     """Write the groups of the lists of a message's terms that no bound rules out, and ask for their memory."""
     starts, lengths, classes = state.lists.starts, state.lists.lengths, state.lists.classes
     bodies, tiles, numbers = state.postings.bodies, state.postings.tiles, scratch.numbers
@@ -236,7 +238,12 @@ def gather(state: TopKState, units: NDArray[np.float64], scratch: TopKScratch, o
 
 @kernel
 def scan(
-    state: TopKState, units: NDArray[np.float64], scratch: TopKScratch, order: NDArray[np.int64], base: int, first: int
+    state: TopKState,
+    units: NDArray[np.float64],
+    scratch: TopKScratch,
+    order: NDArray[np.int64],
+    base: int,
+    first: int,
 ) -> tuple[int, int, int]:
     """Find the postings that no bound rules out in the groups of a message's terms, from the `first` term on.
 
@@ -337,10 +344,22 @@ def weigh(state: TopKState, batch: TopKColumns, base: int, scratch: TopKScratch,
 
 @kernel
 def verify(
-    state: TopKState, batch: TopKColumns, row: int, base: int, scratch: TopKScratch, n_found: int, out: TopKOutput, total: int
+    state: TopKState,
+    batch: TopKColumns,
+    row: int,
+    base: int,
+    scratch: TopKScratch,
+    n_found: int,
+    out: TopKOutput,
+    total: int,
 ) -> int:
     """Score candidates and write the matches; return how many there are in all, or -1 if they do not fit."""
-    found, slots, heads, thresholds = scratch.found, state.postings.slots, state.profiles.heads, state.posted.thresholds
+    found, slots, heads, thresholds = (
+        scratch.found,
+        state.postings.slots,
+        state.profiles.heads,
+        state.posted.thresholds,
+    )
     points, on_sphere, max_distance = state.profiles.points, state.projection.on_sphere, state.projection.max_distance
     if total + n_found > out.slots.size:
         return -1
@@ -410,7 +429,9 @@ def match_row(
 
 
 @kernel
-def match_rows(state: TopKState, batch: TopKColumns, start: int, stop: int, first: int, scratch: TopKScratch, out: TopKOutput) -> int:
+def match_rows(
+    state: TopKState, batch: TopKColumns, start: int, stop: int, first: int, scratch: TopKScratch, out: TopKOutput
+) -> int:
     """Match messages from `start` on; return where it stopped: `stop`, or a message whose matches do not fit.
 
     `ends[row - first]` tells where the matches of a row end. While a message is matched, the lists of the next are on

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from nearcast._jit import kernel
 from nearcast.model._kernels.profiles import ProfileArrays
-from nearcast.window._kernels.social_window import SocialWindowArrays
 from nearcast.window._kernels.lists import ListArrays
-from nearcast.window._kernels.search import SearchScratch, wanted
 from nearcast.window._kernels.params import BOUNDED, FACTOR, BufferParams
+from nearcast.window._kernels.search import SearchScratch, wanted
+from nearcast.window._kernels.social_window import SocialWindowArrays
 from nearcast.window.store import WindowArrays
 
 START, CLASS, SIZE, ROOM_K, NEXT, PREVIOUS, QUEUE = 1, 2, 3, 4, 5, 6, 7

@@ -35,8 +35,8 @@ from nearcast.window._kernels.buffers.layout import (
     Batch,
     BufferArrays,
     BufferContext,
-    Later,
     ChangeBuffer,
+    Later,
     places_of,
 )
 from nearcast.window._kernels.buffers.queues import join_queue, leave_queue, outlived, queue_anew
@@ -174,7 +174,14 @@ def _expire(
 
 @kernel
 def _arrive(
-    context: BufferContext, batch: Batch, row: int, step: int, first: int, horizon: int, told: ChangeBuffer, later: Later
+    context: BufferContext,
+    batch: Batch,
+    row: int,
+    step: int,
+    first: int,
+    horizon: int,
+    told: ChangeBuffer,
+    later: Later,
 ) -> int:
     """Let the message of a row into all buffers that it concerns.
 

@@ -27,15 +27,15 @@ from nearcast.window._kernels.buffers.layout import (
     THETA,
     TO_COME,
     BufferContext,
-    Later,
     ChangeBuffer,
+    Later,
     places_of,
 )
 from nearcast.window._kernels.buffers.queues import outlived, queue_anew
 from nearcast.window._kernels.buffers.rooms import gather, write_buffer
-from nearcast.window._kernels.social_window import score_social_later, search_social
 from nearcast.window._kernels.lists import BASE, is_dead
 from nearcast.window._kernels.search import n_to_read, score_later, search
+from nearcast.window._kernels.social_window import score_social_later, search_social
 
 
 @kernel
@@ -149,7 +149,14 @@ def search_window(
 
 @kernel
 def search_again(
-    context: BufferContext, slot: int, step: int, first: int, horizon: int, in_order: bool, told: ChangeBuffer, later: Later
+    context: BufferContext,
+    slot: int,
+    step: int,
+    first: int,
+    horizon: int,
+    in_order: bool,
+    told: ChangeBuffer,
+    later: Later,
 ) -> tuple[int, int, float]:
     """Look through the window; return how it ended, how many were found and theta."""
     cursor = told.cursor

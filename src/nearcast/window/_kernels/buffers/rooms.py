@@ -18,16 +18,16 @@ from nearcast.window._kernels.buffers.layout import (
     THETA,
     BufferArrays,
     BufferContext,
-    Later,
     ChangeBuffer,
+    Later,
     class_for,
     most_held,
     places_of,
 )
 from nearcast.window._kernels.buffers.queues import outlived
 from nearcast.window._kernels.lists import BASE
-from nearcast.window._kernels.search import n_to_read, round_up, wanted
 from nearcast.window._kernels.params import BOUNDED
+from nearcast.window._kernels.search import n_to_read, round_up, wanted
 
 
 @kernel
