@@ -36,10 +36,10 @@ from nearcast.index._kernels.similarity.layout import (
     USED,
     VERIFIED,
     VISITED,
-    Columns,
-    Output,
-    State,
-    World,
+    SimilarityColumns,
+    SimilarityOutput,
+    SimilarityState,
+    SimilarityParams,
 )
 from nearcast.index._kernels.similarity.lists import claim, drop_list, new_list, remove_at, room_to_append, spot_key
 from nearcast.index._kernels.similarity.match import enter, gap_along, leave, text_shared
@@ -60,7 +60,7 @@ def side_of(level: int) -> float:
 
 
 @kernel
-def region_of(state: State, level: int) -> int:
+def region_of(state: SimilarityState, level: int) -> int:
     """Return the region of a level that holds the point in the frame; a new one if need be."""
     frame, side = state.scratch.frame, side_of(level)
     x, y, z = place_in(frame[0], side), place_in(frame[1], side), place_in(frame[2], side)
@@ -73,13 +73,13 @@ def region_of(state: State, level: int) -> int:
 
 
 @kernel
-def leaf_of(state: State, method: int) -> int:
+def leaf_of(state: SimilarityState, method: int) -> int:
     """Return the leaf that holds the point in the frame; without regions all is one leaf."""
     return region_of(state, DEPTH) if method >= HI else EVERYWHERE
 
 
 @kernel
-def border_of(state: State, level: int) -> float:
+def border_of(state: SimilarityState, level: int) -> float:
     """Return how far the point in the frame is from the nearest border of its region."""
     frame, side, least = state.scratch.frame, side_of(level), np.inf
     for axis in range(3):
@@ -89,7 +89,7 @@ def border_of(state: State, level: int) -> float:
 
 
 @kernel
-def region_list(state: State, term: int, node: int) -> int:
+def region_list(state: SimilarityState, term: int, node: int) -> int:
     """Return the list of a token in a region; a new one if need be."""
     key = spot_key(term, node)
     row = table_get(state.spots, key, -1)
@@ -100,7 +100,7 @@ def region_list(state: State, term: int, node: int) -> int:
 
 
 @kernel
-def sign(state: State, term: int, reach: float, change: int, method: int) -> None:
+def sign(state: SimilarityState, term: int, reach: float, change: int, method: int) -> None:
     """Count a token in, or out of, the signatures of all inner regions around the point in the frame."""
     lists = state.term_lists
     for level in range(DEPTH if method >= HI else 0):
@@ -115,7 +115,7 @@ def sign(state: State, term: int, reach: float, change: int, method: int) -> Non
 
 
 @kernel
-def post(state: State, slot: int, term: int, reach: float, method: int) -> int:
+def post(state: SimilarityState, slot: int, term: int, reach: float, method: int) -> int:
     """Post a token of a subscription; return its place on the list of the leaf."""
     lists = state.term_lists
     to_frame(state.world, state.records.floats[slot], state.scratch.frame)
@@ -129,7 +129,7 @@ def post(state: State, slot: int, term: int, reach: float, method: int) -> int:
 
 @kernel
 def insert_subscriptions(
-    state: State, columns: Columns, slots: NDArray[np.int32], dense: NDArray[np.int32], start: int, method: int
+    state: SimilarityState, columns: SimilarityColumns, slots: NDArray[np.int32], dense: NDArray[np.int32], start: int, method: int
 ) -> int:
     """Take in subscriptions from `start` on; return where it stopped for want of room."""
     records, scratch, lists = state.records, state.scratch, state.term_lists
@@ -158,7 +158,7 @@ def insert_subscriptions(
 
 
 @kernel
-def withdraw(state: State, slot: int, term: int, place: int, reach: float, method: int) -> None:
+def withdraw(state: SimilarityState, slot: int, term: int, place: int, reach: float, method: int) -> None:
     """Take a posting out of its leaf and of all signatures."""
     records, lists = state.records, state.term_lists
     to_frame(state.world, records.floats[slot], state.scratch.frame)
@@ -175,7 +175,7 @@ def withdraw(state: State, slot: int, term: int, place: int, reach: float, metho
 
 
 @kernel
-def delete_subscriptions(state: State, slots: NDArray[np.int32], method: int) -> None:
+def delete_subscriptions(state: SimilarityState, slots: NDArray[np.int32], method: int) -> None:
     """Remove all postings of subscriptions, and what is known of them."""
     records, scratch = state.records, state.scratch
     for slot in slots:
@@ -190,7 +190,7 @@ def delete_subscriptions(state: State, slots: NDArray[np.int32], method: int) ->
 
 
 @kernel
-def scan_list(state: State, row: int, is_outside: bool, seen: NDArray[np.int64], out: Output) -> int:
+def scan_list(state: SimilarityState, row: int, is_outside: bool, seen: NDArray[np.int64], out: SimilarityOutput) -> int:
     """Write the candidates of a list that are new to the message to `found`; return how many."""
     scratch, pool, lists, floats = state.scratch, state.term_pool, state.term_lists, state.records.floats
     x, y, z = scratch.point[0], scratch.point[1], scratch.point[2]
@@ -212,14 +212,14 @@ def scan_list(state: State, row: int, is_outside: bool, seen: NDArray[np.int64],
 
 
 @kernel
-def match_list(state: State, row: int, is_outside: bool, seen: NDArray[np.int64], out: Output, total: int) -> int:
+def match_list(state: SimilarityState, row: int, is_outside: bool, seen: NDArray[np.int64], out: SimilarityOutput, total: int) -> int:
     """Match one list; return how many matches there are in all, or -1 if they do not fit."""
     n_found = scan_list(state, row, is_outside, seen, out)
     return verify(state, n_found, out, total) if total + n_found <= out.slots.size else -1
 
 
 @kernel
-def verify(state: State, n_found: int, out: Output, total: int) -> int:
+def verify(state: SimilarityState, n_found: int, out: SimilarityOutput, total: int) -> int:
     """Score candidates and write the matches; return how many there are in all."""
     floats, point = state.records.floats, state.scratch.point
     for i in range(n_found):
@@ -240,7 +240,7 @@ def verify(state: State, n_found: int, out: Output, total: int) -> int:
 
 
 @kernel
-def may_hold(state: State, node: int, gap: float, n_known: int) -> bool:
+def may_hold(state: SimilarityState, node: int, gap: float, n_known: int) -> bool:
     """Say whether an inner region may hold a match, by its signature; never denies one."""
     for i in range(n_known):
         row = table_get(state.spots, spot_key(state.scratch.known[i], node), -1)
@@ -251,7 +251,7 @@ def may_hold(state: State, node: int, gap: float, n_known: int) -> bool:
 
 @kernel
 def match_message(
-    state: State, n_known: int, stack: NDArray[np.int64], seen: NDArray[np.int64], out: Output, total: int
+    state: SimilarityState, n_known: int, stack: NDArray[np.int64], seen: NDArray[np.int64], out: SimilarityOutput, total: int
 ) -> int:
     """Match one message down the tree; return how many matches there are in all, or -1 if they do not fit."""
     frame, lists = state.scratch.frame, state.term_lists
@@ -290,7 +290,7 @@ def match_message(
 
 
 @kernel
-def match_terms(state: State, n_known: int, seen: NDArray[np.int64], out: Output, total: int) -> int:
+def match_terms(state: SimilarityState, n_known: int, seen: NDArray[np.int64], out: SimilarityOutput, total: int) -> int:
     """Match one message against the lists of its tokens; the answer is that of `match_message`."""
     for i in range(n_known):
         row = table_get(state.spots, spot_key(state.scratch.known[i], EVERYWHERE), -1)
@@ -303,7 +303,7 @@ def match_terms(state: State, n_known: int, seen: NDArray[np.int64], out: Output
 
 @kernel
 def match_rows(
-    state: State, batch: Columns, start: int, stop: int, first: int, seen: NDArray[np.int64], out: Output
+    state: SimilarityState, batch: SimilarityColumns, start: int, stop: int, first: int, seen: NDArray[np.int64], out: SimilarityOutput
 ) -> int:
     """Match messages from `start` on; return where it stopped: `stop`, or a message whose matches do not fit.
 
@@ -331,7 +331,7 @@ def match_rows(
 class Workspace(similarity.Workspace):
     """Room to match, with the stamps of candidates."""
 
-    def __init__(self, world: World, room: int, method: int) -> None:
+    def __init__(self, world: SimilarityParams, room: int, method: int) -> None:
         super().__init__(world, room)
         self._seen = np.array([0, method], np.int64)
 
@@ -353,7 +353,7 @@ class Stamp(similarity.SimilarityIndex):
         """Forget the subscriptions of some slots."""
         delete_subscriptions(self._state(), slots, self._method)
 
-    def _insert_slice(self, slots: NDArray[np.int32], part: Columns) -> None:
+    def _insert_slice(self, slots: NDArray[np.int32], part: SimilarityColumns) -> None:
         if not len(self._tables["terms.table"]):
             self._number(np.array([_STAR_ID]), np.zeros(1))
         dense = self._number(part.term_ids, part.idfs)
@@ -365,10 +365,10 @@ class Stamp(similarity.SimilarityIndex):
             row = insert_subscriptions(self._state(), part, slots, dense, row, self._method)
 
     def _new_workspace(self, room: int) -> Workspace:
-        return Workspace(self._world, room, self._method)
+        return Workspace(self._params, room, self._method)
 
     def _match_rows(
-        self, workspace: similarity.Workspace, columns: Columns, row: int, stop: int, first: int, out: Output
+        self, workspace: similarity.Workspace, columns: SimilarityColumns, row: int, stop: int, first: int, out: SimilarityOutput
     ) -> int:
         assert isinstance(workspace, Workspace)
         seen = workspace.seen_for(self._array("records.heads").shape[0])

@@ -152,11 +152,11 @@ def test_masks_hold_no_more_shards_than_they_have_bits(partitioner):
 
 PLACE = """
 import nearcast as nc
-from nearcast.model import Cohort, MessageBatch
+from nearcast.model import SubscriptionBatch, MessageBatch
 from nearcast.partition import PARTITIONERS, Sample
 from nearcast.testing import strategies as world
 subscriptions = [nc.NearestSubscription(f"s{i}", location=(0, 0), keywords="a b", k=1) for i in range(50)]
-footprints = Cohort.of(subscriptions, world.meaning()).footprints
+footprints = SubscriptionBatch.of(subscriptions, world.scoring()).footprints
 for partitioner in PARTITIONERS:
     print(partitioner.fit(Sample(footprints, MessageBatch.empty()), n_shards=4).place(footprints).tolist())
 """

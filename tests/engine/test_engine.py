@@ -369,7 +369,7 @@ def test_a_share_of_the_stream_is_numbered_and_expires_as_the_whole_stream_does(
 def test_a_share_that_does_not_fit_its_messages_is_refused_and_changes_nothing():
     e = engine()
     for rows in ([0], [1, 0], [0, 4], [-1, 0]):
-        with pytest.raises(nc.InvalidInput, match=r"share\.rows"):
+        with pytest.raises(nc.InvalidInput, match=r"stream_slice\.rows"):
             e.publish([at_x("m1", 1), at_x("m2", 2)], stream_slice=StreamSlice(np.array(rows), np.full(4, NO_TIME)))
     assert e.stats().messages == 0
 

@@ -127,7 +127,7 @@ def test_messages_that_no_result_holds_are_forgotten():
             engine.publish([twin])
             longest = max(longest, len(result_store._held))
     assert longest <= 2 * 60 + 2, "at most twice what twenty results of three hold"
-    held = {kept.seq for i in range(20) for kept in result_store.results(engine._seat(i)[1])}
+    held = {kept.seq for i in range(20) for kept in result_store.results(engine._locate(i)[1])}
     assert held <= set(result_store._held.seqs.tolist())
 
 

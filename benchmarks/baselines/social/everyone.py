@@ -23,7 +23,7 @@ from benchmarks.baselines.social.ground import (
 )
 from nearcast._jit import kernel
 from nearcast.index import scratch_pool
-from nearcast.index._kernels.social.layout import THRESHOLD, VISITED, Columns, Output
+from nearcast.index._kernels.social.layout import THRESHOLD, VISITED, SocialColumns, SocialOutput
 
 
 class Scratch(NamedTuple):
@@ -40,13 +40,13 @@ class Scratch(NamedTuple):
 @kernel
 def match_rows(
     ground: Ground,
-    batch: Columns,
+    batch: SocialColumns,
     start: int,
     stop: int,
     first: int,
     friends: SocialWindow,
     everyone: NDArray[np.int32],
-    out: Output,
+    out: SocialOutput,
 ) -> int:
     """Score messages from `start` on for everyone; return where it stopped, see `Rival`."""
     total = int(out.ends[start - first - 1]) if start > first else 0
@@ -71,7 +71,7 @@ class Everyone(Rival):
         everyone = np.flatnonzero(~np.isnan(self._sites[:, THRESHOLD])).astype(np.int32)
         workspace.scratch = workspace.scratch._replace(everyone=everyone)
 
-    def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
+    def _match_rows(self, batch: SocialColumns, row: int, stop: int, first: int, scratch: Scratch, out: SocialOutput) -> int:
         return int(
             match_rows(self._ground(), batch, row, stop, first, SocialWindow(*scratch[:4]), scratch.everyone, out)
         )

@@ -28,15 +28,15 @@ from nearcast.index._kernels.social.layout import (
     THRESHOLD,
     USER,
     VERIFIED,
-    Columns,
-    Output,
-    World,
+    SocialColumns,
+    SocialOutput,
+    SocialProjection,
     X,
     Y,
     Z,
 )
 from nearcast.index.base import Matches, Work
-from nearcast.index.social import _world
+from nearcast.index.social import _projection
 from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels.profiles import LENGTH, RUN, ProfileArrays, near
 from nearcast.model._kernels.profiles import X as PROFILE_X
@@ -54,7 +54,7 @@ _AHEAD = 8  # candidates that are on their way
 class Ground(NamedTuple):
     """What every index stands on."""
 
-    world: World
+    world: SocialProjection
     profiles: ProfileArrays
     graph: GraphArrays
     sites: NDArray[np.float64]
@@ -142,12 +142,12 @@ def place_sites(ground: Ground, slots: NDArray[np.int32], users: NDArray[np.int6
 @kernel
 def verify(
     ground: Ground,
-    batch: Columns,
+    batch: SocialColumns,
     row: int,
     socials: NDArray[np.float64],
     found: NDArray[np.int32],
     n_found: int,
-    out: Output,
+    out: SocialOutput,
     total: int,
 ) -> int:
     """Score candidates as the reference does, write the matches and return how many in all; -1 for want of room."""
@@ -181,9 +181,9 @@ class Rival:
     """One of the paper's indexes, behind the protocol: how it posts, withdraws, moves bars and finds is its own."""
 
     def __init__(self, scoring: ScoringContext, arena: Arena | None = None, *, room: int = _ROOM) -> None:
-        self._scoring, self._world = scoring, _world(scoring)
+        self._scoring, self._world = scoring, _projection(scoring)
         self._scratch_pool = scratch_pool.ScratchPool(
-            lambda: scratch_pool.OutputWorkspace(self._scratch(), Output, room)
+            lambda: scratch_pool.OutputWorkspace(self._scratch(), SocialOutput, room)
         )
         self._arena = Arena() if arena is None else arena
         for name in self._arena.names:
@@ -245,7 +245,7 @@ class Rival:
         places[start:stop] = self._scoring.social.number_places(
             given.to_pylist() if isinstance(given, pa.Array) else given
         )
-        columns = Columns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, places)
+        columns = SocialColumns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, places)
         with self._scratch_pool.take() as workspace:
             if start < stop:
                 workspace.need(len(self._scoring.social.users), *SocialWindow._fields)
@@ -273,7 +273,7 @@ class Rival:
     def _prepare(self, workspace: scratch_pool.OutputWorkspace, n_terms: int) -> None:
         """Make room for messages of so many terms at most."""
 
-    def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Any, out: Output) -> int:
+    def _match_rows(self, batch: SocialColumns, row: int, stop: int, first: int, scratch: Any, out: SocialOutput) -> int:
         """Match messages from `row` on; return the one whose matches do not fit, or `stop`."""
         raise NotImplementedError
 

@@ -67,7 +67,7 @@ from nearcast._jit import (
 )
 from nearcast.index import scratch_pool
 from nearcast.index._kernels.social.frame import to_frame, upper_bound_near
-from nearcast.index._kernels.social.layout import VISITED, Columns, Output
+from nearcast.index._kernels.social.layout import VISITED, SocialColumns, SocialOutput
 from nearcast.model import ScoringContext
 from nearcast.model.subscription_columns import KeywordColumns
 
@@ -173,10 +173,10 @@ def match_rows(
     tree: Tree,
     ground: Ground,
     users: PostingArrays,
-    batch: Columns,
+    batch: SocialColumns,
     rows: tuple[int, int, int],
     scratch: Scratch,
-    out: Output,
+    out: SocialOutput,
 ) -> int:
     """Match messages from the first of three rows to the second; return where it stopped, see `Rival`.
 
@@ -271,7 +271,7 @@ class Quadtree(Rival):
         workspace.need((DEEPEST + 2) * n_terms, "held")
         workspace.need(len(self._sites), "found")
 
-    def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
+    def _match_rows(self, batch: SocialColumns, row: int, stop: int, first: int, scratch: Scratch, out: SocialOutput) -> int:
         rows, users = (row, stop, first), self._users.arrays
         return int(match_rows(self._tree(), self._ground(), users, batch, rows, scratch, out))
 

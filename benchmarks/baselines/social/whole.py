@@ -26,7 +26,7 @@ from benchmarks.baselines.social.tree import FIRST as FIRST_SEAT
 from benchmarks.baselines.social.tree import LEAF, NEXT, NOBODY
 from nearcast._jit import Arena, kernel
 from nearcast.index._kernels.social.layout import USER
-from nearcast.index.social import _world
+from nearcast.index.social import _projection
 from nearcast.model import MessageBatch, Scorer, ScoringContext
 from nearcast.model._kernels.profiles import LENGTH, RUN, K, X, Y, near
 from nearcast.model.profiles import Profiles
@@ -163,7 +163,7 @@ class Whole(RecomputedResults):
 
     def __init__(self, scoring: ScoringContext, window: SlidingWindow, arena: Arena, *, way: int = BY_PAIR) -> None:
         super().__init__()
-        self._graph, self._world = scoring.social, _world(scoring)
+        self._graph, self._world = scoring.social, _projection(scoring)
         self._window, self._arena, self._way = window, arena, way
         self._profiles = Profiles(arena)
         self._places = np.zeros(0, np.int32)

@@ -88,7 +88,7 @@ class BufferedResults:
                 arena.new(f"{_PREFIX}.scores", np.float64, 0)
                 arena.new(f"{_PREFIX}.numbers", np.int32, 0)
                 arena.new(f"{_PREFIX}.queues", np.int32, 0, kernels.NOBODY)
-                arena.new(f"{_PREFIX}.bars", np.float32, 0, -np.inf)
+                arena.new(f"{_PREFIX}.thresholds", np.float32, 0, -np.inf)
                 arena.new(f"{_PREFIX}.counts", np.int64, 8)
                 arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
         self._lists = TermLists(arena, window, self._make_params)
