@@ -328,7 +328,7 @@ def match_rows(
     return stop
 
 
-class Workspace(similarity.Workspace):
+class Workspace(similarity.SimilarityWorkspace):
     """Room to match, with the stamps of candidates."""
 
     def __init__(self, world: SimilarityParams, room: int, method: int) -> None:
@@ -368,7 +368,7 @@ class Stamp(similarity.SimilarityIndex):
         return Workspace(self._params, room, self._method)
 
     def _match_rows(
-        self, workspace: similarity.Workspace, columns: SimilarityColumns, row: int, stop: int, first: int, out: SimilarityOutput
+        self, workspace: similarity.SimilarityWorkspace, columns: SimilarityColumns, row: int, stop: int, first: int, out: SimilarityOutput
     ) -> int:
         assert isinstance(workspace, Workspace)
         seen = workspace.seen_for(self._array("records.heads").shape[0])
