@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import nearcast as nc
 from nearcast.model import KINDS, Limits, MessageBatch, SubscriptionBatch
-from nearcast.model.columns import SUBSCRIPTIONS, subscription_from_row, subscription_to_row
+from nearcast.model.columns import subscriptions_schema
 from nearcast.testing import strategies as world
 from nearcast.text import TEXT_SIMILARITIES
 
@@ -62,9 +62,9 @@ def test_explain_agrees_with_the_score(kind, data):
 @given(data=st.data())
 def test_a_subscription_survives_its_row(kind, data):
     subscription = world.make_subscription(kind, "s", data.draw(world.subscription_fields(kind)))
-    row = subscription_to_row(subscription)
-    assert set(row) <= set(SUBSCRIPTIONS.names)
-    assert subscription_from_row(row, type(subscription), subject="s") == subscription
+    row = subscription.to_row()
+    assert set(row) <= set(subscriptions_schema().names)
+    assert type(subscription).from_row(row, subject="s") == subscription
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
@@ -72,7 +72,7 @@ def test_every_field_has_a_column(kind):
     spread = {"location": {"x", "y"}, "region": {"xmin", "ymin", "xmax", "ymax"}}
     for field in fields(kind):
         if field.init:
-            assert spread.get(field.name, {field.name}) <= set(SUBSCRIPTIONS.names)
+            assert spread.get(field.name, {field.name}) <= set(subscriptions_schema().names)
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import nearcast as nc
 from nearcast.model import KINDS, Limits, SubscriptionBatch, id_key
-from nearcast.model.columns import SUBSCRIPTIONS, subscriptions_from_table
+from nearcast.model.columns import subscriptions_from_table, subscriptions_schema
 from nearcast.model.subscription_columns import BooleanColumns
 from nearcast.model.subscription_rows import restore, store, store_table
 from nearcast.testing import strategies as world
@@ -46,11 +46,11 @@ def rows(kind):
 @given(data=st.data())
 def test_columns_are_let_in_only_if_every_row_would_be(kind, data):
     drawn = data.draw(st.lists(rows(kind), min_size=1, max_size=3))
-    table = pa.Table.from_pylist([{**row, "id": f"s{i}"} for i, row in enumerate(drawn)], schema=SUBSCRIPTIONS)
+    table = pa.Table.from_pylist([{**row, "id": f"s{i}"} for i, row in enumerate(drawn)], schema=subscriptions_schema())
     scoring = world.scoring(world.PLANE)
     if not KIND_OF[kind].all_valid(table, scoring, Limits()):
         return
-    objects = list(subscriptions_from_table(table, KINDS))  # must not raise
+    objects = list(subscriptions_from_table(table))  # must not raise
     for subscription in objects:
         subscription.check(scoring, Limits())
     subscription_batch = SubscriptionBatch(KIND_OF[kind], store_table(table, KIND_OF[kind]), scoring)
@@ -61,7 +61,7 @@ def test_columns_are_let_in_only_if_every_row_would_be(kind, data):
 def test_ordinary_columns_are_let_in_at_once(kind):
     row = {"op": "subscribe", "id": "s", "kind": kind, "x": 1.0, "y": 1.0, "xmin": 0.0, "ymin": 0.0, "xmax": 1.0,
            "ymax": 1.0, "keywords": "a AND b", "k": 3, "alpha": 0.5, "delta": 0.0, "tau": 1.0, "user": "u0"}  # fmt: skip
-    table = pa.Table.from_pylist([row], schema=SUBSCRIPTIONS)
+    table = pa.Table.from_pylist([row], schema=subscriptions_schema())
     assert KIND_OF[kind].all_valid(table, world.scoring(), Limits())
     for name in ("x", "keywords", "k") if kind != "boolean" else ("xmin", "keywords"):
         if name in {"k"} and kind == "similarity":
@@ -121,7 +121,7 @@ def test_a_large_table_and_its_rows_lead_to_the_same_engine():
     table = table.set_column(1, "id", pa.array([f"s{i}" for i in range(len(table))]))
     messages = next(workload.messages(80))
     told = []
-    for given_as in (table, list(subscriptions_from_table(table, KINDS))):
+    for given_as in (table, list(subscriptions_from_table(table))):
         engine = nc.Engine(space=workload.space(), vocabulary=workload.vocabulary(), window=nc.CountWindow(20))
         engine.subscribe(given_as)
         rows_ = engine.publish(messages).to_pylist()

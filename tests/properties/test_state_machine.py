@@ -20,14 +20,14 @@ from hypothesis.stateful import (
 
 import nearcast as nc
 from nearcast.index import INDEXES
-from nearcast.model import KINDS, ResultPolicy
+from nearcast.model import KINDS
 from nearcast.partition import PARTITIONERS
 from nearcast.testing import strategies as world
 from nearcast.text import TEXT_SIMILARITIES
 from oracle import Oracle
 
 KIND_NAMES = [kind.kind for kind in KINDS]
-GROWING = {kind.kind for kind in KINDS if kind.keeps is ResultPolicy.MATCHES}
+GROWING = {kind.kind for kind in KINDS if not kind.result_policy.is_stateful}
 IDS = st.sampled_from(["s1", "s2", "s3", "s4", 5, 6])
 STEPS = st.sampled_from([0.0, 0.0, 1.0, 1.0, 2.5, 7.0])
 

@@ -9,9 +9,11 @@ import pyarrow.compute as pc
 
 import nearcast as nc
 from nearcast.model import KINDS
-from nearcast.model.columns import MESSAGES, SUBSCRIPTIONS, TIMESTAMP
+from nearcast.model.columns import MESSAGES, TIMESTAMP, subscriptions_schema
 from nearcast.spark.job import Job
 from nearcast.testing import strategies as world
+
+SUBSCRIPTIONS = subscriptions_schema()
 
 
 @dataclass

@@ -4,14 +4,14 @@ import pyarrow as pa
 import pytest
 
 import nearcast as nc
-from nearcast.model import KINDS, ResultPolicy
+from nearcast.model import KINDS
 from nearcast.partition import Sample
 from nearcast.partition.fitting import fit
 from nearcast.spark import match
 from spark import inputs
 from spark.test_pipeline import counted, options, run, static, streams
 
-MATCHES = tuple(kind.kind for kind in KINDS if kind.keeps is ResultPolicy.MATCHES)
+MATCHES = tuple(kind.kind for kind in KINDS if not kind.result_policy.is_stateful)
 
 
 def kinds_of(name):

@@ -11,6 +11,7 @@ import pytest
 
 import nearcast as nc
 from nearcast.errors import InvalidInput, NearcastError, StateError
+from nearcast.model.columns import subscriptions_schema
 from nearcast.partition import Sample
 from nearcast.partition.fitting import fit
 from nearcast.partition.serialization import pack
@@ -88,7 +89,7 @@ def expected(*batches, vocabulary=None):
         social=nc.SocialGraph(EDGES),
         vocabulary=vocabulary,
     )
-    engine.subscribe(pa.Table.from_pylist(SUBSCRIPTIONS, schema=nc.model.columns.SUBSCRIPTIONS))
+    engine.subscribe(pa.Table.from_pylist(SUBSCRIPTIONS, schema=subscriptions_schema()))
     updates = []
     for rows in batches:
         updates += engine.publish(

@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import httpx
 import pytest
+from nearcast.service.journal import Cursor, Reader
 
 import nearcast as nc
 from nearcast.cli.city_job import write_job
 from nearcast.service.commands import body_of, message_of
-from nearcast.service.journal import Cursor, Reader
 from nearcast.spark.plan import read_plan
 from nearcast.spark.run import start_run
 from nearcast.workload.city import City

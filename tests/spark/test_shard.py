@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import nearcast as nc
-from nearcast.model import KINDS, Footprints, MessageBatch, ResultPolicy
+from nearcast.model import KINDS, Footprints, MessageBatch
 from nearcast.model.id_column import IdColumn
 from nearcast.partition import PARTITIONERS, Sample, place_by_key, saved
 from nearcast.partition.fitting import fit
@@ -76,7 +76,7 @@ def fitted(of, given):
 
 
 NAMES = [known.name for known in PARTITIONERS]
-MATCHES = tuple(kind.kind for kind in KINDS if kind.keeps is ResultPolicy.MATCHES)
+MATCHES = tuple(kind.kind for kind in KINDS if not kind.result_policy.is_stateful)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,7 +13,7 @@ from benchmarks.baselines.social.quadtree import Quadtree
 from benchmarks.baselines.social.whole import BY_LEAF, BY_PAIR, Whole
 from nearcast._jit import Arena
 from nearcast.index import IndexEntry
-from nearcast.model import ResultPolicy, ScoringContext
+from nearcast.model import BEST_IN_WINDOW, ScoringContext
 from nearcast.window import ResultStore, ResultStoreEntry, SlidingWindow
 
 __all__ = ["RESULT_STORES", "RIVALS", "Everyone", "Quadtree", "Whole"]
@@ -25,7 +25,7 @@ def _whole(name: str, way: int) -> ResultStoreEntry:
     def make(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> ResultStore:
         return Whole(scoring, window, arena, way=way)
 
-    return ResultStoreEntry(name, ResultPolicy.BEST_IN_WINDOW, make, _SOCIAL)
+    return ResultStoreEntry(name, BEST_IN_WINDOW, make, _SOCIAL)
 
 
 RESULT_STORES = (_whole("whole-window", BY_PAIR), _whole("whole-window-by-leaf", BY_LEAF))

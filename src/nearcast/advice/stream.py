@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 from nearcast.engine.admission import Admission
 from nearcast.engine.state import EngineConfig
 from nearcast.errors import FormatError, InvalidInput, require
-from nearcast.model import KINDS, Footprints, Limits, ResultPolicy, ScoringContext
-from nearcast.model.columns import MESSAGES, SUBSCRIPTIONS, messages_from_table
+from nearcast.model import Footprints, Limits, ScoringContext, find_kind
+from nearcast.model import kinds as all_kinds
+from nearcast.model.columns import MESSAGES, messages_from_table, subscriptions_schema
 from nearcast.partition import Sample
 from nearcast.partition.candidate_pairs import spread_rows
 from nearcast.social import SocialGraph
@@ -33,7 +34,6 @@ from nearcast.window import CountWindow
 from nearcast.workload import make
 
 _LINES = (".json", ".jsonl", ".ndjson")
-_KEEPS = {kind.kind: kind.keeps for kind in KINDS}
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Stream:
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds that there are, in the order of `KINDS`."""
+        """The kinds that there are, in the order of `nearcast.model.kinds`."""
         there = set(pc.unique(self.subscriptions["kind"]).to_pylist())
-        return [kind.kind for kind in KINDS if kind.kind in there]
+        return [kind.kind for kind in all_kinds() if kind.kind in there]
 
     @property
     def engine_options(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def recorded(
 ) -> Stream:
     """Return a stream of files: the first rows of each; of some kinds only, if any are given."""
     messages = read_rows(messages_file, MESSAGES, "messages-file").slice(0, n_messages)
-    subscriptions = read_rows(subscriptions_file, SUBSCRIPTIONS, "subscriptions-file")
+    subscriptions = read_rows(subscriptions_file, subscriptions_schema(), "subscriptions-file")
     for table, needed, field in (
         (messages, ("id", "x", "y", "text"), "messages-file"),
         (subscriptions, ("id", "kind", "keywords"), "subscriptions-file"),
@@ -140,7 +140,7 @@ def recorded(
     subscriptions = subscriptions.slice(0, n_subscriptions)
     for table, field in ((messages, "messages-file"), (subscriptions, "subscriptions-file")):
         require(table.num_rows > 0, field, "must hold rows to learn from", table.num_rows)
-    found = [kind for kind in pc.unique(subscriptions["kind"]).to_pylist() if kind in _KEEPS]
+    found = [kind for kind in pc.unique(subscriptions["kind"]).to_pylist() if kind in {known.kind for known in all_kinds()}]
     require("social" not in found, "kind", "must not be social in a file: there is no graph with it", "social")
     return Stream(
         f"{messages_file.name} and {subscriptions_file.name}",
@@ -170,8 +170,8 @@ def read_rows(path: Path, schema: pa.Schema, field: str) -> pa.Table:
     return table.select([name for name in table.column_names if name in schema.names])
 
 
-def _window(kinds: Sequence[str], n: int) -> CountWindow | None:
-    return CountWindow(n) if any(_KEEPS[kind] is ResultPolicy.BEST_IN_WINDOW for kind in kinds) else None
+def _window(names: Sequence[str], n: int) -> CountWindow | None:
+    return CountWindow(n) if any(find_kind(kind).result_policy.needs_window for kind in names) else None
 
 
 def _around(messages: pa.Table, subscriptions: pa.Table) -> Box:

@@ -27,7 +27,7 @@ _WIDE = 100  # the table, where no terminal says how much room there is
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what advice can be asked for."""
-    from nearcast.model import KINDS
+    from nearcast.model import kinds
     from nearcast.partition import PARTITIONERS
     from nearcast.space import METRICS
     from nearcast.workload import WORKLOADS
@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--kind",
         action="append",
-        choices=[kind.kind for kind in KINDS],
+        choices=[kind.kind for kind in kinds()],
         help="a kind of subscription, may be given often; left out, boolean, or all that a file has",
     )
     add("--messages-file", type=Path, metavar="FILE", help="messages as Parquet or JSON lines, instead of a workload")

@@ -50,14 +50,14 @@ _LEARNED = 100_000  # messages and subscriptions that a partitioner learns from 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what the bench can be told."""
     from nearcast.index import INDEXES
-    from nearcast.model import KINDS
+    from nearcast.model import kinds
     from nearcast.partition.fitting import NAMES
     from nearcast.workload import QUERIES, WORKLOADS
 
     add = parser.add_argument
     add(
         "kind",
-        choices=[kind.kind for kind in KINDS],
+        choices=[kind.kind for kind in kinds()],
         metavar="KIND",
         help="boolean, similarity, topk, nearest or social",
     )
@@ -150,14 +150,13 @@ class Course:
     """One workload, the same for everyone who runs it."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from nearcast.model import KINDS, ResultPolicy
+        from nearcast.model import find_kind
         from nearcast.workload import make
 
         self._options = options
         self._workload = make(options.workload, seed=options.seed)
-        self._keeps = next(kind.keeps for kind in KINDS if kind.kind == options.kind)
-        self._is_windowed = self._keeps is ResultPolicy.BEST_IN_WINDOW
-        self._needs_history = self._keeps is ResultPolicy.BEST_EVER
+        policy = find_kind(options.kind).result_policy
+        self._is_windowed, self._needs_history = policy.needs_window, policy.must_be_saved
         self._community = self._workload.social(options.subscriptions) if options.kind == "social" else None
 
     def measure(self, index: str) -> dict[str, Any]:

@@ -65,15 +65,16 @@ class Pipeline:
         """Take in what was added since the last run; return Spark's report of each batch, and its shards'."""
         from nearcast.spark import match
         from nearcast.spark.reports import batches_of
-        from nearcast.spark.streams import MESSAGES, SUBSCRIPTIONS, WHOLE_FILES
+        from nearcast.spark.schema import messages_ddl, subscriptions_ddl
+        from nearcast.spark.streams import WHOLE_FILES
 
         def source(name: str, format_: str, schema: str) -> Any:
             reader = self._spark.readStream.format(format_).schema(schema)
             return reader.option("maxFilesPerTrigger", self._shards).load(str(self._folder / name))
 
         state = str(self._folder / "state")
-        said = ("binaryFile", WHOLE_FILES) if self._is_packed else ("parquet", MESSAGES)
-        sources = source("messages", *said), source("subscriptions", "parquet", SUBSCRIPTIONS)
+        said = ("binaryFile", WHOLE_FILES) if self._is_packed else ("parquet", messages_ddl())
+        sources = source("messages", *said), source("subscriptions", "parquet", subscriptions_ddl())
         matched = match(*sources, **self._options, shards=self._shards, state=state)
         updates = matched.packed if self._is_packed else matched.updates
         writer = updates.writeStream.format("noop").trigger(availableNow=True)

@@ -15,12 +15,10 @@ import pyarrow.compute as pc
 from nearcast.engine.shard import choose_index
 from nearcast.engine.state import EngineConfig
 from nearcast.errors import InvalidInput, StateError
-from nearcast.model import KINDS, ResultPolicy, ScoringContext, Subscription, SubscriptionBatch
+from nearcast.model import ScoringContext, Subscription, SubscriptionBatch, kinds
 from nearcast.model.columns import subscriptions_from_table
-from nearcast.model.subscription import has_strings
+from nearcast.model.fields import has_strings
 from nearcast.model.subscription_rows import store_table
-
-_KIND_OF = {kind.kind: kind for kind in KINDS}
 
 
 class Admission:
@@ -36,7 +34,7 @@ class Admission:
             at_once = self._by_columns(subscriptions)
             if at_once is not None:
                 return at_once
-            subscriptions = subscriptions_from_table(subscriptions, KINDS)
+            subscriptions = subscriptions_from_table(subscriptions)
         return self._one_by_one(subscriptions)
 
     def _by_columns(self, table: pa.Table) -> list[SubscriptionBatch] | None:
@@ -46,9 +44,10 @@ class Admission:
             return None
         if pc.count_distinct(table["id"]).as_py() < len(table):
             return None
+        by_name = {kind.kind: kind for kind in kinds()}
         subscription_batches = []
         for name in pc.unique(table["kind"]).to_pylist():
-            kind = _KIND_OF.get(name)
+            kind = by_name.get(name)
             rows = table.filter(pc.equal(table["kind"], name))
             if kind is None or not kind.all_valid(rows, self._scoring, self._config.limits):
                 return None
@@ -59,7 +58,7 @@ class Admission:
     def _one_by_one(self, subscriptions: Iterable[Any]) -> list[SubscriptionBatch]:
         checked: dict[Any, Subscription] = {}
         for i, subscription in enumerate(subscriptions):
-            if not isinstance(subscription, KINDS):
+            if not isinstance(subscription, kinds()):
                 raise InvalidInput("subscriptions", "must hold subscriptions", subscription, subject=f"item {i}")
             subscription.check(self._scoring, self._config.limits)
             self._check_kind(type(subscription), subscription.subject)
@@ -70,6 +69,6 @@ class Admission:
         return [SubscriptionBatch.of(group, self._scoring) for group in by_kind.values()]
 
     def _check_kind(self, kind: type[Subscription], subject: str) -> None:
-        if kind.keeps is ResultPolicy.BEST_IN_WINDOW and self._config.window is None:
+        if kind.result_policy.needs_window and self._config.window is None:
             raise StateError(f"{subject} of kind {kind.kind!r} needs a window; give one")
         choose_index(self._config.index, kind.kind)

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from nearcast.engine.state import EngineConfig, EngineState, SavedSubscriptions
 from nearcast.errors import FormatError, InvalidInput
 from nearcast.index import Work
-from nearcast.model import KINDS, IdColumn, Limits, Subscription
+from nearcast.model import IdColumn, Limits, Subscription, kinds
 from nearcast.model.split_columns import join, split
 from nearcast.model.subscription_rows import stored_schema
 from nearcast.partition.serialization import unpack
@@ -48,7 +48,6 @@ MANIFEST = "manifest.json"
 
 _WINDOWS: dict[str, type[CountWindow] | type[TimeWindow]] = {"count": CountWindow, "time": TimeWindow}
 _GIVEN = "given"  # a routing, and no name
-_KIND_OF = {kind.kind: kind for kind in KINDS}
 
 
 def write(state: EngineState, path: str | PathLike[str]) -> None:
@@ -281,19 +280,20 @@ def table_of_results(named: Iterable[tuple[str, Sequence[Results]]]) -> pa.Table
 
 
 def _read_subscription_batches(tables: dict[str, pa.Table]) -> list[SavedSubscriptions]:
-    unknown = set(tables) - set(_KIND_OF) - {"vocabulary", "graph", "results", "window", "routing"}
+    by_name = {kind.kind: kind for kind in kinds()}
+    unknown = set(tables) - set(by_name) - {"vocabulary", "graph", "results", "window", "routing"}
     if unknown:
         raise ValueError(f"files of unknown kinds: {sorted(unknown)}")
     kept = read_results(tables["results"])
     subscription_batches = {
         name: SavedSubscriptions(
-            _KIND_OF[name],
-            table.drop_columns(["since"]).cast(stored_schema(_KIND_OF[name])),
+            by_name[name],
+            table.drop_columns(["since"]).cast(stored_schema(by_name[name])),
             table["since"].to_numpy(),
             kept.get(name, []),
         )
         for name, table in tables.items()
-        if name in _KIND_OF
+        if name in by_name
     }
     return list(subscription_batches.values())
 

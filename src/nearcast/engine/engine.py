@@ -50,7 +50,6 @@ from nearcast.model import (
     Message,
     MessageBatch,
     Result,
-    ResultPolicy,
     ScoringContext,
     Subscription,
     SubscriptionBatch,
@@ -407,7 +406,7 @@ class Engine:
         the window.
         """
         owner, slot = self._locate(subscription)
-        if owner.kind.keeps is ResultPolicy.MATCHES and self._config.window is None:
+        if not owner.kind.result_policy.is_stateful and self._config.window is None:
             kind = owner.kind.kind
             raise StateError(f"matches of kind {kind!r} are looked up in the window, and this engine has none")
         kept = owner.results(slot, self._shards.documents)
@@ -431,9 +430,8 @@ class Engine:
         score_of = subscription.bind(self._scoring)
         documents = sorted(self._shards.documents(among), key=lambda document: document.seq)[-among:]
         scored = [(score, document) for document in documents if (score := score_of(document)) is not None]
-        less = subscription.keeps is ResultPolicy.BEST_EVER
-        scored.sort(key=lambda found: (found[0], found[1].seq) if less else (-found[0], -found[1].seq))
-        k = getattr(subscription, "k", most)
+        scored.sort(key=lambda found: subscription.result_policy.rank(found[0], found[1].seq))
+        k = most if subscription.n_results is None else subscription.n_results
         held = [subscription.explain(document, self._scoring) for _, document in scored[: min(k, most)]]
         return [replace(explained, passes=True) for explained in held]
 

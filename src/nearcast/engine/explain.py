@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from nearcast.model import Document, Explanation, ResultPolicy, ScoringContext
+from nearcast.model import Document, Explanation, ScoringContext
 
 if TYPE_CHECKING:
     from nearcast.engine.registry import SubscriptionRegistry
@@ -27,9 +27,9 @@ def explain(
     """Say how a message fares for a subscription, given what else is in its result."""
     subscription = registry.subscription(slot)
     explained = subscription.explain(document, scoring)
-    if subscription.keeps is not ResultPolicy.BEST_IN_WINDOW and document.seq <= registry.since(slot):
+    if subscription.result_policy.since_subscription and document.seq <= registry.since(slot):
         return replace(explained, passes=False, reason="no match, it was published before the subscription")
-    if subscription.keeps is ResultPolicy.MATCHES or explained.score is None:
+    if not subscription.result_policy.is_stateful or explained.score is None:
         return explained
     return ranked(explained, rivals.would_enter(slot, document, explained.score), rivals.threshold(slot))
 

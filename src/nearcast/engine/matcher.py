@@ -26,13 +26,11 @@ from nearcast.model import (
     Id,
     Matches,
     MessageBatch,
-    ResultPolicy,
     ScoringContext,
     Subscription,
     SubscriptionBatch,
 )
 from nearcast.model.split_columns import join
-from nearcast.model.subscription_rows import stored_schema
 from nearcast.window import Changes, Results, ResultStore, ScoredMessage, Steps, Ticks
 
 if TYPE_CHECKING:
@@ -76,7 +74,7 @@ class Matcher:
     ) -> tuple[Slots, Results]:
         """Take in subscriptions, some of which shards before this one hold too; return slots, and first results."""
         slots = self.registry.allocate(subscription_batch, sinces)
-        if self.kind.keeps is ResultPolicy.MATCHES:
+        if not self.kind.result_policy.is_stateful:
             self.replicas.allocate(slots, before)
         self._index.insert(slots, subscription_batch)
         results = self._result_store.insert(slots, subscription_batch)
@@ -91,7 +89,7 @@ class Matcher:
 
     def follow(self, users: Collection[Id]) -> tuple[Results, Results]:
         """Look again for subscriptions of users whose friends changed; return the results they had and have."""
-        if "user" not in stored_schema(self.kind).names:
+        if not self.kind.depends_on_users():
             return Results.none(), Results.none()
         slots = self.registry.taken()
         stored = self.registry.rows(slots)
@@ -154,12 +152,12 @@ class Matcher:
 
     def results(self, slot: int, live: Callable[[], Iterable[Document]]) -> list[ScoredMessage]:
         """Return a result, best first; what only grows is looked up among the messages of the window."""
-        if self.kind.keeps is not ResultPolicy.MATCHES:
+        if self.kind.result_policy.is_stateful:
             return self._result_store.results(slot)
         since, score_of = self.registry.since(slot), self.registry.subscription(slot).bind(self._scoring)
         scored = ((d, score_of(d)) for d in live() if d.seq > since)
         found = [ScoredMessage(d.seq, d.id, score) for d, score in scored if score is not None]
-        return sorted(found, key=lambda kept: (-kept.score, -kept.seq))
+        return sorted(found, key=lambda kept: self.kind.result_policy.rank(kept.score, kept.seq))
 
     def explain(self, slot: int, document: Document) -> Explanation:
         """Say how a message fares for a subscription, given what else is in its result."""

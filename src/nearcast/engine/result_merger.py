@@ -27,7 +27,6 @@ from nearcast.model import (
     Explanation,
     Id,
     IdColumn,
-    ResultPolicy,
     ScoringContext,
     Subscription,
     SubscriptionBatch,
@@ -52,7 +51,7 @@ class ResultMerger:
         self.registry = SubscriptionRegistry(kind)
         self.n_matched = 0
         """Arrivals that changed a result, so far."""
-        self._sign = -1.0 if kind.keeps is ResultPolicy.BEST_EVER else 1.0
+        self._sign = kind.result_policy.sign
         self._arena = Arena()
         self._arena.new(f"{_PREFIX}.heads", np.int32, 0, columns=5)
         for name, dtype in zip(_BLOCKS, (np.float64, np.int64, np.uint8), strict=True):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Footprints, MessageBatch, ResultPolicy, Subscription, SubscriptionBatch
+from nearcast.model import Footprints, MessageBatch, Subscription, SubscriptionBatch
 from nearcast.partition import Masks, Region, Routing, Sample, all_shards, has_shard, place_by_key
 from nearcast.partition.fitting import fit
 from nearcast.partition.serialization import pack, unpack
@@ -38,7 +38,7 @@ class Router:
 
     def merges(self, kind: type[Subscription]) -> bool:
         """Whether results of a kind are merged from those of replicas."""
-        return not self.sends_all and kind.keeps is not ResultPolicy.MATCHES
+        return not self.sends_all and kind.result_policy.is_stateful
 
     def prepare(self, subscription_batches: Sequence[SubscriptionBatch], recent: Callable[[], MessageBatch]) -> None:
         """Fit the routing to the first subscriptions that come."""
@@ -67,7 +67,7 @@ class Router:
 
     def home(self, subscription_batch: SubscriptionBatch) -> Masks:
         """Return the homes of subscriptions; all share one where threads part the messages instead."""
-        if self._n_shards == 1 or (self.sends_all and subscription_batch.kind.keeps is ResultPolicy.MATCHES):
+        if self._n_shards == 1 or (self.sends_all and not subscription_batch.kind.result_policy.is_stateful):
             return np.ones(len(subscription_batch), np.uint64)
         assert self._routing is not None
         if self._routing.by_key:

@@ -19,14 +19,12 @@ from nearcast.engine.matcher import Matcher
 from nearcast.engine.updates import Form, UpdateBatch
 from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
-from nearcast.model import KINDS, MessageBatch, ResultPolicy, ScoringContext, Subscription
+from nearcast.model import MessageBatch, ScoringContext, Subscription, find_kind, kinds
 from nearcast.window import Changes, Results, SlidingWindow, Steps, Ticks, WindowPolicy, find_result_store
 
 if TYPE_CHECKING:
     from nearcast._jit import Arena
     from nearcast.partition import Masks
-
-_KIND_OF = {kind.kind: kind for kind in KINDS}
 
 ShardUpdates = list[tuple[Matcher, UpdateBatch | Changes]]
 Job = Callable[[], ShardUpdates]
@@ -70,22 +68,23 @@ class Shard:
             result_store = find_result_store(entry.result_store, kind).make(self._scoring, self.window, arena)
             replicas = Replicas(arena)
             self.matchers[kind.kind] = Matcher(kind, registry, index, result_store, self._scoring, replicas)
-            self.matchers = {name: self.matchers[name] for name in _KIND_OF if name in self.matchers}
+            names = [known.kind for known in kinds() if known.kind in self.matchers]
+            self.matchers = {name: self.matchers[name] for name in names}
         return self.matchers[kind.kind]
 
     def attach(self, kind: str, kept: Sequence[Results]) -> None:
         """Go on with a kind whose arena is there already, and with the results it had."""
-        matcher, entry = self.matcher(_KIND_OF[kind]), choose_index(self._index, kind)
+        matcher, entry = self.matcher(find_kind(kind)), choose_index(self._index, kind)
         matcher.go_on(kept, is_indexed=entry.in_arena, is_kept=self._is_kept(kind))
 
     def _is_kept(self, kind: str) -> bool:
         """Tell whether the results of a kind lie in its arena."""
-        return find_result_store(choose_index(self._index, kind).result_store, _KIND_OF[kind]).in_arena
+        return find_result_store(choose_index(self._index, kind).result_store, find_kind(kind)).in_arena
 
     def loose_results(self) -> Iterator[tuple[str, list[Results]]]:
         """Yield, kind by kind, the results that lie in no arena and cannot be found again."""
         for kind, matcher in self.matchers.items():
-            if matcher.kind.keeps is ResultPolicy.BEST_EVER and not self._is_kept(kind):
+            if matcher.kind.result_policy.must_be_saved and not self._is_kept(kind):
                 yield kind, matcher.held(matcher.registry.taken())
 
     def publish(
@@ -118,8 +117,8 @@ class Shard:
         def telling(matchers: Sequence[Matcher], rows: MessageBatch, seen: Masks, at: Steps) -> Job:
             return lambda: [(m, m.publish(rows, seen, at, ticks, form=form)) for m in matchers]
 
-        forward = [m for m in self.matchers.values() if m.kind.keeps is ResultPolicy.MATCHES]
-        keeping = [m for m in self.matchers.values() if m.kind.keeps is not ResultPolicy.MATCHES]
+        forward = [m for m in self.matchers.values() if not m.kind.result_policy.is_stateful]
+        keeping = [m for m in self.matchers.values() if m.kind.result_policy.is_stateful]
         jobs = []
         if forward:
             for start, stop in pairwise(cuts):

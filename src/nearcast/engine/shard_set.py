@@ -32,7 +32,6 @@ from nearcast.model import (
     Id,
     IdColumn,
     MessageBatch,
-    ResultPolicy,
     ScoringContext,
     Subscription,
     SubscriptionBatch,
@@ -299,7 +298,7 @@ class ShardSet:
         for owner in self._owners():
             slots = _own(owner)
             kept = []
-            if owner.kind.keeps is ResultPolicy.BEST_EVER and len(slots):  # others follow from the window
+            if owner.kind.result_policy.must_be_saved and len(slots):  # others follow from the window
                 row_of = np.zeros(int(slots.max()) + 1, np.int32)
                 row_of[slots] = np.arange(len(slots))
                 kept = [results.move(row_of) for results in owner.held(slots)]

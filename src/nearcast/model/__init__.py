@@ -1,42 +1,42 @@
-"""WHAT: messages, the five kinds of subscription with their reference meaning, and how both travel."""
+"""Messages, the kinds of subscription with their reference scores, and the columns in which both travel."""
 
 from nearcast.model.batch import MessageBatch, check_sizes
 from nearcast.model.boolean import BooleanSubscription
 from nearcast.model.document import Document
-from nearcast.model.explanation import Explanation, Part
+from nearcast.model.explanation import Explanation, ScorePart
+from nearcast.model.fields import FieldType
 from nearcast.model.footprint import Footprint, Footprints
 from nearcast.model.id_column import IdColumn
 from nearcast.model.identity import Id, check_id, id_key, is_id
+from nearcast.model.kinds import BUILT_IN as KINDS
+from nearcast.model.kinds import find_kind, kinds, register_kind, registered_kinds
 from nearcast.model.limits import Limits
 from nearcast.model.matches import Matches
 from nearcast.model.message import Message
 from nearcast.model.nearest import NearestSubscription
+from nearcast.model.result_policy import BEST_EVER, BEST_IN_WINDOW, MATCHES, ResultPolicy
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.similarity import SimilaritySubscription
 from nearcast.model.social import SocialSubscription
-from nearcast.model.subscription import ResultPolicy, Scorer, Subscription
+from nearcast.model.subscription import Scorer, Subscription
 from nearcast.model.subscription_batch import SubscriptionBatch
 from nearcast.model.timestamps import NO_TIME, Timestamp, to_seconds, to_us
 from nearcast.model.topk import TopKSubscription
 from nearcast.model.update import ENTER, LEAVE, Change, Result, Update
 
-KINDS: tuple[type[Subscription], ...] = (
-    BooleanSubscription,
-    SimilaritySubscription,
-    TopKSubscription,
-    NearestSubscription,
-    SocialSubscription,
-)
-
 __all__ = [
+    "BEST_EVER",
+    "BEST_IN_WINDOW",
     "ENTER",
     "KINDS",
     "LEAVE",
+    "MATCHES",
     "NO_TIME",
     "BooleanSubscription",
     "Change",
     "Document",
     "Explanation",
+    "FieldType",
     "Footprint",
     "Footprints",
     "Id",
@@ -46,9 +46,9 @@ __all__ = [
     "Message",
     "MessageBatch",
     "NearestSubscription",
-    "Part",
     "Result",
     "ResultPolicy",
+    "ScorePart",
     "Scorer",
     "ScoringContext",
     "SimilaritySubscription",
@@ -60,8 +60,12 @@ __all__ = [
     "Update",
     "check_id",
     "check_sizes",
+    "find_kind",
     "id_key",
     "is_id",
+    "kinds",
+    "register_kind",
+    "registered_kinds",
     "to_seconds",
     "to_us",
 ]

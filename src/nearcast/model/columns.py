@@ -1,9 +1,8 @@
-"""Which columns do tables have? The way in and out for Arrow, and the names everyone agrees on."""
+"""Columns of Arrow tables of messages, subscriptions and updates, and how such tables are read and written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,13 +12,14 @@ import pyarrow.compute as pc
 
 from nearcast.errors import InvalidInput, require
 from nearcast.model.batch import MessageBatch
+from nearcast.model.fields import has_strings
 from nearcast.model.id_column import IdColumn
 from nearcast.model.identity import Id, check_id, is_id
+from nearcast.model.kinds import find_kind, kinds
 from nearcast.model.limits import Limits
-from nearcast.model.subscription import Subscription, has_strings
+from nearcast.model.subscription import Subscription
 from nearcast.model.timestamps import NO_TIME
 from nearcast.model.update import Update
-from nearcast.space import Box
 from nearcast.text import Vocabulary
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -27,12 +27,6 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 MESSAGES = pa.schema(
     {"id": pa.string(), "x": pa.float64(), "y": pa.float64(), "text": pa.string(), "at": TIMESTAMP,
      "place": pa.string()}
-)  # fmt: skip
-SUBSCRIPTIONS = pa.schema(
-    {"op": pa.string(), "id": pa.string(), "kind": pa.string(), "x": pa.float64(), "y": pa.float64(),
-     "xmin": pa.float64(), "ymin": pa.float64(), "xmax": pa.float64(), "ymax": pa.float64(),
-     "keywords": pa.string(), "k": pa.int32(), "alpha": pa.float64(), "delta": pa.float64(), "tau": pa.float64(),
-     "user": pa.string(), "at": TIMESTAMP}
 )  # fmt: skip
 UPDATES = pa.schema(
     {"seq": pa.int64(), "at": TIMESTAMP, "subscription": pa.string(), "message": pa.string(), "change": pa.string(),
@@ -42,11 +36,28 @@ GROUPS = pa.schema(
     {"seq": pa.int64(), "at": TIMESTAMP, "message": pa.string(), "change": pa.string(),
      "subscriptions": pa.list_(pa.string()), "scores": pa.list_(pa.float64())}
 )  # fmt: skip
-"""Updates that agree in all but receiver and score, a row for them together, see `engine.groups`."""
+"""Updates that differ in subscription and score only share one row; see `engine.groups`."""
+
+
+def subscriptions_schema() -> pa.Schema:
+    """Return the columns of tables of subscriptions: those of all kinds, registered ones included.
+
+    >>> subscriptions_schema().names[:5]
+    ['op', 'id', 'kind', 'xmin', 'ymin']
+    """
+    columns = {name: pa.field(name, pa.string()) for name in ("op", "id", "kind")}
+    for kind in kinds():
+        for name, type_ in kind.field_types().items():
+            for column in type_.columns(name):
+                known = columns.setdefault(column.name, column)
+                same = known.type == column.type
+                rule = f"must be a column of {known.type}, as in other kinds"
+                require(same, column.name, rule, str(column.type), subject=f"kind {kind.kind!r}")
+    return pa.schema([*columns.values(), pa.field("at", TIMESTAMP)])
 
 
 class Table(Protocol):
-    """A `pyarrow.Table`, for annotations: Arrow carries no types of its own."""
+    """A `pyarrow.Table`, for annotations; Arrow ships no type hints."""
 
     @property
     def num_rows(self) -> int:
@@ -57,12 +68,8 @@ class Table(Protocol):
         """Names of the columns."""
 
 
-_BOX = ("xmin", "ymin", "xmax", "ymax")
-SPREAD = {"location": ("x", "y"), "region": _BOX}  # fields that take several columns
-
-
 def messages_from_table(table: pa.Table, *, vocabulary: Vocabulary, limits: Limits, first_seq: int) -> MessageBatch:
-    """Read a table of messages; `id`, `x`, `y` and `text` must be there, other columns may."""
+    """Read a table of messages with the columns `id`, `x`, `y` and `text`; `at` and `place` are optional."""
     _require_columns(table, ("id", "x", "y", "text"), "messages")
     ids = _ids(table, "message")
     texts = _texts(table, ids, limits)
@@ -78,55 +85,14 @@ def messages_from_table(table: pa.Table, *, vocabulary: Vocabulary, limits: Limi
     )
 
 
-def subscriptions_from_table(table: pa.Table, kinds: Sequence[type[Subscription]]) -> Iterator[Subscription]:
-    """Read a table of subscriptions; `id` and `kind` must be there, and what each row's kind needs."""
+def subscriptions_from_table(table: pa.Table) -> Iterator[Subscription]:
+    """Read a table of subscriptions with the columns `id`, `kind`, and those that the kind of each row needs."""
     _require_columns(table, ("id", "kind"), "subscriptions")
-    of_name = {kind.kind: kind for kind in kinds}
     for i, row in enumerate(table.to_pylist()):
         subject = f"row {i}" if row["id"] is None else f"subscription {row['id']!r}"
         op = row.get("op") or "subscribe"
         require(op == "subscribe", "op", "must be 'subscribe' here", op, subject=subject)
-        kind = of_name.get(row["kind"])
-        if kind is None:
-            raise InvalidInput("kind", f"must be one of {sorted(of_name)}", row["kind"], subject=subject)
-        yield subscription_from_row(row, kind, subject=subject)
-
-
-def subscription_from_row(row: dict[str, Any], kind: type[Subscription], *, subject: str) -> Subscription:
-    """Make a subscription of a row of columns; columns its kind does not use are left alone."""
-    values: dict[str, Any] = {}
-    for field in fields(kind):
-        if not field.init:
-            continue
-        columns = SPREAD.get(field.name, (field.name,))
-        for column in columns:
-            if row.get(column) is None:
-                raise InvalidInput(column, f"must be given for kind {kind.kind!r}", None, subject=subject)
-        given = [row[column] for column in columns]
-        if field.name == "region":
-            try:
-                values["region"] = Box(*given)
-            except InvalidInput as error:
-                raise error.about(subject) from None
-        else:
-            values[field.name] = tuple(given) if len(columns) > 1 else given[0]
-    return kind(**values)
-
-
-def subscription_to_row(subscription: Subscription) -> dict[str, Any]:
-    """Return a subscription as a row of columns, its fields as they were given."""
-    row: dict[str, Any] = {"kind": subscription.kind}
-    for field in fields(subscription):
-        if not field.init:
-            continue
-        value = getattr(subscription, field.name)
-        if isinstance(value, Box):
-            row |= zip(_BOX, value.as_tuple(), strict=True)
-        elif field.name in SPREAD:
-            row |= zip(SPREAD[field.name], value, strict=True)
-        else:
-            row[field.name] = value
-    return row
+        yield find_kind(row["kind"], subject=subject).from_row(row, subject=subject)
 
 
 def ids_from_table(table: pa.Table) -> IdColumn:
@@ -183,7 +149,7 @@ def _places(table: pa.Table, ids: IdColumn) -> list[Id | None] | pa.Array:
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece; copies nothing if it is."""
+    """Return a column as one array, without a copy if it has one chunk."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
@@ -220,7 +186,7 @@ def _texts(table: pa.Table, ids: IdColumn, limits: Limits) -> pa.Array:
 
 
 def _refuse(bad: pa.Array, field: str, rule: str, values: pa.Array, ids: IdColumn) -> None:
-    """Raise `InvalidInput` for the first row that is bad."""
+    """Raise `InvalidInput` for the first bad row."""
     row = pc.index(bad, True).as_py()
     if row >= 0:
         raise InvalidInput(field, rule, values[row].as_py(), subject=f"message {ids[row]!r}")

@@ -1,36 +1,66 @@
-"""Why does a message match, or why not? Each part of the score, and the bar it must pass."""
+"""Explanations: each part of a score as data, and the threshold that the score has to reach."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from nearcast.model.identity import Id
+from nearcast.space import Box, Point
 
 
 @dataclass(frozen=True)
-class Part:
-    """One part of a score: `value` enters it `weight` times; a part without weight is a condition."""
+class ScorePart:
+    """One part of a score: `value` counts `weight` times. A part without a weight is a condition.
+
+    >>> ScorePart("text", 0.5, 0.5, shared_terms=("jazz",)).note
+    'shares jazz'
+    """
 
     name: str
     value: float
     weight: float | None = None
-    note: str = ""
     passes: bool = True
     """False if this part alone rules the message out."""
+    distance: float | None = None
+    """Distance between message and subscription: metres on the earth, else units of the plane."""
+    shared_terms: tuple[str, ...] | None = None
+    """Terms that message and subscription share."""
+    missing_terms: tuple[str, ...] | None = None
+    """Terms that the message lacks to satisfy the expression."""
+    location: Point | None = None
+    """Location of the message, where a region is the condition."""
+    region: Box | None = None
+    """Region of the subscription, where it is the condition."""
+    user: Id | None = None
+    place: Id | None = None
+    """User of the subscription and place of the message, where the social graph counts."""
+
+    @property
+    def note(self) -> str:
+        """One phrase for people, made from the fields above."""
+        if self.missing_terms is not None:
+            return f"missing: {' '.join(self.missing_terms)}" if self.missing_terms else "satisfied"
+        if self.shared_terms is not None:
+            return f"shares {' '.join(self.shared_terms) or 'nothing'}"
+        if self.region is not None:
+            return f"{self.location} in {self.region}"
+        if self.user is not None:
+            return f"user {self.user!r}, place {self.place!r}"
+        return "" if self.distance is None or self.name == "distance" else f"distance {self.distance:.6g}"
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """How a message fares for a subscription, part by part."""
+    """How a message scores for a subscription, part by part."""
 
     kind: str
     subscription: Id
     message: Id
-    parts: tuple[Part, ...]
+    parts: tuple[ScorePart, ...]
     score: float | None
-    """None if some condition fails, whatever the score would be."""
+    """None if a condition fails."""
     threshold: float | None = None
-    """What the score is measured against: tau, or the worst of k results; None if anything passes."""
+    """The score to reach: tau, or the worst of k results; None if every score passes."""
     passes: bool = False
     """True if the message is in the result, or would be if it were published now."""
     reason: str = ""
@@ -43,5 +73,5 @@ class Explanation:
             lines.append(f"  {part.name:<10} {part.value:<10.6g} {weight:<10} {part.note}{mark}".rstrip())
         score = "none" if self.score is None else f"{self.score:.6g}"
         threshold = "none" if self.threshold is None else f"{self.threshold:.6g}"
-        lines.append(f"  score {score}, bar {threshold}")
+        lines.append(f"  score {score}, threshold {threshold}")
         return "\n".join(lines)

@@ -1,19 +1,21 @@
-"""Kind `similarity`: every message whose mix of text and nearness reaches a threshold (STAMP, section II)."""
+"""Kind `similarity`: every message whose weighted sum of text and nearness reaches tau (STAMP, section II)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from nearcast.model.document import Document
-from nearcast.model.explanation import Explanation, Part
+from nearcast.model.explanation import Explanation, ScorePart
+from nearcast.model.fields import Share
 from nearcast.model.footprint import Footprints, anywhere
+from nearcast.model.result_policy import MATCHES, ResultPolicy
 from nearcast.model.scoring import ScoringContext
-from nearcast.model.subscription import KeywordSubscription, ResultPolicy, Scorer
+from nearcast.model.subscription import KeywordSubscription, Scorer
 from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColumns
 
 
@@ -28,18 +30,33 @@ class SimilaritySubscription(KeywordSubscription):
     """
 
     kind: ClassVar[str] = "similarity"
-    keeps: ClassVar[ResultPolicy] = ResultPolicy.MATCHES
+    result_policy: ClassVar[ResultPolicy] = MATCHES
+    label: ClassVar[str] = "Similar and near"
+    help: ClassVar[str] = "Every message that is near and similar enough. The circle is the range of a perfect match."
+    icon: ClassVar[str] = "M8 1.5a6.5 6.5 0 1 0 0 13a6.5 6.5 0 1 0 0-13M8 7a1 1 0 1 0 0 2a1 1 0 1 0 0-2"
 
-    delta: float
-    tau: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_share("delta")
-        self._check_share("tau")
+    delta: Annotated[
+        float,
+        Share(
+            label="Distance or words",
+            help="The weight of words against nearness.",
+            example="At 0.2 the location matters most, at 0.8 the words do.",
+            ends=("distance", "words"),
+        ),
+    ]
+    tau: Annotated[
+        float,
+        Share(
+            label="Threshold",
+            help="The score that a message must reach.",
+            example="At 0.9 only close, fitting messages match; at 0.5 many do.",
+            start=0.7,
+            ends=("many", "few"),
+        ),
+    ]
 
     def bind(self, scoring: ScoringContext) -> Scorer:
-        """Return the mix of text and nearness where it reaches tau."""
+        """Return the weighted sum of text and nearness, None below tau."""
         location, delta, tau = self.location, self.delta, self.tau
         near = scoring.space.near
         text = self._text(scoring)
@@ -69,26 +86,19 @@ class SimilaritySubscription(KeywordSubscription):
         return text
 
     def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
-        """Say how much text and nearness bring, and what would have been needed of each."""
+        """Return what text and nearness contribute, and which of them is too small."""
+        space = scoring.space
         text = self._text(scoring)(document)
-        near = scoring.space.near(self.location, document.location)
-        score = self.bind(scoring)(document)
+        near = space.near(self.location, document.location)
         mixed = self.delta * text + (1.0 - self.delta) * near
-        distance = scoring.space.distance(self.location, document.location)
+        distance = space.distance(self.location, document.location)
         parts = (
-            Part("text", text, self.delta, f"shares {' '.join(self.shared(document)) or 'nothing'}"),
-            Part("near", near, 1.0 - self.delta, f"distance {distance:.6g}"),
+            ScorePart("text", text, self.delta, shared_terms=self.shared(document)),
+            ScorePart("near", near, 1.0 - self.delta, distance=distance),
         )
-        return Explanation(
-            self.kind,
-            self.id,
-            document.id,
-            parts,
-            mixed,
-            self.tau,
-            score is not None,
-            self._reason(text, near, mixed),
-        )
+        passes = self.bind(scoring)(document) is not None
+        reason = self._reason(text, near, mixed)
+        return Explanation(self.kind, self.id, document.id, parts, mixed, self.tau, passes, reason)
 
     def _reason(self, text: float, near: float, mixed: float) -> str:
         if mixed >= self.tau:
@@ -96,33 +106,27 @@ class SimilaritySubscription(KeywordSubscription):
         best_text = self.delta + (1.0 - self.delta) * near
         best_near = self.delta * text + (1.0 - self.delta)
         if best_text < self.tau and best_near < self.tau:
-            return "no match, text and near failed: neither could make up for the other"
+            return "no match, text and near failed: neither can make up for the other"
         if best_text < self.tau:
-            return "no match, near failed: too far for any text"
+            return "no match, near failed: too far away for any text"
         if best_near < self.tau:
             return "no match, text failed: too different at any distance"
-        return "no match, the mix of text and near is below tau"
+        return "no match, the weighted sum of text and near is below tau"
 
     @classmethod
     def footprints(
-        cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
+        cls, columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
     ) -> Footprints:
-        """Return the boxes that nearness cannot do without, and the terms where text is needed at all.
+        """Return a box where nearness is indispensable, and the terms where text is.
 
-        The margins keep what rounding in the score could still let pass.
+        The margins cover what rounding in the score may let pass.
         """
-        assert isinstance(subscription_columns, KeywordColumns)
-        deltas, taus, boxes = (
-            subscription_columns.deltas,
-            subscription_columns.taus - 1e-9,
-            anywhere(len(subscription_columns)),
-        )
+        assert isinstance(columns, KeywordColumns)
+        deltas, taus, boxes = columns.deltas, columns.taus - 1e-9, anywhere(len(columns))
         near = np.flatnonzero((taus > deltas) & (deltas < 1.0))
         farthest = 1.0 - (taus[near] - deltas[near]) / (1.0 - deltas[near])
-        boxes[near] = scoring.space.reaches(
-            subscription_columns.xs[near], subscription_columns.ys[near], farthest * scoring.space.max_distance
-        )
+        boxes[near] = scoring.space.reaches(columns.xs[near], columns.ys[near], farthest * scoring.space.max_distance)
         return Footprints.of_any_term(
-            keys, subscription_columns.xs, subscription_columns.ys, subscription_columns.ks, subscription_columns.term_indptr, subscription_columns.term_ids, needs=taus > 1.0 - deltas,
-            boxes=boxes,
+            keys, columns.xs, columns.ys, columns.ks, columns.term_indptr, columns.term_ids,
+            needs=taus > 1.0 - deltas, boxes=boxes,
         )  # fmt: skip

@@ -1,52 +1,57 @@
-"""Kind `social`: the k best messages of the window by nearness, words and friends (geo-social paper, section 2)."""
+"""Kind `social`: the k best messages of the window by nearness, words and social graph (geo-social, section 2)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.errors import require
 from nearcast.model.document import Document
-from nearcast.model.explanation import Explanation, Part
+from nearcast.model.explanation import Explanation, ScorePart
+from nearcast.model.fields import Count, User
 from nearcast.model.footprint import Footprints
-from nearcast.model.identity import Id, check_id
-from nearcast.model.limits import Limits
+from nearcast.model.identity import Id
+from nearcast.model.result_policy import BEST_IN_WINDOW, ResultPolicy
 from nearcast.model.scoring import ScoringContext
-from nearcast.model.subscription import KeywordSubscription, ResultPolicy, Scorer
-from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColumns
+from nearcast.model.subscription import KeywordSubscription, Scorer
+from nearcast.model.subscription_columns import SubscriptionColumns
 from nearcast.text import dice
 
 
 @dataclass(frozen=True)
 class SocialSubscription(KeywordSubscription):
-    """The k messages of the window with the greatest `near + dice + social`; no term has to be shared.
+    """The k messages of the window with the greatest `near + dice + social`; no shared term is needed.
 
     >>> SocialSubscription("g1", location=(.2, .3), keywords="brunch", k=10, user="ann").user
     'ann'
     """
 
     kind: ClassVar[str] = "social"
-    keeps: ClassVar[ResultPolicy] = ResultPolicy.BEST_IN_WINDOW
+    result_policy: ClassVar[ResultPolicy] = BEST_IN_WINDOW
+    label: ClassVar[str] = "Social"
+    help: ClassVar[str] = (
+        "The best recent messages by distance, words, and the places that people with similar tastes visit."
+    )
+    icon: ClassVar[str] = (
+        "M5.5 3a2.2 2.2 0 1 0 0 4.4a2.2 2.2 0 1 0 0-4.4M1.5 13.5c0-2.6 1.8-4 4-4s4 1.4 4 4M11 4a1.9 1.9 0 1 1 0 3.8"
+        "M11.5 9.7c1.8 0 3 1.3 3 3.3"
+    )
 
-    k: int
-    user: Id
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_k()
-        check_id(self.user, "user", subject=self.subject)
-
-    def check(self, scoring: ScoringContext, limits: Limits) -> None:
-        """Raise `InvalidInput` also for a user the social graph does not know."""
-        super().check(scoring, limits)
-        known = self.user in scoring.social.users
-        require(known, "user", "must be known to the social graph", self.user, subject=self.subject)
+    k: Annotated[
+        int,
+        Count(
+            label="Number of results",
+            help="The result holds this many messages; a better one replaces the worst.",
+            example="With 1 you see only the best message.",
+            ends=("1", "20"),
+        ),
+    ]
+    user: Annotated[Id, User(label="User", help="The user whose places and neighbours in the social graph count.")]
 
     def bind(self, scoring: ScoringContext) -> Scorer:
-        """Return the sum of nearness, Dice and social score."""
+        """Return the sum of nearness, Dice coefficient and social score."""
         location, user = self.location, self.user
         near, social = scoring.space.near, scoring.social.score
         text = self._dice
@@ -65,29 +70,23 @@ class SocialSubscription(KeywordSubscription):
         return dice(shared, 0.0, len(self.terms), 0.0, len(units), 0.0)
 
     def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
-        """Say what nearness, words and friends bring."""
-        distance = scoring.space.distance(self.location, document.location)
-        friends = scoring.social.score(self.user, document.place)
+        """Return what nearness, words and the social graph contribute."""
+        space = scoring.space
         parts = (
-            Part("near", scoring.space.near(self.location, document.location), 1.0, f"distance {distance:.6g}"),
-            Part("text", self._dice(document), 1.0, f"shares {' '.join(self.shared(document)) or 'nothing'}"),
-            Part("social", friends, 1.0, f"user {self.user!r}, place {document.place!r}"),
-        )
+            ScorePart(
+                "near", space.near(self.location, document.location), 1.0,
+                distance=space.distance(self.location, document.location),
+            ),
+            ScorePart("text", self._dice(document), 1.0, shared_terms=self.shared(document)),
+            ScorePart(
+                "social", scoring.social.score(self.user, document.place), 1.0, user=self.user, place=document.place
+            ),
+        )  # fmt: skip
         return Explanation(self.kind, self.id, document.id, parts, self.bind(scoring)(document))
 
     @classmethod
     def footprints(
-        cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
+        cls, columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
     ) -> Footprints:
-        """Return everything: any message may be among the best."""
-        assert isinstance(subscription_columns, KeywordColumns)
-        needs = np.zeros(len(subscription_columns), np.bool_)
-        return Footprints.of_any_term(
-            keys,
-            subscription_columns.xs,
-            subscription_columns.ys,
-            subscription_columns.ks,
-            subscription_columns.term_indptr,
-            subscription_columns.term_ids,
-            needs=needs,
-        )
+        """Return footprints that every message touches: any message may be among the best."""
+        return cls._any_term(columns, keys, needs_term=False)

@@ -1,7 +1,8 @@
-"""What is a subscription, whatever its kind? The protocol that makes a new kind one file.
+"""The descriptor of a kind: the base class that makes a new kind of subscription one file.
 
-A kind says what its fields are and which values are legal, what it keeps, how a message scores for it (the reference
-that everything fast is measured against), why, and what can touch it. Nothing outside `model` asks which kind it is.
+A kind is a frozen dataclass. It declares its fields with their types (`nearcast.model.fields`), a result policy, the
+reference score that every index must reproduce, an explanation of that score, and a footprint. Checks, columns, JSON,
+documentation and the map's form follow from these; no other package asks which kind a subscription has.
 """
 
 from __future__ import annotations
@@ -10,63 +11,80 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, fields
-from enum import Enum
-from functools import cached_property
-from typing import Any, ClassVar
+from functools import cache, cached_property
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from nearcast.errors import InvalidInput, is_finite, require
+from nearcast.errors import InvalidInput, require
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation
+from nearcast.model.fields import FieldType, Keywords, Location
 from nearcast.model.footprint import Footprints
 from nearcast.model.identity import Id, check_id
 from nearcast.model.limits import Limits
-from nearcast.model.message import check_point, check_text
+from nearcast.model.result_policy import ResultPolicy
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColumns
 from nearcast.space import Point
-from nearcast.text import Text, Vocabulary, encode_column, term_id, tokenize
+from nearcast.text import Text, Vocabulary, term_id, tokenize
 
 Scorer = Callable[[Document], float | None]
-"""The score of a message for one subscription, or None if it cannot be in the result whatever else there is."""
+"""The score of a message for one subscription; None if the message cannot be in the result."""
 
-
-class ResultPolicy(Enum):
-    """What a kind's result holds."""
-
-    MATCHES = "matches"
-    """Every message that matches; the result only grows, and nothing has to be stored."""
-    BEST_IN_WINDOW = "best in window"
-    """The k greatest scores of the window; the newer message wins a tie."""
-    BEST_EVER = "best ever"
-    """The k smallest scores since the subscription came; the older message wins a tie."""
+_PIN = "M8 14.5s-4.5-4.6-4.5-8a4.5 4.5 0 1 1 9 0c0 3.4-4.5 8-4.5 8"
 
 
 @dataclass(frozen=True)
 class Subscription(ABC):
-    """Base of the five kinds."""
+    """Base class of every kind."""
 
     kind: ClassVar[str]
-    keeps: ClassVar[ResultPolicy]
+    """The name of the kind, in tables, JSON and on the command line."""
+    result_policy: ClassVar[ResultPolicy]
+    label: ClassVar[str] = ""
+    """A few words for people; the name of the kind if empty."""
+    help: ClassVar[str] = ""
+    """One sentence for people; the first line of the docstring if empty."""
+    icon: ClassVar[str] = _PIN
+    """An SVG path in a square of 16 units."""
 
     id: Id
     _: KW_ONLY
 
+    keeps: ClassVar[ResultPolicy]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "result_policy" in vars(cls):
+            cls.keeps = cls.result_policy
+
     def __post_init__(self) -> None:
         check_id(self.id, "id", subject=f"{self.kind} subscription")
+        for name, type_ in self.field_types().items():
+            object.__setattr__(self, name, type_.validate(getattr(self, name), name, self.subject))
+
+    @classmethod
+    def field_types(cls) -> dict[str, FieldType]:
+        """Return the fields of the kind with their types, the id apart, in the order of declaration."""
+        return _field_types(cls)
 
     @property
     def subject(self) -> str:
-        """How errors call this subscription."""
+        """The name of this subscription in errors."""
         return f"subscription {self.id!r}"
 
-    @abstractmethod
+    @property
+    def n_results(self) -> int | None:
+        """The most messages that the result holds; None if it only grows."""
+        return None
+
     def check(self, scoring: ScoringContext, limits: Limits) -> None:
-        """Raise `InvalidInput` if an engine of this meaning and these limits cannot take it."""
+        """Raise `InvalidInput` if an engine with this context and these limits cannot take the subscription."""
+        for name, type_ in self.field_types().items():
+            type_.check(getattr(self, name), name, scoring, limits, self.subject)
 
     @abstractmethod
     def bind(self, scoring: ScoringContext) -> Scorer:
@@ -74,143 +92,156 @@ class Subscription(ABC):
 
     @abstractmethod
     def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
-        """Say how a message fares; what it competes with is not known here."""
+        """Return the parts of a message's score, without regard to the other messages of the result."""
 
     @classmethod
     @abstractmethod
     def subscription_columns(cls, stored: pa.Table, vocabulary: Vocabulary) -> SubscriptionColumns:
-        """Return subscriptions of this kind that were written down as the columns an index is built from."""
-
-    @classmethod
-    @abstractmethod
-    def all_valid(cls, table: pa.Table, scoring: ScoringContext, limits: Limits) -> bool:
-        """Tell whether all rows of a table of subscriptions, all of this kind, are legal beyond doubt.
-
-        False sends them one by one through the constructor and `check`, which know what to say.
-        """
+        """Return stored subscriptions of this kind as the columns that an index is built from."""
 
     @classmethod
     @abstractmethod
     def footprints(
-        cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
+        cls, columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
     ) -> Footprints:
-        """Return what can touch subscriptions of this kind, given as columns and by key; over-approximates."""
+        """Return the footprints of subscriptions, given as columns and by key; over-approximates."""
 
-    def _check_share(self, name: str) -> None:
-        value = getattr(self, name)
-        require(is_finite(value) and 0 <= value <= 1, name, "must be in [0, 1]", value, subject=self.subject)
-        object.__setattr__(self, name, float(value))
+    @classmethod
+    def all_valid(cls, table: pa.Table, scoring: ScoringContext, limits: Limits) -> bool:
+        """Tell whether all rows of a table, all of this kind, are certainly valid.
 
-    def _check_k(self) -> None:
-        value: Any = self.k  # type: ignore[attr-defined]
-        ok = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 1
-        require(ok, "k", "must be an integer of 1 or more", value, subject=self.subject)
-        object.__setattr__(self, "k", int(value))
+        False sends the rows one by one through the constructor and `check`, which raise the error.
+        """
+        return all(type_.all_valid(table, name, scoring, limits) for name, type_ in cls.field_types().items())
+
+    @classmethod
+    def depends_on_users(cls) -> bool:
+        """Tell whether results depend on the edges of a user in the social graph, named by the field `user`."""
+        return "user" in cls.field_types()
+
+    # -- rows and JSON --------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any], *, subject: str) -> Subscription:
+        """Make a subscription from a row of columns; columns that the kind does not use are ignored."""
+        values: dict[str, Any] = {"id": _required(row, "id", cls, subject)}
+        for name, type_ in cls.field_types().items():
+            for column in type_.columns(name):
+                _required(row, column.name, cls, subject)
+            values[name] = type_.from_row(row, name, subject)
+        return cls(**values)
+
+    def to_row(self) -> dict[str, Any]:
+        """Return the subscription as a row of columns."""
+        row: dict[str, Any] = {"kind": self.kind, "id": self.id}
+        for name, type_ in self.field_types().items():
+            row |= type_.to_row(getattr(self, name), name)
+        return row
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any], id_: Id) -> Subscription:
+        """Make a subscription from JSON that holds all fields of the kind, under an id."""
+        subject = f"subscription {id_!r}"
+        values = {
+            name: type_.from_json(_required(body, name, cls, subject), name, f"{name} of {subject}")
+            for name, type_ in cls.field_types().items()
+        }
+        return cls(id=id_, **values)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the subscription as plain JSON."""
+        named = {name: type_.to_json(getattr(self, name)) for name, type_ in self.field_types().items()}
+        return {"kind": self.kind, "id": self.id, **named}
+
+    @classmethod
+    def describe(cls) -> dict[str, Any]:
+        """Return the kind with its fields as plain JSON: what a form or a page of documentation shows."""
+        return {
+            "kind": cls.kind,
+            "label": cls.label or cls.kind,
+            "help": cls.help or (cls.__doc__ or "").partition("\n")[0],
+            "icon": cls.icon,
+            "grows": not cls.result_policy.is_stateful,
+            "needs_window": cls.result_policy.needs_window,
+            "greater_is_better": cls.result_policy.greater_is_better,
+            "fields": {name: type_.describe() for name, type_ in cls.field_types().items()},
+        }
+
+
+@cache
+def _field_types(kind: type[Subscription]) -> dict[str, FieldType]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        declared.name: type_
+        for declared in fields(kind)
+        if declared.init
+        for type_ in getattr(hints[declared.name], "__metadata__", ())
+        if isinstance(type_, FieldType)
+    }
+
+
+def _required(row: dict[str, Any], name: str, kind: type[Subscription], subject: str) -> Any:
+    if row.get(name) is None:
+        raise InvalidInput(name, f"must be given for kind {kind.kind!r}", None, subject=subject)
+    return row[name]
 
 
 @dataclass(frozen=True)
 class KeywordSubscription(Subscription):
-    """Base of the kinds that have a point and a bag of keywords."""
+    """Base class of the kinds with a location and a bag of keywords."""
 
-    location: Point
-    keywords: Text
+    location: Annotated[Point, Location(label="Where", help="The location of the subscription.")]
+    keywords: Annotated[Text, Keywords(label="Words", help="A message must hold at least one of these words.")]
     counts: dict[str, int] = field(init=False, repr=False, compare=False)
-    """Term -> how often it is given, in the order of the term numbers."""
+    """Term to number of occurrences, in the order of term ids."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "location", check_point(self.location, subject=self.subject))
-        check_text(self.keywords, "keywords", subject=self.subject)
         counted = Counter(tokenize(self.keywords))
         require(len(counted) > 0, "keywords", "must hold at least one term", self.keywords, subject=self.subject)
         object.__setattr__(self, "counts", {term: counted[term] for term in sorted(counted, key=term_id)})
 
     @cached_property
     def terms(self) -> dict[int, str]:
-        """Term number -> term, in the order of the numbers."""
+        """Term id to term, in the order of ids."""
         return {term_id(term): term for term in self.counts}
 
+    @property
+    def n_results(self) -> int | None:
+        """k, if the kind has one."""
+        return getattr(self, "k", None)
+
     def check(self, scoring: ScoringContext, limits: Limits) -> None:
-        """Raise `InvalidInput` for a point outside the bounds, too many terms, or too great a k."""
-        bounds = scoring.space.bounds
-        require(
-            bounds.contains(*self.location),
-            "location",
-            f"must lie in {bounds}",
-            self.location,
-            subject=self.subject,
-        )
+        """Raise `InvalidInput` also for too many terms."""
+        super().check(scoring, limits)
         n = len(self.counts)
         require(n <= limits.terms, "keywords", f"must hold {limits.terms} terms at most", n, subject=self.subject)
-        k = getattr(self, "k", 1)
-        require(k <= limits.k, "k", f"must be {limits.k} at most", k, subject=self.subject)
 
     @classmethod
     def subscription_columns(cls, stored: pa.Table, vocabulary: Vocabulary) -> SubscriptionColumns:
-        """Return points, weighted terms and parameters as columns."""
+        """Return locations, weighted terms and parameters as columns."""
         return KeywordColumns.of_stored(stored, vocabulary)
 
-    @classmethod
-    def all_valid(cls, table: pa.Table, scoring: ScoringContext, limits: Limits) -> bool:
-        """Look at whole columns: points in the bounds, terms, and the parameters that the kind has."""
-        bounds = scoring.space.bounds
-        legal = has_strings(table, "keywords") and within(table, "x", bounds.xmin, bounds.xmax)
-        legal = legal and within(table, "y", bounds.ymin, bounds.ymax)
-        named = {field.name for field in fields(cls)}
-        for share in named & {"alpha", "delta", "tau"}:
-            legal = legal and within(table, share, 0.0, 1.0)
-        if "k" in named:
-            legal = legal and pa.types.is_integer(column_type(table, "k")) and within(table, "k", 1, limits.k)
-        if "user" in named:
-            legal = legal and has_strings(table, "user")
-            legal = legal and scoring.social.users.keys() >= set(table["user"].to_pylist())
-        if not legal:
-            return False
-        n_terms = np.diff(encode_column(table["keywords"].combine_chunks()).indptr)
-        return len(n_terms) == 0 or (int(n_terms.min()) >= 1 and int(n_terms.max()) <= limits.terms)
-
-    def shared(self, document: Document) -> list[str]:
+    def shared(self, document: Document) -> tuple[str, ...]:
         """Return the terms that a message shares with the subscription."""
-        return [term for number, term in self.terms.items() if number in document.units]
+        return tuple(term for number, term in self.terms.items() if number in document.units)
 
     @classmethod
     def footprints(
-        cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
+        cls, columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
     ) -> Footprints:
-        """Return one branch a term, anywhere: a message that shares none does not matter, unless the kind differs."""
-        assert isinstance(subscription_columns, KeywordColumns)
-        needs = np.ones(len(subscription_columns), np.bool_)
+        """Return one branch per term, anywhere: a message that shares no term cannot match."""
+        return cls._any_term(columns, keys, needs_term=True)
+
+    @classmethod
+    def _any_term(cls, columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], *, needs_term: bool) -> Footprints:
+        assert isinstance(columns, KeywordColumns)
         return Footprints.of_any_term(
-            keys,
-            subscription_columns.xs,
-            subscription_columns.ys,
-            subscription_columns.ks,
-            subscription_columns.term_indptr,
-            subscription_columns.term_ids,
-            needs=needs,
-        )
+            keys, columns.xs, columns.ys, columns.ks, columns.term_indptr, columns.term_ids,
+            needs=np.full(len(columns), needs_term),
+        )  # fmt: skip
 
 
 def about(error: InvalidInput, subscription: Subscription) -> InvalidInput:
-    """Return the error with the subscription's name on it, if it has none yet."""
+    """Return the error with the subscription's name, unless it names a subject already."""
     return error if error.subject else error.about(subscription.subject)
-
-
-def column_type(table: pa.Table, name: str) -> pa.DataType:
-    """Return the type of a column; null if there is none."""
-    return table.schema.field(name).type if name in table.column_names else pa.null()
-
-
-def has_strings(table: pa.Table, name: str) -> bool:
-    """Tell whether a column holds strings and no null."""
-    kind = column_type(table, name)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind)) and not table[name].null_count
-
-
-def within(table: pa.Table, name: str, low: float, high: float) -> bool:
-    """Tell whether a column holds numbers from low to high and no null; NaN is not."""
-    kind = column_type(table, name)
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)) or table[name].null_count:
-        return False
-    inside = pc.all(pc.and_(pc.greater_equal(table[name], low), pc.less_equal(table[name], high)))
-    return bool(inside.as_py() is not False)

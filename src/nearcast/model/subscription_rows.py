@@ -1,42 +1,38 @@
-"""How is a subscription written down? As a row of just the columns its kind has, from which it can be made again.
+"""Stored subscriptions: tables with just the columns of one kind, from which the objects can be made again.
 
-    id, id_int            one of them: 7 and '7' are two ids          user, user_int      likewise
-    keywords, terms       one of them: a string, or terms verbatim    x y | xmin..ymax    k alpha delta tau
+    id, id_int            one of them is set: 7 and '7' differ        user, user_int      likewise
+    keywords, terms       one of them is set: a string, or a list of verbatim terms
+    x, y, xmin, ..., k, alpha, ...    one column each, as in tables of subscriptions
 
-The columns are those of tables of subscriptions; the second of each pair is what such a table cannot say.
+The second column of a pair holds what a table of subscriptions cannot express.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 
 import pyarrow as pa
 
-from nearcast.model.columns import SPREAD, SUBSCRIPTIONS, subscription_from_row, subscription_to_row
 from nearcast.model.split_columns import PAIRS, join, split
 from nearcast.model.subscription import Subscription
 
 
 def stored_schema(kind: type[Subscription]) -> pa.Schema:
-    """Return the columns that subscriptions of a kind are written down in."""
-    written: list[pa.Field] = []
-    for field in fields(kind):
-        if field.name in PAIRS:
-            written += PAIRS[field.name]
-        elif field.init:
-            written += [SUBSCRIPTIONS.field(column) for column in SPREAD.get(field.name, (field.name,))]
-    return pa.schema(written)
+    """Return the columns in which subscriptions of a kind are stored."""
+    columns = list(PAIRS["id"])
+    for name, type_ in kind.field_types().items():
+        columns += type_.stored(name)
+    return pa.schema(columns)
 
 
 def store(subscriptions: Sequence[Subscription], kind: type[Subscription]) -> pa.Table:
-    """Write down subscriptions of one kind.
+    """Return subscriptions of one kind as a stored table.
 
     >>> from nearcast.model import NearestSubscription
     >>> store([NearestSubscription(7, location=(0, 0), keywords="a", k=1)], NearestSubscription)["id_int"].to_pylist()
     [7]
     """
-    rows = [subscription_to_row(subscription) for subscription in subscriptions]
+    rows = [subscription.to_row() for subscription in subscriptions]
     columns: dict[str, pa.Array] = {}
     for field in stored_schema(kind):
         if field.name in PAIRS:
@@ -47,7 +43,7 @@ def store(subscriptions: Sequence[Subscription], kind: type[Subscription]) -> pa
 
 
 def store_table(table: pa.Table, kind: type[Subscription]) -> pa.Table:
-    """Write down the rows of a table of subscriptions, all of one kind and known to be legal."""
+    """Return a table of subscriptions, all of one kind and known to be valid, as a stored table."""
     columns = []
     for field in stored_schema(kind):
         if field.name not in table.column_names:
@@ -58,10 +54,10 @@ def store_table(table: pa.Table, kind: type[Subscription]) -> pa.Table:
 
 
 def restore(table: pa.Table, kind: type[Subscription]) -> list[Subscription]:
-    """Make subscriptions again from rows written down."""
+    """Return the subscriptions of a stored table as objects."""
     pairs = {name: join(table, name) for name in PAIRS if name in table.column_names}
     made = []
     for i, row in enumerate(table.to_pylist()):
         row |= {name: values[i] for name, values in pairs.items()}
-        made.append(subscription_from_row(row, kind, subject=f"subscription {row['id']!r}"))
+        made.append(kind.from_row(row, subject=f"subscription {row['id']!r}"))
     return made

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from nearcast.model.document import Document
-from nearcast.model.explanation import Explanation, Part
+from nearcast.model.explanation import Explanation, ScorePart
+from nearcast.model.fields import Count, Share
 from nearcast.model.footprint import Footprints
+from nearcast.model.result_policy import BEST_IN_WINDOW, ResultPolicy
 from nearcast.model.scoring import ScoringContext
-from nearcast.model.subscription import KeywordSubscription, ResultPolicy, Scorer
+from nearcast.model.subscription import KeywordSubscription, Scorer
 from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColumns
 
-_ROUNDING = 1e-9  # a score may come out above its bound by less
+_ROUNDING = 1e-9  # rounding may lift a score above its bound by less than this
 
 
 @dataclass(frozen=True)
@@ -29,18 +31,32 @@ class TopKSubscription(KeywordSubscription):
     """
 
     kind: ClassVar[str] = "topk"
-    keeps: ClassVar[ResultPolicy] = ResultPolicy.BEST_IN_WINDOW
+    result_policy: ClassVar[ResultPolicy] = BEST_IN_WINDOW
+    label: ClassVar[str] = "Best matches"
+    help: ClassVar[str] = "The best recent messages by distance and words. Older messages leave with the window."
+    icon: ClassVar[str] = "M3 13V8M8 13V3M13 13v-3"
 
-    k: int
-    alpha: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_k()
-        self._check_share("alpha")
+    k: Annotated[
+        int,
+        Count(
+            label="Number of results",
+            help="The result holds this many messages; a better one replaces the worst.",
+            example="With 1 you see only the best message.",
+            ends=("1", "20"),
+        ),
+    ]
+    alpha: Annotated[
+        float,
+        Share(
+            label="Words or distance",
+            help="The weight of nearness: 0 counts words alone, 1 counts nearness alone.",
+            example="At 0.8 a fair match next door beats a perfect one across town.",
+            ends=("words", "distance"),
+        ),
+    ]
 
     def bind(self, scoring: ScoringContext) -> Scorer:
-        """Return the mix of nearness and cosine for messages that share a term."""
+        """Return the weighted sum of nearness and cosine, None for a message that shares no term."""
         location, alpha = self.location, self.alpha
         near = scoring.space.near
         units = self._units(scoring)
@@ -61,46 +77,38 @@ class TopKSubscription(KeywordSubscription):
 
     @classmethod
     def footprints(
-        cls, subscription_columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
+        cls, columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
     ) -> Footprints:
-        """Return a branch a term, the weightiest first: what the others can add is bounded (Skype, definition 12)."""
-        assert isinstance(subscription_columns, KeywordColumns)
-        rows = np.repeat(np.arange(len(subscription_columns)), np.diff(subscription_columns.term_indptr))
-        order = np.lexsort((-subscription_columns.units, rows))
-        most_of_text = np.minimum(
-            _norms_from(subscription_columns.units[order], subscription_columns.term_indptr), 1.0
-        )
-        alphas = subscription_columns.alphas[rows]
-        any_term = super().footprints(
-            replace(subscription_columns, term_ids=subscription_columns.term_ids[order]), keys, scoring
-        )
-        return replace(any_term, mosts=alphas + (1.0 - alphas) * most_of_text + _ROUNDING)
+        """Return one branch per term by falling weight, each with the most it can score (Skype, definition 12)."""
+        assert isinstance(columns, KeywordColumns)
+        rows = np.repeat(np.arange(len(columns)), np.diff(columns.term_indptr))
+        order = np.lexsort((-columns.units, rows))
+        most_text = np.minimum(_norms_from(columns.units[order], columns.term_indptr), 1.0)
+        alphas = columns.alphas[rows]
+        any_term = cls._any_term(replace(columns, term_ids=columns.term_ids[order]), keys, needs_term=True)
+        return replace(any_term, mosts=alphas + (1.0 - alphas) * most_text + _ROUNDING)
 
     def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
-        """Say what nearness and text bring."""
-        shared = self.shared(document)
-        distance = scoring.space.distance(self.location, document.location)
+        """Return what nearness and text contribute."""
+        space, shared = scoring.space, self.shared(document)
         parts = (
-            Part(
-                "near",
-                scoring.space.near(self.location, document.location),
-                self.alpha,
-                f"distance {distance:.6g}",
+            ScorePart(
+                "near", space.near(self.location, document.location), self.alpha,
+                distance=space.distance(self.location, document.location),
             ),
-            Part(
-                "text",
-                _cosine(self._units(scoring), document),
-                1.0 - self.alpha,
-                f"shares {' '.join(shared) or 'nothing'}",
-                passes=bool(shared),
+            ScorePart(
+                "text", _cosine(self._units(scoring), document), 1.0 - self.alpha,
+                passes=bool(shared), shared_terms=shared,
             ),
-        )
+        )  # fmt: skip
         reason = "" if shared else "no match, text failed: no term is shared"
         return Explanation(self.kind, self.id, document.id, parts, self.bind(scoring)(document), reason=reason)
 
 
 def _norms_from(units: npt.NDArray[np.float64], indptr: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return the length of what is left of each row from each term on: no unit vector has a larger product with it.
+    """Return, for each term of each row, the length of the vector from that term on.
+
+    No unit vector has a larger inner product with the rest of the row.
 
     >>> _norms_from(np.array([0.8, 0.6, 1.0]), np.array([0, 2, 3])).tolist()
     [1.0, 0.6, 1.0]

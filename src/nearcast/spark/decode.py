@@ -38,6 +38,7 @@ from pyspark.sql.types import (
 )
 
 from nearcast.errors import InvalidInput, require
+from nearcast.model.columns import TIMESTAMP, subscriptions_schema
 from nearcast.spark.block import open_block
 from nearcast.spark.broadcast import BroadcastJob
 from nearcast.spark.frame import MESSAGE, SUBSCRIPTION
@@ -80,12 +81,11 @@ _WHOLE = _ColumnType("int or another integer", "int", lambda kind: isinstance(ki
 _TIME = _ColumnType("timestamp", "timestamp", lambda kind: isinstance(kind, TimestampType))
 
 _MESSAGE_COLUMNS = {"id": _STRING, "x": _NUMBER, "y": _NUMBER, "text": _TEXT, "at": _TIME, "place": _STRING}
-_SUBSCRIPTION_COLUMNS = {
-    "op": _STRING, "id": _STRING, "kind": _STRING,
-    "x": _NUMBER, "y": _NUMBER, "xmin": _NUMBER, "ymin": _NUMBER, "xmax": _NUMBER, "ymax": _NUMBER,
-    "keywords": _STRING, "k": _WHOLE, "alpha": _NUMBER, "delta": _NUMBER, "tau": _NUMBER, "user": _STRING,
-    "at": _TIME,
-}  # fmt: skip
+_OF_ARROW = {pa.string(): _STRING, pa.float64(): _NUMBER, pa.int32(): _WHOLE, TIMESTAMP: _TIME}
+
+
+def _subscription_columns() -> dict[str, _ColumnType]:
+    return {field.name: _OF_ARROW[field.type] for field in subscriptions_schema()}
 
 
 def decode_messages(messages: DataFrame, sent: BroadcastJob) -> Decoded:
@@ -105,7 +105,7 @@ def decode_messages(messages: DataFrame, sent: BroadcastJob) -> Decoded:
 
 def decode_subscriptions(subscriptions: DataFrame, sent: BroadcastJob) -> Decoded:
     """Part subscriptions into good and rejected ones; who leaves needs an id and no more."""
-    known = _normal(subscriptions, _SUBSCRIPTION_COLUMNS, ("id", "kind"), "subscriptions")
+    known = _normal(subscriptions, _subscription_columns(), ("id", "kind"), "subscriptions")
     rows = _with_row(known, subscriptions.columns).withColumn("op", F.coalesce("op", F.lit(SUBSCRIBE)))
     marked = StructType([*known.schema, StructField("good", BooleanType())])
     sieved = rows.drop("row").mapInArrow(partial(_mark_good, sent=sent, names=known.columns), marked)

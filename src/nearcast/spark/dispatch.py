@@ -25,9 +25,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
 from nearcast.errors import InvalidInput
-from nearcast.model import KINDS, NO_TIME, SubscriptionBatch
+from nearcast.model import NO_TIME, SubscriptionBatch
 from nearcast.model.columns import MESSAGES as MESSAGE_COLUMNS
-from nearcast.model.columns import SUBSCRIPTIONS, messages_from_table
+from nearcast.model.columns import messages_from_table, subscriptions_schema
 from nearcast.model.id_column import IdColumn
 from nearcast.model.subscription_rows import store_table
 from nearcast.partition import Masks, has_shard, place_by_key
@@ -39,7 +39,6 @@ from nearcast.spark.frame import (
     FRAME_COLUMNS,
     FRAMES,
     MESSAGE,
-    PACKED_SUBSCRIPTIONS,
     PLACEMENTS,
     SUBSCRIPTION,
     Frame,
@@ -47,6 +46,7 @@ from nearcast.spark.frame import (
     pack,
     pack_batch,
     pack_times,
+    packed_subscriptions_schema,
 )
 from nearcast.spark.freeze_gc import freezing_gc
 from nearcast.spark.job import Job
@@ -154,15 +154,15 @@ def _share_messages(table: pa.Table, job: Job) -> Packed:
 
 
 def _share_subscriptions(table: pa.Table, job: Job) -> Packed:
-    numbered = table.select(SUBSCRIPTIONS.names).add_column(0, "row", pa.array(np.arange(len(table))))
+    numbered = table.select(subscriptions_schema().names).add_column(0, "row", pa.array(np.arange(len(table))))
     if not job.routing.by_key:
-        yield from _tell_all(numbered.cast(PACKED_SUBSCRIPTIONS), job)
+        yield from _tell_all(numbered.cast(packed_subscriptions_schema()), job)
         return
     masks = place_by_key(IdColumn(table["id"].combine_chunks()).keys, job.shards)
     for shard in range(job.shards):
         rows = np.flatnonzero(has_shard(masks, shard))
         if len(rows):
-            yield [shard], pack(numbered.take(pa.array(rows)).cast(PACKED_SUBSCRIPTIONS))
+            yield [shard], pack(numbered.take(pa.array(rows)).cast(packed_subscriptions_schema()))
 
 
 def _tell_all(table: pa.Table, job: Job) -> Packed:
@@ -188,9 +188,9 @@ def _homes(table: pa.Table, job: Job) -> Masks:
     """Return where subscriptions live; nowhere those that leave."""
     masks: Masks = np.zeros(len(table), np.uint64)
     comes = np.array(pc.equal(table["op"], SUBSCRIBE))
-    kinds = np.array(table["kind"].to_pylist())
-    for kind in KINDS:
-        rows = np.flatnonzero(comes & (kinds == kind.kind))
+    names = np.array(table["kind"].to_pylist())
+    for kind in kinds():
+        rows = np.flatnonzero(comes & (names == kind.kind))
         if len(rows):
             subscription_batch = SubscriptionBatch(kind, store_table(table.take(pa.array(rows)), kind), job.scoring)
             masks[rows] = job.routing.place(subscription_batch.footprints)

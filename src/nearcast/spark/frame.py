@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.model import NO_TIME, MessageBatch
-from nearcast.model.columns import SUBSCRIPTIONS
+from nearcast.model.columns import subscriptions_schema
 from nearcast.model.id_column import IdColumn
 from nearcast.partition import Masks
 from nearcast.text import TermRows, Vocabulary
@@ -54,11 +54,15 @@ PACKED_MESSAGES = pa.schema(
     {"row": pa.int64(), "id": pa.string(), "x": pa.float64(), "y": pa.float64(), "place": pa.string(),
      "terms": pa.list_(pa.int64()), "counts": pa.list_(pa.uint8())}
 )  # fmt: skip
-PACKED_SUBSCRIPTIONS = pa.schema([pa.field("row", pa.int64()), *SUBSCRIPTIONS])
 SEEN_BY, PLACEMENTS = "seen_by", "placements"
 """Columns that are there where shards see some messages only, or where the key does not say who lives where."""
 ELSEWHERE = "elsewhere"
 """What a shard is told in place of the operation on a subscription that lives in others."""
+
+
+def packed_subscriptions_schema() -> pa.Schema:
+    """Return the columns of a payload of subscription operations: the row in its block, and all columns of tables."""
+    return pa.schema([pa.field("row", pa.int64()), *subscriptions_schema()])
 
 
 class Frame(NamedTuple):

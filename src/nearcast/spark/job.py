@@ -14,7 +14,7 @@ from nearcast.engine import Engine
 from nearcast.engine.admission import Admission
 from nearcast.engine.state import EngineConfig
 from nearcast.errors import require
-from nearcast.model import Limits, ResultPolicy, ScoringContext, Subscription
+from nearcast.model import Limits, ScoringContext, Subscription
 from nearcast.partition import MOST_SHARDS, Routing, Sample
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.serialization import unpack
@@ -103,7 +103,7 @@ class Job:
 
     def check_kind(self, kind: type[Subscription], subject: str) -> None:
         """Raise `InvalidInput` for a kind that keeps results, if several shards would have to keep them together."""
-        ok = self.routing.sends_all or kind.keeps is ResultPolicy.MATCHES
+        ok = self.routing.sends_all or not kind.result_policy.is_stateful
         rule = f"must send every message to all shards for kind {kind.kind!r}: no stage merges what replicas keep"
         require(ok, "partitioner", rule, self.partitioner, subject=subject)
 

@@ -20,7 +20,7 @@ from pyarrow import fs
 from nearcast.engine.archive import sync
 from nearcast.errors import require
 from nearcast.model import Message, Subscription, Update
-from nearcast.model.columns import SUBSCRIPTIONS, subscription_to_row
+from nearcast.model.columns import subscriptions_schema
 from nearcast.model.timestamps import to_us
 from nearcast.spark.folder import Folder
 from nearcast.spark.plan import Plan
@@ -94,8 +94,8 @@ def message_row(message: Message) -> Row:
 
 def subscribed(subscription: Subscription, *, order: int) -> Row:
     """Return the row that subscribes; operations of one batch are carried out in their order."""
-    row = subscription_to_row(subscription)
-    known = {name: row[name] for name in SUBSCRIPTIONS.names if name in row}
+    row = subscription.to_row()
+    known = {name: row[name] for name in subscriptions_schema().names if name in row}
     return {"op": SUBSCRIBE, **known, "at": _spelled(order)}
 
 

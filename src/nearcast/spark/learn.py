@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from nearcast.errors import InvalidInput, require
 from nearcast.model import Footprints, MessageBatch
-from nearcast.model.columns import MESSAGES, SUBSCRIPTIONS, messages_from_table
+from nearcast.model.columns import MESSAGES, messages_from_table, subscriptions_schema
 from nearcast.partition import Routing, Sample
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.hash import HashPartitioner
@@ -78,7 +78,7 @@ def _sample(job: Job, frames: Frames) -> Sample:
     messages, subscriptions = frames
     sent = send(messages.sparkSession, replace(job, partitioner="hash"))
     asked = decode_subscriptions(subscriptions, sent).good.where(f"op = '{SUBSCRIBE}'").limit(ROWS).toArrow()
-    subscription_batches = job.admission.subscription_batches(asked.select(SUBSCRIPTIONS.names))
+    subscription_batches = job.admission.subscription_batches(asked.select(subscriptions_schema().names))
     footprints = Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches])
     return Sample(footprints, _messages(decode_messages(messages, sent).good, job))
 

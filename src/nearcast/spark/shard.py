@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from nearcast.engine import Engine
 from nearcast.engine.groups import count_updates, group
 from nearcast.engine.stream_slice import StreamSlice
-from nearcast.model.columns import GROUPS, SUBSCRIPTIONS
+from nearcast.model.columns import GROUPS, subscriptions_schema
 from nearcast.model.id_column import IdColumn
 from nearcast.partition import before_it, has_shard, place_by_key
 from nearcast.spark.frame import (
@@ -113,7 +113,7 @@ def _subscribe(
             told = engine.hand_over(part.select(["id"]))
         else:
             before = None if placements is None else before_it(placements[rows], shard)
-            told = engine.subscribe(part.select(SUBSCRIPTIONS.names), before=before)
+            told = engine.subscribe(part.select(subscriptions_schema().names), before=before)
         yield _caused(told, part["id"], places[rows]) if job.moves else group(told)
 
 

@@ -29,7 +29,7 @@ import xxhash
 
 from nearcast.engine import Engine
 from nearcast.errors import StateError
-from nearcast.model import KINDS, ResultPolicy
+from nearcast.model import kinds
 from nearcast.spark.engine_cache import LocalEngineCache
 from nearcast.spark.folder import Folder
 from nearcast.spark.frame import Frame, pack_frames, unpack_frames
@@ -101,7 +101,7 @@ class ShardState:
         """Tell whether the engine would be another one if it had not seen the last messages."""
         held = engine.stats().kinds
         return self._job.window is not None or any(
-            held.get(k.kind) for k in KINDS if k.keeps is not ResultPolicy.MATCHES
+            held.get(k.kind) for k in kinds() if k.result_policy.is_stateful
         )
 
     def _save(self, manifest: ShardManifest, engine: Engine) -> ShardManifest:

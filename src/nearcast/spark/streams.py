@@ -26,15 +26,11 @@ from nearcast.spark.error_summary import blaming
 from nearcast.spark.frame import MESSAGE, SUBSCRIPTION
 from nearcast.spark.plan import AVAILABLE_NOW, BLOCKS, FILES, Plan, SinkTable, SourceTable
 from nearcast.spark.progress import MALFORMED
+from nearcast.spark.schema import messages_ddl, subscriptions_ddl
 
-MESSAGES = "id string, x double, y double, text string, at timestamp, place string"
-SUBSCRIPTIONS = (
-    "op string, id string, kind string, x double, y double, xmin double, ymin double, xmax double, ymax double, "
-    "keywords string, k int, alpha double, delta double, tau double, user string, at timestamp"
-)
 WHOLE_FILES = "path string, modificationTime timestamp, length long, content binary"
 """The columns of Spark's source `binaryFile`."""
-_COLUMNS = {MESSAGE: MESSAGES, SUBSCRIPTION: SUBSCRIPTIONS}
+_COLUMNS = {MESSAGE: messages_ddl, SUBSCRIPTION: subscriptions_ddl}
 _LINES = ("json", "csv")
 """Formats of which Spark can give the line that it could not read."""
 _BROKEN = "_malformed"
@@ -157,7 +153,7 @@ def _selected(frame: DataFrame, table: SourceTable) -> DataFrame:
 
 
 def _schema(table: SourceTable, what: str) -> StructType:
-    schema: Any = StructType.fromDDL(table.schema or _COLUMNS[what])
+    schema: Any = StructType.fromDDL(table.schema or _COLUMNS[what]())
     return StructType(schema.fields)
 
 
@@ -168,7 +164,7 @@ def _watched(schema: StructType) -> StructType:
 
 def _rule(table: SourceTable, what: str) -> str:
     """Return what a malformed line breaks."""
-    return f"row must be {'CSV' if table.format == 'csv' else 'JSON'} of {table.schema or _COLUMNS[what]}"
+    return f"row must be {'CSV' if table.format == 'csv' else 'JSON'} of {table.schema or _COLUMNS[what]()}"
 
 
 def _place(table: SourceTable | SinkTable) -> tuple[str, str, str | None]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from nearcast.model import KINDS, Message, ScoringContext, Subscription
+from nearcast.model import Message, ScoringContext, Subscription, find_kind
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
@@ -120,7 +120,7 @@ def make_subscription(kind: str, id_: Any, fields: dict[str, Any]) -> Subscripti
     given = dict(fields)
     if "region" in given:
         given["region"] = Box(*given["region"])
-    return {k.kind: k for k in KINDS}[kind](id=id_, **given)
+    return find_kind(kind)(id=id_, **given)
 
 
 def subscriptions(kind: str, space: Space = PLANE) -> st.SearchStrategy[Subscription]:

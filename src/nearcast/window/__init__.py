@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from nearcast.errors import require
-from nearcast.model import ResultPolicy, ScoringContext, Subscription
+from nearcast.model import BEST_EVER, BEST_IN_WINDOW, MATCHES, ResultPolicy, ScoringContext, Subscription
 from nearcast.window.cumulative import CumulativeResults
 from nearcast.window.pass_through import PassThrough
 from nearcast.window.policy import CountWindow, TimeWindow, WindowPolicy
@@ -23,7 +23,7 @@ class ResultStoreEntry(NamedTuple):
     """A keeper, and what it can keep."""
 
     name: str
-    keeps: ResultPolicy
+    policy: ResultPolicy
     make: Callable[[ScoringContext, SlidingWindow, Arena], ResultStore]
     """Make one that keeps its state in an arena, if it can."""
     kinds: frozenset[str] | None = None
@@ -40,7 +40,7 @@ def buffers(policy: str, kind: str, *, factor: float | None = None, name: str | 
 
         return BufferedResults(scoring, window, arena, kind=kind, policy=policy, factor=factor)
 
-    return ResultStoreEntry(name or policy, ResultPolicy.BEST_IN_WINDOW, make, frozenset({kind}), in_arena=True)
+    return ResultStoreEntry(name or policy, BEST_IN_WINDOW, make, frozenset({kind}), in_arena=True)
 
 
 def _heaps(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> ResultStore:
@@ -50,13 +50,13 @@ def _heaps(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> Resu
 
 
 RESULT_STORES: tuple[ResultStoreEntry, ...] = (
-    ResultStoreEntry("forward", ResultPolicy.MATCHES, lambda scoring, window, arena: PassThrough(), in_arena=True),
+    ResultStoreEntry("forward", MATCHES, lambda scoring, window, arena: PassThrough(), in_arena=True),
     ResultStoreEntry(
-        "recompute", ResultPolicy.BEST_IN_WINDOW, lambda scoring, window, arena: RecomputedResults(window.documents())
+        "recompute", BEST_IN_WINDOW, lambda scoring, window, arena: RecomputedResults(window.documents())
     ),
-    ResultStoreEntry("ever", ResultPolicy.BEST_EVER, lambda scoring, window, arena: CumulativeResults()),
+    ResultStoreEntry("ever", BEST_EVER, lambda scoring, window, arena: CumulativeResults()),
     *(buffers(policy, kind) for kind in ("topk", "social") for policy in ("kmax", "skyband", "cskyband")),
-    ResultStoreEntry("heaped", ResultPolicy.BEST_EVER, _heaps, in_arena=True),
+    ResultStoreEntry("heaped", BEST_EVER, _heaps, in_arena=True),
 )
 """Every keeper; of those that keep one thing, the slow one that is always right comes first."""
 
@@ -75,7 +75,7 @@ def find_result_store(name: str | None, kind: type[Subscription]) -> ResultStore
     serving = [
         entry
         for entry in (*RESULT_STORES, *_REGISTERED.values())
-        if entry.keeps is kind.keeps and (entry.kinds is None or kind.kind in entry.kinds)
+        if entry.policy == kind.result_policy and (entry.kinds is None or kind.kind in entry.kinds)
     ]
     named = [entry for entry in serving if entry.name == name]
     return named[0] if named else serving[0]

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.model.columns import MESSAGES as TEXT_MESSAGES
-from nearcast.model.columns import SUBSCRIPTIONS
+from nearcast.model.columns import subscriptions_schema
 
 __all__ = ["MESSAGES", "SUBSCRIPTIONS", "TEXT_MESSAGES", "constant", "fill", "named", "numbered"]
 
+SUBSCRIPTIONS = subscriptions_schema()
 MESSAGES = TEXT_MESSAGES.set(TEXT_MESSAGES.get_field_index("text"), pa.field("text", pa.list_(pa.string())))
 
 

@@ -1,0 +1,329 @@
+"""Field types: what a field of a subscription may hold, and every form that it takes.
+
+A kind declares its fields as annotated types (`k: Annotated[int, Count(...)]`). From that line come the check of a
+value, the check of a whole column, the columns of Arrow tables and Spark frames, the JSON of the REST API, the
+documentation, and the control of the map's form.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nearcast.errors import InvalidInput, is_finite, require
+from nearcast.model.identity import check_id
+from nearcast.model.limits import Limits
+from nearcast.model.message import check_point, check_text
+from nearcast.model.split_columns import PAIRS
+from nearcast.model.subscription_columns import are_plain
+from nearcast.space import Box
+from nearcast.text import encode_column
+
+if TYPE_CHECKING:
+    from nearcast.model.scoring import ScoringContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldType(ABC):
+    """What a field may hold. `name` is the field's name, `subject` names the subscription in errors."""
+
+    label: str = ""
+    """A few words above the control of a form."""
+    help: str = ""
+    """One sentence that says what the field does."""
+    example: str = ""
+    """One sentence that shows its effect."""
+
+    form: ClassVar[str]
+    """The form that the value has in JSON: point, box, text, integer, number or id."""
+
+    def columns(self, name: str) -> tuple[pa.Field, ...]:
+        """Return the columns of the field in a table of subscriptions."""
+        return (pa.field(name, self._arrow),)
+
+    _arrow: ClassVar[pa.DataType]
+
+    def stored(self, name: str) -> tuple[pa.Field, ...]:
+        """Return the columns in which the field is stored; these can hold every valid value."""
+        return self.columns(name)
+
+    @abstractmethod
+    def validate(self, value: Any, name: str, subject: str) -> Any:
+        """Return the value in its canonical type, or raise `InvalidInput`."""
+
+    def check(self, value: Any, name: str, scoring: ScoringContext, limits: Limits, subject: str) -> None:  # noqa: B027
+        """Raise `InvalidInput` if an engine with this context and these limits cannot take a valid value."""
+
+    @abstractmethod
+    def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
+        """Tell whether a whole column certainly passes `validate` and `check`; false means to look at each row."""
+
+    def to_row(self, value: Any, name: str) -> dict[str, Any]:
+        """Return a value as columns of one row."""
+        return {name: value}
+
+    def from_row(self, row: dict[str, Any], name: str, subject: str) -> Any:
+        """Return the value that the columns of a row hold."""
+        return row[name]
+
+    def to_json(self, value: Any) -> Any:
+        """Return a value as plain JSON."""
+        return value
+
+    def from_json(self, value: Any, name: str, subject: str) -> Any:
+        """Return the value that plain JSON stands for."""
+        return value
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a form has to know of the field, as plain JSON."""
+        return {"form": self.form, "label": self.label, "help": self.help, "example": self.example}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Location(FieldType):
+    """A point in the bounds of the space; columns `x` and `y`."""
+
+    form: ClassVar[str] = "point"
+
+    def columns(self, name: str) -> tuple[pa.Field, ...]:
+        """Return `x` and `y`."""
+        return pa.field("x", pa.float64()), pa.field("y", pa.float64())
+
+    def validate(self, value: Any, name: str, subject: str) -> Any:
+        """Return a pair of floats."""
+        return check_point(value, field=name, subject=subject)
+
+    def check(self, value: Any, name: str, scoring: ScoringContext, limits: Limits, subject: str) -> None:
+        """Refuse a point outside the bounds."""
+        bounds = scoring.space.bounds
+        require(bounds.contains(*value), name, f"must lie in {bounds}", value, subject=subject)
+
+    def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
+        """Tell whether all points lie in the bounds."""
+        bounds = scoring.space.bounds
+        return within(table, "x", bounds.xmin, bounds.xmax) and within(table, "y", bounds.ymin, bounds.ymax)
+
+    def to_row(self, value: Any, name: str) -> dict[str, Any]:
+        """Return both coordinates."""
+        return {"x": value[0], "y": value[1]}
+
+    def from_row(self, row: dict[str, Any], name: str, subject: str) -> Any:
+        """Return the point."""
+        return row["x"], row["y"]
+
+    def to_json(self, value: Any) -> Any:
+        """Return `[x, y]`."""
+        return list(value)
+
+    def from_json(self, value: Any, name: str, subject: str) -> Any:
+        """Return the point."""
+        return tuple(value) if isinstance(value, list) else value
+
+
+_BOX = ("xmin", "ymin", "xmax", "ymax")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region(FieldType):
+    """A closed box in the bounds of the space; columns `xmin`, `ymin`, `xmax` and `ymax`."""
+
+    form: ClassVar[str] = "box"
+
+    def columns(self, name: str) -> tuple[pa.Field, ...]:
+        """Return the four sides."""
+        return tuple(pa.field(side, pa.float64()) for side in _BOX)
+
+    def validate(self, value: Any, name: str, subject: str) -> Any:
+        """Return the box."""
+        require(isinstance(value, Box), name, "must be a Box", value, subject=subject)
+        return value
+
+    def check(self, value: Any, name: str, scoring: ScoringContext, limits: Limits, subject: str) -> None:
+        """Refuse a box that leaves the bounds."""
+        bounds = scoring.space.bounds
+        inside = bounds.contains(value.xmin, value.ymin) and bounds.contains(value.xmax, value.ymax)
+        require(inside, name, f"must lie in {bounds}", value, subject=subject)
+
+    def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
+        """Tell whether all boxes lie in the bounds and no side is greater than its opposite."""
+        b = scoring.space.bounds
+        return (
+            all(within(table, side, b.xmin, b.xmax) for side in ("xmin", "xmax"))
+            and all(within(table, side, b.ymin, b.ymax) for side in ("ymin", "ymax"))
+            and all(
+                pc.all(pc.less_equal(table[low], table[high])).as_py() is not False
+                for low, high in (("xmin", "xmax"), ("ymin", "ymax"))
+            )
+        )
+
+    def to_row(self, value: Any, name: str) -> dict[str, Any]:
+        """Return the four sides."""
+        return dict(zip(_BOX, value.as_tuple(), strict=True))
+
+    def from_row(self, row: dict[str, Any], name: str, subject: str) -> Any:
+        """Return the box."""
+        return self.from_json([row[side] for side in _BOX], name, subject)
+
+    def to_json(self, value: Any) -> Any:
+        """Return `[xmin, ymin, xmax, ymax]`."""
+        return list(value.as_tuple())
+
+    def from_json(self, value: Any, name: str, subject: str) -> Any:
+        """Return the box."""
+        try:
+            return Box(*value)
+        except InvalidInput as error:
+            raise error.about(subject) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keywords(FieldType):
+    """A bag of keywords: a string that is tokenised, or a list of terms taken verbatim."""
+
+    form: ClassVar[str] = "text"
+    _arrow: ClassVar[pa.DataType] = pa.string()
+
+    def stored(self, name: str) -> tuple[pa.Field, ...]:
+        """Return a column for strings and one for lists of terms."""
+        return PAIRS[name]
+
+    def validate(self, value: Any, name: str, subject: str) -> Any:
+        """Return the text as it is."""
+        check_text(value, name, subject=subject)
+        return value
+
+    def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
+        """Tell whether every row holds at least one term and not too many."""
+        if not has_strings(table, name):
+            return False
+        n_terms = np.diff(encode_column(table[name].combine_chunks()).indptr)
+        return len(n_terms) == 0 or (int(n_terms.min()) >= 1 and int(n_terms.max()) <= limits.terms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BooleanExpression(Keywords):
+    """Keywords that form an expression with AND, OR and parentheses."""
+
+    def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
+        """Tell whether every expression uses one operator only and is short; others are parsed one by one."""
+        most = min(limits.terms, limits.branches)
+        return has_strings(table, name) and are_plain(table[name].combine_chunks(), most=most)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number(FieldType):
+    """A finite number between two bounds."""
+
+    minimum: float = float("-inf")
+    maximum: float = float("inf")
+    step: float = 0.05
+    start: float = 0.5
+    ends: tuple[str, str] = ("", "")
+    """What the two ends of a slider mean."""
+
+    form: ClassVar[str] = "number"
+    _arrow: ClassVar[pa.DataType] = pa.float64()
+
+    def validate(self, value: Any, name: str, subject: str) -> Any:
+        """Return a float."""
+        ok = is_finite(value) and self.minimum <= value <= self.maximum
+        require(ok, name, f"must be in [{self.minimum:g}, {self.maximum:g}]", value, subject=subject)
+        return float(value)
+
+    def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
+        """Tell whether all numbers are finite and within the bounds."""
+        largest = np.finfo(np.float64).max
+        return within(table, name, max(self.minimum, -largest), min(self.maximum, largest))
+
+    def describe(self) -> dict[str, Any]:
+        """Add the range of the slider; a bound that is infinite is left out."""
+        bounds = {"minimum": self.minimum, "maximum": self.maximum}
+        finite = {name: bound for name, bound in bounds.items() if np.isfinite(bound)}
+        return super().describe() | finite | {"step": self.step, "start": self.start, "ends": list(self.ends)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share(Number):
+    """A number from 0 to 1."""
+
+    minimum: float = 0.0
+    maximum: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count(Number):
+    """An integer of 1 or more, at most `limits.k`: the number of results."""
+
+    minimum: float = 1
+    maximum: float = 20
+    """The end of the slider; greater values are valid."""
+    step: float = 1
+    start: float = 5
+
+    form: ClassVar[str] = "integer"
+    _arrow: ClassVar[pa.DataType] = pa.int32()
+
+    def validate(self, value: Any, name: str, subject: str) -> Any:
+        """Return an int."""
+        ok = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 1
+        require(ok, name, "must be an integer of 1 or more", value, subject=subject)
+        return int(value)
+
+    def check(self, value: Any, name: str, scoring: ScoringContext, limits: Limits, subject: str) -> None:
+        """Refuse more than the limit."""
+        require(value <= limits.k, name, f"must be {limits.k} at most", value, subject=subject)
+
+    def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
+        """Tell whether all are integers from 1 to the limit."""
+        return bool(pa.types.is_integer(column_type(table, name))) and within(table, name, 1, limits.k)
+
+
+@dataclass(frozen=True, kw_only=True)
+class User(FieldType):
+    """A user of the social graph."""
+
+    form: ClassVar[str] = "id"
+    _arrow: ClassVar[pa.DataType] = pa.string()
+
+    def stored(self, name: str) -> tuple[pa.Field, ...]:
+        """Return a column for strings and one for integers."""
+        return PAIRS[name]
+
+    def validate(self, value: Any, name: str, subject: str) -> Any:
+        """Return the id as it is."""
+        check_id(value, name, subject=subject)
+        return value
+
+    def check(self, value: Any, name: str, scoring: ScoringContext, limits: Limits, subject: str) -> None:
+        """Refuse a user that the graph does not know."""
+        known = value in scoring.social.users
+        require(known, name, "must be known to the social graph", value, subject=subject)
+
+    def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
+        """Tell whether the graph knows all users."""
+        return has_strings(table, name) and scoring.social.users.keys() >= set(table[name].to_pylist())
+
+
+def column_type(table: pa.Table, name: str) -> pa.DataType:
+    """Return the type of a column; null if the table does not have it."""
+    return table.schema.field(name).type if name in table.column_names else pa.null()
+
+
+def has_strings(table: pa.Table, name: str) -> bool:
+    """Tell whether a column holds strings and no null."""
+    type_ = column_type(table, name)
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_)) and not table[name].null_count
+
+
+def within(table: pa.Table, name: str, low: float, high: float) -> bool:
+    """Tell whether a column holds numbers from low to high, no null and no NaN."""
+    type_ = column_type(table, name)
+    if not (pa.types.is_floating(type_) or pa.types.is_integer(type_)) or table[name].null_count:
+        return False
+    inside = pc.all(pc.and_(pc.greater_equal(table[name], low), pc.less_equal(table[name], high)))
+    return bool(inside.as_py() is not False)
