@@ -214,6 +214,10 @@ class BooleanExpression(Keywords):
         most = min(limits.terms, limits.branches)
         return has_strings(table, name) and are_plain(table[name].combine_chunks(), most=most)
 
+    def describe(self) -> dict[str, Any]:
+        """Add the operators of the expression."""
+        return super().describe() | {"operators": ["AND", "OR"]}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Number(FieldType):

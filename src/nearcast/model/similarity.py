@@ -55,6 +55,12 @@ class SimilaritySubscription(KeywordSubscription):
         ),
     ]
 
+    def reach(self, max_distance: float) -> float | None:
+        """Return how far away a message with all words can be; None if its words alone reach tau."""
+        if self.tau <= self.delta:
+            return None
+        return (1.0 - (self.tau - self.delta) / (1.0 - self.delta)) * max_distance
+
     def bind(self, scoring: ScoringContext) -> Scorer:
         """Return the weighted sum of text and nearness, None below tau."""
         location, delta, tau = self.location, self.delta, self.tau

@@ -81,6 +81,10 @@ class Subscription(ABC):
         """The most messages that the result holds; None if it only grows."""
         return None
 
+    def reach(self, max_distance: float) -> float | None:
+        """Return the distance beyond which no message matches, given where nearness ends; None if there is none."""
+        return None
+
     def check(self, scoring: ScoringContext, limits: Limits) -> None:
         """Raise `InvalidInput` if an engine with this context and these limits cannot take the subscription."""
         for name, type_ in self.field_types().items():
