@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 import nearcast as nc
+from nearcast.engine import EngineConfig
+from nearcast.engine.shard_engine import ShardEngine
 from nearcast.errors import StateError
 from nearcast.testing import strategies as world
 
@@ -30,7 +32,7 @@ STREAM = [nc.Message(f"m{i}", (i % 8, i % 5), ["a", "b"][i % 2]) for i in range(
 @pytest.mark.parametrize("index", ["auto", "scan"])
 def test_an_engine_that_is_handed_on_tells_what_one_in_memory_does(tmp_path, workers, index):
     options = OPTIONS | {"workers": workers, "index": index}
-    memory, folder = nc.Engine(**options), nc.Engine(**options, folder=tmp_path / "e")
+    memory, folder = nc.Engine(**options), ShardEngine.create(EngineConfig.of(options), folder=tmp_path / "e")
     assert folder.subscribe(SUBSCRIPTIONS) == memory.subscribe(SUBSCRIPTIONS)
     for step in range(0, len(STREAM), 4):
         assert folder.publish(STREAM[step : step + 4]) == memory.publish(STREAM[step : step + 4])
@@ -38,27 +40,27 @@ def test_an_engine_that_is_handed_on_tells_what_one_in_memory_does(tmp_path, wor
         assert folder.subscribe([extra]) == memory.subscribe([extra])
         folder.seal(str(step))
         folder.close()
-        folder = nc.Engine.attach(tmp_path / "e", str(step), **options)
+        folder = ShardEngine.attach(tmp_path / "e", str(step), EngineConfig.of(options))
     ids = [s.id for s in SUBSCRIPTIONS]
     assert [folder.results(id_) for id_ in ids] == [memory.results(id_) for id_ in ids]
     assert replace(folder.stats(), memory_bytes=0) == replace(memory.stats(), memory_bytes=0)
 
 
 def test_another_process_goes_on(tmp_path):
-    engine = nc.Engine(space=world.PLANE, folder=tmp_path / "e")
+    engine = ShardEngine.create(EngineConfig(space=world.PLANE), folder=tmp_path / "e")
     engine.subscribe(SUBSCRIPTIONS[:1])
     engine.seal("one")
     script = (
         "import nearcast as nc, sys\n"
         "from nearcast.testing import strategies as world\n"
-        "engine = nc.Engine.attach(sys.argv[1], 'one', space=world.PLANE)\n"
+        "engine = ShardEngine.attach(sys.argv[1], 'one', EngineConfig(space=world.PLANE))\n"
         "engine.subscribe([nc.BooleanSubscription(f's{i}', region=nc.Box(0, 0, 8, 8), keywords='a') for i in range(300)])\n"
         "engine.seal('two')\n"
     )
     subprocess.run([sys.executable, "-c", script, tmp_path / "e"], check=True)
     with pytest.raises(StateError, match=r"sealed with 'one'.*got 'two'"):
-        nc.Engine.attach(tmp_path / "e", "one", space=world.PLANE)
-    engine = nc.Engine.attach(tmp_path / "e", "two", space=world.PLANE)
+        ShardEngine.attach(tmp_path / "e", "one", EngineConfig(space=world.PLANE))
+    engine = ShardEngine.attach(tmp_path / "e", "two", EngineConfig(space=world.PLANE))
     assert len(engine.publish([nc.Message("m", (1, 1), "a")])) == 301
 
 
@@ -73,43 +75,43 @@ def test_another_process_goes_on(tmp_path):
     ids=["subscribe", "unsubscribe", "publish", "advance"],
 )
 def test_the_first_change_breaks_the_seal(tmp_path, change):
-    engine = nc.Engine(**OPTIONS, folder=tmp_path / "e")
+    engine = ShardEngine.create(EngineConfig.of(OPTIONS), folder=tmp_path / "e")
     engine.subscribe(SUBSCRIPTIONS)
     engine.seal("whole")
-    nc.Engine.attach(tmp_path / "e", "whole", **OPTIONS)
+    ShardEngine.attach(tmp_path / "e", "whole", EngineConfig.of(OPTIONS))
     change(engine)
     with pytest.raises(StateError, match="must hold a sealed engine"):
-        nc.Engine.attach(tmp_path / "e", "whole", **OPTIONS)
+        ShardEngine.attach(tmp_path / "e", "whole", EngineConfig.of(OPTIONS))
 
 
 def test_an_engine_knows_whether_anybody_had_its_folder_since(tmp_path):
-    mine = nc.Engine(**OPTIONS, folder=tmp_path / "e")
-    assert not mine.holds("a")
+    mine = ShardEngine.create(EngineConfig.of(OPTIONS), folder=tmp_path / "e")
+    assert not mine.is_sealed("a")
     mine.seal("a")
-    assert mine.holds("a") and not mine.holds("b")
-    other = nc.Engine.attach(tmp_path / "e", "a", **OPTIONS)
-    assert mine.holds("a") and other.holds("a")
+    assert mine.is_sealed("a") and not mine.is_sealed("b")
+    other = ShardEngine.attach(tmp_path / "e", "a", EngineConfig.of(OPTIONS))
+    assert mine.is_sealed("a") and other.is_sealed("a")
     other.publish(STREAM[:1])
-    assert not mine.holds("a") and not other.holds("a")
+    assert not mine.is_sealed("a") and not other.is_sealed("a")
     other.seal("a")
-    assert other.holds("a") and not mine.holds("a")
-    assert not nc.Engine(**OPTIONS).holds("a")
+    assert other.is_sealed("a") and not mine.is_sealed("a")
+    assert not ShardEngine.create(EngineConfig.of(OPTIONS)).is_sealed("a")
 
 
 def test_what_is_refused_does_not_break_the_seal(tmp_path):
-    engine = nc.Engine(**OPTIONS, folder=tmp_path / "e")
+    engine = ShardEngine.create(EngineConfig.of(OPTIONS), folder=tmp_path / "e")
     engine.seal("whole")
     with pytest.raises(nc.InvalidInput):
         engine.publish([nc.Message("m", (99, 0), "a")])
-    nc.Engine.attach(tmp_path / "e", "whole", **OPTIONS)
+    ShardEngine.attach(tmp_path / "e", "whole", EngineConfig.of(OPTIONS))
 
 
 def test_a_seal_from_before_the_machine_started_counts_for_nothing(tmp_path, monkeypatch):
-    engine = nc.Engine(**OPTIONS, folder=tmp_path / "e")
+    engine = ShardEngine.create(EngineConfig.of(OPTIONS), folder=tmp_path / "e")
     engine.seal("whole")
     monkeypatch.setattr("nearcast.engine.folder._boot", lambda: "another")
     with pytest.raises(StateError, match="on this machine"):
-        nc.Engine.attach(tmp_path / "e", "whole", **OPTIONS)
+        ShardEngine.attach(tmp_path / "e", "whole", EngineConfig.of(OPTIONS))
 
 
 def test_a_saved_engine_can_go_on_in_a_folder(tmp_path):
@@ -117,11 +119,11 @@ def test_a_saved_engine_can_go_on_in_a_folder(tmp_path):
     engine.subscribe(SUBSCRIPTIONS)
     engine.publish(STREAM[:7])
     engine.save(tmp_path / "saved")
-    nc.Engine.load(tmp_path / "saved", folder=tmp_path / "e").seal("here")
-    again = nc.Engine.attach(tmp_path / "e", "here", **OPTIONS)
+    ShardEngine.load(tmp_path / "saved", folder=tmp_path / "e").seal("here")
+    again = ShardEngine.attach(tmp_path / "e", "here", EngineConfig.of(OPTIONS))
     assert again.publish(STREAM[7:]) == engine.publish(STREAM[7:])
 
 
 def test_an_engine_in_memory_cannot_be_sealed():
     with pytest.raises(StateError, match="must live in a folder"):
-        nc.Engine(**OPTIONS).seal("x")
+        ShardEngine.create(EngineConfig.of(OPTIONS)).seal("x")

@@ -6,6 +6,8 @@ import pyarrow as pa
 import pytest
 
 import nearcast as nc
+from nearcast.engine import EngineConfig
+from nearcast.engine.shard_engine import ShardEngine
 from nearcast.testing import strategies as world
 
 INDEXES = ("auto", "scan")
@@ -101,7 +103,7 @@ def test_what_changed_is_saved_and_sealed(index, tmp_path):
     subscriptions = random_subscriptions(rng, 8)
     options = {"space": world.PLANE, "vocabulary": world.vocabulary(), "window": nc.CountWindow(25), "index": index}
     options["social"] = world.social_graph()
-    engine = nc.Engine(**options, folder=tmp_path / "engine")
+    engine = ShardEngine.create(EngineConfig.of(options), folder=tmp_path / "engine")
     engine.subscribe(subscriptions)
     engine.publish(random_messages(rng, 40, 0))
     engine.add_edges([("u3", "p1"), ("eve", "newer")])
@@ -109,7 +111,7 @@ def test_what_changed_is_saved_and_sealed(index, tmp_path):
     held = results(engine, subscriptions)
     engine.save(tmp_path / "saved")
     engine.seal("now")
-    attached = nc.Engine.attach(tmp_path / "engine", "now", **options)
+    attached = ShardEngine.attach(tmp_path / "engine", "now", EngineConfig.of(options))
     loaded = nc.Engine.load(tmp_path / "saved")
     more = random_messages(rng, 30, 40)
     told = []

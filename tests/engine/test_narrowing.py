@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import nearcast as nc
+from nearcast.engine import EngineConfig
+from nearcast.engine.shard_engine import ShardEngine
 from nearcast.model import SubscriptionBatch
 from nearcast.text import term_id
 
@@ -88,12 +90,18 @@ def test_an_engine_that_goes_on_elsewhere_has_all_replicas_it_could_need(tmp_pat
     rng = random.Random(9)
     options = {"space": SPACE, "vocabulary": VOCABULARY, "window": nc.CountWindow(60)}
     shared_options = {**options, "workers": 4, "partitioner": "prefix"}
-    with nc.Engine(**options) as alone, nc.Engine(**shared_options, folder=tmp_path / "engine") as shared:
+    with (
+        nc.Engine(**options) as alone,
+        ShardEngine.create(EngineConfig.of(shared_options), folder=tmp_path / "engine") as shared,
+    ):
         for one in (alone, shared):
             one.publish(messages(random.Random(1), 0, 60))
             one.subscribe(subscriptions(random.Random(2), 80))
         shared.seal("here")
-    with nc.Engine(**options) as alone, nc.Engine.attach(tmp_path / "engine", "here", **shared_options) as again:
+    with (
+        nc.Engine(**options) as alone,
+        ShardEngine.attach(tmp_path / "engine", "here", EngineConfig.of(shared_options)) as again,
+    ):
         alone.publish(messages(random.Random(1), 0, 60))
         alone.subscribe(subscriptions(random.Random(2), 80))
         for step in range(10):

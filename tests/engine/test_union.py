@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import nearcast as nc
+from nearcast.engine import EngineConfig
 from nearcast.engine.result_merger import ResultMerger
+from nearcast.engine.shard_engine import ShardEngine
 from nearcast.model import IdColumn, SubscriptionBatch
 from nearcast.testing import strategies as world
 from nearcast.window import Changes, Results, Ticks
@@ -134,12 +136,15 @@ def test_names_of_messages_that_nobody_holds_are_forgotten():
 def test_nobody_of_a_kind_is_saved_and_sealed_as_well(tmp_path):
     options = {"space": world.PLANE, "window": nc.CountWindow(3), "workers": 3, "partitioner": "keyword"}
     tea = nc.NearestSubscription("s", location=(1, 1), keywords="tea", k=1)
-    with nc.Engine(**options, folder=tmp_path / "engine") as engine:
+    with ShardEngine.create(EngineConfig.of(options), folder=tmp_path / "engine") as engine:
         engine.subscribe([tea, nc.TopKSubscription("t", location=(1, 1), keywords="tea milk", k=1, alpha=0.5)])
         engine.unsubscribe(["s"])
         engine.save(tmp_path / "saved")
         engine.seal("now")
-    for again in (nc.Engine.load(tmp_path / "saved"), nc.Engine.attach(tmp_path / "engine", "now", **options)):
+    for again in (
+        nc.Engine.load(tmp_path / "saved"),
+        ShardEngine.attach(tmp_path / "engine", "now", EngineConfig.of(options)),
+    ):
         with again:
             assert len(again) == 1
             again.subscribe([tea])

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import nearcast as nc
+from nearcast.engine import EngineConfig
 from nearcast.model import KINDS
 from nearcast.model.columns import MESSAGES, TIMESTAMP, subscriptions_schema
 from nearcast.spark.job import Job
@@ -24,25 +25,25 @@ class Batch:
     subscriptions: pa.Table
 
 
+JOB_OPTIONS = ("partitioner", "local", "frames_per_snapshot", "fitted")
+
+
 def job(*, space=world.PLANE, window=None, shards=2, **options):
-    return Job(
-        space=space,
-        vocabulary=world.vocabulary(),
-        social=world.social_graph(),
-        window=nc.CountWindow(7) if window is None else window,
-        shards=shards,
-        **options,
+    of_job = {name: options.pop(name) for name in JOB_OPTIONS if name in options}
+    config = EngineConfig.of(
+        {
+            "space": space,
+            "vocabulary": world.vocabulary(),
+            "social": world.social_graph(),
+            "window": nc.CountWindow(7) if window is None else window,
+            **options,
+        }
     )
+    return Job(config, shards=shards, **of_job)
 
 
 def engine(of):
-    return nc.Engine(
-        space=of.space,
-        vocabulary=of.vocabulary,
-        social=of.social,
-        window=of.window,
-        text_similarity=of.text_similarity,
-    )
+    return nc.Engine.from_config(of.config)
 
 
 def batches(seed, fields, *, space=world.PLANE, n=4, kinds=tuple(k.kind for k in KINDS), timed=False):

@@ -198,7 +198,7 @@ def test_a_batch_whose_commit_was_lost_is_run_again(spark, tmp_path, write_strea
             for folder, schema in zip(folders, (driver.MESSAGES, driver.SUBSCRIPTIONS), strict=True)
         )
         matched = match(
-            messages, subscriptions, space=of.space, vocabulary=of.vocabulary, social=of.social,
+            messages, subscriptions, space=of.config.space, vocabulary=of.config.vocabulary, social=of.config.social,
             window=nc.CountWindow(7), state=str(tmp_path / "state"),
         )  # fmt: skip
         writer = matched.updates.writeStream.format("parquet").option("path", str(tmp_path / "out"))

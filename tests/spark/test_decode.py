@@ -9,7 +9,7 @@ import pytest
 
 import nearcast as nc
 from nearcast.spark import match, pack_messages
-from nearcast.spark.broadcast import send
+from nearcast.spark.broadcast import broadcast_job
 from nearcast.spark.decode import decode_messages, decode_subscriptions
 from nearcast.spark.frame import pack
 from nearcast.testing import strategies as world
@@ -75,7 +75,7 @@ def blocks(spark, request):
 @pytest.fixture
 def sent(spark):
     limits = nc.Limits(text_bytes=100, terms=3)
-    return send(spark, inputs.job(window=nc.TimeWindow(9), limits=limits))
+    return broadcast_job(spark, inputs.job(window=nc.TimeWindow(9), limits=limits))
 
 
 def frame(spark, folder, rows, schema):

@@ -26,11 +26,11 @@ SUBSCRIPTIONS = (
 
 def options(of):
     return {
-        "space": of.space,
-        "vocabulary": of.vocabulary,
-        "social": of.social,
-        "window": of.window,
-        "text_similarity": of.text_similarity,
+        "space": of.config.space,
+        "vocabulary": of.config.vocabulary,
+        "social": of.config.social,
+        "window": of.config.window,
+        "text_similarity": of.config.text_similarity,
         "shards": of.shards,
     }
 
@@ -100,7 +100,7 @@ def test_a_larger_run_says_what_the_engine_says(spark, kind):
     subscriptions = pa.concat_tables(workload.subscriptions(kind, 2_000, k=1, queries="q1", community=None))
     messages = pa.concat_tables(workload.messages(3_000))
     space, vocabulary = workload.space(max_distance=50_000), workload.vocabulary(sample=2_000)
-    of = inputs.Job(space=space, vocabulary=vocabulary, window=nc.CountWindow(500), shards=2)
+    of = inputs.Job(inputs.EngineConfig(space=space, vocabulary=vocabulary, window=nc.CountWindow(500)), shards=2)
     engine = inputs.engine(of)
     engine.subscribe(subscriptions)
     expected = inputs.counted([engine.publish(messages)])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import nearcast as nc
+from nearcast.engine import EngineConfig
 from nearcast.errors import InvalidInput, StateError
 from nearcast.spark.job import Job
 from nearcast.spark.plan import make_plan, read_plan
@@ -33,7 +34,7 @@ def changed(**tables):
 
 def test_what_is_left_out_is_as_in_the_engine():
     plan = make_plan(JOB, file=Path("job.toml"))
-    assert plan.job() == Job(space=nc.Space(nc.Box(0, 0, 8, 8)), shards=2)
+    assert plan.job() == Job(EngineConfig(space=nc.Space(nc.Box(0, 0, 8, 8))), shards=2)
     assert (plan.run.trigger, plan.match.shards, plan.rejected) == ("1 second", 2, None)
 
 

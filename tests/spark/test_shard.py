@@ -50,7 +50,7 @@ def frames_of(batch, of, *, blocks=1):
 
 
 def answer(of, given, *, blocks=1, counts=None):
-    engines = [of.new_engine() for _ in range(of.shards)]
+    engines = [of.new_shard_engine() for _ in range(of.shards)]
     told = []
     for batch in given:
         loose = []
@@ -67,7 +67,7 @@ def fitted(of, given):
     with_subscriptions = next(batch for batch in given if len(batch.subscriptions))
     ops = [op or "subscribe" for op in with_subscriptions.subscriptions["op"].to_pylist()]
     comes = with_subscriptions.subscriptions.filter(pa.array([op == "subscribe" for op in ops])).drop_columns(["op"])
-    subscription_batches = of.admission.subscription_batches(comes)
+    subscription_batches = of.admission.admit(comes)
     sample = Sample(
         Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches]),
         MessageBatch.empty(),

@@ -21,7 +21,7 @@ from spark.test_shard import frames_of
 @pytest.fixture
 def shard(tmp_path):
     of = inputs.job(shards=1, frames_per_snapshot=3)
-    with LocalEngineCache(tmp_path / "local", of.options) as at_home:
+    with LocalEngineCache(tmp_path / "local", of.config) as at_home:
         yield ShardState(of, Folder(str(tmp_path)), at_home, 0), of
     engine_cache._MAPPED.clear()
 
@@ -75,7 +75,7 @@ def test_messages_are_written_down_only_for_those_who_keep_them(tmp_path, random
     of = replace(inputs.job(shards=1, frames_per_snapshot=1_000), window=None)
     given = inputs.batches(8, random_fields, n=14, kinds=kinds, timed=True)
     manifest, told = ShardManifest(), []
-    with LocalEngineCache(tmp_path / "local", of.options) as at_home:
+    with LocalEngineCache(tmp_path / "local", of.config) as at_home:
         kept = ShardState(of, Folder(str(tmp_path)), at_home, 0), of
         for batch in given:
             another_host(tmp_path)
@@ -99,7 +99,7 @@ def test_state_may_lie_on_any_file_system(scheme, tmp_path, random_fields):
     given = inputs.batches(8, random_fields, n=8)
     manifest, told = ShardManifest(), []
     for i, batch in enumerate(given):
-        with LocalEngineCache(tmp_path / str(i), of.options) as at_home:
+        with LocalEngineCache(tmp_path / str(i), of.config) as at_home:
             for _ in range(2):  # the first time it was not committed
                 after, updates = run_batch((ShardState(of, Folder(uri), at_home, 0), of), manifest, batch)
         engine_cache._MAPPED.clear()
@@ -131,7 +131,7 @@ def test_an_engine_whose_batch_failed_is_not_used_again(shard, random_fields):
 def test_a_shard_that_someone_else_has_is_answered_from_memory(shard, random_fields, tmp_path):
     first, second = inputs.batches(8, random_fields, n=2)
     manifest, _ = run_batch(shard, ShardManifest(), first)
-    with LocalEngineCache(tmp_path / "local", shard[1].options) as elsewhere:
+    with LocalEngineCache(tmp_path / "local", shard[1].config) as elsewhere:
         beside = ShardState(shard[1], Folder(str(tmp_path)), elsewhere, 0), shard[1]
         assert run_batch(beside, manifest, second) == run_batch(shard, manifest, second)
         assert not beside[0].open(manifest).holds(manifest.stamp)
@@ -160,7 +160,7 @@ def test_old_files_are_removed_but_the_last_batch_can_be_run_again(shard, random
 def test_frames_that_outgrow_the_snapshot_make_a_new_one(shard, random_fields, monkeypatch, tmp_path):
     monkeypatch.setattr(state, "LEAST_BYTES", 1)
     of, manifest = shard[1], ShardManifest()
-    with LocalEngineCache(tmp_path / "other", of.options) as at_home:
+    with LocalEngineCache(tmp_path / "other", of.config) as at_home:
         state_ = ShardState(replace(of, frames_per_snapshot=1_000), Folder(str(tmp_path / "r")), at_home, 0)
         for batch in inputs.batches(3, random_fields, n=12):
             manifest, _ = run_batch((state_, of), manifest, batch)

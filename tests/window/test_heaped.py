@@ -9,6 +9,8 @@ import pytest
 import nearcast as nc
 from modes import check_passes
 from nearcast._jit import Arena
+from nearcast.engine import EngineConfig
+from nearcast.engine.shard_engine import ShardEngine
 from nearcast.index import IndexEntry, register
 from nearcast.index._kernels.nearest.layout import THRESHOLD
 from nearcast.index.scan import Scan
@@ -86,7 +88,7 @@ def test_heaps_hold_what_the_slow_keeper_holds(index, seed):
             changes = [engine.subscribe(made) for engine in (slow, fast)]
         elif choice < 0.4:
             leaving = [here.pop()]
-            changes = [engine.unsubscribe(leaving) for engine in (slow, fast)]
+            changes = [engine.unsubscribe(leaving) or [] for engine in (slow, fast)]
         else:
             messages = stream.take(rng.choice([1, 1, 3, 10, 100]))
             changes = [engine.publish(messages) for engine in (slow, fast)]
@@ -229,7 +231,10 @@ def test_blocks_are_given_back():
 def test_a_folder_is_gone_on_with(tmp_path):
     rng = random.Random(4)
     options = {"space": params.GLOBE, "vocabulary": params.vocabulary()}
-    plain, engine = nc.Engine(**options, index="scan"), nc.Engine(**options, folder=tmp_path / "engine")
+    plain, engine = (
+        nc.Engine(**options, index="scan"),
+        ShardEngine.create(EngineConfig.of(options), folder=tmp_path / "engine"),
+    )
     stream = Stream(rng, params.GLOBE)
     for round_ in range(6):
         subscriptions = [random_subscription(rng, params.GLOBE) for _ in range(5)]
@@ -238,7 +243,7 @@ def test_a_folder_is_gone_on_with(tmp_path):
             one.subscribe(subscriptions)
         assert told(engine.publish(messages)) == told(plain.publish(messages))
         engine.seal(f"round {round_}")
-        engine = nc.Engine.attach(tmp_path / "engine", f"round {round_}", **options)
+        engine = ShardEngine.attach(tmp_path / "engine", f"round {round_}", EngineConfig.of(options))
 
 
 @pytest.mark.parametrize("workers", [1, 3])

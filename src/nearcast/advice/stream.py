@@ -19,17 +19,17 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
+from nearcast.engine import EngineConfig
 from nearcast.engine.admission import Admission
-from nearcast.engine.state import EngineConfig
 from nearcast.errors import FormatError, InvalidInput, require
-from nearcast.model import Footprints, Limits, ScoringContext, find_kind
+from nearcast.model import Footprints, find_kind
 from nearcast.model import kinds as all_kinds
 from nearcast.model.columns import MESSAGES, messages_from_table, subscriptions_schema
 from nearcast.partition import Sample
 from nearcast.partition.candidate_pairs import spread_rows
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
-from nearcast.text import TEXT_SIMILARITIES, Vocabulary
+from nearcast.text import Vocabulary
 from nearcast.window import CountWindow
 from nearcast.workload import make
 
@@ -73,18 +73,11 @@ class Stream:
     @cached_property
     def sample(self) -> Sample:
         """What partitioners learn from; raises `InvalidInput` for rows that an engine would not take."""
-        config = EngineConfig(
-            space=self.space, window=self.window, text_similarity="containment", workers=1, partitioner="hash",
-            index="auto", limits=Limits(),
-        )  # fmt: skip
-        scoring = ScoringContext(self.space, self.vocabulary, self.social, TEXT_SIMILARITIES[config.text_similarity])
-        subscription_batches = Admission(config, scoring).subscription_batches(self.subscriptions)
+        config = EngineConfig(**self.engine_options)
+        batches = Admission(config).admit(self.subscriptions)
         messages = messages_from_table(self.messages, vocabulary=self.vocabulary, limits=config.limits, first_seq=1)
         messages.check(self.space)
-        return Sample(
-            Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches]),
-            messages,
-        )
+        return Sample(Footprints.joined([batch.footprints for batch in batches]), messages)
 
 
 def generated(
@@ -140,7 +133,9 @@ def recorded(
     subscriptions = subscriptions.slice(0, n_subscriptions)
     for table, field in ((messages, "messages-file"), (subscriptions, "subscriptions-file")):
         require(table.num_rows > 0, field, "must hold rows to learn from", table.num_rows)
-    found = [kind for kind in pc.unique(subscriptions["kind"]).to_pylist() if kind in {known.kind for known in all_kinds()}]
+    found = [
+        kind for kind in pc.unique(subscriptions["kind"]).to_pylist() if kind in {known.kind for known in all_kinds()}
+    ]
     require("social" not in found, "kind", "must not be social in a file: there is no graph with it", "social")
     return Stream(
         f"{messages_file.name} and {subscriptions_file.name}",

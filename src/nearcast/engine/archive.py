@@ -1,17 +1,16 @@
-"""How is an engine written down? A folder of Arrow files and one manifest that vouches for them.
+"""Saved engines: a folder of Arrow files and a manifest with their checksums.
 
     engine.saved/
       manifest.json        format, version, configuration, counters, size and checksum of each file
-      vocabulary.arrow     ids, idfs
+      vocabulary.arrow     term ids and idfs
       graph.arrow          users, places and edges of the social graph
-      boolean.arrow ...    the subscriptions of each kind as they are written down, and since when they are there
-      results.arrow        what the results hold, by kind and row
+      boolean.arrow ...    the stored subscriptions of each kind, with the step at which each was added
+      results.arrow        results that do not follow from the window, by kind and row
       window.arrow         the messages of the window with their weighted terms
-      routing.arrow        how the work is shared, if that is decided
+      routing.arrow        the fitted routing, if there is one
 
-Written beside and moved into place: what stands at the path is whole, and if something fails it is what stood there
-before. Reading refuses another format, another version, a file that is missing or was changed, and names it does not
-know.
+A new folder is written beside the old one and moved into place, so the path always holds a complete engine. Reading
+refuses another format, another version, a missing or changed file, and names that it does not know.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearcast.engine.state import EngineConfig, EngineState, SavedSubscriptions
+from nearcast.engine.config import EngineConfig
+from nearcast.engine.state import EngineState, SavedSubscriptions
 from nearcast.errors import FormatError, InvalidInput
 from nearcast.index import Work
 from nearcast.model import IdColumn, Limits, Subscription, kinds
@@ -47,11 +47,11 @@ VERSION = 1
 MANIFEST = "manifest.json"
 
 _WINDOWS: dict[str, type[CountWindow] | type[TimeWindow]] = {"count": CountWindow, "time": TimeWindow}
-_GIVEN = "given"  # a routing, and no name
+_GIVEN = "given"  # the partitioner is a fitted routing without a name
 
 
 def write(state: EngineState, path: str | PathLike[str]) -> None:
-    """Write an engine to a folder, replacing one that holds a saved engine."""
+    """Write an engine to a folder; a saved engine that is there is replaced."""
     target = Path(path)
     if target.exists() and not (target / MANIFEST).is_file():
         raise FormatError(f"{target} must be new or hold a saved engine; it is something else")
@@ -68,7 +68,7 @@ def write(state: EngineState, path: str | PathLike[str]) -> None:
             beside.rename(target)
         except OSError:
             if previous.exists():
-                previous.rename(target)  # what was there is not given up for what could not be put there
+                previous.rename(target)  # the old engine stays if the new one cannot take its place
             raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -76,7 +76,7 @@ def write(state: EngineState, path: str | PathLike[str]) -> None:
 
 
 def read(path: str | PathLike[str]) -> EngineState:
-    """Read an engine back; raise `FormatError` for anything that is not as it was written."""
+    """Read a saved engine; raise `FormatError` if anything differs from what was written."""
     folder = Path(path)
     manifest = _read_manifest(folder)
     tables = {name: _read_table(folder, name, entry) for name, entry in manifest["files"].items()}
@@ -87,17 +87,14 @@ def read(path: str | PathLike[str]) -> EngineState:
 
 
 def _write_files(state: EngineState, folder: Path) -> None:
-    subscription_batches = _joined(state.subscription_batches)
+    config, by_kind = state.config, _joined(state.subscriptions)
     tables = {
-        "vocabulary": pa.table({"id": state.vocabulary.ids, "idf": state.vocabulary.idfs}),
-        "graph": table_of_graph(state.social),
-        "results": table_of_results([(saved.kind.kind, saved.kept) for saved in subscription_batches]),
+        "vocabulary": pa.table({"id": config.vocabulary.ids, "idf": config.vocabulary.idfs}),
+        "graph": table_of_graph(config.social),
+        "results": table_of_results([(saved.kind.kind, saved.results) for saved in by_kind]),
         **({} if state.live is None else {"window": state.live}),
         **({} if state.routing is None else {"routing": table_of_routing(state.routing)}),
-        **{
-            saved.kind.kind: saved.stored.append_column("since", pa.array(saved.sinces))
-            for saved in subscription_batches
-        },
+        **{saved.kind.kind: saved.stored.append_column("since", pa.array(saved.sinces)) for saved in by_kind},
     }
     files = {}
     for name, table in tables.items():
@@ -105,7 +102,6 @@ def _write_files(state: EngineState, folder: Path) -> None:
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
         files[name] = {"bytes": file.stat().st_size, "crc32": _checksum(file)}
-    config = state.config
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -122,7 +118,7 @@ def _write_files(state: EngineState, folder: Path) -> None:
             "index": config.index,
             "limits": asdict(config.limits),
         },
-        "vocabulary_default": state.vocabulary.default,
+        "vocabulary_default": config.vocabulary.default,
         "counters": {"seq": state.seq, "now_us": state.now_us, "late": state.late, "updates": state.updates}
         | {"edge_changes": state.edge_changes},
         "work": {kind: asdict(work) for kind, work in state.work.items()},
@@ -172,16 +168,18 @@ def _read_state(manifest: dict[str, Any], tables: dict[str, pa.Table]) -> Engine
             space=Space(Box(*space["bounds"]), metric=space["metric"], max_distance=space["max_distance"]),
             window=_make_window(config.pop("window")),
             limits=Limits(**config.pop("limits")),
+            vocabulary=Vocabulary.from_state(
+                ids=vocabulary["id"].to_numpy(),
+                idfs=vocabulary["idf"].to_numpy(),
+                default=manifest["vocabulary_default"],
+            ),
+            social=read_graph(tables["graph"]),
             **config,
         ),
-        Vocabulary.from_state(
-            ids=vocabulary["id"].to_numpy(), idfs=vocabulary["idf"].to_numpy(), default=manifest["vocabulary_default"]
-        ),
-        read_graph(tables["graph"]),
         **manifest["counters"],
         work={kind: Work(**work) for kind, work in manifest["work"].items()},
         live=None if manifest["config"]["window"] is None else tables["window"].cast(LIVE),
-        subscription_batches=_read_subscription_batches(tables),
+        subscriptions=_read_subscriptions(tables),
         routing=routing,
     )
 
@@ -201,13 +199,13 @@ def _make_window(described: dict[str, Any] | None) -> WindowPolicy | None:
 
 
 def table_of_graph(social: SocialGraph) -> pa.Table:
-    """Return all users and all places in the order of their numbers, then the edges."""
+    """Return a graph as a table: all users and all places in the order of their numbers, then the edges."""
     rows = [*((user, None) for user in social.users), *((None, place) for place in social.places), *social.edges()]
     return pa.table({**split("user", [u for u, _ in rows]), **split("place", [p for _, p in rows])})
 
 
 def read_graph(table: pa.Table) -> SocialGraph:
-    """Make a graph again, with the same numbers."""
+    """Return the graph of a table, with the same numbers."""
     rows = list(zip(join(table, "user"), join(table, "place"), strict=True))
     return SocialGraph(
         (row for row in rows if None not in row),
@@ -227,10 +225,10 @@ def read_routing(table: pa.Table) -> bytes:
     return routing
 
 
-def _joined(subscription_batches: Sequence[SavedSubscriptions]) -> list[SavedSubscriptions]:
-    """Return one cohort a kind: how many shards there were is not written down."""
+def _joined(saved_subscriptions: Sequence[SavedSubscriptions]) -> list[SavedSubscriptions]:
+    """Return one item per kind; the number of shards is not saved."""
     by_kind: dict[type[Subscription], list[SavedSubscriptions]] = {}
-    for saved in subscription_batches:
+    for saved in saved_subscriptions:
         by_kind.setdefault(saved.kind, []).append(saved)
     return [
         SavedSubscriptions(
@@ -240,7 +238,7 @@ def _joined(subscription_batches: Sequence[SavedSubscriptions]) -> list[SavedSub
             [
                 part._replace(slots=part.slots + first)
                 for saved, first in zip(group, _firsts([len(saved.sinces) for saved in group]), strict=True)
-                for part in saved.kept
+                for part in saved.results
             ],
         )
         for kind, group in by_kind.items()
@@ -248,7 +246,7 @@ def _joined(subscription_batches: Sequence[SavedSubscriptions]) -> list[SavedSub
 
 
 def _firsts(lengths: Sequence[int]) -> list[np.int32]:
-    """Return where each of some pieces begins, one behind the other."""
+    """Return where each of some adjacent pieces begins."""
     return [np.int32(sum(lengths[:i])) for i in range(len(lengths))]
 
 
@@ -259,7 +257,7 @@ RESULTS = pa.schema(
 
 
 def table_of_results(named: Iterable[tuple[str, Sequence[Results]]]) -> pa.Table:
-    """Return what results hold: of which kind, in which row, and what."""
+    """Return results as a table: kind, row, and message."""
     return pa.concat_tables(
         [RESULTS.empty_table()]
         + [
@@ -279,27 +277,26 @@ def table_of_results(named: Iterable[tuple[str, Sequence[Results]]]) -> pa.Table
     )
 
 
-def _read_subscription_batches(tables: dict[str, pa.Table]) -> list[SavedSubscriptions]:
+def _read_subscriptions(tables: dict[str, pa.Table]) -> list[SavedSubscriptions]:
     by_name = {kind.kind: kind for kind in kinds()}
     unknown = set(tables) - set(by_name) - {"vocabulary", "graph", "results", "window", "routing"}
     if unknown:
         raise ValueError(f"files of unknown kinds: {sorted(unknown)}")
-    kept = read_results(tables["results"])
-    subscription_batches = {
-        name: SavedSubscriptions(
+    results = read_results(tables["results"])
+    return [
+        SavedSubscriptions(
             by_name[name],
             table.drop_columns(["since"]).cast(stored_schema(by_name[name])),
             table["since"].to_numpy(),
-            kept.get(name, []),
+            results.get(name, []),
         )
         for name, table in tables.items()
         if name in by_name
-    }
-    return list(subscription_batches.values())
+    ]
 
 
 def read_results(table: pa.Table) -> dict[str, list[Results]]:
-    """Return what results held, by kind."""
+    """Return the results of a table, by kind."""
     named: dict[str, list[Results]] = {}
     for kind in pc.unique(table["kind"]).to_pylist():
         for rows in table.filter(pc.equal(table["kind"], kind)).to_batches():

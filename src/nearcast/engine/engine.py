@@ -1,41 +1,33 @@
-"""The embedded engine: subscribe, publish, ask, explain, save.
+"""The embedded engine: subscribe, publish, query, explain, save.
 
     messages ── check, number, weigh ── route ──┬─ shard 0 ─┐
     subscriptions ── check ── place ────────────┤    ...    ├── merge ── updates
                                                 └─ shard n ─┘
 
-Everything a call brings is checked before any of it happens, so a batch is all or nothing. Threads then do the work,
-in one of two ways: kinds that keep results are parted, each shard moving its own subscriptions on through the
-messages it sees; kinds that keep nothing are shared in the first shard, each thread taking some of the messages,
-unless the partitioner sends messages to some shards only. Updates come in the order of the messages; within a step
-those of one subscription stand together, leaves first. One caller at a time: the engine does not lock.
+The engine checks everything in a call before it changes anything, so a batch is all or nothing. Worker threads divide
+the work in one of two ways. Subscriptions of stateful kinds are partitioned: each shard advances its own subscriptions
+through the messages that it sees. Subscriptions of stateless kinds live in the first shard, and each thread matches
+some of the messages, unless the partitioner sends messages to some shards only. Updates come in the order of the
+messages; within a step those of one subscription are adjacent, leaves first. An engine has one caller at a time: it does
+not lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nearcast.engine import archive
 from nearcast.engine.admission import Admission
-from nearcast.engine.archive import (
-    read_graph,
-    read_results,
-    read_routing,
-    table_of_graph,
-    table_of_results,
-    table_of_routing,
-)
+from nearcast.engine.config import EngineConfig, EngineOptions
 from nearcast.engine.shard_set import ShardSet
-from nearcast.engine.state import EngineConfig, EngineState
+from nearcast.engine.state import EngineState
 from nearcast.engine.stats import Stats, add_work, resident_bytes
-from nearcast.engine.stream_slice import StreamSlice
 from nearcast.engine.updates import Form, UpdateBatch, count, joined, net, write_initial_results
 from nearcast.errors import InvalidInput, StateError, UnknownSubscription, require
 from nearcast.index import Work
@@ -46,11 +38,9 @@ from nearcast.model import (
     Explanation,
     Id,
     IdColumn,
-    Limits,
     Message,
     MessageBatch,
     Result,
-    ScoringContext,
     Subscription,
     SubscriptionBatch,
     Timestamp,
@@ -60,31 +50,24 @@ from nearcast.model import (
     to_seconds,
     to_us,
 )
-from nearcast.model.columns import (
-    UPDATES,
-    Table,
-    edges_from_table,
-    ids_from_table,
-    messages_from_table,
-    updates_to_table,
-)
-from nearcast.social import SocialGraph
-from nearcast.space import Space
-from nearcast.text import TEXT_SIMILARITIES, Vocabulary
-from nearcast.window import ScoredMessage, Ticks, WindowPolicy
+from nearcast.model.columns import Table, edges_from_table, ids_from_table, messages_from_table, updates_to_table
+from nearcast.window import ScoredMessage, Ticks
 
 if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
     from nearcast.engine.matcher import Matcher
     from nearcast.engine.result_merger import ResultMerger
-    from nearcast.partition import Masks, Region, Routing
+    from nearcast.partition import Masks, Region
 
 
-_PREVIEWED = 20_000  # messages that a preview looks at
+_PREVIEWED = 20_000  # messages that a preview considers
 
 
 class Engine:
-    """Keeps the answer of every subscription exact while messages stream past.
+    """Keeps the result of every subscription exact while messages stream past.
+
+    Options: `space` (required), `vocabulary`, `window`, `social`, `text_similarity`, `workers`, `partitioner`, `index` and
+    `limits`; `EngineConfig` describes each.
 
     >>> from nearcast import Box, Engine, Message, Space, TopKSubscription, CountWindow
     >>> engine = Engine(space=Space(Box(0, 0, 1, 1)), window=CountWindow(100))
@@ -96,58 +79,23 @@ class Engine:
     [Result(message='m1', score=1.0)]
     """
 
-    def __init__(
-        self,
-        *,
-        space: Space,
-        vocabulary: Vocabulary | None = None,
-        window: WindowPolicy | None = None,
-        social: SocialGraph | None = None,
-        text_similarity: str = "containment",
-        workers: int = 1,
-        partitioner: str | Routing = "hash",
-        index: str = "auto",
-        limits: Limits | None = None,
-        folder: str | PathLike[str] | None = None,
-    ) -> None:
-        """Set up an engine without subscriptions.
-
-        Without a vocabulary every term weighs the same. Without a window no kind can be subscribed that needs one.
-        `partitioner` says how subscriptions and messages are shared among workers: by name, "auto" for the one that
-        suits the first subscriptions and the window best, or as a routing that was fitted before.
-        `index` names one index for all kinds ("scan" asks every subscription); "auto" takes the fastest for each.
-        With a `folder`, whose content is replaced, the engine lives there instead of in memory, see `seal`.
-        """
-        config = EngineConfig(
-            space=space,
-            window=window,
-            text_similarity=text_similarity,
-            workers=workers,
-            partitioner=partitioner,
-            index=index,
-            limits=limits or Limits(),
-        )
-        if vocabulary is None:
-            vocabulary = Vocabulary.with_weights({})
-        if folder is not None:
-            self._live_in(folder)
-        self._set_up(EngineState(config, vocabulary, SocialGraph() if social is None else social))
-
     _folder: EngineFolder | None = None
 
-    def _live_in(self, folder: str | PathLike[str]) -> None:
-        from nearcast.engine.folder import EngineFolder
+    def __init__(self, **options: Unpack[EngineOptions]) -> None:
+        self._set_up(EngineState(EngineConfig.of(options)))
 
-        self._folder = EngineFolder(folder)
-        self._folder.clear()
+    @classmethod
+    def from_config(cls, config: EngineConfig) -> Engine:
+        """Return an engine without subscriptions."""
+        engine = cls.__new__(cls)
+        engine._set_up(EngineState(config))
+        return engine
 
     def _set_up(self, state: EngineState) -> None:
-        self._config = config = state.config
-        self._scoring = ScoringContext(
-            config.space, state.vocabulary, state.social.copy(), TEXT_SIMILARITIES[config.text_similarity]
-        )
-        self._shards = ShardSet(config, self._scoring, state.live, self._folder)
-        self._admission = Admission(config, self._scoring)
+        self._config = state.config.with_own_graph()
+        self._scoring = self._config.scoring
+        self._shards = ShardSet(self._config, state.live, self._folder)
+        self._admission = Admission(self._config)
         self._seq, self._now_us = state.seq, state.now_us
         self._late, self._updates = state.late, state.updates
         self._edge_changes = state.edge_changes
@@ -156,95 +104,73 @@ class Engine:
     # -- subscriptions ------------------------------------------------------------------------------------------
 
     @overload
-    def subscribe(self, subscriptions: Table, *, before: Masks | None = ...) -> Table: ...
+    def subscribe(self, subscriptions: Table) -> Table: ...
     @overload
     def subscribe(self, subscriptions: Iterable[Subscription]) -> list[Update]: ...
-    def subscribe(self, subscriptions: Any, *, before: Masks | None = None) -> Any:
-        """Take in subscriptions; return their first results as updates.
+    def subscribe(self, subscriptions: Any) -> Any:
+        """Add subscriptions and return their initial results as updates.
 
-        An id that exists is replaced, and the updates are the difference between the two results. If a batch holds an
-        id twice, the last one counts.
-
-        An engine that is one of several may have subscriptions of kinds that keep nothing in common with others. For
-        each row of a table, whose ids differ, `before` says which engines before this one have it: a match is told by
-        the first that also sees the message (see `StreamSlice.seen_by`).
+        A subscription whose id exists is replaced, and the updates are the difference between the two results. If a
+        batch holds an id twice, the last one counts.
         """
+        return self._subscribe(subscriptions)
+
+    def _subscribe(self, subscriptions: Any, replicas: Callable[[SubscriptionBatch], Masks] | None = None) -> Any:
+        """Add subscriptions; `replicas` returns the engines before this one that hold each of a batch."""
         is_table = isinstance(subscriptions, pa.Table)
-        subscription_batches = self._admission.subscription_batches(subscriptions)
-        self._shards.prepare(subscription_batches)
-        self._about_to_change()
-        had: dict[Id, list[ScoredMessage]] = {}
-        for subscription_batch in subscription_batches:
-            had |= self._shards.remove(subscription_batch.ids)
-        started = [
-            start
-            for subscription_batch in subscription_batches
-            for start in self._shards.insert(
-                subscription_batch,
-                np.full(len(subscription_batch), self._seq, dtype=np.int64),
-                _of_rows(before, subscription_batch, subscriptions),
+        batches = self._admission.admit(subscriptions)
+        self._shards.prepare(batches)
+        self._before_change()
+        removed: dict[Id, list[ScoredMessage]] = {}
+        for batch in batches:
+            removed |= self._shards.remove(batch.ids)
+        initial = [
+            results
+            for batch in batches
+            for results in self._shards.insert(
+                batch, np.full(len(batch), self._seq, np.int64), None if replicas is None else replicas(batch)
             )
         ]
-        if is_table and not had:
-            parts = [write_initial_results(*start, seq=self._seq, at_us=self._now_us) for start in started]
-            told = joined(parts, Form.TABLE)
-            self._updates += len(told)
-            return told
-        after: dict[Id, list[ScoredMessage]] = {}
-        for registry, results in started:
-            held = results.by_slot()
-            after |= dict(zip(registry.ids(np.fromiter(held, np.int32)), held.values(), strict=True))
+        if is_table and not removed:
+            parts = [write_initial_results(*results, seq=self._seq, at_us=self._now_us) for results in initial]
+            table = joined(parts, Form.TABLE)
+            self._updates += len(table)
+            return table
+        added: dict[Id, list[ScoredMessage]] = {}
+        for registry, results in initial:
+            by_slot = results.by_slot()
+            added |= dict(zip(registry.ids(np.fromiter(by_slot, np.int32)), by_slot.values(), strict=True))
         updates = [
             update
-            for id_ in (
-                id_
-                for subscription_batch in (subscription_batches if had or after else ())
-                for id_ in subscription_batch.ids
-            )
-            for update in self._difference(id_, had.get(id_, []), after.get(id_, []))
+            for id_ in (id_ for batch in (batches if removed or added else ()) for id_ in batch.ids)
+            for update in self._difference(id_, removed.get(id_, []), added.get(id_, []))
         ]
         self._updates += len(updates)
         return updates_to_table(updates) if is_table else updates
 
-    def hand_over(self, ids: Table) -> Table:
-        """Forget those of some subscriptions that are here and go on elsewhere; return what leaves their results."""
-        leaving = ids_from_table(ids)
-        self._about_to_change()
-        had = self._shards.remove(leaving)
-        updates = [update for id_, before in had.items() for update in self._difference(id_, before, [])]
-        self._updates += len(updates)
-        told: Table = updates_to_table(updates)
-        return told
-
     def _locate(self, id_: Any) -> tuple[Matcher | ResultMerger, int]:
-        """Return who speaks for a subscription, and its slot there."""
-        allocate = self._shards.allocate(id_) if is_id(id_) else None
-        if allocate is None:
+        """Return the owner of a subscription's result and the slot there."""
+        located = self._shards.locate(id_) if is_id(id_) else None
+        if located is None:
             raise UnknownSubscription(id_)
-        return allocate
+        return located
 
     def _difference(self, id_: Id, before: list[ScoredMessage], after: list[ScoredMessage]) -> list[Update]:
-        old, new = {kept.seq for kept in before}, {kept.seq for kept in after}
+        old, new = {scored.seq for scored in before}, {scored.seq for scored in after}
         at = to_seconds(self._now_us)
-        gone = [Update(self._seq, id_, k.message, LEAVE, k.score, at) for k in before if k.seq not in new]
-        come = [Update(self._seq, id_, k.message, ENTER, k.score, at) for k in after if k.seq not in old]
-        return gone + come
+        leaves = [Update(self._seq, id_, s.message, LEAVE, s.score, at) for s in before if s.seq not in new]
+        enters = [Update(self._seq, id_, s.message, ENTER, s.score, at) for s in after if s.seq not in old]
+        return leaves + enters
 
-    @overload
-    def unsubscribe(self, ids: Table) -> Table: ...
-    @overload
-    def unsubscribe(self, ids: Iterable[Id]) -> list[Update]: ...
-    def unsubscribe(self, ids: Any) -> Any:
-        """Forget subscriptions. Nobody is left to be told, so there are no updates."""
-        is_table = isinstance(ids, pa.Table)
+    def unsubscribe(self, ids: Iterable[Id] | Table) -> None:
+        """Remove subscriptions, all of which must exist."""
         require(not isinstance(ids, str), "ids", "must be a list of ids", ids)
-        leaving = self._known(ids_from_table(ids).objects if is_table else ids)
-        self._about_to_change()
+        leaving = self._existing(ids_from_table(ids).objects if isinstance(ids, pa.Table) else ids)
+        self._before_change()
         self._shards.remove(leaving)
-        return UPDATES.empty_table() if is_table else []
 
-    def _known(self, ids: Iterable[Id]) -> IdColumn:
-        """Return ids, each once, all of which are here."""
+    def _existing(self, ids: Any) -> IdColumn:
+        """Return ids without duplicates, all of which exist."""
         listed = []
         for id_ in ids:
             if not is_id(id_):
@@ -256,16 +182,16 @@ class Engine:
             raise UnknownSubscription(column[int(np.argmax(missing))])
         return column
 
-    # -- friends ------------------------------------------------------------------------------------------------
+    # -- social graph -------------------------------------------------------------------------------------------
 
     @overload
     def add_edges(self, edges: Table) -> Table: ...
     @overload
     def add_edges(self, edges: Iterable[tuple[Id, Id]]) -> list[Update]: ...
     def add_edges(self, edges: Any) -> Any:
-        """Add edges (user, place) to the social graph; return what that changes, under the seq of the last message.
+        """Add edges (user, place) to the social graph and return the updates, under the seq of the last message.
 
-        Users and places become known by it. Edges that are there already stay so.
+        New users and places become known. Edges that exist are left as they are.
         """
         return self._change_edges(edges, self._scoring.social.add_edges)
 
@@ -274,17 +200,17 @@ class Engine:
     @overload
     def remove_edges(self, edges: Iterable[tuple[Id, Id]]) -> list[Update]: ...
     def remove_edges(self, edges: Any) -> Any:
-        """Remove edges (user, place) from the social graph, all of which must be there; return what that changes."""
+        """Remove edges (user, place) from the social graph, all of which must exist, and return the updates."""
         return self._change_edges(edges, self._scoring.social.remove_edges)
 
     def _change_edges(self, edges: Any, change: Callable[[Any], list[Id]]) -> Any:
         is_table = isinstance(edges, pa.Table)
-        touched = set(change(edges_from_table(edges) if is_table else edges))
+        users = set(change(edges_from_table(edges) if is_table else edges))
         updates: list[Update] = []
-        if touched:
-            self._about_to_change()
+        if users:
+            self._before_change()
             self._edge_changes += 1
-            for registry, before, after in self._shards.follow(touched, self._seq):
+            for registry, before, after in self._shards.refresh_users(users, self._seq):
                 slots = np.fromiter(dict.fromkeys([*before, *after]), np.int32)
                 for slot, id_ in zip(slots.tolist(), registry.ids(slots), strict=True):
                     updates += self._difference(id_, before.get(slot, []), after.get(slot, []))
@@ -294,64 +220,48 @@ class Engine:
     # -- messages -----------------------------------------------------------------------------------------------
 
     @overload
-    def publish(
-        self,
-        messages: Table | MessageBatch,
-        *,
-        conflate: bool = ...,
-        grouped: bool = ...,
-        stream_slice: StreamSlice | None = ...,
-    ) -> Table: ...
+    def publish(self, messages: Table | MessageBatch, *, conflate: bool = ..., grouped: bool = ...) -> Table: ...
     @overload
-    def publish(
-        self, messages: Iterable[Message], *, conflate: bool = ..., stream_slice: StreamSlice | None = ...
-    ) -> list[Update]: ...
-    def publish(
-        self, messages: Any, *, conflate: bool = False, grouped: bool = False, stream_slice: StreamSlice | None = None
-    ) -> Any:
-        """Take in messages in order; return what they changed.
+    def publish(self, messages: Iterable[Message], *, conflate: bool = ...) -> list[Update]: ...
+    def publish(self, messages: Any, *, conflate: bool = False, grouped: bool = False) -> Any:
+        """Publish messages in order and return the updates.
 
-        With `conflate` only what the whole batch changed is told: a message that came into a result and went out
-        again before the end is not, and one that did so several times is told once, where it last did.
+        With `conflate` the updates are the net effect of the whole batch: a message that enters a result and leaves it
+        again before the end is left out, and one that changes several times is reported once, at its last change.
 
-        With `grouped`, for tables, updates that agree in all but receiver and score are one row, with lists of these:
-        far fewer bytes where a message has many receivers; `ungroup` writes them out.
-
-        An engine that is one of several, each with a part of the subscriptions, may be given only some messages of a
-        stream; `stream_slice` then says which ones, so that all of them number and expire alike.
+        With `grouped`, for tables, updates that differ in subscription and score only share one row with lists of
+        both: far fewer bytes where a message has many receivers. `ungroup` expands them.
         """
         is_table = isinstance(messages, (pa.Table, MessageBatch))
         require(is_table or not grouped, "grouped", "must be False unless messages are a table", grouped)
         form = (Form.GROUPS if grouped else Form.TABLE) if is_table else Form.OBJECTS
         batch = self._batch(messages)
-        ticks = self._ticks(batch, stream_slice)
-        if stream_slice is not None:
-            batch = replace(batch, seqs=ticks.seqs[stream_slice.rows])
+        return self._publish(batch, self._ticks(batch.ats_us), form, conflate=conflate)
+
+    def _publish(
+        self, batch: MessageBatch, ticks: Ticks, form: Form, *, conflate: bool = False, seen_by: Masks | None = None
+    ) -> Any:
+        """Publish a batch as the given steps; `seen_by` holds the engines that see each message, if there are more."""
         policy = self._config.window
         if policy is not None and policy.needs_time and (ticks.ats_us == NO_TIME).any():
             subject = f"message {batch.ids[int(np.argmax(batch.ats_us == NO_TIME))]!r}" if len(batch) else "stream"
             raise InvalidInput("at", "must be given where the window is a TimeWindow", None, subject=subject)
-        self._about_to_change()
+        self._before_change()
         self._seq += len(ticks.seqs)
         if len(ticks.seqs):
             self._now_us = int(ticks.nows_us[-1])
-        seen_by = None if stream_slice is None else stream_slice.seen_by
-        seen = self._in_time(batch, ticks)
-        if seen_by is not None and len(seen) < len(batch):
-            seen_by = seen_by[np.searchsorted(batch.seqs, seen.seqs)]
-        parts = self._shards.publish(seen, ticks, form, seen_by)
-        return self._joined(parts, form, conflate=conflate)
+        in_time = self._in_time(batch, ticks)
+        if seen_by is not None and len(in_time) < len(batch):
+            seen_by = seen_by[np.searchsorted(batch.seqs, in_time.seqs)]
+        return self._joined(self._shards.publish(in_time, ticks, form, seen_by), form, conflate=conflate)
 
-    def _ticks(self, batch: MessageBatch, stream_slice: StreamSlice | None) -> Ticks:
-        """Return the steps of the stream that a batch is, or is a share of."""
-        ats_us = batch.ats_us if stream_slice is None else stream_slice.ats_us
-        if stream_slice is not None:
-            stream_slice.check(len(batch))
+    def _ticks(self, ats_us: Any) -> Ticks:
+        """Return the next steps of the stream, by the times of their messages."""
         seqs = np.arange(self._seq + 1, self._seq + 1 + len(ats_us), dtype=np.int64)
         return Ticks(seqs, ats_us, np.maximum.accumulate(np.maximum(ats_us, self._now_us)))
 
     def _in_time(self, batch: MessageBatch, ticks: Ticks) -> MessageBatch:
-        """Return the messages that have not expired when they come, and count the late ones of the whole stream."""
+        """Return the messages that have not expired on arrival; count the late ones of the whole stream."""
         policy = self._config.window
         if policy is None:
             return batch
@@ -377,12 +287,12 @@ class Engine:
         return batch
 
     def advance(self, now: Timestamp) -> list[Update]:
-        """Let time pass without a message: what has expired by then leaves.
+        """Advance the clock without a message and return the updates of what expires.
 
         The updates carry the seq of the last message. Time never goes back: an earlier `now` changes nothing.
         """
         now_us = to_us(now, field="now")
-        self._about_to_change()
+        self._before_change()
         self._now_us = max(self._now_us, now_us)
         now_column = np.array([self._now_us], dtype=np.int64)
         ticks = Ticks(np.array([self._seq], dtype=np.int64), now_column, now_column)
@@ -390,62 +300,60 @@ class Engine:
         return updates
 
     def _joined(self, parts: Sequence[UpdateBatch], form: Form, *, conflate: bool = False) -> Any:
-        """Return what all have to tell as one, and count it."""
+        """Return the updates of all shards in order, and count them."""
         updates = joined(parts, form)
         if conflate:
             updates = net(updates, form)
         self._updates += count(updates, form)
         return updates
 
-    # -- questions ----------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------
 
     def results(self, subscription: Id) -> list[Result]:
-        """Return what a subscription's result holds now, best first.
+        """Return the current result of a subscription, best first.
 
-        Matches of kinds that only grow are not kept: for these it is what came since the subscription and is still in
-        the window.
+        Stateless kinds store no results: theirs are the matches since the subscription that are still in the window.
         """
         owner, slot = self._locate(subscription)
         if not owner.kind.result_policy.is_stateful and self._config.window is None:
             kind = owner.kind.kind
             raise StateError(f"matches of kind {kind!r} are looked up in the window, and this engine has none")
-        kept = owner.results(slot, self._shards.documents)
-        return [Result(k.message, k.score) for k in kept]
+        return [Result(scored.message, scored.score) for scored in owner.results(slot, self._shards.documents)]
 
     def explain(self, subscription: Id, message: Message | Id) -> Explanation:
-        """Say how a message fares for a subscription: each part of its score, and the bar it must pass.
+        """Return each part of a message's score for a subscription, and the threshold that the score must reach.
 
-        The message is one of the window, by id (the newest, if several carry it), or any other, as if published now.
+        The message is one of the window, by id (the newest, if several have it), or a `Message` as if published now.
         """
         owner, slot = self._locate(subscription)
         document = self._batch([message]).documents[0] if isinstance(message, Message) else self._shards.find(message)
         return owner.explain(slot, document)
 
     def preview(self, subscription: Subscription, *, among: int = _PREVIEWED, most: int = 100) -> list[Explanation]:
-        """Say which of the newest messages of the window a subscription would hold, best first, and why.
+        """Return what a subscription would hold of the newest messages of the window, best first, with explanations.
 
-        Nothing is subscribed. Kinds that keep results hold k of them, others all that match; `most` are told.
+        Nothing is subscribed. Stateful kinds hold k messages, others all that match; at most `most` are returned.
         """
         self.check([subscription])
-        score_of = subscription.bind(self._scoring)
+        score_of, policy = subscription.bind(self._scoring), subscription.result_policy
         documents = sorted(self._shards.documents(among), key=lambda document: document.seq)[-among:]
-        scored = [(score, document) for document in documents if (score := score_of(document)) is not None]
-        scored.sort(key=lambda found: subscription.result_policy.rank(found[0], found[1].seq))
-        k = most if subscription.n_results is None else subscription.n_results
-        held = [subscription.explain(document, self._scoring) for _, document in scored[: min(k, most)]]
-        return [replace(explained, passes=True) for explained in held]
+        scored = {d.seq: (score, d) for d in documents if (score := score_of(d)) is not None}
+        k = most if subscription.n_results is None else min(subscription.n_results, most)
+        best = policy.best(((score, seq) for seq, (score, _) in scored.items()), k)
+        explained = (subscription.explain(scored[seq][1], self._scoring) for _, seq in best)
+        return [replace(explanation, passes=True) for explanation in explained]
 
-    def weigh(self, subscription: Subscription, message: Message) -> Explanation:
-        """Say how a message fares for a subscription that need not be here: the parts of its score, and no bar."""
+    def score(self, subscription: Subscription, message: Message) -> Explanation:
+        """Return the parts of a message's score for a subscription that need not exist; there is no threshold."""
         self.check([subscription])
         return subscription.explain(self._batch([message]).documents[0], self._scoring)
 
     def check(self, subscriptions: Iterable[Subscription]) -> None:
         """Raise what `subscribe` would raise, and change nothing."""
-        self._admission.subscription_batches(subscriptions)
+        self._admission.admit(subscriptions)
 
     def regions(self) -> list[Region]:
-        """Return which part of space belongs to which workers; none where it is not space that is parted."""
+        """Return the part of space that belongs to each worker; empty unless the partitioner divides space."""
         return self._shards.router.regions(self._config.space.bounds)
 
     def __len__(self) -> int:
@@ -453,10 +361,10 @@ class Engine:
         return sum(self._shards.kinds().values())
 
     def __contains__(self, subscription: Id) -> bool:
-        return is_id(subscription) and self._shards.allocate(subscription) is not None
+        return is_id(subscription) and self._shards.locate(subscription) is not None
 
     def stats(self) -> Stats:
-        """Return counts, memory, and the work that was done."""
+        """Return counts, memory, and the work done so far."""
         kinds = self._shards.kinds()
         return Stats(
             messages=self._seq,
@@ -479,78 +387,27 @@ class Engine:
     # -- saving -------------------------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to a folder, exactly; one that holds a saved engine is replaced as a whole."""
+        """Write the whole engine to a folder; a saved engine that is there is replaced in one step."""
         archive.write(self._state(), path)
 
     @classmethod
-    def load(cls, path: str | PathLike[str], *, folder: str | PathLike[str] | None = None) -> Engine:
-        """Return an engine that goes on where the saved one stopped, in memory or in a folder, see `seal`."""
-        state = archive.read(path)
+    def load(cls, path: str | PathLike[str]) -> Engine:
+        """Return an engine that continues where the saved one stopped."""
         engine = cls.__new__(cls)
-        if folder is not None:
-            engine._live_in(folder)
-        engine._set_up(state)
-        subscription_batches = [
-            SubscriptionBatch(saved.kind, saved.stored, engine._scoring) for saved in state.subscription_batches
-        ]
+        engine._restore(archive.read(path))
+        return engine
+
+    def _restore(self, state: EngineState) -> None:
+        self._set_up(state)
+        batches = [SubscriptionBatch(saved.kind, saved.stored, self._scoring) for saved in state.subscriptions]
         if state.routing is not None:
-            engine._shards.router.resume(state.routing)
-        engine._shards.prepare(subscription_batches)
-        for subscription_batch, saved in zip(subscription_batches, state.subscription_batches, strict=True):
-            engine._shards.restore(subscription_batch, saved)
-        return engine
+            self._shards.router.resume(state.routing)
+        self._shards.prepare(batches)
+        for batch, saved in zip(batches, state.subscriptions, strict=True):
+            self._shards.restore(batch, saved)
 
-    def seal(self, mark: str) -> None:
-        """Leave an engine that lives in a folder to whoever attaches it next, in this process or another.
-
-        The mark says which moment this is. The first change breaks the seal, so that a process that dies on the way
-        leaves nothing that could be taken for whole.
-        """
-        if self._folder is None:
-            raise StateError("an engine must live in a folder to be sealed; give it one")
-        from nearcast.engine.folder import Sealed
-
-        tables = {}
-        kept = [
-            (f"{shard.number}.{kind}", results)
-            for shard in self._shards.shards
-            for kind, results in shard.loose_results()
-        ]
-        if kept:
-            tables["results"] = table_of_results(kept)
-        if self._edge_changes:
-            tables["graph"] = table_of_graph(self._scoring.social)
-        if (routing := self._shards.router.packed()) is not None:
-            tables["routing"] = table_of_routing(routing)
-        work = {kind: asdict(work) for kind, work in self._work().items()}
-        self._folder.seal(mark, Sealed({**self._counters(), "work": work}, tables))
-
-    def holds(self, mark: str) -> bool:
-        """Tell whether the engine is still the one that was sealed with a mark: nobody has had its folder since."""
-        return self._folder is not None and self._folder.holds(mark)
-
-    @classmethod
-    def attach(cls, folder: str | PathLike[str], mark: str, **options: Any) -> Engine:
-        """Go on with the engine that was sealed with a mark in a folder; `options` are those it was made with."""
-        from nearcast.engine.folder import EngineFolder
-
-        engine = cls(**options)
-        config, scoring = engine._config, engine._scoring
-        engine._folder = EngineFolder(folder)
-        counters, tables = engine._folder.open(mark)
-        work = {kind: Work(**done) for kind, done in counters.pop("work").items()}
-        engine.close()
-        social = read_graph(tables["graph"]) if "graph" in tables else scoring.social
-        engine._set_up(EngineState(config, scoring.vocabulary, social, **counters, work=work))
-        if "routing" in tables:
-            engine._shards.router.resume(read_routing(tables["routing"]))
-        kept = read_results(tables["results"]) if "results" in tables else {}
-        engine._shards.attach(engine._folder, kept)
-        return engine
-
-    def _about_to_change(self) -> None:
-        if self._folder is not None:
-            self._folder.break_seal()
+    def _before_change(self) -> None:
+        """Prepare for a change of state; called once a request has passed all checks."""
 
     def _counters(self) -> dict[str, int]:
         return {
@@ -564,17 +421,15 @@ class Engine:
     def _state(self) -> EngineState:
         return EngineState(
             self._config,
-            self._scoring.vocabulary,
-            self._scoring.social,
             **self._counters(),
             work=self._work(),
             live=self._shards.live(),
-            subscription_batches=list(self._shards.subscription_batches()),
+            subscriptions=list(self._shards.saved()),
             routing=self._shards.router.packed(),
         )
 
     def close(self) -> None:
-        """Stop the worker threads; the engine must not be used after."""
+        """Stop the worker threads; the engine must not be used afterwards."""
         self._shards.close()
 
     def __enter__(self) -> Engine:
@@ -582,12 +437,3 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _of_rows(before: Masks | None, subscription_batch: SubscriptionBatch, table: Any) -> Masks | None:
-    """Return the masks of the rows of a table that a cohort has."""
-    if before is None:
-        return None
-    rows = pc.index_in(subscription_batch.ids.strings, value_set=table["id"].combine_chunks()).to_numpy()
-    own: Masks = before[rows]
-    return own

@@ -1,4 +1,4 @@
-"""Why is a message in a result, or why not? The parts of its score, and what it competes with."""
+"""Explanations that compare a score with the current result."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ if TYPE_CHECKING:
     from nearcast.engine.registry import SubscriptionRegistry
 
 
-class Rivals(Protocol):
-    """Who knows what else is in results: a keeper, or a union."""
+class CurrentResults(Protocol):
+    """The results to compare with: those of a result store, or of a merger."""
 
     def would_enter(self, slot: int, document: Document, score: float) -> bool:
-        """Tell whether a message is in a result or, published now, would come in."""
+        """Tell whether a message is in a result or would enter it if published now."""
 
     def threshold(self, slot: int) -> float | None:
-        """Return the score of the worst of k results; None if there is room."""
+        """Return the score of the worst of k results; None if the result is not full."""
 
 
 def explain(
-    registry: SubscriptionRegistry, slot: int, document: Document, scoring: ScoringContext, rivals: Rivals
+    registry: SubscriptionRegistry, slot: int, document: Document, scoring: ScoringContext, current: CurrentResults
 ) -> Explanation:
-    """Say how a message fares for a subscription, given what else is in its result."""
+    """Explain the score of a message for a subscription, given the other messages of its result."""
     subscription = registry.subscription(slot)
     explained = subscription.explain(document, scoring)
     if subscription.result_policy.since_subscription and document.seq <= registry.since(slot):
         return replace(explained, passes=False, reason="no match, it was published before the subscription")
     if not subscription.result_policy.is_stateful or explained.score is None:
         return explained
-    return ranked(explained, rivals.would_enter(slot, document, explained.score), rivals.threshold(slot))
+    return with_rank(explained, current.would_enter(slot, document, explained.score), current.threshold(slot))
 
 
-def ranked(explained: Explanation, passes: bool, threshold: float | None) -> Explanation:
-    """Return an explanation that also says how a message stands among the k best, the worst of which is the bar."""
+def with_rank(explained: Explanation, passes: bool, threshold: float | None) -> Explanation:
+    """Return an explanation that includes the rank among the k best, the worst of which is the threshold."""
     if threshold is None:
         reason = "in the result, which is not full"
     else:

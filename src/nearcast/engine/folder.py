@@ -1,15 +1,14 @@
-"""Where does an engine live that several processes take turns with? In a folder of arenas, under a seal.
+"""The folder of an engine: one arena per shard and kind, under a seal.
 
     folder/
-      0.boolean/ ...     the arena of each shard and kind, mapped by whoever has the engine
-      0.window/ ...      that of the messages of the window
-      results.arrow      results that lie in no arena, written when it is sealed
-      seal.json          the mark, counters, and which start of the machine this was
+      0.boolean/ ...     the arena of each shard and kind, mapped by the process that has the engine
+      0.window/ ...      the arena of the window's messages
+      results.arrow      results outside the arenas, written by `seal`
+      seal.json          the mark, the counters, and the id of the machine's boot
 
-An engine is sealed with a mark when nobody is about to change it, and the seal is broken by the first change. So a
-folder that carries a seal is whole, and says by its mark which moment it is; one without was left in the middle of
-something, and is of no use. Bytes are handed over in memory, not through the disk: a seal from before the machine was
-started again counts for nothing.
+A process seals an engine with a mark when no change is under way; the first change breaks the seal. A folder with a seal
+is therefore complete, and the mark names its version. A folder without one was left in the middle of a change and is
+useless. Processes exchange bytes through memory, not through the disk: a seal from an earlier boot does not count.
 """
 
 from __future__ import annotations
@@ -32,36 +31,36 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Sealed(NamedTuple):
-    """What a seal vouches for, arenas apart."""
+    """What a seal covers besides the arenas."""
 
     counters: dict[str, Any]
     tables: dict[str, pa.Table]
 
 
 class EngineFolder:
-    """A folder for the state of one engine."""
+    """The folder of one engine."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self._path = Path(path)
-        self._token: str | None = None  # of the seal that is ours
+        self._token: str | None = None  # of the seal that this object wrote or opened
 
     def clear(self) -> None:
-        """Make the folder, empty."""
+        """Create the folder, or empty it."""
         shutil.rmtree(self._path, ignore_errors=True)
         self._path.mkdir(parents=True)
 
     def arena(self, shard: int, kind: str) -> Arena:
-        """Return the arena of a shard and kind; a new one, if there is none."""
+        """Return the arena of a shard and kind; create it if there is none."""
         folder = self._path / f"{shard}.{kind}"
         return Arena.attach(folder) if folder.exists() else Arena(folder)
 
     def kinds(self, shard: int) -> list[str]:
-        """Return the kinds of which a shard has an arena."""
+        """Return the kinds that have an arena in a shard."""
         named = (folder.name.partition(".")[2] for folder in self._path.glob(f"{shard}.*") if folder.is_dir())
         return sorted(set(named) - {"window"})
 
     def seal(self, mark: str, sealed: Sealed) -> None:
-        """Say that everything is as it should be, under a mark."""
+        """Mark the folder as complete."""
         for name, table in sealed.tables.items():
             file = str(self._path / f"{name}.arrow")
             with pa.OSFile(file, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
@@ -74,8 +73,8 @@ class EngineFolder:
         beside.replace(self._path / _SEAL)
         self._token = token
 
-    def holds(self, mark: str) -> bool:
-        """Tell whether the seal is the one that was put on or found here, and bears a mark."""
+    def is_sealed(self, mark: str) -> bool:
+        """Tell whether the seal is the one that this object wrote or opened, and bears a mark."""
         try:
             content = json.loads((self._path / _SEAL).read_text())
         except (OSError, ValueError):
@@ -83,13 +82,13 @@ class EngineFolder:
         return bool(content["token"] == self._token and content["mark"] == mark)
 
     def break_seal(self) -> None:
-        """Take the seal off before the first change."""
+        """Remove the seal before the first change."""
         if self._token is not None:
             (self._path / _SEAL).unlink(missing_ok=True)
             self._token = None
 
     def open(self, mark: str) -> Sealed:
-        """Return what is sealed with a mark; raise `StateError` if that is not what is here."""
+        """Return what is sealed with a mark; raise `StateError` if the folder holds anything else."""
         try:
             content = json.loads((self._path / _SEAL).read_text())
         except (OSError, ValueError) as error:
@@ -105,5 +104,5 @@ class EngineFolder:
 
 
 def _boot() -> str:
-    """Return what tells one start of the machine from another; where the system does not say, the process."""
+    """Return the id of the machine's boot, or of this process where the system has none."""
     return _BOOT.read_text().strip() if _BOOT.exists() else str(os.getpid())

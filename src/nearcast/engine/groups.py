@@ -1,11 +1,11 @@
-"""How is one message told to many? In one row, with the list of its receivers: a group of updates.
+"""Groups of updates: one row per message and change, with the list of its receivers.
 
     seq, at, message, change     what all updates of the group have in common
-    subscriptions                who is told
-    scores                       a score for each, or one for all
+    subscriptions                the receivers
+    scores                       one score per receiver, or one for all
 
-Where a message has many receivers, updates take a quarter of the bytes so, and nothing is written over and over.
-Updates that follow each other and agree are one group; written out, in the order of the lists, they are the updates.
+Where a message has many receivers, groups take a quarter of the bytes. Adjacent updates that agree form one group;
+expanded in the order of the lists, groups are the updates.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def group(updates: pa.Table) -> pa.Table:
 
 
 def ungroup(groups: pa.Table) -> pa.Table:
-    """Return groups as updates, one a row."""
+    """Return groups as updates, one per row."""
     lengths, n_scores = (pc.list_value_length(groups[name]).to_numpy() for name in ("subscriptions", "scores"))
     rows = np.repeat(np.arange(len(groups)), lengths)
     starts = np.cumsum(n_scores) - n_scores
@@ -91,23 +91,23 @@ def ungroup(groups: pa.Table) -> pa.Table:
 
 
 def count_updates(groups: pa.Table) -> int:
-    """Return how many updates groups hold."""
+    """Return the number of updates in groups."""
     return int(pc.sum(pc.list_value_length(groups["subscriptions"])).as_py() or 0)
 
 
 def _differs(strings: pa.Array) -> npt.NDArray[np.bool_]:
-    """Tell of each string but the first whether it is another than the one before."""
+    """Tell for each string but the first whether it differs from the one before."""
     return np.asarray(pc.not_equal(strings.slice(1), strings.slice(0, len(strings) - 1)))
 
 
 def _pieces(names: pa.ChunkedArray) -> list[tuple[int, int, pa.Array]]:
-    """Return the pieces of a column, and from and to which row each goes."""
+    """Return the chunks of a column with their first and last rows."""
     pieces = [piece for piece in names.chunks if len(piece)]
     return [(end - len(piece), end, piece) for end, piece in zip(accumulate(map(len, pieces)), pieces, strict=True)]
 
 
 def _firsts(differs: npt.NDArray[np.bool_], names: pa.ChunkedArray) -> Rows:
-    """Return the first row of each group; none goes over from one piece of the names to the next."""
+    """Return the first row of each group; no group extends over two chunks of the names."""
     begins = np.concatenate([[True], differs])
     begins[[start for start, _, _ in _pieces(names)]] = True
     return np.flatnonzero(begins)
@@ -127,7 +127,7 @@ def _with_lists(
 def _lists(
     firsts: Rows, names: pa.ChunkedArray, scores: npt.NDArray[np.float64]
 ) -> Iterator[tuple[int, int, list[pa.Array]]]:
-    """Yield receivers and scores, with the groups that they are of: a list has all its strings in one piece."""
+    """Yield ranges of groups with their receivers and scores; the strings of a list lie in one chunk."""
     for start, stop, piece in _pieces(names):
         a, b = np.searchsorted(firsts, (start, stop)).tolist()
         bounds = np.append(firsts[a:b], stop) - start
@@ -136,7 +136,7 @@ def _lists(
 
 
 def _scores(bounds: Rows, scores: npt.NDArray[np.float64]) -> pa.Array:
-    """Return the scores of each group, or the one that all of it have."""
+    """Return the scores of each group, or the one that all its updates share."""
     if scores.strides == (0,):
         return _list(np.arange(len(bounds)), scores[: len(bounds) - 1])
     starts, lengths = bounds[:-1], np.diff(bounds)

@@ -1,6 +1,6 @@
-"""How do millions of rows get their names? Kernels write columns of strings; this makes room for them.
+"""Ids as columns of strings, written by kernels into buffers that grow on demand.
 
-A column of strings holds two gigabytes at most: what is longer comes in several.
+A column of strings holds at most two gigabytes; longer ones become several chunks.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import pyarrow as pa
 from nearcast.engine._kernels.registry import RegistryArrays, StringOutput, repeat_names, write_names
 from nearcast.text.encode import bytes_of, is_worth_a_kernel
 
-_A_NAME = 12  # bytes for which room is made at first
+_BYTES_PER_NAME = 12  # initial size of the buffer
 _MOST_WORDS = (1 << 28) - 8
 
 Write = Callable[[int, int, StringOutput], int]
-"""Write rows: where the column begins, how many of its rows are done, and into what; return how many then are."""
+"""Write rows, given the first row of the column, the number written so far, and the output; return the new number."""
 
 
 def names_of(arrays: RegistryArrays, slots: npt.NDArray[np.int32]) -> pa.ChunkedArray:
@@ -27,7 +27,7 @@ def names_of(arrays: RegistryArrays, slots: npt.NDArray[np.int32]) -> pa.Chunked
 
 
 def repeated(strings: pa.Array, rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
-    """Return strings by row; rows that follow each other are often the same.
+    """Return strings by row; adjacent rows are often equal.
 
     >>> repeated(pa.array(["a", "b"]), np.array([1, 1, 0])).to_pylist()
     ['b', 'b', 'a']
@@ -49,8 +49,8 @@ def _columns(n: int, write: Write, *, most_words: int = _MOST_WORDS) -> pa.Chunk
 
 
 def _column(n: int, first: int, write: Write, most_words: int) -> tuple[pa.Array, int]:
-    """Return a column of what follows, and how many rows went into it."""
-    room = min(n * _A_NAME // 8 + 16, most_words)
+    """Return a column of the next rows, and the number of rows in it."""
+    room = min(n * _BYTES_PER_NAME // 8 + 16, most_words)
     out = StringOutput(np.empty(room, np.uint64), np.zeros(n + 1, np.int32), np.zeros(1, np.uint64))
     done = write(first, 0, out)
     while done < n and len(out.words) < most_words:

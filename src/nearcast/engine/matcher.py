@@ -1,10 +1,10 @@
-"""How does one kind meet a stream? An index finds, a keeper keeps, and this joins the two.
+"""A matcher: the index and the result store of one kind in one shard.
 
-    batch ─ index.match ─ slots, scores ─ keeper.publish ─ changes
-                 ▲                              │
-                 └───────────── bars ───────────┘
+    batch ─ index.match ─ slots, scores ─ result_store.publish ─ changes
+                 ▲                                 │
+                 └─────────── thresholds ──────────┘
 
-Index and keeper know slots, small dense integers that are used again once free; the roster knows who sits there.
+Index and result store work with slots, small dense integers that are reused once free; the registry maps them to ids.
 """
 
 from __future__ import annotations
@@ -59,36 +59,36 @@ class Matcher:
         self.registry = registry
         self.replicas = replicas
         self.n_matched = 0
-        """Arrivals that changed a result, so far."""
+        """Number of messages that changed a result on arrival."""
         self._index = index
         self._result_store = result_store
         self._scoring = scoring
 
     @property
     def work(self) -> Work:
-        """How much was done so far; a match is an arrival that changed a result."""
+        """Work done so far; a match is an arrival that changed a result."""
         return replace(self._index.work, matched=self.n_matched)
 
     def insert(
-        self, subscription_batch: SubscriptionBatch, sinces: npt.NDArray[np.int64], before: Masks
+        self, subscriptions: SubscriptionBatch, sinces: npt.NDArray[np.int64], before: Masks
     ) -> tuple[Slots, Results]:
-        """Take in subscriptions, some of which shards before this one hold too; return slots, and first results."""
-        slots = self.registry.allocate(subscription_batch, sinces)
+        """Add subscriptions and return their slots and initial results; `before` holds earlier shards with a replica."""
+        slots = self.registry.allocate(subscriptions, sinces)
         if not self.kind.result_policy.is_stateful:
-            self.replicas.allocate(slots, before)
-        self._index.insert(slots, subscription_batch)
-        results = self._result_store.insert(slots, subscription_batch)
+            self.replicas.set(slots, before)
+        self._index.insert(slots, subscriptions)
+        results = self._result_store.insert(slots, subscriptions)
         self._set_thresholds()
         return slots, results
 
     def delete(self, slots: Slots) -> Results:
-        """Forget subscriptions and return the results they had."""
-        self.registry.leave(slots)
+        """Remove subscriptions and return their results."""
+        self.registry.free(slots)
         self._index.delete(slots)
         return self._result_store.delete(slots)
 
-    def follow(self, users: Collection[Id]) -> tuple[Results, Results]:
-        """Look again for subscriptions of users whose friends changed; return the results they had and have."""
+    def refresh_users(self, users: Collection[Id]) -> tuple[Results, Results]:
+        """Compute the results of users again whose edges changed; return results before and after."""
         if not self.kind.depends_on_users():
             return Results.none(), Results.none()
         slots = self.registry.taken()
@@ -96,50 +96,50 @@ class Matcher:
         chosen = np.flatnonzero([user in users for user in join(stored, "user")])
         if not len(chosen):
             return Results.none(), Results.none()
-        subscription_batch = SubscriptionBatch(self.kind, stored.take(pa.array(chosen)), self._scoring)
+        subscriptions = SubscriptionBatch(self.kind, stored.take(pa.array(chosen)), self._scoring)
         before = self._result_store.delete(slots[chosen])
-        after = self._result_store.insert(slots[chosen], subscription_batch)
+        after = self._result_store.insert(slots[chosen], subscriptions)
         self._set_thresholds()
         return before, after
 
-    def go_on(self, kept: Sequence[Results], *, is_indexed: bool, is_kept: bool) -> None:
-        """Make what lies in no arena of what the roster knows, and set the results that were kept."""
-        if is_indexed and is_kept:
+    def attach(self, results: Sequence[Results], *, has_index: bool, has_results: bool) -> None:
+        """Rebuild from the registry what the arena does not hold, and set the given results."""
+        if has_index and has_results:
             return
         slots = self.registry.taken()
         if not len(slots):
             return
-        subscription_batch = SubscriptionBatch(self.kind, self.registry.rows(slots), self._scoring)
-        if not is_indexed:
-            self._index.insert(slots, subscription_batch)
-        if not is_kept:
-            self._result_store.insert(slots, subscription_batch)
-            if kept:
-                self._result_store.restore(kept)
+        subscriptions = SubscriptionBatch(self.kind, self.registry.rows(slots), self._scoring)
+        if not has_index:
+            self._index.insert(slots, subscriptions)
+        if not has_results:
+            self._result_store.insert(slots, subscriptions)
+            if results:
+                self._result_store.restore(results)
         self._set_thresholds()
 
-    def restore(self, kept: Sequence[Results]) -> None:
-        """Give subscriptions the results they had when they were saved."""
-        self._result_store.restore(kept)
+    def restore(self, results: Sequence[Results]) -> None:
+        """Set the results that were saved."""
+        self._result_store.restore(results)
         self._set_thresholds()
 
     def held(self, slots: Slots) -> list[Results]:
-        """Return the results that are kept of some slots, so many at a time that no column is too long."""
+        """Return the stored results of some slots, in pieces short enough for a column of strings."""
         return [self._result_store.held(slots[i : i + _PIECE]) for i in range(0, len(slots), _PIECE)]
 
     def publish(self, batch: MessageBatch, seen_by: Masks, steps: Steps, ticks: Ticks, *, form: Form) -> UpdateBatch:
-        """Move on by a batch and tell what changed; where nothing is kept, on several threads at once.
+        """Match a batch and return the updates; stateless kinds may do so on several threads at once.
 
-        `seen_by` says for each message which shards have it.
+        `seen_by` holds the shards that see each message.
         """
         return write_updates(self.registry, self.changes(batch, seen_by, steps), ticks, form)
 
     def changes(self, batch: MessageBatch, seen_by: Masks, steps: Steps) -> Changes:
-        """Move on by a batch and return what changed."""
+        """Match a batch and return the changes of results."""
 
         def find(start: int, stop: int) -> Matches:
-            self._set_thresholds()  # that moved since the keeper asked the last time
-            return self.replicas.own(self._index.match(batch, start, stop), seen_by)
+            self._set_thresholds()  # those that moved since the last call
+            return self.replicas.report(self._index.match(batch, start, stop), seen_by)
 
         changes = self._result_store.publish(batch, steps, find)
         self._set_thresholds()
@@ -151,14 +151,14 @@ class Matcher:
             self._index.set_thresholds(*moved)
 
     def results(self, slot: int, live: Callable[[], Iterable[Document]]) -> list[ScoredMessage]:
-        """Return a result, best first; what only grows is looked up among the messages of the window."""
+        """Return a result, best first; matches of stateless kinds are looked up in the window."""
         if self.kind.result_policy.is_stateful:
             return self._result_store.results(slot)
         since, score_of = self.registry.since(slot), self.registry.subscription(slot).bind(self._scoring)
-        scored = ((d, score_of(d)) for d in live() if d.seq > since)
-        found = [ScoredMessage(d.seq, d.id, score) for d, score in scored if score is not None]
-        return sorted(found, key=lambda kept: self.kind.result_policy.rank(kept.score, kept.seq))
+        pairs = ((d, score_of(d)) for d in live() if d.seq > since)
+        found = [ScoredMessage(d.seq, d.id, score) for d, score in pairs if score is not None]
+        return sorted(found, key=lambda scored: self.kind.result_policy.rank(scored.score, scored.seq))
 
     def explain(self, slot: int, document: Document) -> Explanation:
-        """Say how a message fares for a subscription, given what else is in its result."""
+        """Explain the score of a message for a subscription, given the other messages of its result."""
         return explain(self.registry, slot, document, self._scoring, self._result_store)

@@ -1,4 +1,4 @@
-"""How does what a subscription says become bytes, and columns again? Strings as they are, with a kind each.
+"""Packing of ids and text fields as bytes: each value is a string with a code for its type.
 
 keywords   'coffee AND sale'  WORDS          user   'ann'  WORDS
            ["new york"]       LISTED, JSON          7      NUMBERED, decimal
@@ -22,7 +22,7 @@ WORDS, LISTED, NUMBERED = 0, 1, 2
 
 
 def text_fields(kind: type[Subscription]) -> list[str]:
-    """Return the fields of a kind that are text, its id apart."""
+    """Return the text fields of a kind, the id apart."""
     return [name for name in PAIRS if name != "id" and name in stored_schema(kind).names]
 
 
@@ -59,7 +59,7 @@ _READ: dict[int, Any] = {WORDS: str, LISTED: json.loads, NUMBERED: int}
 
 
 def unpack_ids(ids: TextColumn) -> IdColumn:
-    """Return ids as a column again."""
+    """Return packed ids as a column."""
     strings = strings_of(ids.data, ids.offsets)
     if not ids.kinds.any():
         return IdColumn(strings)
@@ -69,7 +69,7 @@ def unpack_ids(ids: TextColumn) -> IdColumn:
 
 
 def unpack_texts(texts: TextColumn, kind: type[Subscription]) -> dict[str, pa.Array]:
-    """Return the text fields of subscriptions as stored columns again."""
+    """Return packed text fields as stored columns."""
     strings = strings_of(texts.data, texts.offsets)
     fields = text_fields(kind)
     columns: dict[str, pa.Array] = {}
@@ -87,6 +87,6 @@ def unpack_texts(texts: TextColumn, kind: type[Subscription]) -> dict[str, pa.Ar
 
 
 def strings_of(data: Any, offsets: Any) -> pa.Array:
-    """Return bytes as an array of strings, of which there may be more than two gigabytes."""
+    """Return bytes as an array of strings, which may hold more than two gigabytes."""
     large = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
     return large.cast(pa.string())

@@ -1,14 +1,14 @@
-"""Who sits in a slot, and where does someone sit? Subscriptions as they were written down, both ways, as flat arrays.
+"""The registry of subscriptions: slot to subscription and id to slot, as flat arrays.
 
-    heads     slot -> | c o f f e e - 7 . . . | record | length |      16 bytes: the id, if it has 11 bytes or fewer
-    words     records: keywords, users, long ids; blocks of a few words that are used again
-    entries   hash of an id -> slot, in segments that are split one at a time
-    floats, ints   slot -> the numbers of a subscription, as its kind has them
-    sinces    slot -> the last message published before it came; -1 if the slot is free
+    heads     slot -> | c o f f e e - 7 . . . | record | length |      16 bytes: the id if it has at most 11 bytes
+    words     records: keywords, users, long ids; blocks of a few words that are reused
+    entries   hash of an id -> slot, in segments that split one at a time
+    floats, ints   slot -> the numeric fields of a subscription
+    sinces    slot -> seq of the last message before the subscription; -1 if the slot is free
 
-Objects are made only for whoever asks for one. All of it is an arena's, so it lies in memory or in files alike.
-Cost: for a subscription of three keywords about 90 bytes and a microsecond; a name is one cache miss. Nothing takes
-longer the more there are.
+Objects are made on demand. All arrays belong to an arena, so they lie in memory or in files. Cost: about 90 bytes and
+one microsecond per subscription with three keywords, and one cache miss per id. No operation slows down as the registry
+grows.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class SubscriptionRegistry:
     def __init__(self, kind: type[Subscription], arena: Arena | None = None) -> None:
         self._kind = kind
         self._arena = Arena() if arena is None else arena
-        written_as_text = {field.name for name in ("id", *text_fields(kind)) for field in PAIRS[name]}
-        numbers = [field for field in stored_schema(kind) if field.name not in written_as_text]
+        packed = {field.name for name in ("id", *text_fields(kind)) for field in PAIRS[name]}
+        numbers = [field for field in stored_schema(kind) if field.name not in packed]
         self._floats = [field.name for field in numbers if pa.types.is_floating(field.type)]
         self._ints = [field.name for field in numbers if pa.types.is_integer(field.type)]
         self._width = len(text_fields(kind))
@@ -87,10 +87,10 @@ class SubscriptionRegistry:
         """Bytes of all arrays."""
         return sum(self._arena[name].nbytes for name in self._arena.names if name.startswith(f"{_PREFIX}."))
 
-    def allocate(self, subscription_batch: SubscriptionBatch, sinces: npt.NDArray[np.int64]) -> Slots:
-        """Give everyone a slot, and say which; nobody of them has one."""
-        ids, texts = pack_ids(subscription_batch.ids), pack_texts(subscription_batch.stored, self._kind)
-        slots = self._hand_out(len(subscription_batch))
+    def allocate(self, subscriptions: SubscriptionBatch, sinces: npt.NDArray[np.int64]) -> Slots:
+        """Store subscriptions whose ids are new, and return their slots."""
+        ids, texts = pack_ids(subscriptions.ids), pack_texts(subscriptions.stored, self._kind)
+        slots = self._take_slots(len(subscriptions))
         n_words = (len(texts.data) + len(ids.data)) // 4 + 3 * (self._width + 1) * len(slots)
         self._arena.grow(f"{_PREFIX}.words", int(self._array("state")[kernels.USED]) + n_words)
         kernels.write_rows(self._arrays(), ids, texts, slots)
@@ -98,23 +98,23 @@ class SubscriptionRegistry:
         for name, columns in (("floats", self._floats), ("ints", self._ints)):
             numbers = self._array(name)
             for i, column in enumerate(columns):
-                numbers[slots, i] = subscription_batch.stored[column].to_numpy()
-        self._enter(subscription_batch.ids.keys, slots)
+                numbers[slots, i] = subscriptions.stored[column].to_numpy()
+        self._insert_ids(subscriptions.ids.keys, slots)
         return slots
 
-    def _hand_out(self, n: int) -> Slots:
-        """Return free slots, used before or new ones."""
+    def _take_slots(self, n: int) -> Slots:
+        """Return free slots: reused ones first, then new ones."""
         state = self._array("state")
         n_slots, n_free = int(state[kernels.N_SLOTS]), int(state[kernels.N_FREE])
-        used_again = self._array("vacant")[max(n_free - n, 0) : n_free].copy()
-        n_fresh = n - len(used_again)
+        reused = self._array("vacant")[max(n_free - n, 0) : n_free].copy()
+        n_fresh = n - len(reused)
         with self._arena.together():
             self._arena.grow_all([f"{_PREFIX}.{name}" for name in _BY_SLOT], n_slots + n_fresh)
         state[kernels.N_SLOTS] += n_fresh
-        state[kernels.N_FREE] -= len(used_again)
-        return np.concatenate([used_again, np.arange(n_slots, n_slots + n_fresh, dtype=np.int32)])
+        state[kernels.N_FREE] -= len(reused)
+        return np.concatenate([reused, np.arange(n_slots, n_slots + n_fresh, dtype=np.int32)])
 
-    def _enter(self, keys: npt.NDArray[np.uint64], slots: Slots) -> None:
+    def _insert_ids(self, keys: npt.NDArray[np.uint64], slots: Slots) -> None:
         done = 0
         while True:
             done = kernels.enter_ids(self._arrays(), keys, slots, done, self._moved)
@@ -129,8 +129,8 @@ class SubscriptionRegistry:
                     self._arena.renew(f"{_PREFIX}.segments", 2 * len(segments))[:] = np.repeat(segments, 2)
                     state[kernels.DEPTH] += 1
 
-    def leave(self, slots: Slots) -> None:
-        """Free slots."""
+    def free(self, slots: Slots) -> None:
+        """Remove subscriptions and free their slots."""
         if not len(slots):
             return
         kernels.leave_ids(self._arrays(), self.ids(slots).keys, slots)
@@ -142,19 +142,19 @@ class SubscriptionRegistry:
         state[kernels.N_FREE] += len(slots)
 
     def find(self, ids: IdColumn) -> Slots:
-        """Return the slot of each id, -1 for one that is not here."""
+        """Return the slot of each id, or -1."""
         slots = np.full(len(ids), kernels.FREE, dtype=np.int32)
         if len(self) and len(ids):
             kernels.find_ids(self._arrays(), pack_ids(ids), ids.keys, slots)
         return slots
 
     def taken(self) -> Slots:
-        """Return the slots that are not free, in order."""
+        """Return the slots in use, in order."""
         n_slots = int(self._array("state")[kernels.N_SLOTS])
         return np.flatnonzero(self._array("sinces")[:n_slots] >= 0).astype(np.int32)
 
     def rows(self, slots: Slots) -> pa.Table:
-        """Return what was written down of some."""
+        """Return the stored rows of slots."""
         ids, texts = self._read(slots)
         columns = unpack_texts(texts, self._kind)
         for name, fields in (("floats", self._floats), ("ints", self._ints)):
@@ -164,11 +164,11 @@ class SubscriptionRegistry:
         return pa.Table.from_arrays([columns[field.name] for field in schema], schema=schema)
 
     def ids(self, slots: Slots) -> IdColumn:
-        """Return ids."""
+        """Return the ids of slots."""
         return unpack_ids(self._read(slots)[0])
 
     def _read(self, slots: Slots) -> tuple[kernels.TextColumn, kernels.TextColumn]:
-        """Return the bytes of ids and texts."""
+        """Return the packed ids and texts of slots."""
         sizes, n = np.zeros(2, np.int64), len(slots)
         kernels.size_rows(self._arrays(), slots, self._width, sizes)
         ids, texts = (
@@ -180,7 +180,7 @@ class SubscriptionRegistry:
         return ids, texts
 
     def names(self, slots: Slots) -> pa.ChunkedArray:
-        """Return ids as strings."""
+        """Return the ids of slots as strings."""
         return names_of(self._arrays(), slots)
 
     def subscription(self, slot: int) -> Subscription:
@@ -188,11 +188,11 @@ class SubscriptionRegistry:
         return restore(self.rows(np.array([slot], dtype=np.int32)), self._kind)[0]
 
     def since(self, slot: int) -> int:
-        """Return the last message published before it came."""
+        """Return the seq of the last message before the subscription of a slot."""
         return int(self._array("sinces")[slot])
 
     def sinces(self, slots: Slots) -> npt.NDArray[np.int64]:
-        """Return the same of many."""
+        """Return `since` for many slots."""
         chosen: npt.NDArray[np.int64] = self._array("sinces")[slots]
         return chosen
 

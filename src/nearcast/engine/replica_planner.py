@@ -1,15 +1,16 @@
-"""Where must a subscription still live, now that it has k results? With the terms that can bring a better one.
+"""Placement of replicas by threshold: a subscription with k results needs only the terms that can bring a better one.
 
-    terms, the weightiest first     jazz 0.7   tonight 0.3   free 0.1
-    most that can be scored from    1.0        0.6           0.5          by a message that holds none before
-    bar, the worst of k             0.55       needed: jazz, tonight; left out: free, floor 0.5
+    terms by falling weight          jazz 0.7   tonight 0.3   free 0.1
+    best score from this term on     1.0        0.6           0.5          of a message that holds no term before it
+    threshold, the worst of k        0.55       needed: jazz, tonight; left out: free, floor 0.5
 
-The loose prefix of DSkype (definition 12), which reaches further the lower the bar is. A bar falls when results leave
-the window. Who leaves in a batch is known before it comes, and so is how low bars can fall meanwhile: to the worst of
-the k best that stay. Where that does not pass the floor, replicas are added before the batch, whose shards have seen
-all they need. As in the paper, nobody moves back; who is subscribed anew starts with what it needs then.
+This is the loose prefix of DSkype (definition 12); the lower the threshold, the longer the prefix. A threshold falls when
+results leave the window. The messages that leave during a batch are known before the batch, and so is a lower bound of
+each threshold: the worst of the k best that stay. Where that bound does not exceed the floor, replicas are added before
+the batch, in shards whose windows hold all that they need. As in the paper, replicas are never removed again; a
+subscription that is replaced starts with the prefix that it needs then.
 
-Cost: 24 bytes a subscription; a batch looks at those of whose results one leaves.
+Cost: 24 bytes per subscription; a batch visits the subscriptions that lose a result.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ Slots = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 
 _NEVER = np.iinfo(np.int64).max
-_NOBODY = np.zeros(0, np.int64)
+_NONE = np.zeros(0, np.int64)
 
 
-def _alone(subscription_batch: SubscriptionBatch) -> Masks:
-    """Return that nobody before has subscriptions: what replicas keep is merged, so all of them answer."""
-    return np.zeros(len(subscription_batch), np.uint64)
+def _no_earlier_shards(subscriptions: SubscriptionBatch) -> Masks:
+    """Return empty masks: results of replicas are merged, so every replica reports."""
+    return np.zeros(len(subscriptions), np.uint64)
 
 
 class ReplicaPlanner:
@@ -46,26 +47,26 @@ class ReplicaPlanner:
         self._merger, self._shards, self._router, self._scoring = merger, shards, router, scoring
         self._masks: Masks = np.zeros(0, np.uint64)
         self._floors: Floats = np.zeros(0)
-        """What messages can score at most of which a subscription hears nothing."""
+        """The best score of a message that no replica sees."""
         self._oldest: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-        """As long as this message stays, the bar is above the floor."""
+        """The threshold exceeds the floor as long as this message stays."""
 
-    def narrow(self, subscription_batch: SubscriptionBatch, slots: Slots, masks: Masks) -> None:
-        """Remove replicas that are not needed, of subscriptions that were just placed with all they could need."""
+    def narrow(self, subscriptions: SubscriptionBatch, slots: Slots, masks: Masks) -> None:
+        """Remove the replicas that new subscriptions do not need, after they were placed with all terms."""
         self._make_room(slots)
-        thresholds, oldest = self._merger.survivors(slots, _NOBODY)
-        needed, floors = subscription_batch.footprints.narrowed(subscription_batch.footprints.needed(thresholds))
+        thresholds, oldest = self._merger.survivors(slots, _NONE)
+        needed, floors = subscriptions.footprints.narrowed(subscriptions.footprints.needed(thresholds))
         left = self._router.place(needed)
         for shard in self._shards:
             rows = np.flatnonzero(has_shard(masks & ~left, shard.number))
             if len(rows):
-                matcher = shard.matcher(subscription_batch.kind)
-                results = matcher.delete(matcher.registry.find(subscription_batch.ids.take(rows)))
+                matcher = shard.matcher(subscriptions.kind)
+                results = matcher.delete(matcher.registry.find(subscriptions.ids.take(rows)))
                 self._merger.drain(shard.number, slots[rows], results)
-        self._note(slots, left, floors, oldest)
+        self._store(slots, left, floors, oldest)
 
     def widen(self, leaving: npt.NDArray[np.int64]) -> None:
-        """Add the replicas that will be needed when messages have left."""
+        """Add the replicas that subscriptions need once messages have left."""
         if not len(leaving):
             return
         slots = np.flatnonzero(self._oldest <= leaving[-1]).astype(np.int32)
@@ -77,25 +78,25 @@ class ReplicaPlanner:
 
     def _add(self, slots: Slots, thresholds: Floats, oldest: npt.NDArray[np.int64]) -> None:
         registry = self._merger.registry
-        subscription_batch = SubscriptionBatch(self._merger.kind, registry.rows(slots), self._scoring)
-        needed, floors = subscription_batch.footprints.narrowed(subscription_batch.footprints.needed(thresholds))
+        subscriptions = SubscriptionBatch(self._merger.kind, registry.rows(slots), self._scoring)
+        needed, floors = subscriptions.footprints.narrowed(subscriptions.footprints.needed(thresholds))
         masks = self._masks[slots] | self._router.place(needed)
         for shard in self._shards:
             rows = np.flatnonzero(has_shard(masks & ~self._masks[slots], shard.number))
             if len(rows):
-                own = subscription_batch.take(rows)
-                replicas, results = shard.matcher(subscription_batch.kind).insert(
-                    own, registry.sinces(slots[rows]), _alone(own)
+                own = subscriptions.take(rows)
+                replicas, results = shard.matcher(subscriptions.kind).insert(
+                    own, registry.sinces(slots[rows]), _no_earlier_shards(own)
                 )
                 self._merger.add(shard.number, replicas, slots[rows], own.footprints.ks, results)
-        self._note(slots, masks, floors, oldest)
+        self._store(slots, masks, floors, oldest)
 
-    def _note(self, slots: Slots, masks: Masks, floors: Floats, oldest: npt.NDArray[np.int64]) -> None:
+    def _store(self, slots: Slots, masks: Masks, floors: Floats, oldest: npt.NDArray[np.int64]) -> None:
         self._masks[slots], self._floors[slots] = masks, floors
         self._oldest[slots] = np.where(floors == -np.inf, _NEVER, oldest)
 
     def resume(self) -> None:
-        """Go on with replicas that are there, of all subscriptions: they get the others that they could need."""
+        """Continue with existing replicas, and add all others that the subscriptions may need."""
         slots = self._merger.registry.taken()
         self._make_room(slots)
         ids = self._merger.registry.ids(slots)
@@ -106,7 +107,7 @@ class ReplicaPlanner:
         self._add(slots, np.full(len(slots), -np.inf), np.full(len(slots), _NEVER))
 
     def forget(self, slots: Slots) -> None:
-        """Forget subscriptions."""
+        """Remove subscriptions."""
         self._oldest[slots] = _NEVER
 
     def _make_room(self, slots: Slots) -> None:

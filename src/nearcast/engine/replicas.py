@@ -1,11 +1,11 @@
-"""Which shard answers, where several hold a subscription? The first of those that also see the message.
+"""Replicated subscriptions: only the first shard that holds one and sees the message reports a match.
 
-    subscription   shards 1, 2, 5      in shard 5: slot -> mask of those before, 1 and 2
-    message        shards    2, 5      row -> mask of all
-                             2 answers, 5 is silent
+    subscription   shards 1, 2, 5      in shard 5: slot -> mask of the shards before, 1 and 2
+    message        shards    2, 5      row -> mask of all shards
+                             2 reports the match, 5 does not
 
-Masks are those of the routing, see `nearcast.partition.base`. Cost: 8 bytes a slot once some subscription has several
-homes, and a few nanoseconds a match.
+Masks are those of the routing, see `nearcast.partition.base`. Cost: 8 bytes per slot once a subscription has
+several replicas, and a few nanoseconds per match.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ _NAME = "replicas.before"
 
 
 class Replicas:
-    """Where else the subscriptions of a matcher live."""
+    """The earlier shards that hold the subscriptions of a matcher too."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
 
-    def allocate(self, slots: npt.NDArray[np.int32], before: Masks) -> None:
-        """Note which shards before this one hold subscriptions that are taken in."""
+    def set(self, slots: npt.NDArray[np.int32], before: Masks) -> None:
+        """Store the earlier shards of new subscriptions."""
         if _NAME not in self._arena:
             if not before.any():
                 return
             self._arena.new(_NAME, np.uint64, 0)
         self._arena.grow(_NAME, int(slots.max(initial=-1)) + 1)[slots] = before
 
-    def own(self, found: Matches, seen_by: Masks) -> Matches:
-        """Return the matches that this shard is to tell; `seen_by` says for each row of the batch who sees it."""
+    def report(self, found: Matches, seen_by: Masks) -> Matches:
+        """Return the matches that this shard reports; `seen_by` holds the shards of each row of the batch."""
         if _NAME not in self._arena:
             return found
         keep = self._before(found.slots) & seen_by[found.rows] == 0
         return found if keep.all() else Matches(found.rows[keep], found.slots[keep], found.scores[keep])
 
     def are_first(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        """Tell which subscriptions have their first home here, so that each is counted once."""
+        """Tell which subscriptions have their first replica here, so that each is counted once."""
         if _NAME not in self._arena:
             return np.ones(len(slots), np.bool_)
         are: npt.NDArray[np.bool_] = self._before(slots) == 0
         return are
 
     def _before(self, slots: npt.NDArray[np.int32]) -> Masks:
-        held = self._arena[_NAME]
+        stored = self._arena[_NAME]
         masks: Masks = np.zeros(len(slots), np.uint64)
-        known = slots < len(held)
-        masks[known] = held[slots[known]]
+        known = slots < len(stored)
+        masks[known] = stored[slots[known]]
         return masks

@@ -1,11 +1,12 @@
-"""How do the shards of an engine share the work? By a routing, given or fitted to the first subscriptions.
+"""The router of an engine: a routing, given or fitted to the first subscriptions.
 
-    before the fit    every message to every shard; there is nobody yet whom it could concern
-    the fit           the first subscriptions and the newest messages of the window are the sample
-    after             as the routing says
+    before the fit    every message goes to every shard; there are no subscriptions yet
+    the fit           the sample is the first subscriptions and the newest messages of the window
+    afterwards        the routing decides
 
-Where messages go to some shards only, a subscription may live in several; what its replicas keep is merged (`merger`).
-With a window the routing is a fixed one: who comes later finds in the windows of its shards what it would have seen.
+Where messages go to some shards only, a subscription may live in several, and a `ResultMerger` merges the results of its
+replicas. With a window the routing stays fixed, so that the windows of a subscription's shards hold every message that a
+later subscription needs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class Router:
-    """Who gets what."""
+    """Places subscriptions in shards and routes messages to them."""
 
     def __init__(self, partitioner: str | Routing, n_shards: int, *, has_window: bool) -> None:
         self._partitioner, self._n_shards, self._has_window = partitioner, n_shards, has_window
@@ -33,59 +34,59 @@ class Router:
 
     @property
     def sends_all(self) -> bool:
-        """Whether every message goes to every shard."""
+        """True if every message goes to every shard."""
         return self._routing is None or self._routing.sends_all
 
     def merges(self, kind: type[Subscription]) -> bool:
-        """Whether results of a kind are merged from those of replicas."""
+        """Tell whether the results of a kind are merged from several replicas."""
         return not self.sends_all and kind.result_policy.is_stateful
 
-    def prepare(self, subscription_batches: Sequence[SubscriptionBatch], recent: Callable[[], MessageBatch]) -> None:
-        """Fit the routing to the first subscriptions that come."""
-        if not subscription_batches or self._n_shards == 1 or self._routing is not None:
+    def prepare(self, batches: Sequence[SubscriptionBatch], recent: Callable[[], MessageBatch]) -> None:
+        """Fit the routing to the first subscriptions; later calls do nothing."""
+        if not batches or self._n_shards == 1 or self._routing is not None:
             return
-        footprints = Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches])
+        footprints = Footprints.joined([batch.footprints for batch in batches])
         routing = fit(self._partitioner, Sample(footprints, recent()), n_shards=self._n_shards)
         self._routing = routing.fixed() if self._has_window else routing
 
     def regions(self, bounds: Box) -> list[Region]:
-        """Return which part of space belongs to whom; none before that is decided."""
+        """Return the part of space that belongs to each shard; empty before the fit."""
         return [] if self._routing is None else self._routing.regions(bounds)
 
     def packed(self) -> bytes | None:
-        """Return the routing as bytes, for an engine that goes on elsewhere; None if it was not fitted yet."""
+        """Return the routing as bytes, or None before the fit."""
         return None if self._routing is None else pack(self._routing)
 
     def resume(self, packed: bytes) -> None:
-        """Go on with a routing."""
+        """Continue with a routing from `packed`."""
         self._routing = unpack(packed)
 
     @property
     def narrows(self) -> bool:
-        """Whether subscriptions are placed by what can still bring a result."""
+        """True if the placement of a subscription depends on the threshold of its result."""
         return self._routing is not None and self._routing.narrows
 
-    def home(self, subscription_batch: SubscriptionBatch) -> Masks:
-        """Return the homes of subscriptions; all share one where threads part the messages instead."""
-        if self._n_shards == 1 or (self.sends_all and not subscription_batch.kind.result_policy.is_stateful):
-            return np.ones(len(subscription_batch), np.uint64)
+    def placements(self, subscriptions: SubscriptionBatch) -> Masks:
+        """Return the shards of subscriptions; stateless ones share the first where threads divide the messages."""
+        if self._n_shards == 1 or (self.sends_all and not subscriptions.kind.result_policy.is_stateful):
+            return np.ones(len(subscriptions), np.uint64)
         assert self._routing is not None
         if self._routing.by_key:
-            return place_by_key(subscription_batch.ids.keys, self._n_shards)
-        return self.place(subscription_batch.footprints)
+            return place_by_key(subscriptions.ids.keys, self._n_shards)
+        return self.place(subscriptions.footprints)
 
     def place(self, footprints: Footprints) -> Masks:
-        """Return the homes of subscriptions of which this is known."""
+        """Return the shards of subscriptions, by footprint."""
         assert self._routing is not None
         return self._routing.place(footprints)
 
     def route(self, batch: MessageBatch) -> tuple[Masks, list[Rows]]:
-        """Return who sees each message, and which each shard sees."""
+        """Return the shards of each message as masks, and the rows that each shard sees."""
         if self.sends_all:
             rows = np.arange(len(batch), dtype=np.int64)
             return np.full(len(batch), all_shards(self._n_shards)), [rows] * self._n_shards
         assert self._routing is not None
         masks = self._routing.route(batch)
-        if self._has_window:  # which also holds what concerns nobody
+        if self._has_window:  # the window also holds messages that touch no subscription
             masks = np.where(masks == 0, np.uint64(1), masks)
         return masks, [np.flatnonzero(has_shard(masks, shard)) for shard in range(self._n_shards)]

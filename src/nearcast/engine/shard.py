@@ -1,8 +1,8 @@
-"""What does one worker own? A part of the subscriptions, of every kind, and a window over what it sees.
+"""A shard: some of the subscriptions of every kind, and a window over the messages that it sees.
 
-Kinds that keep nothing need no order among messages: their subscriptions may be shared, each thread taking some of
-the messages. The work of a batch is therefore handed out as jobs: one for the kinds that keep results, and as many as
-are wanted for those that do not.
+Stateless kinds do not depend on the order of messages, so several threads may match parts of a batch against the same
+subscriptions. A shard therefore returns the work of a batch as jobs: one for its stateful kinds, and as many as asked
+for the stateless ones.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 ShardUpdates = list[tuple[Matcher, UpdateBatch | Changes]]
 Job = Callable[[], ShardUpdates]
-"""A piece of work for some thread: move matchers on, and say what each has to tell, or what changed."""
+"""Work for one thread: advance matchers, and return the updates or the changes of each."""
 
 
 class Shard:
-    """A part of the subscriptions, alone with the stream."""
+    """Some of the subscriptions of an engine."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Shard:
         live: pa.Table | None = None,
         arena: Callable[[str], Arena] | None = None,
     ) -> None:
-        """Start without subscriptions; `arena` gives the state of each kind a place, in memory if there is none."""
+        """Create a shard without subscriptions; `arena` makes the arena of a kind, by default in memory."""
         self.number = number
         self.window = SlidingWindow(policy, live, arena=None if arena is None else partial(arena, "window"))
         self.matchers: dict[str, Matcher] = {}
@@ -56,9 +56,9 @@ class Shard:
         return sum(len(matcher.registry) for matcher in self.matchers.values())
 
     def matcher(self, kind: type[Subscription]) -> Matcher:
-        """Return the matcher of a kind, made when the first subscription of that kind comes."""
+        """Return the matcher of a kind; it is created with the first subscription of that kind."""
         if kind.kind not in self.matchers:
-            from nearcast._jit import Arena  # with the first subscription, not before, come the kernels
+            from nearcast._jit import Arena  # loads the kernels, so not before the first subscription
             from nearcast.engine.registry import SubscriptionRegistry
             from nearcast.engine.replicas import Replicas
 
@@ -72,36 +72,46 @@ class Shard:
             self.matchers = {name: self.matchers[name] for name in names}
         return self.matchers[kind.kind]
 
-    def attach(self, kind: str, kept: Sequence[Results]) -> None:
-        """Go on with a kind whose arena is there already, and with the results it had."""
+    def attach(self, kind: str, results: Sequence[Results]) -> None:
+        """Continue with a kind whose arena exists, and with the results that lie outside of it."""
         matcher, entry = self.matcher(find_kind(kind)), choose_index(self._index, kind)
-        matcher.go_on(kept, is_indexed=entry.in_arena, is_kept=self._is_kept(kind))
+        matcher.attach(results, has_index=entry.in_arena, has_results=self._has_results(kind))
 
-    def _is_kept(self, kind: str) -> bool:
-        """Tell whether the results of a kind lie in its arena."""
+    def _has_results(self, kind: str) -> bool:
+        """Tell whether the arena of a kind holds its results."""
         return find_result_store(choose_index(self._index, kind).result_store, find_kind(kind)).in_arena
 
-    def loose_results(self) -> Iterator[tuple[str, list[Results]]]:
-        """Yield, kind by kind, the results that lie in no arena and cannot be found again."""
+    def results_outside_arena(self) -> Iterator[tuple[str, list[Results]]]:
+        """Yield, by kind, the results that lie in no arena and do not follow from the window."""
         for kind, matcher in self.matchers.items():
-            if matcher.kind.result_policy.must_be_saved and not self._is_kept(kind):
+            if matcher.kind.result_policy.must_be_saved and not self._has_results(kind):
                 yield kind, matcher.held(matcher.registry.taken())
 
     def publish(
-        self, batch: MessageBatch, seen_by: Masks, ticks: Ticks, *, form: Form, cuts: Sequence[int], tells: bool
+        self,
+        batch: MessageBatch,
+        seen_by: Masks,
+        ticks: Ticks,
+        *,
+        form: Form,
+        cuts: Sequence[int],
+        writes_updates: bool,
     ) -> list[Job]:
-        """Take in messages, some of a batch; return the work that is to be done then.
+        """Admit messages to the window and return the jobs that match them.
 
-        `seen_by` says for each which shards have it; `cuts` are rows at which they may be parted among threads. What
-        kinds that keep results have to say is written down only if the shard `tells` it, and nobody else has a part.
+        `seen_by` holds the shards that see each message; `cuts` are the rows at which threads divide the batch. Jobs of
+        stateful kinds write updates if `writes_updates`; otherwise they return changes for a merger.
         """
-        return self._jobs(batch, seen_by, self.window.admit(batch, ticks), ticks, form, cuts, tells=tells)
+        return self._jobs(
+            batch, seen_by, self.window.admit(batch, ticks), ticks, form, cuts, writes_updates=writes_updates
+        )
 
-    def advance(self, seq: int, ticks: Ticks, *, tells: bool) -> list[Job]:
-        """Let time pass without a message."""
+    def advance(self, seq: int, ticks: Ticks, *, writes_updates: bool) -> list[Job]:
+        """Advance the clock without a message."""
         steps = self.window.advance(seq, int(ticks.nows_us[-1]))
-        nobody = np.zeros(0, np.uint64)
-        return self._jobs(MessageBatch.empty(), nobody, steps, ticks, Form.OBJECTS, (0, 0), tells=tells)
+        none = np.zeros(0, np.uint64)
+        empty = MessageBatch.empty()
+        return self._jobs(empty, none, steps, ticks, Form.OBJECTS, (0, 0), writes_updates=writes_updates)
 
     def _jobs(
         self,
@@ -112,27 +122,27 @@ class Shard:
         form: Form,
         cuts: Sequence[int],
         *,
-        tells: bool,
+        writes_updates: bool,
     ) -> list[Job]:
-        def telling(matchers: Sequence[Matcher], rows: MessageBatch, seen: Masks, at: Steps) -> Job:
+        def writing(matchers: Sequence[Matcher], rows: MessageBatch, seen: Masks, at: Steps) -> Job:
             return lambda: [(m, m.publish(rows, seen, at, ticks, form=form)) for m in matchers]
 
-        forward = [m for m in self.matchers.values() if not m.kind.result_policy.is_stateful]
-        keeping = [m for m in self.matchers.values() if m.kind.result_policy.is_stateful]
+        stateless = [m for m in self.matchers.values() if not m.kind.result_policy.is_stateful]
+        stateful = [m for m in self.matchers.values() if m.kind.result_policy.is_stateful]
         jobs = []
-        if forward:
+        if stateless:
             for start, stop in pairwise(cuts):
                 rows, seen, at = batch.slice(start, stop), seen_by[start:stop], steps.slice(start, stop)
-                jobs.append(telling(forward, rows, seen, at))
-        if keeping and tells:
-            jobs.append(telling(keeping, batch, seen_by, steps))
-        elif keeping:
-            jobs.append(lambda: [(m, m.changes(batch, seen_by, steps)) for m in keeping])
+                jobs.append(writing(stateless, rows, seen, at))
+        if stateful and writes_updates:
+            jobs.append(writing(stateful, batch, seen_by, steps))
+        elif stateful:
+            jobs.append(lambda: [(m, m.changes(batch, seen_by, steps)) for m in stateful])
         return jobs
 
 
 def choose_index(name: str, kind: str) -> IndexEntry:
-    """Return the index of that name, which has to serve a kind."""
+    """Return the index of a name, or raise `StateError` if it does not serve the kind."""
     entry = find_index(name, kind)
     if entry is None:
         raise StateError(f"index {name!r} does not serve kind {kind!r}")

@@ -1,11 +1,12 @@
-"""How do all shards of an engine answer as one?
+"""All shards of an engine behind one interface.
 
     subscriptions ── place ──┬─ shard 0 ─┐
-    messages ─────── route ──┤    ...    ├── one after the other, or merged ── who has what to tell
+    messages ─────── route ──┤    ...    ├── concatenated or merged ── updates
                              └─ shard n ─┘
 
-Who lives in one shard is spoken for by the matcher there, and so is who keeps nothing: of its replicas one answers.
-Who keeps results and may live in several is spoken for by the `merger` of its kind.
+The result of a subscription has one owner. A subscription that lives in one shard belongs to the matcher there, and so
+does one of a stateless kind: only one of its replicas reports a match. A stateful subscription that may live in several
+shards belongs to the `ResultMerger` of its kind.
 """
 
 from __future__ import annotations
@@ -19,23 +20,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from nearcast.engine.config import EngineConfig
 from nearcast.engine.matcher import Matcher, Slots
 from nearcast.engine.router import Router
 from nearcast.engine.shard import Job, Shard
-from nearcast.engine.state import EngineConfig, SavedSubscriptions
+from nearcast.engine.state import SavedSubscriptions
 from nearcast.engine.stats import add_work
 from nearcast.engine.updates import Form, UpdateBatch, write_updates
 from nearcast.errors import UnknownMessage
 from nearcast.index import Work
-from nearcast.model import (
-    Document,
-    Id,
-    IdColumn,
-    MessageBatch,
-    ScoringContext,
-    Subscription,
-    SubscriptionBatch,
-)
+from nearcast.model import Document, Id, IdColumn, MessageBatch, Subscription, SubscriptionBatch
 from nearcast.partition import Masks, before_it, has_shard
 from nearcast.window import Changes, Results, ScoredMessage, Ticks
 
@@ -45,20 +39,18 @@ if TYPE_CHECKING:
     from nearcast.engine.replica_planner import ReplicaPlanner
     from nearcast.engine.result_merger import ResultMerger
 
-_SAMPLE = 100_000  # messages that a partitioner learns from
+_SAMPLE = 100_000  # messages that a partitioner is fitted to
 
 
 class ShardSet:
     """The shards of an engine."""
 
-    def __init__(
-        self, config: EngineConfig, scoring: ScoringContext, live: pa.Table | None, folder: EngineFolder | None
-    ) -> None:
+    def __init__(self, config: EngineConfig, live: pa.Table | None, folder: EngineFolder | None) -> None:
         self.router = Router(config.partitioner, config.workers, has_window=config.window is not None)
-        self._config, self._scoring = config, scoring
+        self._config, self._scoring = config, config.scoring
         self.shards = [
             Shard(
-                scoring,
+                config.scoring,
                 config.window,
                 index=config.index,
                 number=number,
@@ -73,45 +65,46 @@ class ShardSet:
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
-    def prepare(self, subscription_batches: Sequence[SubscriptionBatch]) -> None:
-        """Decide how the work is shared, when the first subscriptions come."""
-        self.router.prepare(subscription_batches, self._recent)
+    def prepare(self, batches: Sequence[SubscriptionBatch]) -> None:
+        """Fit the routing to the first subscriptions."""
+        self.router.prepare(batches, self._recent)
 
     def insert(
-        self, subscription_batch: SubscriptionBatch, sinces: npt.NDArray[np.int64], before: Masks | None = None
+        self, subscriptions: SubscriptionBatch, sinces: npt.NDArray[np.int64], before: Masks | None = None
     ) -> list[tuple[SubscriptionRegistry, Results]]:
-        """Place subscriptions of one kind; return the results they start with, and who knows their names.
+        """Place subscriptions of one kind; return their initial results, each with the registry of its slots.
 
-        A lone shard may be one of many elsewhere: `before` says which of these hold a subscription too.
+        A single shard may be one of many in other processes: `before` holds those that have a subscription too.
         """
-        if not len(subscription_batch):
+        if not len(subscriptions):
             return []
-        masks = self.router.home(subscription_batch)
+        kind = subscriptions.kind
+        masks = self.router.placements(subscriptions)
 
         def insert(part: tuple[Shard, npt.NDArray[np.int64]]) -> tuple[Slots, Results]:
             shard, rows = part
-            own = subscription_batch if len(rows) == len(subscription_batch) else subscription_batch.take(rows)
+            own = subscriptions if len(rows) == len(subscriptions) else subscriptions.take(rows)
             others = before_it(masks[rows], shard.number) if before is None else before[rows]
-            return shard.matcher(subscription_batch.kind).insert(own, sinces[rows], others)
+            return shard.matcher(kind).insert(own, sinces[rows], others)
 
-        placements = [(shard, np.flatnonzero(has_shard(masks, number))) for number, shard in enumerate(self.shards)]
-        placements = [(shard, rows) for shard, rows in placements if len(rows)]
-        started = list(self._run(insert, placements))
-        if not self.router.merges(subscription_batch.kind):
-            each = zip(placements, started, strict=True)
-            return [(shard.matcher(subscription_batch.kind).registry, results) for (shard, _), (_, results) in each]
-        merger = self._merger(subscription_batch.kind)
-        slots, ks = merger.allocate(subscription_batch, sinces), subscription_batch.footprints.ks
-        for (shard, rows), (replicas, results) in zip(placements, started, strict=True):
+        placed = [(shard, np.flatnonzero(has_shard(masks, number))) for number, shard in enumerate(self.shards)]
+        placed = [(shard, rows) for shard, rows in placed if len(rows)]
+        inserted = list(self._run(insert, placed))
+        if not self.router.merges(kind):
+            each = zip(placed, inserted, strict=True)
+            return [(shard.matcher(kind).registry, results) for (shard, _), (_, results) in each]
+        merger = self._merger(kind)
+        slots, ks = merger.allocate(subscriptions, sinces), subscriptions.footprints.ks
+        for (shard, rows), (replicas, results) in zip(placed, inserted, strict=True):
             merger.add(shard.number, replicas, slots[rows], ks[rows], results)
         if self.router.narrows:
-            self._replica_planners[subscription_batch.kind.kind].narrow(subscription_batch, slots, masks)
+            self._replica_planners[kind.kind].narrow(subscriptions, slots, masks)
         return [(merger.registry, results) for results in merger.held(slots)]
 
     def _merger(self, kind: type[Subscription]) -> ResultMerger:
         if kind.kind not in self._mergers:
             from nearcast.engine.result_merger import (
-                ResultMerger,  # with the first that is merged, not before, come the kernels
+                ResultMerger,  # loads the kernels, so not before the first merge
             )
 
             merger = self._mergers[kind.kind] = ResultMerger(kind, self._scoring, len(self.shards))
@@ -122,12 +115,12 @@ class ShardSet:
         return self._mergers[kind.kind]
 
     def remove(self, ids: IdColumn) -> dict[Id, list[ScoredMessage]]:
-        """Forget those subscriptions that are there; return the results that are not empty."""
-        had: dict[Id, list[ScoredMessage]] = {}
+        """Remove those of the given subscriptions that exist; return their non-empty results."""
+        removed: dict[Id, list[ScoredMessage]] = {}
 
         def note(results: Results, rows: npt.NDArray[np.int64], slots: Slots) -> None:
             row_of = dict(zip(slots.tolist(), rows.tolist(), strict=True))
-            had.update({ids[row_of[slot]]: held for slot, held in results.by_slot().items()})
+            removed.update({ids[row_of[slot]]: found for slot, found in results.by_slot().items()})
 
         for matcher in self._matchers():
             rows, slots = _find(matcher.registry, ids)
@@ -139,18 +132,18 @@ class ShardSet:
             note(merger.forget(slots), rows, slots)
             if (replica_planner := self._replica_planners.get(merger.kind.kind)) is not None:
                 replica_planner.forget(slots)
-        return had
+        return removed
 
     def _matchers(self) -> Iterator[Matcher]:
         return (matcher for shard in self.shards for matcher in shard.matchers.values())
 
     def _owners(self) -> Iterator[Matcher | ResultMerger]:
-        """Yield who speaks for subscriptions."""
+        """Yield the owners of results."""
         yield from (matcher for matcher in self._matchers() if matcher.kind.kind not in self._mergers)
         yield from self._mergers.values()
 
-    def allocate(self, id_: Id) -> tuple[Matcher | ResultMerger, int] | None:
-        """Return who speaks for a subscription, and its slot there; None if it is not here."""
+    def locate(self, id_: Id) -> tuple[Matcher | ResultMerger, int] | None:
+        """Return the owner of a subscription's result and the slot there; None if there is no such subscription."""
         for owner in self._owners():
             slot = int(owner.registry.find(IdColumn.of([id_]))[0])
             if slot >= 0:
@@ -158,29 +151,29 @@ class ShardSet:
         return None
 
     def missing(self, ids: IdColumn) -> npt.NDArray[np.bool_]:
-        """Tell which ids are not here."""
+        """Tell which ids do not exist."""
         missing = np.ones(len(ids), np.bool_)
         for owner in self._owners():
             missing &= owner.registry.find(ids) < 0
         return missing
 
-    def follow(
+    def refresh_users(
         self, users: Collection[Id], seq: int
     ) -> Iterator[tuple[SubscriptionRegistry, dict[int, Any], dict[int, Any]]]:
-        """Look again for users whose friends changed; yield names, and what results had and have by slot."""
+        """Compute the results of users again whose edges changed; yield a registry, and results before and after by slot."""
         for kind in dict.fromkeys(matcher.kind for matcher in self._matchers()):
-            told = [
-                (shard.number, shard.matchers[kind.kind].follow(users))
+            refreshed = [
+                (shard.number, shard.matchers[kind.kind].refresh_users(users))
                 for shard in self.shards
                 if kind.kind in shard.matchers
             ]
             if (merger := self._mergers.get(kind.kind)) is None:
-                for number, (before, after) in told:
+                for number, (before, after) in refreshed:
                     yield self.shards[number].matchers[kind.kind].registry, before.by_slot(), after.by_slot()
                 continue
-            deltas = [(number, _turn(before, after)) for number, (before, after) in told]
-            moment = np.array([seq], np.int64)
-            changes = merger.merge(deltas, Ticks(moment, moment, moment))
+            deltas = [(number, _difference(before, after)) for number, (before, after) in refreshed]
+            now = np.array([seq], np.int64)
+            changes = merger.merge(deltas, Ticks(now, now, now))
             yield merger.registry, _by_slot(changes, enters=False), _by_slot(changes, enters=True)
 
     # -- messages -----------------------------------------------------------------------------------------------
@@ -188,43 +181,48 @@ class ShardSet:
     def publish(
         self, batch: MessageBatch, ticks: Ticks, form: Form, seen_by: Masks | None = None
     ) -> list[UpdateBatch]:
-        """Move on by a batch; return what all have to tell. `seen_by` says who else sees messages of a lone shard."""
+        """Publish a batch to all shards and return their updates.
+
+        `seen_by` holds the shards that see each message, for a single shard that is one of many.
+        """
         self._widen(ticks)
         jobs: list[tuple[int, Job]] = []
-        masks, shares = self.router.route(batch)
+        masks, rows_of = self.router.route(batch)
         masks = masks if seen_by is None else seen_by
-        for shard, rows in zip(self.shards, shares, strict=True):
+        for shard, rows in zip(self.shards, rows_of, strict=True):
             part = batch if len(rows) == len(batch) else batch.take(rows)
-            cuts, tells = self._cuts(len(part)), self.router.sends_all
-            made = shard.publish(part, masks[rows], ticks, form=form, cuts=cuts, tells=tells)
+            cuts, writes = self._cuts(len(part)), self.router.sends_all
+            made = shard.publish(part, masks[rows], ticks, form=form, cuts=cuts, writes_updates=writes)
             jobs += [(shard.number, job) for job in made]
-        return self._hand_out(jobs, ticks, form)
+        return self._execute(jobs, ticks, form)
 
     def advance(self, seq: int, ticks: Ticks) -> list[UpdateBatch]:
-        """Let time pass without a message."""
+        """Advance the clock without a message."""
         self._widen(ticks)
-        tells = self.router.sends_all
-        jobs = [(shard.number, job) for shard in self.shards for job in shard.advance(seq, ticks, tells=tells)]
-        return self._hand_out(jobs, ticks, Form.OBJECTS)
+        writes = self.router.sends_all
+        jobs = [
+            (shard.number, job) for shard in self.shards for job in shard.advance(seq, ticks, writes_updates=writes)
+        ]
+        return self._execute(jobs, ticks, Form.OBJECTS)
 
     def _widen(self, ticks: Ticks) -> None:
-        """See that subscriptions live where they must when messages leave at some steps."""
+        """Add the replicas that subscriptions need when messages leave at these steps."""
         if self._replica_planners:
             leaving = np.unique(np.concatenate([shard.window.leaving(ticks) for shard in self.shards]))
             for replica_planner in self._replica_planners.values():
                 replica_planner.widen(leaving)
 
     def _cuts(self, n_messages: int) -> Sequence[int]:
-        """Return where messages are parted among threads, if any of these may have any of them."""
+        """Return where messages are divided among threads, if any thread may match any message."""
         n_parts = len(self.shards) if self.router.sends_all else 1
         return [n_messages * i // n_parts for i in range(n_parts + 1)]
 
-    def _hand_out(self, jobs: Sequence[tuple[int, Job]], ticks: Ticks, form: Form) -> list[UpdateBatch]:
-        """Have the work done, and return what all have to tell."""
+    def _execute(self, jobs: Sequence[tuple[int, Job]], ticks: Ticks, form: Form) -> list[UpdateBatch]:
+        """Run jobs on the worker threads and return all updates."""
         parts: list[UpdateBatch] = []
         deltas: dict[str, list[tuple[int, Changes]]] = {}
-        for number, told in self._run(lambda job: (job[0], job[1]()), jobs):
-            for matcher, part in told:
+        for number, done in self._run(lambda job: (job[0], job[1]()), jobs):
+            for matcher, part in done:
                 if isinstance(part, Changes):
                     deltas.setdefault(matcher.kind.kind, []).append((number, part))
                 else:
@@ -240,27 +238,27 @@ class ShardSet:
     def _run(self, work: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
         return (map if self._pool is None or len(pieces) == 1 else self._pool.map)(work, pieces)
 
-    # -- the window, each of whose messages several shards may have -----------------------------------------------
+    # -- the window; several shards may hold the same message -------------------------------------------------------
 
     def documents(self, newest: int | None = None) -> Iterable[Document]:
-        """Return the messages of the window, or at least so many of the newest."""
+        """Return the messages of the window, or at least the given number of the newest."""
         shards = self.shards[:1] if self.router.sends_all else self.shards
         found = (document for shard in shards for document in shard.window.documents(newest))
         return {document.seq: document for document in found}.values()
 
     def find(self, id_: Id) -> Document:
-        """Return the newest message of an id."""
+        """Return the newest message with an id."""
         found = [document for shard in self.shards if (document := shard.window.find(id_)) is not None]
         if not found:
             raise UnknownMessage(id_)
         return max(found, key=lambda document: document.seq)
 
     def _recent(self) -> MessageBatch:
-        """Return the newest messages of the window, as every shard has them before the work is parted."""
+        """Return the newest messages of the window; before the routing is fitted, every shard has them all."""
         return self.shards[0].window.newest(_SAMPLE, self._scoring.vocabulary)
 
     def n_live(self) -> int:
-        """Return how many messages the window holds."""
+        """Return the number of messages in the window."""
         windows = [shard.window for shard in self.shards]
         if self.router.sends_all or self._config.window is None:
             return len(windows[0])
@@ -278,14 +276,14 @@ class ShardSet:
     # -- counts, saving -------------------------------------------------------------------------------------------
 
     def kinds(self) -> dict[str, int]:
-        """Return how many subscriptions there are of each kind."""
+        """Return the number of subscriptions of each kind."""
         counts: dict[str, int] = {}
         for owner in self._owners():
             counts[owner.kind.kind] = counts.get(owner.kind.kind, 0) + len(_own(owner))
         return counts
 
     def work(self) -> dict[str, Work]:
-        """Return how much was done so far, kind by kind."""
+        """Return the work done so far, by kind."""
         total: dict[str, Work] = {}
         for matcher in self._matchers():
             total[matcher.kind.kind] = add_work(total.get(matcher.kind.kind, Work()), matcher.work)
@@ -293,78 +291,80 @@ class ShardSet:
             total[kind] = add_work(total.get(kind, Work()), Work(matched=merger.n_matched))
         return total
 
-    def subscription_batches(self) -> Iterator[SavedSubscriptions]:
-        """Yield all subscriptions, as they are saved."""
+    def saved(self) -> Iterator[SavedSubscriptions]:
+        """Yield all subscriptions in the form in which they are saved."""
         for owner in self._owners():
             slots = _own(owner)
-            kept = []
-            if owner.kind.result_policy.must_be_saved and len(slots):  # others follow from the window
+            saved = []
+            if owner.kind.result_policy.must_be_saved and len(slots):
                 row_of = np.zeros(int(slots.max()) + 1, np.int32)
                 row_of[slots] = np.arange(len(slots))
-                kept = [results.move(row_of) for results in owner.held(slots)]
+                saved = [results.move(row_of) for results in owner.held(slots)]
             registry = owner.registry
-            yield SavedSubscriptions(owner.kind, registry.rows(slots), registry.sinces(slots), kept)
+            yield SavedSubscriptions(owner.kind, registry.rows(slots), registry.sinces(slots), saved)
 
-    def restore(self, subscription_batch: SubscriptionBatch, saved: SavedSubscriptions) -> None:
-        """Take in subscriptions that were saved, with the results they had."""
-        self.insert(subscription_batch, saved.sinces)
-        if not saved.kept:
+    def restore(self, subscriptions: SubscriptionBatch, saved: SavedSubscriptions) -> None:
+        """Add saved subscriptions with the results that were saved."""
+        self.insert(subscriptions, saved.sinces)
+        if not saved.results:
             return
+        kind = subscriptions.kind
         for shard in self.shards:
-            if (matcher := shard.matchers.get(subscription_batch.kind.kind)) is None:
+            if (matcher := shard.matchers.get(kind.kind)) is None:
                 continue
-            kept = [results.move(matcher.registry.find(subscription_batch.ids)) for results in saved.kept]
-            matcher.restore(kept)
-            for results in kept if self.router.merges(subscription_batch.kind) else ():
-                self._merger(subscription_batch.kind).fill(shard.number, results)
+            slots = matcher.registry.find(subscriptions.ids)
+            restored = [results.move(slots) for results in saved.results]
+            matcher.restore(restored)
+            for results in restored if self.router.merges(kind) else ():
+                self._merger(kind).fill(shard.number, results)
 
-    def attach(self, folder: EngineFolder, kept: dict[str, list[Results]]) -> None:
-        """Go on with what lies in a folder, and with results that do not."""
+    def attach(self, folder: EngineFolder, results: dict[str, list[Results]]) -> None:
+        """Continue with the arenas of a folder, and with the results that lie outside of them."""
         for shard in self.shards:
             for kind in folder.kinds(shard.number):
-                shard.attach(kind, kept.get(f"{shard.number}.{kind}", []))
+                shard.attach(kind, results.get(f"{shard.number}.{kind}", []))
         for shard in self.shards:
             for matcher in shard.matchers.values():
                 if self.router.merges(matcher.kind):
-                    self._reunite(shard, matcher)
+                    self._merge_replicas(shard, matcher)
         for replica_planner in self._replica_planners.values():
             replica_planner.resume()
 
-    def _reunite(self, shard: Shard, matcher: Matcher) -> None:
-        """Tell a union what the replicas of a shard hold."""
+    def _merge_replicas(self, shard: Shard, matcher: Matcher) -> None:
+        """Add the replicas of a shard to the merger of their kind."""
         merger, replicas = self._merger(matcher.kind), matcher.registry.taken()
         if not len(replicas):
             return
-        subscription_batch = SubscriptionBatch(matcher.kind, matcher.registry.rows(replicas), self._scoring)
-        slots = merger.registry.find(subscription_batch.ids)
+        subscriptions = SubscriptionBatch(matcher.kind, matcher.registry.rows(replicas), self._scoring)
+        slots = merger.registry.find(subscriptions.ids)
         new = np.flatnonzero(slots < 0)
         if len(new):
-            slots[new] = merger.allocate(subscription_batch.take(new), matcher.registry.sinces(replicas[new]))
-        merger.add(shard.number, replicas, slots, subscription_batch.footprints.ks, Results.none())
+            slots[new] = merger.allocate(subscriptions.take(new), matcher.registry.sinces(replicas[new]))
+        merger.add(shard.number, replicas, slots, subscriptions.footprints.ks, Results.none())
         for results in matcher.held(replicas):
             merger.fill(shard.number, results)
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the worker threads."""
         if self._pool is not None:
             self._pool.shutdown()
 
 
 def _find(registry: SubscriptionRegistry, ids: IdColumn) -> tuple[npt.NDArray[np.int64], Slots]:
-    """Return which ids are here, and their slots."""
+    """Return the rows of the ids that exist, and their slots."""
     slots = registry.find(ids)
     rows = np.flatnonzero(slots >= 0)
     return rows, slots[rows]
 
 
 def _own(owner: Matcher | ResultMerger) -> Slots:
-    """Return the slots of those whom nobody else speaks for: of replicas that keep nothing the first does."""
+    """Return the slots that an owner counts: of replicas of a stateless kind, only the first counts."""
     slots = owner.registry.taken()
     return slots[owner.replicas.are_first(slots)] if isinstance(owner, Matcher) else slots
 
 
-def _turn(before: Results, after: Results) -> Changes:
-    """Return what has to change so that results become others."""
+def _difference(before: Results, after: Results) -> Changes:
+    """Return the changes that turn one set of results into another."""
     n_before, n_after = len(before.slots), len(after.slots)
     return Changes(
         np.zeros(n_before + n_after, np.int64),
@@ -379,10 +379,10 @@ def _turn(before: Results, after: Results) -> Changes:
 
 
 def _by_slot(changes: Changes, *, enters: bool) -> dict[int, list[ScoredMessage]]:
-    """Return slot -> messages that came, or that went."""
+    """Return the messages that entered, or that left, by slot."""
     found: dict[int, list[ScoredMessage]] = {}
     for row in np.flatnonzero(changes.enters == enters).tolist():
         at = row if changes.rows is None else int(changes.rows[row])
-        kept = ScoredMessage(int(changes.seqs[at]), changes.ids[at], float(changes.scores[row]))
-        found.setdefault(int(changes.slots[row]), []).append(kept)
+        scored = ScoredMessage(int(changes.seqs[at]), changes.ids[at], float(changes.scores[row]))
+        found.setdefault(int(changes.slots[row]), []).append(scored)
     return found

@@ -1,4 +1,4 @@
-"""How is the engine doing? Counts, memory, and how much work the pruning saved."""
+"""Statistics of an engine: counts, memory, and the work that pruning saved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nearcast.index import Work
 
 @dataclass(frozen=True)
 class Stats:
-    """What an engine holds and what it has done since it was made.
+    """What an engine holds, and what it has done since it was created.
 
     `visited`, `candidates`, `verified` and `matched` are sums over all kinds; `work` has them kind by kind.
     """
@@ -19,23 +19,23 @@ class Stats:
     messages: int
     """Messages published, late ones included."""
     late: int
-    """Messages that had expired when they came, and were dropped."""
+    """Messages that had expired on arrival and were dropped."""
     window: int
     """Messages in the window now."""
     subscriptions: int
     updates: int
-    """Updates handed out."""
+    """Updates returned."""
     memory_bytes: int
     """Resident memory of the process."""
     kinds: dict[str, int]
     """Subscriptions of each kind."""
     shards: tuple[int, ...]
-    """Subscriptions of each shard; kinds that all threads share are in the first."""
+    """Subscriptions of each shard; those of stateless kinds that all threads share count for the first."""
     work: dict[str, Work] = field(default_factory=dict)
 
     @property
     def visited(self) -> int:
-        """Entries looked at."""
+        """Index entries visited."""
         return sum(work.visited for work in self.work.values())
 
     @property
@@ -55,7 +55,7 @@ class Stats:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process, or its peak where the system tells no more."""
+    """Return the resident memory of this process, or its peak where the system reports only that."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -65,5 +65,5 @@ def resident_bytes() -> int:
 
 
 def add_work(a: Work, b: Work) -> Work:
-    """Return the sum of two."""
+    """Return the sum of two counters."""
     return Work(a.visited + b.visited, a.candidates + b.candidates, a.verified + b.verified, a.matched + b.matched)

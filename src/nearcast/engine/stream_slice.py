@@ -1,4 +1,4 @@
-"""Which messages of a stream are these? What an engine has to know that sees only some of them."""
+"""The slice of a stream that one of several engines sees."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ from nearcast.partition import Masks
 
 
 class StreamSlice(NamedTuple):
-    """The messages of a batch among all that the stream has at that point."""
+    """The place of a batch's messages among all next messages of the stream."""
 
     rows: npt.NDArray[np.int64]
-    """Which of the stream's next messages these are, ascending."""
+    """int64 (n,): positions of the messages among the next ones of the stream, ascending."""
     ats_us: npt.NDArray[np.int64]
-    """The time of every message of the stream, those that go elsewhere included; NO_TIME where it has none."""
+    """int64 (n_stream,): the time of every next message of the stream; NO_TIME where there is none."""
     seen_by: Masks | None = None
-    """Which engines see each of the messages, as a mask; None if who sees it makes no difference."""
+    """uint64 (n,): the engines that see each message, as masks; None if that makes no difference."""
 
     def check(self, n_messages: int) -> None:
-        """Raise `InvalidInput` if this is no share of so many messages."""
+        """Raise `InvalidInput` if the slice does not fit the given number of messages."""
         require(
-            len(self.rows) == n_messages, "stream_slice.rows", f"must be {n_messages}, one a message", len(self.rows)
+            len(self.rows) == n_messages,
+            "stream_slice.rows",
+            f"must be {n_messages}, one per message",
+            len(self.rows),
         )
         if self.seen_by is not None:
             n = len(self.seen_by)
-            require(n == n_messages, "stream_slice.seen_by", f"must be {n_messages}, one a message", n)
+            require(n == n_messages, "stream_slice.seen_by", f"must be {n_messages}, one per message", n)
         ascend = bool((np.diff(self.rows, prepend=-1) > 0).all())
         require(ascend, "stream_slice.rows", "must ascend from 0 or more", self.rows)
         last = int(self.rows[-1]) if len(self.rows) else -1

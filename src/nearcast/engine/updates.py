@@ -1,8 +1,7 @@
-"""How do changes of many kinds, shards and threads become one stream of updates? In the order of the steps.
+"""Updates: changes of many kinds, shards and threads, written in the order of steps.
 
-Each part is written by the thread that found it, in the form that was asked for. Threads that part a batch tell
-about steps that follow each other, so that their tables are put one behind the other as they are; only where kinds or
-shards tell about the same steps are rows put in order.
+Each thread writes its own part in the requested form. Threads that divide a batch cover consecutive steps, so their
+tables are concatenated without a sort; rows are sorted only where several kinds or shards cover the same steps.
 """
 
 from __future__ import annotations
@@ -27,26 +26,26 @@ if TYPE_CHECKING:
 
 
 class Form(Enum):
-    """How updates are handed out."""
+    """The form in which updates are returned."""
 
     OBJECTS = auto()
     TABLE = auto()
     GROUPS = auto()
-    """A table with a row for all whom a message is told at once, see `groups`."""
+    """A table with one row for all receivers of a message, see `groups`."""
 
 
 class UpdateBatch(NamedTuple):
-    """What the subscriptions of one kind in one shard have to tell of some steps, in the order of the steps."""
+    """The updates of one kind in one shard for some steps, in the order of steps."""
 
     steps: npt.NDArray[np.int64]
     """The step of each row."""
     updates: list[Update] | pa.Table
     n_matched: int
-    """How many arrivals changed a result."""
+    """Number of messages that changed a result on arrival."""
 
 
 def write_updates(registry: SubscriptionRegistry, changes: Changes, ticks: Ticks, form: Form) -> UpdateBatch:
-    """Write changes down."""
+    """Return changes as updates."""
     if form is Form.GROUPS:
         return UpdateBatch(*write_groups(registry, changes, ticks), changes.n_matched)
     write = _table if form is Form.TABLE else _objects
@@ -54,7 +53,7 @@ def write_updates(registry: SubscriptionRegistry, changes: Changes, ticks: Ticks
 
 
 def write_initial_results(registry: SubscriptionRegistry, results: Results, *, seq: int, at_us: int) -> UpdateBatch:
-    """Write down what subscriptions start with, at one moment, as a table."""
+    """Return the initial results of subscriptions as a table of updates."""
     n = len(results.slots)
     changes = Changes(
         np.zeros(n, np.int64),
@@ -66,8 +65,8 @@ def write_initial_results(registry: SubscriptionRegistry, results: Results, *, s
         None,
         0,
     )
-    moment = np.array([at_us], np.int64)
-    return write_updates(registry, changes, Ticks(np.array([seq], np.int64), moment, moment), Form.TABLE)
+    at = np.array([at_us], np.int64)
+    return write_updates(registry, changes, Ticks(np.array([seq], np.int64), at, at), Form.TABLE)
 
 
 def joined(parts: Sequence[UpdateBatch], form: Form) -> Any:
@@ -78,8 +77,8 @@ def joined(parts: Sequence[UpdateBatch], form: Form) -> Any:
 
 
 def _joined_objects(parts: Sequence[UpdateBatch]) -> list[Update]:
-    merged = [told for part in parts for told in zip(part.steps.tolist(), part.updates, strict=True)]
-    merged.sort(key=lambda told: told[0])  # stable: parts are in order, and stay so within a step
+    merged = [pair for part in parts for pair in zip(part.steps.tolist(), part.updates, strict=True)]
+    merged.sort(key=lambda pair: pair[0])  # stable: within a step the order of parts stays
     return [update for _, update in merged]
 
 
@@ -96,14 +95,14 @@ def _joined_tables(parts: Sequence[UpdateBatch], schema: pa.Schema = UPDATES) ->
 
 
 def net(updates: Any, form: Form) -> Any:
-    """Return what updates come to: a message that came and went, or went and came, is back where it was."""
+    """Return the net effect of updates: an enter and a leave of the same message cancel out."""
     if form is Form.OBJECTS:
         return _net_objects(updates)
     return _net_table(updates) if form is Form.TABLE else group(_net_table(ungroup(updates)))
 
 
 def count(updates: Any, form: Form) -> int:
-    """Return how many updates there are."""
+    """Return the number of updates."""
     return count_updates(updates) if form is Form.GROUPS else len(updates)
 
 
@@ -152,23 +151,23 @@ def _table(registry: SubscriptionRegistry, changes: Changes, ticks: Ticks) -> pa
 
 
 def _times(ats_us: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> pa.Array:
-    """Return the times of steps; some may have none."""
-    lacking = ats_us == NO_TIME
-    if lacking.all():
+    """Return the times of steps, null where there is none."""
+    missing = ats_us == NO_TIME
+    if missing.all():
         return _constant(None, len(steps))
     times = ats_us[steps]
-    return pa.array(times, mask=times == NO_TIME if lacking.any() else None).cast(TIMESTAMP)
+    return pa.array(times, mask=times == NO_TIME if missing.any() else None).cast(TIMESTAMP)
 
 
 def _directions(enters: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return which way each change goes."""
+    """Return enter or leave for each change."""
     if enters.strides == (0,) or enters.all():
         return _constant(ENTER, len(enters))
     return pc.if_else(pa.array(enters), ENTER, LEAVE)
 
 
 def _scores(scores: npt.NDArray[np.float64]) -> pa.Array:
-    """Return the scores, which may be one score over and over."""
+    """Return the scores; one score repeated is stored once."""
     return _constant(float(scores[0]), len(scores)) if scores.strides == (0,) else pa.array(scores)
 
 
@@ -177,11 +176,11 @@ _MOST_CONSTANT = 1 << 22
 
 
 def _constant(value: Any, n: int) -> pa.Array:
-    """Return a column of one value; columns up to some length share their bytes."""
-    kind = TIMESTAMP if value is None else pa.scalar(value).type
+    """Return a column of one value; columns up to some length share their memory."""
+    type_ = TIMESTAMP if value is None else pa.scalar(value).type
     if n > _MOST_CONSTANT:
-        return pa.repeat(pa.scalar(value, kind), n)
-    kept = _CONSTANTS.get(value)
-    if kept is None or len(kept) < n:
-        kept = _CONSTANTS[value] = pa.repeat(pa.scalar(value, kind), 1 << max(n - 1, 1).bit_length())
-    return kept.slice(0, n)
+        return pa.repeat(pa.scalar(value, type_), n)
+    cached = _CONSTANTS.get(value)
+    if cached is None or len(cached) < n:
+        cached = _CONSTANTS[value] = pa.repeat(pa.scalar(value, type_), 1 << max(n - 1, 1).bit_length())
+    return cached.slice(0, n)

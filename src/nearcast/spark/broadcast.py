@@ -34,7 +34,7 @@ class BroadcastJob:
         return (BroadcastJob, (find, *arguments))
 
 
-def send(spark: SparkSession, job: Job) -> BroadcastJob:
+def broadcast_job(spark: SparkSession, job: Job) -> BroadcastJob:
     """Send a job to all workers."""
     broadcast = spark.sparkContext.broadcast(job)
     return BroadcastJob(lambda: broadcast)

@@ -145,7 +145,7 @@ def _normal(frame: DataFrame, sorts: dict[str, _ColumnType], required: Iterable[
 
 def _surely_good(messages: DataFrame, job: Job) -> Column:
     """Return the rules for messages as one condition; a null is not good. NaN is greater than any bound to Spark."""
-    bounds, limit = job.space.bounds, F.lit(job.config.limits.text_bytes)
+    bounds, limit = job.config.space.bounds, F.lit(job.config.limits.text_bytes)
     text = F.col("text")
     if isinstance(messages.schema["text"].dataType, ArrayType):
         sizes = F.aggregate(text, F.lit(0).cast("long"), lambda total, term: total + F.octet_length(term))
@@ -159,7 +159,7 @@ def _surely_good(messages: DataFrame, job: Job) -> Column:
         whole,
         F.col("place").isNull() | F.is_valid_utf8("place"),
     ]
-    if job.window is not None and job.window.needs_time:
+    if job.config.window is not None and job.config.window.needs_time:
         rules.append(F.col("at").isNotNull())
     return F.coalesce(reduce(and_, rules), F.lit(False))
 

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
 from nearcast.errors import InvalidInput
-from nearcast.model import NO_TIME, SubscriptionBatch
+from nearcast.model import NO_TIME, SubscriptionBatch, kinds
 from nearcast.model.columns import MESSAGES as MESSAGE_COLUMNS
 from nearcast.model.columns import messages_from_table, subscriptions_schema
 from nearcast.model.id_column import IdColumn

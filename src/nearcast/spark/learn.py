@@ -21,7 +21,7 @@ from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.hash import HashPartitioner
 from nearcast.partition.serialization import pack
 from nearcast.spark.block import open_block
-from nearcast.spark.broadcast import send
+from nearcast.spark.broadcast import broadcast_job
 from nearcast.spark.decode import PAYLOAD, decode_messages, decode_subscriptions
 from nearcast.spark.error_summary import blaming
 from nearcast.spark.folder import Folder
@@ -39,7 +39,7 @@ Frames = tuple[DataFrame, DataFrame]
 """Messages and subscriptions."""
 
 
-def routed(job: Job, partitioner: str | Routing, frames: Frames, sample: Frames | None, state: str | None) -> Job:
+def fit_job(job: Job, partitioner: str | Routing, frames: Frames, sample: Frames | None, state: str | None) -> Job:
     """Return a job with its routing; streams are those that have a folder of state."""
     check_partitioner(partitioner, n_shards=job.shards, subject="job")
     if not isinstance(partitioner, str):
@@ -76,9 +76,9 @@ def _fit(job: Job, frames: Frames) -> bytes:
 
 def _sample(job: Job, frames: Frames) -> Sample:
     messages, subscriptions = frames
-    sent = send(messages.sparkSession, replace(job, partitioner="hash"))
+    sent = broadcast_job(messages.sparkSession, replace(job, partitioner="hash"))
     asked = decode_subscriptions(subscriptions, sent).good.where(f"op = '{SUBSCRIBE}'").limit(ROWS).toArrow()
-    subscription_batches = job.admission.subscription_batches(asked.select(subscriptions_schema().names))
+    subscription_batches = job.admission.admit(asked.select(subscriptions_schema().names))
     footprints = Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches])
     return Sample(footprints, _messages(decode_messages(messages, sent).good, job))
 

@@ -1,99 +1,113 @@
-"""What is the pipeline? Four stages, each a verb from DataFrame to DataFrame.
+"""The pipeline: four stages from DataFrame to DataFrame.
 
     messages ─┐                     ┌ shard 0 ┐
               ├ decode ─ dispatch ──┤   ...   ├─ merge ─ updates
     subs ─────┘     └─ rejected     └ shard n ┘
 
-Streaming frames give streaming frames, whose queries are exactly-once with any sink that is; static frames give
-static ones: a backtest of history by the same code.
+Streaming frames give streaming frames, whose queries are exactly-once with any sink that is. Static frames give static
+ones: a backtest of history with the same code.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 from pyspark.sql import DataFrame
 
+from nearcast.engine.config import EngineConfig, SharedOptions
 from nearcast.errors import StateError
-from nearcast.model import Limits
 from nearcast.partition import Routing
-from nearcast.social import SocialGraph
-from nearcast.space import Space
-from nearcast.spark.broadcast import send
+from nearcast.spark.broadcast import broadcast_job
 from nearcast.spark.decode import decode_messages, decode_subscriptions
 from nearcast.spark.dispatch import dispatch_messages, dispatch_subscriptions
 from nearcast.spark.job import Job
-from nearcast.spark.learn import routed
+from nearcast.spark.learn import fit_job
 from nearcast.spark.merge import join, merge
 from nearcast.spark.settings import FRAMES_PER_SNAPSHOT, LOCAL, check_session
 from nearcast.spark.worker import work
-from nearcast.text import Vocabulary
-from nearcast.window import WindowPolicy
 
 CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
 
 class Matched(NamedTuple):
-    """What comes of messages and subscriptions."""
+    """The frames that `match` returns."""
 
     updates: DataFrame
-    """What changed in which subscription's result, in no order but that of `seq`."""
+    """Changes of results; rows are ordered by `seq` only."""
     rejected: DataFrame
-    """Rows that broke a rule, and which."""
+    """Rows that break a rule, with the reason."""
     packed: DataFrame
-    """The updates again, for who wants many: rows of `seq, updates, payload`, each a block for `unpack_updates`."""
+    """The updates in compact form: rows of `seq, updates, payload`, each a block for `unpack_updates`."""
 
 
 def match(
     messages: DataFrame,
     subscriptions: DataFrame,
     *,
-    space: Space,
-    vocabulary: Vocabulary | None = None,
-    window: WindowPolicy | None = None,
-    social: SocialGraph | None = None,
-    text_similarity: str = "containment",
     partitioner: str | Routing = "hash",
     shards: int | None = None,
-    limits: Limits | None = None,
-    index: str = "auto",
+    state: str | None = None,
+    sample: tuple[DataFrame, DataFrame] | None = None,
+    **options: Unpack[SharedOptions],
+) -> Matched:
+    """Keep the result of every subscription exact while messages stream past, on Spark.
+
+    The options are those of `nearcast.Engine`, without `workers`. Messages may come packed, with one column of bytes,
+    `payload`, each a block from `pack_messages`. `shards` is the number of parallel parts, one task each; by default the
+    session's number of shuffle partitions. `state` is a folder that all executors can write, for the state of streaming
+    queries; by default it lies in the session's checkpoint folder. A partitioner that needs a sample is fitted to
+    `sample`, static frames of messages and subscriptions; static frames are their own sample.
+    """
+    return match_config(
+        messages,
+        subscriptions,
+        EngineConfig.of(options),
+        partitioner=partitioner,
+        shards=shards,
+        state=state,
+        sample=sample,
+    )
+
+
+def match_config(
+    messages: DataFrame,
+    subscriptions: DataFrame,
+    config: EngineConfig,
+    *,
+    partitioner: str | Routing = "hash",
+    shards: int | None = None,
     state: str | None = None,
     sample: tuple[DataFrame, DataFrame] | None = None,
 ) -> Matched:
-    """Keep every subscription's answer exact while messages stream past, on Spark.
-
-    Messages may come packed: with one column of bytes, `payload`, each a block that `pack_messages` made.
-    Takes what `nearcast.Engine` takes. `shards` is the number of parts that the work is shared among, one task each;
-    by default the session's number of shuffle partitions. `state` is a folder that all executors can write, for what
-    the shards of streaming queries must not forget; by default it lies in the session's folder of checkpoints. A
-    partitioner that has to learn learns from `sample`, static frames of messages and subscriptions; static frames
-    learn from themselves.
-    """
+    """Do what `match` does, with the options of the engine as one object."""
     spark = messages.sparkSession
     if shards is None:
         shards = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     check_session(spark, shards=shards)
     job = Job(
-        space, vocabulary, window, social, text_similarity,
-        partitioner if isinstance(partitioner, str) else "hash", shards, index, limits,
+        config,
+        partitioner if isinstance(partitioner, str) else "hash",
+        shards,
         local=spark.conf.get(LOCAL, None),
         frames_per_snapshot=int(spark.conf.get(FRAMES_PER_SNAPSHOT, None) or Job.frames_per_snapshot),
-    )  # fmt: skip
+    )
     folder = _state_folder(messages, state) if _are_streams(messages, subscriptions) else None
-    job = routed(job, partitioner, (messages, subscriptions), sample, folder)
-    sent = send(spark, job)
+    broadcast = broadcast_job(spark, fit_job(job, partitioner, (messages, subscriptions), sample, folder))
 
-    asked = decode_subscriptions(subscriptions, sent)
-    said = decode_messages(messages, sent)
-    frames = dispatch_subscriptions(asked.good, sent).union(dispatch_messages(said.good, sent))
-    told, packed = (work(frames, sent, state=folder, is_packed=is_packed) for is_packed in (False, True))
-    if job.moves:
-        told, packed = join(told, shards=shards), join(packed, shards=shards, is_packed=True)
-    return Matched(updates=merge(told), rejected=asked.rejected.union(said.rejected), packed=packed)
+    decoded_subscriptions = decode_subscriptions(subscriptions, broadcast)
+    decoded_messages = decode_messages(messages, broadcast)
+    frames = dispatch_subscriptions(decoded_subscriptions.good, broadcast).union(
+        dispatch_messages(decoded_messages.good, broadcast)
+    )
+    updates, packed = (work(frames, broadcast, state=folder, is_packed=is_packed) for is_packed in (False, True))
+    if broadcast.job.moves:
+        updates, packed = join(updates, shards=shards), join(packed, shards=shards, is_packed=True)
+    rejected = decoded_subscriptions.rejected.union(decoded_messages.rejected)
+    return Matched(updates=merge(updates), rejected=rejected, packed=packed)
 
 
 def _are_streams(messages: DataFrame, subscriptions: DataFrame) -> bool:
-    """Tell whether the sources are streams: both, or neither."""
+    """Tell whether both sources are streams; raise `StateError` if only one is."""
     streams = {"messages": messages.isStreaming, "subscriptions": subscriptions.isStreaming}
     if len(set(streams.values())) > 1:
         raise StateError(

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from nearcast.engine import EngineConfig
 from nearcast.errors import InvalidInput, StateError, require
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
@@ -183,18 +184,22 @@ class Plan:
         """Return a path of the file as one that leads there from anywhere."""
         return path if _URI.match(path) else str((self.file.parent / path).absolute())
 
+    def config(self, *, vocabulary: Vocabulary | None = None, social: SocialGraph | None = None) -> EngineConfig:
+        """Return the configuration of an engine for this job, given what lies in other files."""
+        return EngineConfig.of(
+            {
+                "space": self.space.space(),
+                "vocabulary": vocabulary,
+                "window": None if self.window is None else self.window.window(),
+                "social": social,
+                "text_similarity": self.match.text_similarity,
+                "index": self.match.index,
+            }
+        )
+
     def job(self, *, vocabulary: Vocabulary | None = None, social: SocialGraph | None = None) -> Job:
         """Return what the shards have to know, given what lies in other files."""
-        return Job(
-            space=self.space.space(),
-            vocabulary=vocabulary,
-            window=None if self.window is None else self.window.window(),
-            social=social,
-            text_similarity=self.match.text_similarity,
-            partitioner=self.match.partitioner,
-            shards=self.match.shards,
-            index=self.match.index,
-        )
+        return Job(self.config(vocabulary=vocabulary, social=social), self.match.partitioner, self.match.shards)
 
 
 def read_plan(file: str | Path) -> Plan:

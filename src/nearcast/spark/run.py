@@ -24,7 +24,7 @@ from nearcast.spark.background import routing_of, social_of, vocabulary_of
 from nearcast.spark.error_summary import SPARK_ERRORS, in_one_line
 from nearcast.spark.folder import Folder
 from nearcast.spark.learn import learn_vocabulary
-from nearcast.spark.pipeline import match
+from nearcast.spark.pipeline import match_config
 from nearcast.spark.plan import Plan, naming
 from nearcast.spark.reports import batches_of
 from nearcast.spark.streams import checkpoint, read_messages, read_samples, read_subscriptions, start
@@ -80,17 +80,12 @@ def start_run(spark: SparkSession, plan: Plan) -> Run:
         job = plan.job(vocabulary=vocabulary, social=social_of(plan))
         routing, state = routing_of(plan), checkpoint(plan, "state")
         learns = routing is None and job.partitioner != HashPartitioner.name
-        matched = match(
+        matched = match_config(
             messages.rows,
             subscriptions.rows,
-            space=job.space,
-            vocabulary=job.vocabulary,
-            window=job.window,
-            social=job.social,
-            text_similarity=job.text_similarity,
+            job.config,
             partitioner=job.partitioner if routing is None else routing,
             shards=job.shards,
-            index=job.index,
             state=state,
             sample=read_samples(spark, plan) if learns else None,
         )

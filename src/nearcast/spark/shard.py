@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearcast.engine import Engine
 from nearcast.engine.groups import count_updates, group
+from nearcast.engine.shard_engine import ShardEngine
 from nearcast.engine.stream_slice import StreamSlice
 from nearcast.model.columns import GROUPS, subscriptions_schema
 from nearcast.model.id_column import IdColumn
@@ -79,7 +79,7 @@ class _Arrived(NamedTuple):
 
 
 def apply(
-    engine: Engine, frames: Iterable[Frame], *, shard: int, job: Job, counts: ShardCounts
+    engine: ShardEngine, frames: Iterable[Frame], *, shard: int, job: Job, counts: ShardCounts
 ) -> Iterator[pa.Table]:
     """Carry out the frames of one micro-batch; yield groups of updates, and count while doing so."""
     arrived, vocabulary = list(frames), job.scoring.vocabulary
@@ -98,7 +98,7 @@ def apply(
 
 
 def _subscribe(
-    engine: Engine, frames: Sequence[Frame], shard: int, job: Job, counts: ShardCounts
+    engine: ShardEngine, frames: Sequence[Frame], shard: int, job: Job, counts: ShardCounts
 ) -> Iterator[pa.Table]:
     if not frames:
         return
@@ -110,14 +110,14 @@ def _subscribe(
             counts.unknown += _unsubscribe(engine, part["id"], shard, job)
             continue
         if ops[rows[0]] == ELSEWHERE:
-            told = engine.hand_over(part.select(["id"]))
+            told = engine.release(part.select(["id"]))
         else:
             before = None if placements is None else before_it(placements[rows], shard)
-            told = engine.subscribe(part.select(subscriptions_schema().names), before=before)
+            told = engine.subscribe_replicas(part.select(subscriptions_schema().names), before)
         yield _caused(told, part["id"], places[rows]) if job.moves else group(told)
 
 
-def _unsubscribe(engine: Engine, ids: pa.ChunkedArray, shard: int, job: Job) -> int:
+def _unsubscribe(engine: ShardEngine, ids: pa.ChunkedArray, shard: int, job: Job) -> int:
     """Forget subscriptions; return how many are not there. If all shards are told, all together say how many."""
     listed = ids.to_pylist()
     known = [id_ for id_ in listed if id_ in engine]
@@ -160,7 +160,7 @@ def _rounds(ids: pa.ChunkedArray, ops: npt.NDArray[np.str_]) -> Iterator[npt.NDA
 
 
 def _publish(
-    engine: Engine, frames: Sequence[Frame], vocabulary: Vocabulary, counts: ShardCounts
+    engine: ShardEngine, frames: Sequence[Frame], vocabulary: Vocabulary, counts: ShardCounts
 ) -> Iterator[pa.Table]:
     if not frames:
         return
@@ -174,7 +174,7 @@ def _publish(
         rows = table.slice(first, last - first)
         batch = unpack_batch(rows, ats_us[own], vocabulary=vocabulary)
         stream_slice = StreamSlice(own - start, ats_us[start:stop], masks_from_arrow(rows, SEEN_BY))
-        told = engine.publish(batch, grouped=True, stream_slice=stream_slice)
+        told = engine.publish_slice(batch, stream_slice, grouped=True)
         yield told
         fitting = (stop - start) * UPDATES_PER_ROW // max(1, count_updates(told))
         start, size = stop, max(1, min(fitting, 2 * size, CHUNK))

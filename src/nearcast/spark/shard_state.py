@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from nearcast.engine import Engine
+from nearcast.engine.shard_engine import ShardEngine
 from nearcast.errors import StateError
 from nearcast.model import kinds
 from nearcast.spark.engine_cache import LocalEngineCache
@@ -72,12 +72,12 @@ class ShardState:
     def __init__(self, job: Job, folder: Folder, engine_cache: LocalEngineCache, shard: int) -> None:
         self._job, self._folder, self._home, self._shard = job, folder, engine_cache, shard
 
-    def open(self, manifest: ShardManifest) -> Engine:
+    def open(self, manifest: ShardManifest) -> ShardEngine:
         """Return the engine that a truth speaks of."""
         engine = self._home.open(manifest.stamp)
         return self._rebuild(manifest) if engine is None else engine
 
-    def write(self, manifest: ShardManifest, frames: Sequence[Frame], engine: Engine) -> ShardManifest:
+    def write(self, manifest: ShardManifest, frames: Sequence[Frame], engine: ShardEngine) -> ShardManifest:
         """Write the frames that an engine has just carried out; return the truth after them, but for its messages."""
         if not self._keeps_messages(engine):
             frames = [frame.only_counted() for frame in frames]
@@ -89,7 +89,7 @@ class ShardState:
             log_bytes=manifest.log_bytes + written,
         )
 
-    def close(self, manifest: ShardManifest, engine: Engine) -> ShardManifest:
+    def close(self, manifest: ShardManifest, engine: ShardEngine) -> ShardManifest:
         """Keep the engine that a batch left; return the truth, which knows of a snapshot if one was due."""
         due = manifest.log_bytes >= max(MOST_TIMES * manifest.snapshot_bytes, LEAST_BYTES)
         if due or manifest.version - manifest.snapshot >= self._job.frames_per_snapshot:
@@ -97,14 +97,14 @@ class ShardState:
         self._home.seal(engine, manifest.stamp)
         return manifest
 
-    def _keeps_messages(self, engine: Engine) -> bool:
+    def _keeps_messages(self, engine: ShardEngine) -> bool:
         """Tell whether the engine would be another one if it had not seen the last messages."""
         held = engine.stats().kinds
-        return self._job.window is not None or any(
+        return self._job.config.window is not None or any(
             held.get(k.kind) for k in kinds() if k.result_policy.is_stateful
         )
 
-    def _save(self, manifest: ShardManifest, engine: Engine) -> ShardManifest:
+    def _save(self, manifest: ShardManifest, engine: ShardEngine) -> ShardManifest:
         with _local_folder() as local:
             engine.save(local / "engine")
             size = self._folder.write_tree(self._engine(manifest.version), local / "engine")
@@ -119,7 +119,7 @@ class ShardState:
             previous=manifest.snapshot,
         )
 
-    def _rebuild(self, manifest: ShardManifest) -> Engine:
+    def _rebuild(self, manifest: ShardManifest) -> ShardEngine:
         self._folder.claim(self._job.terms)
         stamp = manifest.snapshot_stamp
         if manifest.snapshot:

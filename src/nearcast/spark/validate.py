@@ -122,8 +122,8 @@ def _check_messages(table: pa.Table, job: Job) -> None:
             except pa.ArrowInvalid:
                 raise InvalidInput(name, "must be UTF-8", None) from None
     batch = messages_from_table(table, vocabulary=job.scoring.vocabulary, limits=job.config.limits, first_seq=1)
-    batch.check(job.space)
-    if job.window is not None and job.window.needs_time and (batch.ats_us == NO_TIME).any():
+    batch.check(job.config.space)
+    if job.config.window is not None and job.config.window.needs_time and (batch.ats_us == NO_TIME).any():
         raise InvalidInput("at", "must be given where the window is a TimeWindow", None)
 
 
@@ -138,7 +138,7 @@ def _check_subscriptions(table: pa.Table, job: Job) -> None:
         raise InvalidInput("op", rule, op, subject=f"subscription {id_!r}")
     ids_from_table(table)
     comes = table if ops == {SUBSCRIBE} else table.filter(pc.equal(table["op"], SUBSCRIBE))
-    for subscription_batch in job.admission.subscription_batches(
+    for subscription_batch in job.admission.admit(
         comes.select([name for name in comes.column_names if name not in ("row", "broken")])
     ):
         job.check_kind(subscription_batch.kind, f"subscription {subscription_batch.ids[0]!r}")

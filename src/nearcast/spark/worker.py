@@ -95,14 +95,14 @@ class Worker(StatefulProcessor):
     def _answer(self, report: ShardReport, frames: list[Frame]) -> Iterator[pa.Table]:
         job = self._sent.job
         if self._folder is None:  # a static run is one batch, and has nothing to remember
-            engine = job.new_engine()
+            engine = job.new_shard_engine()
             yield from apply(engine, frames, shard=report.shard, job=job, counts=report)
             report.subscriptions = len(engine)
             return
         query, shard = _property(_QUERY), report.shard
         folder = Folder(f"{self._folder}/{query}")
         local = Path(job.local or SparkFiles.getRootDirectory()) / "nearcast" / query / job.fingerprint
-        with LocalEngineCache(local / str(shard), job.options) as engine_cache:
+        with LocalEngineCache(local / str(shard), job.config) as engine_cache:
             state = ShardState(job, folder, engine_cache, shard)
             clock = [perf_counter()]
             held = self._manifest.get()

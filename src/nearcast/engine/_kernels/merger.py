@@ -1,9 +1,9 @@
-"""What are the k best of what replicas hold? A sorted run a subscription, see `nearcast.engine.result_merger`.
+"""Kernels of `nearcast.engine.result_merger`: one sorted run of messages per subscription.
 
-heads    slot -> its block, size, k, room, and how many replicas there are
-block    scores  [ 0.9 0.8 0.8 0.5 ... ]     best first; of equal scores the newer, or where less is better the older
+heads    slot -> block, size, k, capacity, number of replicas
+block    scores  [ 0.9 0.8 0.8 0.5 ... ]     best first; ties by seq, newer first, or older first where less is better
          seqs    [  41  52  17   9 ... ]
-         holders [   2   1   1   3 ... ]     how many replicas hold it
+         holders [   2   1   1   3 ... ]     number of replicas that hold the message
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from numpy.typing import NDArray
 from nearcast._jit import kernel, prefetch
 from nearcast.model._kernels.blocks import class_of, give_block, size_of, take_block
 
-START, SIZE, K, ROOM, PLACEMENTS = 0, 1, 2, 3, 4
-"""Columns of a head; room is 0 for a slot that is free."""
+START, SIZE, K, CAPACITY, REPLICAS = 0, 1, 2, 3, 4
+"""Columns of a head; the capacity of a free slot is 0."""
 
-_AHEAD = 16  # changes whose heads are on their way; blocks follow at half of it
-_ENTRIES, _A_LINE = 32, 8  # entries of a block that are fetched, and of a cache line
+_AHEAD = 16  # heads are prefetched this many changes ahead, blocks half as many
+_ENTRIES, _PER_LINE = 32, 8  # entries of a block to prefetch, and entries per cache line
 
 
 class MergerArrays(NamedTuple):
-    """What replicas hold, together."""
+    """The messages that replicas hold."""
 
     heads: NDArray[np.int32]
     """int32 (n_slots, 5): see the columns."""
     scores: NDArray[np.float64]
     seqs: NDArray[np.int64]
     holders: NDArray[np.uint8]
-    """float64, int64, uint8 (room,): blocks."""
+    """float64, int64, uint8 (capacity,): blocks."""
     state: NDArray[np.int64]
     """int64 (STATE,): see `blocks`."""
 
 
 class Deltas(NamedTuple):
-    """What came into the results of replicas and went out of them, by step and slot; of each, leaves first."""
+    """Changes of results by step and slot; within a slot leaves come first."""
 
     steps: NDArray[np.int64]
     slots: NDArray[np.int32]
@@ -47,15 +47,15 @@ class Deltas(NamedTuple):
 
 
 @kernel
-def give_room(merger: MergerArrays, slots: NDArray[np.int32], ks: NDArray[np.int32], rooms: NDArray[np.int32]) -> int:
-    """Give slots blocks that hold so many, and take along what they hold; return where it stopped for want of room.
+def reserve(merger: MergerArrays, slots: NDArray[np.int32], ks: NDArray[np.int32], rooms: NDArray[np.int32]) -> int:
+    """Move slots to blocks of the given capacities; return where it stopped because the pool is full.
 
-    Who has room enough already is passed over, so that it can go on where it stopped.
+    Slots with enough capacity are skipped, so that a second call continues.
     """
     heads = merger.heads
     for i in range(slots.size):
         head = heads[slots[i]]
-        if head[ROOM] >= rooms[i]:
+        if head[CAPACITY] >= rooms[i]:
             continue
         block_class = class_of(rooms[i])
         block = take_block(merger.state, merger.seqs, block_class, size_of(block_class))
@@ -66,24 +66,24 @@ def give_room(merger: MergerArrays, slots: NDArray[np.int32], ks: NDArray[np.int
             merger.scores[block + at] = merger.scores[before + at]
             merger.seqs[block + at] = merger.seqs[before + at]
             merger.holders[block + at] = merger.holders[before + at]
-        if head[ROOM] > 0:
-            give_block(merger.state, merger.seqs, class_of(head[ROOM]), before)
-        head[START], head[K], head[ROOM] = block, ks[i], rooms[i]
+        if head[CAPACITY] > 0:
+            give_block(merger.state, merger.seqs, class_of(head[CAPACITY]), before)
+        head[START], head[K], head[CAPACITY] = block, ks[i], rooms[i]
     return slots.size
 
 
 @kernel
 def end(merger: MergerArrays, slots: NDArray[np.int32]) -> None:
-    """Take the blocks of slots back."""
+    """Free the blocks of slots."""
     for slot in slots:
         head = merger.heads[slot]
-        give_block(merger.state, merger.seqs, class_of(head[ROOM]), head[START])
-        head[SIZE] = head[K] = head[ROOM] = head[PLACEMENTS] = 0
+        give_block(merger.state, merger.seqs, class_of(head[CAPACITY]), head[START])
+        head[SIZE] = head[K] = head[CAPACITY] = head[REPLICAS] = 0
 
 
 @kernel
 def find(merger: MergerArrays, start: int, size: int, sign: float, score: float, seq: int) -> int:
-    """Return the place of an entry in a run, or where it belongs; `sign` is -1 where less is better."""
+    """Return the position of an entry in a run, or where to insert it; `sign` is -1 where less is better."""
     low, high = start, start + size
     while low < high:
         middle = (low + high) >> 1
@@ -97,7 +97,7 @@ def find(merger: MergerArrays, start: int, size: int, sign: float, score: float,
 
 @kernel
 def put(merger: MergerArrays, slot: int, sign: float, score: float, seq: int) -> None:
-    """Note that one more replica holds a message."""
+    """Count one more replica that holds a message."""
     head = merger.heads[slot]
     start, size = int(head[START]), int(head[SIZE])
     at = find(merger, start, size, sign, score, seq)
@@ -114,7 +114,7 @@ def put(merger: MergerArrays, slot: int, sign: float, score: float, seq: int) ->
 
 @kernel
 def drop(merger: MergerArrays, slot: int, sign: float, score: float, seq: int) -> None:
-    """Note that one replica less holds a message."""
+    """Count one replica fewer that holds a message."""
     head = merger.heads[slot]
     start, size = int(head[START]), int(head[SIZE])
     at = find(merger, start, size, sign, score, seq)
@@ -135,20 +135,20 @@ def merge(
     merger: MergerArrays,
     sign: float,
     deltas: Deltas,
-    told: Deltas,
+    out: Deltas,
     scores: NDArray[np.float64],
     seqs: NDArray[np.int64],
 ) -> int:
-    """Follow the replicas; write down how the k best of all changed, and return how many changes there are.
+    """Apply the changes of replicas, write the changes of merged results, and return their number.
 
-    `told` has room for two a delta; `scores` and `seqs` for the greatest k.
+    `out` holds two changes per delta; `scores` and `seqs` hold the greatest k.
     """
-    n_told, first, n = 0, 0, deltas.slots.size
+    n_out, first, n = 0, 0, deltas.slots.size
     last_one = n - 1
     while first < n:
         prefetch(merger.heads, deltas.slots[min(first + _AHEAD, last_one)])
         block = merger.heads[deltas.slots[min(first + _AHEAD // 2, last_one)], START]
-        for line in range(0, _ENTRIES, _A_LINE):
+        for line in range(0, _ENTRIES, _PER_LINE):
             prefetch(merger.scores, min(block + line, merger.scores.size - 1))
             prefetch(merger.seqs, min(block + line, merger.seqs.size - 1))
         prefetch(merger.holders, block)
@@ -180,23 +180,23 @@ def merge(
                         scores[old] == other and sign * seqs[old] > sign * merger.seqs[here]
                     )
                 if is_old != enters:
-                    told.steps[n_told], told.slots[n_told], told.enters[n_told] = step, slot, enters
-                    told.scores[n_told] = scores[old] if is_old else merger.scores[here]
-                    told.seqs[n_told] = seqs[old] if is_old else merger.seqs[here]
-                    n_told += 1
+                    out.steps[n_out], out.slots[n_out], out.enters[n_out] = step, slot, enters
+                    out.scores[n_out] = scores[old] if is_old else merger.scores[here]
+                    out.seqs[n_out] = seqs[old] if is_old else merger.seqs[here]
+                    n_out += 1
                 if is_old:
                     old += 1
                 else:
                     new += 1
         first = last
-    return n_told
+    return n_out
 
 
 @kernel
 def fill(
     merger: MergerArrays, sign: float, slots: NDArray[np.int32], scores: NDArray[np.float64], seqs: NDArray[np.int64]
 ) -> None:
-    """Note what a replica holds."""
+    """Add messages that a replica holds."""
     for i in range(slots.size):
         put(merger, slots[i], sign, scores[i], seqs[i])
 
@@ -205,7 +205,7 @@ def fill(
 def drain(
     merger: MergerArrays, sign: float, slots: NDArray[np.int32], scores: NDArray[np.float64], seqs: NDArray[np.int64]
 ) -> None:
-    """Note that a replica holds these no more."""
+    """Remove messages that a replica held."""
     for i in range(slots.size):
         drop(merger, slots[i], sign, scores[i], seqs[i])
 
@@ -218,9 +218,9 @@ def survivors(
     thresholds: NDArray[np.float64],
     oldest: NDArray[np.int64],
 ) -> None:
-    """Find the score of the worst of the k best that stay when some leave, by ascending seq, and the oldest of these.
+    """Find the worst score of the k best messages that stay, and the oldest of these; `leaving` ascends.
 
-    Where fewer than k stay, the bar is as low as can be.
+    Where fewer than k stay, the threshold is minus infinity.
     """
     for i in range(slots.size):
         head = merger.heads[slots[i]]
@@ -241,7 +241,7 @@ def survivors(
 
 @kernel
 def mark(merger: MergerArrays, known: NDArray[np.int64], held: NDArray[np.bool_]) -> None:
-    """Tell which of some messages, by ascending seq, anyone holds."""
+    """Mark the messages, given by ascending seq, that some result holds."""
     for slot in range(merger.heads.shape[0]):
         start = int(merger.heads[slot, START])
         for at in range(start, start + int(merger.heads[slot, SIZE])):

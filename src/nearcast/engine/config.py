@@ -1,0 +1,98 @@
+"""The options of an engine, spelled once.
+
+`EngineConfig` travels from the command line, the job file, the service and `match` to the engine. `EngineOptions` types the
+same options as keyword arguments; a test checks that both agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypedDict
+
+from nearcast.errors import require
+from nearcast.index import index_names
+from nearcast.model import Limits, ScoringContext
+from nearcast.partition import MOST_SHARDS, Routing
+from nearcast.partition.fitting import check_partitioner
+from nearcast.social import SocialGraph
+from nearcast.space import Space
+from nearcast.text import TEXT_SIMILARITIES, Vocabulary
+from nearcast.window import CountWindow, TimeWindow, WindowPolicy
+
+
+class SharedOptions(TypedDict, total=False):
+    """The options that `Engine` and `match` share; see `EngineConfig` for what they mean."""
+
+    space: Space
+    vocabulary: Vocabulary | None
+    window: WindowPolicy | None
+    social: SocialGraph | None
+    text_similarity: str
+    index: str
+    limits: Limits | None
+
+
+class EngineOptions(SharedOptions, total=False):
+    """The options of `Engine`."""
+
+    workers: int
+    partitioner: str | Routing
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """How an engine is set up.
+
+    >>> from nearcast import Box
+    >>> EngineConfig(space=Space(Box(0, 0, 1, 1)), workers=0)
+    Traceback (most recent call last):
+        ...
+    nearcast.errors.InvalidInput: workers must be an integer of 1 or more; got 0 (engine)
+    """
+
+    space: Space
+    vocabulary: Vocabulary = field(default_factory=lambda: Vocabulary.with_weights({}))
+    """Term weights; by default every term weighs the same."""
+    window: WindowPolicy | None = None
+    """How long messages stay; kinds that need a window cannot be subscribed without one."""
+    social: SocialGraph = field(default_factory=SocialGraph)
+    text_similarity: str = "containment"
+    """The text function of kind `similarity`."""
+    workers: int = 1
+    """Threads."""
+    partitioner: str | Routing = "hash"
+    """How workers share the work: a name, "auto" for the best on the first subscriptions, or a fitted routing."""
+    index: str = "auto"
+    """One index for all kinds, such as "scan"; "auto" takes the fastest for each kind."""
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.space, Space), "space", "must be a Space", self.space, subject="engine")
+        known = self.window is None or isinstance(self.window, (CountWindow, TimeWindow))
+        require(known, "window", "must be a CountWindow, a TimeWindow or None", self.window, subject="engine")
+        require(isinstance(self.limits, Limits), "limits", "must be Limits", self.limits, subject="engine")
+        ok = isinstance(self.workers, int) and not isinstance(self.workers, bool) and self.workers >= 1
+        require(ok, "workers", "must be an integer of 1 or more", self.workers, subject="engine")
+        fits = self.workers <= MOST_SHARDS
+        require(fits, "workers", f"must be {MOST_SHARDS} at most", self.workers, subject="engine")
+        check_partitioner(self.partitioner, n_shards=self.workers, subject="engine")
+        for name, names in (("text_similarity", [*TEXT_SIMILARITIES]), ("index", index_names())):
+            value = getattr(self, name)
+            require(value in names, name, f"must be one of {names}", value, subject="engine")
+
+    @classmethod
+    def of(cls, options: SharedOptions) -> EngineConfig:
+        """Return the configuration of keyword arguments; None stands for the default."""
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        require("space" in given, "space", "must be a Space", None, subject="engine")
+        return cls(**given)
+
+    @cached_property
+    def scoring(self) -> ScoringContext:
+        """The context in which scores are defined."""
+        return ScoringContext(self.space, self.vocabulary, self.social, TEXT_SIMILARITIES[self.text_similarity])
+
+    def with_own_graph(self) -> EngineConfig:
+        """Return the configuration with a copy of the social graph, so that an engine may change its edges."""
+        return replace(self, social=self.social.copy())
