@@ -1,4 +1,4 @@
-"""What several test files draw from."""
+"""Fixtures that several folders of tests share."""
 
 import os
 
@@ -6,15 +6,41 @@ import pytest
 
 from nearcast.testing import strategies as world
 
-# A JVM that lives for seconds does not earn back what its optimizing compiler and a parallel collector take.
+# A JVM that lives for seconds does not earn back the cost of its optimizing compiler and parallel collector.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-_LONG = ("tests/spark/", "tests/cli/", "tests/test_examples.py", "tests/browser/", "tests/jit/")
-"""What takes longest, or has to run in one process: begun first, so that nobody waits for it at the end."""
+_LONG = ("tests/spark/", "tests/extension/", "tests/cli/", "tests/test_examples.py", "tests/browser/", "tests/jit/")
+"""The folders with the longest tests, which start first so that no process waits for them at the end."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist distributes tests by their groups
 def pytest_collection_modifyitems(items):
+    """Start long tests first, and run all tests that use the Spark session in one process."""
     items.sort(key=lambda item: next((i for i, part in enumerate(_LONG) if part in item.nodeid), len(_LONG)))
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    from nearcast.spark.settings import session
+
+    made = session(
+        shards=2,
+        master="local[2]",
+        app_name="nearcast-tests",
+        settings={
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.log.level": "ERROR",
+        },
+    )
+    yield made
+    made.stop()
 
 
 @pytest.fixture(scope="session")

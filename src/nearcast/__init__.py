@@ -1,6 +1,6 @@
-"""Nearcast: standing subscriptions over a stream of places and words, answered exactly at every moment."""
+"""Nearcast matches a stream of geotagged messages against standing queries and emits every result change, exactly."""
 
-from nearcast.engine import Engine, Stats, ungroup
+from nearcast.engine import Engine, EngineConfig, Stats, ungroup
 from nearcast.errors import (
     FormatError,
     InvalidInput,
@@ -14,17 +14,22 @@ from nearcast.model import (
     Explanation,
     Limits,
     Message,
+    MessageBatch,
     NearestSubscription,
     Result,
+    ScorePart,
     SimilaritySubscription,
     SocialSubscription,
+    Subscription,
     TopKSubscription,
     Update,
+    register_kind,
 )
+from nearcast.partition import Partitioner, Region, Routing, register_partitioner
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.text import Vocabulary, tokenize
-from nearcast.window import CountWindow, TimeWindow
+from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 
 __version__ = "0.1.0"
 
@@ -33,27 +38,37 @@ __all__ = [
     "Box",
     "CountWindow",
     "Engine",
+    "EngineConfig",
     "Explanation",
     "FormatError",
     "InvalidInput",
     "Limits",
     "Message",
+    "MessageBatch",
     "NearcastError",
     "NearestSubscription",
+    "Partitioner",
+    "Region",
     "Result",
+    "Routing",
+    "ScorePart",
     "SimilaritySubscription",
     "SocialGraph",
     "SocialSubscription",
     "Space",
     "StateError",
     "Stats",
+    "Subscription",
     "TimeWindow",
     "TopKSubscription",
     "UnknownMessage",
     "UnknownSubscription",
     "Update",
     "Vocabulary",
+    "WindowPolicy",
     "__version__",
+    "register_kind",
+    "register_partitioner",
     "tokenize",
     "ungroup",
 ]

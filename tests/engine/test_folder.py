@@ -52,6 +52,8 @@ def test_another_process_goes_on(tmp_path):
     engine.seal("one")
     script = (
         "import nearcast as nc, sys\n"
+        "from nearcast.engine import EngineConfig\n"
+        "from nearcast.engine.shard_engine import ShardEngine\n"
         "from nearcast.testing import strategies as world\n"
         "engine = ShardEngine.attach(sys.argv[1], 'one', EngineConfig(space=world.PLANE))\n"
         "engine.subscribe([nc.BooleanSubscription(f's{i}', region=nc.Box(0, 0, 8, 8), keywords='a') for i in range(300)])\n"

@@ -1,5 +1,6 @@
 """Do groups say what updates say, in the same order, and in fewer rows?"""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pyarrow as pa
@@ -51,7 +52,7 @@ def test_an_engine_says_the_same_in_groups(window, workers, conflate, random_fie
     n_groups = n_updates = 0
     for seed in range(6):
         of = inputs.job(space=world.SPACES[0], window=window)
-        plain, grouped = (nc.Engine(**of.options, workers=workers) for _ in range(2))
+        plain, grouped = (nc.Engine.from_config(replace(of.config, workers=workers)) for _ in range(2))
         for batch in inputs.batches(seed, random_fields, timed=True):
             for engine in (plain, grouped):
                 asked = batch.subscriptions

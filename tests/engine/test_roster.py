@@ -53,7 +53,7 @@ def test_whoever_was_seated_is_found(seed, arena):
         }
         leaving = rng.sample(sorted(seated), rng.randint(0, len(seated)))
         gone = [seated.pop(slot)[0].id for slot in leaving]
-        registry.leave(slots_of(leaving))
+        registry.free(slots_of(leaving))
         assert len(registry) == len(seated)
         assert registry.taken().tolist() == sorted(seated)
         assert (registry.find(IdColumn.of([*gone, "never"])) == -1).all()
@@ -95,7 +95,7 @@ def test_ids_of_one_hash_are_told_apart(monkeypatch):
     slots = registry.allocate(
         SubscriptionBatch.of([nearest(id_) for id_ in ids], world.scoring()), np.zeros(len(ids), np.int64)
     )
-    registry.leave(slots[::2])
+    registry.free(slots[::2])
     assert registry.find(IdColumn.of(ids)).tolist() == [-1 if i % 2 == 0 else s for i, s in enumerate(slots.tolist())]
 
 
@@ -106,7 +106,7 @@ def test_segments_split_and_everyone_is_still_found():
         registry.allocate(SubscriptionBatch.of(some, world.scoring()), np.zeros(len(some), np.int64))
     assert registry._array("state")[kernels.N_SEGMENTS] > 8
     assert registry.find(IdColumn.of(ids)).tolist() == list(range(9_000))
-    registry.leave(np.arange(0, 9_000, 3, dtype=np.int32))
+    registry.free(np.arange(0, 9_000, 3, dtype=np.int32))
     assert (registry.find(IdColumn.of(ids)) >= 0).tolist() == [i % 3 != 0 for i in range(9_000)]
 
 
@@ -114,7 +114,7 @@ def test_room_of_those_who_left_is_used_again():
     registry = SubscriptionRegistry(nc.NearestSubscription)
     for round_ in range(200):
         some = [nearest(f"{round_:03}.{i}", keywords="w " * (1 + i)) for i in range(20)]
-        registry.leave(registry.allocate(SubscriptionBatch.of(some, world.scoring()), np.zeros(20, np.int64)))
+        registry.free(registry.allocate(SubscriptionBatch.of(some, world.scoring()), np.zeros(20, np.int64)))
         if round_ == 0:
             used = registry._array("state")[kernels.USED]
     assert registry._array("state")[kernels.N_SLOTS] == 20

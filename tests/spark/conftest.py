@@ -1,38 +1,9 @@
-"""One Spark session for all tests of the pipeline."""
+"""Fixtures for tests of the pipeline."""
 
 import os
 
 import pyarrow.parquet as pq
 import pytest
-
-
-@pytest.hookimpl(tryfirst=True)  # before tests are handed out by their groups
-def pytest_collection_modifyitems(items):
-    """Let all tests that need the session run in one process: there is then one session."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory):
-    from nearcast.spark.settings import session
-
-    made = session(
-        shards=2,
-        master="local[2]",
-        app_name="nearcast-tests",
-        settings={
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.log.level": "ERROR",
-        },
-    )
-    yield made
-    made.stop()
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ from contextlib import suppress
 
 import httpx
 import pytest
-from nearcast.service.journal import Cursor, Reader
 
 import nearcast as nc
 from nearcast.cli.city_job import write_job
-from nearcast.service.commands import body_of, message_of
+from nearcast.service.json_bodies import message_from
+from nearcast.service.store.cursor import Cursor
+from nearcast.service.store.journal import JournalReader
 from nearcast.spark.plan import read_plan
 from nearcast.spark.run import start_run
 from nearcast.workload.city import City
@@ -52,7 +53,7 @@ def test_nothing_is_lost_or_told_twice_when_the_service_is_killed_and_the_job_st
     with started(data, *words) as (_, address):
         with httpx.Client(base_url=address, timeout=60) as direct:
             until_ready(direct)
-            direct.post("/v1/subscriptions", json=[body_of(s) for s in city.subscriptions(30)]).raise_for_status()
+            direct.post("/v1/subscriptions", json=[s.to_json() for s in city.subscriptions(30)]).raise_for_status()
         run = start_run(spark, plan)
         client.publish(address, 40)
         heard(address, "0.0", enough=1)  # the pipeline tells, and the service passes it on
@@ -70,15 +71,15 @@ def test_nothing_is_lost_or_told_twice_when_the_service_is_killed_and_the_job_st
             run = start_run(spark, plan)
     with started(data) as (_, address):
         client.publish(address, 1)
-        journal = Reader(data / "journal.sqlite")
-        said = [message_of(body) for body in journal.newest(10_000)]
+        journal = JournalReader(data / "journal.sqlite")
+        said = [message_from(body) for body in journal.newest_messages(10_000)]
         assert {message.id for message in said} >= set(client.answered)
         engine = engine_of(city)
         engine.subscribe(city.subscriptions(30))
         expected = Counter((u.seq, u.subscription, u.message, u.change, u.score) for u in engine.publish(said))
         heard(address, "0.0", enough=expected.total())
         run.stop()
-        told = journal.updates("local", after=Cursor(0, 0), upto=END, limit=1_000_000)
+        told = journal.updates("local", after=Cursor(0, 0), up_to=END, limit=1_000_000)
         journal.close()
         names = ("seq", "subscription", "message", "change", "score")
         assert Counter(tuple(json.loads(one.body)[name] for name in names) for one in told) == expected

@@ -9,7 +9,8 @@ from typing import Any
 
 from nearcast.advice.stream import Stream
 from nearcast.advice.trial import Trial, measure_constants, try_out
-from nearcast.partition import PARTITIONERS, Partitioner, Routing
+from nearcast.partition import Partitioner, Routing
+from nearcast.partition import partitioners as all_partitioners
 from nearcast.partition.estimate import Balance, Constants, Estimate, recommend, weigh
 from nearcast.partition.fitting import serving
 
@@ -36,9 +37,9 @@ class AdviceReport:
     taken: Estimate
     reason: str
 
-    def routing(self, partitioners: Sequence[Partitioner] = PARTITIONERS) -> Routing:
-        """Return what is advised, fitted to all of the stream."""
-        (partitioner,) = (one for one in partitioners if one.name == self.taken.name)
+    def routing(self, partitioners: Sequence[Partitioner] | None = None) -> Routing:
+        """Return the recommended routing, fitted to the whole stream."""
+        (partitioner,) = (one for one in partitioners or all_partitioners() if one.name == self.taken.name)
         return partitioner.fit(self.stream.sample, n_shards=self.n_shards)
 
     @property
@@ -109,13 +110,13 @@ def advise(
     n_shards: int,
     workers: int,
     in_threads: bool = True,
-    partitioners: Sequence[Partitioner] = PARTITIONERS,
+    partitioners: Sequence[Partitioner] | None = None,
     watch: Callable[[str], None] = lambda what: None,
 ) -> AdviceReport:
     """Weigh every partitioner that serves a stream, and run each for a moment; `watch` is told what is going on."""
     watch("reading the stream")
     sample = stream.sample
-    partitioners = serving(partitioners, sample.footprints, in_threads=in_threads)
+    partitioners = serving(partitioners or all_partitioners(), sample.footprints, in_threads=in_threads)
     watch("measuring this machine")
     constants = measure_constants(stream)
     estimates = weigh(

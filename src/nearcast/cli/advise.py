@@ -28,7 +28,7 @@ _WIDE = 100  # the table, where no terminal says how much room there is
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what advice can be asked for."""
     from nearcast.model import kinds
-    from nearcast.partition import PARTITIONERS
+    from nearcast.partition import partitioners
     from nearcast.space import METRICS
     from nearcast.workload import WORKLOADS
 
@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--partitioner",
         action="append",
-        choices=[partitioner.name for partitioner in PARTITIONERS],
+        choices=[partitioner.name for partitioner in partitioners()],
         help="one to weigh, may be given often; left out, all",
     )
     add("--json", action="store_true", help="print one JSON object instead of a table")
@@ -63,13 +63,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Advise, and print what came of it."""
     from nearcast.advice import advise
-    from nearcast.partition import PARTITIONERS
+    from nearcast.partition import partitioners as all_partitioners
     from nearcast.partition.base import check_shards
     from nearcast.partition.serialization import pack
 
     check_shards(options.shards)
-    names = options.partitioner or [partitioner.name for partitioner in PARTITIONERS]
-    partitioners = [partitioner for partitioner in PARTITIONERS if partitioner.name in names]
+    names = options.partitioner or [partitioner.name for partitioner in all_partitioners()]
+    partitioners = [partitioner for partitioner in all_partitioners() if partitioner.name in names]
     workers = min(options.shards, os.cpu_count() or 1)
     with _progress() as watch:
         watch("making the stream")

@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what the bench can be told."""
     from nearcast.index import INDEXES
     from nearcast.model import kinds
-    from nearcast.partition.fitting import NAMES
+    from nearcast.partition import partitioner_names
     from nearcast.workload import QUERIES, WORKLOADS
 
     add = parser.add_argument
@@ -86,7 +86,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="where nearness ends, in metres; 0 means as far as the bounds go",
     )
-    add("--partitioner", choices=NAMES, default="hash", help="how workers share the work")
+    add("--partitioner", choices=partitioner_names(), default="hash", help="how workers share the work")
     add("--index", choices=["auto", *(entry.name for entry in INDEXES)], default="auto", help="what finds")
     rivals = ["scan", *(name for names in RIVALS.values() for name in names)]
     add("--baseline", choices=rivals, default=None, help="a rival to run on the same messages")

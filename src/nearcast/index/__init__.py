@@ -1,4 +1,15 @@
-"""FIND: which subscriptions does a message concern? One module a structure, each behind the same protocol."""
+"""Indexes of subscriptions: find the subscriptions that match a message. One module per index, one protocol for all.
+
+    scan           every kind, without pruning: the reference
+    boolean        boxes and AND/OR expressions, by rarest term and then by place (PS2Stream)
+    similarity     text and nearness above a fixed score (STAMP)
+    topk           text and nearness above a threshold that moves (Skype)
+    nearest        nearness within a distance that shrinks (DkM-SKS)
+    social         nearness, text and social score above a threshold that moves (geo-social)
+
+`bounds` holds the papers' bounds as plain functions, `_kernels` the compiled loops. An index reads messages and
+writes pairs of message and subscription; results and windows are not its concern.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +19,28 @@ from typing import TYPE_CHECKING, NamedTuple
 from nearcast.errors import require
 from nearcast.index.base import Index, Work
 from nearcast.index.scan import Scan
-from nearcast.model import KINDS, ScoringContext
+from nearcast.model import ScoringContext
 
 if TYPE_CHECKING:
     from nearcast._jit import Arena
 
 
 class IndexEntry(NamedTuple):
-    """An index, and the kinds it can serve."""
+    """An index by name, with the kinds it serves."""
 
     name: str
-    kinds: frozenset[str]
+    kinds: frozenset[str] | None
+    """The kinds that it serves; None for every kind, registered ones included."""
     make: Callable[[ScoringContext, Arena], Index]
-    """Make one that keeps its state in an arena, if it can."""
+    """Make an index that keeps its state in an arena, if `in_arena`."""
     in_arena: bool = True
-    """Whether it does: an arena that holds such an index already is gone on with."""
+    """Whether the state is in the arena; an arena that already holds such an index is then continued."""
     result_store: str | None = None
-    """The keeper that goes with it; without one, the slow one."""
+    """Name of the result store that goes with it; None for the reference store."""
+
+    def serves(self, kind: str) -> bool:
+        """Tell whether the index serves a kind."""
+        return self.kinds is None or kind in self.kinds
 
 
 def _boolean(scoring: ScoringContext, arena: Arena) -> Index:
@@ -58,35 +74,35 @@ def _social(scoring: ScoringContext, arena: Arena) -> Index:
 
 
 INDEXES: tuple[IndexEntry, ...] = (
-    IndexEntry("scan", frozenset(kind.kind for kind in KINDS), lambda scoring, arena: Scan(scoring), in_arena=False),
+    IndexEntry("scan", None, lambda scoring, arena: Scan(scoring), in_arena=False),
     IndexEntry("boolean", frozenset({"boolean"}), _boolean),
     IndexEntry("similarity", frozenset({"similarity"}), _similarity),
     IndexEntry("topk", frozenset({"topk"}), _topk, result_store="cskyband"),
     IndexEntry("nearest", frozenset({"nearest"}), _nearest, result_store="heaped"),
     IndexEntry("social", frozenset({"social"}), _social, result_store="cskyband"),
 )
-"""Every index, the slowest first: "auto" takes the last one that serves a kind. Kernels are loaded when chosen."""
+"""Every index, the slowest first: "auto" takes the last one that serves a kind. Choosing one loads its kernels."""
 
 _REGISTERED: dict[str, IndexEntry] = {}
 
 
 def register(entry: IndexEntry) -> None:
-    """Let an index from elsewhere be chosen by name, as rivals in benchmarks are; "auto" never takes it."""
+    """Register an index from outside the package, such as a baseline of a benchmark; "auto" never takes it."""
     taken = {"auto", *(known.name for known in INDEXES)}
     require(entry.name not in taken, "name", f"must not be one of {sorted(taken)}", entry.name, subject="index")
     _REGISTERED[entry.name] = entry
 
 
 def index_names() -> list[str]:
-    """Return the names by which an index can be chosen."""
+    """Return the names that `find_index` accepts."""
     return ["auto", *(entry.name for entry in INDEXES), *_REGISTERED]
 
 
 def find_index(name: str, kind: str) -> IndexEntry | None:
-    """Return the index of that name if it serves a kind; "auto" is the fastest there is."""
+    """Return the index of a name if it serves a kind, else None; "auto" stands for the fastest one."""
     if name in _REGISTERED:
-        return _REGISTERED[name] if kind in _REGISTERED[name].kinds else None
-    serving = [entry for entry in INDEXES if kind in entry.kinds and name in ("auto", entry.name)]
+        return _REGISTERED[name] if _REGISTERED[name].serves(kind) else None
+    serving = [entry for entry in INDEXES if entry.serves(kind) and name in ("auto", entry.name)]
     return serving[-1] if serving else None
 
 

@@ -8,8 +8,8 @@ from nearcast.model.fields import FieldType
 from nearcast.model.footprint import Footprint, Footprints
 from nearcast.model.id_column import IdColumn
 from nearcast.model.identity import Id, check_id, id_key, is_id
-from nearcast.model.kinds import BUILT_IN as KINDS
-from nearcast.model.kinds import find_kind, kinds, register_kind, registered_kinds
+from nearcast.model.kind_registry import BUILT_IN as KINDS
+from nearcast.model.kind_registry import find_kind, kinds, register_kind, registered_kinds
 from nearcast.model.limits import Limits
 from nearcast.model.matches import Matches
 from nearcast.model.message import Message

@@ -15,7 +15,7 @@ from nearcast.model.batch import MessageBatch
 from nearcast.model.fields import has_strings
 from nearcast.model.id_column import IdColumn
 from nearcast.model.identity import Id, check_id, is_id
-from nearcast.model.kinds import find_kind, kinds
+from nearcast.model.kind_registry import find_kind, kinds
 from nearcast.model.limits import Limits
 from nearcast.model.subscription import Subscription
 from nearcast.model.timestamps import NO_TIME

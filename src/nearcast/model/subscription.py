@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, fields
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 import numpy as np
@@ -50,6 +50,7 @@ class Subscription(ABC):
     """One sentence for people; the first line of the docstring if empty."""
     icon: ClassVar[str] = _PIN
     """An SVG path in a square of 16 units."""
+    _types: ClassVar[dict[str, FieldType]]
 
     id: Id
     _: KW_ONLY
@@ -69,7 +70,9 @@ class Subscription(ABC):
     @classmethod
     def field_types(cls) -> dict[str, FieldType]:
         """Return the fields of the kind with their types, the id apart, in the order of declaration."""
-        return _field_types(cls)
+        if "_types" not in cls.__dict__:
+            cls._types = _field_types(cls)
+        return cls._types
 
     @property
     def subject(self) -> str:
@@ -172,7 +175,6 @@ class Subscription(ABC):
         }
 
 
-@cache
 def _field_types(kind: type[Subscription]) -> dict[str, FieldType]:
     hints = get_type_hints(kind, include_extras=True)
     return {

@@ -1,4 +1,4 @@
-"""SHARE: how the work is divided among shards. One module a partitioner."""
+"""Partitioners: how shards share subscriptions and messages. One module per partitioner."""
 
 from nearcast.partition.base import (
     MOST_SHARDS,
@@ -12,40 +12,12 @@ from nearcast.partition.base import (
     has_shard,
     place_by_key,
 )
-from nearcast.partition.dkm import DkmPartitioner
-from nearcast.partition.hash import HashPartitioner
-from nearcast.partition.hybrid import HybridPartitioner
-from nearcast.partition.keyword import KeywordPartitioner
-from nearcast.partition.keyword_first import KeywordFirstPartitioner
-from nearcast.partition.knn_keyword import KnnKeywordPartitioner
-from nearcast.partition.knn_space import KnnSpacePartitioner
-from nearcast.partition.location import LocationPartitioner
-from nearcast.partition.prefix import PrefixPartitioner
-from nearcast.partition.space_grid import SpaceGridPartitioner
-from nearcast.partition.space_kd import SpaceKdPartitioner
-from nearcast.partition.space_rtree import SpaceRtreePartitioner
-from nearcast.partition.spatial_first import SpatialFirstPartitioner
-from nearcast.partition.text_frequency import TextFrequencyPartitioner
-from nearcast.partition.text_hypergraph import TextHypergraphPartitioner
-from nearcast.partition.text_metric import TextMetricPartitioner
-
-PARTITIONERS: tuple[Partitioner, ...] = (
-    HashPartitioner(),
-    LocationPartitioner(),
-    KeywordPartitioner(),
-    PrefixPartitioner(),
-    SpatialFirstPartitioner(),
-    KeywordFirstPartitioner(),
-    SpaceGridPartitioner(),
-    SpaceKdPartitioner(),
-    SpaceRtreePartitioner(),
-    TextFrequencyPartitioner(),
-    TextMetricPartitioner(),
-    *([TextHypergraphPartitioner()] if TextHypergraphPartitioner.is_installed() else []),
-    HybridPartitioner(),
-    KnnKeywordPartitioner(),
-    KnnSpacePartitioner(),
-    DkmPartitioner(),
+from nearcast.partition.registry import (
+    PARTITIONERS,
+    partitioner_names,
+    partitioners,
+    register_partitioner,
+    registered_partitioners,
 )
 
 __all__ = [
@@ -59,5 +31,9 @@ __all__ = [
     "all_shards",
     "before_it",
     "has_shard",
+    "partitioner_names",
+    "partitioners",
     "place_by_key",
+    "register_partitioner",
+    "registered_partitioners",
 ]

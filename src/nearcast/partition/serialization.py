@@ -1,7 +1,7 @@
-"""How is a routing kept? As bytes: its arrays, and a description of what they belong to.
+"""Routings as bytes: their arrays, and a description of the objects that hold them.
 
-A routing is a frozen dataclass of this package whose fields are numbers, strings, arrays, or dataclasses and tuples
-of these; nothing else has to be said about it. What is read back is made by name, from modules of this package only.
+A routing is a frozen dataclass whose fields are numbers, strings, arrays, or dataclasses and tuples of these. Reading
+makes objects by class name, from modules of this package and from registered partitioners only.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import numpy as np
 
 from nearcast.errors import FormatError
 from nearcast.partition.base import Routing
+from nearcast.partition.registry import registered_routing_type
 
-_HOME = "nearcast.partition"
+_PACKAGE = "nearcast.partition"
 _TREE = "tree"
 
 
@@ -66,7 +67,9 @@ def _make(described: Any, arrays: Any) -> Any:
     if "tuple" in described:
         return tuple(_make(item, arrays) for item in described["tuple"])
     module = described["module"]
-    if not module.startswith(f"{_HOME}."):
-        raise ValueError(f"no module of {_HOME}: {module}")
-    kind = getattr(importlib.import_module(module), described["class"])
-    return kind(**{name: _make(value, arrays) for name, value in described["fields"].items()})
+    type_ = registered_routing_type(module, described["class"])
+    if type_ is None:
+        if not module.startswith(f"{_PACKAGE}."):
+            raise ValueError(f"{described['class']} of {module} belongs to no registered partitioner")
+        type_ = getattr(importlib.import_module(module), described["class"])
+    return type_(**{name: _make(value, arrays) for name, value in described["fields"].items()})

@@ -38,6 +38,8 @@ class Job:
     """The most batches between two snapshots of a shard, which a restart may have to replay."""
     fitted: bytes | None = None
     """The routing, see `nearcast.partition.serialization`; None for a partitioner that needs no sample."""
+    plugins: bytes | None = None
+    """Registered kinds and partitioners; a process that unpickles the job registers them."""
 
     def __post_init__(self) -> None:
         for name in ("shards", "frames_per_snapshot"):
@@ -108,6 +110,13 @@ class Job:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name in self.__dataclass_fields__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.plugins is not None:
+            from nearcast.spark.plugins import register_plugins
+
+            register_plugins(self.plugins)
 
 
 def _digest(*parts: bytes) -> str:

@@ -23,6 +23,7 @@ from nearcast.spark.dispatch import dispatch_messages, dispatch_subscriptions
 from nearcast.spark.job import Job
 from nearcast.spark.learn import fit_job
 from nearcast.spark.merge import join, merge
+from nearcast.spark.plugins import pack_plugins
 from nearcast.spark.settings import FRAMES_PER_SNAPSHOT, LOCAL, check_session
 from nearcast.spark.worker import work
 
@@ -90,6 +91,7 @@ def match_config(
         shards,
         local=spark.conf.get(LOCAL, None),
         frames_per_snapshot=int(spark.conf.get(FRAMES_PER_SNAPSHOT, None) or Job.frames_per_snapshot),
+        plugins=pack_plugins(),
     )
     folder = _state_folder(messages, state) if _are_streams(messages, subscriptions) else None
     broadcast = broadcast_job(spark, fit_job(job, partitioner, (messages, subscriptions), sample, folder))
