@@ -24,28 +24,31 @@ from numpy.typing import NDArray
 
 from nearcast._jit import kernel, table_get, table_put
 from nearcast.index import similarity
-from nearcast.index._kernels.similarity.change import forget_record, run_place_of, write_posting, write_record
+from nearcast.index._kernels.shared.output import CANDIDATES, VERIFIED, VISITED, MatchOutput
+from nearcast.index._kernels.similarity.change import find_in_run, free_record, write_posting, write_record
 from nearcast.index._kernels.similarity.layout import (
-    CANDIDATES,
     DELTA,
-    EVERYWHERE,
+    GLOBAL_CELL,
     NEAR_PLACE,
-    NEEDED,
     RUN,
     TAU,
-    USED,
-    VERIFIED,
-    VISITED,
     SimilarityColumns,
-    SimilarityOutput,
-    SimilarityState,
     SimilarityParams,
+    SimilarityState,
 )
-from nearcast.index._kernels.similarity.lists import claim, drop_list, new_list, remove_at, room_to_append, spot_key
-from nearcast.index._kernels.similarity.match import enter, gap_along, leave, text_shared
-from nearcast.index._kernels.similarity.plans import cell_key, near_reach, place_in, plan
-from nearcast.index._kernels.similarity.scores import is_clear, quick_near, squared_reach, to_frame, true_near
+from nearcast.index._kernels.similarity.lists import (
+    append_posting,
+    cell_list_key,
+    free_list,
+    new_list,
+    remove_posting,
+    room_to_append,
+)
+from nearcast.index._kernels.similarity.match import clear_message, gap_along, load_message, shared_text
+from nearcast.index._kernels.similarity.plans import cell_along, cell_key, near_reach, plan_prefix
+from nearcast.index._kernels.similarity.scores import exact_near, fast_near, is_clear, set_frame, squared_reach
 from nearcast.model import ScoringContext
+from nearcast.model._kernels.blocks import NEEDED, USED
 
 DEPTH = 6  # of the tree; a leaf of the earth is 200 km wide
 STAR = 0  # dense number of the virtual token
@@ -63,7 +66,7 @@ def side_of(level: int) -> float:
 def region_of(state: SimilarityState, level: int) -> int:
     """Return the region of a level that holds the point in the frame; a new one if need be."""
     frame, side = state.scratch.frame, side_of(level)
-    x, y, z = place_in(frame[0], side), place_in(frame[1], side), place_in(frame[2], side)
+    x, y, z = cell_along(frame[0], side), cell_along(frame[1], side), cell_along(frame[2], side)
     key = cell_key(level, x, y, z)
     node = table_get(state.cell_table, key, -1)
     if node < 0:
@@ -75,7 +78,7 @@ def region_of(state: SimilarityState, level: int) -> int:
 @kernel
 def leaf_of(state: SimilarityState, method: int) -> int:
     """Return the leaf that holds the point in the frame; without regions all is one leaf."""
-    return region_of(state, DEPTH) if method >= HI else EVERYWHERE
+    return region_of(state, DEPTH) if method >= HI else GLOBAL_CELL
 
 
 @kernel
@@ -83,7 +86,7 @@ def border_of(state: SimilarityState, level: int) -> float:
     """Return how far the point in the frame is from the nearest border of its region."""
     frame, side, least = state.scratch.frame, side_of(level), np.inf
     for axis in range(3):
-        low = (place_in(frame[axis], side) - (1 << 19)) * side
+        low = (cell_along(frame[axis], side) - (1 << 19)) * side
         least = min(least, frame[axis] - low, low + side - frame[axis])
     return least - 1e-12
 
@@ -91,11 +94,11 @@ def border_of(state: SimilarityState, level: int) -> float:
 @kernel
 def region_list(state: SimilarityState, term: int, node: int) -> int:
     """Return the list of a token in a region; a new one if need be."""
-    key = spot_key(term, node)
-    row = table_get(state.spots, key, -1)
+    key = cell_list_key(term, node)
+    row = table_get(state.cell_lists, key, -1)
     if row < 0:
         row = new_list(state.term_lists, term, node)
-        table_put(state.spots, key, row)
+        table_put(state.cell_lists, key, row)
     return row
 
 
@@ -111,17 +114,17 @@ def sign(state: SimilarityState, term: int, reach: float, change: int, method: i
         lists.lengths[row] += change
         lists.reaches[row] = max(lists.reaches[row], squared_reach(reach))
         if lists.lengths[row] == 0:
-            drop_list(state, row)
+            free_list(state, row)
 
 
 @kernel
 def post(state: SimilarityState, slot: int, term: int, reach: float, method: int) -> int:
     """Post a token of a subscription; return its place on the list of the leaf."""
     lists = state.term_lists
-    to_frame(state.world, state.records.floats[slot], state.scratch.frame)
+    set_frame(state.params.projection, state.records.floats[slot], state.scratch.frame)
     row = region_list(state, term, leaf_of(state, method))
     is_aware = method < RP or reach >= border_of(state, DEPTH)
-    at = claim(lists, state.term_pool, row, squared_reach(reach) if is_aware else -1.0)
+    at = append_posting(lists, state.term_pool, row, squared_reach(reach) if is_aware else -1.0)
     write_posting(state, state.term_pool, at, slot, reach, 1.0 if is_aware else -1.0, 0)
     sign(state, term, reach, 1, method)
     return lists.lengths[row] - 1
@@ -129,7 +132,12 @@ def post(state: SimilarityState, slot: int, term: int, reach: float, method: int
 
 @kernel
 def insert_subscriptions(
-    state: SimilarityState, columns: SimilarityColumns, slots: NDArray[np.int32], dense: NDArray[np.int32], start: int, method: int
+    state: SimilarityState,
+    columns: SimilarityColumns,
+    slots: NDArray[np.int32],
+    dense: NDArray[np.int32],
+    start: int,
+    method: int,
 ) -> int:
     """Take in subscriptions from `start` on; return where it stopped for want of room."""
     records, scratch, lists = state.records, state.scratch, state.term_lists
@@ -137,9 +145,9 @@ def insert_subscriptions(
         slot = slots[row]
         if not write_record(state, slot, columns, row, dense):
             return row
-        n_posted, near = plan(state, slot), near_reach(state, slot)
+        n_posted, near = plan_prefix(state, slot), near_reach(state, slot)
         run = records.heads[slot, RUN]
-        to_frame(state.world, records.floats[slot], scratch.frame)
+        set_frame(state.params.projection, records.floats[slot], scratch.frame)
         leaf = leaf_of(state, method)
         needed = room_to_append(lists, region_list(state, STAR, leaf)) if near >= 0.0 else 0
         for i in range(n_posted):
@@ -147,7 +155,7 @@ def insert_subscriptions(
             needed += room_to_append(lists, region_list(state, term, leaf))
         if lists.state[USED] + needed > state.term_pool.slots.size:
             lists.state[NEEDED] = needed
-            forget_record(state, slot)
+            free_record(state, slot)
             return row
         for i in range(n_posted):
             at = run + scratch.order[i]
@@ -161,16 +169,16 @@ def insert_subscriptions(
 def withdraw(state: SimilarityState, slot: int, term: int, place: int, reach: float, method: int) -> None:
     """Take a posting out of its leaf and of all signatures."""
     records, lists = state.records, state.term_lists
-    to_frame(state.world, records.floats[slot], state.scratch.frame)
+    set_frame(state.params.projection, records.floats[slot], state.scratch.frame)
     row = region_list(state, term, leaf_of(state, method))
-    moved = remove_at(lists, state.term_pool, row, place)
+    moved = remove_posting(lists, state.term_pool, row, place)
     if moved >= 0:
         if term == STAR:
             records.heads[moved, NEAR_PLACE] = place
         else:
-            records.run_places[run_place_of(records, moved, term)] = place
+            records.run_places[find_in_run(records, moved, term)] = place
     if lists.lengths[row] == 0:
-        drop_list(state, row)
+        free_list(state, row)
     sign(state, term, reach, -1, method)
 
 
@@ -179,25 +187,25 @@ def delete_subscriptions(state: SimilarityState, slots: NDArray[np.int32], metho
     """Remove all postings of subscriptions, and what is known of them."""
     records, scratch = state.records, state.scratch
     for slot in slots:
-        n_posted, near = plan(state, slot), near_reach(state, slot)
+        n_posted, near = plan_prefix(state, slot), near_reach(state, slot)
         run = records.heads[slot, RUN]
         for i in range(n_posted):
             at = run + scratch.order[i]
             withdraw(state, slot, records.run_terms[at], records.run_places[at], scratch.reaches[i], method)
         if near >= 0.0:
             withdraw(state, slot, STAR, records.heads[slot, NEAR_PLACE], near, method)
-        forget_record(state, slot)
+        free_record(state, slot)
 
 
 @kernel
-def scan_list(state: SimilarityState, row: int, is_outside: bool, seen: NDArray[np.int64], out: SimilarityOutput) -> int:
+def scan_list(state: SimilarityState, row: int, is_outside: bool, seen: NDArray[np.int64], out: MatchOutput) -> int:
     """Write the candidates of a list that are new to the message to `found`; return how many."""
     scratch, pool, lists, floats = state.scratch, state.term_pool, state.term_lists, state.records.floats
     x, y, z = scratch.point[0], scratch.point[1], scratch.point[2]
-    unit = state.world.scale * state.world.scale
+    unit = state.params.projection.scale * state.params.projection.scale
     n = 0
     for at in range(lists.starts[row], lists.starts[row] + lists.lengths[row]):
-        if is_outside and pool.solos[at] < 0.0:
+        if is_outside and pool.solo_reaches[at] < 0.0:
             continue
         slot = pool.slots[at]
         dx, dy, dz = floats[slot, 0] - x, floats[slot, 1] - y, floats[slot, 2] - z
@@ -212,25 +220,27 @@ def scan_list(state: SimilarityState, row: int, is_outside: bool, seen: NDArray[
 
 
 @kernel
-def match_list(state: SimilarityState, row: int, is_outside: bool, seen: NDArray[np.int64], out: SimilarityOutput, total: int) -> int:
+def match_list(
+    state: SimilarityState, row: int, is_outside: bool, seen: NDArray[np.int64], out: MatchOutput, total: int
+) -> int:
     """Match one list; return how many matches there are in all, or -1 if they do not fit."""
     n_found = scan_list(state, row, is_outside, seen, out)
     return verify(state, n_found, out, total) if total + n_found <= out.slots.size else -1
 
 
 @kernel
-def verify(state: SimilarityState, n_found: int, out: SimilarityOutput, total: int) -> int:
+def verify(state: SimilarityState, n_found: int, out: MatchOutput, total: int) -> int:
     """Score candidates and write the matches; return how many there are in all."""
     floats, point = state.records.floats, state.scratch.point
     for i in range(n_found):
         slot = state.scratch.found[i]
-        similarity_, _ = text_shared(state, slot)
+        similarity_, _ = shared_text(state, slot)
         delta, tau = floats[slot, DELTA], floats[slot, TAU]
         dx, dy, dz = floats[slot, 0] - point[0], floats[slot, 1] - point[1], floats[slot, 2] - point[2]
-        near = quick_near(state.world, dx * dx + dy * dy + dz * dz)
+        near = fast_near(state.params, dx * dx + dy * dy + dz * dz)
         score = delta * similarity_ + (1.0 - delta) * near
         if not is_clear(score, tau):
-            near = true_near(state.world, state.records, slot, point)
+            near = exact_near(state.params.projection, state.records, slot, point)
             score = delta * similarity_ + (1.0 - delta) * near
         if score >= tau:
             out.slots[total] = slot
@@ -243,7 +253,7 @@ def verify(state: SimilarityState, n_found: int, out: SimilarityOutput, total: i
 def may_hold(state: SimilarityState, node: int, gap: float, n_known: int) -> bool:
     """Say whether an inner region may hold a match, by its signature; never denies one."""
     for i in range(n_known):
-        row = table_get(state.spots, spot_key(state.scratch.known[i], node), -1)
+        row = table_get(state.cell_lists, cell_list_key(state.scratch.message_terms[i], node), -1)
         if row >= 0 and gap <= state.term_lists.reaches[row]:
             return True
     return False
@@ -251,11 +261,16 @@ def may_hold(state: SimilarityState, node: int, gap: float, n_known: int) -> boo
 
 @kernel
 def match_message(
-    state: SimilarityState, n_known: int, stack: NDArray[np.int64], seen: NDArray[np.int64], out: SimilarityOutput, total: int
+    state: SimilarityState,
+    n_known: int,
+    stack: NDArray[np.int64],
+    seen: NDArray[np.int64],
+    out: MatchOutput,
+    total: int,
 ) -> int:
     """Match one message down the tree; return how many matches there are in all, or -1 if they do not fit."""
     frame, lists = state.scratch.frame, state.term_lists
-    root = place_in(-1.0, side_of(0))
+    root = cell_along(-1.0, side_of(0))
     n_stacked = 0
     for corner in range(8):  # the cubes around the origin
         stack[n_stacked] = cell_key(0, root + (corner & 1), root + (corner >> 1 & 1), root + (corner >> 2))
@@ -281,7 +296,7 @@ def match_message(
                     n_stacked += 1
             continue
         for i in range(n_known):
-            row = table_get(state.spots, spot_key(state.scratch.known[i], node), -1)
+            row = table_get(state.cell_lists, cell_list_key(state.scratch.message_terms[i], node), -1)
             if row >= 0 and (gap <= 0.0 or gap <= lists.reaches[row]):
                 total = match_list(state, row, gap > 0.0, seen, out, total)
                 if total < 0:
@@ -290,10 +305,10 @@ def match_message(
 
 
 @kernel
-def match_terms(state: SimilarityState, n_known: int, seen: NDArray[np.int64], out: SimilarityOutput, total: int) -> int:
+def match_terms(state: SimilarityState, n_known: int, seen: NDArray[np.int64], out: MatchOutput, total: int) -> int:
     """Match one message against the lists of its tokens; the answer is that of `match_message`."""
     for i in range(n_known):
-        row = table_get(state.spots, spot_key(state.scratch.known[i], EVERYWHERE), -1)
+        row = table_get(state.cell_lists, cell_list_key(state.scratch.message_terms[i], GLOBAL_CELL), -1)
         if row >= 0:
             total = match_list(state, row, False, seen, out, total)
             if total < 0:
@@ -303,7 +318,13 @@ def match_terms(state: SimilarityState, n_known: int, seen: NDArray[np.int64], o
 
 @kernel
 def match_rows(
-    state: SimilarityState, batch: SimilarityColumns, start: int, stop: int, first: int, seen: NDArray[np.int64], out: SimilarityOutput
+    state: SimilarityState,
+    batch: SimilarityColumns,
+    start: int,
+    stop: int,
+    first: int,
+    seen: NDArray[np.int64],
+    out: MatchOutput,
 ) -> int:
     """Match messages from `start` on; return where it stopped: `stop`, or a message whose matches do not fit.
 
@@ -314,13 +335,13 @@ def match_rows(
     for row in range(start, stop):
         before[:] = out.work
         seen[0] += 1
-        n_known = enter(state, batch, row)
-        state.scratch.known[n_known] = STAR
+        n_known = load_message(state, batch, row)
+        state.scratch.message_terms[n_known] = STAR
         if seen[1] == SP:
             total = match_terms(state, n_known + 1, seen, out, total)
         else:
             total = match_message(state, n_known + 1, stack, seen, out, total)
-        leave(state, n_known)
+        clear_message(state, n_known)
         if total < 0:
             out.work[:] = before
             return row
@@ -358,7 +379,7 @@ class Stamp(similarity.SimilarityIndex):
             self._number(np.array([_STAR_ID]), np.zeros(1))
         dense = self._number(part.term_ids, part.idfs)
         self._reserve(lists=(DEPTH + 1) * (dense.size + slots.size), cells=(DEPTH + 1) * slots.size)
-        self._changes.need(int(np.diff(part.indptr).max()), "order", "reaches", "solos", "rows")
+        self._need_plan(int(np.diff(part.indptr).max()))
         row = 0
         while row < slots.size:
             self._make_room()
@@ -368,7 +389,13 @@ class Stamp(similarity.SimilarityIndex):
         return Workspace(self._params, room, self._method)
 
     def _match_rows(
-        self, workspace: similarity.SimilarityWorkspace, columns: SimilarityColumns, row: int, stop: int, first: int, out: SimilarityOutput
+        self,
+        workspace: similarity.SimilarityWorkspace,
+        columns: SimilarityColumns,
+        row: int,
+        stop: int,
+        first: int,
+        out: MatchOutput,
     ) -> int:
         assert isinstance(workspace, Workspace)
         seen = workspace.seen_for(self._array("records.heads").shape[0])

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the baselines live beside 
 
 from benchmarks.baselines import BASELINES
 
-PAIRS = [(kind, entry) for kind in KINDS for entry in INDEXES if kind.kind in entry.kinds]
-ALL_PAIRS = [(kind, entry) for kind in KINDS for entry in (*INDEXES, *BASELINES) if kind.kind in entry.kinds]
+PAIRS = [(kind, entry) for kind in KINDS for entry in INDEXES if entry.serves(kind.kind)]
+ALL_PAIRS = [(kind, entry) for kind in KINDS for entry in (*INDEXES, *BASELINES) if entry.serves(kind.kind)]
 LARGEST_SHARE = {"scan": 1.0, "boolean": 0.5, "similarity": 1.0, "topk": 1.0, "nearest": 1.0, "social": 1.0}
 """Of what a scan looks at, the most that an index may have for candidates: pruning must not rot."""
 

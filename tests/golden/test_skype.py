@@ -15,7 +15,7 @@ M3 = [0.7, 0.3, 0.2]  # w2 and two later ones
 
 
 def test_examples_2_and_3_location_aware_prefix():
-    lam = bounds.threshold(threshold=S1_BAR, alpha=S1_ALPHA, most_near=0.98)
+    lam = bounds.least_cosine(threshold=S1_BAR, alpha=S1_ALPHA, most_near=0.98)
     assert lam == pytest.approx(0.28)
     assert bounds.prefix_length(S1, needed=lam) == 3
     assert bounds.rest(S1, 3) == pytest.approx(0.1)
@@ -23,7 +23,7 @@ def test_examples_2_and_3_location_aware_prefix():
 
 
 def test_example_4_refined_prefix():
-    lam = bounds.threshold(threshold=S1_BAR, alpha=S1_ALPHA, most_near=0.99)
+    lam = bounds.least_cosine(threshold=S1_BAR, alpha=S1_ALPHA, most_near=0.99)
     assert lam == pytest.approx(0.265)
     assert bounds.prefix_length(S1, needed=lam) == 3
     assert bounds.refined_prefix_length(S1, [0, 0, 1, 2], M2, needed=lam) == 1
@@ -36,8 +36,8 @@ def test_section_5_1_2_spatial_bounds():
 
 
 def test_example_5_both_spatial_bounds_together_shorten_the_prefix():
-    loose = bounds.threshold(threshold=S2_BAR, alpha=S2_ALPHA)
-    tight = bounds.threshold(threshold=S2_BAR, alpha=S2_ALPHA, most_near=0.65)
+    loose = bounds.least_cosine(threshold=S2_BAR, alpha=S2_ALPHA)
+    tight = bounds.least_cosine(threshold=S2_BAR, alpha=S2_ALPHA, most_near=0.65)
     assert (loose, tight) == (pytest.approx(0.2), pytest.approx(0.55))
     assert bounds.refined_prefix_length(S2, [0, 0, 1], M2, needed=loose) == 2
     assert bounds.refined_prefix_length(S2, [0, 0, 1], M2, needed=tight) == 1
@@ -73,7 +73,7 @@ def test_example_7_a_footprint_says_which_keyword_shards_to_ask():
 
 
 def test_example_8_the_loose_prefix_needs_fewer_shards():
-    lam = bounds.threshold(threshold=0.8, alpha=0.6)
+    lam = bounds.least_cosine(threshold=0.8, alpha=0.6)
     assert lam == pytest.approx(0.5)
     assert WORDS[: bounds.prefix_length(S_WEIGHTS, needed=lam)] == ["w1", "w2"]
     assert bolts_of(["w1", "w2"]) == {1}

@@ -13,25 +13,21 @@ from nearcast._jit import Arena
 from nearcast.index._kernels.nearest.groups import order_key, sort_list
 from nearcast.index._kernels.nearest.layout import (
     AT_REACH,
-    AT_X,
-    AT_Y,
-    AT_Z,
     CLOSED,
     GREATEST,
     GROUPED,
-    LANES,
     LENGTH,
-    LOOSE,
-    LOOSE_SHARE,
-    NEVER,
     PLACE_MASK,
     ROOM,
     RUN,
     RUN_END,
     START,
     TERM_BITS,
-    TILE,
+    UNREACHABLE,
+    UNSORTED,
+    UNSORTED_SHARE,
 )
+from nearcast.index._kernels.shared.grouped_postings import AT_X, AT_Y, AT_Z, LANES, TILE
 from nearcast.index._kernels.nearest.match import bound_row, bound_tile
 from nearcast.index.nearest import NearestIndex
 from nearcast.model import Message, MessageBatch, NearestSubscription, ScoringContext, SubscriptionBatch
@@ -192,7 +188,7 @@ def assert_in_order(twin):
         for entry in state.runs[first:stop].tolist():
             start, _, length, closed = state.lists[entry >> TERM_BITS, :4].tolist()
             place = entry & PLACE_MASK
-            assert state.slots[start + place] == slot
+            assert state.postings.slots[start + place] == slot
             assert place < length
             assert (place < closed) == (threshold < np.inf)
     taken = state.lists[state.lists[:, ROOM] > 0]
@@ -200,8 +196,8 @@ def assert_in_order(twin):
     for _, start, closed in long_lists(state):
         for group in range(start // LANES, -(-(start + closed) // LANES)):
             held = min(LANES, start + closed - group * LANES)
-            fields = state.bodies[group].reshape(4, LANES)[:, :held]
-            bounds = state.tiles[group // TILE].reshape(7, TILE)[:, group % TILE]
+            fields = state.postings.bodies[group].reshape(4, LANES)[:, :held]
+            bounds = state.postings.tiles[group // TILE].reshape(7, TILE)[:, group % TILE]
             assert (bounds[:3] <= fields[:3].min(axis=1)).all() and (bounds[3:6] >= fields[:3].max(axis=1)).all()
             assert bounds[6] >= fields[3].max()
 
@@ -239,9 +235,9 @@ def live_through(twin, source):
 def assert_all_given_back(index):
     """Blocks on free lists come to all that was ever handed out."""
     state = index._state()
-    assert not state.lists[:, [ROOM, LENGTH, CLOSED, LOOSE]].any()
+    assert not state.lists[:, [ROOM, LENGTH, CLOSED, UNSORTED]].any()
     for pool, links, size_of in (
-        (state.pool, state.slots, lambda block_class: 1 << block_class),
+        (state.postings.pool, state.postings.slots, lambda block_class: 1 << block_class),
         (state.run_pool, state.runs, blocks.size_of),
     ):
         free = 0
@@ -332,8 +328,8 @@ def test_the_bound_of_a_group_is_never_below_that_of_a_posting():
         query = (query / np.linalg.norm(query)).astype(np.float32)
         for _, start, closed in long_lists(state):
             for group in range(start // LANES, -(-(start + closed) // LANES)):
-                bound_tile(state.tiles, group // TILE, query, group_gaps)
-                bound_row(state.bodies, group, query, gaps)
+                bound_tile(state.postings.tiles, group // TILE, query, group_gaps)
+                bound_row(state.postings.bodies, group, query, gaps)
                 held = min(LANES, start + closed - group * LANES)
                 assert group_gaps[group % TILE] >= gaps[:held].max()
                 n_ruled_out += group_gaps[group % TILE] < 0
@@ -348,9 +344,9 @@ def test_the_greatest_reach_of_a_group_is_that_of_a_posting():
         for _, start, closed in long_lists(state):
             for group in range(start // LANES, -(-(start + closed) // LANES)):
                 held = min(LANES, start + closed - group * LANES)
-                greatest = state.tiles[group // TILE, GREATEST + group % TILE]
-                assert greatest == state.bodies[group, AT_REACH : AT_REACH + held].max()
-    assert greatest == NEVER, "nothing is nearer than here"
+                greatest = state.postings.tiles[group // TILE, GREATEST + group % TILE]
+                assert greatest == state.postings.bodies[group, AT_REACH : AT_REACH + held].max()
+    assert greatest == UNREACHABLE, "nothing is nearer than here"
 
 
 def test_lists_are_put_in_order_when_a_share_is_out_of_it():
@@ -363,13 +359,13 @@ def test_lists_are_put_in_order_when_a_share_is_out_of_it():
         state = twin.index._state()
         terms = [term for term, _, _ in long_lists(state)]
         assert terms
-        assert (state.lists[terms, LOOSE] * LOOSE_SHARE <= state.lists[terms, CLOSED]).all()
+        assert (state.lists[terms, UNSORTED] * UNSORTED_SHARE <= state.lists[terms, CLOSED]).all()
     for term, start, closed in long_lists(state):
         sort_list(state, term)
-        assert state.lists[term, LOOSE] == 0
+        assert state.lists[term, UNSORTED] == 0
         rows = slice(start // LANES, -(-(start + closed) // LANES))
-        x, y, z = (state.bodies[rows, at : at + LANES].reshape(-1)[:closed] for at in (AT_X, AT_Y, AT_Z))
-        words = state.words[rows, AT_REACH : AT_REACH + LANES].reshape(-1)[:closed].tolist()
+        x, y, z = (state.postings.bodies[rows, at : at + LANES].reshape(-1)[:closed] for at in (AT_X, AT_Y, AT_Z))
+        words = state.postings.words[rows, AT_REACH : AT_REACH + LANES].reshape(-1)[:closed].tolist()
         keys = [order_key(*one) for one in zip(x, y, z, words, strict=True)]
         assert keys == sorted(keys)
     assert_in_order(twin)
@@ -394,7 +390,7 @@ def test_groups_are_ruled_out_where_balls_are_small():
     said = batch_of([Message("m", source.anywhere(), "a") for _ in range(M)], twin.scoring)
     found(twin.index, said)
     loose = twin.index.work.visited
-    assert loose <= (1.0 if SMALL else 0.1 + 1 / LOOSE_SHARE) * M * 4 * LONG
+    assert loose <= (1.0 if SMALL else 0.1 + 1 / UNSORTED_SHARE) * M * 4 * LONG
     state = twin.index._state()
     for term, _, _ in long_lists(state):
         sort_list(state, term)

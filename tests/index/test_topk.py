@@ -11,18 +11,14 @@ from hypothesis import strategies as st
 
 from modes import MODES, check_passes
 from nearcast._jit import Arena
-from nearcast.index._kernels.topk.groups import order_key, tidy
+from nearcast.index._kernels.shared.grouped_postings import AT_X, AT_Y, AT_Z, LANES, TILE
+from nearcast.index._kernels.topk.groups import order_key, sort_unsorted
 from nearcast.index._kernels.topk.layout import (
     AT_ALPHA,
     AT_OWN,
     AT_REST,
     AT_THRESHOLD,
-    AT_X,
-    AT_Y,
-    AT_Z,
     GROUPED,
-    LANES,
-    TILE,
 )
 from nearcast.index._kernels.topk.match import bound_row, bound_tile, set_query
 from nearcast.index.topk import TopKIndex
@@ -332,10 +328,10 @@ def test_lists_are_put_in_order_when_a_quarter_is_out_of_it():
         state = twin.index._state()
         terms = [term for term, _, _ in long_lists(state)]
         assert terms
-        assert (state.lists.loose[terms] * 4 <= state.lists.lengths[terms]).all()
-    state.lists.loose[terms] = state.lists.lengths[terms]
-    tidy(state, np.array(terms, np.int32))
-    assert not state.lists.loose[terms].any()
+        assert (state.lists.unsorted[terms] * 4 <= state.lists.lengths[terms]).all()
+    state.lists.unsorted[terms] = state.lists.lengths[terms]
+    sort_unsorted(state, np.array(terms, np.int32))
+    assert not state.lists.unsorted[terms].any()
     for _, start, length in long_lists(state):
         rows = state.postings.bodies[start // LANES : -(-(start + length) // LANES)]
         x, y, z, alpha = (rows[:, at : at + LANES].reshape(-1)[:length] for at in (AT_X, AT_Y, AT_Z, AT_ALPHA))

@@ -76,7 +76,7 @@ def test_topk_prefixes_and_bounds_lose_no_match(rng):
     assert topk.upper_bound_unseen(weights, others) >= cosine - 1e-12
     if alpha * near + (1 - alpha) * cosine < threshold + 1e-12 or not s.keys() & m.keys():
         return
-    lam = topk.threshold(threshold=threshold, alpha=alpha, most_near=most_near)
+    lam = topk.least_cosine(threshold=threshold, alpha=alpha, most_near=most_near)
     assert cosine >= lam - 1e-9
     length = topk.prefix_length(weights, needed=lam)
     positions = [sum(1 for t in m if t < own) for own in s]
@@ -90,7 +90,7 @@ def test_topk_prefixes_and_bounds_lose_no_match(rng):
 def test_a_node_bounds_the_text_of_all_it_holds(rng):
     members = [set(rng.sample(range(12), rng.randint(1, 5))) for _ in range(rng.randint(1, 4))]
     message = set(rng.sample(range(12), rng.randint(0, 6)))
-    bound = social.upper_bound_text(set().merger(*members), message)
+    bound = social.upper_bound_text(set().union(*members), message)
     for own in members:
         assert bound >= dice(len(own & message), 0.0, len(own), 0.0, len(message), 0.0) - 1e-12
 
@@ -101,5 +101,5 @@ def test_the_bounds_at_the_ends_of_delta_and_alpha():
     assert similarity.prefix_length([1.0, 1.0], delta=1.0, tau=1.0) == 1
     assert similarity.least_near([1.0], 0, delta=1.0, tau=1.0) == 0.0
     assert similarity.least_near([1.0, 1.0], 1, delta=1.0, tau=1.0) == float("inf")
-    assert topk.threshold(threshold=0.5, alpha=1.0) == float("-inf")
-    assert topk.threshold(threshold=0.5, alpha=1.0, most_near=0.4) == float("inf")
+    assert topk.least_cosine(threshold=0.5, alpha=1.0) == float("-inf")
+    assert topk.least_cosine(threshold=0.5, alpha=1.0, most_near=0.4) == float("inf")

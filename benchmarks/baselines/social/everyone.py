@@ -23,7 +23,8 @@ from benchmarks.baselines.social.ground import (
 )
 from nearcast._jit import kernel
 from nearcast.index import scratch_pool
-from nearcast.index._kernels.social.layout import THRESHOLD, VISITED, SocialColumns, SocialOutput
+from nearcast.index._kernels.shared.output import VISITED, MatchOutput
+from nearcast.index._kernels.social.layout import THRESHOLD, SocialColumns
 
 
 class Scratch(NamedTuple):
@@ -46,7 +47,7 @@ def match_rows(
     first: int,
     friends: SocialWindow,
     everyone: NDArray[np.int32],
-    out: SocialOutput,
+    out: MatchOutput,
 ) -> int:
     """Score messages from `start` on for everyone; return where it stopped, see `Rival`."""
     total = int(out.ends[start - first - 1]) if start > first else 0
@@ -71,7 +72,9 @@ class Everyone(Rival):
         everyone = np.flatnonzero(~np.isnan(self._sites[:, THRESHOLD])).astype(np.int32)
         workspace.scratch = workspace.scratch._replace(everyone=everyone)
 
-    def _match_rows(self, batch: SocialColumns, row: int, stop: int, first: int, scratch: Scratch, out: SocialOutput) -> int:
+    def _match_rows(
+        self, batch: SocialColumns, row: int, stop: int, first: int, scratch: Scratch, out: MatchOutput
+    ) -> int:
         return int(
             match_rows(self._ground(), batch, row, stop, first, SocialWindow(*scratch[:4]), scratch.everyone, out)
         )

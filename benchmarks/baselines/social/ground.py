@@ -19,24 +19,21 @@ from numpy.typing import NDArray
 
 from nearcast._jit import Arena, Postings, column, kernel, prefetch
 from nearcast.index import scratch_pool
+from nearcast.index._kernels.shared.output import CANDIDATES, VERIFIED, MatchOutput
+from nearcast.index._kernels.shared.projection import Projection, project, to_frame
 from nearcast.index._kernels.social import remove_items
-from nearcast.index._kernels.social.frame import to_frame
 from nearcast.index._kernels.social.layout import (
-    CANDIDATES,
     N_TERMS,
     SITE,
     THRESHOLD,
     USER,
-    VERIFIED,
     SocialColumns,
-    SocialOutput,
-    SocialProjection,
     X,
     Y,
     Z,
 )
+from nearcast.index._kernels.social.match import n_shared_terms
 from nearcast.index.base import Matches, Work
-from nearcast.index.social import _projection
 from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels.profiles import LENGTH, RUN, ProfileArrays, near
 from nearcast.model._kernels.profiles import X as PROFILE_X
@@ -54,7 +51,7 @@ _AHEAD = 8  # candidates that are on their way
 class Ground(NamedTuple):
     """What every index stands on."""
 
-    world: SocialProjection
+    world: Projection
     profiles: ProfileArrays
     graph: GraphArrays
     sites: NDArray[np.float64]
@@ -115,20 +112,6 @@ def forget_users(friends: SocialWindow, n_met: int) -> None:
 
 
 @kernel
-def n_shared(
-    mine: NDArray[np.int64], start: int, stop: int, theirs: NDArray[np.int64], other: int, other_stop: int
-) -> int:
-    """Return how many terms two ascending lists share."""
-    n = 0
-    while start < stop and other < other_stop:
-        one, two = mine[start], theirs[other]
-        n += one == two
-        start += one <= two
-        other += two <= one
-    return n
-
-
-@kernel
 def place_sites(ground: Ground, slots: NDArray[np.int32], users: NDArray[np.int64]) -> None:
     """Write down what bounds ask of subscriptions whose profiles are there; bars are open."""
     sites, profiles = ground.sites, ground.profiles
@@ -147,7 +130,7 @@ def verify(
     socials: NDArray[np.float64],
     found: NDArray[np.int32],
     n_found: int,
-    out: SocialOutput,
+    out: MatchOutput,
     total: int,
 ) -> int:
     """Score candidates as the reference does, write the matches and return how many in all; -1 for want of room."""
@@ -164,7 +147,7 @@ def verify(
             prefetch(run_terms, heads[found[i + _AHEAD // 2], RUN])
         slot = found[i]
         run, n_own = heads[slot, RUN], heads[slot, LENGTH]
-        text = 2.0 * n_shared(run_terms, run, run + n_own, term_ids, start, stop) / (n_own + n_terms)
+        text = 2.0 * n_shared_terms(run_terms, run, run + n_own, term_ids, start, stop) / (n_own + n_terms)
         nearness = near(points[slot, PROFILE_X], points[slot, PROFILE_Y], x, y, on_sphere, max_distance)
         score = nearness + text + socials[int(sites[slot, USER])]
         if score >= sites[slot, THRESHOLD]:
@@ -181,10 +164,8 @@ class Rival:
     """One of the paper's indexes, behind the protocol: how it posts, withdraws, moves bars and finds is its own."""
 
     def __init__(self, scoring: ScoringContext, arena: Arena | None = None, *, room: int = _ROOM) -> None:
-        self._scoring, self._world = scoring, _projection(scoring)
-        self._scratch_pool = scratch_pool.ScratchPool(
-            lambda: scratch_pool.OutputWorkspace(self._scratch(), SocialOutput, room)
-        )
+        self._scoring, self._world = scoring, project(scoring.space)
+        self._scratch_pool = scratch_pool.ScratchPool(lambda: scratch_pool.OutputWorkspace(self._scratch(), room))
         self._arena = Arena() if arena is None else arena
         for name in self._arena.names:
             if name.startswith(f"{PREFIX}."):  # a rival is always made anew
@@ -250,12 +231,9 @@ class Rival:
             if start < stop:
                 workspace.need(len(self._scoring.social.users), *SocialWindow._fields)
                 self._prepare(workspace, int(np.diff(batch.term_indptr[start : stop + 1]).max()))
-            out, row = workspace.output(max(stop - start, 0)), start
-            while row < stop:
-                row = self._match_rows(columns, row, stop, start, workspace.scratch, out)
-                if row < stop:
-                    out = scratch_pool.doubled(out, int(out.ends[row - start - 1]) if row > start else 0)
-            return workspace.finish(out, start)
+            return workspace.collect(
+                lambda row, out: self._match_rows(columns, row, stop, start, workspace.scratch, out), start, stop
+            )
 
     def _scratch(self) -> Any:
         """Return room for one message; its first fields are those of `SocialWindow`."""
@@ -273,7 +251,9 @@ class Rival:
     def _prepare(self, workspace: scratch_pool.OutputWorkspace, n_terms: int) -> None:
         """Make room for messages of so many terms at most."""
 
-    def _match_rows(self, batch: SocialColumns, row: int, stop: int, first: int, scratch: Any, out: SocialOutput) -> int:
+    def _match_rows(
+        self, batch: SocialColumns, row: int, stop: int, first: int, scratch: Any, out: MatchOutput
+    ) -> int:
         """Match messages from `row` on; return the one whose matches do not fit, or `stop`."""
         raise NotImplementedError
 

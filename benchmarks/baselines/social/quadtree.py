@@ -66,14 +66,14 @@ from nearcast._jit import (
     table_get,
 )
 from nearcast.index import scratch_pool
-from nearcast.index._kernels.social.frame import to_frame, upper_bound_near
-from nearcast.index._kernels.social.layout import VISITED, SocialColumns, SocialOutput
+from nearcast.index._kernels.shared.output import VISITED, MatchOutput
+from nearcast.index._kernels.shared.projection import BEND, to_frame, upper_bound_near
+from nearcast.index._kernels.social.layout import SocialColumns
 from nearcast.model import ScoringContext
 from nearcast.model.subscription_columns import KeywordColumns
 
 CAPACITY = 10
 """Subscriptions a leaf holds, the paper's m."""
-_BEND = 1.0 / 24.0
 
 
 class Scratch(NamedTuple):
@@ -129,7 +129,7 @@ def _walk(
     nodes, boxes, leasts, seats, words = tree.nodes, tree.boxes, tree.leasts, tree.seats, tree.words
     node_socials, held, n_held = scratch.node_socials, scratch.held, scratch.n_held
     stack, found, width = scratch.stack, scratch.found, scratch.held.size // (DEEPEST + 2)
-    bend, unit, margin = _BEND if ground.world.on_sphere else 0.0, ground.world.unit, ground.world.margin
+    bend, unit, margin = BEND if ground.world.on_sphere else 0.0, ground.world.unit, ground.world.margin
     n_found, top = 0, int(leasts[0] < np.inf)
     stack[0] = 0
     while top > 0:
@@ -176,7 +176,7 @@ def match_rows(
     batch: SocialColumns,
     rows: tuple[int, int, int],
     scratch: Scratch,
-    out: SocialOutput,
+    out: MatchOutput,
 ) -> int:
     """Match messages from the first of three rows to the second; return where it stopped, see `Rival`.
 
@@ -271,7 +271,9 @@ class Quadtree(Rival):
         workspace.need((DEEPEST + 2) * n_terms, "held")
         workspace.need(len(self._sites), "found")
 
-    def _match_rows(self, batch: SocialColumns, row: int, stop: int, first: int, scratch: Scratch, out: SocialOutput) -> int:
+    def _match_rows(
+        self, batch: SocialColumns, row: int, stop: int, first: int, scratch: Scratch, out: MatchOutput
+    ) -> int:
         rows, users = (row, stop, first), self._users.arrays
         return int(match_rows(self._tree(), self._ground(), users, batch, rows, scratch, out))
 

@@ -21,12 +21,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.baselines.social.ground import PREFIX, Ground, n_shared
+from benchmarks.baselines.social.ground import PREFIX, Ground
 from benchmarks.baselines.social.tree import FIRST as FIRST_SEAT
 from benchmarks.baselines.social.tree import LEAF, NEXT, NOBODY
 from nearcast._jit import Arena, kernel
+from nearcast.index._kernels.shared.projection import project
 from nearcast.index._kernels.social.layout import USER
-from nearcast.index.social import _projection
+from nearcast.index._kernels.social.match import n_shared_terms
 from nearcast.model import MessageBatch, Scorer, ScoringContext
 from nearcast.model._kernels.profiles import LENGTH, RUN, K, X, Y, near
 from nearcast.model.profiles import Profiles
@@ -107,7 +108,7 @@ def _scan(ground: Ground, view: View, slot: int, way: int, n_own_places: int, sc
         if keys[at] <= view.horizon:
             continue
         start = term_starts[at] & lane
-        shared = n_shared(profiles.run_terms, run, run + n_own, term_ids, start, start + n_terms[at])
+        shared = n_shared_terms(profiles.run_terms, run, run + n_own, term_ids, start, start + n_terms[at])
         score = near(x, y, xs[at], ys[at], on_sphere, max_distance) + 2.0 * shared / (n_own + n_terms[at])
         place = places[at]
         if way != BY_PAIR:
@@ -163,7 +164,7 @@ class Whole(RecomputedResults):
 
     def __init__(self, scoring: ScoringContext, window: SlidingWindow, arena: Arena, *, way: int = BY_PAIR) -> None:
         super().__init__()
-        self._graph, self._world = scoring.social, _projection(scoring)
+        self._graph, self._world = scoring.social, project(scoring.space)
         self._window, self._arena, self._way = window, arena, way
         self._profiles = Profiles(arena)
         self._places = np.zeros(0, np.int32)

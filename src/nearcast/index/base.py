@@ -1,4 +1,4 @@
-"""What is an index? The protocol, and how its work is counted."""
+"""The index protocol, and the counters of an index's work."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Index", "Matches", "Work"]
 
 @dataclass
 class Work:
-    """How much an index did: each step holds no more than the one before, if pruning is any good."""
+    """Work of an index, step by step; where pruning is effective, each count is far below the one before."""
 
     visited: int = 0
-    """Entries looked at."""
+    """Entries of the index that were read."""
     candidates: int = 0
     """Subscriptions that no bound ruled out."""
     verified: int = 0
@@ -28,27 +28,27 @@ class Work:
 
 
 class Index(Protocol):
-    """Finds the subscriptions of one kind that a message concerns.
+    """Finds the subscriptions of one kind that match a message.
 
-    A bar is the score that a message has to reach to matter to a subscription (to stay below, where small is good);
-    it is open until `set_thresholds` says otherwise. An index may report more than that, but never less; it may ignore
-    bars altogether.
+    The threshold of a subscription is the score that a message must reach to matter to it (must stay below, where
+    small is good). It is open until `set_thresholds` changes it. An index may report pairs that miss the threshold,
+    but it never omits one that reaches it; it may ignore thresholds altogether.
 
-    `match` may run on several threads at once, of one batch or of several; nothing else may meanwhile.
+    `match` may run on several threads at once, for one batch or for several. No other method may run meanwhile.
     """
 
     @property
     def work(self) -> Work:
-        """How much was done so far."""
+        """Work done so far."""
 
-    def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
-        """Take in subscriptions under slots that are free."""
+    def insert(self, slots: npt.NDArray[np.int32], subscriptions: SubscriptionBatch) -> None:
+        """Insert subscriptions under free slots."""
 
     def delete(self, slots: npt.NDArray[np.int32]) -> None:
-        """Forget the subscriptions of some slots."""
+        """Delete the subscriptions of some slots."""
 
     def set_thresholds(self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64]) -> None:
-        """Say which bars some slots have from now on."""
+        """Set the thresholds of some slots."""
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
-        """Return what the messages of some rows concern, in arrays that are the caller's."""
+        """Return the matches of rows `start` to `stop`, in arrays that the caller owns."""

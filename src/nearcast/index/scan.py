@@ -1,9 +1,9 @@
-"""Which subscriptions does a message concern, beyond doubt? Ask every one of them.
+"""Match-all index: compares every message with every subscription.
 
     for each message: for each subscription: its reference score
 
-No pruning, no layout, any kind: a new kind is right through this index at once, and every fast one must agree with
-it. Cost: messages x subscriptions reference scores.
+It has no layout and prunes nothing, so it serves every kind. A new kind is correct through this index from the start,
+and every fast index must agree with it. Cost: messages x subscriptions reference scores.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nearcast.model import Matches, MessageBatch, Scorer, ScoringContext, Subscr
 
 
 class Scan:
-    """The slow index that is always right."""
+    """The reference index: slow, and correct by construction."""
 
     def __init__(self, scoring: ScoringContext) -> None:
         self._scratch_pool = ScratchPool(Workspace)
@@ -25,23 +25,23 @@ class Scan:
 
     @property
     def work(self) -> Work:
-        """How much was done so far."""
+        """Work done so far."""
         return self._scratch_pool.work
 
-    def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
-        """Take in subscriptions."""
-        self._scorers.update(zip(slots.tolist(), subscription_batch.scorers, strict=True))
+    def insert(self, slots: npt.NDArray[np.int32], subscriptions: SubscriptionBatch) -> None:
+        """Insert subscriptions."""
+        self._scorers.update(zip(slots.tolist(), subscriptions.scorers, strict=True))
 
     def delete(self, slots: npt.NDArray[np.int32]) -> None:
-        """Forget subscriptions."""
+        """Delete subscriptions."""
         for slot in slots.tolist():
             del self._scorers[slot]
 
     def set_thresholds(self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64]) -> None:
-        """Do nothing: everyone is asked anyway."""
+        """Do nothing: every subscription is scored in any case."""
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
-        """Score every subscription against every message, whatever its bar."""
+        """Score every subscription against every message, whatever its threshold."""
         rows: list[int] = []
         slots: list[int] = []
         scores: list[float] = []
@@ -53,7 +53,7 @@ class Scan:
                     rows.append(row)
                     slots.append(slot)
                     scores.append(score)
-        asked = (stop - start) * len(self._scorers)
+        n_pairs = (stop - start) * len(self._scorers)
         with self._scratch_pool.take() as workspace:
-            workspace.count(visited=asked, candidates=asked, verified=asked, matched=len(rows))
+            workspace.count(visited=n_pairs, candidates=n_pairs, verified=n_pairs, matched=len(rows))
         return Matches(np.array(rows, np.int64), np.array(slots, np.int32), np.array(scores, np.float64))

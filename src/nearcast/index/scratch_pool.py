@@ -1,12 +1,13 @@
-"""Where does a match work? At a desk of its own, so that several may run at once.
+"""Scratch memory of matches: one workspace per match that runs, so that several may run at once.
 
-    match ── an idle desk, or a new one ── kernels fill it ── back to the idle ones
-                                              │
-    work  ── the sum over all desks ──────────┘
+    match ── an idle workspace, or a new one ── kernels fill it ── back to the idle ones
+                                                    │
+    work  ── the sum over all workspaces ───────────┘
 
-A desk has room to work and counts what was done there. Whoever takes one has it alone, so nothing is locked and no
-count is lost. There are as many as matches ever ran at once. Taking and giving back are a `pop` and an `append` of a
-list, each one step for all threads; a desk that an error left in disorder is not given back.
+A workspace holds the scratch arrays of one match and counts the work done in it. A match has its workspace alone, so
+nothing is locked and no count is lost. There are as many workspaces as matches ever ran at once. Taking and returning
+one is a `pop` and an `append` of a list, each atomic across threads. A workspace in which a match failed may be in
+disorder, so it is not returned.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from nearcast.index._kernels.shared.output import MatchOutput
 from nearcast.index.base import Matches, Work
 
-__all__ = ["OutputWorkspace", "ScratchPool", "Workspace", "doubled"]
+__all__ = ["OutputWorkspace", "ScratchPool", "Workspace"]
 
 
 class Workspace:
-    """Room for one match at a time; indexes that need more than counters add to it."""
+    """Counters of the work of one match at a time; indexes that need scratch arrays add them."""
 
     def __init__(self) -> None:
         self.done = np.zeros(4, np.int64)
@@ -34,70 +36,76 @@ class Workspace:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the room to work."""
+        """Bytes of the scratch arrays."""
         return 0
 
 
 class OutputWorkspace(Workspace):
-    """A desk with arrays to work in, and an output for kernels that write matches row by row and stop if it is full.
+    """A workspace for kernels that fill a `MatchOutput` row by row and stop when it is full.
 
-    `scratch` is a NamedTuple of arrays; an `output` is one of slots, scores, where the matches of each row end, and
-    the work that was done.
+    `scratch` is a NamedTuple of arrays. `room` is the number of matches for which an output has room at the least.
     """
 
-    def __init__(self, scratch: Any, output: Callable[..., Any], room: int) -> None:
+    def __init__(self, scratch: Any, room: int) -> None:
         super().__init__()
         self.scratch = scratch
-        self._output = output
         self._room = max(room, 1)
-        self._a_row = 0.0
+        self._matches_per_row = 0.0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the room to work."""
+        """Bytes of the scratch arrays."""
         return sum(array.nbytes for array in self.scratch)
 
     def need(self, length: int, *names: str) -> None:
-        """Make arrays long enough; between messages they hold nothing that has to stay."""
+        """Lengthen scratch arrays; their contents, which never outlive a message, are lost."""
         for name in names:
             array = getattr(self.scratch, name)
             if array.size < length:
                 self.scratch = self.scratch._replace(**{name: np.zeros(2 * length, array.dtype)})
 
-    def output(self, n_rows: int) -> Any:
-        """Return room for as many matches a row as there were the last time, and some more."""
-        room = self._room + int(1.25 * self._a_row * n_rows)
-        return self._output(
-            np.empty(room, np.int32), np.empty(room), np.zeros(n_rows, np.int64), np.zeros(4, np.int64)
-        )
+    def collect(self, match_rows: Callable[[int, MatchOutput], int], start: int, stop: int) -> Matches:
+        """Return the matches of rows `start` to `stop`, and count the work.
 
-    def tally(self, out: Any) -> int:
-        """Count what was done, and return how many matches there are."""
+        `match_rows(row, out)` matches from a row on and returns the row that does not fit into the output, or `stop`.
+        """
+        out, row = self._new_output(max(stop - start, 0)), start
+        while row < stop:
+            row = match_rows(row, out)
+            if row < stop:
+                out = self.enlarge(out, int(out.ends[row - start - 1]) if row > start else 0)
         n = int(out.ends[-1]) if out.ends.size else 0
         visited, candidates, verified, _ = out.work.tolist()
         self.count(visited=visited, candidates=candidates, verified=verified, matched=n)
-        self._a_row = n / max(out.ends.size, 1)
-        return n
-
-    def finish(self, out: Any, start: int) -> Matches:
-        """Count what was done, and return what was found; rows are numbered from `start` on."""
-        n = self.tally(out)
+        self._matches_per_row = n / max(out.ends.size, 1)
         rows = np.repeat(np.arange(start, start + out.ends.size), np.diff(out.ends, prepend=0))
-        return Matches(rows, out.slots[:n].copy(), out.scores[:n].copy())
+        return self._matches(rows, out, n)
+
+    def enlarge(self, out: MatchOutput, n_filled: int) -> MatchOutput:
+        """Return an output with twice the room that holds the first `n_filled` matches."""
+        slots, scores = np.empty(2 * out.slots.size, np.int32), np.empty(2 * out.scores.size)
+        slots[:n_filled], scores[:n_filled] = out.slots[:n_filled], out.scores[:n_filled]
+        return out._replace(slots=slots, scores=scores)
+
+    def _new_output(self, n_rows: int) -> MatchOutput:
+        """Return an output with room for as many matches per row as the last call had, and some more."""
+        room = self._room + int(1.25 * self._matches_per_row * n_rows)
+        return MatchOutput(
+            np.empty(room, np.int32), np.empty(room), np.zeros(n_rows, np.int64), np.zeros(4, np.int64)
+        )
+
+    def _matches(self, rows: np.ndarray[Any, np.dtype[np.int64]], out: MatchOutput, n: int) -> Matches:
+        """Return the first `n` matches; the output is not used again."""
+        for array in (out.slots, out.scores):
+            array.resize(n, refcheck=False)  # in place: saves a copy of what may be hundreds of megabytes
+        return Matches(rows, out.slots, out.scores)
 
 
-def doubled(out: Any, filled: int) -> Any:
-    """Return an output with twice the room, that holds what there is."""
-    slots, scores = np.empty(2 * out.slots.size, np.int32), np.empty(2 * out.slots.size)
-    slots[:filled], scores[:filled] = out.slots[:filled], out.scores[:filled]
-    return out._replace(slots=slots, scores=scores)
+AnyWorkspace = TypeVar("AnyWorkspace", bound=Workspace)
 
 
-Kind = TypeVar("Kind", bound=Workspace)
-
-
-class ScratchPool(Generic[Kind]):
-    """The desks of one index.
+class ScratchPool(Generic[AnyWorkspace]):
+    """The workspaces of one index.
 
     >>> scratch_pool = ScratchPool(Workspace)
     >>> with scratch_pool.take() as one, scratch_pool.take() as other:
@@ -110,14 +118,14 @@ class ScratchPool(Generic[Kind]):
     True
     """
 
-    def __init__(self, make: Callable[[], Kind]) -> None:
+    def __init__(self, make: Callable[[], AnyWorkspace]) -> None:
         self._make = make
-        self._all: list[Kind] = []
-        self._idle: list[Kind] = []
+        self._all: list[AnyWorkspace] = []
+        self._idle: list[AnyWorkspace] = []
 
     @contextmanager
-    def take(self) -> Iterator[Kind]:
-        """Have a desk for the length of a block."""
+    def take(self) -> Iterator[AnyWorkspace]:
+        """Lend a workspace for the length of a block."""
         try:
             workspace = self._idle.pop()
         except IndexError:
@@ -128,7 +136,7 @@ class ScratchPool(Generic[Kind]):
 
     @property
     def work(self) -> Work:
-        """What was done at all of them."""
+        """Work done in all workspaces."""
         total = np.zeros(4, np.int64)
         for workspace in self._all:
             total += workspace.done
@@ -136,5 +144,5 @@ class ScratchPool(Generic[Kind]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of all workspaces."""
         return sum(workspace.nbytes for workspace in self._all)

@@ -1,1 +1,1 @@
-"""The loops of the indexes: one module an index, under the same name."""
+"""Kernels of the indexes: one package per index, named after it, and `shared` for what several of them use."""

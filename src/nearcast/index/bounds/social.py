@@ -1,6 +1,6 @@
-"""When can a message be of no use to anyone in a node? The bound of kind `social` (geo-social, section 3.5).
+"""Bound of kind `social` on the score of a message for all subscriptions of a node (geo-social, section 3.5).
 
-A node holds subscriptions that lie in a box; `node_terms` are all their terms.
+A node holds the subscriptions in a box; `node_terms` are all their terms.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Set
 def upper_bound_text(node_terms: Set[str] | Set[int], message_terms: Set[str] | Set[int]) -> float:
     """Return the greatest Dice of a message and any subscription of a node (equation 7); never underestimates.
 
-    The best a subscription can do is to hold just the terms that node and message share.
+    The best subscription holds exactly the terms that the node and the message share.
     """
     shared = len(set(node_terms) & set(message_terms))
     return 2.0 * shared / (shared + len(message_terms)) if shared else 0.0

@@ -1,4 +1,4 @@
-"""How do subscriptions come and go? Lists that grow, are cut up by space, and shrink."""
+"""Insertion and deletion of subscriptions: lists that grow, are split by space, and shrink."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel, table_get, table_put, table_remove
-from nearcast.index._kernels.boolean.blocks import class_of, give_rows, take_block, take_rows, take_words
-from nearcast.index._kernels.boolean.geometry import children_of, corners_of, high_step, lanes_of, low_step, reach
+from nearcast.index._kernels.boolean.block_pool import give_rows, take_nodes, take_rows, take_words
+from nearcast.index._kernels.boolean.geometry import (
+    children_of,
+    corners_of,
+    high_step,
+    lists_of_box,
+    low_step,
+    pack_lanes,
+)
 from nearcast.index._kernels.boolean.layout import (
     AHEAD,
     APPENDED,
     BITS,
     BLOCK,
-    CHECK_OTHERS,
+    CHECK_EXPRESSION,
+    CHILDREN,
     CLASS,
     DEPTH,
     FAN,
     FREE_BLOCK,
     FREE_TERM,
-    KIDS,
     KIND,
     LENGTH,
     LIVE,
@@ -36,18 +43,20 @@ from nearcast.index._kernels.boolean.layout import (
     TARGETS,
     WANTED,
     WORDS,
-    Arrivals,
     Forest,
+    NewSubscriptions,
 )
+from nearcast.index._kernels.shared.size_class import class_of_size
+from nearcast.index._kernels.shared.term_order import order_by_weight
 
 
 @kernel
-def _number(forest: Forest, term_id: int) -> int:
-    """Return the number of a term, a new one if need be; there is room for it."""
+def acquire_term(forest: Forest, term_id: int) -> int:
+    """Count one use of a term and return its number; a new term takes a free number. There must be room."""
     number = table_get(forest.table, term_id, 0)
     if number == 0:
         if forest.state[FREE_TERM] == NONE:
-            block = take_block(forest)
+            block = take_nodes(forest)
             for node in range(block + BLOCK - 1, max(block, 1) - 1, -1):  # no term has number 0
                 forest.nodes[node, START] = forest.state[FREE_TERM]
                 forest.state[FREE_TERM] = node
@@ -61,38 +70,39 @@ def _number(forest: Forest, term_id: int) -> int:
 
 
 @kernel
-def _register(forest: Forest, arrivals: Arrivals, i: int) -> bool:
-    """Write box and expression of an arrival under its slot; False, and nothing done, if there is no room."""
-    first, last = arrivals.branch_indptr[i], arrivals.branch_indptr[i + 1]
-    n_terms = arrivals.term_indptr[last] - arrivals.term_indptr[first]
+def write_record(forest: Forest, subscriptions: NewSubscriptions, i: int) -> bool:
+    """Write the box and expression of a subscription; return False, with nothing changed, if there is no room."""
+    first, last = subscriptions.branch_indptr[i], subscriptions.branch_indptr[i + 1]
+    n_terms = subscriptions.term_indptr[last] - subscriptions.term_indptr[first]
     state, tags = forest.state, forest.table.tags
-    c = class_of(1 + last - first + n_terms)
+    c = class_of_size(1 + last - first + n_terms)
     n_nodes = (n_terms // (BLOCK - 1) + 1) * BLOCK
     state[NEED_WORDS] = state[WORDS] + (1 << c)
     state[NEED_NODES] = state[NODES] + n_nodes
     table_fits = forest.table.n_taken[0] + n_terms <= tags.size - tags.size // 4
     if state[NEED_WORDS] > forest.words.size or state[NEED_NODES] > forest.ids.size or not table_fits:
         return False
-    slot = arrivals.slots[i]
+    slot = subscriptions.slots[i]
     word = take_words(forest, c)
     forest.records[slot] = word
     for side in range(4):
-        forest.boxes[slot, side] = arrivals.boxes[i, side]
+        forest.boxes[slot, side] = subscriptions.boxes[i, side]
     forest.words[word] = last - first
     word += 1
     for branch in range(first, last):
-        start, stop = arrivals.term_indptr[branch], arrivals.term_indptr[branch + 1]
+        start, stop = subscriptions.term_indptr[branch], subscriptions.term_indptr[branch + 1]
         forest.words[word] = stop - start
         word += 1
         for at in range(start, stop):
-            forest.words[word] = _number(forest, arrivals.term_ids[at])
+            forest.words[word] = acquire_term(forest, subscriptions.term_ids[at])
             word += 1
     state[LIVE] += 1
     return True
 
 
 @kernel
-def _only_single_terms(words: NDArray[np.int32], word: int, n_branches: int) -> bool:
+def has_single_terms(words: NDArray[np.int32], word: int, n_branches: int) -> bool:
+    """Report whether every branch of an expression is a single term."""
     n = 0
     for branch in range(n_branches):
         n += words[word + 1 + 2 * branch] == 1  # as long as all before were single
@@ -100,20 +110,21 @@ def _only_single_terms(words: NDArray[np.int32], word: int, n_branches: int) -> 
 
 
 @kernel
-def _condition(forest: Forest, slot: int, branch: int, at: int) -> tuple[int, int]:
-    """Return kind and other terms of the posting of a branch, whose length stands at `words[at]`.
+def condition_of(forest: Forest, slot: int, branch: int, at: int) -> tuple[int, int]:
+    """Return the kind and the other terms of the posting of a branch, whose length is at `words[at]`.
 
-    Beside the key, a posting names two terms that must be held, or must not be: an AND of three, or an OR of three
-    that reports under its first term alone. Anything else names one term and the branch, and asks the expression.
+    Beside its key, a posting has two terms that the message must hold or must not hold: an AND of three, or an OR of
+    three that is reported under its first term alone. Any other branch has one term and its number, and the
+    expression decides.
     """
     words, word = forest.words, int(forest.records[slot])
     n_branches, length, key = int(words[word]), int(words[at]), int(words[at + 1])
     second = int(words[at + 2]) if length > 1 else key
-    if branch > 0 and n_branches <= 3 and _only_single_terms(words, word, n_branches):
+    if branch > 0 and n_branches <= 3 and has_single_terms(words, word, n_branches):
         third = int(words[word + 4]) if branch == 2 else int(words[word + 2])
         return 0, int(words[word + 2]) | (third << 32)
     if branch > 0 or length > 3:
-        return WANTED | CHECK_OTHERS, second | (branch << 32)
+        return WANTED | CHECK_EXPRESSION, second | (branch << 32)
     if length == 1:
         return WANTED | PLAIN, key | (key << 32)
     third = int(words[at + 3]) if length > 2 else second
@@ -121,17 +132,18 @@ def _condition(forest: Forest, slot: int, branch: int, at: int) -> tuple[int, in
 
 
 @kernel
-def _copy(forest: Forest, source: int, row: int) -> None:
+def copy_posting(forest: Forest, source: int, row: int) -> None:
+    """Copy one posting."""
     forest.sides[row] = forest.sides[source]
     forest.slots[row] = forest.slots[source]
     forest.others[row] = forest.others[source]
 
 
 @kernel
-def _append(
+def append_posting(
     forest: Forest, target: NDArray[np.int64], corners: tuple[int, int, int, int], slot: int, kind: int, others: int
-) -> None:  # fmt: skip
-    """Put a posting at the end of a list; there is room for the list to double."""
+) -> None:
+    """Append a posting to a list. There must be room for the list to double."""
     node, depth, column, line = target[0], target[1], target[2], target[3]
     nodes = forest.nodes
     length, room = int(nodes[node, LENGTH]), int(nodes[node, CLASS])
@@ -139,14 +151,14 @@ def _append(
         old = int(nodes[node, START])
         new = take_rows(forest, room)
         for i in range(length):
-            _copy(forest, old + i, new + i)
+            copy_posting(forest, old + i, new + i)
         if room > 0:
             give_rows(forest, old, room - 1)
         nodes[node, START] = new
         nodes[node, CLASS] = room + 1
     row = int(nodes[node, START]) + length
     left, bottom, right, top = corners
-    box = lanes_of(
+    box = pack_lanes(
         low_step(left, depth, column),
         high_step(right, depth, column),
         low_step(bottom, depth, line),
@@ -159,8 +171,8 @@ def _append(
 
 
 @kernel
-def _count_narrow(forest: Forest, target: NDArray[np.int64]) -> tuple[int, int]:
-    """Return how many boxes of a list would go to children, and how many postings they would be there."""
+def count_narrow(forest: Forest, target: NDArray[np.int64]) -> tuple[int, int]:
+    """Return how many boxes of a list would move to children, and how many postings they would become."""
     node, depth, column, line = target[0], target[1], target[2], target[3]
     start, length = int(forest.nodes[node, START]), int(forest.nodes[node, LENGTH])
     n = copies = 0
@@ -175,42 +187,42 @@ def _count_narrow(forest: Forest, target: NDArray[np.int64]) -> tuple[int, int]:
 
 
 @kernel
-def _split(forest: Forest, target: NDArray[np.int64], copies: int) -> bool:
-    """Give a node children and its narrow boxes to them; False, and nothing done, if there is no room."""
+def split_list(forest: Forest, target: NDArray[np.int64], copies: int) -> bool:
+    """Give a node children and move its narrow boxes to them; return False, with nothing changed, without room."""
     node, depth, column, line = target[0], target[1], target[2], target[3]
     nodes, state = forest.nodes, forest.state
-    state[NEED_ROWS] = state[ROWS] + 8 * copies  # doubled to the next power, on the way there, and in line
+    state[NEED_ROWS] = state[ROWS] + 8 * copies  # rounded up to a power, doubled on the way there, aligned
     state[NEED_NODES] = state[NODES] + BLOCK
     if state[NEED_ROWS] > forest.sides.size or state[NEED_NODES] > forest.ids.size:
         return False
     start, length = int(nodes[node, START]), int(nodes[node, LENGTH])
-    kids = take_block(forest)
-    nodes[node, KIDS] = kids
+    children = take_nodes(forest)
+    nodes[node, CHILDREN] = children
     child = np.zeros(4, np.int64)
     child[1] = depth + 1
-    kept = 0
+    n_left = 0
     for row in range(start, start + length):
         slot, kind, others = forest.slots[row], forest.sides[row] >> KIND, forest.others[row]
         corners = corners_of(forest, slot)
         first, last = children_of(corners[0], corners[2], depth, column)
         lowest, highest = children_of(corners[1], corners[3], depth, line)
         if last - first >= SPAN or highest - lowest >= SPAN:
-            _copy(forest, row, start + kept)
-            kept += 1
+            copy_posting(forest, row, start + n_left)
+            n_left += 1
             continue
         for y in range(lowest, highest + 1):
             for x in range(first, last + 1):
-                child[0] = kids + ((y & (FAN - 1)) << BITS) + (x & (FAN - 1))
+                child[0] = children + ((y & (FAN - 1)) << BITS) + (x & (FAN - 1))
                 child[2], child[3] = x, y
-                _append(forest, child, corners, slot, kind, others)
-    nodes[node, LENGTH] = kept
-    _shrink(forest, node)
+                append_posting(forest, child, corners, slot, kind, others)
+    nodes[node, LENGTH] = n_left
+    shrink_list(forest, node)
     return True
 
 
 @kernel
-def _shrink(forest: Forest, node: int) -> None:
-    """Give back the upper halves of a block that is a quarter full, and all of an empty one."""
+def shrink_list(forest: Forest, node: int) -> None:
+    """Free the upper half of a block that is at most a quarter full, repeatedly, and all of an empty one."""
     nodes = forest.nodes
     length, start = int(nodes[node, LENGTH]), int(nodes[node, START])
     room = int(nodes[node, CLASS])
@@ -225,53 +237,47 @@ def _shrink(forest: Forest, node: int) -> None:
 
 
 @kernel
-def _split_long(forest: Forest, targets: NDArray[np.int64], n: int) -> bool:
-    """Split those of some lists that are due and gain by it; False if there is no room, to be called again.
+def split_long(forest: Forest, targets: NDArray[np.int64], n: int) -> bool:
+    """Split those of some lists that are due and gain by it; return False, to be called again, without room.
 
-    A list is due whenever its length reaches a power of two, so that looking costs little an insertion.
+    A list is due whenever its length reaches a power of two, so that the test costs little per insertion.
     """
     for i in range(n):
         node = targets[i, 0]
         length = int(forest.nodes[node, LENGTH])
         is_due = length >= SPLIT and length & (length - 1) == 0
-        if is_due and forest.nodes[node, KIDS] == 0 and targets[i, 1] < DEPTH:
-            n_narrow, copies = _count_narrow(forest, targets[i])
-            if 2 * n_narrow >= length and not _split(forest, targets[i], copies):
+        if is_due and forest.nodes[node, CHILDREN] == 0 and targets[i, 1] < DEPTH:
+            n_narrow, copies = count_narrow(forest, targets[i])
+            if 2 * n_narrow >= length and not split_list(forest, targets[i], copies):
                 return False
     return True
 
 
 @kernel
-def _rows_to_append(forest: Forest, targets: NDArray[np.int64], n: int) -> int:
-    """Return how many new postings it may take to append one to each list."""
+def rows_to_append(forest: Forest, targets: NDArray[np.int64], n: int) -> int:
+    """Return how many new rows it can take to append one posting to each list."""
     rows = 0
     for i in range(n):
         room = int(forest.nodes[targets[i, 0], CLASS])
         if room == 0 or forest.nodes[targets[i, 0], LENGTH] == 1 << (room - 1):
-            rows += 2 << room  # as much again to start at a multiple of it
+            rows += 2 << room  # as much again to align the block
     return rows
 
 
 @kernel
-def boolean_order(
+def order_branches(
     term_indptr: NDArray[np.int64], term_ids: NDArray[np.int64], idfs: NDArray[np.float64], out: NDArray[np.int64]
-) -> None:  # fmt: skip
-    """Write the terms of each branch by falling idf, equal ones as they come: by ascending id."""
+) -> None:
+    """Write the terms of each branch by falling idf, those of equal idf by ascending id."""
     for b in range(term_indptr.size - 1):
-        first = term_indptr[b]
-        for i in range(first, term_indptr[b + 1]):
-            at = i
-            while at > first and idfs[out[at - 1]] < idfs[i]:
-                out[at] = out[at - 1]
-                at -= 1
-            out[at] = i
+        order_by_weight(idfs, term_indptr[b], term_indptr[b + 1], out[term_indptr[b] :])
     for i in range(out.size):
         out[i] = term_ids[out[i]]
 
 
 @kernel
-def _touch(forest: Forest, term_ids: NDArray[np.int64]) -> int:
-    """Read what inserting some terms will need; the answer means nothing, but cache misses overlap here."""
+def touch_terms(forest: Forest, term_ids: NDArray[np.int64]) -> int:
+    """Read what inserting some terms needs, so that the cache misses overlap; the value returned has no meaning."""
     touched = 0
     for term_id in term_ids:
         number = table_get(forest.table, term_id, 0)
@@ -281,75 +287,75 @@ def _touch(forest: Forest, term_ids: NDArray[np.int64]) -> int:
 
 
 @kernel
-def boolean_insert(forest: Forest, arrivals: Arrivals, start: int, targets: NDArray[np.int64]) -> int:
-    """Insert branches from `start` on; return where it stopped for want of room.
+def insert_branches(forest: Forest, subscriptions: NewSubscriptions, start: int, targets: NDArray[np.int64]) -> int:
+    """Insert branches from `start` on; return the branch for which there is no room, or the number of branches.
 
-    Called again with more room and that branch, it goes on: what was done of the branch is not done twice.
+    A second call with more room and that branch continues: no part of the branch is inserted twice.
     """
     state = forest.state
-    for b in range(start, arrivals.owners.size):
-        i = arrivals.owners[b]
-        slot = int(arrivals.slots[i])
+    for b in range(start, subscriptions.owners.size):
+        i = subscriptions.owners[b]
+        slot = int(subscriptions.slots[i])
         if (b - start) % AHEAD == 0:
-            last = arrivals.term_indptr[min(b + AHEAD, arrivals.owners.size)]
-            upcoming = arrivals.term_ids[arrivals.term_indptr[b] : last]
-            targets[TARGETS - 1, 0] = _touch(forest, upcoming)  # kept, so that no compiler drops it
+            last = subscriptions.term_indptr[min(b + AHEAD, subscriptions.owners.size)]
+            upcoming = subscriptions.term_ids[subscriptions.term_indptr[b] : last]
+            targets[TARGETS - 1, 0] = touch_terms(forest, upcoming)  # stored, so that the compiler keeps the reads
         state[NEED_ROWS] = state[NEED_WORDS] = state[NEED_NODES] = 0
-        if forest.records[slot] == NONE and not _register(forest, arrivals, i):
+        if forest.records[slot] == NONE and not write_record(forest, subscriptions, i):
             return b
-        branch = b - arrivals.branch_indptr[i]
+        branch = b - subscriptions.branch_indptr[i]
         at = int(forest.records[slot]) + 1 + branch
-        at += arrivals.term_indptr[b] - arrivals.term_indptr[arrivals.branch_indptr[i]]
+        at += subscriptions.term_indptr[b] - subscriptions.term_indptr[subscriptions.branch_indptr[i]]
         corners = corners_of(forest, slot)
-        n = reach(forest, int(forest.words[at + 1]), corners, targets)
+        n = lists_of_box(forest, int(forest.words[at + 1]), corners, targets)
         if state[APPENDED] == 0:
-            state[NEED_ROWS] = state[ROWS] + _rows_to_append(forest, targets, n)
+            state[NEED_ROWS] = state[ROWS] + rows_to_append(forest, targets, n)
             if state[NEED_ROWS] > forest.sides.size:
                 return b
-            kind, others = _condition(forest, slot, branch, at)
+            kind, others = condition_of(forest, slot, branch, at)
             for j in range(n):
-                _append(forest, targets[j], corners, slot, kind, others)
+                append_posting(forest, targets[j], corners, slot, kind, others)
             state[APPENDED] = 1
-        if not _split_long(forest, targets, n):
+        if not split_long(forest, targets, n):
             return b
         state[APPENDED] = 0
-    return arrivals.owners.size
+    return subscriptions.owners.size
 
 
 @kernel
-def _remove(forest: Forest, node: int, slot: int) -> None:
-    """Remove a posting of a subscription from a list; whichever, since all of them go."""
+def remove_posting(forest: Forest, node: int, slot: int) -> None:
+    """Remove one posting of a subscription from a list. Any will do, since all of them are removed."""
     start, length = int(forest.nodes[node, START]), int(forest.nodes[node, LENGTH])
     for row in range(start, start + length):
         if forest.slots[row] == slot:
-            _copy(forest, start + length - 1, row)
+            copy_posting(forest, start + length - 1, row)
             forest.nodes[node, LENGTH] = length - 1
-            _shrink(forest, node)
+            shrink_list(forest, node)
             return
 
 
 @kernel
-def _prune(forest: Forest, root: int, target: NDArray[np.int64]) -> None:
-    """Free the blocks of children above a list, from the lowest up, as far as all of a block are empty."""
+def prune_children(forest: Forest, root: int, target: NDArray[np.int64]) -> None:
+    """Free the blocks of children on the path to a list, from the lowest up, as long as they are empty."""
     nodes = forest.nodes
     depth, column, line = target[1], target[2], target[3]
     for above in range(depth - 1, -1, -1):
         node = root
         for d in range(1, above + 1):
             x, y = column >> (BITS * (depth - d)), line >> (BITS * (depth - d))
-            node = int(nodes[node, KIDS]) + ((y & (FAN - 1)) << BITS) + (x & (FAN - 1))
-        kids = int(nodes[node, KIDS])
-        for child in range(kids, kids + BLOCK):
-            if nodes[child, LENGTH] != 0 or nodes[child, KIDS] != 0:
+            node = int(nodes[node, CHILDREN]) + ((y & (FAN - 1)) << BITS) + (x & (FAN - 1))
+        children = int(nodes[node, CHILDREN])
+        for child in range(children, children + BLOCK):
+            if nodes[child, LENGTH] != 0 or nodes[child, CHILDREN] != 0:
                 return
-        nodes[node, KIDS] = 0
-        nodes[kids, START] = forest.state[FREE_BLOCK]
-        forest.state[FREE_BLOCK] = kids
+        nodes[node, CHILDREN] = 0
+        nodes[children, START] = forest.state[FREE_BLOCK]
+        forest.state[FREE_BLOCK] = children
 
 
 @kernel
-def _release(forest: Forest, number: int) -> None:
-    """Drop one use of a term, and the term after its last."""
+def release_term(forest: Forest, number: int) -> None:
+    """Discount one use of a term, and free its number after the last."""
     forest.refs[number] -= 1
     if forest.refs[number] == 0:
         table_remove(forest.table, forest.ids[number])
@@ -358,8 +364,8 @@ def _release(forest: Forest, number: int) -> None:
 
 
 @kernel
-def boolean_delete(forest: Forest, slots: NDArray[np.int32], targets: NDArray[np.int64]) -> None:
-    """Delete subscriptions: postings, expression, and what is empty after that."""
+def delete_slots(forest: Forest, slots: NDArray[np.int32], targets: NDArray[np.int64]) -> None:
+    """Delete subscriptions: their postings and expressions, and what is empty after that."""
     words = forest.words
     for slot in slots:
         word = int(forest.records[slot])
@@ -367,20 +373,22 @@ def boolean_delete(forest: Forest, slots: NDArray[np.int32], targets: NDArray[np
         at = word + 1
         for _ in range(words[word]):
             root = int(words[at + 1])
-            n = reach(forest, root, corners, targets)
+            n = lists_of_box(forest, root, corners, targets)
             for j in range(n):
-                _remove(forest, targets[j, 0], slot)
-                if forest.nodes[targets[j, 0], LENGTH] == 0 and forest.nodes[targets[j, 0], KIDS] == 0:
-                    _prune(forest, root, targets[j])
+                remove_posting(forest, targets[j, 0], slot)
+                if forest.nodes[targets[j, 0], LENGTH] == 0 and forest.nodes[targets[j, 0], CHILDREN] == 0:
+                    prune_children(forest, root, targets[j])
             at += 1 + words[at]
         n_words = at - word
         at = word + 1
-        for _ in range(words[word]):  # after all lists: a term may be a key here and a companion there
+        for _ in range(
+            words[word]
+        ):  # after all lists: a term may be the key of one branch and an other term of the next
             length = int(words[at])
             for term in range(at + 1, at + 1 + length):
-                _release(forest, int(words[term]))
+                release_term(forest, int(words[term]))
             at += 1 + length
-        c = class_of(n_words)
+        c = class_of_size(n_words)
         words[word] = forest.free_words[c]
         forest.free_words[c] = word
         forest.records[slot] = NONE
@@ -388,8 +396,8 @@ def boolean_delete(forest: Forest, slots: NDArray[np.int32], targets: NDArray[np
 
 
 @kernel
-def boolean_sizes(forest: Forest, slots: NDArray[np.int32], n_branches: NDArray[np.int64]) -> int:
-    """Write how many branches each slot has; return how many terms they have together."""
+def count_terms(forest: Forest, slots: NDArray[np.int32], n_branches: NDArray[np.int64]) -> int:
+    """Write the number of branches of each slot; return the number of their terms."""
     n_terms = 0
     for i in range(slots.size):
         at = int(forest.records[slots[i]])
@@ -402,10 +410,10 @@ def boolean_sizes(forest: Forest, slots: NDArray[np.int32], n_branches: NDArray[
 
 
 @kernel
-def boolean_export(
+def export_terms(
     forest: Forest, slots: NDArray[np.int32], n_terms: NDArray[np.int64], term_ids: NDArray[np.int64]
-) -> None:  # fmt: skip
-    """Write the length of each branch of some slots, and the terms of all."""
+) -> None:
+    """Write the length of each branch of some slots, and the terms of all branches."""
     branch = term = 0
     for slot in slots:
         at = int(forest.records[slot])

@@ -1,4 +1,4 @@
-"""Which steps of which cells does a box take? Boxes in whole steps of a cell, in lanes of one word."""
+"""Quantized geometry: coordinates as integers, boxes in whole steps of a cell, packed into lanes of one word."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from nearcast._jit import kernel
 from nearcast.index._kernels.boolean.layout import (
     BEYOND,
     BITS,
+    CHILDREN,
     FAN,
-    KIDS,
     LANE,
     LANE_MAX,
     SPAN,
@@ -23,9 +23,9 @@ from nearcast.index._kernels.boolean.layout import (
 
 @kernel
 def quantize(half_value: float, half_low: float, steps: float) -> int:
-    """Return a coordinate as an integer of TOTAL_BITS; never decreases as the coordinate grows.
+    """Return a coordinate as an integer of TOTAL_BITS; it never decreases as the coordinate grows.
 
-    Halves, so that the width of no bounds overflows.
+    Halves of the coordinates are taken, so that the width of the bounds never overflows.
     """
     scaled = (half_value - half_low) * steps
     top = (1 << TOTAL_BITS) - 1
@@ -35,7 +35,8 @@ def quantize(half_value: float, half_low: float, steps: float) -> int:
 
 
 @kernel
-def lanes_of(x_low: int, x_high: int, y_low: int, y_high: int) -> int:
+def pack_lanes(x_low: int, x_high: int, y_low: int, y_high: int) -> int:
+    """Return a box in steps as four lanes of one word."""
     return (
         x_low
         | ((LANE_MAX - x_high) << LANE)
@@ -46,12 +47,14 @@ def lanes_of(x_low: int, x_high: int, y_low: int, y_high: int) -> int:
 
 @kernel
 def low_step(value: int, depth: int, cell: int) -> int:
+    """Return the step of a lower side within a cell; 0 if it lies before the cell."""
     shift = TOTAL_BITS - BITS * depth
     return 0 if (value >> shift) < cell else 1 + ((value >> (shift - STEP_BITS)) & STEPS)
 
 
 @kernel
 def high_step(value: int, depth: int, cell: int) -> int:
+    """Return the step of an upper side within a cell; BEYOND if it lies after the cell."""
     shift = TOTAL_BITS - BITS * depth
     return BEYOND if (value >> shift) > cell else 1 + ((value >> (shift - STEP_BITS)) & STEPS)
 
@@ -76,30 +79,29 @@ def children_of(low: int, high: int, depth: int, cell: int) -> tuple[int, int]:
 
 
 @kernel
-def reach(
-    forest: Forest, root: int, corners: tuple[int, int, int, int], targets: NDArray[np.int64]
-) -> int:  # fmt: skip
+def lists_of_box(forest: Forest, root: int, corners: tuple[int, int, int, int], targets: NDArray[np.int64]) -> int:
     """Write the lists that a box belongs to as rows of node, depth, column and row of its cell; return how many.
 
-    A node without children takes all boxes that overlap its cell; one with children those that span too many.
+    A node without children takes all boxes that overlap its cell; one with children takes those that span too many.
     """
     left, bottom, right, top = corners
     targets[0, 0] = root
     targets[0, 1] = targets[0, 2] = targets[0, 3] = 0
-    n, done, kept = 1, 0, 0
+    n, done, n_lists = 1, 0, 0
     while done < n:
         node, depth, column, line = targets[done, 0], targets[done, 1], targets[done, 2], targets[done, 3]
         done += 1
-        kids = int(forest.nodes[node, KIDS])
+        children = int(forest.nodes[node, CHILDREN])
         first, last = children_of(left, right, depth, column)
         lowest, highest = children_of(bottom, top, depth, line)
-        if kids == 0 or last - first >= SPAN or highest - lowest >= SPAN:
-            targets[kept, 0], targets[kept, 1], targets[kept, 2], targets[kept, 3] = node, depth, column, line
-            kept += 1
+        if children == 0 or last - first >= SPAN or highest - lowest >= SPAN:
+            targets[n_lists, 0], targets[n_lists, 1] = node, depth
+            targets[n_lists, 2], targets[n_lists, 3] = column, line
+            n_lists += 1
             continue
         for y in range(lowest, highest + 1):
             for x in range(first, last + 1):
-                targets[n, 0] = kids + ((y & (FAN - 1)) << BITS) + (x & (FAN - 1))
+                targets[n, 0] = children + ((y & (FAN - 1)) << BITS) + (x & (FAN - 1))
                 targets[n, 1], targets[n, 2], targets[n, 3] = depth + 1, x, y
                 n += 1
-    return kept
+    return n_lists

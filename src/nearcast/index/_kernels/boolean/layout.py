@@ -1,4 +1,4 @@
-"""What is a boolean index made of? The arrays, and the places in its small state."""
+"""Arrays of the boolean index: dtype, shape and meaning of each field, and the positions in its state."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ DEPTH = 10
 STEP_BITS = 13
 TOTAL_BITS = BITS * DEPTH + STEP_BITS
 SPLIT = 32
-"""A list that is shorter is never split."""
+"""A shorter list is never split."""
 SPAN = 3
 """A box that overlaps more children along an axis stays with the parent."""
 TARGETS = 2048
-"""More lists than a box can be put in."""
+"""More lists than a box can belong to."""
 AHEAD = 32
 """Branches whose terms are touched before they are inserted."""
 CLASSES = 40
@@ -40,32 +40,28 @@ LINE = 8  # words of a cache line
 
 
 # Columns of `nodes`.
-START, LENGTH, CLASS, KIDS = 0, 1, 2, 3
+START, LENGTH, CLASS, CHILDREN = 0, 1, 2, 3
 
 
-# Kinds of postings: both other terms must be held, or none may be; the expression has the last word; nothing is left
-# to ask but the box.
-WANTED, CHECK_OTHERS, PLAIN = 1, 2, 4
+# Kinds of postings: the message must hold both other terms, or neither; the expression decides; only the box decides.
+WANTED, CHECK_EXPRESSION, PLAIN = 1, 2, 4
 KIND = 4 * LANE
 
 
-# Places in `state`.
+# Positions in `state`.
 ROWS, WORDS, NODES, FREE_BLOCK, FREE_TERM, APPENDED, NEED_ROWS, NEED_WORDS, NEED_NODES, LIVE = range(10)
-
-
-# Places in `work`.
-VISITED, CANDIDATES, FILLED, NEEDED, BASE = range(5)
+STATE = 10
 
 
 class Forest(NamedTuple):
-    """All trees of lists, and the subscriptions themselves."""
+    """One tree of lists per term, and the subscriptions themselves."""
 
     table: TableArrays
     """Term id -> term number, which is the number of its root."""
     nodes: NDArray[np.int32]
-    """int32 (n_nodes, 4): first row of the list, length, 1 + log2 of its room, first of BLOCK children or 0."""
+    """int32 (n_nodes, 4): first row of the list, its length, 1 + log2 of its room, first of BLOCK children or 0."""
     ids: NDArray[np.int64]
-    """int64 (n_nodes,): the id of a term, where the node is a root."""
+    """int64 (n_nodes,): the id of the term, where the node is a root."""
     refs: NDArray[np.int32]
     """int32 (n_nodes,): how often subscriptions hold that term."""
     sides: NDArray[np.int64]
@@ -77,22 +73,22 @@ class Forest(NamedTuple):
     boxes: NDArray[np.float64]
     """float64 (n_slots, 4): xmin, ymin, xmax, ymax."""
     records: NDArray[np.int64]
-    """int64 (n_slots,): where the expression starts in `words`; -1 for a free slot."""
+    """int64 (n_slots,): start of the expression in `words`; -1 for a free slot."""
     words: NDArray[np.int32]
-    """int32 (n_words,): number of branches, then of each its length and its term numbers, the rarest first."""
+    """int32 (n_words,): number of branches, then per branch its length and its term numbers, the rarest first."""
     free_rows: NDArray[np.int64]
-    """int64 (CLASSES,): first free block of 2**i postings; each names the next and the one before."""
+    """int64 (CLASSES,): first free block of 2**i postings; each links to the next and the one before."""
     free_tags: NDArray[np.uint8]
     """uint8 (n_rows,): 1 + i where a free block of 2**i postings starts, else 0."""
     free_words: NDArray[np.int64]
-    """int64 (CLASSES,): first free block of 2**i words; each names the next."""
+    """int64 (CLASSES,): first free block of 2**i words; each links to the next."""
     frame: NDArray[np.float64]
-    """float64 (4,): half of xmin and ymin of the bounds; steps in half a unit along x and y."""
+    """float64 (4,): half of xmin and ymin of the bounds; steps per half a unit along x and y."""
     state: NDArray[np.int64]
-    """int64 (10,): counters; see the names above."""
+    """int64 (STATE,): counters; see the positions above."""
 
 
-class Arrivals(NamedTuple):
+class NewSubscriptions(NamedTuple):
     """Subscriptions to insert."""
 
     slots: NDArray[np.int32]
@@ -109,8 +105,8 @@ class Arrivals(NamedTuple):
     """int64 (n_terms,): the rarest term of a branch first."""
 
 
-class Messages(NamedTuple):
-    """Messages to match."""
+class MessageColumns(NamedTuple):
+    """Points and terms of messages."""
 
     xs: NDArray[np.float64]
     """float64 (n,)."""
@@ -122,20 +118,16 @@ class Messages(NamedTuple):
     """int64 (n_terms,)."""
 
 
-class BooleanWorkspace(NamedTuple):
-    """Where matching writes: room to work, and results."""
+class BooleanScratch(NamedTuple):
+    """Scratch arrays of one message."""
 
     numbers: NDArray[np.int32]
-    """int32 (terms of the rows,): their numbers; 0 where no subscription knows the term."""
+    """int32 (terms of the rows,): their numbers; 0 for a term of no subscription."""
     held: NDArray[np.int32]
     """int32 (a power of two,): hash set of the numbers of one message; all 0 between messages."""
     lists: NDArray[np.int64]
     """int64 (2 x 11 x most terms of a message, 3): first row, length and depth of the lists of two messages."""
     rows: NDArray[np.int64]
-    """int64 (room,): postings of one message that the boxes left over."""
-    slots: NDArray[np.int32]
-    """int32 (room,): what was found."""
-    counts: NDArray[np.int64]
-    """int64 (rows,): how many of them each row has."""
-    work: NDArray[np.int64]
-    """int64 (5,): visited, candidates, slots filled, how many the next row may need, where its terms begin."""
+    """int64 (room,): postings of one message whose boxes may hold its point."""
+    needed: NDArray[np.int64]
+    """int64 (1,): postings on the lists of the current message, for which `rows` must have room."""

@@ -1,54 +1,53 @@
-"""Which subscriptions does a message concern? Find lists, sift postings, take what is left."""
+"""Matching of messages against boolean subscriptions: find the lists, filter by box, then by terms.
+
+The passes have no branches that depend on data, because which posting passes is as good as random.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearcast._jit import kernel, prefetch, table_find, table_home
-from nearcast.index._kernels.boolean.geometry import lanes_of, low_step, quantize
+from nearcast._jit import kernel, prefetch
+from nearcast.index._kernels.boolean.geometry import low_step, pack_lanes, quantize
 from nearcast.index._kernels.boolean.layout import (
-    BASE,
     BITS,
-    CANDIDATES,
-    CHECK_OTHERS,
+    CHECK_EXPRESSION,
+    CHILDREN,
     FAN,
-    FILLED,
     GUARDS,
-    KIDS,
     KIND,
     LENGTH,
     LINE,
     LOW,
-    NEEDED,
     ONES,
     PLAIN,
     START,
     TOTAL_BITS,
-    VISITED,
     WANTED,
-    BooleanWorkspace,
+    BooleanScratch,
     Forest,
-    Messages,
+    MessageColumns,
 )
-
-_AHEAD = 16  # terms whose entries are on their way
+from nearcast.index._kernels.shared.output import CANDIDATES, VERIFIED, VISITED, MatchOutput
+from nearcast.index._kernels.shared.term_numbers import find_numbers
 
 
 @kernel
-def _holds(held: NDArray[np.int32], number: int) -> bool:
-    """Say whether the message holds a term."""
+def holds_term(held: NDArray[np.int32], number: int) -> bool:
+    """Report whether the message holds a term."""
     last = held.size - 1
     place = number & last
     found = held[place]
-    while (found != number) & (found != 0):  # one test that hardly ever succeeds, not two that do
+    while (found != number) & (found != 0):  # one test that is rarely true instead of two that often are
         place = (place + 1) & last
         found = held[place]
     return bool(found == number)
 
 
 @kernel
-def _hold(held: NDArray[np.int32], number: int) -> None:
+def hold_term(held: NDArray[np.int32], number: int) -> None:
+    """Add a term of the message to the hash set."""
     last = held.size - 1
     place = number & last
     while held[place] != 0:
@@ -57,8 +56,8 @@ def _hold(held: NDArray[np.int32], number: int) -> None:
 
 
 @kernel
-def _drop(held: NDArray[np.int32], number: int) -> None:
-    """Empty the run of places that a term may be in; all of them belong to the message that goes."""
+def clear_term(held: NDArray[np.int32], number: int) -> None:
+    """Empty the run of entries that a term can be in; all of them belong to the same message."""
     last = held.size - 1
     place = number & last
     while held[place] != 0:
@@ -67,33 +66,33 @@ def _drop(held: NDArray[np.int32], number: int) -> None:
 
 
 @kernel
-def _is_inside(forest: Forest, slot: int, x: float, y: float) -> bool:
-    """Ask the box itself."""
+def is_inside(forest: Forest, slot: int, x: float, y: float) -> bool:
+    """Report whether the box of a subscription holds a point."""
     box = forest.boxes[slot]
     return bool(x >= box[0] and y >= box[1] and x <= box[2] and y <= box[3])
 
 
 @kernel
-def _is_first(forest: Forest, slot: int, branch: int, held: NDArray[np.int32]) -> bool:
-    """Ask the expression: whether a branch holds and none before it does."""
+def is_first_true(forest: Forest, slot: int, branch: int, held: NDArray[np.int32]) -> bool:
+    """Report whether a branch of an expression is true and no branch before it is."""
     words = forest.words
     at = int(forest.records[slot]) + 1
     for earlier in range(branch + 1):
         length = int(words[at])
-        holds = True
+        is_true = True
         for term in range(at + 1, at + 1 + length):
-            if not _holds(held, int(words[term])):
-                holds = False
+            if not holds_term(held, int(words[term])):
+                is_true = False
                 break
-        if holds:
+        if is_true:
             return earlier == branch
         at += 1 + length
     return False
 
 
 @kernel
-def _find_lists(forest: Forest, x: int, y: int, numbers: NDArray[np.int32], lists: NDArray[np.int64]) -> int:
-    """Write the lists of some terms that hold the cells of a point; return how many."""
+def find_lists(forest: Forest, x: int, y: int, numbers: NDArray[np.int32], lists: NDArray[np.int64]) -> int:
+    """Write the lists of some terms on the paths to a point; return how many."""
     nodes = forest.nodes
     n = 0
     for i in range(numbers.size):
@@ -103,7 +102,7 @@ def _find_lists(forest: Forest, x: int, y: int, numbers: NDArray[np.int32], list
             if nodes[node, LENGTH] != 0:
                 lists[n, 0], lists[n, 1], lists[n, 2] = nodes[node, START], nodes[node, LENGTH], depth
                 n += 1
-            node = int(nodes[node, KIDS])
+            node = int(nodes[node, CHILDREN])
             if node != 0:
                 depth += 1
                 shift = TOTAL_BITS - BITS * depth
@@ -112,12 +111,13 @@ def _find_lists(forest: Forest, x: int, y: int, numbers: NDArray[np.int32], list
 
 
 @kernel
-def _aim(forest: Forest, messages: Messages, row: int, workspace: BooleanWorkspace, lists: NDArray[np.int64]) -> int:
-    """Find the lists of a message and ask for their memory; return how many there are."""
-    frame, base = forest.frame, workspace.work[BASE]
-    numbers = workspace.numbers[messages.term_indptr[row] - base : messages.term_indptr[row + 1] - base]
+def prefetch_lists(
+    forest: Forest, messages: MessageColumns, row: int, numbers: NDArray[np.int32], lists: NDArray[np.int64]
+) -> int:
+    """Write the lists of a message and prefetch their postings; return how many lists there are."""
+    frame = forest.frame
     x, y = quantize(messages.xs[row] * 0.5, frame[0], frame[2]), quantize(messages.ys[row] * 0.5, frame[1], frame[3])
-    n = _find_lists(forest, x, y, numbers, lists)
+    n = find_lists(forest, x, y, numbers, lists)
     for i in range(n):
         first, last = lists[i, 0], lists[i, 0] + lists[i, 1]
         for posting in range(first, last, LINE):
@@ -128,23 +128,21 @@ def _aim(forest: Forest, messages: Messages, row: int, workspace: BooleanWorkspa
 
 
 @kernel
-def _aim_roots(forest: Forest, messages: Messages, row: int, workspace: BooleanWorkspace) -> None:
-    """Ask for the memory of the roots of a message's terms."""
-    base = workspace.work[BASE]
-    for i in range(messages.term_indptr[row] - base, messages.term_indptr[row + 1] - base):
-        prefetch(forest.nodes, workspace.numbers[i])
+def prefetch_roots(forest: Forest, numbers: NDArray[np.int32]) -> None:
+    """Prefetch the roots of some terms."""
+    for number in numbers:
+        prefetch(forest.nodes, number)
 
 
 @kernel
-def _sift(forest: Forest, one: NDArray[np.int64], x: int, y: int, rows: NDArray[np.int64], n: int) -> int:
-    """Write the postings of a list whose box may hold a point from `n` on; return where they end.
+def filter_boxes(forest: Forest, entry: NDArray[np.int64], x: int, y: int, rows: NDArray[np.int64], n: int) -> int:
+    """Append the postings of a list whose box may hold a point to `rows`; return its length.
 
-    What is written is the row, then in 4 bits the kind and whether the box does hold the point. Nothing here is a
-    branch: which posting passes is as good as random.
+    An item is the row of the posting, then in 4 bits its kind and whether the box is sure to hold the point.
     """
-    start, length, depth = one[0], one[1], one[2]
+    start, length, depth = entry[0], entry[1], entry[2]
     x, y = low_step(x, depth, 0), low_step(y, depth, 0)
-    weak = lanes_of(x, x, y, y) | GUARDS
+    weak = pack_lanes(x, x, y, y) | GUARDS
     strict = weak - ONES
     sides = forest.sides[start : start + length]
     for i in range(length):
@@ -156,93 +154,116 @@ def _sift(forest: Forest, one: NDArray[np.int64], x: int, y: int, rows: NDArray[
 
 
 @kernel
-def _take_plain(forest: Forest, n: int, workspace: BooleanWorkspace, filled: int) -> tuple[int, int]:
-    """Write the slots of postings that nothing is left to ask of; return where they end, and how many are left."""
-    rows, slots = workspace.rows, workspace.slots
-    left = 0
+def take_plain(
+    forest: Forest, rows: NDArray[np.int64], n: int, slots: NDArray[np.int32], n_filled: int
+) -> tuple[int, int]:
+    """Append the slots of postings that their box decides; return the number of slots and of remaining rows."""
+    n_left = 0
     for i in range(n):
         row = rows[i]
-        decided = (row & (PLAIN << 1 | 1)) == (PLAIN << 1 | 1)
-        slots[filled] = forest.slots[row >> 4]
-        filled += decided
-        rows[left] = row
-        left += not decided
-    return filled, left
+        is_decided = (row & (PLAIN << 1 | 1)) == (PLAIN << 1 | 1)
+        slots[n_filled] = forest.slots[row >> 4]
+        n_filled += is_decided
+        rows[n_left] = row
+        n_left += not is_decided
+    return n_filled, n_left
 
 
 @kernel
-def _take_others(forest: Forest, n: int, x: float, y: float, workspace: BooleanWorkspace, filled: int) -> int:
-    """Write the slots of postings whose other terms, box and expression agree; return where they end."""
-    held, slots, rows = workspace.held, workspace.slots, workspace.rows
+def take_others(
+    forest: Forest, scratch: BooleanScratch, n: int, x: float, y: float, slots: NDArray[np.int32], n_filled: int
+) -> tuple[int, int]:
+    """Append the slots of postings whose other terms, box and expression agree.
+
+    Return the number of slots, and of the postings that only the box or the expression rejected.
+    """
+    held, rows = scratch.held, scratch.rows
     for i in range(n):
         prefetch(forest.others, rows[i] >> 4)
-    first = filled
-    failed = 0
+    n_rejected = 0
     for i in range(n):
         row = rows[i] >> 4
         others, slot = forest.others[row], forest.slots[row]
-        wanted, query = (rows[i] & (WANTED << 1)) != 0, (rows[i] & (CHECK_OTHERS << 1)) != 0
-        passes = (_holds(held, others & LOW) == wanted) & ((_holds(held, others >> 32) == wanted) | query)
-        if passes & (query | ((rows[i] & 1) == 0)):
-            passes = _is_inside(forest, slot, x, y) and (not query or _is_first(forest, slot, others >> 32, held))
-            failed += not passes
-        slots[filled] = slot
-        filled += passes
-    workspace.work[CANDIDATES] += filled - first + failed
-    return filled
+        wanted, check = (rows[i] & (WANTED << 1)) != 0, (rows[i] & (CHECK_EXPRESSION << 1)) != 0
+        passes = (holds_term(held, others & LOW) == wanted) & ((holds_term(held, others >> 32) == wanted) | check)
+        if passes & (check | ((rows[i] & 1) == 0)):
+            passes = is_inside(forest, slot, x, y) and (not check or is_first_true(forest, slot, others >> 32, held))
+            n_rejected += not passes
+        slots[n_filled] = slot
+        n_filled += passes
+    return n_filled, n_rejected
 
 
 @kernel
-def boolean_numbers(forest: Forest, term_ids: NDArray[np.int64], numbers: NDArray[np.int32]) -> None:
-    """Write the numbers of terms, 0 for those that no subscription holds."""
-    table = forest.table
-    last = term_ids.size - 1
-    for i in range(term_ids.size):
-        home = table_home(table, term_ids[min(i + _AHEAD, last)])
-        prefetch(table.tags, home)
-        prefetch(table.entries, home)
-        slot = table_find(table, term_ids[i])
-        numbers[i] = table.entries[slot, 1] if slot >= 0 else 0
+def match_row(
+    forest: Forest,
+    lists: NDArray[np.int64],
+    numbers: NDArray[np.int32],
+    point: tuple[float, float],
+    scratch: BooleanScratch,
+    out: MatchOutput,
+    total: int,
+) -> int:
+    """Match one message against its lists; return the length of the output, or -1 if the matches may not fit."""
+    frame, rows, held = forest.frame, scratch.rows, scratch.held
+    scratch.needed[0] = 1
+    for i in range(lists.shape[0]):
+        scratch.needed[0] += lists[i, 1]
+    if scratch.needed[0] > rows.size:
+        return -1
+    x, y = point
+    left, bottom = quantize(x * 0.5, frame[0], frame[2]), quantize(y * 0.5, frame[1], frame[3])
+    n_rows = 0
+    for i in range(lists.shape[0]):
+        n_rows = filter_boxes(forest, lists[i], left, bottom, rows, n_rows)
+    if total + n_rows > out.slots.size:
+        return -1
+    for number in numbers:
+        if number != 0:
+            hold_term(held, number)
+    n_filled, n_left = take_plain(forest, rows, n_rows, out.slots, total)
+    n_filled, n_rejected = take_others(forest, scratch, n_left, x, y, out.slots, n_filled)
+    for number in numbers:
+        clear_term(held, number)
+    out.work[VISITED] += scratch.needed[0] - 1
+    out.work[CANDIDATES] += n_filled - total + n_rejected
+    out.work[VERIFIED] += n_filled - total + n_rejected
+    return n_filled
 
 
 @kernel
-def boolean_match(forest: Forest, messages: Messages, start: int, stop: int, workspace: BooleanWorkspace) -> int:
-    """Match messages from row `start` on; return the row that found no room, or `stop`.
+def match_rows(
+    forest: Forest,
+    messages: MessageColumns,
+    start: int,
+    stop: int,
+    first: int,
+    scratch: BooleanScratch,
+    out: MatchOutput,
+) -> int:
+    """Match messages from row `start` on; return the row that does not fit, or `stop`.
 
-    While a message is matched, the lists of the next and the roots of the one after it are on their way.
+    `out.ends[row - first]` is the end of the matches of a row. While a message is matched, the lists of the next one
+    and the roots of the one after it are prefetched.
     """
-    frame, work = forest.frame, workspace.work
-    base = work[BASE] = messages.term_indptr[start]
-    boolean_numbers(forest, messages.term_ids[base : messages.term_indptr[stop]], workspace.numbers)
-    half = workspace.lists.shape[0] // 2
-    n_next = _aim(forest, messages, start, workspace, workspace.lists[:half]) if start < stop else 0
+    indptr, numbers, lists = messages.term_indptr, scratch.numbers, scratch.lists
+    total = int(out.ends[start - first - 1]) if start > first else 0
+    base, half = indptr[start], lists.shape[0] // 2
+    find_numbers(forest.table, messages.term_ids[base : indptr[stop]], 0, numbers)
+    n_next = 0
+    if start < stop:
+        n_next = prefetch_lists(forest, messages, start, numbers[: indptr[start + 1] - base], lists[:half])
     for row in range(start, stop):
         n, own = n_next, (row - start) % 2 * half
         if row + 2 < stop:
-            _aim_roots(forest, messages, row + 2, workspace)
+            prefetch_roots(forest, numbers[indptr[row + 2] - base : indptr[row + 3] - base])
         if row + 1 < stop:
-            n_next = _aim(forest, messages, row + 1, workspace, workspace.lists[half - own : 2 * half - own])
-        before = filled = work[FILLED]
-        work[NEEDED] = 1
-        for i in range(own, own + n):
-            work[NEEDED] += workspace.lists[i, 1]
-        if filled + work[NEEDED] > workspace.slots.size or work[NEEDED] > workspace.rows.size:
+            upcoming = numbers[indptr[row + 1] - base : indptr[row + 2] - base]
+            n_next = prefetch_lists(forest, messages, row + 1, upcoming, lists[half - own : 2 * half - own])
+        point = (messages.xs[row], messages.ys[row])
+        current = numbers[indptr[row] - base : indptr[row + 1] - base]
+        total = match_row(forest, lists[own : own + n], current, point, scratch, out, total)
+        if total < 0:
             return row
-        numbers = workspace.numbers[messages.term_indptr[row] - base : messages.term_indptr[row + 1] - base]
-        for number in numbers:
-            if number != 0:
-                _hold(workspace.held, number)
-        x, y = messages.xs[row], messages.ys[row]
-        left, bottom = quantize(x * 0.5, frame[0], frame[2]), quantize(y * 0.5, frame[1], frame[3])
-        n_rows = 0
-        for i in range(own, own + n):
-            n_rows = _sift(forest, workspace.lists[i], left, bottom, workspace.rows, n_rows)
-        filled, n_rows = _take_plain(forest, n_rows, workspace, filled)
-        work[CANDIDATES] += filled - before
-        filled = _take_others(forest, n_rows, x, y, workspace, filled)
-        for number in numbers:
-            _drop(workspace.held, number)
-        work[VISITED] += work[NEEDED] - 1
-        work[FILLED] = filled
-        workspace.counts[row] = filled - before
+        out.ends[row - first] = total
     return stop

@@ -1,6 +1,6 @@
-"""How do subscriptions come and go, and how do their bars move?
+"""Insertion and deletion of subscriptions, and changes of their thresholds.
 
-list of a term   [ closed, in order | closed, loose | open ]      swaps keep the parts together
+list of a term   [ closed, sorted | closed, unsorted | open ]      swaps keep the parts together
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel, prefetch
-from nearcast.index._kernels.nearest.frame import reach_of, to_frame
 from nearcast.index._kernels.nearest.groups import (
     bound_group_of,
     bound_groups,
-    is_loose,
-    put_in_group,
+    extend_group,
+    needs_sorting,
     set_reach,
     sort_list,
     write_place,
@@ -24,18 +23,10 @@ from nearcast.index._kernels.nearest.groups import (
 from nearcast.index._kernels.nearest.layout import (
     AHEAD,
     AT_REACH,
-    AT_X,
-    AT_Y,
-    AT_Z,
-    BODY,
     CLOSED,
     GREATEST,
     GROUPED,
-    LANE_BITS,
-    LANES,
     LENGTH,
-    LONGEST,
-    LOOSE,
     PLACE_MASK,
     ROOM,
     RUN,
@@ -43,75 +34,79 @@ from nearcast.index._kernels.nearest.layout import (
     START,
     TERM_BITS,
     THRESHOLD,
-    TILE_BITS,
+    UNSORTED,
     NearestColumns,
     NearestState,
     X,
     Y,
 )
-from nearcast.index._kernels.topk.change import room_of, take_postings
-from nearcast.model._kernels.blocks import FIRST, NEEDED, USED, class_of, give_block, size_of, take_block
+from nearcast.index._kernels.nearest.reach import squared_reach
+from nearcast.index._kernels.shared.grouped_postings import (
+    AT_X,
+    AT_Y,
+    AT_Z,
+    LANE_BITS,
+    LANES,
+    LONGEST,
+    TILE_BITS,
+    can_take,
+    move_postings,
+    room_of_block,
+)
+from nearcast.index._kernels.shared.projection import to_frame
+from nearcast.index._kernels.shared.size_class import class_of_size
+from nearcast.model._kernels.blocks import NEEDED, USED, class_of, give_block, size_of, take_block
 
 
 @kernel
-def class_of_room(room: int) -> int:
-    """Return the class of a block that holds so many postings."""
-    size_class = 0
-    while 1 << size_class < room:
-        size_class += 1
-    return size_class
+def next_class(room: int) -> int:
+    """Return the class of the block that follows one of `room` postings; that of the first block for 0."""
+    return class_of_size(2 * room if room > 0 else 1)
 
 
 @kernel
 def move_list(state: NearestState, term: int, size_class: int) -> None:
-    """Move a list to a block of another class, for which there is room."""
-    lists, words, slots = state.lists, state.words, state.slots
-    block = take_postings(state.pool, slots, size_class)
+    """Move a list to a block of another class, for which the pool must have room."""
+    lists, postings = state.lists, state.postings
     start, room = int(lists[term, START]), int(lists[term, ROOM])
-    for i in range(lists[term, LENGTH]):
-        row, lane = (start + i) >> LANE_BITS, (start + i) & (LANES - 1)
-        to, to_lane = (block + i) >> LANE_BITS, (block + i) & (LANES - 1)
-        for field in range(0, BODY, LANES):
-            words[to, field + to_lane] = words[row, field + lane]
-        slots[block + i] = slots[start + i]
+    block = move_postings(postings, start, lists[term, LENGTH], size_class)
     if room > 0:
-        give_block(state.pool, slots, class_of_room(room), start)
+        give_block(postings.pool, postings.slots, class_of_size(room), start)
     lists[term, START] = block
     lists[term, ROOM] = 1 << size_class
     if 1 << size_class >= GROUPED:
-        bound_groups(state.bodies, state.tiles, block, block + lists[term, CLOSED])
+        bound_groups(postings, block, block + lists[term, CLOSED])
 
 
 @kernel
 def has_room(state: NearestState, terms: NDArray[np.int32]) -> bool:
-    """Say whether the pool has room for one more posting of each term; else how much is NEEDED."""
-    lists, needed = state.lists, 0
+    """Report whether the pool has room for one more posting of each term; if not, set NEEDED."""
+    lists, pool, needed = state.lists, state.postings.pool, 0
     for term in terms:
-        room = int(lists[term, ROOM])
-        if lists[term, LENGTH] == room:
-            needed += room_of(class_of_room(2 * room if room > 0 else 1))
-    if state.pool[USED] + needed > state.slots.size:
-        state.pool[NEEDED] = needed
+        if lists[term, LENGTH] == lists[term, ROOM]:
+            needed += room_of_block(next_class(int(lists[term, ROOM])))
+    if pool[USED] + needed > state.postings.slots.size:
+        pool[NEEDED] = needed
         return False
     return True
 
 
 @kernel
-def append(state: NearestState, term: int) -> int:
-    """Add an open posting to a list for which there is room; return where it goes."""
-    lists = state.lists
+def append_posting(state: NearestState, term: int) -> int:
+    """Lengthen a list by one open posting, for which the pool must have room; return where to write it."""
+    lists, pool = state.lists, state.postings.pool
     length, room = int(lists[term, LENGTH]), int(lists[term, ROOM])
     if length == room:
-        move_list(state, term, class_of_room(2 * room if room > 0 else 1))
+        move_list(state, term, next_class(room))
     lists[term, LENGTH] = length + 1
-    state.pool[LONGEST] = max(state.pool[LONGEST], length + 1)
+    pool[LONGEST] = max(pool[LONGEST], length + 1)
     return int(lists[term, START]) + length
 
 
 @kernel
-def aim_to_append(state: NearestState, terms: NDArray[np.int32]) -> None:
-    """Ask for the memory that posting some terms will need."""
-    lists, slots, bodies = state.lists, state.slots, state.bodies
+def prefetch_ends(state: NearestState, terms: NDArray[np.int32]) -> None:
+    """Prefetch what appending to the lists of some terms needs."""
+    lists, slots, bodies = state.lists, state.postings.slots, state.postings.bodies
     for term in terms:
         prefetch(lists, term)
     for term in terms:
@@ -122,15 +117,19 @@ def aim_to_append(state: NearestState, terms: NDArray[np.int32]) -> None:
 
 @kernel
 def insert_rows(
-    state: NearestState, columns: NearestColumns, slots: NDArray[np.int32], dense: NDArray[np.int32], start: int
+    state: NearestState, columns: NearestColumns, slots: NDArray[np.int32], numbers: NDArray[np.int32], start: int
 ) -> int:
-    """Post subscriptions from `start` on, open; return where it stopped for want of room in the pool."""
-    sites, heads, runs, bodies, indptr = state.sites, state.heads, state.runs, state.bodies, columns.indptr
+    """Post subscriptions from row `start` on, with open thresholds.
+
+    Return the row for which the pool has no room, or the number of rows. There must be room for all runs.
+    """
+    sites, heads, runs, bodies = state.sites, state.heads, state.runs, state.postings.bodies
+    indptr = columns.indptr
     for row in range(start, slots.size):
         first, stop, slot = indptr[row], indptr[row + 1], slots[row]
         if (row - start) % AHEAD == 0:
-            aim_to_append(state, dense[first : indptr[min(row + AHEAD, slots.size)]])
-        if not has_room(state, dense[first:stop]):
+            prefetch_ends(state, numbers[first : indptr[min(row + AHEAD, slots.size)]])
+        if not has_room(state, numbers[first:stop]):
             return row
         block_class = class_of(stop - first)
         run = take_block(state.run_pool, runs, block_class, size_of(block_class))
@@ -138,26 +137,26 @@ def insert_rows(
         heads[slot, RUN], heads[slot, RUN_END] = run, run + stop - first
         x, y, z = to_frame(state.projection, columns.xs[row], columns.ys[row])
         for i in range(first, stop):
-            at = append(state, dense[i])
+            at = append_posting(state, numbers[i])
             body, lane = at >> LANE_BITS, at & (LANES - 1)
             bodies[body, AT_X + lane], bodies[body, AT_Y + lane], bodies[body, AT_Z + lane] = x, y, z
-            state.slots[at] = slot
-            runs[run + i - first] = (int(dense[i]) << TERM_BITS) | (at - int(state.lists[dense[i], START]))
+            state.postings.slots[at] = slot
+            runs[run + i - first] = (int(numbers[i]) << TERM_BITS) | (at - int(state.lists[numbers[i], START]))
     return slots.size
 
 
 @kernel
-def swap(state: NearestState, term: int, place: int, other: int) -> None:
-    """Let two postings of a list change places."""
+def swap_postings(state: NearestState, term: int, place: int, other: int) -> None:
+    """Exchange two postings of a list."""
     if place == other:
         return
-    words, slots, start = state.words, state.slots, state.lists[term, START]
+    words, slots, start = state.postings.words, state.postings.slots, state.lists[term, START]
     a, b = start + place, start + other
     row, lane, to, to_lane = a >> LANE_BITS, a & (LANES - 1), b >> LANE_BITS, b & (LANES - 1)
-    for field in range(0, BODY, LANES):
-        held = words[row, field + lane]
+    for field in range(0, words.shape[1], LANES):
+        word = words[row, field + lane]
         words[row, field + lane] = words[to, field + to_lane]
-        words[to, field + to_lane] = held
+        words[to, field + to_lane] = word
     slot = slots[a]
     slots[a] = slots[b]
     slots[b] = slot
@@ -166,61 +165,54 @@ def swap(state: NearestState, term: int, place: int, other: int) -> None:
 
 
 @kernel
-def close(state: NearestState, term: int, place: int, reach: np.float32) -> None:
-    """Give an open posting a reach: it goes to the loose end of the closed ones."""
+def close_posting(state: NearestState, term: int, place: int, reach: np.float32) -> None:
+    """Give an open posting a reach, and move it to the unsorted end of the closed ones."""
     lists = state.lists
     to = int(lists[term, CLOSED])
-    swap(state, term, place, to)
+    swap_postings(state, term, place, to)
     lists[term, CLOSED] = to + 1
-    lists[term, LOOSE] += 1
+    lists[term, UNSORTED] += 1
     at = int(lists[term, START]) + to
-    state.bodies[at >> LANE_BITS, AT_REACH + (at & (LANES - 1))] = reach
+    state.postings.bodies[at >> LANE_BITS, AT_REACH + (at & (LANES - 1))] = reach
     if lists[term, ROOM] >= GROUPED:
-        put_in_group(state.bodies, state.tiles, at, at & (LANES - 1) == 0)
+        extend_group(state.postings, at, at & (LANES - 1) == 0)
 
 
 @kernel
-def open_again(state: NearestState, term: int, place: int) -> None:
-    """Move a closed posting to the open ones; the last closed one takes its place."""
+def open_posting(state: NearestState, term: int, place: int) -> None:
+    """Move a closed posting to the open ones; the last closed one takes its position."""
     lists = state.lists
     last = int(lists[term, CLOSED]) - 1
     lists[term, CLOSED] = last
-    swap(state, term, place, last)
+    swap_postings(state, term, place, last)
     if place != last:
-        lists[term, LOOSE] += 1
+        lists[term, UNSORTED] += 1
         if lists[term, ROOM] >= GROUPED:
             bound_group_of(state, term, int(lists[term, START]) + place)
 
 
 @kernel
-def remove_at(state: NearestState, term: int, place: int) -> None:
-    """Remove the posting at a place of a list."""
-    lists = state.lists
+def remove_posting(state: NearestState, term: int, place: int) -> None:
+    """Remove the posting at a position of a list."""
+    lists, postings = state.lists, state.postings
     if place < lists[term, CLOSED]:
-        open_again(state, term, place)
+        open_posting(state, term, place)
         place = int(lists[term, CLOSED])
     last = int(lists[term, LENGTH]) - 1
-    swap(state, term, place, last)
+    swap_postings(state, term, place, last)
     lists[term, LENGTH] = last
-    size_class = class_of_room(lists[term, ROOM])
+    size_class = class_of_size(lists[term, ROOM])
     if last == 0:
-        give_block(state.pool, state.slots, size_class, lists[term, START])
+        give_block(postings.pool, postings.slots, size_class, lists[term, START])
         lists[term, ROOM] = 0
-        lists[term, LOOSE] = 0
-    elif size_class >= 2 and last <= 1 << (size_class - 2) and can_take(state, size_class - 1):
+        lists[term, UNSORTED] = 0
+    elif size_class >= 2 and last <= 1 << (size_class - 2) and can_take(postings, size_class - 1):
         move_list(state, term, size_class - 1)
 
 
 @kernel
-def can_take(state: NearestState, size_class: int) -> bool:
-    """Say whether a block of a class can be had; a list that cannot move stays where it is."""
-    has_free = state.pool[FIRST + size_class] >= 0
-    return bool(has_free or state.pool[USED] + room_of(size_class) <= state.slots.size)
-
-
-@kernel
 def delete_slots(state: NearestState, slots: NDArray[np.int32]) -> None:
-    """Remove all postings of subscriptions; slots that are free stay so."""
+    """Remove all postings of subscriptions; free slots are skipped."""
     sites, heads, runs = state.sites, state.heads, state.runs
     for slot in slots:
         if slot >= sites.shape[0] or isnan(sites[slot, THRESHOLD]):
@@ -228,18 +220,18 @@ def delete_slots(state: NearestState, slots: NDArray[np.int32]) -> None:
         first, stop = int(heads[slot, RUN]), int(heads[slot, RUN_END])
         for i in range(first, stop):
             term = runs[i] >> TERM_BITS
-            remove_at(state, term, runs[i] & PLACE_MASK)
-            if is_loose(state.lists, term):
+            remove_posting(state, term, runs[i] & PLACE_MASK)
+            if needs_sorting(state.lists, term):
                 sort_list(state, term)
         give_block(state.run_pool, runs, class_of(stop - first), first)
         sites[slot, THRESHOLD] = nan
 
 
 @kernel
-def aim_to_set(state: NearestState, slots: NDArray[np.int32]) -> None:
-    """Ask for the memory that the bars of some subscriptions are in."""
+def prefetch_thresholds(state: NearestState, slots: NDArray[np.int32]) -> None:
+    """Prefetch the postings of some subscriptions."""
     sites, heads, runs, lists = state.sites, state.heads, state.runs, state.lists
-    bodies, tiles = state.bodies, state.tiles
+    bodies, tiles = state.postings.bodies, state.postings.tiles
     for slot in slots:
         prefetch(sites, slot)
     for slot in slots:
@@ -255,24 +247,23 @@ def aim_to_set(state: NearestState, slots: NDArray[np.int32]) -> None:
 
 @kernel
 def set_thresholds(state: NearestState, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
-    """Change the bars of subscriptions that are here; one that is infinite, or NaN, opens them again."""
+    """Set the thresholds of subscriptions; infinity or NaN opens one again. Free slots are skipped."""
     sites, heads, runs, lists = state.sites, state.heads, state.runs, state.lists
-    bodies, words, tiles = state.bodies, state.words, state.tiles
     for i in range(slots.size):
         if i % AHEAD == 0:
-            aim_to_set(state, slots[i : i + AHEAD])
+            prefetch_thresholds(state, slots[i : i + AHEAD])
         slot, threshold = slots[i], thresholds[i] if thresholds[i] < inf else inf
         before = sites[slot, THRESHOLD]
         if isnan(before) or before == threshold:
             continue
         sites[slot, THRESHOLD] = threshold
-        reach = np.float32(reach_of(state.projection, threshold))
+        reach = np.float32(squared_reach(state.projection, threshold))
         for j in range(heads[slot, RUN], heads[slot, RUN_END]):
             if threshold == inf:
-                open_again(state, runs[j] >> TERM_BITS, runs[j] & PLACE_MASK)
+                open_posting(state, runs[j] >> TERM_BITS, runs[j] & PLACE_MASK)
             elif before == inf:
-                close(state, runs[j] >> TERM_BITS, runs[j] & PLACE_MASK, reach)
+                close_posting(state, runs[j] >> TERM_BITS, runs[j] & PLACE_MASK, reach)
             else:
-                set_reach(lists, bodies, words, tiles, runs[j], reach)
-            if is_loose(lists, runs[j] >> TERM_BITS):
+                set_reach(lists, state.postings, runs[j], reach)
+            if needs_sorting(lists, runs[j] >> TERM_BITS):
                 sort_list(state, runs[j] >> TERM_BITS)

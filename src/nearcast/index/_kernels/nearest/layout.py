@@ -1,4 +1,4 @@
-"""What is an index of kind `nearest` made of? Its arrays, each field with dtype, shape and meaning."""
+"""Arrays of the index of kind `nearest`: dtype, shape and meaning of each field."""
 
 from __future__ import annotations
 
@@ -8,104 +8,67 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import TableArrays
+from nearcast.index._kernels.shared.grouped_postings import BOX, LANES, TILE, GroupedPostings
+from nearcast.index._kernels.shared.projection import Projection
 
-LANE_BITS = 5
-LANES = 1 << LANE_BITS
-"""Postings of a group: they lie in one row, and are looked at together."""
-TILE_BITS = 4
-TILE = 1 << TILE_BITS
-"""Groups of a tile: their bounds lie in one row, and are looked at together."""
 GROUPED = 4 * LANES
-"""Lists in blocks of so many postings have groups with bounds."""
-LOOSE_SHARE = 2
-"""A list is put in order when one in so many of its closed postings is out of it."""
+"""Lists in blocks of so many postings have bounds per group."""
+UNSORTED_SHARE = 2
+"""A list is sorted again when one in so many of its closed postings is unsorted."""
 AHEAD = 32
-"""Subscriptions whose memory is asked for together."""
-LONGEST = 63
-"""Place in the state of the pool: the longest list there ever was."""
+"""Subscriptions whose memory is prefetched together."""
 
 
-# A chord of the frame gives way by this: coordinates in float32 are off by 3e-8 each, and what is computed of them by
-# a few parts in 10^7.
-SLACK = 2.5e-7
-MARGIN = 1e-6
-LONGEST_CHORD = 4.0
-"""No two points of the frame are as far apart."""
+# The field of a posting after its point, LANES wide: the square of the chord within which a message may match; below
+# 0 if no message can.
+AT_REACH = 3 * LANES
+N_FIELDS = 4
+UNREACHABLE = -1.0
 
 
-# Columns of a posting, each LANES wide: point in the frame, and the square of the chord within which a message may
-# matter: below 0 if none can.
-AT_X, AT_Y, AT_Z, AT_REACH = (i * LANES for i in range(4))
-BODY = 4 * LANES
-NEVER = -1.0
+# The bound of a group after its box, TILE wide: the greatest reach.
+GREATEST = BOX * TILE
+N_BOUNDS = BOX + 1
 
 
-# Columns of a group, each TILE wide: the box that holds the points, and the greatest reach.
-GREATEST = 6 * TILE
-BOUNDS = 7 * TILE
-
-
-# Columns of a site: point and bar, and in the int32 of the last eight bytes where its run begins and ends.
+# Columns of a site: point and threshold, and in the int32 of the last eight bytes where its run begins and ends.
 X, Y, THRESHOLD = 0, 1, 2
 SITE = 4
 RUN, RUN_END = 6, 7
 
 
-# Columns of a list: its block, how many postings it has, how many of them are closed and stand first, and how many of
-# these came or moved since they were put in order.
-START, ROOM, LENGTH, CLOSED, LOOSE = 0, 1, 2, 3, 4
+# Columns of a list: its block, the size of the block, its postings, how many of them are closed and stand first, and
+# how many of these were added or moved since they were sorted.
+START, ROOM, LENGTH, CLOSED, UNSORTED = 0, 1, 2, 3, 4
 LIST = 8
 
 
-# An entry of a run: the term above, its place in the list of the term below.
+# An entry of a run: the term in the high bits, the position on its list in the low ones.
 TERM_BITS = 32
 PLACE_MASK = (1 << TERM_BITS) - 1
 
 
-# Places in the counters.
-VISITED, CANDIDATES, VERIFIED, MATCHED = 0, 1, 2, 3
-
-
-class NearestProjection(NamedTuple):
-    """What distances mean, as numbers; constant for the life of an index."""
-
-    on_sphere: bool
-    x0: float
-    y0: float
-    scale: float
-    """The frame of the plane is `(x - x0, y - y0) * scale`, within [-1, 1]; that of the sphere is unit vectors."""
-
-
 class NearestState(NamedTuple):
-    """Everything."""
+    """All arrays of the index."""
 
-    projection: NearestProjection
+    projection: Projection
     sites: NDArray[np.float64]
-    """float64 (n_slots, SITE): subscriptions; the bar is NaN for a slot that is free, infinite for an open one."""
+    """float64 (n_slots, SITE): subscriptions; the threshold is NaN for a free slot, infinite for an open one."""
     heads: NDArray[np.int32]
     """int32 (n_slots, 2 x SITE): the same bytes."""
     runs: NDArray[np.int64]
-    """int64 (n,): term and place of each posting of a subscription, one after the other."""
+    """int64 (n,): term and position of each posting of a subscription, one after the other."""
     run_pool: NDArray[np.int64]
-    """int64 (STATE,): blocks of the runs, see `blocks`."""
+    """int64 (STATE,): blocks of the runs, see `nearcast.model._kernels.blocks`."""
     table: TableArrays
-    """Term number -> dense number."""
+    """Term id -> dense number."""
     lists: NDArray[np.int32]
     """int32 (n_terms, LIST): the postings of each term, in a block of 1, 2, 4, ... of the pool."""
-    bodies: NDArray[np.float32]
-    """float32 (n / LANES, BODY): the pool of postings; lanes that hold no posting hold anything finite."""
-    words: NDArray[np.int32]
-    """int32 (n / LANES, BODY): the same bytes."""
-    slots: NDArray[np.int32]
-    """int32 (n,): the subscription of each; the next free block in the first of a free one."""
-    tiles: NDArray[np.float32]
-    """float32 (n_groups / TILE, BOUNDS): bounds of the closed groups of long lists."""
-    pool: NDArray[np.int64]
-    """int64 (STATE,): blocks of the pool."""
+    postings: GroupedPostings
 
 
 class NearestColumns(NamedTuple):
-    """A slate or a batch: points and terms."""
+    """Points and terms of subscriptions or messages."""
 
     xs: NDArray[np.float64]
     ys: NDArray[np.float64]
@@ -114,34 +77,23 @@ class NearestColumns(NamedTuple):
 
 
 class NearestScratch(NamedTuple):
-    """Room for one message."""
+    """Scratch arrays of one message."""
 
     numbers: NDArray[np.int32]
-    """int32 (terms of the rows,): dense numbers, -1 for a term that nobody has."""
+    """int32 (terms of the rows,): dense numbers, -1 for a term of no subscription."""
     terms: NDArray[np.int32]
     """int32 (terms of a message,): those of its terms that have postings."""
     marks: NDArray[np.uint8]
     """uint8 (n_terms,): 1 for these, 0 between messages."""
     groups: NDArray[np.int32]
-    """int32 (groups of all lists of a message,): those that a message may matter in."""
+    """int32 (groups of all lists of a message,): those that no bound rules out."""
     ends: NDArray[np.int64]
-    """int64 (terms of a message,): where those of each list end."""
+    """int64 (terms of a message,): end of the groups of each list."""
     query: NDArray[np.float32]
     """float32 (3,): the point of the message in the frame."""
     gaps: NDArray[np.float32]
-    """float32 (LANES,): by how much postings, or groups, reach further than the message is away."""
+    """float32 (LANES,): reach less squared distance, of postings or of groups; below 0 if out of reach."""
     found: NDArray[np.int32]
-    """int32 (at least the longest list,): postings that no bound ruled out."""
+    """int32 (at least the longest list,): postings that no bound rules out."""
     found_by: NDArray[np.int32]
-    """int32 (as many,): the term by which each was found."""
-
-
-class NearestOutput(NamedTuple):
-    """Where matches go."""
-
-    slots: NDArray[np.int32]
-    scores: NDArray[np.float64]
-    ends: NDArray[np.int64]
-    """int64 (n_rows,): where the matches of each row end."""
-    work: NDArray[np.int64]
-    """int64 (4,): visited, candidates, verified, matched."""
+    """int32 (as many,): the term on whose list each was found."""

@@ -1,4 +1,4 @@
-"""Which subscriptions does a message concern? Scan the lists of its terms, verify what is left."""
+"""Matching of messages against subscriptions of kind `nearest`: scan the lists of the terms, then verify."""
 
 from __future__ import annotations
 
@@ -6,75 +6,68 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel, prefetch
-from nearcast.index._kernels.nearest.frame import distance, to_frame
 from nearcast.index._kernels.nearest.layout import (
     AT_REACH,
-    AT_X,
-    AT_Y,
-    AT_Z,
-    CANDIDATES,
     CLOSED,
     GREATEST,
     GROUPED,
-    LANE_BITS,
-    LANES,
     LENGTH,
+    N_FIELDS,
     ROOM,
     RUN,
     RUN_END,
     START,
     TERM_BITS,
     THRESHOLD,
-    TILE,
-    TILE_BITS,
-    VERIFIED,
-    VISITED,
     NearestColumns,
-    NearestOutput,
     NearestScratch,
     NearestState,
     X,
     Y,
 )
-from nearcast.index._kernels.topk.match import find_numbers
+from nearcast.index._kernels.nearest.reach import exact_distance
+from nearcast.index._kernels.shared.grouped_postings import (
+    LANE_BITS,
+    LANES,
+    TILE,
+    TILE_BITS,
+    squared_chord,
+    squared_gap,
+)
+from nearcast.index._kernels.shared.output import CANDIDATES, VERIFIED, VISITED, MatchOutput
+from nearcast.index._kernels.shared.projection import to_frame
+from nearcast.index._kernels.shared.term_numbers import find_numbers
 
 _ZERO = np.float32(0.0)
-_AHEAD = 64  # candidates whose memory is asked for together
-_ROWS_AHEAD = 8  # rows of postings that are on their way
+_AHEAD = 64  # candidates whose memory is prefetched together
+_ROWS_AHEAD = 8  # rows of postings that are prefetched
 _LINE = 16  # float32 of a cache line
 
 
 @kernel
-def bound_tile(tiles: NDArray[np.float32], tile: int, query: NDArray[np.float32], gaps: NDArray[np.float32]) -> None:
-    """Write by how much the groups of a tile reach further than the message is away; never underestimates.
-
-    Every step of the sum is monotonic, also in float32, and so below that of any posting in the box.
-    """
-    x, y, z = query[0], query[1], query[2]
+def bound_tile(tiles: NDArray[np.float32], row: int, query: NDArray[np.float32], gaps: NDArray[np.float32]) -> None:
+    """Write the greatest reach of each group of a tile less its squared distance; never underestimates."""
+    x, y, z, tile = query[0], query[1], query[2], tiles[row]
     for i in range(TILE):
-        dx = max(max(tiles[tile, i] - x, x - tiles[tile, 3 * TILE + i]), _ZERO)
-        dy = max(max(tiles[tile, TILE + i] - y, y - tiles[tile, 4 * TILE + i]), _ZERO)
-        dz = max(max(tiles[tile, 2 * TILE + i] - z, z - tiles[tile, 5 * TILE + i]), _ZERO)
-        gaps[i] = tiles[tile, GREATEST + i] - (dx * dx + dy * dy + dz * dz)
+        gaps[i] = tile[GREATEST + i] - squared_gap(tile, i, x, y, z)
 
 
 @kernel
 def bound_row(bodies: NDArray[np.float32], row: int, query: NDArray[np.float32], gaps: NDArray[np.float32]) -> int:
-    """Write by how much the postings of a row reach further than the message is away; return how many may."""
+    """Write the reach of each posting of a row less its squared distance; return how many are within reach."""
     x, y, z = query[0], query[1], query[2]
     n_within = 0
     for i in range(LANES):
-        dx, dy, dz = bodies[row, AT_X + i] - x, bodies[row, AT_Y + i] - y, bodies[row, AT_Z + i] - z
-        gap = bodies[row, AT_REACH + i] - (dx * dx + dy * dy + dz * dz)
+        gap = bodies[row, AT_REACH + i] - squared_chord(bodies, row, i, x, y, z)
         gaps[i] = gap
         n_within += gap >= _ZERO
     return n_within
 
 
 @kernel
-def gather(state: NearestState, terms: NDArray[np.int32], scratch: NearestScratch) -> None:
+def select_groups(state: NearestState, terms: NDArray[np.int32], scratch: NearestScratch) -> None:
     """Write the groups of closed postings that no bound rules out, list by list; short lists have no bounds."""
-    lists, tiles, groups, ends = state.lists, state.tiles, scratch.groups, scratch.ends
+    lists, tiles, groups, ends = state.lists, state.postings.tiles, scratch.groups, scratch.ends
     query, gaps, n = scratch.query, scratch.gaps, 0
     for i in range(terms.size):
         term = terms[i]
@@ -95,12 +88,14 @@ def gather(state: NearestState, terms: NDArray[np.int32], scratch: NearestScratc
 
 
 @kernel
-def scan(state: NearestState, terms: NDArray[np.int32], scratch: NearestScratch, first: int) -> tuple[int, int, int]:
-    """Collect what no bound rules out of lists from `first` on, as long as there is room.
+def scan_groups(
+    state: NearestState, terms: NDArray[np.int32], scratch: NearestScratch, first: int
+) -> tuple[int, int, int]:
+    """Find the postings that no bound rules out in the selected groups, from the list of the `first` term on.
 
-    Return how many were found, the list that comes next, and how many postings were visited.
+    Return how many there are, the term whose list has no room in `found`, and how many postings were visited.
     """
-    lists, bodies, groups, ends = state.lists, state.bodies, scratch.groups, scratch.ends
+    lists, bodies, groups, ends = state.lists, state.postings.bodies, scratch.groups, scratch.ends
     query, gaps, found, found_by = scratch.query, scratch.gaps, scratch.found, scratch.found_by
     n, visited, n_groups = 0, 0, ends[terms.size - 1]
     for i in range(first, terms.size):
@@ -111,7 +106,7 @@ def scan(state: NearestState, terms: NDArray[np.int32], scratch: NearestScratch,
         before, n_closed = n, int(lists[term, CLOSED])
         for j in range(ends[i - 1] if i > 0 else 0, ends[i]):
             if j + _ROWS_AHEAD < n_groups:
-                for line in range(0, LANES * 4, _LINE):
+                for line in range(0, N_FIELDS * LANES, _LINE):
                     prefetch(bodies[groups[j + _ROWS_AHEAD]], line)
             row = groups[j]
             at = row << LANE_BITS
@@ -132,16 +127,16 @@ def scan(state: NearestState, terms: NDArray[np.int32], scratch: NearestScratch,
 
 @kernel
 def verify(
-    state: NearestState, x: float, y: float, scratch: NearestScratch, n_found: int, out: NearestOutput, total: int
+    state: NearestState, x: float, y: float, scratch: NearestScratch, n_found: int, out: MatchOutput, total: int
 ) -> int:
-    """Measure candidates and write the matches; return how many there are in all, or -1 if they do not fit.
+    """Measure candidates and append the matches to the output; return its length, or -1 if they do not fit.
 
-    A subscription is a candidate where it was found by the first of its terms that the message has: there only once.
+    A subscription counts only on the list of its first term that the message has, so each is reported once.
     """
     if total + n_found > out.slots.size:
         return -1
-    found, found_by, marks, slots = scratch.found, scratch.found_by, scratch.marks, state.slots
-    sites, heads, runs, projection = state.sites, state.heads, state.runs, state.projection
+    found, found_by, marks, slots = scratch.found, scratch.found_by, scratch.marks, state.postings.slots
+    sites, heads, runs, on_sphere = state.sites, state.heads, state.runs, state.projection.on_sphere
     out_slots, out_scores, n_candidates = out.slots, out.scores, 0
     for first in range(0, n_found, _AHEAD):
         last = min(first + _AHEAD, n_found)
@@ -158,7 +153,7 @@ def verify(
                 at += 1
             if at < stop and runs[at] >> TERM_BITS == found_by[i]:
                 n_candidates += 1
-                score = distance(projection, sites[slot, X], sites[slot, Y], x, y)
+                score = exact_distance(on_sphere, sites[slot, X], sites[slot, Y], x, y)
                 out_slots[total] = slot
                 out_scores[total] = score
                 total += score < sites[slot, THRESHOLD] or sites[slot, THRESHOLD] == np.inf
@@ -174,18 +169,18 @@ def match_row(
     row: int,
     terms: NDArray[np.int32],
     scratch: NearestScratch,
-    out: NearestOutput,
+    out: MatchOutput,
     total: int,
 ) -> int:
-    """Match one message against the lists of some terms; return how many matches there are in all, or -1."""
+    """Match one message against the lists of some terms; return the length of the output, or -1."""
     x, y, query, marks = batch.xs[row], batch.ys[row], scratch.query, scratch.marks
     query[0], query[1], query[2] = to_frame(state.projection, x, y)
     for term in terms:
         marks[term] = 1
-    gather(state, terms, scratch)
+    select_groups(state, terms, scratch)
     done = 0
     while done < terms.size and total >= 0:
-        n, done, visited = scan(state, terms, scratch, done)
+        n, done, visited = scan_groups(state, terms, scratch, done)
         out.work[VISITED] += visited
         total = verify(state, x, y, scratch, n, out, total)
     for term in terms:
@@ -201,15 +196,15 @@ def match_rows(
     stop: int,
     first: int,
     scratch: NearestScratch,
-    out: NearestOutput,
+    out: MatchOutput,
 ) -> int:
-    """Match messages from `start` on; return where it stopped: `stop`, or a message whose matches do not fit.
+    """Match messages from row `start` on; return the row whose matches do not fit, or `stop`.
 
-    `ends[row - first]` tells where the matches of a row end.
+    `out.ends[row - first]` is the end of the matches of a row.
     """
     total = int(out.ends[start - first - 1]) if start > first else 0
     before, numbers, base = np.empty(4, np.int64), scratch.numbers, batch.indptr[start]
-    find_numbers(state.table, batch.term_ids[base : batch.indptr[stop]], numbers)
+    find_numbers(state.table, batch.term_ids[base : batch.indptr[stop]], -1, numbers)
     for row in range(start, stop):
         n = 0
         for i in range(batch.indptr[row] - base, batch.indptr[row + 1] - base):

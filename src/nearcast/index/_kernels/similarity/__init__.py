@@ -1,15 +1,13 @@
-"""The loops of `nearcast.index.similarity`: plan a subscription, keep its postings, match a batch of messages.
+"""Kernels of `nearcast.index.similarity`: plan a subscription, store its postings, match a batch of messages.
 
-    plan ──> which terms are posted, how far each reaches          match_rows ──> for each message
-    insert_rows, split_term, delete_slots ──> lists and blocks         gather cells, filter lists, verify what is left
+    plan_prefix ──> the terms that are posted, and their reaches     match_rows ──> for each message
+    insert_rows, split_term, delete_slots ──> lists and blocks           gather cells, filter lists, verify candidates
 
-Everything works on one nested NamedTuple, `SimilarityState`; its parts say what they hold.
+All kernels work on one nested NamedTuple, `SimilarityState`; its parts document their fields.
 """
 
-from nearcast.index._kernels.similarity.change import delete_slots, insert_rows, number_terms, split_term
+from nearcast.index._kernels.similarity.change import delete_slots, describe_terms, insert_rows, split_term
 from nearcast.index._kernels.similarity.layout import (
-    BLOCKS,
-    CANDIDATES,
     DELTA,
     FREE_LIST,
     LEAST_SIDE,
@@ -18,28 +16,21 @@ from nearcast.index._kernels.similarity.layout import (
     MARGIN,
     MOST_LEVELS,
     N_LISTS,
-    NEEDED,
     RUN,
     TAU,
-    USED,
-    VERIFIED,
-    VISITED,
-    Pool,
-    Records,
+    PostingPool,
     SimilarityColumns,
     SimilarityLists,
-    SimilarityOutput,
     SimilarityParams,
+    SimilarityRecords,
     SimilarityScratch,
     SimilarityState,
-    Terms,
+    SimilarityTerms,
 )
 from nearcast.index._kernels.similarity.match import match_rows
-from nearcast.index._kernels.similarity.scores import reach_of
+from nearcast.index._kernels.similarity.scores import reach_of_nearness
 
 __all__ = [
-    "BLOCKS",
-    "CANDIDATES",
     "DELTA",
     "FREE_LIST",
     "LEAST_SIDE",
@@ -47,26 +38,21 @@ __all__ = [
     "LONGEST",
     "MARGIN",
     "MOST_LEVELS",
-    "NEEDED",
     "N_LISTS",
     "RUN",
     "TAU",
-    "USED",
-    "VERIFIED",
-    "VISITED",
-    "Pool",
-    "Records",
+    "PostingPool",
     "SimilarityColumns",
     "SimilarityLists",
-    "SimilarityOutput",
     "SimilarityParams",
+    "SimilarityRecords",
     "SimilarityScratch",
     "SimilarityState",
-    "Terms",
+    "SimilarityTerms",
     "delete_slots",
+    "describe_terms",
     "insert_rows",
     "match_rows",
-    "number_terms",
-    "reach_of",
+    "reach_of_nearness",
     "split_term",
 ]

@@ -1,4 +1,4 @@
-"""What is a similarity index made of? Its arrays, each field with dtype, shape and meaning."""
+"""Arrays of the similarity index: dtype, shape and meaning of each field."""
 
 from __future__ import annotations
 
@@ -7,27 +7,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nearcast._jit import TableArrays, kernel
-from nearcast.space import metric
-from nearcast.text import similarity as text
+from nearcast._jit import TableArrays
+from nearcast.index._kernels.shared.projection import Projection
 
-EARTH_RADIUS_M = metric.EARTH_RADIUS_M
 MARGIN = 1e-9
-"""Scores this close to tau are decided by the reference arithmetic; bounds give way by as much."""
-SLACK = 2.5e-7
-"""What rounding to float32 may cost a chord of the frame, twice over."""
+"""The reference arithmetic decides scores this close to tau; bounds are widened by as much."""
 LEAST_SIDE = 2.0**-18
-"""Cells of the frame are numbered with 20 bits an axis."""
+"""Least side of a cell: cells of the frame are numbered with 20 bits per axis."""
 MOST_LEVELS = 8
-EVERYWHERE = 0  # the cell of postings that no distance rules out
-SPLIT = -2  # home of a term whose postings lie in cells
-N_PRINTS = 5  # fingerprints of 12 bits in an int64
+GLOBAL_CELL = 0  # the cell of postings that no distance rules out
+SPLIT = -2  # in place of the only list of a term, whose postings lie in cells
+MOST_FINGERPRINTS = 5  # of 12 bits each in an int64
 AHEAD = 32  # subscriptions whose terms are touched before they are inserted
-MANY = 1 << 60  # more terms than fingerprints
+MANY = 1 << 60  # stands for more terms than fit
 
 
-# Places in the state of lists and blocks.
-USED, LONGEST, NEEDED, FREE_LIST, N_LISTS, BLOCKS = 0, 1, 2, 3, 4, 5
+# Positions in the state of lists, after those of `nearcast.model._kernels.blocks`.
+N_LISTS, FREE_LIST, LONGEST = 61, 62, 63
 
 
 # Columns of a record.
@@ -38,75 +34,60 @@ DELTA, TAU, WEIGHT = 5, 6, 7
 RUN, LENGTH, NEAR_PLACE = 0, 1, 2
 
 
-# Places in the counters.
-VISITED, CANDIDATES, VERIFIED, MATCHED = 0, 1, 2, 3
-
-
-containment, overlap, jaccard = kernel(text.containment), kernel(text.overlap), kernel(text.jaccard)
-
-
-dice, cosine = kernel(text.dice), kernel(text.cosine)
-
-
-haversine = kernel(metric.haversine)
-
-
 class SimilarityParams(NamedTuple):
-    """What scores mean, as numbers; constant for the life of an index."""
+    """Constants of the scores and of the grid; fixed for the life of an index."""
 
-    on_sphere: bool
+    projection: Projection
     text: int
-    """Place of the text function in `TEXT_SIMILARITIES`."""
-    max_distance: float
-    near_a_unit: float
-    """Nearness lost along a unit of distance: of the plane, or of angle."""
-    x0: float
-    y0: float
-    scale: float
-    """The frame of the plane is `(x - x0, y - y0) * scale`, within [-1, 1]; that of the sphere is unit vectors."""
+    """Position of the text function in `TEXT_SIMILARITIES`."""
+    near_per_unit: float
+    """Nearness lost per unit of distance: of the plane, or of angle."""
     is_fine: bool
-    """Whether a chord in float64 gives nearness to better than the margin."""
+    """Whether a chord in float64 gives nearness with an error below the margin."""
     side: float
     """Side of a cell of level 0, in the frame; each level halves it."""
     levels: int
+    """Levels of the grid."""
     near_spread: float
     """A posting by nearness lies at the finest level whose side, times this, covers its reach."""
     term_spread: float
-    """The same of a posting by term."""
+    """The same for a posting by term."""
     term_levels: int
-    """Levels of postings by term: hash probes cost more than a few postings that do not reach."""
+    """Levels of postings by term; more would cost more hash probes than the postings they save."""
     by_reach: bool
     by_cells: bool
     by_others: bool
-    """The filters that are on."""
+    """The filters in use."""
 
 
-class Records(NamedTuple):
-    """All that is known of a subscription, by slot."""
+class SimilarityRecords(NamedTuple):
+    """Subscriptions by slot."""
 
     floats: NDArray[np.float64]
-    """float64 (n_slots, 8): point (unit vector, or x, y, 0), x, y, delta, tau, weight of all terms; a cache line."""
+    """float64 (n_slots, 8): point (unit vector, or x, y, 0), x, y, delta, tau, weight of all terms: a cache line."""
     heads: NDArray[np.int32]
-    """int32 (n_slots, 4): start of its run or -1, number of terms, place on its list of nearness or -1, 0."""
+    """int32 (n_slots, 4): start of its run or -1, number of terms, position on its list by nearness or -1, 0."""
     run_terms: NDArray[np.int32]
-    """int32 (n,): dense terms of each run, by ascending term number."""
+    """int32 (n,): dense terms of each run, by ascending term id."""
     run_places: NDArray[np.int32]
-    """int32 (n,): place of the posting on its list."""
+    """int32 (n,): position of the posting on its list."""
     run_state: NDArray[np.int64]
-    """int64 (40,): blocks, as in `SimilarityLists`."""
+    """int64 (blocks.STATE,): blocks of the runs."""
 
 
-class Terms(NamedTuple):
+class SimilarityTerms(NamedTuple):
     """The terms of all subscriptions, by dense number."""
 
     table: TableArrays
-    """Term number -> dense number."""
-    numbers: NDArray[np.int64]
+    """Term id -> dense number."""
+    ids: NDArray[np.int64]
+    """int64 (n_terms,): term ids."""
     idfs: NDArray[np.float64]
-    prints: NDArray[np.int32]
+    """float64 (n_terms,)."""
+    fingerprints: NDArray[np.int32]
     """int32 (n_terms,): fingerprint in 1..4095."""
-    n_postings: NDArray[np.int32]
-    """int32 (n_terms,): its only list, -1 if it has none, SPLIT if it has one a cell."""
+    only_lists: NDArray[np.int32]
+    """int32 (n_terms,): its only list, -1 if it has none, SPLIT if it has one per cell."""
 
 
 class SimilarityLists(NamedTuple):
@@ -115,90 +96,100 @@ class SimilarityLists(NamedTuple):
     starts: NDArray[np.int32]
     """int32 (n_lists,): first posting; the next free list if free."""
     lengths: NDArray[np.int32]
+    """int32 (n_lists,): number of postings."""
     classes: NDArray[np.int8]
     """int8 (n_lists,): the block holds 2**class postings; -1 without a block."""
     reaches: NDArray[np.float32]
-    """float32 (n_lists,): the greatest squared reach there ever was: the region's least nearness."""
+    """float32 (n_lists,): the greatest squared reach since the list was empty."""
     owners: NDArray[np.int32]
     """int32 (n_lists,): dense term."""
     cells: NDArray[np.int32]
     """int32 (n_lists,): cell, or -1 for the only list of a term."""
     state: NDArray[np.int64]
-    """int64 (40,): postings handed out, longest list ever, room that was missing, first free list, lists handed out,
-    first free block of each class."""
+    """int64 (blocks.STATE,): blocks of the pool; then lists handed out, first free list, longest list so far."""
 
 
-class Pool(NamedTuple):
-    """Postings."""
+class PostingPool(NamedTuple):
+    """Postings of all lists by nearness, or of all lists by term."""
 
     points: NDArray[np.float32]
-    """float32 (n, 4): point in the frame, squared reach; no rows in the pool of nearness."""
-    solos: NDArray[np.float32]
-    """float32 (n,): squared reach if no other term is shared, below 0 if that never suffices; as many as points."""
+    """float32 (n, 4): point in the frame, squared reach; no rows in the pool by nearness."""
+    solo_reaches: NDArray[np.float32]
+    """float32 (n,): squared reach if no other term is shared, below 0 if that never suffices."""
     others: NDArray[np.int64]
     """int64 (n,): fingerprints of the other terms."""
     slots: NDArray[np.int32]
     """int32 (n,): the subscription; the next free block in the first of a free one."""
     exact: NDArray[np.float64]
-    """float64 (n, 6): point as in a record, its squared reach, delta, tau; no rows in the pool of terms."""
+    """float64 (n, 6): point as in a record, its squared reach, delta, tau; no rows in the pool by term."""
 
 
 class SimilarityScratch(NamedTuple):
-    """Room for one message or one subscription."""
+    """Scratch arrays of one message or one subscription."""
 
     point: NDArray[np.float64]
-    """float64 (8,): point as in a record, x, y, weight, number of terms, nothing of meaning."""
+    """float64 (8,): point as in a record, x, y, weight, number of terms, and a value without meaning."""
     frame: NDArray[np.float64]
+    """float64 (3,): the point in the frame."""
     frame32: NDArray[np.float32]
+    """float32 (3,): the same."""
     hits: NDArray[np.uint8]
     """uint8 (4096,): 1 for the fingerprints of the message."""
     marks: NDArray[np.uint8]
     """uint8 (at least n_terms,): 1 for the terms of the message."""
-    known: NDArray[np.int32]
-    """int32 (n_message_terms,): dense terms of the message."""
+    message_terms: NDArray[np.int32]
+    """int32 (terms of a message,): its dense terms."""
     cells: NDArray[np.int32]
+    """int32 (cells around a point,): cells within reach of the message."""
     cell_gaps: NDArray[np.float32]
-    """Cells within reach and the squared distance to their nearest point."""
+    """float32 (as many,): squared distance to the nearest point of each."""
     term_cells: NDArray[np.int32]
+    """int32 (as many,): those that may hold postings by term."""
     term_gaps: NDArray[np.float32]
-    """Those among them that may hold postings by term."""
+    """float32 (as many,): squared distance to the nearest point of each."""
     found: NDArray[np.int32]
     """int32 (at least the longest list,): slots of candidates."""
     found_terms: NDArray[np.int32]
-    """int32 (as many,): the term by which each was found."""
+    """int32 (as many,): the term on whose list each was found."""
     found_runs: NDArray[np.int32]
-    """int32 (as many,): where its terms stand."""
+    """int32 (as many,): start of its run."""
+    weights: NDArray[np.float64]
+    """float64 (terms of a subscription,): idfs of its terms, in the order of its run."""
     order: NDArray[np.int32]
+    """int32 (as many,): positions of its terms by falling weight."""
     reaches: NDArray[np.float64]
-    solos: NDArray[np.float64]
+    """float64 (as many,): reach of each term, in that order."""
+    solo_reaches: NDArray[np.float64]
+    """float64 (as many,): reach of each term if no other is shared, in that order."""
     rows: NDArray[np.int32]
-    """The plan of a subscription, by position of its terms in falling weight; `rows` are lists."""
+    """int32 (as many,): list of each term, in that order."""
     queue: NDArray[np.int32]
-    """int32 (n,): terms whose list grew long."""
+    """int32 (n,): terms whose list became long enough to split."""
 
 
 class SimilarityState(NamedTuple):
-    """Everything."""
+    """All arrays of the index."""
 
     params: SimilarityParams
-    records: Records
-    terms: Terms
+    records: SimilarityRecords
+    terms: SimilarityTerms
     cell_table: TableArrays
-    """Level and place of a cell -> its number."""
+    """Level and position of a cell -> its number."""
     level_cells: NDArray[np.int64]
-    """int64 (8,): cells of each level."""
-    spots: TableArrays
+    """int64 (MOST_LEVELS,): number of cells of each level."""
+    cell_lists: TableArrays
     """Dense term and cell -> list."""
     near_lists: SimilarityLists
-    """By cell: what may match by nearness alone."""
-    near_pool: Pool
+    """By cell: subscriptions that may match by nearness alone."""
+    near_pool: PostingPool
     term_lists: SimilarityLists
-    term_pool: Pool
+    """By term, or by term and cell."""
+    term_pool: PostingPool
     scratch: SimilarityScratch
 
 
 class SimilarityColumns(NamedTuple):
-    """A slate or a batch: points and terms."""
+    """Points and terms of subscriptions or messages."""
 
     xs: NDArray[np.float64]
     ys: NDArray[np.float64]
@@ -208,14 +199,3 @@ class SimilarityColumns(NamedTuple):
     deltas: NDArray[np.float64]
     taus: NDArray[np.float64]
     """The last two are empty in a batch."""
-
-
-class SimilarityOutput(NamedTuple):
-    """Where matches go."""
-
-    slots: NDArray[np.int32]
-    scores: NDArray[np.float64]
-    ends: NDArray[np.int64]
-    """int64 (n_rows,): where the matches of each row end."""
-    work: NDArray[np.int64]
-    """int64 (4,): visited, candidates, verified, matched."""

@@ -1,55 +1,21 @@
-"""Where do postings lie? Lists in blocks of a power of two, used again once free."""
+"""Lists of postings in blocks of a power of two; free blocks and lists are reused."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from nearcast._jit import kernel, table_remove
 from nearcast.index._kernels.similarity.layout import (
-    BLOCKS,
     FREE_LIST,
     LONGEST,
     N_LISTS,
-    USED,
-    Pool,
+    PostingPool,
     SimilarityLists,
     SimilarityState,
 )
+from nearcast.model._kernels.blocks import FIRST, USED, give_block, take_block
 
 
 @kernel
-def class_of(size: int) -> int:
-    """Return the smallest class whose blocks hold `size`."""
-    found = 0
-    while (1 << found) < size:
-        found += 1
-    return found
-
-
-@kernel
-def take_block(state: NDArray[np.int64], links: NDArray[np.int32], size_class: int) -> int:
-    """Return a block, a free one first; -1 if there is no room."""
-    block = int(state[BLOCKS + size_class])
-    if block >= 0:
-        state[BLOCKS + size_class] = links[block]
-        return block
-    block = int(state[USED])
-    if block + (1 << size_class) > links.size:
-        return -1
-    state[USED] += 1 << size_class
-    return block
-
-
-@kernel
-def give_block(state: NDArray[np.int64], links: NDArray[np.int32], size_class: int, block: int) -> None:
-    """Put a block on the free list of its class."""
-    links[block] = state[BLOCKS + size_class]
-    state[BLOCKS + size_class] = block
-
-
-@kernel
-def copy_posting(source: Pool, at: int, target: Pool, to: int) -> None:
+def copy_posting(source: PostingPool, at: int, target: PostingPool, to: int) -> None:
     """Copy one posting."""
     target.others[to] = source.others[at]
     target.slots[to] = source.slots[at]
@@ -57,17 +23,18 @@ def copy_posting(source: Pool, at: int, target: Pool, to: int) -> None:
         for column in range(6):
             target.exact[to, column] = source.exact[at, column]
     else:
-        target.solos[to] = source.solos[at]
+        target.solo_reaches[to] = source.solo_reaches[at]
         for column in range(4):
             target.points[to, column] = source.points[at, column]
 
 
 @kernel
-def move_list(lists: SimilarityLists, pool: Pool, row: int, size_class: int) -> bool:
-    """Move a list to a block of another class; False, with nothing changed, if there is no room."""
-    block = take_block(lists.state, pool.slots, size_class)
-    if block < 0:
+def move_list(lists: SimilarityLists, pool: PostingPool, row: int, size_class: int) -> bool:
+    """Move a list to a block of another class; return False, with nothing changed, without room."""
+    state, size = lists.state, 1 << size_class
+    if state[FIRST + size_class] < 0 and state[USED] + size > pool.slots.size:
         return False
+    block = take_block(state, pool.slots, size_class, size)
     start = lists.starts[row]
     for i in range(lists.lengths[row]):
         copy_posting(pool, start + i, pool, block + i)
@@ -80,7 +47,7 @@ def move_list(lists: SimilarityLists, pool: Pool, row: int, size_class: int) -> 
 
 @kernel
 def room_to_append(lists: SimilarityLists, row: int) -> int:
-    """Return how many fresh postings one more entry of a list may take."""
+    """Return how much of the pool one more posting of a list can take."""
     size_class = int(lists.classes[row])
     if size_class < 0:
         return 1
@@ -88,8 +55,8 @@ def room_to_append(lists: SimilarityLists, row: int) -> int:
 
 
 @kernel
-def claim(lists: SimilarityLists, pool: Pool, row: int, reach: float) -> int:
-    """Add an entry to a list for which there is room; return where its posting goes."""
+def append_posting(lists: SimilarityLists, pool: PostingPool, row: int, reach: float) -> int:
+    """Lengthen a list by one posting, for which the pool must have room; return where to write it."""
     length, size_class = int(lists.lengths[row]), int(lists.classes[row])
     if size_class < 0 or length == 1 << size_class:
         move_list(lists, pool, row, size_class + 1)
@@ -100,8 +67,8 @@ def claim(lists: SimilarityLists, pool: Pool, row: int, reach: float) -> int:
 
 
 @kernel
-def remove_at(lists: SimilarityLists, pool: Pool, row: int, place: int) -> int:
-    """Remove the entry at a place; return the slot of the one that moved there, or -1."""
+def remove_posting(lists: SimilarityLists, pool: PostingPool, row: int, place: int) -> int:
+    """Remove the posting at a position; return the slot of the posting that moved there, or -1."""
     start, last = lists.starts[row], lists.lengths[row] - 1
     moved = -1
     if place != last:
@@ -120,7 +87,7 @@ def remove_at(lists: SimilarityLists, pool: Pool, row: int, place: int) -> int:
 
 @kernel
 def new_list(lists: SimilarityLists, term: int, cell: int) -> int:
-    """Return an empty list; there is room for one."""
+    """Return an empty list of a term. There must be room for one."""
     row = int(lists.state[FREE_LIST])
     if row >= 0:
         lists.state[FREE_LIST] = lists.starts[row]
@@ -136,18 +103,18 @@ def new_list(lists: SimilarityLists, term: int, cell: int) -> int:
 
 
 @kernel
-def spot_key(term: int, cell: int) -> int:
+def cell_list_key(term: int, cell: int) -> int:
     """Return the key of the list of a term in a cell."""
     return (int(term) << 32) | int(cell)
 
 
 @kernel
-def drop_list(state: SimilarityState, row: int) -> None:
-    """Forget a list of a term that is empty."""
+def free_list(state: SimilarityState, row: int) -> None:
+    """Free an empty list of a term."""
     lists, term = state.term_lists, state.term_lists.owners[row]
     if lists.cells[row] < 0:
-        state.terms.n_postings[term] = -1
+        state.terms.only_lists[term] = -1
     else:
-        table_remove(state.spots, spot_key(term, lists.cells[row]))
+        table_remove(state.cell_lists, cell_list_key(term, lists.cells[row]))
     lists.starts[row] = lists.state[FREE_LIST]
     lists.state[FREE_LIST] = row

@@ -1,20 +1,19 @@
-"""The loops of `nearcast.index.social`: post a subscription, move its bar, match a batch of messages.
+"""Kernels of `nearcast.index.social`: insert subscriptions, move their thresholds, match a batch of messages.
 
-place_sites, set_bars, remove_items ──> sites, lists       match_rows ──> for each message
-                                                               friends, words, those nearby; then verify
+write_sites, set_thresholds, remove_items ──> sites, lists     match_rows ──> for each message
+                                                                   collect by graph, terms and nearness; verify
 """
 
-from nearcast.index._kernels.social.change import place_sites, remove_items, set_thresholds
+from nearcast.index._kernels.social.change import remove_items, set_thresholds, write_sites
 from nearcast.index._kernels.social.layout import (
     LANE_BITS,
     LANES,
     N_OPEN,
+    REST_BITS,
     SITE,
     THRESHOLD,
     USER,
     SocialColumns,
-    SocialOutput,
-    SocialProjection,
     SocialScratch,
     SocialState,
 )
@@ -24,16 +23,15 @@ __all__ = [
     "LANES",
     "LANE_BITS",
     "N_OPEN",
+    "REST_BITS",
     "SITE",
     "THRESHOLD",
     "USER",
     "SocialColumns",
-    "SocialOutput",
-    "SocialProjection",
     "SocialScratch",
     "SocialState",
     "match_rows",
-    "place_sites",
     "remove_items",
     "set_thresholds",
+    "write_sites",
 ]

@@ -1,4 +1,4 @@
-"""How do subscriptions come and go, and how do their bars move?"""
+"""Insertion and deletion of subscriptions, and changes of their thresholds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import PostingArrays, kernel, postings_remove
-from nearcast.index._kernels.social.frame import to_frame
+from nearcast.index._kernels.shared.projection import to_frame
 from nearcast.index._kernels.social.layout import (
     LANE_BITS,
     LANES,
@@ -27,8 +27,8 @@ from nearcast.social._kernels.graph import SLACK
 
 
 @kernel
-def place_sites(state: SocialState, slots: NDArray[np.int32], users: NDArray[np.int64]) -> None:
-    """Write down what bounds ask of subscriptions whose profiles are there; bars are open."""
+def write_sites(state: SocialState, slots: NDArray[np.int32], users: NDArray[np.int64]) -> None:
+    """Write the sites of subscriptions, with open thresholds. Their profiles must exist."""
     sites, profiles = state.sites, state.profiles
     for i in range(slots.size):
         slot = slots[i]
@@ -36,42 +36,42 @@ def place_sites(state: SocialState, slots: NDArray[np.int32], users: NDArray[np.
         sites[slot, X], sites[slot, Y], sites[slot, Z] = x, y, z
         sites[slot, N_TERMS], sites[slot, USER] = profiles.heads[slot, LENGTH], users[i]
         sites[slot, OPEN] = -1.0
-        move_threshold(state, slot, -np.inf)
+        set_threshold(state, slot, -np.inf)
 
 
 @kernel
 def set_thresholds(state: SocialState, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
-    """Say which score messages have to reach; NaN, that there is no subscription any more."""
+    """Set the scores that messages must reach; NaN frees the slot."""
     for i in range(slots.size):
-        move_threshold(state, slots[i], thresholds[i])
+        set_threshold(state, slots[i], thresholds[i])
 
 
 @kernel
-def move_threshold(state: SocialState, slot: int, threshold: float) -> None:
-    """Set a bar, and keep those apart that nearness and the slack of the graph may reach."""
-    sites, opens, counts, fronts = state.sites, state.opens, state.counts, state.fronts
+def set_threshold(state: SocialState, slot: int, threshold: float) -> None:
+    """Set a threshold, and move the slot to or from the open ones: those that nearness plus SLACK may reach."""
+    sites, open_slots, counts, open_rows = state.sites, state.open_slots, state.counts, state.open_rows
     sites[slot, THRESHOLD] = threshold
     is_open = threshold <= 1.0 + SLACK + 2.0 * state.projection.margin
     place = int(sites[slot, OPEN])
     if is_open and place < 0:
-        opens[counts[N_OPEN]] = slot
+        open_slots[counts[N_OPEN]] = slot
         sites[slot, OPEN] = place = counts[N_OPEN]
         counts[N_OPEN] += 1
     elif not is_open and place >= 0:
         counts[N_OPEN] -= 1
-        last = opens[counts[N_OPEN]]
-        opens[place] = last
+        last = open_slots[counts[N_OPEN]]
+        open_slots[place] = last
         sites[last, OPEN] = place
         sites[slot, OPEN] = -1.0
         slot = last
     if place >= 0:
         row, lane = place >> LANE_BITS, place & (LANES - 1)
-        fronts[row, lane], fronts[row, LANES + lane] = sites[slot, X], sites[slot, Y]
-        fronts[row, 2 * LANES + lane], fronts[row, 3 * LANES + lane] = sites[slot, Z], sites[slot, THRESHOLD]
+        open_rows[row, lane], open_rows[row, LANES + lane] = sites[slot, X], sites[slot, Y]
+        open_rows[row, 2 * LANES + lane], open_rows[row, 3 * LANES + lane] = sites[slot, Z], sites[slot, THRESHOLD]
 
 
 @kernel
 def remove_items(postings: PostingArrays, rows: NDArray[np.int64], items: NDArray[np.int64]) -> None:
-    """Take items off their lists."""
+    """Remove each item from its list."""
     for i in range(rows.size):
         postings_remove(postings, rows[i], items[i])

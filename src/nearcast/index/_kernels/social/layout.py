@@ -1,4 +1,4 @@
-"""What is an index of kind `social` made of? Its arrays, each field with dtype, shape and meaning."""
+"""Arrays of the index of kind `social`: dtype, shape and meaning of each field."""
 
 from __future__ import annotations
 
@@ -8,72 +8,58 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import PostingArrays, TableArrays
+from nearcast.index._kernels.shared.projection import Projection
 from nearcast.model.profiles import ProfileArrays
 from nearcast.social._kernels.graph import GraphArrays
 
-# Columns of a site: its point in the frame, its bar, how many terms it has, its user, where it stands among the open
-# ones, or -1.
+# Columns of a site: point in the frame, threshold, number of terms, user, and its position among the open ones or -1.
 X, Y, Z, THRESHOLD, N_TERMS, USER, OPEN = 0, 1, 2, 3, 4, 5, 6
 SITE = 8
-"""64 bytes: all that a bound asks of a subscription is one line of memory."""
+"""64 bytes: all that a bound needs of a subscription is one cache line."""
 
 REST_BITS = 20
 REST_MASK = (1 << REST_BITS) - 1
-"""An item of a term's list: the slot above, and below how many terms the subscription has from this one on."""
+"""An item of a term's list: the slot in the high bits; in the low ones the subscription's terms from this one on."""
 
 N_OPEN = 0
-"""Place in the state: how many are open."""
+"""Position in `counts`: the number of open subscriptions."""
 
 LANE_BITS = 4
 LANES = 1 << LANE_BITS
-"""Open subscriptions that are looked at together."""
+"""Open subscriptions that are bounded together."""
 
 AHEAD = 8
-"""Items whose sites are on their way."""
+"""Items whose sites are prefetched."""
 
-# Places in the counters.
-VISITED, CANDIDATES, VERIFIED, MATCHED = 0, 1, 2, 3
-
-
-class SocialProjection(NamedTuple):
-    """What nearness means, as numbers; constant for the life of an index."""
-
-    on_sphere: bool
-    max_distance: float
-    x0: float
-    y0: float
-    scale: float
-    """The frame of the plane is `(x - x0, y - y0) * scale`, within [-1, 1]; that of the sphere is unit vectors."""
-    unit: float
-    """Nearness lost along a unit of the frame."""
-    margin: float
-    """What rounding may cost a bound."""
+# Positions in the query of a message: its point in the frame, its number of terms, and the greatest social score of a
+# user that `users_near` does not return.
+QUERY_X, QUERY_Y, QUERY_Z, QUERY_TERMS, QUERY_SOCIAL = 0, 1, 2, 3, 4
 
 
 class SocialState(NamedTuple):
-    """Everything."""
+    """All arrays of the index."""
 
-    projection: SocialProjection
+    projection: Projection
     profiles: ProfileArrays
     graph: GraphArrays
     sites: NDArray[np.float64]
-    """float64 (n_slots, SITE): subscriptions; the bar is NaN for a slot that is free."""
-    opens: NDArray[np.int32]
-    """int32 (n_slots,): slots that a message may reach by nearness alone."""
-    fronts: NDArray[np.float32]
-    """float32 (n_slots / LANES, 4 * LANES): their points and bars, LANES of each coordinate and bar side by side."""
+    """float64 (n_slots, SITE): subscriptions; the threshold is NaN for a free slot."""
+    open_slots: NDArray[np.int32]
+    """int32 (n_slots,): slots whose threshold nearness alone may reach."""
+    open_rows: NDArray[np.float32]
+    """float32 (n_slots / LANES, 4 * LANES): their points and thresholds, LANES of each field side by side."""
     table: TableArrays
-    """Term number -> dense number."""
+    """Term id -> dense number."""
     terms: PostingArrays
-    """Dense number -> slots that have the term."""
+    """Dense number -> slots with the term."""
     users: PostingArrays
     """User -> slots."""
     counts: NDArray[np.int64]
-    """int64 (1,): see the places."""
+    """int64 (1,): see the position above."""
 
 
 class SocialColumns(NamedTuple):
-    """Messages."""
+    """Points, terms and places of messages."""
 
     xs: NDArray[np.float64]
     ys: NDArray[np.float64]
@@ -85,36 +71,25 @@ class SocialColumns(NamedTuple):
 
 
 class SocialScratch(NamedTuple):
-    """Room to match one message."""
+    """Scratch arrays of one message."""
 
     order: NDArray[np.int64]
-    """int64 (n_terms,): its terms, the rarest first."""
+    """int64 (n_terms,): positions of its terms, the rarest first."""
     socials: NDArray[np.float64]
     """float64 (n_users,): social scores above the slack; 0 between messages."""
-    met: NDArray[np.int32]
-    """int32 (n_users,): whose these are."""
+    near_users: NDArray[np.int32]
+    """int32 (n_users,): the users of these scores."""
     marks: NDArray[np.int64]
-    """int64 (n_slots,): the last message for which a slot was found."""
+    """int64 (n_slots,): number of the last message of which a slot was a candidate."""
     found: NDArray[np.int32]
-    """int32 (n_slots,): the slots that were."""
+    """int32 (n_slots,): candidates."""
     query: NDArray[np.float64]
-    """float64 (5,): the message's point in the frame, its number of terms, and what the graph may bring to others."""
+    """float64 (5,): see the positions above."""
     counts: NDArray[np.int32]
-    """int32 (n_users,): 0 but within `social_score`."""
+    """int32 (n_users,): scratch of `social_score`; 0 outside of it."""
     others: NDArray[np.int32]
-    """int32 (n_users,): room for it."""
+    """int32 (n_users,): scratch of `social_score`."""
     stamps: NDArray[np.int64]
-    """int64 (n_places,): the last message for which a place was reached."""
+    """int64 (n_places,): number of the last message for which a place was reached."""
     stamp: NDArray[np.int64]
-    """int64 (1,): messages that were matched here."""
-
-
-class SocialOutput(NamedTuple):
-    """What was found."""
-
-    slots: NDArray[np.int32]
-    scores: NDArray[np.float64]
-    ends: NDArray[np.int64]
-    """int64 (n_rows,): where the matches of each row end."""
-    work: NDArray[np.int64]
-    """int64 (4,): see the places."""
+    """int64 (1,): number of the current message."""

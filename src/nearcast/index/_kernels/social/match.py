@@ -1,31 +1,44 @@
-"""Which bars does a message reach? Those of friends, of those who share words, and of those nearby.
+"""Matching of messages against subscriptions of kind `social`: collect candidates in three ways, then verify them.
 
-A subscription that is none of these is out of reach: without friends the graph brings SLACK at most, without words
-nearness has to do the rest. Whoever may reach its bar is found once, by a mark, and verified as the reference scores.
+A subscription that none of the ways finds is out of reach: outside the neighbourhood of the place the graph
+contributes SLACK at most, and without shared terms nearness must contribute the rest. A mark ensures that each
+candidate is found once; it is verified with the score of the reference.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel, postings_first, postings_next, prefetch, table_get
-from nearcast.index._kernels.social.frame import to_frame, upper_bound_near
+from nearcast.index._kernels.shared.output import CANDIDATES, VERIFIED, VISITED, MatchOutput
+from nearcast.index._kernels.shared.projection import (
+    BEND,
+    BEND_MORE,
+    Projection,
+    to_frame,
+    upper_bound_near,
+    upper_bound_near_f32,
+)
+from nearcast.index._kernels.shared.term_order import order_by_weight
 from nearcast.index._kernels.social.layout import (
     AHEAD,
-    CANDIDATES,
     LANE_BITS,
     LANES,
     N_OPEN,
     N_TERMS,
+    QUERY_SOCIAL,
+    QUERY_TERMS,
+    QUERY_X,
+    QUERY_Y,
+    QUERY_Z,
     REST_BITS,
     REST_MASK,
     THRESHOLD,
     USER,
-    VERIFIED,
-    VISITED,
     SocialColumns,
-    SocialOutput,
     SocialScratch,
     SocialState,
     X,
@@ -37,29 +50,53 @@ from nearcast.model._kernels.profiles import X as PROFILE_X
 from nearcast.model._kernels.profiles import Y as PROFILE_Y
 from nearcast.social._kernels.graph import SLACK, reach, social_score, upper_bound_social, users_near
 
-ASK_X, ASK_Y, ASK_Z, ASK_TERMS, ASK_SOCIAL = 0, 1, 2, 3, 4
-_BEND = 1.0 / 24.0
-_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
-_SHORT = 2.0**-20  # more than numbers of 32 bits cost a coordinate of the frame, or a bar
+_ZERO = np.float32(0.0)
+_ERROR_F32 = 2.0**-20  # more than rounding to float32 costs a coordinate of the frame or a threshold
+
+
+class SiteBound(NamedTuple):
+    """The point of a message and the constants of the bound of nearness to a site."""
+
+    x: float
+    y: float
+    z: float
+    bend: float
+    unit: float
+    margin: float
 
 
 @kernel
-def meet_neighbours(
-    state: SocialState, scratch: SocialScratch, n_met: int, stamp: int, work: NDArray[np.int64]
-) -> int:
-    """Find subscriptions of the users that the message's place is close to; return how many."""
-    sites, users, projection = state.sites, state.users, state.projection
-    marks, found, met, socials, query = scratch.marks, scratch.found, scratch.met, scratch.socials, scratch.query
+def site_bound(projection: Projection, query: NDArray[np.float64]) -> SiteBound:
+    """Return what `near_site` needs of a message."""
+    bend = BEND if projection.on_sphere else 0.0
+    return SiteBound(query[QUERY_X], query[QUERY_Y], query[QUERY_Z], bend, projection.unit, projection.margin)
+
+
+@kernel
+def near_site(bound: SiteBound, sites: NDArray[np.float64], slot: int) -> float:
+    """Return the nearness of a message to a site; never underestimates."""
+    dx, dy, dz = sites[slot, X] - bound.x, sites[slot, Y] - bound.y, sites[slot, Z] - bound.z
+    return upper_bound_near(dx, dy, dz, bound.bend, bound.unit, bound.margin)
+
+
+@kernel
+def collect_by_graph(state: SocialState, scratch: SocialScratch, n_users: int, work: NDArray[np.int64]) -> int:
+    """Find subscriptions of the users near the message's place in the graph; return the number of candidates."""
+    sites, users = state.sites, state.users
+    marks, found, near_users, socials = scratch.marks, scratch.found, scratch.near_users, scratch.socials
     heads, lengths, items = users.heads, users.lengths, users.items
-    x, y, z, n_terms = query[ASK_X], query[ASK_Y], query[ASK_Z], query[ASK_TERMS]
-    bend, unit, margin = _BEND if projection.on_sphere else 0.0, projection.unit, projection.margin
-    n = 0
-    for i in range(n_met):
-        if i + 2 * AHEAD < n_met and met[i + 2 * AHEAD] < heads.size:
-            prefetch(items, heads[met[i + 2 * AHEAD]])
-        if i + AHEAD < n_met and met[i + AHEAD] < heads.size and lengths[met[i + AHEAD]] > 0:
-            prefetch(sites, items[heads[met[i + AHEAD]], 0])
-        user = met[i]
+    bound, stamp, n_terms, n = (
+        site_bound(state.projection, scratch.query),
+        scratch.stamp[0],
+        scratch.query[QUERY_TERMS],
+        0,
+    )
+    for i in range(n_users):
+        if i + 2 * AHEAD < n_users and near_users[i + 2 * AHEAD] < heads.size:
+            prefetch(items, heads[near_users[i + 2 * AHEAD]])
+        if i + AHEAD < n_users and near_users[i + AHEAD] < heads.size and lengths[near_users[i + AHEAD]] > 0:
+            prefetch(sites, items[heads[near_users[i + AHEAD]], 0])
+        user = near_users[i]
         if user >= heads.size:
             continue
         chunk, n_items = postings_first(users, user)
@@ -67,10 +104,9 @@ def meet_neighbours(
             work[VISITED] += n_items
             for place in range(n_items):
                 slot = items[chunk, place]
-                dx, dy, dz = sites[slot, X] - x, sites[slot, Y] - y, sites[slot, Z] - z
-                bound = upper_bound_near(dx, dy, dz, bend, unit, margin)
                 own = sites[slot, N_TERMS]
-                if bound + 2.0 * min(own, n_terms) / (own + n_terms) + socials[user] >= sites[slot, THRESHOLD]:
+                text = 2.0 * min(own, n_terms) / (own + n_terms)
+                if near_site(bound, sites, slot) + text + socials[user] >= sites[slot, THRESHOLD]:
                     marks[slot] = stamp
                     found[n] = slot
                     n += 1
@@ -79,30 +115,28 @@ def meet_neighbours(
 
 
 @kernel
-def meet_words(
+def collect_by_terms(
     state: SocialState,
     batch: SocialColumns,
     scratch: SocialScratch,
     order: NDArray[np.int64],
-    stamp: int,
     work: NDArray[np.int64],
     n: int,
 ) -> int:
-    """Find subscriptions that may share enough terms; return how many there are with those before.
+    """Append subscriptions that may share enough terms to the `n` candidates; return their number.
 
-    Terms have one order, rising frequency. Whoever is met by its i-th term and the j-th of the message, for the first
-    time, shares none before: no more than what is left of either.
+    Terms have one order, rising frequency. A subscription found first by its i-th term and the j-th term of the
+    message shares none before these, so it shares at most what remains of either.
     """
-    sites, terms, projection = state.sites, state.terms, state.projection
-    marks, found, query = scratch.marks, scratch.found, scratch.query
-    items, x, y, z, n_terms = terms.items, query[ASK_X], query[ASK_Y], query[ASK_Z], query[ASK_TERMS]
-    bend, unit, margin = _BEND if projection.on_sphere else 0.0, projection.unit, projection.margin
-    more, width = query[ASK_SOCIAL], items.shape[1]
+    sites, terms, items = state.sites, state.terms, state.terms.items
+    marks, found, query, stamp = scratch.marks, scratch.found, scratch.query, scratch.stamp[0]
+    bound, n_terms = site_bound(state.projection, query), query[QUERY_TERMS]
+    social, margin, width = query[QUERY_SOCIAL], state.projection.margin, items.shape[1]
     for j in range(order.size):
         term = table_get(state.table, batch.term_ids[order[j]], -1)
         if term < 0:
             continue
-        left = order.size - j
+        n_left = order.size - j
         chunk, n_items = postings_first(terms, term)
         while n_items > 0:
             work[VISITED] += n_items
@@ -110,14 +144,12 @@ def meet_words(
                 if place + AHEAD < width:
                     prefetch(sites, items[chunk, place + AHEAD] >> REST_BITS)
                 slot = items[chunk, place] >> REST_BITS
-                rest = min(left, items[chunk, place] & REST_MASK)
+                rest = min(n_left, items[chunk, place] & REST_MASK)
                 threshold = sites[slot, THRESHOLD]
-                text = 2.0 * rest / (sites[slot, N_TERMS] + n_terms) + more
+                text = 2.0 * rest / (sites[slot, N_TERMS] + n_terms) + social
                 if text + 1.0 + margin < threshold or marks[slot] == stamp:
                     continue
-                dx, dy, dz = sites[slot, X] - x, sites[slot, Y] - y, sites[slot, Z] - z
-                bound = upper_bound_near(dx, dy, dz, bend, unit, margin)
-                if text + bound >= threshold:
+                if text + near_site(bound, sites, slot) >= threshold:
                     marks[slot] = stamp
                     found[n] = slot
                     n += 1
@@ -126,34 +158,46 @@ def meet_words(
 
 
 @kernel
-def meet_near(state: SocialState, scratch: SocialScratch, stamp: int, n: int) -> int:
-    """Find open subscriptions that nearness alone may reach; return how many there are with those before.
+def collect_by_nearness(state: SocialState, scratch: SocialScratch, n: int) -> int:
+    """Append open subscriptions that nearness alone may reach to the `n` candidates; return their number.
 
-    LANES of them are bounded at once, without a branch, in numbers of 32 bits; who passes is bounded again.
+    LANES of them are bounded at once, without branches, in float32; those that pass are bounded again in float64.
     """
-    sites, opens, fronts, projection = state.sites, state.opens, state.fronts, state.projection
-    marks, found, query, n_open = scratch.marks, scratch.found, scratch.query, state.counts[N_OPEN]
-    x, y, z, more = query[ASK_X], query[ASK_Y], query[ASK_Z], query[ASK_SOCIAL]
-    bend, unit, margin = _BEND if projection.on_sphere else 0.0, projection.unit, projection.margin
-    x_, y_, z_, unit_, bend_ = np.float32(x), np.float32(y), np.float32(z), np.float32(unit), np.float32(bend)
-    most = np.float32(more + margin + _SHORT * (1.0 + unit))
+    sites, open_slots, open_rows = state.sites, state.open_slots, state.open_rows
+    marks, found, stamp, n_open = scratch.marks, scratch.found, scratch.stamp[0], state.counts[N_OPEN]
+    bound, social = site_bound(state.projection, scratch.query), scratch.query[QUERY_SOCIAL]
+    x, y, z = np.float32(bound.x), np.float32(bound.y), np.float32(bound.z)
+    unit, bend = np.float32(bound.unit), np.float32(bound.bend)
+    bend_more = np.float32(BEND_MORE if state.projection.on_sphere else 0.0)
+    extra = np.float32(social + bound.margin + _ERROR_F32 * (1.0 + bound.unit))
     values = np.empty(LANES, np.float32)
     for row in range((n_open + LANES - 1) >> LANE_BITS):
-        front = fronts[row]
+        lanes = open_rows[row]
         for i in range(LANES):
-            dx, dy, dz = front[i] - x_, front[LANES + i] - y_, front[2 * LANES + i] - z_
-            square = dx * dx + dy * dy + dz * dz
-            far = np.sqrt(square) * (_ONE + square * bend_)
-            values[i] = max(_ZERO, _ONE - unit_ * far) + most - front[3 * LANES + i]
+            dx, dy, dz = lanes[i] - x, lanes[LANES + i] - y, lanes[2 * LANES + i] - z
+            most_near = upper_bound_near_f32(dx * dx + dy * dy + dz * dz, unit, bend, bend_more)
+            values[i] = most_near + extra - lanes[3 * LANES + i]
         for i in range(LANES):
             if values[i] >= _ZERO and (row << LANE_BITS) + i < n_open:
-                slot = opens[(row << LANE_BITS) + i]
-                dx_, dy_, dz_ = sites[slot, X] - x, sites[slot, Y] - y, sites[slot, Z] - z
-                bound = upper_bound_near(dx_, dy_, dz_, bend, unit, margin)
-                if bound + more >= sites[slot, THRESHOLD] and marks[slot] != stamp:
+                slot = open_slots[(row << LANE_BITS) + i]
+                if near_site(bound, sites, slot) + social >= sites[slot, THRESHOLD] and marks[slot] != stamp:
                     marks[slot] = stamp
                     found[n] = slot
                     n += 1
+    return n
+
+
+@kernel
+def n_shared_terms(
+    run_terms: NDArray[np.int64], run: int, run_stop: int, term_ids: NDArray[np.int64], start: int, stop: int
+) -> int:
+    """Return how many terms two ascending runs share."""
+    n = 0
+    while run < run_stop and start < stop:
+        one, other = run_terms[run], term_ids[start]
+        n += one == other
+        run += one <= other
+        start += other <= one
     return n
 
 
@@ -164,18 +208,20 @@ def verify(
     row: int,
     scratch: SocialScratch,
     n_found: int,
-    out: SocialOutput,
+    out: MatchOutput,
     total: int,
 ) -> int:
-    """Score candidates and write the matches; return how many there are in all. There is room for them."""
+    """Score candidates and append the matches to the output, which must have room; return its length.
+
+    The graph is searched for a user outside the neighbourhood of the place only where that can decide.
+    """
     sites, graph, projection = state.sites, state.graph, state.projection
-    found, socials, most = scratch.found, scratch.socials, scratch.query[ASK_SOCIAL]
-    points, heads, run_terms, term_ids = (
-        state.profiles.points, state.profiles.heads, state.profiles.run_terms, batch.term_ids
-    )  # fmt: skip
+    found, socials, most = scratch.found, scratch.socials, scratch.query[QUERY_SOCIAL]
+    points, heads, run_terms = state.profiles.points, state.profiles.heads, state.profiles.run_terms
     start, stop, x, y = batch.indptr[row], batch.indptr[row + 1], batch.xs[row], batch.ys[row]
     stamps, stamp, counts, others = scratch.stamps, scratch.stamp[0], scratch.counts, scratch.others
-    verified, is_reached, margin = 0, False, projection.margin
+    on_sphere, max_distance, margin = projection.on_sphere, projection.max_distance, projection.margin
+    verified, is_reached = 0, False
     for i in range(n_found):
         if i + AHEAD < n_found:
             prefetch(heads, found[i + AHEAD])
@@ -183,16 +229,10 @@ def verify(
         if i + AHEAD // 2 < n_found:
             prefetch(run_terms, heads[found[i + AHEAD // 2], RUN])
         slot = found[i]
-        own, last, at, shared = heads[slot, RUN], heads[slot, RUN] + heads[slot, LENGTH], start, 0
-        while own < last and at < stop:
-            one, two = run_terms[own], term_ids[at]
-            shared += one == two
-            own += one <= two
-            at += two <= one
-        text = 2.0 * shared / (heads[slot, LENGTH] + stop - start)
-        nearness = near(
-            points[slot, PROFILE_X], points[slot, PROFILE_Y], x, y, projection.on_sphere, projection.max_distance
-        )
+        run, length = heads[slot, RUN], heads[slot, LENGTH]
+        n_shared = n_shared_terms(run_terms, run, run + length, batch.term_ids, start, stop)
+        text = 2.0 * n_shared / (length + stop - start)
+        nearness = near(points[slot, PROFILE_X], points[slot, PROFILE_Y], x, y, on_sphere, max_distance)
         user, threshold = int(sites[slot, USER]), sites[slot, THRESHOLD]
         social = socials[user]
         if social == 0.0 and most > 0.0:
@@ -217,6 +257,19 @@ def verify(
 
 
 @kernel
+def load_message(state: SocialState, batch: SocialColumns, row: int, scratch: SocialScratch) -> tuple[int, int]:
+    """Set up a message: its terms in order, its query and its social scores; return its terms and near users."""
+    graph, query, base = state.graph, scratch.query, batch.indptr[row]
+    n_terms, place = batch.indptr[row + 1] - base, batch.places[row]
+    order_by_weight(batch.idfs, base, base + n_terms, scratch.order)
+    has_users = place >= 0 and graph.place_indptr[place] < graph.place_indptr[place + 1]
+    query[QUERY_X], query[QUERY_Y], query[QUERY_Z] = to_frame(state.projection, batch.xs[row], batch.ys[row])
+    query[QUERY_TERMS], query[QUERY_SOCIAL] = n_terms, SLACK if has_users else 0.0
+    scratch.stamp[0] += 1
+    return n_terms, users_near(graph, place, scratch.socials, scratch.near_users)
+
+
+@kernel
 def match_rows(
     state: SocialState,
     batch: SocialColumns,
@@ -224,41 +277,27 @@ def match_rows(
     stop: int,
     first: int,
     scratch: SocialScratch,
-    out: SocialOutput,
+    out: MatchOutput,
 ) -> int:
-    """Match messages from `start` on; return where it stopped: `stop`, or a message whose matches might not fit.
+    """Match messages from row `start` on; return the row whose candidates do not fit, or `stop`.
 
-    `ends[row - first]` tells where the matches of a row end.
+    `out.ends[row - first]` is the end of the matches of a row.
     """
-    graph, query, socials, met, order = state.graph, scratch.query, scratch.socials, scratch.met, scratch.order
-    idfs, total = batch.idfs, int(out.ends[start - first - 1]) if start > first else 0
+    total = int(out.ends[start - first - 1]) if start > first else 0
     before = np.empty(4, np.int64)
     for row in range(start, stop):
         before[:] = out.work
-        base, n_terms = batch.indptr[row], batch.indptr[row + 1] - batch.indptr[row]
-        for i in range(n_terms):  # by falling idf; of equal ones the least number first
-            at = i
-            while at > 0 and idfs[order[at - 1]] < idfs[base + i]:
-                order[at] = order[at - 1]
-                at -= 1
-            order[at] = base + i
-        place = batch.places[row]
-        has_fans = place >= 0 and graph.place_indptr[place] < graph.place_indptr[place + 1]
-        query[ASK_X], query[ASK_Y], query[ASK_Z] = to_frame(state.projection, batch.xs[row], batch.ys[row])
-        query[ASK_TERMS], query[ASK_SOCIAL] = n_terms, SLACK if has_fans else 0.0
-        scratch.stamp[0] += 1
-        stamp = scratch.stamp[0]
-        n_met = users_near(graph, place, socials, met)
-        n = meet_neighbours(state, scratch, n_met, stamp, out.work)
-        n = meet_words(state, batch, scratch, order[:n_terms], stamp, out.work, n)
+        n_terms, n_users = load_message(state, batch, row, scratch)
+        n = collect_by_graph(state, scratch, n_users, out.work)
+        n = collect_by_terms(state, batch, scratch, scratch.order[:n_terms], out.work, n)
         out.work[VISITED] += state.counts[N_OPEN]
-        n = meet_near(state, scratch, stamp, n)
+        n = collect_by_nearness(state, scratch, n)
         fits = total + n <= out.slots.size
         if fits:
             total = verify(state, batch, row, scratch, n, out, total)
             out.ends[row - first] = total
-        for i in range(n_met):
-            socials[met[i]] = 0.0
+        for i in range(n_users):
+            scratch.socials[scratch.near_users[i]] = 0.0
         if not fits:
             out.work[:] = before
             return row

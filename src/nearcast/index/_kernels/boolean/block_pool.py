@@ -1,4 +1,8 @@
-"""Where do lists lie? Blocks of a power of two, halved and joined again."""
+"""Blocks of postings, words and nodes: a buddy allocator for postings, free lists for the others.
+
+A block of postings is a power of two and starts at a multiple of its size. A larger block is halved where no block of
+the class is free, and a free block is joined with its other half.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,8 @@ from nearcast.index._kernels.boolean.layout import BLOCK, CLASSES, FREE_BLOCK, N
 
 
 @kernel
-def class_of(n: int) -> int:
-    """Return the least c with 2**c >= n."""
-    c = 0
-    while (1 << c) < n:
-        c += 1
-    return c
-
-
-@kernel
-def _link(forest: Forest, row: int, c: int) -> None:
-    """Put a block of 2**c postings in front of the free ones."""
+def link_rows(forest: Forest, row: int, c: int) -> None:
+    """Put a block of 2**c postings on its free list."""
     following = int(forest.free_rows[c])
     forest.sides[row], forest.others[row] = following, NONE
     if following != NONE:
@@ -27,8 +22,8 @@ def _link(forest: Forest, row: int, c: int) -> None:
 
 
 @kernel
-def _unlink(forest: Forest, row: int, c: int) -> None:
-    """Take a block out of the free ones."""
+def unlink_rows(forest: Forest, row: int, c: int) -> None:
+    """Remove a block from its free list."""
     following, before = int(forest.sides[row]), int(forest.others[row])
     if following != NONE:
         forest.others[following] = before
@@ -41,21 +36,18 @@ def _unlink(forest: Forest, row: int, c: int) -> None:
 
 @kernel
 def take_rows(forest: Forest, c: int) -> int:
-    """Return the first of 2**c free postings: a free block, part of a larger one, or new ones.
-
-    Blocks start at multiples of their size, so that two halves know each other and can be joined again.
-    """
+    """Return a block of 2**c postings: a free one, a part of a larger free one, or a new one. There must be room."""
     for larger in range(c, CLASSES):
         row = int(forest.free_rows[larger])
         if row != NONE:
-            _unlink(forest, row, larger)
+            unlink_rows(forest, row, larger)
             for half in range(c, larger):
-                _link(forest, row + (1 << half), half)
+                link_rows(forest, row + (1 << half), half)
             return row
     row = int(forest.state[ROWS])
     for lower in range(c):
         if row & (1 << lower):
-            _link(forest, row, lower)
+            link_rows(forest, row, lower)
             row += 1 << lower
     forest.state[ROWS] = row + (1 << c)
     return row
@@ -63,19 +55,20 @@ def take_rows(forest: Forest, c: int) -> int:
 
 @kernel
 def give_rows(forest: Forest, row: int, c: int) -> None:
-    """Free a block, joined with its other half as long as that is free too."""
+    """Free a block of 2**c postings, and join it with its other half as long as that is free."""
     while True:
         other = row ^ (1 << c)
         if other >= forest.state[ROWS] or forest.free_tags[other] != c + 1:
             break
-        _unlink(forest, other, c)
+        unlink_rows(forest, other, c)
         row = min(row, other)
         c += 1
-    _link(forest, row, c)
+    link_rows(forest, row, c)
 
 
 @kernel
 def take_words(forest: Forest, c: int) -> int:
+    """Return a block of 2**c words. There must be room."""
     word = int(forest.free_words[c])
     if word != NONE:
         forest.free_words[c] = forest.words[word]
@@ -86,8 +79,8 @@ def take_words(forest: Forest, c: int) -> int:
 
 
 @kernel
-def take_block(forest: Forest) -> int:
-    """Return the first of BLOCK nodes with empty lists."""
+def take_nodes(forest: Forest) -> int:
+    """Return the first of BLOCK nodes with empty lists. There must be room."""
     block = int(forest.state[FREE_BLOCK])
     if block != NONE:
         forest.state[FREE_BLOCK] = forest.nodes[block, START]
