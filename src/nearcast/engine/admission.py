@@ -1,7 +1,7 @@
 """Admission of subscriptions: a batch is checked as a whole and grouped by kind.
 
-Tables are checked column by column. If that leaves a doubt, the rows become objects one by one, whose checks raise the
-error.
+Tables are checked column by column. If that leaves a doubt, the rows become objects one by one, whose checks raise
+the error.
 """
 
 from __future__ import annotations

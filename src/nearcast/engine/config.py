@@ -1,7 +1,7 @@
 """The options of an engine, spelled once.
 
-`EngineConfig` travels from the command line, the job file, the service and `match` to the engine. `EngineOptions` types the
-same options as keyword arguments; a test checks that both agree.
+`EngineConfig` travels from the command line, the job file, the service and `match` to the engine. `EngineOptions`
+types the same options as keyword arguments; a test checks that both agree.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@
                                                 └─ shard n ─┘
 
 The engine checks everything in a call before it changes anything, so a batch is all or nothing. Worker threads divide
-the work in one of two ways. Subscriptions of stateful kinds are partitioned: each shard advances its own subscriptions
-through the messages that it sees. Subscriptions of stateless kinds live in the first shard, and each thread matches
-some of the messages, unless the partitioner sends messages to some shards only. Updates come in the order of the
-messages; within a step those of one subscription are adjacent, leaves first. An engine has one caller at a time: it does
-not lock.
+the work in one of two ways. Subscriptions of stateful kinds are partitioned: each shard advances its own
+subscriptions through the messages that it sees. Subscriptions of stateless kinds live in the first shard, and each
+thread matches some of the messages, unless the partitioner sends messages to some shards only. Updates come in the
+order of the messages; within a step those of one subscription are adjacent, leaves first. An engine has one caller at
+a time: it does not lock.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ _PREVIEWED = 20_000  # messages that a preview considers
 class Engine:
     """Keeps the result of every subscription exact while messages stream past.
 
-    Options: `space` (required), `vocabulary`, `window`, `social`, `text_similarity`, `workers`, `partitioner`, `index` and
-    `limits`; `EngineConfig` describes each.
+    Options: `space` (required), `vocabulary`, `window`, `social`, `text_similarity`, `workers`, `partitioner`,
+    `index` and `limits`; `EngineConfig` describes each.
 
     >>> from nearcast import Box, Engine, Message, Space, TopKSubscription, CountWindow
     >>> engine = Engine(space=Space(Box(0, 0, 1, 1)), window=CountWindow(100))
@@ -226,8 +226,8 @@ class Engine:
     def publish(self, messages: Any, *, conflate: bool = False, grouped: bool = False) -> Any:
         """Publish messages in order and return the updates.
 
-        With `conflate` the updates are the net effect of the whole batch: a message that enters a result and leaves it
-        again before the end is left out, and one that changes several times is reported once, at its last change.
+        With `conflate` the updates are the net effect of the whole batch: a message that enters a result and leaves
+        it again before the end is left out, and one that changes several times is reported once, at its last change.
 
         With `grouped`, for tables, updates that differ in subscription and score only share one row with lists of
         both: far fewer bytes where a message has many receivers. `ungroup` expands them.
@@ -241,7 +241,7 @@ class Engine:
     def _publish(
         self, batch: MessageBatch, ticks: Ticks, form: Form, *, conflate: bool = False, seen_by: Masks | None = None
     ) -> Any:
-        """Publish a batch as the given steps; `seen_by` holds the engines that see each message, if there are more."""
+        """Publish a batch as the given steps; `seen_by` holds the engines that see each message, if several do."""
         policy = self._config.window
         if policy is not None and policy.needs_time and (ticks.ats_us == NO_TIME).any():
             subject = f"message {batch.ids[int(np.argmax(batch.ats_us == NO_TIME))]!r}" if len(batch) else "stream"

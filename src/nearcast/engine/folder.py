@@ -6,9 +6,10 @@
       results.arrow      results outside the arenas, written by `seal`
       seal.json          the mark, the counters, and the id of the machine's boot
 
-A process seals an engine with a mark when no change is under way; the first change breaks the seal. A folder with a seal
-is therefore complete, and the mark names its version. A folder without one was left in the middle of a change and is
-useless. Processes exchange bytes through memory, not through the disk: a seal from an earlier boot does not count.
+A process seals an engine with a mark when no change is under way; the first change breaks the seal. A folder with a
+seal is therefore complete, and the mark names its version. A folder without one was left in the middle of a change
+and is useless. Processes exchange bytes through memory, not through the disk: a seal from an earlier boot does not
+count.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Matcher:
     def insert(
         self, subscriptions: SubscriptionBatch, sinces: npt.NDArray[np.int64], before: Masks
     ) -> tuple[Slots, Results]:
-        """Add subscriptions and return their slots and initial results; `before` holds earlier shards with a replica."""
+        """Add subscriptions and return slots and initial results; `before` holds earlier shards with a replica."""
         slots = self.registry.allocate(subscriptions, sinces)
         if not self.kind.result_policy.is_stateful:
             self.replicas.set(slots, before)

@@ -7,8 +7,8 @@
     sinces    slot -> seq of the last message before the subscription; -1 if the slot is free
 
 Objects are made on demand. All arrays belong to an arena, so they lie in memory or in files. Cost: about 90 bytes and
-one microsecond per subscription with three keywords, and one cache miss per id. No operation slows down as the registry
-grows.
+one microsecond per subscription with three keywords, and one cache miss per id. No operation slows down as the
+registry grows.
 """
 
 from __future__ import annotations

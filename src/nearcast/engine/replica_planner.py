@@ -4,11 +4,11 @@
     best score from this term on     1.0        0.6           0.5          of a message that holds no term before it
     threshold, the worst of k        0.55       needed: jazz, tonight; left out: free, floor 0.5
 
-This is the loose prefix of DSkype (definition 12); the lower the threshold, the longer the prefix. A threshold falls when
-results leave the window. The messages that leave during a batch are known before the batch, and so is a lower bound of
-each threshold: the worst of the k best that stay. Where that bound does not exceed the floor, replicas are added before
-the batch, in shards whose windows hold all that they need. As in the paper, replicas are never removed again; a
-subscription that is replaced starts with the prefix that it needs then.
+This is the loose prefix of DSkype (definition 12); the lower the threshold, the longer the prefix. A threshold falls
+when results leave the window. The messages that leave during a batch are known before the batch, and so is a lower
+bound of each threshold: the worst of the k best that stay. Where that bound does not exceed the floor, replicas are
+added before the batch, in shards whose windows hold all that they need. As in the paper, replicas are never removed
+again; a subscription that is replaced starts with the prefix that it needs then.
 
 Cost: 24 bytes per subscription; a batch visits the subscriptions that lose a result.
 """

@@ -4,9 +4,10 @@
                           ├─ m9 m7 m4 | m2         the first k are the result, the others wait
     shard 2   m9 m7      ─┘
 
-Each replica keeps the k best of the messages that its shard sees, and together the shards see all messages that matter.
-Every message among the k best of all is therefore held by some replica. Replicas report what enters and leaves, step by
-step; a message counts as long as one of them holds it. Nothing of this is saved: it follows from what the replicas hold.
+Each replica keeps the k best of the messages that its shard sees, and together the shards see all messages that
+matter. Every message among the k best of all is therefore held by some replica. Replicas report what enters and
+leaves, step by step; a message counts as long as one of them holds it. Nothing of this is saved: it follows from what
+the replicas hold.
 
 Cost: 17 bytes per result and replica, and some hundred nanoseconds per change of a replica.
 """

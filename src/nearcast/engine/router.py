@@ -4,9 +4,9 @@
     the fit           the sample is the first subscriptions and the newest messages of the window
     afterwards        the routing decides
 
-Where messages go to some shards only, a subscription may live in several, and a `ResultMerger` merges the results of its
-replicas. With a window the routing stays fixed, so that the windows of a subscription's shards hold every message that a
-later subscription needs.
+Where messages go to some shards only, a subscription may live in several, and a `ResultMerger` merges the results of
+its replicas. With a window the routing stays fixed, so that the windows of a subscription's shards hold every message
+that a later subscription needs.
 """
 
 from __future__ import annotations

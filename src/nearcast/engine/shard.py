@@ -99,8 +99,8 @@ class Shard:
     ) -> list[Job]:
         """Admit messages to the window and return the jobs that match them.
 
-        `seen_by` holds the shards that see each message; `cuts` are the rows at which threads divide the batch. Jobs of
-        stateful kinds write updates if `writes_updates`; otherwise they return changes for a merger.
+        `seen_by` holds the shards that see each message; `cuts` are the rows at which threads divide the batch. Jobs
+        of stateful kinds write updates if `writes_updates`; otherwise they return changes for a merger.
         """
         return self._jobs(
             batch, seen_by, self.window.admit(batch, ticks), ticks, form, cuts, writes_updates=writes_updates

@@ -1,8 +1,8 @@
 """The engine of one shard of a distributed job: it sees a slice of the stream, and may live in a folder.
 
-Processes take turns with the folder: one seals the engine under a mark, the next attaches it by that mark. Several such
-engines share a stream. Each receives some of the messages and subscriptions, with enough of the rest to number and
-expire messages as all others do.
+Processes take turns with the folder: one seals the engine under a mark, the next attaches it by that mark. Several
+such engines share a stream. Each receives some of the messages and subscriptions, with enough of the rest to number
+and expire messages as all others do.
 """
 
 from __future__ import annotations

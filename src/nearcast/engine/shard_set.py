@@ -4,9 +4,9 @@
     messages ─────── route ──┤    ...    ├── concatenated or merged ── updates
                              └─ shard n ─┘
 
-The result of a subscription has one owner. A subscription that lives in one shard belongs to the matcher there, and so
-does one of a stateless kind: only one of its replicas reports a match. A stateful subscription that may live in several
-shards belongs to the `ResultMerger` of its kind.
+The result of a subscription has one owner. A subscription that lives in one shard belongs to the matcher there, and
+so does one of a stateless kind: only one of its replicas reports a match. A stateful subscription that may live in
+several shards belongs to the `ResultMerger` of its kind.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class ShardSet:
     def refresh_users(
         self, users: Collection[Id], seq: int
     ) -> Iterator[tuple[SubscriptionRegistry, dict[int, Any], dict[int, Any]]]:
-        """Compute the results of users again whose edges changed; yield a registry, and results before and after by slot."""
+        """Recompute results of users whose edges changed; yield a registry, and results before and after by slot."""
         for kind in dict.fromkeys(matcher.kind for matcher in self._matchers()):
             refreshed = [
                 (shard.number, shard.matchers[kind.kind].refresh_users(users))

@@ -1,14 +1,14 @@
-"""How do messages travel inside? As columns: one array a field, terms in compressed rows.
+"""Batches of messages as columns: one array per field, terms in compressed rows.
 
     ids      m1          m2       m3
     xs, ys   . .         . .      . .
     term_indptr  0          3        5        8
     term_ids     t t t      t t      t t t          int64, distinct and ascending within a row
-    term_counts  1 2 1      1 1      1 1 1          how often each stands in the text
+    term_counts  1 2 1      1 1      1 1 1          occurrences of each in the text
     idfs, units  weights of each under the engine's vocabulary
 
-A batch is checked as a whole before anything happens to it; one message is a batch of one. Terms and weights are made
-when someone asks: threads that part a batch each make their own.
+A batch is checked as a whole before anything else happens to it; one message is a batch of one. Terms and weights are
+computed on demand: threads that divide a batch compute their own.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from nearcast.text import TermRows, Text, Vocabulary, add_up, encode_column, enc
 
 @dataclass(frozen=True)
 class MessageBatch:
-    """Messages as columns, weighed under one vocabulary."""
+    """Messages as columns, weighted under one vocabulary."""
 
     seqs: npt.NDArray[np.int64]
     ids: IdColumn
     xs: npt.NDArray[np.float64]
     ys: npt.NDArray[np.float64]
     ats_us: npt.NDArray[np.int64]
-    """Microseconds since the epoch, NO_TIME where none was given."""
+    """Microseconds since the epoch, NO_TIME where there is none."""
     places: Sequence[Id | None] | pa.Array
     texts: Sequence[Text] | pa.Array | TermRows
-    """What was said; as terms already, if they came so."""
+    """The texts, or their terms if the messages came as terms."""
     vocabulary: Vocabulary
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class MessageBatch:
     def from_messages(
         cls, messages: Iterable[Message], *, vocabulary: Vocabulary, first_seq: int = 1
     ) -> MessageBatch:
-        """Turn message objects into columns."""
+        """Return message objects as columns."""
         listed = list(messages)
         for i, message in enumerate(listed):
             if not isinstance(message, Message):
@@ -89,31 +89,31 @@ class MessageBatch:
         vocabulary: Vocabulary,
         first_seq: int = 1,
     ) -> MessageBatch:
-        """Number messages that come as columns, their texts as objects, an Arrow array or rows of terms."""
+        """Return columns as a batch; texts are objects, an Arrow array or rows of terms."""
         seqs = np.arange(first_seq, first_seq + len(ids), dtype=np.int64)
         column = ids if isinstance(ids, IdColumn) else IdColumn.of(ids)
         return cls(seqs, column, xs, ys, ats_us, places, texts, vocabulary)
 
     @cached_property
     def terms(self) -> TermRows:
-        """The texts, tokenised and numbered."""
+        """The texts as rows of term ids."""
         if isinstance(self.texts, TermRows):
             return self.texts
         return encode_column(self.texts) if isinstance(self.texts, pa.Array) else encode_texts(self.texts)
 
     @property
     def term_indptr(self) -> npt.NDArray[np.int64]:
-        """Where each row's terms begin."""
+        """int64 (n + 1,): where the terms of each row begin."""
         return self.terms.indptr
 
     @property
     def term_ids(self) -> npt.NDArray[np.int64]:
-        """Term numbers, distinct and ascending within a row."""
+        """Term ids, distinct and ascending within a row."""
         return self.terms.ids
 
     @property
     def term_counts(self) -> npt.NDArray[np.int32]:
-        """How often each stands in the text."""
+        """Occurrences of each term in the text."""
         return self.terms.counts
 
     @cached_property
@@ -123,11 +123,11 @@ class MessageBatch:
 
     @cached_property
     def units(self) -> npt.NDArray[np.float64]:
-        """The tf-idf of each term, in a vector of length 1 a row."""
+        """The tf-idf of each term; each row has length 1."""
         return to_units(self.idfs, self.term_counts, self.term_indptr)
 
     def check(self, space: Space) -> None:
-        """Raise `InvalidInput` for the first message that lies nowhere or outside the bounds."""
+        """Raise `InvalidInput` for the first message whose location is not finite or outside the bounds."""
         b = space.bounds
         bad = ~(
             (self.xs >= b.xmin) & (self.xs <= b.xmax) & (self.ys >= b.ymin) & (self.ys <= b.ymax)
@@ -140,7 +140,7 @@ class MessageBatch:
             raise InvalidInput("location", rule, location, subject=f"message {self.ids[row]!r}")
 
     def take(self, rows: npt.NDArray[np.int64]) -> MessageBatch:
-        """Return some rows, in the order given."""
+        """Return the given rows, in that order."""
         starts, stops = self.term_indptr[rows], self.term_indptr[rows + 1]
         lengths = stops - starts
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -157,7 +157,7 @@ class MessageBatch:
         )
 
     def slice(self, start: int, stop: int) -> MessageBatch:
-        """Return the rows of a range; copies nothing, and makes no terms that are not made yet."""
+        """Return a range of rows without a copy; terms that are not computed yet stay so."""
         texts: Sequence[Text] | pa.Array | TermRows = self.__dict__.get("terms", self.texts)
         if isinstance(texts, TermRows):
             first, last = texts.indptr[start], texts.indptr[stop]
@@ -180,7 +180,7 @@ class MessageBatch:
 
     @cached_property
     def documents(self) -> list[Document]:
-        """Each message as the reference scores see it."""
+        """The messages as documents, for reference scores."""
         made = []
         bounds = self.term_indptr.tolist()
         numbers, units = self.term_ids.tolist(), self.units.tolist()

@@ -1,4 +1,4 @@
-"""What does a subscription see of a message? Its place, its time and its weighted terms."""
+"""Documents: messages with weighted terms, the input of reference scores."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from nearcast.space import Point
 
 
 class Document(NamedTuple):
-    """One message as the reference scores see it."""
+    """One message with its weighted terms."""
 
     seq: int
-    """Its place in the total order."""
+    """Position in the total order of messages."""
     id: Id
     location: Point
     at_us: int
     """Microseconds since the epoch, or NO_TIME."""
     place: Id | None
     units: dict[int, float]
-    """Term number -> tf-idf in a vector of length 1, in the order of the numbers."""
+    """Term id to tf-idf, in the order of ids; the vector has length 1."""
     weight: float
     """Sum of the idf of its terms, in that order."""

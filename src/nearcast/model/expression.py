@@ -1,4 +1,4 @@
-"""Which terms satisfy a boolean expression? Words, AND, OR and parentheses, parsed to an OR of ANDs.
+"""Boolean expressions: words, AND, OR and parentheses, parsed to an OR of ANDs.
 
     expression := conjunction (OR conjunction)*
     conjunction := factor (AND? factor)*            words side by side mean AND
@@ -26,7 +26,7 @@ Branch = frozenset[str]
 
 _SYMBOL = re.compile(r"[()]|[^\s()]+")
 _DEEPEST = 100
-_SLACK = 64  # how much larger than the limit a product may be before it is reduced
+_SLACK = 64  # a product may exceed the limit this many times before it is reduced
 _RULE = "must be words joined by AND, OR and parentheses"
 
 
@@ -57,7 +57,7 @@ class Expression(NamedTuple):
         product: set[Branch] = {frozenset()}
         for part in self.parts:
             factors = part._expand(limit)
-            # Refused before it is built: a product may outgrow memory before it is reduced.
+            # Check the size before building: an unreduced product may exceed memory.
             if len(product) * len(factors) > _SLACK * limit:
                 raise _too_many(len(product) * len(factors), limit)
             product = _checked(_minimal({a | b for a in product for b in factors}), limit)
@@ -65,7 +65,7 @@ class Expression(NamedTuple):
 
 
 def parse(text: str) -> Expression:
-    """Parse an expression; raise `InvalidInput` that says where it went wrong.
+    """Parse an expression; raise `InvalidInput` with the position of a syntax error.
 
     >>> parse("coffee AND (sale").operator
     Traceback (most recent call last):
@@ -142,7 +142,7 @@ def _join(operator: str, parts: list[Expression]) -> Expression:
 
 
 def _minimal(branches: set[Branch]) -> set[Branch]:
-    """Drop every branch that a smaller one implies."""
+    """Remove every branch that a smaller one implies."""
     kept: list[Branch] = []
     for branch in sorted(branches, key=len):
         if not any(smaller <= branch for smaller in kept):

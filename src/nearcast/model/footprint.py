@@ -1,12 +1,12 @@
-"""What can touch a subscription? A box and some branches of terms; all that partitioners and dispatchers see of it.
+"""Footprints: where a message must lie and which terms it must hold to match. Partitioners see nothing else.
 
-    xs ys           where it is                     keys   who it is, in 64 bits
-    boxes           where a message must be         ks     how many results it keeps
-    branches        a message must hold all terms of one of them; an empty branch is held by every message
-    mosts           what a message can score at most that holds a branch and none before it
+    xs ys           location of the subscription           keys   64-bit key of its id
+    boxes           where a message must lie               ks     number of results, 0 for stateless kinds
+    branches        a message must hold all terms of one branch; every message holds an empty branch
+    mosts           the best score of a message that holds a branch and none before it
 
-A footprint over-approximates: a message that changes the subscription's result always touches the footprint, but one
-that touches it may change nothing. So a new kind and a new partitioner never have to meet.
+A footprint over-approximates: a message that changes the subscription's result always touches the footprint, but a
+message that touches it may change nothing. Kinds and partitioners are therefore independent of each other.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Longs = npt.NDArray[np.int64]
 
 
 class Footprint(NamedTuple):
-    """Where and about what a message must be to matter."""
+    """The condition that a message must satisfy to matter to one subscription."""
 
     key: int
     """A 64-bit key of the subscription's id, the same in every process."""
     point: tuple[float, float]
-    """Where the subscription is: its location, or the middle of its box."""
+    """Location of the subscription, or the centre of its box."""
     box: Box | None
     """The message must lie here; None means anywhere."""
     k: int
-    """How many results it keeps; 0 for kinds that keep none."""
+    """Number of results; 0 for stateless kinds."""
     branches: tuple[frozenset[int], ...]
     """The message must hold all terms of one of these sets."""
 
@@ -63,7 +63,7 @@ class Footprints(Sequence[Footprint]):
     term_ids: Longs
     """int64 (n_terms,): distinct and ascending within a branch."""
     mosts: Floats | None = None
-    """float64 (n_branches,): the most that a message can score which holds it and none before; None for any."""
+    """float64 (n_branches,): the best score of a message that holds the branch and none before; None if unknown."""
 
     @classmethod
     def of_any_term(
@@ -78,7 +78,7 @@ class Footprints(Sequence[Footprint]):
         needs: npt.NDArray[np.bool_],
         boxes: Floats | None = None,
     ) -> Footprints:
-        """Gather subscriptions that need one of their terms, or where `needs` is false none, anywhere or in boxes."""
+        """Return footprints with one branch per term; where `needs` is false, every message holds the branch."""
         lengths = np.diff(indptr)
         branches = np.where(needs, lengths, 1)
         own = np.repeat(needs, lengths)
@@ -95,7 +95,7 @@ class Footprints(Sequence[Footprint]):
 
     @classmethod
     def joined(cls, parts: Sequence[Footprints]) -> Footprints:
-        """Put footprints one behind the other."""
+        """Concatenate footprints."""
         if not parts:
             none = np.zeros(0)
             return cls(
@@ -115,7 +115,7 @@ class Footprints(Sequence[Footprint]):
         )
 
     def take(self, rows: npt.NDArray[np.int64]) -> Footprints:
-        """Return some, in the order given."""
+        """Return the given rows, in that order."""
         branches, branch_indptr = _pieces(self.branch_indptr, rows)
         terms, term_indptr = _pieces(self.term_indptr, branches)
         return Footprints(
@@ -128,13 +128,13 @@ class Footprints(Sequence[Footprint]):
         return np.full(len(self.term_indptr) - 1, np.inf) if self.mosts is None else self.mosts
 
     def needed(self, thresholds: Floats) -> npt.NDArray[np.bool_]:
-        """Tell which branches can bring a message that reaches the bar of its subscription; the first always can."""
+        """Tell which branches can bring a message that reaches the threshold; the first branch always can."""
         needed: npt.NDArray[np.bool_] = self._bounds >= np.repeat(thresholds, np.diff(self.branch_indptr))
         needed[self.branch_indptr[:-1]] = True
         return needed
 
     def narrowed(self, needed: npt.NDArray[np.bool_]) -> tuple[Footprints, Floats]:
-        """Return footprints with the needed branches only, and the most that a message of the others can score."""
+        """Return footprints with the needed branches only, and the best score of a message of the others."""
         if needed.all():
             return self, np.full(len(self), -np.inf)
         branches = np.flatnonzero(needed)
@@ -172,7 +172,7 @@ class Footprints(Sequence[Footprint]):
 
 
 def anywhere(n: int) -> Floats:
-    """Return boxes that hold every message."""
+    """Return boxes that contain every message."""
     return np.tile([-np.inf, -np.inf, np.inf, np.inf], (n, 1))
 
 
@@ -181,7 +181,7 @@ def _starts(lengths: npt.NDArray[np.generic]) -> Longs:
 
 
 def _pieces(indptr: Longs, rows: npt.NDArray[np.int64]) -> tuple[Longs, Longs]:
-    """Return the items of rows, one row behind the other, and where each row begins then."""
+    """Return the positions of the items of rows, concatenated, and where each row begins."""
     starts, lengths = indptr[rows], np.diff(indptr)[rows]
     after = _starts(lengths)
     return np.repeat(starts - after[:-1], lengths) + np.arange(after[-1]), after

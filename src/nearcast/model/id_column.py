@@ -1,4 +1,4 @@
-"""How do ids travel? As a column: strings that stay in Arrow's bytes, integers beside them, objects on demand.
+"""Columns of ids: strings in Arrow's memory, integers beside them, objects on demand.
 
 names     a      null    "7"        a string, or
 numbers   null   7       null       an integer: 7 and "7" are two ids
@@ -20,7 +20,7 @@ from nearcast.text import hash_column
 
 
 class IdColumn(Sequence[Id]):
-    """Ids, one a row.
+    """Ids, one per row.
 
     >>> ids = IdColumn.of(["a", 7])
     >>> list(ids), ids.strings.to_pylist(), ids.are_numbers.tolist()
@@ -33,7 +33,7 @@ class IdColumn(Sequence[Id]):
 
     @classmethod
     def of(cls, ids: Sequence[Id]) -> IdColumn:
-        """Gather ids that are objects."""
+        """Return id objects as a column."""
         try:
             return cls(pa.array(ids, pa.string()))
         except (pa.ArrowTypeError, pa.ArrowInvalid):  # some of them are integers
@@ -42,7 +42,7 @@ class IdColumn(Sequence[Id]):
 
     @classmethod
     def joined(cls, parts: Sequence[IdColumn]) -> IdColumn:
-        """Put ids one behind the other.
+        """Concatenate columns of ids.
 
         >>> list(IdColumn.joined([IdColumn.of(["a"]), IdColumn.of([7])]))
         ['a', 7]
@@ -61,7 +61,7 @@ class IdColumn(Sequence[Id]):
 
     @cached_property
     def objects(self) -> list[Id]:
-        """The ids themselves."""
+        """The ids as objects."""
         names: list[Id] = self._names.to_pylist()
         if self._numbers is None:
             return names
@@ -69,18 +69,18 @@ class IdColumn(Sequence[Id]):
 
     @property
     def columns(self) -> dict[str, pa.Array]:
-        """The pair of columns that they are written down in."""
+        """The pair of columns in which ids are stored."""
         numbers = pa.nulls(len(self), pa.int64()) if self._numbers is None else self._numbers
         return {"id": self._names, "id_int": numbers}
 
     @cached_property
     def strings(self) -> pa.Array:
-        """All as strings: what a table of updates says."""
+        """All ids as strings, as in tables of updates."""
         return self._names if self._numbers is None else pc.coalesce(self._names, self._numbers.cast(pa.string()))
 
     @cached_property
     def are_numbers(self) -> npt.NDArray[np.bool_]:
-        """Which are integers."""
+        """Which ids are integers."""
         if self._numbers is None:
             return np.zeros(len(self), dtype=bool)
         flags: npt.NDArray[np.bool_] = self._names.is_null().to_numpy(zero_copy_only=False)
@@ -88,17 +88,17 @@ class IdColumn(Sequence[Id]):
 
     @cached_property
     def keys(self) -> npt.NDArray[np.uint64]:
-        """A 64-bit key of each, see `id_key`."""
+        """A 64-bit key of each id, see `id_key`."""
         if self._numbers is not None:
             return np.array([id_key(id_) for id_ in self.objects], dtype=np.uint64)
         return hash_column(pc.binary_join_element_wise("s", self._names, "")).view(np.uint64)
 
     def take(self, rows: npt.NDArray[np.int64]) -> IdColumn:
-        """Return some rows, in the order given."""
+        """Return the given rows, in that order."""
         at = pa.array(rows)
         return IdColumn(self._names.take(at), None if self._numbers is None else self._numbers.take(at))
 
     def slice(self, start: int, stop: int) -> IdColumn:
-        """Return the rows of a range; copies nothing."""
+        """Return a range of rows without a copy."""
         n = stop - start
         return IdColumn(self._names.slice(start, n), None if self._numbers is None else self._numbers.slice(start, n))

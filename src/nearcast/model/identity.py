@@ -1,4 +1,4 @@
-"""What may be an id? A string, or an integer that fits 64 bits."""
+"""Ids: strings, or integers that fit 64 bits."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
 def is_id(value: Any) -> bool:
-    """Tell whether a value may be an id."""
+    """Tell whether a value is a valid id."""
     if isinstance(value, int):
         return not isinstance(value, bool) and _LOWEST <= value <= _HIGHEST
     return isinstance(value, str) and is_whole(value)
 
 
 def check_id(value: Any, field: str, *, subject: str = "") -> None:
-    """Raise `InvalidInput` unless the value may be an id."""
+    """Raise `InvalidInput` unless the value is a valid id."""
     require(not isinstance(value, str) or is_whole(value), field, WHOLE, value, subject=subject)
     require(is_id(value), field, "must be a string or a 64-bit integer", value, subject=subject)
 

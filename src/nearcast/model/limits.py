@@ -1,4 +1,4 @@
-"""How much is too much? Limits that keep one bad row from hurting everyone."""
+"""Limits on the size of messages and subscriptions, so that one bad row cannot starve the rest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nearcast.errors import require
 
 @dataclass(frozen=True)
 class Limits:
-    """The most a message or subscription may hold.
+    """The greatest sizes that a message or subscription may have.
 
     >>> Limits(k=100).terms
     1024
@@ -20,9 +20,9 @@ class Limits:
     terms: int = 1024
     """Distinct terms in a subscription."""
     branches: int = 1024
-    """AND-branches of a boolean expression once it is an OR of ANDs."""
+    """AND-branches of a boolean expression as an OR of ANDs."""
     k: int = 10_000
-    """Results of a subscription that keeps the best."""
+    """Results of a subscription."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):

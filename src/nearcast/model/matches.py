@@ -1,4 +1,4 @@
-"""What passes from finding to keeping? Pairs of message and subscription with their scores."""
+"""Matches: what an index hands to a result store."""
 
 from __future__ import annotations
 

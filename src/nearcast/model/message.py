@@ -1,4 +1,4 @@
-"""What is published: a message with a place in space and a text."""
+"""Messages: an id, a location, a text, and optionally a time and a place."""
 
 from __future__ import annotations
 

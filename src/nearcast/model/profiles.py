@@ -1,14 +1,13 @@
-"""What is known of a subscription that has a point and keywords? Its profile, by slot, for kernels.
+"""Profiles: location, weighted keywords and parameters of subscriptions by slot, for kernels.
 
     points   slot -> x, y, alpha                          24 bytes
     heads    slot -> run, number of terms, k              12 bytes
-    run_terms, run_units     [ terms ascending, and their weights | the next run | ... ]     16 bytes a term
+    run_terms, run_units     [ terms ascending, and their weights | the next run | ... ]     16 bytes per term
 
-The index of a kind verifies what it found with it, and its keeper looks through the window with it. Both share one
-store in the arena of the kind: whoever hears of a subscription first writes it down, or wipes it out, and the other
-changes nothing by doing so again.
+The index of a kind uses profiles to verify candidates, and its result store to search the window. Both share one copy
+in the arena of the kind: the first of them to insert or delete a subscription writes, and the second changes nothing.
 
-Cost: some ten nanoseconds a term; runs lie in blocks that are used again.
+Cost: some ten nanoseconds per term; runs lie in blocks that are reused.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _PREFIX = "profiles"
 
 
 class Profiles:
-    """The profiles of one kind; those that an arena holds already, if it does.
+    """The profiles of one kind; an arena that holds them already is continued.
 
     >>> from nearcast.model import SubscriptionBatch, TopKSubscription
     >>> from nearcast.testing.strategies import scoring
@@ -51,7 +50,7 @@ class Profiles:
 
     @property
     def arrays(self) -> ProfileArrays:
-        """The arrays as they are now; growth by anyone replaces them."""
+        """The current arrays; growth replaces them."""
         return self._arena.bundle(_PREFIX, ProfileArrays)
 
     @property
@@ -59,29 +58,29 @@ class Profiles:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays)
 
-    def insert(self, slots: NDArray[np.int32], subscription_columns: KeywordColumns) -> None:
-        """Write down subscriptions; what is known of a slot that is taken stays as it is."""
+    def insert(self, slots: NDArray[np.int32], columns: KeywordColumns) -> None:
+        """Insert subscriptions; slots in use stay as they are."""
         slots = column(slots, np.int32)
         if slots.size == 0:
             return
-        columns = kernels.ProfileColumns(
-            column(subscription_columns.xs, np.float64),
-            column(subscription_columns.ys, np.float64),
-            column(subscription_columns.alphas, np.float64),
-            column(subscription_columns.ks, np.int32),
-            column(subscription_columns.term_indptr, np.int64),
-            column(subscription_columns.term_ids, np.int64),
-            column(subscription_columns.units, np.float64),
+        rows = kernels.ProfileColumns(
+            column(columns.xs, np.float64),
+            column(columns.ys, np.float64),
+            column(columns.alphas, np.float64),
+            column(columns.ks, np.int32),
+            column(columns.term_indptr, np.int64),
+            column(columns.term_ids, np.int64),
+            column(columns.units, np.float64),
         )
         self._arena.grow_all([f"{_PREFIX}.{name}" for name in ("points", "heads")], int(slots.max()) + 1)
-        done = kernels.insert_profiles(self.arrays, columns, slots, 0)
+        done = kernels.insert_profiles(self.arrays, rows, slots, 0)
         while done < slots.size:
             state = self._arena[f"{_PREFIX}.state"]
             needed = int(state[blocks.USED] + state[blocks.NEEDED])
             self._arena.grow_all([f"{_PREFIX}.{name}" for name in ("run_terms", "run_units")], needed)
-            done = kernels.insert_profiles(self.arrays, columns, slots, done)
+            done = kernels.insert_profiles(self.arrays, rows, slots, done)
 
     def delete(self, slots: NDArray[np.int32]) -> None:
-        """Forget subscriptions; slots that are free stay so."""
+        """Delete subscriptions; free slots stay free."""
         if len(slots):
             kernels.delete_profiles(self.arrays, column(slots, np.int32))

@@ -1,4 +1,4 @@
-"""Against what are scores defined? The space, the vocabulary, the social graph and the text function of an engine."""
+"""The context of scores: space, vocabulary, social graph and text function of an engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nearcast.text import TextSimilarity, Vocabulary
 
 @dataclass(frozen=True)
 class ScoringContext:
-    """What the reference scores of all kinds depend on, apart from message and subscription."""
+    """What the score of a message depends on besides the message and the subscription."""
 
     space: Space
     vocabulary: Vocabulary

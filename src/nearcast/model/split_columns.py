@@ -1,7 +1,7 @@
-"""How does a column hold what may be one of two things? As two columns, of which each row uses one.
+"""Values of one of two types, stored in two columns of which each row uses one.
 
 id, id_int          a string or an integer: 7 and '7' are two ids
-keywords, terms     a string, or terms taken verbatim
+keywords, terms     a string, or a list of verbatim terms
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PAIRS = {
 } | {
     "keywords": (pa.field("keywords", pa.string()), pa.field("terms", pa.list_(pa.string()))),
 }
-"""Name -> the column of strings, and that of what is not a string."""
+"""Name to the column of strings and the column of other values."""
 
 
 def split(name: str, values: Iterable[Any]) -> dict[str, pa.Array]:

@@ -1,8 +1,8 @@
-"""How do subscriptions of one kind come together? Written down in columns; as objects, scorers or a slate on demand.
+"""Batches of subscriptions of one kind: a stored table, and other forms of it on demand.
 
-objects ──┐                       ┌── subscriptions, scorers    what the slow parts ask
-          ├── stored columns ─────┤
-a table ──┘                       └── slate                     what the fast parts ask
+objects ──┐                       ┌── objects, scorers         for the reference index and result stores
+          ├── stored table ───────┤
+a table ──┘                       └── columns, footprints      for the fast ones, and for partitioners
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from nearcast.model.subscription_rows import restore, store
 
 @dataclass(frozen=True)
 class SubscriptionBatch:
-    """Subscriptions of one kind that are taken in together."""
+    """Subscriptions of one kind that are added together."""
 
     kind: type[Subscription]
     stored: pa.Table
-    """As written down, see `stored`."""
+    """The stored rows, see `subscription_rows`."""
     scoring: ScoringContext
 
     def __len__(self) -> int:
@@ -38,19 +38,19 @@ class SubscriptionBatch:
 
     @classmethod
     def of(cls, subscriptions: Sequence[Subscription], scoring: ScoringContext) -> SubscriptionBatch:
-        """Gather objects of one kind, at least one."""
+        """Return a batch of objects of one kind, at least one."""
         kind = type(subscriptions[0])
         made = cls(kind, store(subscriptions, kind), scoring)
         made.__dict__["subscriptions"] = list(subscriptions)
         return made
 
     def take(self, rows: npt.NDArray[np.int64]) -> SubscriptionBatch:
-        """Return some of them, in the order given."""
+        """Return the given rows, in that order."""
         return SubscriptionBatch(self.kind, self.stored.take(pa.array(rows)), self.scoring)
 
     @cached_property
     def ids(self) -> IdColumn:
-        """Their ids."""
+        """The ids."""
         names, numbers = (one_array(self.stored[name]) for name in ("id", "id_int"))
         return IdColumn(names, numbers)
 
@@ -61,7 +61,7 @@ class SubscriptionBatch:
 
     @cached_property
     def scorers(self) -> list[Scorer]:
-        """The reference score of each."""
+        """The reference score of each subscription."""
         return [subscription.bind(self.scoring) for subscription in self.subscriptions]
 
     @cached_property
@@ -71,5 +71,5 @@ class SubscriptionBatch:
 
     @cached_property
     def footprints(self) -> Footprints:
-        """What can touch each."""
+        """The footprint of each subscription."""
         return self.kind.footprints(self.subscription_columns, self.ids.keys, self.scoring)

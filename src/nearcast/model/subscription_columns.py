@@ -1,13 +1,13 @@
-"""How do subscriptions travel inside? As columns, one slate a kind: what an index or a keeper is built from.
+"""Columns of subscriptions: what indexes and result stores are built from.
 
-    BooleanSlate                                        KeywordSlate (all other kinds)
+    BooleanColumns                                      KeywordColumns (all other kinds)
     xmins ymins xmaxs ymaxs   the boxes                 xs ys          the points
     branch_indptr             branches of a row         term_indptr    terms of a row
     term_indptr               terms of a branch         term_ids       int64, distinct and ascending within a row
     term_ids                  ascending in a branch     term_counts, idfs, units
-                                                        ks, alphas, deltas, taus, users   what the kind has
+                                                        ks, alphas, deltas, taus, users   if the kind has them
 
-Values are those of the subscriptions; numbers of terms and weights are those of the engine's vocabulary.
+Term weights are those of the engine's vocabulary.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Ints = npt.NDArray[np.int32]
 _WORD = "[a-z0-9]+"
 _ALL = f"^{_WORD}(?:(?: AND)? {_WORD})*$"
 _ANY = f"^{_WORD}(?: OR {_WORD})+$"
-_NO_LIMIT = 1 << 62  # whoever asks for a slate has held the expression against a limit
+_NO_LIMIT = 1 << 62  # the expression was checked against the limits before
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class BooleanColumns:
     term_indptr: Longs
     """int64 (n_branches + 1,): the terms of each branch."""
     term_ids: Longs
-    """int64 (n_terms,): term numbers, distinct and ascending within a branch."""
+    """int64 (n_terms,): term ids, distinct and ascending within a branch."""
 
     def __len__(self) -> int:
         return len(self.xmins)
 
     @classmethod
     def of_stored(cls, table: pa.Table) -> BooleanColumns:
-        """Put subscriptions that were written down into columns; plain ANDs and plain ORs are read all at once."""
+        """Return stored subscriptions as columns; expressions of one operator are read column by column."""
         keywords = table["keywords"].combine_chunks()
         is_all, is_any = _which(keywords, _ALL), _which(keywords, _ANY)
         groups = [_plain(keywords, is_all, " AND "), _apart(_plain(keywords, is_any, " OR "))]
@@ -81,16 +81,16 @@ class BooleanColumns:
 
 @dataclass(frozen=True)
 class KeywordColumns:
-    """Points and weighted terms, and the parameters that the kind has; the others are NaN, 0 or None."""
+    """Locations, weighted terms, and the parameters of the kind; parameters it does not have are NaN, 0 or None."""
 
     xs: Floats
     ys: Floats
     term_indptr: Longs
     """int64 (n + 1,): the terms of each subscription."""
     term_ids: Longs
-    """int64 (n_terms,): term numbers, distinct and ascending within a row."""
+    """int64 (n_terms,): term ids, distinct and ascending within a row."""
     term_counts: Ints
-    """int32 (n_terms,): how often each is given."""
+    """int32 (n_terms,): occurrences of each."""
     idfs: Floats
     """float64 (n_terms,): idf of each."""
     units: Floats
@@ -106,7 +106,7 @@ class KeywordColumns:
 
     @classmethod
     def of_stored(cls, table: pa.Table, vocabulary: Vocabulary) -> KeywordColumns:
-        """Put subscriptions that were written down into columns."""
+        """Return stored subscriptions as columns."""
         rows = encode_keywords(table)
         idfs, units = vocabulary.weigh(rows.ids, rows.counts, rows.indptr)
         has = set(table.column_names)
@@ -130,7 +130,7 @@ SubscriptionColumns = BooleanColumns | KeywordColumns
 
 
 def encode_keywords(table: pa.Table) -> TermRows:
-    """Return the terms of keywords that were written down."""
+    """Return the terms of stored keywords."""
     keywords = table["keywords"]
     if keywords.null_count == 0:
         return encode_column(keywords.combine_chunks())
@@ -138,14 +138,14 @@ def encode_keywords(table: pa.Table) -> TermRows:
 
 
 def are_plain(keywords: pa.Array, *, most: int) -> bool:
-    """Tell whether all expressions are plain ANDs or plain ORs of no more than so many words."""
+    """Tell whether every expression uses one operator only and has at most `most` words."""
     if not bool((_which(keywords, _ALL) | _which(keywords, _ANY)).all()):
         return False
     return int(pc.max(pc.count_substring(keywords, " ")).as_py() or 0) < most
 
 
 Branches = tuple[Longs, Longs, Longs]
-"""Owner and length of each branch, and the terms of all."""
+"""Row and length of each branch, and the terms of all branches."""
 
 
 def _which(keywords: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
@@ -162,13 +162,13 @@ def _plain(keywords: pa.Array, chosen: npt.NDArray[np.bool_], operator: str) -> 
 
 
 def _apart(branches: Branches) -> Branches:
-    """Make every term a branch of its own."""
+    """Return every term as a branch."""
     owners, lengths, terms = branches
     return np.repeat(owners, lengths), np.ones(len(terms), dtype=np.int64), terms
 
 
 def _parsed(table: pa.Table, rows: Longs) -> Branches:
-    """Read whatever expressions one by one."""
+    """Parse expressions one by one."""
     owners: list[int] = []
     flat: list[list[int]] = []
     given = join(table.take(pa.array(rows)), "keywords")

@@ -1,4 +1,4 @@
-"""When? Times are whole microseconds since the epoch inside, so that windows end exactly where they should."""
+"""Timestamps: whole microseconds since the epoch, so that windows end exactly where they should."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nearcast.errors import InvalidInput, is_finite
 Timestamp = datetime | float | int
 
 NO_TIME = -(1 << 63)
-"""Stands for "no time given" in a column of microseconds."""
+"""The value of a missing time in a column of microseconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""What people get: updates that say what changed, and results that say what holds."""
+"""The output of an engine: updates and results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEAVE: Change = "leave"
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A message came into a subscription's result, or went out of it.
+    """A message entered or left the result of a subscription.
 
     `seq` is the step it happened in. `at` is the time of that step in seconds since the epoch, where messages carry
     times. `score` is the message's score for the subscription; for kind `nearest`, its distance.

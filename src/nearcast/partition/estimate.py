@@ -3,11 +3,11 @@
     sample ─┬─ half ── fit ───────────────────────────── routing ──┐
             └─ half ── place, route ── who meets whom, and where ──┴── an estimate each ── the one to take
 
-What finding costs an engine that works alone is CHECK for each message and subscription (PS2Stream, definition 1).
-It is spread over the *touches*, messages and branches that may meet (`candidate_pairs`): a shard does the part of which it
-has both. The papers take each message of a shard to cost as much as it has subscriptions; but an index does not look
-at what is elsewhere or about something else, so a shard is not quicker for lacking it. On top comes HANDLE for each
-message that a shard sees.
+What finding costs an engine that works alone is CHECK for each message and subscription (PS2Stream, definition 1). It
+is spread over the *touches*, messages and branches that may meet (`candidate_pairs`): a shard does the part of which
+it has both. The papers take each message of a shard to cost as much as it has subscriptions; but an index does not
+look at what is elsewhere or about something else, so a shard is not quicker for lacking it. On top comes HANDLE for
+each message that a shard sees.
 
 The rule: throughput is that of the busiest shard, so the estimate with the least there is best. The first in the
 order given, which begins with the simplest, that has at most a tenth more is taken: estimates are not better than

@@ -1,4 +1,4 @@
-"""Fitting a routing: a name stands for the partitioner that is fitted to a sample, `auto` for the one that suits it best.
+"""Fitting a routing: a name stands for a partitioner that is fitted to a sample, `auto` for the best of them.
 
 A routing that is fitted already stands for itself.
 """

@@ -3,10 +3,10 @@
     <local>/<query>/<terms>/<shard>/     the engine, sealed with the stamp of its state
     <local>/<query>/<terms>/<shard>.lock held by the worker that uses it
 
-The shard manifest and its files (see `shard_state`) are authoritative; the cache may be lost at any time. An engine is
-opened by the stamp that it must have. The first change breaks the seal, so an engine whose batch failed is never opened
-again. A worker that used the engine last continues with its mapping. A task that finds the lock taken, by an abandoned
-task that still runs, uses an engine in memory.
+The shard manifest and its files (see `shard_state`) are authoritative; the cache may be lost at any time. An engine
+is opened by the stamp that it must have. The first change breaks the seal, so an engine whose batch failed is never
+opened again. A worker that used the engine last continues with its mapping. A task that finds the lock taken, by an
+abandoned task that still runs, uses an engine in memory.
 """
 
 from __future__ import annotations

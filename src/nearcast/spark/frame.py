@@ -10,8 +10,8 @@
 
 A payload of messages holds terms, not texts: they are tokenised and numbered once, before the shuffle. `row` says
 which rows of the block these are, so that a shard which gets some of the messages still knows the place of each in
-the stream. Where others see some messages and not others, `seen_by` says who does, and `placements` where subscriptions
-live; both are masks of shards.
+the stream. Where others see some messages and not others, `seen_by` says who does, and `placements` where
+subscriptions live; both are masks of shards.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
               ├ decode ─ dispatch ──┤   ...   ├─ merge ─ updates
     subs ─────┘     └─ rejected     └ shard n ┘
 
-Streaming frames give streaming frames, whose queries are exactly-once with any sink that is. Static frames give static
-ones: a backtest of history with the same code.
+Streaming frames give streaming frames, whose queries are exactly-once with any sink that is. Static frames give
+static ones: a backtest of history with the same code.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def match(
     """Keep the result of every subscription exact while messages stream past, on Spark.
 
     The options are those of `nearcast.Engine`, without `workers`. Messages may come packed, with one column of bytes,
-    `payload`, each a block from `pack_messages`. `shards` is the number of parallel parts, one task each; by default the
-    session's number of shuffle partitions. `state` is a folder that all executors can write, for the state of streaming
-    queries; by default it lies in the session's checkpoint folder. A partitioner that needs a sample is fitted to
-    `sample`, static frames of messages and subscriptions; static frames are their own sample.
+    `payload`, each a block from `pack_messages`. `shards` is the number of parallel parts, one task each; by default
+    the session's number of shuffle partitions. `state` is a folder that all executors can write, for the state of
+    streaming queries; by default it lies in the session's checkpoint folder. A partitioner that needs a sample is
+    fitted to `sample`, static frames of messages and subscriptions; static frames are their own sample.
     """
     return match_config(
         messages,

@@ -1,7 +1,7 @@
 """Registered kinds and partitioners on their way to Spark's workers.
 
-A worker is a process of its own, often on another host, that has registered nothing. Classes travel by value, so that a
-kind defined in a script or a notebook works without being installed there.
+A worker is a process of its own, often on another host, that has registered nothing. Classes travel by value, so that
+a kind defined in a script or a notebook works without being installed there.
 """
 
 from __future__ import annotations

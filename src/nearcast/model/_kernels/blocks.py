@@ -1,4 +1,4 @@
-"""Where do runs of many lengths lie in one pool? In blocks, used again once free by runs of the same class.
+"""Blocks of a pool for runs of many lengths; a free block is reused for runs of the same size class.
 
     state   [ used | needed | first free block of class 0, 1, 2, ... ]     -1 where there is none
     links   of a free block the first item names the next one of its class
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from nearcast._jit import kernel
 
 USED, NEEDED, FIRST = 0, 1, 2
-"""Places in the state: items handed out, items that were missing, free blocks."""
+"""Positions in the state: items in use, items missing, first free block of each class."""
 STATE = 64
 EXACT = 16
-"""Runs up to here have blocks of their very length; longer ones take the next power of two."""
+"""Runs up to this length have blocks of exactly that length; longer ones take the next power of two."""
 
 
 @kernel
@@ -35,13 +35,13 @@ def class_of(length: int) -> int:
 
 @kernel
 def size_of(block_class: int) -> int:
-    """Return how many items a block of a class holds."""
+    """Return the number of items in a block of a class."""
     return block_class if block_class <= EXACT else EXACT << (block_class - EXACT)
 
 
 @kernel
 def take_block(state: NDArray[np.int64], links: NDArray[Any], block_class: int, size: int) -> int:
-    """Return a block, a free one first; -1, and how much is `NEEDED`, if there is no room."""
+    """Return a block, preferably a free one; return -1 and set `NEEDED` if the pool is full."""
     block = int(state[FIRST + block_class])
     if block >= 0:
         state[FIRST + block_class] = links[block]

@@ -1,4 +1,4 @@
-"""What is known of subscriptions with a point and keywords, as flat arrays; see `nearcast.model.profiles`."""
+"""Kernels of `nearcast.model.profiles`, and the exact score of kind `topk`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ProfileArrays(NamedTuple):
 
 
 class ProfileColumns(NamedTuple):
-    """What of a slate is written down."""
+    """The columns of subscriptions to insert."""
 
     xs: NDArray[np.float64]
     ys: NDArray[np.float64]
@@ -48,7 +48,7 @@ class ProfileColumns(NamedTuple):
 
 @kernel
 def insert_profiles(profiles: ProfileArrays, columns: ProfileColumns, slots: NDArray[np.int32], start: int) -> int:
-    """Write down rows from `start` on, but for slots that are taken; return where there was no room for a run."""
+    """Insert rows from `start` on, except for slots in use; return the row at which the pool was full."""
     for row in range(start, slots.size):
         slot = slots[row]
         if profiles.heads[slot, RUN] >= 0:
@@ -72,7 +72,7 @@ def insert_profiles(profiles: ProfileArrays, columns: ProfileColumns, slots: NDA
 
 @kernel
 def delete_profiles(profiles: ProfileArrays, slots: NDArray[np.int32]) -> None:
-    """Forget slots, but for those that are free."""
+    """Delete slots, except for free ones."""
     for slot in slots:
         if slot < profiles.heads.shape[0] and profiles.heads[slot, RUN] >= 0:
             block_class = class_of(profiles.heads[slot, LENGTH])
@@ -82,8 +82,8 @@ def delete_profiles(profiles: ProfileArrays, slots: NDArray[np.int32]) -> None:
 
 @kernel
 def near(ax: float, ay: float, bx: float, by: float, on_sphere: bool, max_distance: float) -> float:
-    """Return nearness, bit for bit that of the space."""
-    ax, ay, bx, by = float(ax), float(ay), float(bx), float(by)  # where nothing is compiled: may become infinite
+    """Return nearness, bit for bit as `Space.near` does."""
+    ax, ay, bx, by = float(ax), float(ay), float(bx), float(by)  # without JIT NumPy scalars would warn about overflow
     distance = haversine(ax, ay, bx, by) if on_sphere else euclidean(ax, ay, bx, by)
     return max(0.0, 1.0 - distance / max_distance)
 
@@ -100,7 +100,7 @@ def cosine(
     start: int,
     stop: int,
 ) -> tuple[int, float]:
-    """Return the cosine of a run and of the terms of a message, and where its first shared term stands, or -1.
+    """Return the cosine of a run and the terms of a message, and the position of the first shared term, or -1.
 
     The first is that of the greatest idf, of equal ones that of the least number. Both lists ascend, and the sum runs
     in that order, as the reference does. Whoever does not ask for the first may hand in `units` for `idfs`.
@@ -130,7 +130,7 @@ def topk_score(
     on_sphere: bool,
     max_distance: float,
 ) -> tuple[bool, float]:
-    """Say whether a message shares a term with a subscription of kind `topk`, and return the score it then has.
+    """Return whether a message shares a term with a subscription of kind `topk`, and its score.
 
     Bit for bit that of the reference. The message's terms are those from `start` to `stop`.
     """
