@@ -1,13 +1,13 @@
-"""What can go wrong, as one tree.
+"""The tree of errors.
 
     NearcastError
     ├── InvalidInput          (ValueError)    a field breaks a rule: field, rule, value, subject
-    ├── UnknownSubscription   (KeyError)      an id nobody subscribed
-    ├── UnknownMessage        (KeyError)      an id that is not in the window
-    ├── FormatError           (ValueError)    a saved file is not what it should be
-    └── StateError            (RuntimeError)  the call does not fit how the engine was set up
+    ├── UnknownSubscription   (KeyError)      no subscription has this id
+    ├── UnknownMessage        (KeyError)      no message of the window has this id
+    ├── FormatError           (ValueError)    a saved file has another format, version or content
+    └── StateError            (RuntimeError)  the engine's configuration or state rules the call out
 
-Every class also derives from the builtin a caller would reach for first.
+Every class also derives from the builtin error that a caller would expect.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONGEST_VALUE = 120
 
 
 class NearcastError(Exception):
-    """Root of every error that Nearcast raises on purpose."""
+    """Base class of all errors that Nearcast raises."""
 
 
 class InvalidInput(NearcastError, ValueError):
@@ -57,30 +57,30 @@ class InvalidInput(NearcastError, ValueError):
         return text
 
     def about(self, subject: str) -> InvalidInput:
-        """Return the same error, saying also what it is about."""
+        """Return the error with a subject."""
         return InvalidInput(self.field, self.rule, self.value, subject=subject, hint=self.hint)
 
 
 class UnknownSubscription(NearcastError, KeyError):
-    """An id that nobody subscribed, or that was unsubscribed."""
+    """No subscription has this id."""
 
     def __str__(self) -> str:
         return f"subscription {self.args[0]!r} is not known to this engine"
 
 
 class UnknownMessage(NearcastError, KeyError):
-    """An id that no message of the window carries."""
+    """No message of the window has this id."""
 
     def __str__(self) -> str:
         return f"message {self.args[0]!r} is not in the window"
 
 
 class FormatError(NearcastError, ValueError):
-    """A saved file or folder is not what it should be."""
+    """A saved file or folder has another format, version or content than expected."""
 
 
 class StateError(NearcastError, RuntimeError):
-    """The call does not fit how the engine was set up."""
+    """The configuration or the state of the engine rules the call out."""
 
 
 def require(ok: bool, field: str, rule: str, value: Any, *, subject: str = "", hint: str = "") -> None:
@@ -90,7 +90,7 @@ def require(ok: bool, field: str, rule: str, value: Any, *, subject: str = "", h
 
 
 def is_finite(value: Any) -> TypeGuard[float]:
-    """Tell whether a value is a number that is neither infinite nor NaN; True and False are no numbers."""
+    """Tell whether a value is a finite number; booleans do not count."""
     return isinstance(value, Real) and value is not True and value is not False and isfinite(value)
 
 
@@ -98,7 +98,7 @@ WHOLE = "must hold no halves of characters (lone surrogates), which cannot be wr
 
 
 def is_whole(text: str) -> bool:
-    """Tell whether a string can be written as UTF-8: it holds no half of a character.
+    """Tell whether a string can be encoded as UTF-8: it holds no lone surrogates.
 
     >>> is_whole("café"), is_whole(chr(0xD83D))
     (True, False)

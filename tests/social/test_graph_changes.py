@@ -102,6 +102,6 @@ def test_what_is_no_edge_is_refused():
 
 def test_an_empty_graph_has_arrays_too():
     graph = nc.SocialGraph()
-    assert graph.arrays.circle_indptr.tolist() == [0]
+    assert graph.arrays.neighbour_indptr.tolist() == [0]
     graph.add_edges([("ann", "cafe")])
     assert_loops_agree(graph)

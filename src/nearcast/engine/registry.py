@@ -117,7 +117,7 @@ class SubscriptionRegistry:
     def _insert_ids(self, keys: npt.NDArray[np.uint64], slots: Slots) -> None:
         done = 0
         while True:
-            done = kernels.enter_ids(self._arrays(), keys, slots, done, self._moved)
+            done = kernels.insert_ids(self._arrays(), keys, slots, done, self._moved)
             if done == len(slots):
                 return
             state, segments = self._array("state"), self._array("segments")
@@ -133,7 +133,7 @@ class SubscriptionRegistry:
         """Remove subscriptions and free their slots."""
         if not len(slots):
             return
-        kernels.leave_ids(self._arrays(), self.ids(slots).keys, slots)
+        kernels.remove_ids(self._arrays(), self.ids(slots).keys, slots)
         kernels.free_rows(self._arrays(), slots, self._width)
         self._array("sinces")[slots] = -1
         state = self._array("state")

@@ -1,4 +1,4 @@
-"""WHO: the graph of users and places."""
+"""The social graph of users and places."""
 
 from nearcast.social.graph import SocialGraph
 

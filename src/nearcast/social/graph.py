@@ -1,16 +1,16 @@
-"""Who likes which place, and how close does that bring a user to a place?
+"""The social graph: edges between users and places, and the social score of a user and a place.
 
     users  0..U     user_indptr  -> user_places   (sorted)      the places of a user
     places 0..P     place_indptr -> place_users   (sorted)      the users of a place
 
-`social(u, p)` is 1 where the edge exists; else it is the greatest Dice similarity between the places of u and those
-of any user who has an edge to p (geo-social paper, definition 4). It is 0 for almost every pair, so the scores
-of one place are computed together, for just the users that share some place with one of its fans. Loops go by
-the circles of users instead, see `_kernels.graph`; these are made when the first loop asks.
+`social(u, p)` is 1 where the edge exists. Otherwise it is the greatest Dice similarity between the places of u and
+those of a user with an edge to p (geo-social paper, definition 4). It is 0 for almost every pair, so the scores of
+one place are computed together, for the users that share a place with one of its users. Kernels use the neighbours of
+users instead, see `_kernels.graph`; these are computed on first use.
 
-Edges come and go (the paper's future work). Rows are then written anew, a matter of milliseconds for a million
-edges, and only those circles are looked at again whose user shares a place with one of the ends. The same edges give
-the same numbers, whatever their order; whoever becomes known later has the next one.
+Edges can be added and removed (the paper's future work). Rows are then rewritten, in milliseconds for a million
+edges, and the neighbours of users that share a place with a changed edge are computed again. The same edges give the
+same numbers in any order; a user or place that becomes known later has the next number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Id = str | int
 Edge = tuple[Id, Id]
 Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
-"""Where each row begins, and what is in them."""
+"""Compressed rows: where each begins, and their items."""
 
 _PLACES_REMEMBERED = 4096
 
@@ -49,7 +49,7 @@ class SocialGraph:
     """
 
     def __init__(self, edges: Iterable[Edge] = (), *, users: Iterable[Id] = (), places: Iterable[Id] = ()) -> None:
-        """Take in edges; `users` and `places`, if given, are known in this order, with edges or without."""
+        """Create a graph; `users` and `places` are numbered in the given order, with edges or without."""
         pairs = set(checked(edges))
         self.users: dict[Id, int] = _numbered(users, (user for user, _ in pairs))
         self.places: dict[Id, int] = _numbered(places, (place for _, place in pairs))
@@ -67,7 +67,7 @@ class SocialGraph:
         return u is not None and p is not None and bool((self._places_of(u) == p).any())
 
     def copy(self) -> SocialGraph:
-        """Return a graph of its own that costs nothing until one of the two changes."""
+        """Return an independent copy; it costs nothing until one of the two changes."""
         twin = copy(self)
         twin._scores_of_place = OrderedDict()
         return twin
@@ -79,7 +79,7 @@ class SocialGraph:
         return [(users[u], places[p]) for u, p in zip(owners, self.user_places, strict=True)]
 
     def score(self, user: Id, place: Id | None) -> float:
-        """Return the social score of a user and a place; 0 where either is unknown or there is no place."""
+        """Return the social score of a user and a place; 0 if either is unknown or there is no place."""
         if place is None:
             return 0.0
         u, p = self.users.get(user), self.places.get(place)
@@ -90,7 +90,7 @@ class SocialGraph:
     # -- changes ------------------------------------------------------------------------------------------------
 
     def add_edges(self, edges: Iterable[Edge]) -> list[Id]:
-        """Add edges; return the users for whom some score may have changed. Edges that are there stay so."""
+        """Add edges and return the users whose scores may have changed. Existing edges stay."""
         new = [edge for edge in dict.fromkeys(checked(edges)) if edge not in self]
         if not new:
             return []
@@ -99,7 +99,7 @@ class SocialGraph:
         return self._change(new, _inserted)
 
     def remove_edges(self, edges: Iterable[Edge]) -> list[Id]:
-        """Remove edges; return the users for whom some score may have changed. All have to be there."""
+        """Remove edges, all of which must exist, and return the users whose scores may have changed."""
         old = list(dict.fromkeys(checked(edges)))
         for edge in old:
             require(edge in self, "edges", "must be edges of the social graph", edge)
@@ -118,58 +118,60 @@ class SocialGraph:
         touched = np.union1d(touched, self._neighbours(users))
         self._scores_of_place.clear()
         if self._arrays is not None:
-            self._arrays = self._with_circles(self._arrays, touched)
+            self._arrays = self._with_neighbours(self._arrays, touched)
         names = list(self.users)
         return [names[user] for user in touched.tolist()]
 
     def _neighbours(self, users: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return users, and everyone who shares a place with one of them."""
+        """Return users and all users that share a place with one of them."""
         places = np.unique(np.concatenate([self._places_of(user) for user in users.tolist()]))
         shared = [self._users_of(place) for place in places.tolist()]
         return np.unique(np.concatenate([users, *shared])).astype(np.int64)
 
-    # -- for loops ----------------------------------------------------------------------------------------------
+    # -- for kernels ----------------------------------------------------------------------------------------------
 
     @property
     def arrays(self) -> GraphArrays:
-        """The graph as kernels take it; another one after a change."""
+        """The graph as arrays; a change replaces them."""
         if self._arrays is None:
-            self._arrays = self._with_circles(None, np.arange(len(self.users)))
+            self._arrays = self._with_neighbours(None, np.arange(len(self.users)))
         return self._arrays
 
     def number_places(self, places: Iterable[Id | None]) -> npt.NDArray[np.int32]:
-        """Return the numbers of places, -1 for those that are unknown."""
+        """Return the numbers of places, -1 for unknown ones."""
         get = self.places.get
         return np.array([-1 if place is None else get(place, -1) for place in places], np.int32)
 
-    def _with_circles(self, old: GraphArrays | None, users: npt.NDArray[np.int64]) -> GraphArrays:
-        """Return the arrays as they are now, with the circles of some users found anew."""
+    def _with_neighbours(self, old: GraphArrays | None, users: npt.NDArray[np.int64]) -> GraphArrays:
+        """Return the current arrays, with the neighbours of some users computed again."""
         from nearcast.social._kernels import graph as kernels
 
         n_users, no_users, no_scores = len(self.users), np.zeros(0, np.int32), np.zeros(0)
         rows = self.user_indptr, self.user_places, self.place_indptr, self.place_users
         made = kernels.GraphArrays(*rows, np.zeros(n_users + 1, np.int64), no_users, no_scores)
-        old = made._replace(circle_indptr=np.zeros(1, np.int64)) if old is None else old
+        old = made._replace(neighbour_indptr=np.zeros(1, np.int64)) if old is None else old
         counts, met, ends = np.zeros(n_users, np.int32), np.zeros(n_users, np.int32), np.zeros(len(users), np.int64)
         found, scores, done = np.zeros(n_users, np.int32), np.zeros(n_users), 0
         while True:
-            done = kernels.find_circles(made, users, done, counts, met, ends, found, scores)
+            done = kernels.find_neighbours(made, users, done, counts, met, ends, found, scores)
             if done == len(users):
                 break
             found, scores = (np.concatenate([array, np.zeros(array.size, array.dtype)]) for array in (found, scores))
         redone = np.full(n_users, -1, np.int64)
         redone[users] = np.arange(len(users))
         n_found = int(ends[-1]) if len(ends) else 0
-        room = len(old.circle_users) + n_found  # never less than what is needed
-        made = made._replace(circle_users=np.zeros(room, np.int32), circle_scores=np.zeros(room))
-        kernels.splice_circles(old, redone, ends, found, scores, made)
-        n = int(made.circle_indptr[-1])
-        return made._replace(circle_users=made.circle_users[:n].copy(), circle_scores=made.circle_scores[:n].copy())
+        room = len(old.neighbour_users) + n_found  # an upper bound
+        made = made._replace(neighbour_users=np.zeros(room, np.int32), neighbour_scores=np.zeros(room))
+        kernels.splice_neighbours(old, redone, ends, found, scores, made)
+        n = int(made.neighbour_indptr[-1])
+        return made._replace(
+            neighbour_users=made.neighbour_users[:n].copy(), neighbour_scores=made.neighbour_scores[:n].copy()
+        )
 
     # -- the reference ------------------------------------------------------------------------------------------
 
     def _scores(self, place: int) -> Mapping[int, float]:
-        """Return the score of each user for whom it is not 0."""
+        """Return the non-zero scores of a place, by user."""
         scores = self._scores_of_place.get(place)
         if scores is None:
             scores = self._compute(place)
@@ -205,7 +207,7 @@ class _How(Protocol):
 
 
 def checked(edges: Iterable[Edge]) -> list[Edge]:
-    """Return edges as pairs; raise `InvalidInput` for the first that is none."""
+    """Return edges as pairs; raise `InvalidInput` for the first that is not a pair of ids."""
     listed = []
     for edge in edges:
         ok = isinstance(edge, (tuple, list)) and len(edge) == 2 and all(_is_id(end) for end in edge)
@@ -215,7 +217,7 @@ def checked(edges: Iterable[Edge]) -> list[Edge]:
 
 
 def _numbered(known: Iterable[Id], more: Iterable[Id]) -> dict[Id, int]:
-    """Number ids: those that are known as they stand, others behind them in an order of their own."""
+    """Number ids: known ones keep their numbers, new ones follow in a fixed order."""
     numbers = {id_: number for number, id_ in enumerate(known)}
     for id_ in sorted(set(more) - numbers.keys(), key=lambda id_: (isinstance(id_, str), id_)):
         numbers[id_] = len(numbers)
@@ -235,17 +237,17 @@ def _lengthened(indptr: npt.NDArray[np.int64], n_owners: int) -> npt.NDArray[np.
 
 
 def _inserted(rows: Rows, owners: npt.NDArray[np.int64], items: npt.NDArray[np.int64]) -> Rows:
-    """Put items, in order and none there yet, into the rows of their owners."""
+    """Insert new items, given in order, into the rows of their owners."""
     return _moved(rows, owners, 1), np.insert(rows[1], _find(rows, owners, items), items.astype(np.int32))
 
 
 def _deleted(rows: Rows, owners: npt.NDArray[np.int64], items: npt.NDArray[np.int64]) -> Rows:
-    """Take items that are there out of the rows of their owners."""
+    """Remove existing items from the rows of their owners."""
     return _moved(rows, owners, -1), np.delete(rows[1], _find(rows, owners, items))
 
 
 def _find(rows: Rows, owners: npt.NDArray[np.int64], items: npt.NDArray[np.int64]) -> list[int]:
-    """Return where items stand, or belong."""
+    """Return the positions of items, or where they belong."""
     indptr, held = rows
     starts, stops = indptr[owners].tolist(), indptr[owners + 1].tolist()
     return [
@@ -255,7 +257,7 @@ def _find(rows: Rows, owners: npt.NDArray[np.int64], items: npt.NDArray[np.int64
 
 
 def _moved(rows: Rows, owners: npt.NDArray[np.int64], by: int) -> npt.NDArray[np.int64]:
-    """Return where rows begin when some of them have changed by so many items."""
+    """Return where rows begin after some of them changed in length."""
     indptr = rows[0].copy()
     indptr[1:] += by * np.cumsum(np.bincount(owners, minlength=len(indptr) - 1))
     return indptr

@@ -1,4 +1,4 @@
-"""WHERE: points, boxes, and distance under two metrics."""
+"""Space: points, boxes, and distances under two metrics."""
 
 from nearcast.space.box import Box
 from nearcast.space.metric import METRICS, Metric

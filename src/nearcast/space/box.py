@@ -49,7 +49,7 @@ class Box:
 
 
 class _Comparison(tuple[float, float]):
-    """Two values that stand in the wrong order, shown as such."""
+    """Two values in the wrong order, for an error message."""
 
     def __new__(cls, low: float, high: float) -> _Comparison:
         return super().__new__(cls, (low, high))

@@ -1,8 +1,8 @@
-"""How far is it? Two metrics as plain scalar functions.
+"""Two metrics as plain scalar functions.
 
-Each metric is three functions over coordinates: the distance of two points, and the nearest and farthest distance
-from a point to a closed box. They use nothing but `math`, so that kernels compile them as they stand and compiled
-and interpreted code agree to the last bit.
+Each metric is three functions over coordinates: the distance between two points, and the nearest and farthest
+distance from a point to a closed box. They use nothing but `math`, so that kernels compile them as they stand and
+compiled and interpreted code agree to the last bit.
 
 `nearest` never overestimates and `farthest` never underestimates what `distance` returns for any point of the box.
 For the plane this holds exactly, because every rounding step is monotonic; on the sphere a small slack pays for
@@ -107,7 +107,7 @@ def haversine_farthest(px: float, py: float, xmin: float, ymin: float, xmax: flo
 
 
 class Metric(NamedTuple):
-    """One way to measure distance; see the module."""
+    """A metric: distance, and bounds of it for boxes."""
 
     name: str
     distance: Callable[[float, float, float, float], float]

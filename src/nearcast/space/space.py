@@ -1,4 +1,4 @@
-"""Where things may lie, how far apart they are, and how near that counts as."""
+"""A space: bounds for locations, a metric, and proximity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _METRIC_OF = {metric.name: metric for metric in METRICS}
 
 @dataclass(frozen=True)
 class Space:
-    """Bounds, a metric, and the distance at which nearness reaches zero.
+    """Bounds, a metric, and the distance at which proximity reaches zero.
 
     >>> plane = Space(Box(0, 0, 3, 4))
     >>> plane.max_distance
@@ -72,11 +72,11 @@ class Space:
 
     @classmethod
     def earth(cls, *, max_distance: float = HALF_CIRCUMFERENCE_M) -> Space:
-        """Return the whole earth in metres; set `max_distance` to what still counts as near."""
+        """Return the whole earth, in metres; set `max_distance` to the distance that still counts as near."""
         return cls(Box(-180, -90, 180, 90), metric="haversine", max_distance=max_distance)
 
     def distance(self, a: Point, b: Point) -> float:
-        """Return the distance of two points."""
+        """Return the distance between two points."""
         return self._metric.distance(a[0], a[1], b[0], b[1])
 
     def near(self, a: Point, b: Point) -> float:
@@ -92,7 +92,7 @@ class Space:
         return self._metric.farthest(point[0], point[1], box.xmin, box.ymin, box.xmax, box.ymax)
 
     def reach(self, point: Point, radius: float) -> Box:
-        """Return a box that holds every point of the bounds within `radius`; it may hold others.
+        """Return a box that contains every point of the bounds within `radius`; over-approximates.
 
         On the earth, a reach across the antimeridian or over a pole takes all longitudes: boxes do not wrap.
 
@@ -103,7 +103,7 @@ class Space:
         return Box(*self.reaches(x, y, reached)[0].tolist())
 
     def reaches(self, xs: Floats, ys: Floats, radii: Floats) -> Floats:
-        """Return the reach of many points: xmin, ymin, xmax, ymax of each."""
+        """Return `reach` for many points, as rows of xmin, ymin, xmax, ymax."""
         if self.metric == "euclidean":
             # The last term: the square of a smaller difference is 0, and so is the distance.
             dxs = dys = radii * (1 + 1e-12) + 1e-12 * np.maximum(np.abs(xs), np.abs(ys)) + 1e-150

@@ -1,4 +1,4 @@
-"""What tests of Nearcast, and of programs that use it, can build on. Needs `hypothesis`."""
+"""Hypothesis strategies for tests of Nearcast and of programs that use it. Needs `hypothesis`."""
 
 from nearcast.testing.strategies import (
     GLOBE,

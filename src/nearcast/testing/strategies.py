@@ -1,4 +1,4 @@
-"""Hypothesis strategies for small worlds in which much happens: few terms, few places, many ties.
+"""Hypothesis strategies for a small data set with few terms, few places and many ties.
 
 Coordinates lie on a coarse grid and weights are small powers of two, so equal scores are common and exact. Everything
 is drawn as plain keyword arguments as well as objects, so that an oracle can work without this package.
@@ -36,12 +36,12 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def vocabulary() -> Vocabulary:
-    """Return the vocabulary of the small world."""
+    """Return the vocabulary of the small data set."""
     return Vocabulary.with_weights(WEIGHTS)
 
 
 def social_graph() -> SocialGraph:
-    """Return the social graph of the small world."""
+    """Return the social graph of the small data set."""
     return SocialGraph(EDGES)
 
 
@@ -72,7 +72,7 @@ def message_fields(space: Space) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def messages(space: Space = PLANE) -> st.SearchStrategy[Message]:
-    """Draw messages with ids of their own choosing."""
+    """Draw messages with arbitrary ids."""
     return st.builds(
         lambda id_, fields: Message(id=id_, **fields), st.integers(0, 1 << 40) | st.text(), message_fields(space)
     )
@@ -116,7 +116,7 @@ def subscription_fields(kind: str, space: Space = PLANE) -> st.SearchStrategy[di
 
 
 def make_subscription(kind: str, id_: Any, fields: dict[str, Any]) -> Subscription:
-    """Make a subscription of fields as drawn."""
+    """Return a subscription with fields as drawn."""
     given = dict(fields)
     if "region" in given:
         given["region"] = Box(*given["region"])
@@ -124,6 +124,6 @@ def make_subscription(kind: str, id_: Any, fields: dict[str, Any]) -> Subscripti
 
 
 def subscriptions(kind: str, space: Space = PLANE) -> st.SearchStrategy[Subscription]:
-    """Draw subscriptions of one kind with ids of their own choosing."""
+    """Draw subscriptions of one kind with arbitrary ids."""
     ids = st.integers(0, 1 << 40) | st.text()
     return st.builds(lambda id_, fields: make_subscription(kind, id_, fields), ids, subscription_fields(kind, space))

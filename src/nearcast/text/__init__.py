@@ -1,4 +1,4 @@
-"""TERMS: from a text to weighted term numbers."""
+"""Text: tokens, term ids and term weights."""
 
 from nearcast.text.encode import TermRows, encode_column, encode_texts, hash_column
 from nearcast.text.similarity import TEXT_SIMILARITIES, TextSimilarity, dice

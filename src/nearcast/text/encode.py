@@ -1,4 +1,4 @@
-"""How do texts become rows of (term number, count)? Two ways that agree, chosen by size.
+"""Encoding of texts as rows of term ids and counts, by kernels or in plain Python.
 
     texts ── tokenise ── hash ── sort and count within a row
              kernels over the bytes of an Arrow column; texts that are not ASCII, and small batches, in plain Python
@@ -7,7 +7,7 @@
     ids      t t t  t t
     counts   1 2 1  1 1
 
-A small batch does not load Numba at all. Cost of the kernels: about 20 ns a term.
+Both ways give the same rows. A small batch does not load Numba. Cost of the kernels: about 20 ns per term.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from nearcast.text.terms import term_ids
 from nearcast.text.tokenizer import Text, tokenize
 
 WORTH_A_KERNEL = 64
-_QUADRATIC = 4096  # terms a row past which sorting by insertion is no longer cheap
+_QUADRATIC = 4096  # above this many terms per row, insertion sort is too slow
 
 
 class TermRows(NamedTuple):
-    """Rows of (term number, count)."""
+    """Rows of term ids and counts."""
 
     indptr: npt.NDArray[np.int64]
     """int64 (n + 1,): where each row's terms begin."""
     ids: npt.NDArray[np.int64]
-    """int64: term numbers, distinct and ascending within a row."""
+    """int64: term ids, distinct and ascending within a row."""
     counts: npt.NDArray[np.int32]
-    """int32: how often each stands in the text."""
+    """int32: occurrences of each term."""
 
 
 def encode_texts(texts: Sequence[Text]) -> TermRows:
@@ -73,7 +73,7 @@ def encode_column(column: pa.Array) -> TermRows:
 
 
 def hash_column(strings: pa.Array) -> npt.NDArray[np.int64]:
-    """Return XXH64 of every string of an Arrow array without nulls; the number of a term.
+    """Return XXH64 of every string of an Arrow array without nulls: the term id.
 
     >>> from nearcast.text import term_id
     >>> hash_column(pa.array(["coffee"])).tolist() == [term_id("coffee")]
@@ -100,7 +100,7 @@ def _encode_strings(column: pa.Array) -> TermRows:
     hash_texts(data, offsets, np.empty(longest + 1, dtype=np.uint8), numbers, lengths)
     other = np.flatnonzero(lengths < 0)
     if len(other):
-        # A text that is not ASCII may have more words than half its bytes: it goes to the end.
+        # A text that is not ASCII may have more words than half its bytes, so it is appended at the end.
         found = [term_ids(tokenize(column[int(row)].as_py())) for row in other]
         lengths[other] = [len(ids) for ids in found]
         starts[other] = len(numbers) + np.concatenate([[0], np.cumsum(lengths[other])[:-1]])
@@ -141,14 +141,14 @@ def bytes_of(strings: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.i
     width = np.int64 if pa.types.is_large_string(strings.type) else np.int32
     _, offsets, data = strings.buffers()
     bounds = np.frombuffer(offsets, dtype=width)[strings.offset : strings.offset + len(strings) + 1]
-    # Arrow's buffers are read-only, which is a specialisation of its own: kernels must not see both sorts.
+    # Read-only arrays are a separate specialisation, so kernels never see Arrow's read-only buffers.
     held = np.frombuffer(data if data is not None else b"", dtype=np.uint8)
     held.flags.writeable = False
     return held, np.ascontiguousarray(bounds, dtype=np.int64)
 
 
 def is_worth_a_kernel(n: int) -> bool:
-    """Tell whether so many rows should go to a kernel: if there are enough, and kernels are compiled.
+    """Tell whether a kernel pays off for a number of rows: enough rows, and kernels are compiled.
 
     Plain Python has its own way, which is faster than theirs without the JIT, and needs no Numba.
     """

@@ -1,8 +1,8 @@
-"""How alike are two sets of terms? The five functions that kind `similarity` may use.
+"""The five text functions of kind `similarity`.
 
 Each is a plain scalar function of six numbers, so that the reference and the kernels share it:
 
-    shared, shared_weight        the terms in both sets: how many, and the sum of their idf
+    shared, shared_weight        number of shared terms, and the sum of their idf
     n, weight                    the subscription's terms
     n_message, message_weight    the message's terms
 

@@ -1,7 +1,7 @@
-"""What is a term's number? A 64-bit hash, so that nobody has to agree on a dictionary.
+"""Term ids: 64-bit hashes, so that processes need no common dictionary.
 
-XXH64 of the UTF-8 bytes, read as a signed integer. Two of two million terms collide with a chance of one in ten
-million; a collision would make two words one.
+XXH64 of the UTF-8 bytes, read as a signed integer. Among two million terms, two collide with a probability of one in
+ten million; a collision would make two words equal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TWO_TO_64 = 1 << 64
 
 
 def term_id(term: str) -> int:
-    """Return the number of one term.
+    """Return the id of one term.
 
     >>> term_id("coffee") == term_id("coffee") != term_id("tea")
     True
@@ -27,6 +27,6 @@ def term_id(term: str) -> int:
 
 
 def term_ids(terms: Iterable[str]) -> npt.NDArray[np.int64]:
-    """Return the numbers of many terms."""
+    """Return the ids of many terms."""
     digest = xxhash.xxh64_intdigest
     return np.fromiter((digest(term.encode()) for term in terms), dtype=np.uint64).view(np.int64)

@@ -1,6 +1,6 @@
-"""Which terms does a text hold?
+"""The tokenizer: Unicode NFKC, then casefold, then the runs of letters and digits.
 
-Unicode NFKC, then casefold, then the runs of letters and digits. A list of strings is taken as terms, verbatim.
+A list of strings is taken as terms, verbatim.
 """
 
 from __future__ import annotations

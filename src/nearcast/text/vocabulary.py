@@ -1,10 +1,10 @@
-"""How much does a term say? Document frequencies and the weights that follow.
+"""The vocabulary: document frequencies and the term weights that follow from them.
 
-    ids  int64, sorted      the terms that are known
-    idfs float64            ln(1 + N / (1 + df)) of each, or what `with_weights` was given
+    ids  int64, sorted      the known terms
+    idfs float64            ln(1 + N / (1 + df)) of each, or as given to `with_weights`
 
-A term that was never seen has df 0. Only hashes are kept, 16 bytes a term, so a vocabulary of millions of terms is
-two flat arrays. Many terms at once are weighed by kernels, few in plain NumPy, with the same bits.
+An unknown term has df 0. Only hashes are stored, 16 bytes per term, so a vocabulary of millions of terms is two flat
+arrays. Kernels weigh many terms at once, plain NumPy weighs few, with the same bits.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Vocabulary:
         return float(self.idfs_of(np.array([term_id(term)], dtype=np.int64))[0])
 
     def idfs_of(self, ids: Ids) -> Weights:
-        """Return the weights of many terms, given by number."""
+        """Return the weights of many terms, given by id."""
         if not len(self.ids):
             return np.full(len(ids), self.default)
         if is_worth_a_kernel(len(ids)):
@@ -103,7 +103,7 @@ class Vocabulary:
 
     @cached_property
     def _directory(self) -> tuple[npt.NDArray[np.int32], int]:
-        """Where the terms begin whose numbers have the same leading bits, and how many bits."""
+        """Where the terms with the same leading bits begin, and the number of these bits."""
         bits = max(1, len(self.ids).bit_length() - 2)
         leading = (self.ids.view(np.uint64) ^ np.uint64(1 << 63)) >> np.uint64(64 - bits)
         return np.searchsorted(leading, np.arange((1 << bits) + 1, dtype=np.uint64)).astype(np.int32), bits
@@ -118,19 +118,19 @@ class Vocabulary:
         return idfs, to_units(idfs, counts, indptr)
 
     def state(self) -> dict[str, Any]:
-        """Return what `from_state` needs to make this vocabulary again."""
+        """Return the arguments of `from_state` for this vocabulary."""
         return {"ids": self.ids, "idfs": self.idfs, "default": self.default}
 
     @classmethod
     def from_state(cls, *, ids: Ids, idfs: Weights, default: float) -> Vocabulary:
-        """Make a vocabulary again, bit for bit."""
+        """Return the vocabulary of a state, bit for bit."""
         made = cls.__new__(cls)
         made._set(ids, idfs, default)
         return made
 
 
 def to_units(idfs: Weights, counts: npt.NDArray[np.int32], indptr: Ids) -> Weights:
-    """Return idf times count of each term, in a vector of length 1 a row; see `Vocabulary.weigh`.
+    """Return idf times count of each term, each row scaled to length 1; see `Vocabulary.weigh`.
 
     >>> to_units(np.array([3.0, 2.0]), np.array([1, 2], np.int32), np.array([0, 2])).tolist()
     [0.6, 0.8]
@@ -151,7 +151,7 @@ def to_units(idfs: Weights, counts: npt.NDArray[np.int32], indptr: Ids) -> Weigh
 
 
 def add_up(values: Weights, indptr: Ids) -> Weights:
-    """Return the sum of each row, added up one by one in the order given, so that equal rows give equal bits.
+    """Return the sum of each row, added up in the given order, so that equal rows give equal bits.
 
     >>> add_up(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 2, 3])).tolist()
     [3.0, 0.0, 4.0]

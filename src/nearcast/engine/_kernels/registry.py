@@ -1,16 +1,16 @@
 """Ids, texts and a directory of ids as flat arrays; see `nearcast.engine.registry`.
 
-A *head* is two words: eleven bytes of the id, where the slot's record begins, and a code on top:
+A *head* is two words: up to eleven bytes of the id, the position of the record, and a code:
 
     low    b b b b b b b b                  high   b b b | where where where where | code
-    code   0..11 bytes that the id has, LONG if it stands in the record; + NUMBER if it is an integer
+    code   0..11 is the length of the id, LONG means that the record holds it; + NUMBER if it is an integer
 
-A *record* is a run of texts in whole words: for each its length and kind in one variable-length number, then its
-bytes. Blocks of one size are used again for that size. What is not used of a head is zero, so equal ids have equal
-heads, where apart.
+A *record* is a run of texts in whole words: for each text its length and kind in one variable-length number, then its
+bytes. Free blocks are reused for the same size. Unused bytes of a head are zero, so equal ids have equal heads apart
+from the position of the record.
 
-The *directory* is cut into segments of 1,024 entries, each a small hash table; a segment that fills up is split in
-two by one more bit of the hash, so that growing never takes longer than that.
+The *directory* consists of segments of 1,024 entries, each a small hash table. A full segment splits in two by one
+more bit of the hash, so growth never takes longer than one split.
 """
 
 from __future__ import annotations
@@ -33,48 +33,48 @@ USED, N_SEGMENTS, N_SLOTS, N_FREE, DEPTH = 0, 1, 2, 3, 4
 STATE = 8
 FREE = -1
 
-_EXACT = 64  # words up to which every size has blocks of its own
+_EXACT = 64  # sizes in words up to this have their own blocks
 _SLOT = (1 << SLOT_BITS) - 1
-_NOTHING = np.uint64(0)
+_ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _CODE = np.uint64(56)
 _WHERE = np.uint64(24)
 _WHERE_MASK = np.uint64(((1 << 32) - 1) << 24)
 _IN_HIGH = np.uint64((1 << 24) - 1)
-_AHEAD = 32  # names whose heads are on their way
+_AHEAD = 32  # heads are prefetched this many names ahead
 
 
 class RegistryArrays(NamedTuple):
-    """The ids and texts of a roster."""
+    """The ids and texts of a registry."""
 
     heads: NDArray[np.uint64]
     """uint64 (n_slots, 2): see above."""
     words: NDArray[np.uint64]
-    """uint64 (room,): records; the first word of a free block is 1 + where the next one of its size is, or 0."""
+    """uint64 (room,): records; the first word of a free block is 1 + the position of the next of its size, or 0."""
     data: NDArray[np.uint8]
-    """uint8 (8 x room,): the same bytes."""
+    """uint8 (8 x room,): the bytes of `words`."""
     free: NDArray[np.int64]
-    """int64 (CLASSES,): 1 + where the first free block of each size is, or 0."""
+    """int64 (CLASSES,): 1 + the position of the first free block of each size, or 0."""
     entries: NDArray[np.int64]
-    """int64 (n_segments x SEGMENT,): 32 bits of hash, 31 of slot; FREE where there is none."""
+    """int64 (n_segments x SEGMENT,): 32 bits of hash, 31 of slot; FREE for an empty entry."""
     segments: NDArray[np.int32]
-    """int32 (2 ** depth,): which segment the hashes that begin so are in."""
+    """int32 (2 ** depth,): the segment of the hashes with these leading bits."""
     depths: NDArray[np.uint8]
-    """uint8 (n_segments,): how many first bits all hashes of a segment share."""
+    """uint8 (n_segments,): number of leading bits that all hashes of a segment share."""
     counts: NDArray[np.int32]
-    """int32 (n_segments,): entries taken."""
+    """int32 (n_segments,): entries in use."""
     state: NDArray[np.int64]
-    """int64 (STATE,): words used, segments used, slots handed out, slots free, bits that choose a segment."""
+    """int64 (STATE,): words used, segments used, slots allocated, slots free, bits that select a segment."""
 
 
 class TextColumn(NamedTuple):
-    """Strings in a column, `width` of them a row."""
+    """Strings in a column, `width` per row."""
 
     data: NDArray[np.uint8]
     offsets: NDArray[np.int64]
     """int64 (n x width + 1,)."""
     kinds: NDArray[np.uint8]
-    """uint8 (n x width,): two bits the owner gives a meaning."""
+    """uint8 (n x width,): two bits for the type of the value."""
 
 
 # -- heads ------------------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ class TextColumn(NamedTuple):
 @kernel
 def _gather(data: NDArray[np.uint8], start: int, n: int) -> np.uint64:
     """Return up to eight bytes as a word."""
-    word = _NOTHING
+    word = _ZERO
     for i in range(n):
         word |= np.uint64(data[start + i]) << np.uint64(8 * i)
     return word
@@ -91,7 +91,7 @@ def _gather(data: NDArray[np.uint8], start: int, n: int) -> np.uint64:
 
 @kernel
 def _high(data: NDArray[np.uint8], start: int, stop: int, kind: int) -> np.uint64:
-    """Return the second word of a head, nowhere yet."""
+    """Return the second word of a head, without the position of a record."""
     n = stop - start
     code = (n if n <= SHORT else LONG) + NUMBER * kind
     word = np.uint64(code) << _CODE
@@ -135,7 +135,7 @@ def _size_of_number(number: int) -> int:
 
 @kernel
 def _write_number(data: NDArray[np.uint8], at: int, number: int) -> int:
-    """Write a number, seven bits a byte; return where it ends."""
+    """Write a number, seven bits per byte; return where it ends."""
     while number >= 128:
         data[at] = 128 | (number & 127)
         number >>= 7
@@ -172,7 +172,7 @@ def _words_of(size_class: int) -> int:
 
 @kernel
 def _take_block(arrays: RegistryArrays, n_bytes: int) -> int:
-    """Return where a block of words begins; there is room."""
+    """Return the position of a free block of words; the pool is large enough."""
     size_class = _class_of((n_bytes + 7) >> 3)
     first = int(arrays.free[size_class])
     if first != 0:
@@ -184,7 +184,7 @@ def _take_block(arrays: RegistryArrays, n_bytes: int) -> int:
 
 
 @kernel
-def _give_block(arrays: RegistryArrays, at: int, n_bytes: int) -> None:
+def _free_block(arrays: RegistryArrays, at: int, n_bytes: int) -> None:
     size_class = _class_of((n_bytes + 7) >> 3)
     arrays.words[at] = np.uint64(arrays.free[size_class])
     arrays.free[size_class] = at + 1
@@ -211,7 +211,7 @@ def _write_text(data: NDArray[np.uint8], at: int, texts: TextColumn, i: int) -> 
 
 @kernel
 def write_rows(arrays: RegistryArrays, ids: TextColumn, texts: TextColumn, slots: NDArray[np.int32]) -> None:
-    """Write the heads and records of some slots; there is room for them."""
+    """Write the heads and records of slots; the pool is large enough."""
     width = texts.kinds.size // slots.size
     for row in range(slots.size):
         start, stop = ids.offsets[row], ids.offsets[row + 1]
@@ -228,19 +228,19 @@ def write_rows(arrays: RegistryArrays, ids: TextColumn, texts: TextColumn, slots
 
 @kernel
 def free_rows(arrays: RegistryArrays, slots: NDArray[np.int32], width: int) -> None:
-    """Give back the records of some slots."""
+    """Free the records of slots."""
     for slot in slots:
         high = arrays.heads[slot, 1]
         first = at = _where(high) << 3
         for _ in range(width + _is_long(high)):
             number, at = _read_number(arrays.data, at)
             at += number >> 2
-        _give_block(arrays, first >> 3, at - first)
+        _free_block(arrays, first >> 3, at - first)
 
 
 @kernel
 def size_rows(arrays: RegistryArrays, slots: NDArray[np.int32], width: int, sizes: NDArray[np.int64]) -> None:
-    """Add up the bytes of ids, in the first of `sizes`, and of the texts after it."""
+    """Add up the bytes of ids in `sizes[0]` and those of texts in `sizes[1]`."""
     for slot in slots:
         high = arrays.heads[slot, 1]
         at = _where(high) << 3
@@ -258,7 +258,7 @@ def size_rows(arrays: RegistryArrays, slots: NDArray[np.int32], width: int, size
 
 @kernel
 def read_rows(arrays: RegistryArrays, slots: NDArray[np.int32], ids: TextColumn, texts: TextColumn) -> None:
-    """Write the ids and texts of some slots into columns that have the room."""
+    """Write the ids and texts of slots into columns of sufficient size."""
     width = texts.kinds.size // slots.size
     for row in range(slots.size):
         low, high = arrays.heads[slots[row], 0], arrays.heads[slots[row], 1]
@@ -297,13 +297,13 @@ def _hash_of(key: np.uint64) -> int:
 
 @kernel
 def _segment_of(arrays: RegistryArrays, hash_: int) -> int:
-    """Return the segment that a hash belongs to."""
+    """Return the segment of a hash."""
     return int(arrays.segments[hash_ >> (HASH_BITS - arrays.state[DEPTH])])
 
 
 @kernel
 def _is_same(arrays: RegistryArrays, slot: int, ids: TextColumn, row: int, low: np.uint64, high: np.uint64) -> bool:
-    """Say whether a slot has the id of a row, whose head is given."""
+    """Return whether a slot has the id of a row, whose head is given."""
     there = arrays.heads[slot, 1]
     if arrays.heads[slot, 0] != low or (there & ~_WHERE_MASK) != high:
         return False
@@ -313,7 +313,7 @@ def _is_same(arrays: RegistryArrays, slot: int, ids: TextColumn, row: int, low: 
     start, n = ids.offsets[row], ids.offsets[row + 1] - ids.offsets[row]
     if number >> 2 != n:
         return False
-    for j in range(8, n):  # noqa: SIM110 (kernels know no generators)
+    for j in range(8, n):  # noqa: SIM110 (kernels have no generators)
         if arrays.data[at + j] != ids.data[start + j]:
             return False
     return True
@@ -321,7 +321,7 @@ def _is_same(arrays: RegistryArrays, slot: int, ids: TextColumn, row: int, low: 
 
 @kernel
 def find_ids(arrays: RegistryArrays, ids: TextColumn, keys: NDArray[np.uint64], slots: NDArray[np.int32]) -> None:
-    """Write the slot of each id, FREE for one that is not here."""
+    """Write the slot of each id, or FREE."""
     for row in range(slots.size):
         start, stop = ids.offsets[row], ids.offsets[row + 1]
         low, high = _low(ids.data, start, stop), _high(ids.data, start, stop, int(ids.kinds[row]))
@@ -339,8 +339,8 @@ def find_ids(arrays: RegistryArrays, ids: TextColumn, keys: NDArray[np.uint64], 
 
 
 @kernel
-def _enter(arrays: RegistryArrays, segment: int, entry: int) -> None:
-    """Put an entry into a segment that has room."""
+def _insert(arrays: RegistryArrays, segment: int, entry: int) -> None:
+    """Insert an entry into a segment that is not full."""
     first = segment << SEGMENT_BITS
     at = (entry >> SLOT_BITS) & (SEGMENT - 1)
     while arrays.entries[first + at] != FREE:
@@ -351,7 +351,7 @@ def _enter(arrays: RegistryArrays, segment: int, entry: int) -> None:
 
 @kernel
 def _split(arrays: RegistryArrays, segment: int, hash_: int, moved: NDArray[np.int64]) -> None:
-    """Give half of a segment, by the next bit of the hash, to a new one; there is room, and depth."""
+    """Move half of a segment, by the next bit of the hash, to a new one; the directory is large and deep enough."""
     depth = int(arrays.depths[segment]) + 1
     fresh = arrays.state[N_SEGMENTS]
     arrays.state[N_SEGMENTS] += 1
@@ -368,14 +368,14 @@ def _split(arrays: RegistryArrays, segment: int, hash_: int, moved: NDArray[np.i
     for entry in moved:
         if entry != FREE:
             upper = (entry >> (SLOT_BITS + HASH_BITS - depth)) & 1
-            _enter(arrays, fresh if upper else segment, entry)
+            _insert(arrays, fresh if upper else segment, entry)
 
 
 @kernel
-def enter_ids(
+def insert_ids(
     arrays: RegistryArrays, keys: NDArray[np.uint64], slots: NDArray[np.int32], start: int, moved: NDArray[np.int64]
 ) -> int:
-    """Enter ids that are not here from row `start` on; return the row before which something has to grow."""
+    """Insert new ids from row `start` on; return the row before which the directory must grow."""
     for row in range(start, slots.size):
         hash_ = _hash_of(keys[row])
         segment = _segment_of(arrays, hash_)
@@ -387,13 +387,13 @@ def enter_ids(
                 return row
             _split(arrays, segment, hash_, moved)
             segment = _segment_of(arrays, hash_)
-        _enter(arrays, segment, (hash_ << SLOT_BITS) | int(slots[row]))
+        _insert(arrays, segment, (hash_ << SLOT_BITS) | int(slots[row]))
     return slots.size
 
 
 @kernel
-def leave_ids(arrays: RegistryArrays, keys: NDArray[np.uint64], slots: NDArray[np.int32]) -> None:
-    """Take out ids that are here: followers move back, so that there are no marks."""
+def remove_ids(arrays: RegistryArrays, keys: NDArray[np.uint64], slots: NDArray[np.int32]) -> None:
+    """Remove existing ids; entries after a gap move back, so that no tombstones are needed."""
     last = SEGMENT - 1
     for row in range(slots.size):
         hash_ = _hash_of(keys[row])
@@ -420,26 +420,26 @@ def leave_ids(arrays: RegistryArrays, keys: NDArray[np.uint64], slots: NDArray[n
 
 
 class StringOutput(NamedTuple):
-    """A column of strings as it is written: words, since strings are shifted into place, not copied byte by byte."""
+    """A column of strings under construction, as words: strings are shifted into place, not copied byte by byte."""
 
     words: NDArray[np.uint64]
     """uint64 (room,)."""
     offsets: NDArray[np.int32]
     """int32 (n + 1,)."""
     held: NDArray[np.uint64]
-    """uint64 (1,): the bytes that do not fill a word yet."""
+    """uint64 (1,): bytes that do not fill a word yet."""
 
 
 @kernel
 def _push(
     words: NDArray[np.uint64], total: int, pending: np.uint64, word: np.uint64, n: int
 ) -> tuple[int, np.uint64]:
-    """Append up to eight bytes, the rest of the word being zero; return the total and what is pending then."""
+    """Append up to eight bytes of a word; return the new total and the pending bytes."""
     filled = total & 7
     pending |= word << np.uint64(8 * filled)
     if filled + n >= 8:
         words[total >> 3] = pending
-        pending = word >> np.uint64(8 * (8 - filled)) if filled > 0 else _NOTHING
+        pending = word >> np.uint64(8 * (8 - filled)) if filled > 0 else _ZERO
     return total + n, pending
 
 
@@ -455,7 +455,7 @@ def _push_bytes(
 
 @kernel
 def write_names(arrays: RegistryArrays, slots: NDArray[np.int32], start: int, out: StringOutput) -> int:
-    """Write the ids of slots from row `start` on as strings; return the row that found no room, or how many."""
+    """Write the ids of slots from row `start` on as strings; return the row at which the output was full, or n."""
     total, pending = int(out.offsets[start]), out.held[0]
     words, ends = out.words, out.offsets
     room = words.size << 3
@@ -487,12 +487,12 @@ def write_names(arrays: RegistryArrays, slots: NDArray[np.int32], start: int, ou
 def repeat_names(
     data: NDArray[np.uint8], offsets: NDArray[np.int64], rows: NDArray[np.int64], start: int, out: StringOutput
 ) -> int:
-    """Write strings of a column, by row and often the same again; return the row that found no room, or how many."""
+    """Write strings by row, often repeated; return the row at which the output was full, or n."""
     total, pending = int(out.offsets[start]), out.held[0]
     words, ends = out.words, out.offsets
     room = words.size << 3
     done = rows.size
-    before, first, n, low, high = -1, 0, 0, _NOTHING, _NOTHING
+    before, first, n, low, high = -1, 0, 0, _ZERO, _ZERO
     for i in range(start, rows.size):
         if rows[i] != before:
             before = rows[i]

@@ -1,1 +1,1 @@
-"""Compiled loops of this package; loaded by whoever needs them, late."""
+"""Kernels of `social`; importing them loads Numba."""

@@ -1,11 +1,11 @@
-"""How close is a user to a place, in loops? By the circles of users: who is alike, and how much.
+"""Social scores in kernels, by the neighbours of users.
 
-    circle of u   [ u 1.0 | v 0.8 | w 0.4 ... ]         everyone whose places are like those of u by more than SLACK
-    social(u, p)  the greatest of them that goes to p; if none does, it is SLACK at most
+    neighbours of u   [ u 1.0 | v 0.8 | w 0.4 ... ]     users whose places are similar to those of u, above SLACK
+    social(u, p)      the greatest similarity of a neighbour with an edge to p; at most SLACK if there is none
 
-So the users that a place is close to are the circles of those who go there: a few hundred, where the score is above 0
-for ten thousand. Whatever lies below is computed for one pair at a time, by whoever cannot do without. The places of
-one user are fewer, and found all at once.
+The users with a high score for a place are the neighbours of its users: a few hundred, where the score is above 0 for
+ten thousand. Lower scores are computed for one pair at a time, where a caller needs them. The places of one user are
+fewer and are found all at once.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from numpy.typing import NDArray
 from nearcast._jit import kernel
 
 SLACK = 0.2
-"""Scores above it are known by circles. Of 100,000 users a place is above it for 290, and above 0.1 for 755."""
+"""Neighbours give all scores above this. With 100,000 users a place has 290 scores above it, and 755 above 0.1."""
 
 
 class GraphArrays(NamedTuple):
-    """The graph and the circles of its users, all of them compressed rows in ascending order."""
+    """The graph and the neighbours of its users, as compressed rows in ascending order."""
 
     user_indptr: NDArray[np.int64]
     user_places: NDArray[np.int32]
     place_indptr: NDArray[np.int64]
     place_users: NDArray[np.int32]
-    circle_indptr: NDArray[np.int64]
-    """int64 (n_users + 1,): the circle of each user."""
-    circle_users: NDArray[np.int32]
-    circle_scores: NDArray[np.float64]
-    """float64 (n,): how alike each of them is."""
+    neighbour_indptr: NDArray[np.int64]
+    """int64 (n_users + 1,): the neighbours of each user."""
+    neighbour_users: NDArray[np.int32]
+    neighbour_scores: NDArray[np.float64]
+    """float64 (n,): the similarity of each neighbour."""
 
 
 @kernel
-def find_circles(
+def find_neighbours(
     graph: GraphArrays,
     users: NDArray[np.int64],
     start: int,
@@ -46,9 +46,9 @@ def find_circles(
     out_users: NDArray[np.int32],
     out_scores: NDArray[np.float64],
 ) -> int:
-    """Write the circles of users from `start` on, one behind the other; return where there was no room.
+    """Write the neighbours of users from `start` on; return the user at which the output was full.
 
-    `counts`, one for each user of the graph, are 0 before and after.
+    `counts`, one per user of the graph, are 0 before and after.
     """
     user_indptr, user_places = graph.user_indptr, graph.user_places
     place_indptr, place_users = graph.place_indptr, graph.place_users
@@ -78,7 +78,7 @@ def find_circles(
 
 
 @kernel
-def splice_circles(
+def splice_neighbours(
     old: GraphArrays,
     redone: NDArray[np.int64],
     ends: NDArray[np.int64],
@@ -86,29 +86,30 @@ def splice_circles(
     scores: NDArray[np.float64],
     new: GraphArrays,
 ) -> None:
-    """Write all circles, those of some users as they were found anew; there is room."""
-    n_known, filled = old.circle_indptr.size - 1, 0
-    new.circle_indptr[0] = 0
-    for user in range(new.circle_indptr.size - 1):
+    """Write the neighbours of all users, some of them recomputed; the output is large enough."""
+    n_known, filled = old.neighbour_indptr.size - 1, 0
+    new.neighbour_indptr[0] = 0
+    for user in range(new.neighbour_indptr.size - 1):
         if redone[user] >= 0:
             start, stop = ends[redone[user] - 1] if redone[user] > 0 else 0, ends[redone[user]]
             for i in range(start, stop):
-                new.circle_users[filled], new.circle_scores[filled] = users[i], scores[i]
+                new.neighbour_users[filled], new.neighbour_scores[filled] = users[i], scores[i]
                 filled += 1
         elif user < n_known:
-            for i in range(old.circle_indptr[user], old.circle_indptr[user + 1]):
-                new.circle_users[filled], new.circle_scores[filled] = old.circle_users[i], old.circle_scores[i]
+            for i in range(old.neighbour_indptr[user], old.neighbour_indptr[user + 1]):
+                new.neighbour_users[filled] = old.neighbour_users[i]
+                new.neighbour_scores[filled] = old.neighbour_scores[i]
                 filled += 1
-        new.circle_indptr[user + 1] = filled
+        new.neighbour_indptr[user + 1] = filled
 
 
 @kernel
 def users_near(graph: GraphArrays, place: int, scores: NDArray[np.float64], met: NDArray[np.int32]) -> int:
-    """Write the social scores of a place that are above SLACK by user, and whose these are; return how many.
+    """Write the social scores of a place above SLACK, by user, and the users; return their number.
 
-    The scores are 0 before, and have to be again afterwards.
+    The scores must be 0 before the call; the caller resets them afterwards.
     """
-    indptr, users, alike, n = graph.circle_indptr, graph.circle_users, graph.circle_scores, 0
+    indptr, users, alike, n = graph.neighbour_indptr, graph.neighbour_users, graph.neighbour_scores, 0
     if place < 0:
         return 0
     for i in range(graph.place_indptr[place], graph.place_indptr[place + 1]):
@@ -124,7 +125,7 @@ def users_near(graph: GraphArrays, place: int, scores: NDArray[np.float64], met:
 
 @kernel
 def reach(graph: GraphArrays, place: int, stamps: NDArray[np.int64], stamp: int) -> None:
-    """Stamp every place where someone goes who goes to a place: who goes to none of them scores 0 there."""
+    """Stamp every place of every user of a place: a user without a stamped place has score 0."""
     user_indptr, user_places = graph.user_indptr, graph.user_places
     for i in range(graph.place_indptr[place], graph.place_indptr[place + 1]):
         fan = graph.place_users[i]
@@ -134,12 +135,12 @@ def reach(graph: GraphArrays, place: int, stamps: NDArray[np.int64], stamp: int)
 
 @kernel
 def upper_bound_social(graph: GraphArrays, user: int, stamps: NDArray[np.int64], stamp: int) -> float:
-    """Return what the social score of a user and the place whose reach is stamped can be; never underestimates."""
+    """Return an upper bound of the social score of a user and the place whose reach is stamped."""
     user_indptr, user_places, n = graph.user_indptr, graph.user_places, 0
     first, last = user_indptr[user], user_indptr[user + 1]
     for at in range(first, last):
         n += stamps[user_places[at]] == stamp
-    return 2.0 * n / (last - first + n) if n > 0 else 0.0  # with a user who goes to these places and no other
+    return 2.0 * n / (last - first + n) if n > 0 else 0.0  # reached by a user with exactly these places
 
 
 @kernel
@@ -152,8 +153,8 @@ def social_score(
 ) -> float:
     """Return the social score of a user and the place whose scores above SLACK are given, see `users_near`.
 
-    Bit for bit that of the reference. Who goes to the place is told by a score of 1. `counts`, one for each user, are
-    0 before and after. Cost: a step for each user of each place of the user.
+    The result equals the reference bit for bit. Users with an edge to the place have score 1. `counts`, one per user,
+    are 0 before and after. Cost: one step per user of each place of the user.
     """
     user_indptr, user_places = graph.user_indptr, graph.user_places
     place_indptr, place_users = graph.place_indptr, graph.place_users
@@ -183,7 +184,7 @@ def all_places_near(
     counts: NDArray[np.int32],
     others: NDArray[np.int32],
 ) -> int:
-    """Write all social scores of a user that are above 0 by place, and where these are; as `users_near`."""
+    """Write all social scores of a user above 0, by place, and the places; see `users_near`."""
     user_indptr, user_places = graph.user_indptr, graph.user_places
     place_indptr, place_users = graph.place_indptr, graph.place_users
     first, last, n_others, n = user_indptr[user], user_indptr[user + 1], 0, 0

@@ -1,7 +1,7 @@
-"""Terms from the bytes of an Arrow column: tokenise, hash, sort. See `nearcast.text.encode`.
+"""Kernels of `nearcast.text.encode`: tokenise, hash and sort the bytes of an Arrow column.
 
-XXH64 as its specification says, for a seed of 0. Sixty-four-bit arithmetic wraps around here and not in plain
-Python, so without the JIT the library's own function takes over; see there.
+XXH64 follows its specification, with seed 0. 64-bit arithmetic wraps around in compiled code but not in plain Python,
+so without the JIT the xxhash library computes the hashes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _round(lane: np.uint64, value: np.uint64) -> np.uint64:
 
 @kernel
 def _stripes(data: NDArray[np.uint8], start: int, stop: int) -> np.uint64:
-    """Fold the whole 32-byte stripes of a long input."""
+    """Hash the whole 32-byte stripes of a long input."""
     a, b, c, d = _P1 + _P2, _P2, np.uint64(0), np.uint64(0) - _P1
     at = start
     while at + 32 <= stop:
@@ -90,7 +90,7 @@ def hash_strings(data: NDArray[np.uint8], offsets: NDArray[np.int64], out: NDArr
 def hash_words(
     data: NDArray[np.uint8], start: int, stop: int, word: NDArray[np.uint8], out: NDArray[np.int64]
 ) -> int:
-    """Hash the words of an ASCII text into `out`; return how many there were, or -1 if it is not ASCII.
+    """Hash the words of an ASCII text into `out`; return their number, or -1 if the text is not ASCII.
 
     `word` is room for the longest word; `out` for as many words as there can be.
     """
@@ -121,7 +121,7 @@ def hash_texts(
     out: NDArray[np.int64],
     lengths: NDArray[np.int64],
 ) -> None:
-    """Hash the words of every ASCII text, row by row; `lengths` says how many each has, -1 where it is not ASCII.
+    """Hash the words of every ASCII text, row by row; `lengths` holds their numbers, -1 for texts that are not ASCII.
 
     Row i may write from `offsets[i] // 2 + i` on: a text of n bytes has no more than (n + 1) // 2 words.
     """
@@ -139,7 +139,7 @@ def count_rows(
     ids: NDArray[np.int64],
     counts: NDArray[np.int32],
 ) -> None:
-    """Sort each row's numbers and count what is equal: distinct and ascending in `ids`, how often in `counts`."""
+    """Sort the term ids of each row and count duplicates, into `ids` (distinct, ascending) and `counts`."""
     n = 0
     for row in range(len(lengths)):
         first = n

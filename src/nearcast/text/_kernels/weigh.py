@@ -1,8 +1,8 @@
-"""How much do the terms of many rows say? See `nearcast.text.vocabulary`.
+"""Kernels of `nearcast.text.vocabulary`: weights of the terms of many rows.
 
-    directory   leading bits of a term's number -> where those that begin so stand among all, which are sorted
+    directory   leading bits of a term id -> position of the first id with these bits; ids are sorted
 
-Numbers are hashes, so each entry leads to a handful.
+Ids are hashes, so each entry of the directory leads to a handful of ids.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from nearcast._jit import kernel, prefetch
 
 _SIGN = np.uint64(1 << 63)
-_AHEAD = 16  # terms whose entries are on their way
+_AHEAD = 16  # entries are prefetched this many terms ahead
 
 
 @kernel
 def leading_bits(number: int, bits: int) -> int:
-    """Return the first bits of a number, such that they are in order where numbers are."""
+    """Return the leading bits of an id, in the order of signed ids."""
     return int((np.uint64(number) ^ _SIGN) >> np.uint64(64 - bits))
 
 
@@ -32,7 +32,7 @@ def find_weights(
     ids: NDArray[np.int64],
     out: NDArray[np.float64],
 ) -> None:
-    """Write the weights of terms, given by number; those that are not known have the default."""
+    """Write the weights of terms, given by id; unknown terms have the default."""
     last = ids.size - 1
     for i in range(ids.size):
         ahead = ids[min(i + 2 * _AHEAD, last)]
@@ -52,7 +52,7 @@ def find_weights(
 def scale_rows(
     weights: NDArray[np.float64], counts: NDArray[np.int32], indptr: NDArray[np.int64], units: NDArray[np.float64]
 ) -> None:
-    """Write weight times count of each term, in a vector of length 1 a row; added up in the order given."""
+    """Write weight times count of each term, each row scaled to length 1; sums run in the given order."""
     for row in range(indptr.size - 1):
         total = 0.0
         for i in range(indptr[row], indptr[row + 1]):
@@ -66,7 +66,7 @@ def scale_rows(
 
 @kernel
 def add_rows(values: NDArray[np.float64], indptr: NDArray[np.int64], totals: NDArray[np.float64]) -> None:
-    """Write the sum of each row, added up one by one in the order given."""
+    """Write the sum of each row, added up in the given order."""
     for row in range(indptr.size - 1):
         total = 0.0
         for i in range(indptr[row], indptr[row + 1]):
