@@ -36,7 +36,7 @@ check: lint types    ## format, lint, types, tests, doctests
 
 KILLS ?= 24
 soak: $(READY)       ## Spark and the service, killed again and again (KILLS=24), and what starts Spark several times
-	@NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/spark/test_crash.py tests/service/test_serve.py tests/cli/test_cli.py
+	@NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/spark/test_crash.py tests/service/test_serve_command.py tests/cli/test_cli.py
 
 lint: $(READY)       ## ruff, format and rules
 	@$(BIN)/ruff format --check .

@@ -209,7 +209,7 @@ async def _lagged(url: str, began: float) -> float:
     line, before = await requester(url), None
     while True:
         text = (await line.ask(request("GET", "/metrics"))).decode()
-        (count,) = re.findall(r"^nearcast_lagging_clients_total (\S+)", text, re.MULTILINE)
+        (count,) = re.findall(r"^nearcast_lagged_clients_total (\S+)", text, re.MULTILINE)
         if count != (before := before or count):
             return round(time.monotonic() - began, 1)
         await asyncio.sleep(1.0)

@@ -20,8 +20,9 @@ from nearcast.cli.city_job import write_job
 from nearcast.cli.run import settings_of
 from nearcast.errors import InvalidInput
 from nearcast.model import KINDS
-from nearcast.service.commands import message_of
-from nearcast.service.journal import Cursor, Reader
+from nearcast.service.json_bodies import message_from
+from nearcast.service.store.cursor import Cursor
+from nearcast.service.store.journal import JournalReader
 from nearcast.spark.job_client import JobClient, subscribed
 from nearcast.spark.plan import read_plan
 from nearcast.spark.sink_files import Follower
@@ -186,13 +187,13 @@ def committed(folder):
 def test_the_demo_runs_on_spark_and_what_is_served_is_what_one_engine_says(tmp_path, capsys):
     folder = tmp_path / "city"
     with demo("--messages", "60", "--master", "local[2]", "--folder", str(folder)) as (ran, address):
-        assert httpx.get(f"{address}/v1/world").json()["window_seconds"] == 300
+        assert httpx.get(f"{address}/v1/config").json()["window_seconds"] == 300
         out, err = ran.communicate()
     assert ran.returncode == 0, err
     assert "starting Spark" in err and "WARN" not in err and "Traceback" not in err, "Spark talks to its log"
-    journal = Reader(folder / "data" / "journal.sqlite")
-    said = [message_of(body) for body in journal.newest(1000)]
-    told = journal.updates("local", after=Cursor(0, 0), upto=Cursor(1 << 40, 0), limit=10_000)
+    journal = JournalReader(folder / "data" / "journal.sqlite")
+    said = [message_from(body) for body in journal.newest_messages(1000)]
+    told = journal.updates("local", after=Cursor(0, 0), up_to=Cursor(1 << 40, 0), limit=10_000)
     journal.close()
     city = City()
     engine = nc.Engine(space=city.space, vocabulary=city.vocabulary(), window=nc.TimeWindow(300), social=city.social)

@@ -1,4 +1,4 @@
-"""Tests that are coroutines run in an event loop of their own."""
+"""Run tests that are coroutines, each in an event loop of its own."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""Does everyone see only their own, and do only what they may?"""
+"""Subscribers see only their own data, and scopes limit what a token allows."""
 
 import tomllib
 
@@ -8,35 +8,35 @@ from websockets.exceptions import InvalidStatus
 
 from nearcast.cli import main
 from nearcast.errors import InvalidInput
-from nearcast.service.access import Caller, hash_of, new_token, read_tokens
-from service.served import KINDS, listening, message, serving
+from nearcast.service.api.access import Caller, hash_token, new_token, read_tokens
+from service.running_service import SUBSCRIPTIONS, in_process, message, on_network
 
 CALLERS = {
-    hash_of(f"{name}-token"): Caller(name, frozenset(scopes))
+    hash_token(f"{name}-token"): Caller(name, frozenset(scopes))
     for name, scopes in {
         "ann": ["subscribe"], "bob": ["subscribe", "publish"], "eve": ["publish"], "root": ["admin"],
     }.items()
 }  # fmt: skip
 
 
-def by(name):
+def token_of(name):
     return {"Authorization": f"Bearer {name}-token"}
 
 
-async def test_a_subscriber_sees_only_its_own(tmp_path):
-    async with serving(tmp_path, callers=CALLERS) as client:
+async def test_a_subscriber_sees_only_its_own_subscriptions(tmp_path):
+    async with in_process(tmp_path, callers=CALLERS) as client:
         for name in ("ann", "bob"):
-            body = {**KINDS["topk"], "keywords": f"{name} coffee"}
-            assert (await client.put("/v1/subscriptions/s1", json=body, headers=by(name))).status_code == 201
-        await client.put("/v1/subscriptions/own", json=KINDS["boolean"], headers=by("bob"))
-        await client.post("/v1/messages", json=message(1), headers=by("eve"))
-        assert (await client.get("/v1/subscriptions/s1", headers=by("ann"))).json()["keywords"] == "ann coffee"
-        listed = (await client.get("/v1/subscriptions", headers=by("ann"))).json()["subscriptions"]
+            body = {**SUBSCRIPTIONS["topk"], "keywords": f"{name} coffee"}
+            assert (await client.put("/v1/subscriptions/s1", json=body, headers=token_of(name))).status_code == 201
+        await client.put("/v1/subscriptions/own", json=SUBSCRIPTIONS["boolean"], headers=token_of("bob"))
+        await client.post("/v1/messages", json=message(1), headers=token_of("eve"))
+        assert (await client.get("/v1/subscriptions/s1", headers=token_of("ann"))).json()["keywords"] == "ann coffee"
+        listed = (await client.get("/v1/subscriptions", headers=token_of("ann"))).json()["subscriptions"]
         assert [one["id"] for one in listed] == ["s1"]
         for path in ("own", "own/results", "own/explain?message=m1"):
-            assert (await client.get(f"/v1/subscriptions/{path}", headers=by("ann"))).status_code == 404
-        assert (await client.delete("/v1/subscriptions/own", headers=by("ann"))).status_code == 404
-        assert (await client.delete("/v1/subscriptions/own", headers=by("bob"))).status_code == 200
+            assert (await client.get(f"/v1/subscriptions/{path}", headers=token_of("ann"))).status_code == 404
+        assert (await client.delete("/v1/subscriptions/own", headers=token_of("ann"))).status_code == 404
+        assert (await client.delete("/v1/subscriptions/own", headers=token_of("bob"))).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -49,36 +49,37 @@ async def test_a_subscriber_sees_only_its_own(tmp_path):
         ("GET", "/health/ready", {"ann", "bob", "eve", "root"}),
     ],
 )
-async def test_scopes_say_what_one_may_do(tmp_path, method, path, allowed):
-    async with serving(tmp_path, callers=CALLERS) as client:
+async def test_scopes_limit_requests(tmp_path, method, path, allowed):
+    async with in_process(tmp_path, callers=CALLERS) as client:
         for name in ("ann", "bob", "eve", "root"):
-            said = await client.request(method, path, headers=by(name), json=message(1) if method == "POST" else None)
-            assert said.status_code == (200 if name in allowed else 403), (name, said.text)
+            body = message(1) if method == "POST" else None
+            response = await client.request(method, path, headers=token_of(name), json=body)
+            assert response.status_code == (200 if name in allowed else 403), (name, response.text)
         if path != "/health/ready":
-            for headers in ({}, by("mallory"), {"Authorization": "Basic x"}):
-                said = await client.request(method, path, headers=headers, json=message(1))
-                assert said.status_code == 401
-                assert said.headers["www-authenticate"] == "Bearer"
+            for headers in ({}, token_of("mallory"), {"Authorization": "Basic x"}):
+                response = await client.request(method, path, headers=headers, json=message(1))
+                assert response.status_code == 401
+                assert response.headers["www-authenticate"] == "Bearer"
 
 
-async def test_who_listens_hears_only_of_its_own(tmp_path):
-    async with listening(tmp_path, callers=CALLERS) as client:
+async def test_a_client_receives_only_updates_of_its_subscriber(tmp_path):
+    async with on_network(tmp_path, callers=CALLERS) as client:
         for name in ("ann", "bob"):
-            await client.put(f"/v1/subscriptions/{name}1", json=KINDS["boolean"], headers=by(name))
+            await client.put(f"/v1/subscriptions/{name}1", json=SUBSCRIPTIONS["boolean"], headers=token_of(name))
         url = str(client.base_url.copy_with(scheme="ws", path="/v1/updates"))
         async with (
-            connect(url, additional_headers=by("ann")) as ann,
+            connect(url, additional_headers=token_of("ann")) as ann,
             connect(f"{url}?token=bob-token&subscription=ann1&subscription=bob1") as bob,
         ):
             await ann.recv()
             await bob.recv()
-            await client.post("/v1/messages", json=message(1), headers=by("eve"))
+            await client.post("/v1/messages", json=message(1), headers=token_of("eve"))
             assert '"ann1"' in await ann.recv()
             assert '"bob1"' in await bob.recv()
         for query, status in (("", 401), ("?token=eve-token", 403)):
-            with pytest.raises(InvalidStatus) as refused:
+            with pytest.raises(InvalidStatus) as rejected:
                 await connect(url + query).__aenter__()
-            assert refused.value.response.status_code == status
+            assert rejected.value.response.status_code == status
             assert (await client.get(f"/v1/updates/events{query}")).status_code == status
 
 
@@ -92,48 +93,48 @@ async def test_who_listens_hears_only_of_its_own(tmp_path):
         ({"host": "[::1]:8080"}, 200),
     ],
 )
-async def test_without_tokens_a_page_of_elsewhere_is_not_let_in(tmp_path, headers, status):
-    """Its name may have been turned to this machine, or it just sends here."""
-    async with serving(tmp_path) as client:
+async def test_without_tokens_pages_of_other_origins_are_rejected(tmp_path, headers, status):
+    """Their host name may resolve to this machine, or they may simply send requests here."""
+    async with in_process(tmp_path) as client:
         for path in ("/v1/messages", "/v1/messages/stream"):
             assert (await client.post(path, json=message(1), headers=headers)).status_code == status
 
 
-def test_a_token_is_made_and_only_its_hash_is_kept(tmp_path, capsys):
+def test_a_new_token_is_printed_and_only_its_hash_stored(tmp_path, capsys):
     file = tmp_path / "tokens.toml"
-    words = ["serve", "--tokens", str(file), "--new-token"]
-    assert main([*words, "ann"]) == 0
+    arguments = ["serve", "--tokens", str(file), "--new-token"]
+    assert main([*arguments, "ann"]) == 0
     token = capsys.readouterr().out.strip()
-    assert main([*words, "root", "--scopes", "admin"]) == 0
+    assert main([*arguments, "root", "--scopes", "admin"]) == 0
     assert token not in file.read_text() and len(tomllib.loads(file.read_text())["token"]) == 2
     assert file.stat().st_mode & 0o077 == 0
     access = read_tokens(file)
     assert access.caller(token, "publish", headers={}) == Caller("ann", frozenset({"publish", "subscribe"}))
-    assert main([*words, "a/b"]) == 2
+    assert main([*arguments, "a/b"]) == 2
     assert "subscriber must be 1 to 64 letters" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("[[token", "tokens must be a TOML file of tokens"),
-        ("[token]\n", "tokens must hold [[token]] tables only; got ['token']"),
+        ("[token]\n", "tokens must contain only [[token]] tables; got ['token']"),
         ("[[token]]\nsubscriber = 'a'\n", "token must have the keys"),
         (new_token("ann", ["publish"])[1].replace("publish", "rule"), "scopes must be some of ['publish', 'subscribe', 'admin']; got ['rule']"),
         (new_token("ann", ["publish"])[1].replace("ann", ".."), "subscriber must be 1 to 64 letters"),
         (new_token("ann", ["publish"])[1].replace('sha256 = "', 'sha256 = "x'), "sha256 must be 64 hexadecimal digits"),
     ],
 )  # fmt: skip
-def test_a_bad_file_of_tokens_is_refused(tmp_path, text, said):
+def test_an_invalid_file_of_tokens_is_rejected(tmp_path, text, error):
     file = tmp_path / "tokens.toml"
     file.write_text(text)
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(InvalidInput) as rejected:
         read_tokens(file)
-    assert said in str(refused.value)
+    assert error in str(rejected.value)
 
 
-def test_a_service_that_others_can_reach_must_have_tokens(tmp_path, capsys):
+def test_a_service_on_the_network_requires_tokens(tmp_path, capsys):
     assert main(["serve", "--data", str(tmp_path / "data"), "--city", "--host", "0.0.0.0"]) == 2
     err = capsys.readouterr().err
-    assert err.startswith("nearcast: tokens must be given where the host is not this machine alone, as '0.0.0.0' is")
+    assert err.startswith("nearcast: tokens must be given for a host that others can reach, such as '0.0.0.0'")
     assert not (tmp_path / "data").exists()

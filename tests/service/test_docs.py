@@ -1,4 +1,4 @@
-"""Do the pages about the service tell the truth? Their requests are sent, and the list of requests is its own."""
+"""The documentation of the service is correct: its requests work, and the API page matches the service."""
 
 import json
 import re
@@ -11,47 +11,47 @@ import httpx
 import pytest
 
 from nearcast.workload.city import City
-from service.served import serving
-from service.test_serve import started, until_ready
+from service.running_service import in_process
+from service.serve_process import run_serve, wait_ready
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.compile(r"^```sh\n(.*?)^```", re.M | re.S)
 
 
 def requests_of(page):
-    """Return the requests of a page, each as a command; those that wait for ever are told to end."""
+    """Return the requests of a page as commands; endless ones get a time limit."""
     blocks = [block for block in BLOCKS.findall((ROOT / "docs" / page).read_text()) if "curl" in block]
     return [block.replace("curl -N", "curl -N --max-time 1") for block in blocks]
 
 
-async def test_the_page_of_the_api_is_what_the_service_says(tmp_path):
+async def test_the_api_page_matches_the_service(tmp_path):
     spec = spec_from_file_location("api_page", ROOT / "tools" / "api_page.py")
     tool = module_from_spec(spec)
     spec.loader.exec_module(tool)
-    async with serving(tmp_path) as client:
-        said = (await client.get("/openapi.json")).json()
-    assert tool.page(said) == tool.PAGE.read_text(), "python tools/api_page.py writes it anew"
+    async with in_process(tmp_path) as client:
+        description = (await client.get("/openapi.json")).json()
+    assert tool.page(description) == tool.PAGE.read_text(), "regenerate it with python tools/api_page.py"
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
-def test_the_tutorial_works_as_it_stands(tmp_path):
-    with started(tmp_path, "--city", "0", "--window", "300s") as (_, address):
+def test_the_requests_of_the_tutorial_work(tmp_path):
+    with run_serve(tmp_path, "--city", "0", "--window", "300s") as (_, address):
         with httpx.Client(base_url=address, timeout=60) as client:
-            until_ready(client)
-            said = [{"id": m.id, "location": m.location, "text": m.text} for m in City().messages(50)]
-            client.post("/v1/messages", json=said).raise_for_status()
+            wait_ready(client)
+            bodies = [{"id": m.id, "location": m.location, "text": m.text} for m in City().messages(50)]
+            client.post("/v1/messages", json=bodies).raise_for_status()
         answers = []
         for block in requests_of("tutorial.md"):
             script = f"at={address}\n" + re.sub(r"^at=.*\n", "", block).replace("512.2", "1.0")
             ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
-            assert ran.returncode in (0, 28), (script, ran.stderr)  # 28: listened for as long as it was to
+            assert ran.returncode in (0, 28), (script, ran.stderr)  # 28: the time limit ended it
             answers.append(ran.stdout)
-    subscribed, results, _, again, published, why, box, several, wrong = answers
+    subscribed, results, _, resumed, published, explanation, box, several, invalid = answers
     assert json.loads(subscribed)["created"] == ["my-jazz"]
-    assert json.loads(results)["results"], "the window holds some"
-    assert again.startswith("event: ready")
+    assert json.loads(results)["results"], "the window contains some"
+    assert resumed.startswith("event: ready")
     assert json.loads(published)["messages"] == 1
-    assert json.loads(why)["passes"] and json.loads(why)["parts"]
+    assert json.loads(explanation)["passes"] and json.loads(explanation)["parts"]
     assert json.loads(box)["created"] == ["my-sweets"]
     assert json.loads(several)["created"] == ["my-ramen", "my-offer", "my-friends"]
-    assert json.loads(wrong)["errors"] == [{"field": "alpha", "rule": "must be in [0, 1]", "value": 1.7}]
+    assert json.loads(invalid)["errors"] == [{"field": "alpha", "rule": "must be in [0, 1]", "value": 1.7}]

@@ -16,7 +16,7 @@ from nearcast.service.store.journal import JournalReader
 from nearcast.spark.plan import read_plan
 from nearcast.spark.run import start_run
 from nearcast.workload.city import City
-from service.test_serve import started, until_ready
+from service.serve_process import run_serve, wait_ready
 
 END = Cursor(1 << 40, 0)
 
@@ -30,7 +30,7 @@ class Client:
 
     def publish(self, address, n):
         with httpx.Client(base_url=address, timeout=60) as client:
-            until_ready(client)
+            wait_ready(client)
             for _ in range(n):
                 message = next(self.said)
                 body = {"id": message.id, "location": message.location, "text": message.text, "place": message.place}
@@ -50,15 +50,15 @@ def test_nothing_is_lost_or_told_twice_when_the_service_is_killed_and_the_job_st
     city, data = City(), tmp_path / "data"
     plan = read_plan(write_job(tmp_path / "job", city, window_s=300))
     client, words = Client(city), ["--spark", str(plan.file)]
-    with started(data, *words) as (_, address):
+    with run_serve(data, *words) as (_, address):
         with httpx.Client(base_url=address, timeout=60) as direct:
-            until_ready(direct)
+            wait_ready(direct)
             direct.post("/v1/subscriptions", json=[s.to_json() for s in city.subscriptions(30)]).raise_for_status()
         run = start_run(spark, plan)
         client.publish(address, 40)
         heard(address, "0.0", enough=1)  # the pipeline tells, and the service passes it on
     for cycle in range(2):
-        with started(data) as (process, address):
+        with run_serve(data) as (process, address):
             talking = threading.Thread(target=client.publish_until_killed, args=(address,))
             before = len(client.answered)
             talking.start()
@@ -69,7 +69,7 @@ def test_nothing_is_lost_or_told_twice_when_the_service_is_killed_and_the_job_st
         if cycle == 0:
             run.stop()
             run = start_run(spark, plan)
-    with started(data) as (_, address):
+    with run_serve(data) as (_, address):
         client.publish(address, 1)
         journal = JournalReader(data / "journal.sqlite")
         said = [message_from(body) for body in journal.newest_messages(10_000)]

@@ -58,7 +58,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the demo until the messages end, or someone ends it."""
     from nearcast.cli.city_job import write_job
-    from nearcast.service.commands import body_of
     from nearcast.workload.city import City
 
     if not options.embedded:
@@ -68,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         words = ["--city", str(options.seed), "--window", f"{options.window}s"]
         job = None if options.embedded else write_job(folder / "job", city, window_s=options.window)
         with _served(folder / "data", words if job is None else ["--spark", str(job)], options.port) as client:
-            asked = [body_of(one) for one in city.subscriptions(options.subscriptions)]
+            asked = [one.to_json() for one in city.subscriptions(options.subscriptions)]
             client.post("/v1/subscriptions", json=asked).raise_for_status()
             print(f"\n  The city is on the map at {client.base_url} . Ctrl-C ends it.\n", flush=True)
             with _Talk(client, city, options) as talk:

@@ -1,4 +1,4 @@
-"""`nearcast serve`: the engine behind HTTP and WebSocket, durable; started again, it goes on where it stopped."""
+"""`nearcast serve`: the engine behind HTTP and WebSocket, durable; a restart continues where it stopped."""
 
 from __future__ import annotations
 
@@ -12,57 +12,68 @@ from nearcast.cli.arguments import amount, count, positive
 from nearcast.errors import InvalidInput, StateError, require
 
 if TYPE_CHECKING:
-    from nearcast.service.access import Access
+    from nearcast.service.api.access import AccessControl
     from nearcast.service.config import ServiceConfig
 
 NAME = "serve"
-HELP = "serve subscriptions and messages over HTTP and WebSocket; what was answered survives a crash"
+HELP = "serve subscriptions and messages over HTTP and WebSocket; answered requests survive a crash"
 
 _SCOPES = ("publish", "subscribe", "admin")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what the service can be told."""
-    parser.add_argument("--data", type=Path, metavar="DIR", help="where everything is kept; a new one needs a world")
-    world = parser.add_argument_group("the world of a new folder; later it is known")
-    world.add_argument("--bounds", metavar="XMIN,YMIN,XMAX,YMAX", help="where things may lie")
-    world.add_argument("--metric", default="euclidean", help="euclidean, or haversine for longitude and latitude")
-    world.add_argument("--max-distance", type=amount, help="where nearness reaches zero; the diagonal if not given")
-    world.add_argument(
+    """Add the options of the service."""
+    parser.add_argument("--data", type=Path, metavar="DIR", help="data folder; a new one needs a space")
+    config = parser.add_argument_group("configuration of a new data folder, which records it")
+    config.add_argument("--bounds", metavar="XMIN,YMIN,XMAX,YMAX", help="bounds of all locations")
+    config.add_argument("--metric", default="euclidean", help="euclidean, or haversine for longitude and latitude")
+    config.add_argument("--max-distance", type=amount, help="where nearness reaches zero; default: the diagonal")
+    config.add_argument(
         "--city",
         type=count,
         nargs="?",
         const=0,
         metavar="SEED",
-        help="instead: the space and words of a made-up city",
+        help="instead of bounds: the space and vocabulary of a generated city",
     )
-    world.add_argument(
+    config.add_argument(
         "--spark", type=Path, metavar="JOB.toml",
-        help="instead: the world of a job, which `nearcast run` runs, and which keeps the answers",
+        help="instead of bounds: a job that `nearcast run` runs and that computes the results",
     )  # fmt: skip
-    world.add_argument(
-        "--window", default="100000", metavar="N|SECONDSs", help="how long messages stay: so many, or `3600s`"
+    config.add_argument(
+        "--window",
+        default="100000",
+        metavar="N|SECONDSs",
+        help="window: a number of messages, or seconds such as 3600s",
     )
-    world.add_argument("--workers", type=positive, default=1, help="threads")
-    world.add_argument("--partitioner", default="hash", help="how work is shared among them")
+    config.add_argument("--workers", type=positive, default=1, help="number of threads")
+    config.add_argument("--partitioner", default="hash", help="how subscriptions are distributed over threads")
     network = parser.add_argument_group("network and access")
     network.add_argument("--host", default="127.0.0.1", help="address to bind")
-    network.add_argument("--port", type=count, default=8080, help="0 takes any that is free")
-    network.add_argument("--tokens", type=Path, metavar="FILE", help="who may do what, see docs/service.md")
-    network.add_argument("--new-token", metavar="SUBSCRIBER", help="make a token, add it to --tokens, and end")
-    network.add_argument("--scopes", nargs="+", choices=_SCOPES, default=["publish", "subscribe"], help="of it")
+    network.add_argument("--port", type=count, default=8080, help="0 takes any free port")
+    network.add_argument("--tokens", type=Path, metavar="FILE", help="file of tokens, see docs/service.md")
+    network.add_argument("--new-token", metavar="SUBSCRIBER", help="create a token, add it to --tokens, and exit")
+    network.add_argument(
+        "--scopes", nargs="+", choices=_SCOPES, default=["publish", "subscribe"], help="scopes of the new token"
+    )
     network.add_argument(
         "--webhook-networks", nargs="+", default=[], metavar="NETWORK",
-        help="that webhooks may reach besides the public internet, such as 10.0.0.0/8",
+        help="networks that webhooks may reach besides the public internet, such as 10.0.0.0/8",
     )  # fmt: skip
     limits = parser.add_argument_group("limits")
-    limits.add_argument("--max-body", type=positive, default=8_000_000, metavar="BYTES", help="of a request")
-    limits.add_argument("--max-waiting", type=positive, default=1_000, help="requests; more are answered with 429")
-    limits.add_argument("--max-queued", type=positive, default=10_000, help="updates for a client; then it is closed")
-    limits.add_argument("--max-webhooks", type=positive, default=100, help="of a subscriber")
-    limits.add_argument("--snapshot-every", type=positive, default=10_000, metavar="COMMANDS", help="save the engine")
-    limits.add_argument("--keep-hours", type=amount, default=168.0, help="how long updates can be asked for again")
-    limits.add_argument("--keep-updates", type=positive, default=10_000_000, help="how many of them at most")
+    limits.add_argument("--max-body", type=positive, default=8_000_000, metavar="BYTES", help="size of a request")
+    limits.add_argument(
+        "--max-waiting", type=positive, default=1_000, help="waiting requests; more are answered with 429"
+    )
+    limits.add_argument(
+        "--max-queued", type=positive, default=10_000, help="waiting updates per client; then it is closed"
+    )
+    limits.add_argument("--max-webhooks", type=positive, default=100, help="webhooks per subscriber")
+    limits.add_argument(
+        "--snapshot-every", type=positive, default=10_000, metavar="COMMANDS", help="commands per snapshot"
+    )
+    limits.add_argument("--keep-hours", type=amount, default=168.0, help="how long updates are retained")
+    limits.add_argument("--keep-updates", type=positive, default=10_000_000, help="how many updates are retained")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -75,39 +86,40 @@ def run(options: argparse.Namespace) -> int:
     require(options.port < 65536, "port", "must be below 65536", options.port)
     access = _access(options)
     from nearcast.cli.rehearsal import rehearse
+    from nearcast.service.api.context import Service
+    from nearcast.service.api.metrics import Metrics
     from nearcast.service.command_loop import CommandLoop
-    from nearcast.service.context import Service
-    from nearcast.service.durable_store import RetentionConfig
-    from nearcast.service.hub import Hub
-    from nearcast.service.meters import Meters
+    from nearcast.service.push.hub import Hub
+    from nearcast.service.push.webhooks.address_guard import AddressGuard, parse_networks
+    from nearcast.service.push.webhooks.client import WebhookClient
+    from nearcast.service.push.webhooks.dispatcher import WebhookDispatcher
+    from nearcast.service.push.webhooks.store import WebhookStore
     from nearcast.service.server import bind, serve
-    from nearcast.service.webhooks.client import WebhookClient
-    from nearcast.service.webhooks.dispatcher import WebhookDispatcher
-    from nearcast.service.webhooks.guard import Guard, read_networks
-    from nearcast.service.webhooks.store import WebhookStore
+    from nearcast.service.store.retention import RetentionConfig
 
-    guard = Guard(read_networks(options.webhook_networks))
+    guard = AddressGuard(parse_networks(options.webhook_networks))
     retention = RetentionConfig(
-        most_waiting=options.max_waiting,
+        max_waiting=options.max_waiting,
         snapshot_every=options.snapshot_every,
-        seconds=options.keep_hours * 3600,
-        updates=options.keep_updates,
+        max_age_s=options.keep_hours * 3600,
+        max_updates=options.keep_updates,
     )
 
     def started(address: str) -> None:
         print(f"nearcast: serving {options.data} on {address}, described at {address}/openapi.json", flush=True)
 
-    with bind(options.host, options.port) as listening:
-        meters = Meters()
-        hub = Hub(meters, most=options.max_queued)
-        command_loop = CommandLoop(options.data, _world(options), hub=hub, meters=meters, retention=retention)
-        dispatcher = WebhookDispatcher(
-            WebhookStore(options.data / "webhooks.sqlite", most=options.max_webhooks), WebhookClient(guard)
-        )
+    with bind(options.host, options.port) as bound:
+        metrics = Metrics()
+        hub = Hub(metrics, max_queued=options.max_queued)
+        command_loop = CommandLoop(options.data, _config(options), hub=hub, metrics=metrics, retention=retention)
+        webhooks = WebhookStore(options.data / "webhooks.sqlite", max_per_subscriber=options.max_webhooks)
+        dispatcher = WebhookDispatcher(webhooks, WebhookClient(guard))
         rehearse(_small_city)
         if access.is_open:
-            print("nearcast: no tokens: whoever reaches this address may do everything", file=sys.stderr)
-        serve(Service(command_loop, hub, meters, access, options.max_body, dispatcher), listening, on_start=started)
+            warning = "nearcast: no tokens are required: everyone who reaches this address has full access"
+            print(warning, file=sys.stderr)
+        service = Service(command_loop, hub, metrics, access, options.max_body, dispatcher)
+        serve(service, bound, on_start=started)
     return 0
 
 
@@ -121,26 +133,26 @@ def _small_city() -> None:
         engine.publish(city.messages(3))
 
 
-def _access(options: argparse.Namespace) -> Access:
-    from nearcast.service.access import Access, is_loopback, read_tokens
+def _access(options: argparse.Namespace) -> AccessControl:
+    from nearcast.service.api.access import AccessControl, is_loopback, read_tokens
 
     if options.tokens is not None:
         return read_tokens(options.tokens)
-    rule = f"must be given where the host is not this machine alone, as {options.host!r} is not"
-    hint = "Make one with `nearcast serve --new-token NAME --tokens FILE`"
+    rule = f"must be given for a host that others can reach, such as {options.host!r}"
+    hint = "Create one with `nearcast serve --new-token NAME --tokens FILE`"
     require(is_loopback(options.host), "tokens", rule, None, hint=hint)
-    return Access(None)
+    return AccessControl(None)
 
 
 def _make_token(options: argparse.Namespace) -> int:
-    from nearcast.service.access import new_token, read_tokens
+    from nearcast.service.api.access import new_token, read_tokens
 
     token, entry = new_token(options.new_token, options.scopes)
     if options.tokens is None:
         print(entry, file=sys.stderr)
     else:
         if options.tokens.exists():
-            read_tokens(options.tokens)  # or say what is wrong with it
+            read_tokens(options.tokens)  # raises if the file is invalid
         with options.tokens.open("a") as file:
             file.write(f"{entry}\n")
         options.tokens.chmod(0o600)
@@ -148,14 +160,14 @@ def _make_token(options: argparse.Namespace) -> int:
     return 0
 
 
-def _world(options: argparse.Namespace) -> ServiceConfig | None:
-    """Return the world that was described; None if none was."""
+def _config(options: argparse.Namespace) -> ServiceConfig | None:
+    """Return the configuration that the options describe; None if they describe none."""
     from nearcast.service.config import ServiceConfig
 
     given = [name for name in ("bounds", "city", "spark") if getattr(options, name) is not None]
     if not given:
         return None
-    require(len(given) == 1, given[0], f"must be left out where --{given[-1]} is given", getattr(options, given[0]))
+    require(len(given) == 1, given[0], f"must not be given together with --{given[-1]}", getattr(options, given[0]))
     if options.spark is not None:
         return ServiceConfig.of_job(options.spark)
     return ServiceConfig(
@@ -170,7 +182,7 @@ def _world(options: argparse.Namespace) -> ServiceConfig | None:
 
 
 def _bounds(text: str) -> tuple[float, float, float, float]:
-    """Read four numbers.
+    """Parse four numbers.
 
     >>> _bounds("0,0,1,2.5")
     (0.0, 0.0, 1.0, 2.5)
@@ -183,7 +195,7 @@ def _bounds(text: str) -> tuple[float, float, float, float]:
 
 
 def _window(text: str) -> dict[str, Any]:
-    """Read a window.
+    """Parse a window.
 
     >>> _window("5000"), _window("60s")
     ({'window_count': 5000}, {'window_seconds': 60.0})
@@ -191,4 +203,4 @@ def _window(text: str) -> dict[str, Any]:
     try:
         return {"window_seconds": amount(text[:-1])} if text.endswith("s") else {"window_count": positive(text)}
     except argparse.ArgumentTypeError:
-        raise InvalidInput("window", "must be a number of messages, or of seconds as in 60s", text) from None
+        raise InvalidInput("window", "must be a number of messages, or of seconds such as 60s", text) from None

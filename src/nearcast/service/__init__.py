@@ -1,8 +1,15 @@
-"""SERVE: the engine behind HTTP and WebSocket, durable.
+"""Service: the engine behind HTTP and WebSocket, with a durable journal.
 
-    requests ── queue ── steward (one thread: engine, journal) ── hub ── WebSocket, SSE
+    requests ── queue ── command loop (one thread: backend, journal) ── hub ── WebSocket, events, webhooks
                               │
                     journal (SQLite), snapshots
 
-What was answered is on disk. What is on disk is told once, in one order, to whoever asks from where.
+Every answered request is on disk. Every client receives each committed update once, in one order, from any retained
+cursor on.
+
+    api/       routes, JSON schemas, errors, tokens, metrics: the HTTP side
+    store/     the journal and everything else on disk
+    backends/  what computes results: an engine in this process, or a job on Spark
+    push/      delivery of updates: hub, followers, the live feed, webhooks
+    web/       the live map, plain files without a build step
 """

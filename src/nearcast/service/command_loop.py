@@ -1,9 +1,9 @@
-"""Who carries out what clients ask? One thread, the steward, which has the estate; everyone else leaves an order.
+"""The command loop: the one thread that owns the durable store. All requests reach it through a queue.
 
-    order ── queue ──► take all that wait ──► settle them with one commit ──► tell the hub, answer
+    request ── queue ──► take all that wait ──► execute them in one commit ──► hand updates to the hub, answer
 
-Nobody hears of anything before it is on disk. What others see of the steward happens on the event loop: orders and
-answers, and the state it is in. If settling fails, those who waited are told to try again, and the estate recovers.
+Nothing is answered or pushed before it is on disk. The event loop submits requests, receives answers and sees the
+state of the loop. If execution fails, the waiting requests are answered with 503, and the store recovers.
 """
 
 from __future__ import annotations
@@ -16,207 +16,228 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Literal, NamedTuple
 
+from nearcast.service.api.metrics import Metrics
+from nearcast.service.api.problems import not_ready, queue_full
+from nearcast.service.backends.backend import Backend, Query
+from nearcast.service.backends.engine_backend import EngineBackend
+from nearcast.service.backends.spark_backend import SparkBackend
 from nearcast.service.commands import Command
 from nearcast.service.config import ServiceConfig
-from nearcast.service.durable_store import Answer, Done, DurableStore, Question, Request, RetentionConfig
-from nearcast.service.engine_backend import EngineBackend
-from nearcast.service.folder import DataFolder
-from nearcast.service.hub import Hub
-from nearcast.service.journal import Cursor, JournaledUpdate
-from nearcast.service.meters import Meters
-from nearcast.service.problem import busy, not_ready
-from nearcast.service.spark_backend import SparkBackend
+from nearcast.service.push.hub import Hub
+from nearcast.service.store.cursor import Cursor
+from nearcast.service.store.data_folder import DataFolder
+from nearcast.service.store.durable_store import (
+    Answer,
+    BatchResult,
+    CommandRequest,
+    DurableStore,
+    ReadRequest,
+    Request,
+)
+from nearcast.service.store.journal import JournaledUpdate
+from nearcast.service.store.retention import RetentionConfig
 
 State = Literal["recovering", "serving", "failed", "stopped"]
 
-_MOST_AT_ONCE = 1_000  # orders of one commit
-_RECOVERING = "the service reads its journal; try again in a moment"
+_MAX_BATCH = 1_000  # requests per commit
+_RECOVERING = "the service is reading its journal; try again in a moment"
 _log = logging.getLogger(__name__)
 
 
-class _Order(NamedTuple):
-    """A request, and who waits for the answer."""
+class _PendingRequest(NamedTuple):
+    """A request and the future of its answer."""
 
     request: Request
     answer: asyncio.Future[Any]
 
 
 class CommandLoop:
-    """Carries out orders, one batch after the other."""
+    """Executes requests, one batch after the other."""
 
     def __init__(
         self,
         data: Path,
-        world: ServiceConfig | None,
+        config: ServiceConfig | None,
         *,
         hub: Hub,
-        meters: Meters,
+        metrics: Metrics,
         retention: RetentionConfig | None = None,
     ) -> None:
-        """Take over a data folder, or make it; without a world it must have one."""
+        """Open or create a data folder; without a configuration it must have recorded one."""
         self.state: State = "recovering"
-        self.why = _RECOVERING
-        self._hub, self._meters = hub, meters
+        self.state_detail = _RECOVERING
+        self._hub, self._metrics = hub, metrics
         retention = retention or RetentionConfig()
-        folder = DataFolder(data, world)
-        kind = EngineBackend if folder.world.job is None else SparkBackend
-        self._store: DurableStore = kind(folder, meters=meters, retention=retention)
-        self.world, self.reader = self._store.world, self._store.reader
-        self._most_waiting, self._waiting = retention.most_waiting, 0
-        self._orders: SimpleQueue[_Order | None] = SimpleQueue()
-        self._room, self._settled = asyncio.Event(), asyncio.Event()
+        folder = DataFolder(data, config)
+        self._store = DurableStore(folder, _backend_of(folder, metrics), metrics=metrics, retention=retention)
+        self.config, self.reader = self._store.config, self._store.reader
+        self._max_waiting, self._n_waiting = retention.max_waiting, 0
+        self._queue: SimpleQueue[_PendingRequest | None] = SimpleQueue()
+        self._has_room, self._is_settled = asyncio.Event(), asyncio.Event()
         self._thread: Thread | None = None
 
     # -- on the event loop --------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Let the thread run; the loop that is running now gets its answers."""
-        self._loop = asyncio.get_running_loop()
-        self._thread = Thread(target=self._run, name="command_loop")
+        """Start the thread; the running event loop receives its answers."""
+        self._event_loop = asyncio.get_running_loop()
+        self._thread = Thread(target=self._run, name="command-loop")
         self._thread.start()
 
-    def _become(self, state: State, why: str) -> None:
-        self.state, self.why = state, why
+    def _set_state(self, state: State, detail: str) -> None:
+        self.state, self.state_detail = state, detail
         if state == "recovering":
-            self._settled.clear()
+            self._is_settled.clear()
         else:
-            self._settled.set()
+            self._is_settled.set()
 
     def check_ready(self) -> None:
-        """Raise the problem of a service that is not up."""
+        """Raise a `Problem` unless the service is ready."""
         if self.state != "serving":
-            raise not_ready(self.why)
+            raise not_ready(self.state_detail)
 
-    async def freezing_gc(self) -> State:
-        """Wait until the service has recovered, or cannot; return which."""
-        await self._settled.wait()
+    async def wait_recovered(self) -> State:
+        """Wait until recovery has succeeded or failed, and return the state."""
+        await self._is_settled.wait()
         return self.state
 
     async def stop(self) -> None:
-        """Carry out what waits, save the engine and close everything."""
+        """Execute the waiting requests, save the backend and close everything."""
         if self._thread is not None:
-            self._orders.put(None)
+            self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
         self._store.close()
 
-    async def carry_out(
-        self, command: Command, *, subscriber: str, key: str | None = None, patient: bool = False
+    async def execute(
+        self, command: Command, *, subscriber: str, key: str | None = None, wait_for_room: bool = False
     ) -> Answer:
-        """Do something and return what came of it; then it is on disk.
+        """Execute a command and return its answer once it is on disk.
 
-        Under a key the same command is carried out once, and answered alike again. Where too much waits it is
-        refused, unless the caller is patient.
+        Under a key the same command is executed once, and repeats get the same answer. If the queue is full, the
+        command is rejected, or waits with `wait_for_room`.
         """
-        while patient and self._is_full():
-            self._room.clear()
-            await self._room.wait()
-        return await self._order(Request.under(key, command, subscriber))  # type: ignore[no-any-return]
+        while wait_for_room and self._is_full():
+            self._has_room.clear()
+            await self._has_room.wait()
+        request = CommandRequest.of(command, subscriber=subscriber, key=key)
+        return await self._submit(request)  # type: ignore[no-any-return]
 
-    async def ask(self, question: Question) -> Any:
-        """Return what the engine has to say between two commands."""
-        return await self._order(Request(question))
+    async def read(self, query: Query) -> Any:
+        """Run a query on the backend between two commands and return its value."""
+        return await self._submit(ReadRequest(query))
 
     def _is_full(self) -> bool:
-        return self._waiting >= self._most_waiting
+        return self._n_waiting >= self._max_waiting
 
-    async def _order(self, request: Request) -> Any:
+    async def _submit(self, request: Request) -> Any:
         self.check_ready()
         if self._is_full():
-            raise busy(self._most_waiting)
-        order = _Order(request, self._loop.create_future())
-        self._waiting += 1
-        self._meters.waiting.set(self._waiting)
-        self._orders.put(order)
-        return await order.answer
+            raise queue_full(self._max_waiting)
+        pending = _PendingRequest(request, self._event_loop.create_future())
+        self._n_waiting += 1
+        self._metrics.waiting.set(self._n_waiting)
+        self._queue.put(pending)
+        return await pending.answer
 
     def _deliver(
-        self, updates: Sequence[JournaledUpdate], position: Cursor | None, answers: Sequence[tuple[_Order, Any]]
+        self,
+        updates: Sequence[JournaledUpdate],
+        position: Cursor | None,
+        answers: Sequence[tuple[_PendingRequest, Any]],
     ) -> None:
+        """Hand committed updates to the hub and answer requests."""
         if position is not None:
-            self._hub.tell(updates, position)
-        for order, answer in answers:
-            if order.answer.done():  # nobody waits any more
+            self._hub.publish(updates, position)
+        for pending, answer in answers:
+            if pending.answer.done():  # cancelled
                 continue
             if isinstance(answer, BaseException):
-                order.answer.set_exception(answer)
+                pending.answer.set_exception(answer)
             else:
-                order.answer.set_result(answer)
-        self._waiting -= len(answers)
-        self._meters.waiting.set(self._waiting)
-        self._room.set()
+                pending.answer.set_result(answer)
+        self._n_waiting -= len(answers)
+        self._metrics.waiting.set(self._n_waiting)
+        self._has_room.set()
 
-    def _turn_away(self) -> None:
-        """Answer those who came too late; on the event loop, where orders come from."""
-        left: list[tuple[_Order, Any]] = []
-        while not self._orders.empty():
-            if (order := self._orders.get()) is not None:
-                left.append((order, not_ready(self.why)))
-        self._deliver((), None, left)
+    def _reject_waiting(self) -> None:
+        """Reject the requests that came too late; on the event loop, which submits them."""
+        late: list[tuple[_PendingRequest, Any]] = []
+        while not self._queue.empty():
+            if (pending := self._queue.get()) is not None:
+                late.append((pending, not_ready(self.state_detail)))
+        self._deliver((), None, late)
 
     # -- in the thread ------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             self._recover()
-            while (orders := self._take()) is not None:
-                if orders:
-                    self._settle(orders)
-                self._listen()
+            while (batch := self._take_batch()) is not None:
+                if batch:
+                    self._execute_batch(batch)
+                self._poll()
                 self._store.save_if_due()
             self._store.save()
-            self._loop.call_soon_threadsafe(self._become, "stopped", "the service stops")
+            self._event_loop.call_soon_threadsafe(self._set_state, "stopped", "the service is stopping")
         except Exception as error:
-            _log.exception("the service cannot go on")
-            self._loop.call_soon_threadsafe(self._become, "failed", f"the service cannot go on: {error}")
+            _log.exception("the service cannot continue")
+            detail = f"the service cannot continue: {error}"
+            self._event_loop.call_soon_threadsafe(self._set_state, "failed", detail)
         finally:
-            self._loop.call_soon_threadsafe(self._turn_away)
+            self._event_loop.call_soon_threadsafe(self._reject_waiting)
 
     def _recover(self) -> None:
         self._store.recover()
-        self._loop.call_soon_threadsafe(self._hub.tell, (), self._store.position)
-        self._loop.call_soon_threadsafe(self._become, "serving", "")
+        self._event_loop.call_soon_threadsafe(self._hub.publish, (), self._store.position)
+        self._event_loop.call_soon_threadsafe(self._set_state, "serving", "")
 
-    def _take(self) -> list[_Order] | None:
-        """Return all orders that wait, when there are some, or none when it is time to listen; None to stop."""
+    def _take_batch(self) -> list[_PendingRequest] | None:
+        """Wait for requests and return all that wait, or none when it is time to poll; None to stop."""
         try:
-            first = self._orders.get(timeout=self._store.listens_every)
+            first = self._queue.get(timeout=self._store.poll_interval_s)
         except Empty:
             return []
         if first is None:
             return None
-        taken = [first]
+        batch = [first]
         try:
-            while len(taken) < _MOST_AT_ONCE:
-                order = self._orders.get_nowait()
-                if order is None:
-                    self._orders.put(None)  # after these
+            while len(batch) < _MAX_BATCH:
+                pending = self._queue.get_nowait()
+                if pending is None:
+                    self._queue.put(None)  # stop after this batch
                     break
-                taken.append(order)
+                batch.append(pending)
         except Empty:
             pass
-        return taken
+        return batch
 
-    def _settle(self, orders: Sequence[_Order]) -> None:
-        """Carry out orders and answer them."""
-        done = self._do(lambda: self._store.settle([order.request for order in orders]), orders)
-        if done is not None:
-            answered = list(zip(orders, done.answers, strict=True))
-            self._loop.call_soon_threadsafe(self._deliver, done.updates, self._store.position, answered)
+    def _execute_batch(self, batch: Sequence[_PendingRequest]) -> None:
+        """Execute requests and answer them."""
+        result = self._attempt(lambda: self._store.execute([pending.request for pending in batch]), batch)
+        if result is not None:
+            answers = list(zip(batch, result.answers, strict=True))
+            self._event_loop.call_soon_threadsafe(self._deliver, result.updates, self._store.position, answers)
 
-    def _listen(self) -> None:
-        """Pass on what happened elsewhere."""
-        done = self._do(self._store.listen, ())
-        if done is not None and done.commands:
-            self._loop.call_soon_threadsafe(self._deliver, done.updates, self._store.position, ())
+    def _poll(self) -> None:
+        """Deliver updates that a job elsewhere has computed."""
+        result = self._attempt(self._store.poll, ())
+        if result is not None and result.commands:
+            self._event_loop.call_soon_threadsafe(self._deliver, result.updates, self._store.position, ())
 
-    def _do(self, work: Callable[[], Done], orders: Sequence[_Order]) -> Done | None:
-        """Do something that is to be written, and return what came of it; if that fails, recover."""
+    def _attempt(self, write: Callable[[], BatchResult], batch: Sequence[_PendingRequest]) -> BatchResult | None:
+        """Write something and return the result; if that fails, answer the batch with 503 and recover."""
         try:
-            return work()
+            return write()
         except Exception as error:
-            _log.exception("nothing was written; the engine is made anew from the journal")
-            failed = not_ready(f"the service could not do this, and recovers: {error}")
-            self._loop.call_soon_threadsafe(self._become, "recovering", _RECOVERING)
-            self._loop.call_soon_threadsafe(self._deliver, (), None, [(order, failed) for order in orders])
+            _log.exception("nothing was written; restoring the backend from the journal")
+            failure = not_ready(f"the request failed and the service is recovering: {error}")
+            self._event_loop.call_soon_threadsafe(self._set_state, "recovering", _RECOVERING)
+            self._event_loop.call_soon_threadsafe(self._deliver, (), None, [(pending, failure) for pending in batch])
             self._recover()
             return None
+
+
+def _backend_of(folder: DataFolder, metrics: Metrics) -> Backend:
+    if folder.config.job is None:
+        return EngineBackend(folder)
+    return SparkBackend(folder, metrics=metrics)

@@ -1,4 +1,4 @@
-"""What world is served? Space, window and words: what an engine is made of, noted in the journal when it is new."""
+"""Configuration of a service: space, window and vocabulary of its engine. The journal of a new folder records it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nearcast.spark.job_client import JobClient
 from nearcast.spark.plan import Plan, WindowTable, read_plan
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 
-_MOST_SHOWN = 200  # words, and people, that a page offers
+_MAX_SUGGESTIONS = 200  # terms, and users, that the live map suggests
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,17 @@ class ServiceConfig:
     metric: str = "euclidean"
     max_distance: float | None = None
     city: int | None = None
-    """The seed of a generated city, whose space, words and people these are then."""
+    """The seed of a generated city, which then defines space, vocabulary and social graph."""
     window_count: int | None = None
     window_seconds: float | None = None
     workers: int = 1
     partitioner: str = "hash"
     job: str | None = None
-    """The file of a job on Spark that keeps the answers, and says all of the above."""
+    """The file of a job on Spark that computes the results; it defines all of the above."""
 
     @classmethod
     def of_job(cls, file: Path) -> ServiceConfig:
-        """Return the world of a job."""
+        """Return the configuration of a service beside a job."""
         plan = read_plan(file)
         space, window = plan.space.space(), plan.window or WindowTable()
         return cls(
@@ -57,49 +57,49 @@ class ServiceConfig:
 
     def __post_init__(self) -> None:
         given = [name for name in ("bounds", "city") if getattr(self, name) is not None]
-        require(len(given) == 1, "bounds", "must be given, or a city, and not both", given, subject="world")
+        require(len(given) == 1, "bounds", "or city must be given, and not both", given, subject="config")
         windows = [name for name in ("window_count", "window_seconds") if getattr(self, name) is not None]
-        require(len(windows) < 2, "window", "must be a count or seconds", windows, subject="world")
+        require(len(windows) < 2, "window", "must be a count or seconds, not both", windows, subject="config")
 
     @property
     def window(self) -> WindowPolicy | None:
-        """How long messages stay."""
+        """How long messages stay in the window; None without a window."""
         if self.window_count is not None:
             return CountWindow(self.window_count)
         return None if self.window_seconds is None else TimeWindow(self.window_seconds)
 
     @property
     def needs_time(self) -> bool:
-        """Whether every message must have a time: where it expires by time, or a job puts it in order by time."""
+        """True if every message needs a time: messages expire by time, or a job orders them by time."""
         return self.window_seconds is not None or self.job is not None
 
     @property
     def plan(self) -> Plan:
-        """The job."""
+        """The plan of the job."""
         assert self.job is not None
         return read_plan(self.job)
 
     def check(self) -> None:
-        """Raise `InvalidInput` for what no engine can be made of, and no job can be."""
+        """Raise `InvalidInput` if no engine can be made from it, or no service can run beside its job."""
         if self.job is not None:
             JobClient(self.plan)
         self.engine().close()
 
     def engine(self) -> Engine:
-        """Return an engine of this world, without subscriptions; where a job has them, with one worker."""
+        """Return a new engine without subscriptions; beside a job it has one worker."""
         if self.job is not None:
             return self.plan.job(vocabulary=vocabulary_of(self.plan), social=social_of(self.plan)).new_engine()
-        how: dict[str, Any] = {"window": self.window, "workers": self.workers, "partitioner": self.partitioner}
+        options: dict[str, Any] = {"window": self.window, "workers": self.workers, "partitioner": self.partitioner}
         if self.city is not None:
             from nearcast.workload.city import City
 
             city = City(seed=self.city)
-            return Engine(space=city.space, vocabulary=city.vocabulary(), social=city.social, **how)
-        return Engine(space=self.space, **how)
+            return Engine(space=city.space, vocabulary=city.vocabulary(), social=city.social, **options)
+        return Engine(space=self.space, **options)
 
     @cached_property
     def space(self) -> Space:
-        """Where everything is."""
+        """The space of messages and subscriptions."""
         if self.city is not None:
             from nearcast.workload.city import City
 
@@ -111,47 +111,48 @@ class ServiceConfig:
             **({} if self.max_distance is None else {"max_distance": self.max_distance}),
         )
 
-    def described(self) -> dict[str, Any]:
-        """Say where everything is and what is talked about, for who looks at it."""
+    def describe(self) -> dict[str, Any]:
+        """Return the configuration as clients see it, with suggestions of terms and users."""
         space = self.space
-        words, people = self._talk
+        terms, users = self._suggestions
         return {
             "bounds": list(space.bounds.as_tuple()),
             "metric": space.metric,
             "max_distance": space.max_distance,
             "window_count": self.window_count,
             "window_seconds": self.window_seconds,
-            "words": words,
-            "people": people,
+            "terms": terms,
+            "users": users,
             "partitioner": self.partitioner,
         }
 
     @cached_property
-    def _talk(self) -> tuple[list[str], list[str]]:
-        """Some words that are said, and some people who have friends."""
+    def _suggestions(self) -> tuple[list[str], list[str]]:
+        """Some frequent terms, and some users of the social graph."""
         if self.city is not None:
             from nearcast.workload.city import OCCASIONS, TRADES, City
 
-            words = sorted({*OCCASIONS, *(word for _, said in TRADES.values() for word in said)})
-            return words, [str(user) for user in City(seed=self.city).social.users]
+            terms = sorted({*OCCASIONS, *(word for _, words in TRADES.values() for word in words)})
+            return terms, [str(user) for user in City(seed=self.city).social.users]
         if self.job is None:
             return [], []
         graph = social_of(self.plan)
-        people = [] if graph is None else [str(user) for user in islice(graph.users, _MOST_SHOWN)]
-        return sorted(common_terms(self.plan, _MOST_SHOWN)), people
+        users = [] if graph is None else [str(user) for user in islice(graph.users, _MAX_SUGGESTIONS)]
+        return sorted(common_terms(self.plan, _MAX_SUGGESTIONS)), users
 
-    def noted(self) -> dict[str, Any]:
-        """Return it as JSON."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the configuration as the journal records it."""
         return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
     @classmethod
-    def read(cls, noted: dict[str, Any]) -> ServiceConfig:
-        """Read what was noted."""
-        bounds = noted["bounds"]
-        return cls(**{**noted, "bounds": None if bounds is None else tuple(bounds)})
+    def from_json(cls, recorded: dict[str, Any]) -> ServiceConfig:
+        """Return a configuration that the journal recorded."""
+        bounds = recorded["bounds"]
+        return cls(**{**recorded, "bounds": None if bounds is None else tuple(bounds)})
 
-    def check_same(self, noted: dict[str, Any]) -> None:
-        """Raise `InvalidInput` if another world was noted."""
-        for name, value in self.noted().items():
-            was = noted.get(name)
-            require(value == was, name, f"must be {was!r}, as the data folder was made with", value, subject="world")
+    def check_same(self, recorded: dict[str, Any]) -> None:
+        """Raise `InvalidInput` if the journal recorded another configuration."""
+        for name, value in self.to_json().items():
+            first = recorded.get(name)
+            rule = f"must be {first!r}, as the data folder was created with"
+            require(value == first, name, rule, value, subject="config")

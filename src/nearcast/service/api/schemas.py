@@ -1,0 +1,337 @@
+"""JSON schemas of requests and answers, with the field names of the engine.
+
+The schemas check types and shapes. The engine alone decides which values are legal, so each rule exists once. The
+schemas of subscriptions are generated from the kinds, see `subscription_schemas`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Strict,
+    Tag,
+    model_validator,
+)
+
+from nearcast.errors import WHOLE, is_whole
+from nearcast.service.api.geojson import features_of, plain_body
+from nearcast.service.json_bodies import Body
+
+ID_PATTERN = r"^[A-Za-z0-9_~:@-][A-Za-z0-9._~:@-]{0,127}$"
+ID_RULE = "1 to 128 letters, digits or any of . _ ~ : @ -, not starting with a dot"
+
+TAGS = frozenset({"one", "many", "seconds", "time"})
+"""Tags of alternatives, which are not names of fields in the location of an error."""
+
+
+def _by_type(**tags: type | tuple[type, ...]) -> Discriminator:
+    """Choose among alternatives by the type of a value, so that there is one error and not one per alternative."""
+    first = next(iter(tags))
+
+    def choose(value: Any) -> str:
+        return next((tag for tag, types in tags.items() if isinstance(value, types)), first)
+
+    return Discriminator(choose)
+
+
+def _without_surrogates(text: str) -> str:
+    """Reject lone surrogates, which JSON can express and UTF-8 cannot."""
+    if not is_whole(text):
+        raise ValueError(WHOLE)
+    return text
+
+
+NumberField = Annotated[float, Strict()]
+IntegerField = Annotated[int, Strict()]
+StringField = Annotated[str, Strict(), AfterValidator(_without_surrogates)]
+WordsField = Annotated[
+    Annotated[StringField, Tag("one")] | Annotated[list[StringField], Tag("many")],
+    _by_type(one=str, many=list),
+]
+_Time = Annotated[
+    Annotated[NumberField, Tag("seconds")] | Annotated[AwareDatetime, Tag("time")],
+    _by_type(seconds=(int, float), time=(str, datetime)),
+]
+LocationField = Annotated[
+    list[NumberField], Field(min_length=2, max_length=2, description="[x, y]; longitude, latitude")
+]
+SubscriptionIdField = Annotated[StringField, Field(pattern=ID_PATTERN, description=ID_RULE)]
+
+
+class StrictModel(BaseModel):
+    """JSON without unknown fields."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class MessageBody(StrictModel):
+    """A message."""
+
+    id: StringField
+    location: LocationField
+    text: WordsField
+    at: _Time | None = Field(None, description="seconds since the epoch, or a time with its zone")
+    place: StringField | None = Field(None, description="the point of interest that published it")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_feature(cls, value: Any) -> Any:
+        return plain_body(value)
+
+    def body(self) -> Body:
+        """Return the message as the journal stores it."""
+        body = self.model_dump(exclude_none=True)
+        if isinstance(self.at, datetime):
+            body["at"] = self.at.timestamp()
+        return body
+
+
+if TYPE_CHECKING:
+    MessageOrMessages = MessageBody | list[MessageBody]
+else:
+    MessageOrMessages = Annotated[
+        Annotated[MessageBody, Tag("one")] | Annotated[list[MessageBody], Tag("many"), Field(min_length=1)],
+        _by_type(one=dict, many=list),
+        BeforeValidator(features_of),
+    ]
+
+
+class PublishAnswer(BaseModel):
+    """The answer to a publish request."""
+
+    command: int = Field(description="number of the command in the journal")
+    messages: int
+    seq: int = Field(description="seq of the last message")
+    updates: int | None = Field(description="number of updates; null if a job on Spark computes them")
+
+
+class RejectedLine(BaseModel):
+    """A rejected line of a stream and the rule that it violates."""
+
+    line: int
+    field: str
+    rule: str
+    value: Any
+
+
+class StreamAnswer(BaseModel):
+    """The answer to a stream of messages."""
+
+    messages: int
+    rejected: int
+    updates: int
+    errors: list[RejectedLine] = Field(description="the first rejected lines")
+
+
+class SubscribeAnswer(BaseModel):
+    """The answer to a subscribe request."""
+
+    command: int
+    created: list[str]
+    replaced: list[str]
+    updates: int | None = Field(description="number of updates for initial results; null if a job computes them")
+
+
+class UnsubscribeAnswer(BaseModel):
+    """The answer to an unsubscribe request."""
+
+    command: int
+    updates: int | None
+
+
+class ResultBody(BaseModel):
+    """A message in a result."""
+
+    message: str
+    score: float
+    location: list[float] | None = Field(description="null, as the fields below, if the message is not retained")
+    text: str | list[str] | None
+    at: float | None
+    place: str | None
+
+
+class ResultPage(BaseModel):
+    """The current result of a subscription, best first."""
+
+    subscription: str
+    results: list[ResultBody]
+
+
+class PartBody(BaseModel):
+    """One part of a score, or one condition."""
+
+    name: str
+    value: float
+    weight: float | None = Field(description="weight of the part in the score; null for a condition")
+    passes: bool = Field(description="false if this part alone excludes the message")
+    distance: float | None = Field(
+        description="distance of the message; metres on the earth, else units of the plane"
+    )
+    shared_terms: list[str] | None = Field(description="terms that message and subscription share")
+    missing_terms: list[str] | None = Field(description="terms that the message lacks to satisfy the expression")
+    note: str = Field(description="a phrase for people, made from the other fields")
+
+
+class ExplanationBody(BaseModel):
+    """The score of a message for a subscription, part by part."""
+
+    kind: str
+    subscription: str
+    message: str
+    parts: list[PartBody]
+    score: float | None = Field(description="null if a condition fails")
+    threshold: float | None = Field(description="the score to reach; null if every score is enough")
+    passes: bool = Field(description="whether the message is in the result, or would be if published now")
+    reason: str
+
+
+class WebhookBody(StrictModel):
+    """The target of a webhook."""
+
+    url: StringField = Field(
+        description="http or https, on the public internet or in a network that the service allows"
+    )
+    subscriptions: Annotated[list[SubscriptionIdField], Field(min_length=1, max_length=1000)] | None = Field(
+        None, description="the subscriptions whose updates it receives; all if omitted"
+    )
+    after: StringField | None = Field(
+        None,
+        description="cursor to continue after; if omitted, a new webhook starts now and an existing one continues",
+    )
+
+
+class WebhookState(BaseModel):
+    """The state of a webhook."""
+
+    id: str
+    url: str
+    subscriptions: list[str] | None
+    cursor: str = Field(description="all updates up to it were acknowledged or not addressed to the webhook")
+    failures: int = Field(description="consecutive failed attempts")
+    next_attempt: float | None = Field(description="time of the next retry, in seconds since the epoch")
+    last_error: str | None
+    disabled: str | None = Field(description="why the webhook is disabled; null while enabled. PUT enables it again")
+
+
+class WebhookWithSecret(WebhookState):
+    """A new webhook with its secret, which is not shown again."""
+
+    secret: str
+
+
+class WebhookPage(BaseModel):
+    """A page of webhooks, ordered by id."""
+
+    webhooks: list[WebhookState]
+    next: str | None = Field(description="cursor of the next page; null on the last one")
+
+
+class SecretBody(BaseModel):
+    """A new secret, which is not shown again."""
+
+    secret: str
+    old_until: float = Field(description="until when the old secret signs too, in seconds since the epoch")
+
+
+class ConfigBody(BaseModel):
+    """The configuration of the service."""
+
+    bounds: list[float] = Field(description="[xmin, ymin, xmax, ymax]")
+    metric: str
+    max_distance: float = Field(description="the distance at which proximity reaches zero")
+    window_count: int | None
+    window_seconds: float | None
+    terms: list[str] = Field(description="some frequent terms, as suggestions")
+    users: list[str] = Field(description="some users of the social graph, as suggestions")
+    partitioner: str = Field(description="how subscriptions are distributed over shards")
+
+
+class FieldBody(BaseModel):
+    """A field of a kind, as a form shows it."""
+
+    form: str = Field(description="point, box, text, integer, number or id")
+    label: str
+    help: str
+    example: str
+    minimum: float | None = Field(None, description="start of the slider of a number")
+    maximum: float | None = Field(None, description="end of the slider; greater integers may be valid")
+    step: float | None = None
+    start: float | None = Field(None, description="the initial value")
+    ends: list[str] | None = Field(None, description="what both ends of the slider mean")
+    operators: list[str] | None = Field(None, description="operators between the words of an expression")
+
+
+class KindBody(BaseModel):
+    """A kind of subscription, as a form shows it."""
+
+    kind: str
+    label: str
+    help: str
+    icon: str = Field(description="SVG path in a square of 16 units")
+    grows: bool = Field(description="true if every match is reported once, and no match leaves")
+    needs_window: bool
+    greater_is_better: bool = Field(description="false if the score is a distance")
+    fields: dict[str, FieldBody]
+
+
+class ReachesBody(BaseModel):
+    """How far from each subscription a message can be and still match."""
+
+    reaches: list[float | None] = Field(description="one per subscription; null if there is no limit")
+
+
+class RegionBody(BaseModel):
+    """A part of space and the shards that own it."""
+
+    box: list[float] = Field(description="[xmin, ymin, xmax, ymax]")
+    shards: list[int]
+
+
+class ShardsBody(BaseModel):
+    """The regions and loads of all shards."""
+
+    regions: list[RegionBody] = Field(description="empty if the partitioner does not divide space")
+    loads: list[float] = Field(description="number of subscriptions per shard")
+
+
+class PreviewResult(BaseModel):
+    """A message that a subscription would have in its result."""
+
+    message: str
+    score: float
+    location: list[float] | None
+    text: str | list[str] | None
+    parts: list[PartBody]
+
+
+class PreviewBody(BaseModel):
+    """The result that a subscription would have, best first."""
+
+    results: list[PreviewResult]
+
+
+class FieldError(BaseModel):
+    """A violated rule."""
+
+    field: str
+    rule: str
+    value: Any
+
+
+class ProblemBody(BaseModel):
+    """An error, in the format of RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldError] = []

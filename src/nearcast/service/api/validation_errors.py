@@ -1,0 +1,36 @@
+"""Validation errors of pydantic as field, rule and value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from nearcast.model import kinds
+from nearcast.service.api.problems import field_error
+from nearcast.service.api.schemas import TAGS
+
+_PARTS = frozenset({"body", "query", "path", "header"})
+
+
+def field_errors(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return one violated rule per error of pydantic.
+
+    >>> field_errors([{"loc": ("body", "topk", "k"), "msg": "Input should be a valid integer", "input": "x"}])
+    [{'field': 'k', 'rule': 'must be a valid integer', 'value': 'x'}]
+    """
+    return [field_error(_field(error["loc"]), _rule(error["msg"]), error.get("input")) for error in errors]
+
+
+def _field(location: tuple[str | int, ...]) -> str:
+    inner = location[1:] if location and location[0] in _PARTS else location
+    tags = TAGS | {kind.kind for kind in kinds()}
+    names = [str(part) for part in inner if part not in tags]
+    return ".".join(names) or (str(location[0]) if location else "body")
+
+
+def _rule(message: str) -> str:
+    return (
+        message.removeprefix("Value error, ")
+        .replace("Input should be", "must be")
+        .replace("Field required", "must be given")
+    )

@@ -1,0 +1,154 @@
+"""Read access to the results of a job on Spark: what the job has reported, with scores computed here.
+
+Results are the sum of the updates that the journal holds. Scores come from an engine without subscriptions, which
+holds the newest messages and validates all input by the rules of the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nearcast.engine.explain import with_rank
+from nearcast.engine.stats import Stats
+from nearcast.errors import UnknownMessage, UnknownSubscription, require
+from nearcast.index import Work
+from nearcast.model import Explanation, Id, Message, Result, Subscription
+from nearcast.partition import Region
+from nearcast.partition.serialization import unpack
+from nearcast.service.config import ServiceConfig
+from nearcast.service.json_bodies import Body, message_from, subscription_from
+from nearcast.service.store.journal import JournalQueries, StoredResult
+from nearcast.service.subscription_key import SubscriptionKey
+from nearcast.spark.folder import Folder
+from nearcast.spark.job import Job
+
+_PREVIEWED = 20_000  # messages that previews cover after a restart
+
+
+class SparkReadModel:
+    """Answers read requests and validates the input of the job."""
+
+    def __init__(self, config: ServiceConfig, journal: JournalQueries) -> None:
+        self._config, self._journal = config, journal
+        self._engine = config.engine()
+        self._seq, self._now = journal.last_seq(), float("-inf")
+        self._insert(journal.newest_messages(_PREVIEWED))
+        self._shards: dict[int, int] = dict.fromkeys(range(config.workers), 0)
+        self._work = Work()
+
+    def close(self) -> None:
+        """Close the engine."""
+        self._engine.close()
+
+    # -- input of the job ---------------------------------------------------------------------------------------
+
+    def publish(self, bodies: Sequence[Body]) -> None:
+        """Insert messages, or raise and change nothing."""
+        for body in bodies:
+            _check_string("text", body, f"message {body['id']!r}")
+        self._insert(bodies)
+        self._seq += len(bodies)
+
+    def _insert(self, bodies: Sequence[Body]) -> None:
+        self._engine.publish([message_from(body) for body in bodies])
+        self._now = max([self._now, *(body["at"] for body in bodies)])
+
+    def check(self, subscriptions: Iterable[Body], subscriber: str, job: Job) -> None:
+        """Raise `InvalidInput` for subscriptions that the job cannot take."""
+        made = []
+        for body in subscriptions:
+            subject = f"subscription {SubscriptionKey(subscriber, body['id']).engine_id!r}"
+            _check_string("keywords", body, subject)
+            made.append(subscription_from(body, subscriber))
+            job.check_kind(type(made[-1]), subject)
+        self._engine.check(made)
+
+    def add_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
+        """Add reports of the shards to the counts."""
+        for report in reports:
+            self._shards[report["shard"]] = report["subscriptions"]
+            counts = {name: report.get(name, 0) for name in ("visited", "candidates", "verified")}
+            self._work = Work(**{name: getattr(self._work, name) + n for name, n in counts.items()})
+
+    # -- read requests ------------------------------------------------------------------------------------------
+
+    def results(self, subscription: Id) -> list[Result]:
+        """Return the result of a subscription as far as the job has reported it, best first."""
+        return [Result(row.message, row.score) for row in self._results(self._subscription(subscription))]
+
+    def explain(self, subscription: Id, message: Message | Id) -> Explanation:
+        """Return the score of a message for a subscription, ranked among the reported result."""
+        known = self._subscription(subscription)
+        explained_message = message if isinstance(message, Message) else self._message(message)
+        explained = self._engine.score(known, explained_message)
+        policy = known.result_policy
+        if not policy.is_stateful or explained.score is None:
+            return explained
+        results = self._results(known)
+        worst = results[-1] if len(results) >= (known.n_results or 0) else None
+        threshold = None if worst is None else worst.score
+        is_in_result = any(row.message == explained_message.id for row in results)
+        would_enter = policy.would_enter(explained.score, self._seq + 1, worst and (worst.score, worst.seq))
+        passes = is_in_result or (isinstance(message, Message) and would_enter)
+        if not passes and threshold is None:
+            return replace(explained, passes=False, reason="not in the result, as far as the job has reported")
+        return with_rank(explained, passes, threshold)
+
+    def preview(self, subscription: Subscription) -> list[Explanation]:
+        """Return the result that a new subscription would have among the newest messages."""
+        return self._engine.preview(subscription)
+
+    def stats(self) -> Stats:
+        """Return the counts of messages here, and of everything else as the shards reported it."""
+        shards = tuple(self._shards[shard] for shard in sorted(self._shards))
+        own = replace(self._engine.stats(), messages=self._seq)
+        return replace(own, subscriptions=sum(shards), shards=shards, work={"all": self._work})
+
+    def regions(self) -> list[Region]:
+        """Return the parts of space and the shards that own them, if the job has learned its routing."""
+        plan = self._config.plan
+        folder = Folder(f"{plan.place(plan.run.checkpoint)}/state")
+        name = f"{plan.match.partitioner}-{plan.match.shards}.routing"
+        if folder.size(name) is None:
+            return []
+        return unpack(folder.read(name)).regions(self._config.space.bounds)
+
+    def _subscription(self, engine_id: Id) -> Subscription:
+        key = SubscriptionKey.parse(engine_id)
+        body = self._journal.subscription(key)
+        if body is None:
+            raise UnknownSubscription(engine_id)
+        return subscription_from(body, key.subscriber)
+
+    def _message(self, id_: Id) -> Message:
+        body = self._journal.message(str(id_))
+        if body is None:
+            raise UnknownMessage(id_)
+        return message_from(body)
+
+    def _results(self, subscription: Subscription) -> list[StoredResult]:
+        """Return the result of a subscription, best first; of an unbounded one, the part in the window."""
+        results = self._journal.results(SubscriptionKey.parse(subscription.id))
+        policy = subscription.result_policy
+        if not policy.is_stateful:
+            results = [row for row in results if self._is_in_window(row)]
+        return sorted(results, key=lambda row: policy.rank(row.score, row.seq))
+
+    def _is_in_window(self, row: StoredResult) -> bool:
+        config = self._config
+        if row.seq == 0:
+            return False
+        if config.window_count is not None:
+            return row.seq > self._seq - config.window_count
+        if config.window_seconds is None or row.at is None:
+            return True
+        return row.at > self._now - config.window_seconds
+
+
+def _check_string(field: str, body: Mapping[str, Any], subject: str) -> None:
+    """Raise `InvalidInput` for a list of terms: a row of a job has one string."""
+    value = body[field]
+    rule = "must be a string where a job on Spark reads it"
+    require(isinstance(value, str), field, rule, value, subject=subject)

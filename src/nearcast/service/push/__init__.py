@@ -1,0 +1,1 @@
+"""Delivery of updates and messages to clients, as they are committed."""

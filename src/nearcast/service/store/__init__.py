@@ -1,0 +1,1 @@
+"""Everything that a service keeps on disk."""

@@ -1,0 +1,320 @@
+"""Answered commands survive restarts, crashes, failed writes and unreadable snapshots."""
+
+import asyncio
+import json
+import sqlite3
+from contextlib import asynccontextmanager
+
+import pytest
+
+import nearcast as nc
+from nearcast.errors import FormatError, InvalidInput, StateError, UnknownSubscription
+from nearcast.service.api.metrics import Metrics
+from nearcast.service.api.problems import Problem
+from nearcast.service.backends.engine_backend import EngineTarget
+from nearcast.service.command_loop import CommandLoop
+from nearcast.service.commands import Publish, Subscribe, Unsubscribe, canonical_order
+from nearcast.service.config import ServiceConfig
+from nearcast.service.push.hub import Hub
+from nearcast.service.store.cursor import START, Cursor
+from nearcast.service.store.journal import Journal
+from nearcast.service.store.retention import RetentionConfig
+
+CONFIG = ServiceConfig(bounds=(0, 0, 1, 1), window_count=5)
+END = Cursor(1 << 40, 0)
+
+
+def message(number, text="coffee sale", at=(0.2, 0.3)):
+    return {"id": f"m{number}", "location": list(at), "text": text}
+
+
+def topk(id_="t1", k=2):
+    return {"id": id_, "kind": "topk", "location": [0.2, 0.3], "keywords": "coffee", "k": k, "alpha": 0.5}
+
+
+def boolean(id_="b1"):
+    return {"id": id_, "kind": "boolean", "region": [0, 0, 0.5, 0.5], "keywords": "coffee AND sale"}
+
+
+@asynccontextmanager
+async def running(folder, config=CONFIG, **retention):
+    metrics = Metrics()
+    hub = Hub(metrics, max_queued=100)
+    command_loop = CommandLoop(folder, config, hub=hub, metrics=metrics, retention=RetentionConfig(**retention))
+    command_loop.start()
+    try:
+        assert await command_loop.wait_recovered() == "serving"
+        yield command_loop
+    finally:
+        await command_loop.stop()
+
+
+def journaled_updates(command_loop, subscriber="ann"):
+    return command_loop.reader.updates(subscriber, after=START, up_to=END, limit=10_000)
+
+
+def execute(command_loop, *commands):
+    calls = (command_loop.execute(command, subscriber="ann") for command in commands)
+    return asyncio.gather(*calls, return_exceptions=True)
+
+
+async def result_ids(command_loop, subscription="ann/t1"):
+    return [result.message for result in await command_loop.read(lambda view: view.results(subscription))]
+
+
+async def test_commands_are_answered_and_their_updates_journaled(tmp_path):
+    async with running(tmp_path) as command_loop:
+        (subscribed,) = await execute(command_loop, Subscribe("ann", [topk(), boolean()]))
+        assert subscribed == {"command": 1, "updates": 0, "created": ["t1", "b1"], "replaced": []}
+        (published,) = await execute(command_loop, Publish([message(1), message(2)]))
+        assert published == {"command": 2, "updates": 4, "messages": 2, "seq": 2}
+        updates = journaled_updates(command_loop)
+        assert [str(update.cursor) for update in updates] == ["2.1", "2.2", "2.3", "2.4"]
+        assert [update.key.id for update in updates] == ["b1", "t1", "b1", "t1"]
+        assert updates[0].json == (
+            '{"cursor": "2.1", "seq": 1, "at": null, "subscription": "b1", "message": "m1", "change": "enter", "score": 1.0}'
+        )
+        assert journaled_updates(command_loop, "bob") == []
+
+
+async def test_rejected_commands_get_the_error_of_the_engine_and_are_not_written(tmp_path):
+    async with running(tmp_path) as command_loop:
+        answers = await execute(
+            command_loop,
+            Publish([message(1), message(2, at=(3, 3))]),
+            Unsubscribe("ann", ["missing"]),
+            Subscribe("ann", [topk(k=0)]),
+            Publish([message(3)]),
+        )
+        assert [type(answer) for answer in answers] == [InvalidInput, UnknownSubscription, InvalidInput, dict]
+        assert answers[3]["command"] == 1 and answers[3]["seq"] == 1, "a batch is all or nothing"
+
+
+async def test_batched_commands_give_the_same_answers_and_updates_as_single_ones(tmp_path):
+    """Also if one of many is invalid, or a key comes twice."""
+    steps = [Subscribe("ann", [topk(k=1), boolean()])]
+    steps += [Publish([message(n, at=(0.2, 0.3 + n / 1000)), message(100 + n, "sale")]) for n in range(9)]
+    steps.insert(4, Publish([message(50, at=(3, 3))]))
+    steps.insert(8, Subscribe("ann", [topk("t2", k=3)]))
+    for folder, is_batched in (("batched", True), ("single", False)):
+        async with running(tmp_path / folder) as command_loop:
+            keys = [None, "a", "b", None, "c", None, "a2", None, "d", None, "e", "f"]
+            requests = [
+                command_loop.execute(step, subscriber="ann", key=key) for step, key in zip(steps, keys, strict=True)
+            ]
+            requests += [command_loop.execute(steps[1], subscriber="ann", key="a"), execute(command_loop, steps[2])]
+            if is_batched:
+                answers = await asyncio.gather(*requests, return_exceptions=True)
+            else:
+                answers = [(await asyncio.gather(request, return_exceptions=True))[0] for request in requests]
+            assert isinstance(answers[4], InvalidInput) and answers[12] == answers[1]
+            found = ([str(a) for a in answers], [update.json for update in journaled_updates(command_loop)])
+        if is_batched:
+            expected = found
+    assert found == expected and len(found[1]) > 15
+
+
+async def test_a_restart_resumes_from_snapshot_and_journal(tmp_path):
+    """Restarted after each step, also without a snapshot, the updates equal those of an engine that never stops."""
+    engine, expected = CONFIG.engine(), []
+    target = EngineTarget(engine)
+    steps = [Subscribe("ann", [topk(), boolean()]), *(Publish([message(n)]) for n in range(12))]
+    steps.insert(7, Subscribe("ann", [topk(k=1)]))
+    steps.insert(9, Unsubscribe("ann", ["b1"]))
+    for number, step in enumerate(steps):
+        expected += [(u.seq, u.subscription, u.message, u.change) for u in canonical_order(step.apply(target))]
+        async with running(tmp_path) as command_loop:
+            (answer,) = await execute(command_loop, step)
+            assert answer["command"] == number + 1
+            if number % 3:
+                command_loop._store.save = lambda: None  # as if it had been killed
+    async with running(tmp_path) as command_loop:
+        bodies = [json.loads(update.body) for update in journaled_updates(command_loop)]
+        assert [(u["seq"], f"ann/{u['subscription']}", u["message"], u["change"]) for u in bodies] == expected
+        assert await command_loop.read(lambda view: view.results("ann/t1")) == engine.results("ann/t1")
+        assert command_loop.reader.subscriptions("ann", after="", limit=9) == [topk(k=1)]
+
+
+async def test_an_unreadable_snapshot_is_skipped(tmp_path):
+    async with running(tmp_path) as command_loop:
+        await execute(command_loop, Subscribe("ann", [topk()]), Publish([message(1)]))
+    async with running(tmp_path) as command_loop:
+        await execute(command_loop, Publish([message(2)]))
+    newest = max((tmp_path / "snapshots").iterdir())
+    (newest / "window.arrow").write_bytes(b"torn")
+    async with running(tmp_path) as command_loop:
+        assert await result_ids(command_loop) == ["m2", "m1"]
+
+
+async def test_a_snapshot_ahead_of_the_journal_is_not_used(tmp_path):
+    """As in a backup that copied the journal first."""
+    async with running(tmp_path) as command_loop:
+        await execute(command_loop, Subscribe("ann", [topk()]), Publish([message(1)]))
+    copy = (tmp_path / "journal.sqlite").read_bytes()
+    async with running(tmp_path) as command_loop:
+        await execute(command_loop, Publish([message(2)]))
+    (tmp_path / "journal.sqlite").write_bytes(copy)
+    async with running(tmp_path) as command_loop:
+        assert await result_ids(command_loop) == ["m1"]
+
+
+async def test_a_pruned_journal_needs_a_snapshot(tmp_path):
+    async with running(tmp_path, snapshot_every=5, snapshot_share=1.0, max_updates=5) as command_loop:
+        await execute(command_loop, Subscribe("ann", [boolean()]))
+        for n in range(30):
+            await execute(command_loop, Publish([message(n)]))
+    for path in (tmp_path / "snapshots").iterdir():
+        (path / "manifest.json").write_text("{}")
+    metrics = Metrics()
+    command_loop = CommandLoop(tmp_path, None, hub=Hub(metrics, max_queued=1), metrics=metrics)
+    command_loop.start()
+    assert await command_loop.wait_recovered() == "failed"
+    with pytest.raises(Problem, match=r"no snapshot from command .* on is readable, and the journal starts there"):
+        await command_loop.read(lambda view: view.stats())
+    await command_loop.stop()
+
+
+async def test_a_failed_write_changes_nothing(tmp_path, monkeypatch):
+    async with running(tmp_path) as command_loop:
+        await execute(command_loop, Subscribe("ann", [topk()]), Publish([message(1)]))
+        with monkeypatch.context() as broken:
+
+            def fail():
+                raise sqlite3.OperationalError("database or disk is full")
+
+            broken.setattr(command_loop._store._journal, "commit", fail)
+            failed = await execute(command_loop, Publish([message(2)]), Publish([message(3)]))
+        assert [(answer.status, answer.headers["Retry-After"]) for answer in failed] == [(503, "1")] * 2
+        assert await command_loop.wait_recovered() == "serving"
+        assert await result_ids(command_loop) == ["m1"]
+        (again,) = await execute(command_loop, Publish([message(2)]))
+        assert (again["command"], again["seq"]) == (3, 2)
+
+
+async def test_a_failed_snapshot_does_not_stop_the_service(tmp_path, monkeypatch):
+    async with running(tmp_path, snapshot_every=2, snapshot_share=1.0) as command_loop:
+        snapshots = command_loop._store._backend._snapshots
+        with monkeypatch.context() as broken:
+
+            def fail(engine, number):
+                raise OSError(28, "No space left on device")
+
+            broken.setattr(snapshots, "save", fail)
+            for n in range(5):
+                await execute(command_loop, Publish([message(n)]))
+        assert snapshots.numbers() == []
+        for n in range(5, 9):
+            await execute(command_loop, Publish([message(n)]))
+        (answer,) = await execute(command_loop, Publish([message(9)]))
+        assert answer["seq"] == 10 and snapshots.numbers()
+
+
+async def test_snapshots_take_no_more_than_their_share_of_the_time(tmp_path):
+    async with running(tmp_path, snapshot_every=1, snapshot_share=1e-9) as command_loop:
+        for number in range(5):
+            await execute(command_loop, Publish([message(number)]))
+        await command_loop.read(lambda view: None)
+        assert command_loop._store._backend._snapshots.numbers() == [1], "the first, and then a pause"
+    async with running(tmp_path) as command_loop:
+        assert (await command_loop.read(lambda view: view.stats())).messages == 5
+
+
+async def test_a_failing_query_does_not_affect_other_requests(tmp_path):
+    async with running(tmp_path) as command_loop:
+        calls = [
+            command_loop.read(lambda view: 1 / 0),
+            command_loop.execute(Publish([message(1)]), subscriber="ann"),
+        ]
+        failed, answer = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(failed, ZeroDivisionError) and answer["seq"] == 1
+
+
+async def test_a_key_is_executed_once_also_after_a_restart(tmp_path):
+    def publish(command_loop, number, *, subscriber="ann", key="k1", **fields):
+        return command_loop.execute(Publish([message(number, **fields)]), subscriber=subscriber, key=key)
+
+    async with running(tmp_path) as command_loop:
+        first = await publish(command_loop, 1)
+        assert await asyncio.gather(*(publish(command_loop, 1) for _ in range(3))) == [first] * 3
+        with pytest.raises(
+            InvalidInput, match="Idempotency-Key must not be reused for a different request; got 'k1'"
+        ):
+            await publish(command_loop, 2)
+        other = await publish(command_loop, 1, subscriber="bob")
+        assert other["seq"] == 2, "each subscriber has keys of its own"
+    async with running(tmp_path) as command_loop:
+        assert await publish(command_loop, 1) == first
+        with pytest.raises(InvalidInput):
+            await publish(command_loop, 3, key="k2", at=(3, 3))
+        fixed = await publish(command_loop, 3, key="k2")
+        assert fixed["seq"] == 3, "a rejected command does not use up its key"
+
+
+async def test_a_full_queue_rejects_commands_unless_they_wait(tmp_path):
+    async with running(tmp_path, max_waiting=3) as command_loop:
+        answers = await execute(command_loop, *(Publish([message(n)]) for n in range(5)))
+        assert [a.status if isinstance(a, Problem) else "done" for a in answers] == ["done"] * 3 + [429] * 2
+        assert answers[-1].headers == {"Retry-After": "1"}
+        waiting = [
+            command_loop.execute(Publish([message(n)]), subscriber="ann", wait_for_room=True) for n in range(50)
+        ]
+        assert sorted(a["seq"] for a in await asyncio.gather(*waiting)) == list(range(4, 54))
+
+
+async def test_pruning_deletes_old_updates_and_nothing_that_recovery_needs(tmp_path):
+    async with running(tmp_path, snapshot_every=10, snapshot_share=1.0, max_updates=15) as command_loop:
+        await execute(command_loop, Subscribe("ann", [boolean()]))
+        for n in range(60):
+            await execute(command_loop, Publish([message(n)]))
+        older, newest = command_loop._store._backend._snapshots.numbers()
+        assert newest - older == 10
+        retained = [update.cursor.command for update in journaled_updates(command_loop)]
+        assert retained == list(range(retained[0], 62)) and 15 <= len(retained) < 40
+        assert retained[0] == command_loop.reader.pruned() + 1 <= older + 1
+        assert command_loop.reader.message("m0") is None and command_loop.reader.message("m59") is not None
+    async with running(tmp_path) as command_loop:
+        (answer,) = await execute(command_loop, Publish([message(99)]))
+        assert answer == {"command": 62, "updates": 1, "messages": 1, "seq": 61}
+
+
+async def test_a_folder_has_one_service_and_one_configuration(tmp_path):
+    async with running(tmp_path):
+        with pytest.raises(StateError, match="is in use by another service"):
+            async with running(tmp_path):
+                pass
+    with pytest.raises(InvalidInput, match="window_count must be 5, as the data folder was created with; got 7"):
+        async with running(tmp_path, ServiceConfig(bounds=(0, 0, 1, 1), window_count=7)):
+            pass
+    async with running(tmp_path, None) as command_loop:
+        assert command_loop.config == CONFIG
+    with pytest.raises(StateError, match="is new: it needs a configuration"):
+        async with running(tmp_path / "new", None):
+            pass
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_a_journal_of_another_version_is_refused_and_unchanged(tmp_path, version):
+    file = tmp_path / "journal.sqlite"
+    Journal(file).close()
+    with sqlite3.connect(file) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+    connection.close()
+    before = file.read_bytes()
+    with pytest.raises(FormatError, match=f"must be a journal of version 3; got version {version}"):
+        Journal(file)
+    assert file.read_bytes() == before
+
+
+def test_updates_have_one_canonical_order():
+    updates = [
+        nc.Update(s, i, m, c, 0.0)
+        for s, i, m, c in [
+            (2, "b", "m", "enter"),
+            (2, "a", "m", "enter"),
+            (2, "a", "n", "leave"),
+            (1, "z", "m", "enter"),
+        ]
+    ]
+    assert [(u.seq, u.subscription, u.change) for u in canonical_order(updates)] == [
+        (1, "z", "enter"), (2, "a", "leave"), (2, "a", "enter"), (2, "b", "enter"),
+    ]  # fmt: skip
