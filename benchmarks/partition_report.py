@@ -149,7 +149,7 @@ def workers(scale: float) -> list[Row]:
         )
         footprints, messages = stream.sample
         some = Sample(spread(footprints, ENOUGH), spread(messages, ENOUGH_MESSAGES))
-        estimates = weigh(some, n_shards=2, n_subscriptions=len(footprints))
+        estimates = estimate_partitioners(some, n_shards=2, n_subscriptions=len(footprints))
         taken, _ = recommend(estimates)
         started = os.getloadavg()[0]
         row = in_turns(stream, taken.name, n_before=before, batch=batch)

@@ -127,20 +127,20 @@ def test_what_changed_is_saved_and_sealed(index, tmp_path):
 def test_tables_are_answered_with_tables():
     engine = make_engine([("ann", "cafe")], "auto")
     engine.subscribe([nc.SocialSubscription("s", (0, 0), "a", k=1, user="ann")])
-    engine.publish([nc.Message("m1", (0, 0), "x", place="threshold"), nc.Message("m2", (0, 0), "x", place=None)])
-    edges = pa.table({"user": ["ann"], "place": ["threshold"]})
+    engine.publish([nc.Message("m1", (0, 0), "x", place="bar"), nc.Message("m2", (0, 0), "x", place=None)])
+    edges = pa.table({"user": ["ann"], "place": ["bar"]})
     told = engine.add_edges(edges).to_pylist()
     assert [(u["seq"], u["message"], u["change"], u["score"]) for u in told] == [
         (2, "m2", "leave", 1.0), (2, "m1", "enter", 2.0),
     ]  # fmt: skip
     assert len(engine.remove_edges(edges)) == 2
     with pytest.raises(nc.InvalidInput, match="user"):
-        engine.add_edges(pa.table({"place": ["threshold"]}))
+        engine.add_edges(pa.table({"place": ["bar"]}))
 
 
 @pytest.mark.parametrize("index", INDEXES)
 def test_an_edge_that_is_not_there_is_an_error_and_nothing_is_half_applied(index):
-    engine = make_engine([("ann", "cafe"), ("bob", "threshold")], index)
+    engine = make_engine([("ann", "cafe"), ("bob", "bar")], index)
     engine.subscribe([nc.SocialSubscription("s", (0, 0), "a", k=1, user="ann")])
     engine.publish([nc.Message("m", (0, 0), "x", place="cafe")])
     with pytest.raises(nc.InvalidInput, match=r"\('ann', 'gym'\)"):

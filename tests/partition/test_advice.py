@@ -74,7 +74,7 @@ def test_who_needs_no_term_is_touched_by_all_in_the_box_and_many_touches_are_thi
 @pytest.mark.parametrize("in_threads", [True, False])
 def test_estimates_agree_with_what_the_routing_does(kind, in_threads):
     sample = town(kind=kind)
-    for estimate in weigh(sample, n_shards=4, in_threads=in_threads):
+    for estimate in estimate_partitioners(sample, n_shards=4, in_threads=in_threads):
         is_shared = estimate.routing.sends_all and kind == "boolean" and in_threads
         assert estimate.seen.sum() == pytest.approx(estimate.reach * len(sample.messages))
         assert estimate.held.sum() == pytest.approx(
@@ -91,28 +91,28 @@ def test_estimates_agree_with_what_the_routing_does(kind, in_threads):
 def test_definition_1_is_summed_over_shards():
     sample = town()
     constants = Constants(check=0.5, handle=2.0, insert=3.0)
-    (alone,) = weigh(sample, n_shards=1, partitioners=PARTITIONERS[:1], constants=constants)
+    (alone,) = estimate_partitioners(sample, n_shards=1, partitioners=PARTITIONERS[:1], constants=constants)
     assert alone.total_load == pytest.approx(0.5 * 600 * 400 + 2.0 * 600 + 3.0 * 400)
-    for estimate in weigh(sample, n_shards=4, constants=constants, in_threads=False):
+    for estimate in estimate_partitioners(sample, n_shards=4, constants=constants, in_threads=False):
         load = 0.5 * (estimate.seen * estimate.held).sum() + 2.0 * estimate.seen.sum() + 3.0 * estimate.held.sum()
         assert estimate.total_load == pytest.approx(load)
 
 
 def test_a_sample_may_stand_for_more_subscriptions():
-    few, many = (weigh(town(), n_shards=4, n_subscriptions=n)[0] for n in (400, 4_000_000))
+    few, many = (estimate_partitioners(town(), n_shards=4, n_subscriptions=n)[0] for n in (400, 4_000_000))
     assert many.held.sum() == pytest.approx(10_000 * few.held.sum())
     assert many.busiest_us > 10 * few.busiest_us
 
 
 def test_threads_share_messages_of_kinds_that_keep_nothing_so_hash_is_enough():
-    taken, reason = recommend(weigh(town(), n_shards=4, constants=Constants(check=1.0)))
+    taken, reason = recommend(estimate_partitioners(town(), n_shards=4, constants=Constants(check=1.0)))
     assert taken.name == "hash"
     assert taken.replication == taken.reach == 1
     assert "busiest shard works" in reason and "it is the simplest" in reason
 
 
 def test_processes_are_quicker_if_a_message_goes_to_one():
-    estimates = weigh(town(2_000, 2_000), n_shards=4, in_threads=False)
+    estimates = estimate_partitioners(town(2_000, 2_000), n_shards=4, in_threads=False)
     taken, reason = recommend(estimates)
     assert taken.name.startswith("space_"), "boxes are small, and handling a message is what costs"
     assert taken.reach == 1
@@ -121,7 +121,7 @@ def test_processes_are_quicker_if_a_message_goes_to_one():
 
 
 def test_kinds_that_keep_results_are_better_off_with_one_home():
-    estimates = by_name(weigh(town(kind="nearest"), n_shards=4, in_threads=False))
+    estimates = by_name(estimate_partitioners(town(kind="nearest"), n_shards=4, in_threads=False))
     keyword, kd = estimates["keyword"], estimates["space_kd"]
     assert kd.replication == 4
     assert 1 < keyword.replication < 2.1
@@ -130,7 +130,7 @@ def test_kinds_that_keep_results_are_better_off_with_one_home():
 
 
 def test_the_first_that_is_nearly_best_is_taken():
-    first, second = weigh(town(), n_shards=2, partitioners=PARTITIONERS[:2])
+    first, second = estimate_partitioners(town(), n_shards=2, partitioners=PARTITIONERS[:2])
     slower = replace(first, busy_us=np.array([1.0, 1.09]))
     assert recommend([slower, replace(second, busy_us=np.array([1.0, 1.0]))])[0] is slower
     quick = replace(second, busy_us=np.array([0.9, 0.9]))
@@ -139,13 +139,13 @@ def test_the_first_that_is_nearly_best_is_taken():
 
 def test_without_messages_or_with_one_shard_it_is_the_first():
     silent = Sample(town().footprints, MessageBatch.empty())
-    assert "nothing tells them apart" in recommend(weigh(silent, n_shards=4))[1]
-    assert "nothing tells them apart" in recommend(weigh(town(), n_shards=1))[1]
+    assert "nothing tells them apart" in recommend(estimate_partitioners(silent, n_shards=4))[1]
+    assert "nothing tells them apart" in recommend(estimate_partitioners(town(), n_shards=1))[1]
     assert choose(silent, n_shards=4) == HashRouting(4)
     assert choose(town(), n_shards=1) == HashRouting(1)
     nobody = Sample(Footprints.joined([]), town().messages)
     assert choose(nobody, n_shards=4) == HashRouting(4)
-    assert weigh(nobody, n_shards=4, partitioners=PARTITIONERS[:1])[0].replication == 1
+    assert estimate_partitioners(nobody, n_shards=4, partitioners=PARTITIONERS[:1])[0].replication == 1
 
 
 def test_what_is_chosen_is_fitted_to_all_of_the_sample_and_every_time_the_same():
@@ -153,7 +153,7 @@ def test_what_is_chosen_is_fitted_to_all_of_the_sample_and_every_time_the_same()
     chosen = choose(sample, n_shards=4, in_threads=False)
     again = choose(sample, n_shards=4, in_threads=False)
     (partitioner,) = (
-        p for p in PARTITIONERS if p.name == recommend(weigh(sample, n_shards=4, in_threads=False))[0].name
+        p for p in PARTITIONERS if p.name == recommend(estimate_partitioners(sample, n_shards=4, in_threads=False))[0].name
     )
     on_all = partitioner.fit(sample, n_shards=4)
     assert chosen.place(sample.footprints).tolist() == on_all.place(sample.footprints).tolist()
@@ -162,7 +162,7 @@ def test_what_is_chosen_is_fitted_to_all_of_the_sample_and_every_time_the_same()
 
 def test_every_partitioner_is_asked_in_order_and_someone_may_watch():
     asked = []
-    estimates = weigh(town(50, 50), n_shards=2, watch=asked.append)
+    estimates = estimate_partitioners(town(50, 50), n_shards=2, watch=asked.append)
     assert asked == NAMES == [estimate.name for estimate in estimates]
 
 
@@ -170,6 +170,6 @@ def test_balance_and_bad_input():
     assert Balance.of(np.zeros(3)) == (1, 1)
     assert Balance.of(np.array([0.0, 2.0])) == (2, np.inf)
     with pytest.raises(InvalidInput, match="n_shards must be between 1 and 64; got 0"):
-        weigh(town(5, 5), n_shards=0)
+        estimate_partitioners(town(5, 5), n_shards=0)
     with pytest.raises(InvalidInput, match=r"estimates must hold one at least; got \[\]"):
         recommend([])

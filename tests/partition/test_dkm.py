@@ -16,7 +16,7 @@ from samples import crowded
 def true_work(sample, routing, n_shards):
     """Return how many messages each shard has to look at for its subscriptions: with a term, where they look."""
     frequencies = TermFrequencies.of(sample.messages)
-    looks = DensityGrid.of(sample).look_boxes(sample.footprints, frequencies.costs(sample.footprints))
+    looks = DensityGrid.of(sample).dependency_boxes(sample.footprints, frequencies.costs(sample.footprints))
     assignment = np.log2(routing.place(sample.footprints).astype(float)).astype(int)
     terms = [set(d.units) for d in sample.messages.documents]
     work = np.zeros(n_shards)
@@ -41,7 +41,7 @@ def test_work_is_more_even_than_by_terms_alone():
 def test_sets_hold_each_once_and_loads_are_even(n_shards):
     sample = crowded()
     frequencies = TermFrequencies.of(sample.messages)
-    looks = DensityGrid.of(sample).look_boxes(sample.footprints, frequencies.costs(sample.footprints))
+    looks = DensityGrid.of(sample).dependency_boxes(sample.footprints, frequencies.costs(sample.footprints))
     sets = _Parting(sample.footprints, looks, frequencies, sample.messages).part(GAMMA_1 * n_shards)
     assert GAMMA_1 * n_shards <= len(sets) < GAMMA_1 * n_shards + 4
     assert np.sort(np.concatenate([rows for rows, _ in sets])).tolist() == list(range(len(sample.footprints)))

@@ -12,7 +12,7 @@ from samples import crowded
 def test_most_look_about_as_far_as_their_k_nearest():
     sample = crowded()
     density, frequencies = DensityGrid.of(sample), TermFrequencies.of(sample.messages)
-    boxes = density.look_boxes(sample.footprints, frequencies.costs(sample.footprints))
+    boxes = density.dependency_boxes(sample.footprints, frequencies.costs(sample.footprints))
     ratios = []
     for row in range(0, len(sample.footprints), 20):
         footprint = sample.footprints[row]
@@ -28,7 +28,7 @@ def test_most_look_about_as_far_as_their_k_nearest():
 def test_who_needs_more_than_there_is_looks_everywhere():
     sample = crowded(n=4, n_messages=5, k=50)
     density, frequencies = DensityGrid.of(sample), TermFrequencies.of(sample.messages)
-    assert not np.isfinite(density.look_boxes(sample.footprints, frequencies.costs(sample.footprints))).any()
+    assert not np.isfinite(density.dependency_boxes(sample.footprints, frequencies.costs(sample.footprints))).any()
     everywhere = np.array([[-np.inf, -np.inf, np.inf, np.inf]])
     assert density.shares_in(everywhere).tolist() == [1.0]
 

@@ -23,17 +23,17 @@ from nearcast.spark.run import start_run
 from nearcast.spark.sink_files import SinkFiles
 
 MESSAGES = [
-    {"id": "m1", "x": 1.0, "y": 1.0, "text": "jazz tonight", "place": "threshold"},
+    {"id": "m1", "x": 1.0, "y": 1.0, "text": "jazz tonight", "place": "bar"},
     {"id": "m2", "x": 2.0, "y": 1.0, "text": "coffee and jazz", "place": "cafe"},
     {"id": "m3", "x": 7.0, "y": 7.0, "text": "tea", "place": None},
-    {"id": "m4", "x": 1.0, "y": 1.0, "text": "jazz, jazz, jazz", "place": "threshold"},
+    {"id": "m4", "x": 1.0, "y": 1.0, "text": "jazz, jazz, jazz", "place": "bar"},
 ]
 SUBSCRIPTIONS = [
     {"id": "b", "kind": "boolean", "xmin": 0.0, "ymin": 0.0, "xmax": 4.0, "ymax": 4.0, "keywords": "jazz"},
     {"id": "t", "kind": "topk", "x": 1.0, "y": 1.0, "keywords": "jazz coffee", "k": 1, "alpha": 0.3},
     {"id": "g", "kind": "social", "x": 1.0, "y": 1.0, "keywords": "jazz", "k": 1, "user": "ann"},
 ]
-EDGES = [("ann", "cafe"), ("bob", "threshold")]
+EDGES = [("ann", "cafe"), ("bob", "bar")]
 
 
 def lines(rows):
@@ -151,7 +151,7 @@ def test_foreign_columns_become_ours_and_a_vocabulary_is_learned_once(spark, pla
     foreign.mkdir()
     with (foreign / "0.csv").open("w", newline="") as file:
         rows = [(i, row["x"], row["y"], row["text"], row["place"], 7) for i, row in enumerate(MESSAGES, 1)]
-        malformed = [("x", "y"), (5, 1.0, 1.0, "b", "threshold", "a column that nobody uses")]
+        malformed = [("x", "y"), (5, 1.0, 1.0, "b", "bar", "a column that nobody uses")]
         csv.writer(file).writerows([("number", "lon", "lat", "said", "shop", "age"), *rows, *malformed])
     job = plan(
         vocabulary={"learn": "foreign"},

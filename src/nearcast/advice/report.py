@@ -119,7 +119,7 @@ def advise(
     partitioners = serving(partitioners or all_partitioners(), sample.footprints, in_threads=in_threads)
     watch("measuring this machine")
     constants = measure_constants(stream)
-    estimates = weigh(
+    estimates = estimate_partitioners(
         sample, n_shards=n_shards, partitioners=partitioners, constants=constants, in_threads=in_threads,
         watch=lambda name: watch(f"weighing {name}"),
     )  # fmt: skip

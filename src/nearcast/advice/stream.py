@@ -38,7 +38,7 @@ _LINES = (".json", ".jsonl", ".ndjson")
 
 @dataclass(frozen=True)
 class Stream:
-    """Messages, and who waits for them."""
+    """Messages and subscriptions, with the options of an engine for them."""
 
     name: str
     space: Space
@@ -156,8 +156,8 @@ def read_rows(path: Path, schema: pa.Schema, field: str) -> pa.Table:
     require(is_lines or path.is_dir() or path.suffix == ".parquet", field, rule, str(path))
     try:
         if is_lines:
-            told = pa.schema([column for column in schema if column.name != "text"])
-            table = pj.read_json(path, parse_options=pj.ParseOptions(explicit_schema=told))
+            explicit = pa.schema([column for column in schema if column.name != "text"])
+            table = pj.read_json(path, parse_options=pj.ParseOptions(explicit_schema=explicit))
         else:
             table = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:

@@ -143,11 +143,11 @@ def _join(operator: str, parts: list[Expression]) -> Expression:
 
 def _minimal(branches: set[Branch]) -> set[Branch]:
     """Remove every branch that a smaller one implies."""
-    kept: list[Branch] = []
+    minimal: list[Branch] = []
     for branch in sorted(branches, key=len):
-        if not any(smaller <= branch for smaller in kept):
-            kept.append(branch)
-    return set(kept)
+        if not any(smaller <= branch for smaller in minimal):
+            minimal.append(branch)
+    return set(minimal)
 
 
 def _checked(branches: set[Branch], limit: int) -> set[Branch]:

@@ -1,11 +1,12 @@
-"""Where does a subscription live that was dealt out? By key, as the fit had it; others go to who has least.
+"""Assignment of subscriptions to shards, by key: as fitted for those of the sample, by least load for later ones.
 
-Where several place at once nobody knows who has least: those who come later then go where their key falls.
+Where several processes place subscriptions, none knows the current loads: later subscriptions then go to the shard of
+their key.
 
-    keys, shards    those of the sample, in the order of their keys
-    loads           what each shard has so far: it grows as others come
+    keys, shards    subscriptions of the sample, in the order of their keys
+    loads           the load of each shard; it grows with later subscriptions
 
-Cost: 12 bytes a subscription of the sample, and a search among their keys for each that is placed.
+Cost: 12 bytes per subscription of the sample, and one binary search per placement.
 """
 
 from __future__ import annotations
@@ -25,28 +26,28 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Assignment:
-    """One shard a subscription."""
+    """One shard per subscription."""
 
     keys: npt.NDArray[np.uint64]
     shards: npt.NDArray[np.int32]
     loads: Floats
-    """float64 (n_shards,): changes when a subscription is placed that was not in the sample."""
+    """float64 (n_shards,): grows with each subscription that was not in the sample."""
     is_fixed: bool = False
 
     @classmethod
     def assigned(cls, keys: npt.NDArray[np.uint64], costs: Floats, n_shards: int) -> Assignment:
-        """Deal out the subscriptions of a sample, the dearest first."""
+        """Assign the subscriptions of a sample, the most expensive first."""
         shards = assign_greedily(costs, np.zeros(n_shards))
         return cls.of(keys, shards, np.bincount(shards, weights=costs, minlength=n_shards).astype(np.float64))
 
     @classmethod
     def of(cls, keys: npt.NDArray[np.uint64], shards: npt.NDArray[np.int32], loads: Floats) -> Assignment:
-        """Keep the shards of a sample."""
+        """Return an assignment with given shards."""
         order = np.argsort(keys, kind="stable")
         return cls(keys[order], shards[order], loads)
 
     def place(self, keys: npt.NDArray[np.uint64], costs: Callable[[npt.NDArray[np.int64]], Floats]) -> Masks:
-        """Return the home of each; `costs` tells what those rows cost that were not in the sample."""
+        """Return the shard of each subscription; `costs` returns the costs of rows that were not in the sample."""
         at = np.minimum(np.searchsorted(self.keys, keys), max(len(self.keys) - 1, 0))
         known = self.keys[at] == keys if len(self.keys) else np.zeros(len(keys), np.bool_)
         shards = np.zeros(len(keys), np.int32)
@@ -62,15 +63,15 @@ class Assignment:
 
 
 class AssignedRouting(ToAll):
-    """What routings have in common whose subscriptions were dealt out."""
+    """Base class of routings with an assignment of subscriptions."""
 
     assignment: Assignment
 
     @property
     def loads(self) -> Floats:
-        """What its subscriptions cost, of each shard."""
+        """The cost of the subscriptions of each shard."""
         return self.assignment.loads
 
     def fixed(self) -> Self:
-        """Return one that places those who come later by key."""
+        """Return a routing that places later subscriptions by key."""
         return replace(self, assignment=replace(self.assignment, is_fixed=True))  # type: ignore[type-var]

@@ -1,12 +1,12 @@
-"""Who does which part of the work? The protocol of all partitioners.
+"""The protocol of partitioners.
 
-    fit(sample)          learn from footprints and messages, once          -> routing
-    routing.place        which shards hold each subscription
-    routing.route        which shards must see each message
+    fit(sample)          fit to footprints and messages, once          -> routing
+    routing.place        the shards that hold each subscription
+    routing.route        the shards that see each message
 
-They see footprints only: a new kind and a new partitioner never meet. What has to hold, whatever was learned from: a
-message that may touch a subscription meets it in some shard. It may meet it in several; the first of these, the
-lowest number, is the one that answers.
+Partitioners see footprints only, so kinds and partitioners are independent of each other. One rule holds for every
+sample: a message that touches the footprint of a subscription shares a shard with it. If they share several, the one
+with the lowest number reports the match.
 
 Sets of shards are masks, bit i for shard i: a message and a subscription meet where both have a bit.
 """
@@ -27,14 +27,14 @@ MOST_SHARDS = 64
 
 
 class Sample(NamedTuple):
-    """What a partitioner may learn from."""
+    """What a partitioner is fitted to."""
 
     footprints: Footprints
     messages: MessageBatch
 
     @classmethod
     def none(cls) -> Sample:
-        """Nothing to learn from."""
+        """Return an empty sample."""
         return cls(Footprints.joined([]), MessageBatch.empty())
 
 
@@ -44,50 +44,50 @@ class Region(NamedTuple):
     box: tuple[float, float, float, float]
     """xmin, ymin, xmax, ymax."""
     shards: int
-    """The mask of those it belongs to: several where terms part them further."""
+    """The shards that own it, as a mask; several where terms divide them further."""
 
 
 class Routing(Protocol):
-    """A fitted partitioner: a frozen dataclass of numbers and arrays, so that it can be kept (see `saved`)."""
+    """A fitted partitioner: a frozen dataclass of numbers and arrays, which `serialization` can save."""
 
     @property
     def n_shards(self) -> int:
-        """How many shards there are."""
+        """The number of shards."""
 
     @property
     def sends_all(self) -> bool:
-        """Whether every message goes to every shard, so that who holds a subscription makes no difference."""
+        """True if every message goes to every shard, so that placement does not affect updates."""
 
     @property
     def by_key(self) -> bool:
-        """Whether the key alone says where a subscription lives: who leaves a stream has nothing else."""
+        """True if the key alone determines the shard of a subscription; an unsubscribe operation has nothing else."""
 
     @property
     def narrows(self) -> bool:
-        """Whether a subscription is placed by those of its branches only that can still bring a result."""
+        """True if a subscription is placed by those branches only that can still bring a result."""
 
     @property
     def loads(self) -> npt.NDArray[np.float64]:
-        """float64 (n_shards,): how much work of the sample each shard has, by the partitioner's own measure."""
+        """float64 (n_shards,): the load of each shard for the sample, by the partitioner's own measure."""
 
     def regions(self, bounds: Box) -> list[Region]:
-        """Return which part of space belongs to whom, to be drawn; none where it is not space that is parted."""
+        """Return the parts of space with their shards, for maps; empty if the routing does not divide space."""
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of each subscription, at least one."""
 
     def route(self, batch: MessageBatch) -> Masks:
-        """Return the shards of each message; none if it touches nobody."""
+        """Return the shards of each message; none if it touches no subscription."""
 
     def fixed(self) -> Routing:
-        """Return a routing that answers alike whatever it placed before.
+        """Return a routing whose answers do not depend on what it placed before.
 
-        Windows hold what those need who come later, and some place and route in different processes.
+        Windows must hold what later subscriptions need, and some jobs place and route in different processes.
         """
 
 
 class ToAll:
-    """What routings have in common that send every message to every shard: who holds what is all they decide."""
+    """Base class of routings that send every message to every shard and decide placement only."""
 
     n_shards: int
     sends_all = True
@@ -95,43 +95,43 @@ class ToAll:
     narrows = False
 
     def regions(self, bounds: Box) -> list[Region]:
-        """Return none: space is not parted, unless the routing says otherwise."""
+        """Return no regions; a routing that divides space overrides this."""
         return []
 
     def route(self, batch: MessageBatch) -> Masks:
-        """Send every row to every shard."""
+        """Send every message to every shard."""
         return np.full(len(batch), all_shards(self.n_shards))
 
     def fixed(self) -> Self:
-        """Return itself: it does not learn, unless the routing says otherwise."""
+        """Return the routing itself; one that learns from placements overrides this."""
         return self
 
 
 class ToSome:
-    """What routings have in common that send a message where it may matter."""
+    """Base class of routings that send a message only to shards where it may matter."""
 
     sends_all = False
     by_key = False
     narrows = False
 
     def fixed(self) -> Self:
-        """Return itself: it does not learn, unless the routing says otherwise."""
+        """Return the routing itself; one that learns from placements overrides this."""
         return self
 
 
 class Partitioner(Protocol):
-    """A way to share the work."""
+    """A way to divide the work."""
 
     @property
     def name(self) -> str:
-        """How it is called in configurations."""
+        """The name of the partitioner in configurations."""
 
     def fit(self, sample: Sample, *, n_shards: int) -> Routing:
-        """Learn how to share the work among so many shards."""
+        """Return a routing with the given number of shards, fitted to a sample."""
 
 
 def check_shards(n_shards: int) -> None:
-    """Raise `InvalidInput` if masks cannot hold so many shards."""
+    """Raise `InvalidInput` if masks cannot hold that many shards."""
     require(1 <= n_shards <= MOST_SHARDS, "n_shards", f"must be between 1 and {MOST_SHARDS}", n_shards)
 
 
@@ -155,7 +155,7 @@ def mask_of(shards: npt.NDArray[np.integer]) -> Masks:
 
 
 def place_by_key(keys: npt.NDArray[np.uint64], n_shards: int) -> Masks:
-    """Return the shard that each key falls on.
+    """Return the shard of each key.
 
     >>> place_by_key(np.array([5, 6], np.uint64), 4).tolist()
     [2, 4]
@@ -164,7 +164,7 @@ def place_by_key(keys: npt.NDArray[np.uint64], n_shards: int) -> Masks:
 
 
 def before_it(masks: Masks, shard: int) -> Masks:
-    """Return the shards of each mask that come before one.
+    """Return the shards of each mask before the given one.
 
     >>> before_it(np.array([1, 6, 7], np.uint64), 2).tolist()
     [1, 2, 3]

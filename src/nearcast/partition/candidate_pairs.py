@@ -1,8 +1,8 @@
-"""Which messages and subscriptions of a sample may meet? Those that an index would have to look at together.
+"""Candidate pairs: the messages and subscriptions of a sample that an index has to compare.
 
-A message *touches* a branch if it holds the rarest term of it, or the branch has none, and lies in the box: what is
-found under a term and then looked at more closely. Cost: a sort of the branches, and some arrays as long as the
-touches; a million of them are enough to weigh by.
+A message and a branch form a pair if the message holds the rarest term of the branch, or the branch has no terms, and
+the message lies in the box: the postings that an index visits. Cost: one sort of the branches, and some arrays as
+long as the number of pairs; a million pairs are enough for an estimate.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from nearcast.partition.term_frequencies import TermFrequencies
 Longs = npt.NDArray[np.int64]
 Rows = TypeVar("Rows", Footprints, MessageBatch)
 
-_ASKED, _MOST = 5_000, 1_000_000
+_MESSAGES, _MOST = 5_000, 1_000_000
 
 
 class CandidatePairs(NamedTuple):
-    """Messages and branches of subscriptions that they may concern."""
+    """Messages and the subscriptions that they are compared with."""
 
     messages: Longs
     """int64 (n,): rows of messages, ascending."""
     subscriptions: Longs
-    """int64 (n,): rows of subscriptions; one may be touched by several of its branches."""
+    """int64 (n,): rows of subscriptions; one may occur for several of its branches."""
 
 
 def find_candidate_pairs(sample: Sample, *, most: int = _MOST) -> CandidatePairs:
-    """Return which messages hold the rarest term of a branch, or need none, and lie in its box.
+    """Return the pairs of messages and branches whose rarest term the message holds, in whose box it lies.
 
-    A few thousand messages are asked; if they would look at more than `most` branches, it is at some of these only.
+    A few thousand messages are used; if they visit more than `most` branches, a part of these is used.
     """
     footprints, batch = sample
-    asked = spread_rows(len(batch), _ASKED)
+    chosen = spread_rows(len(batch), _MESSAGES)
     branches, posted = posting_terms(footprints, TermFrequencies.of(batch))
     is_open = np.ones(len(footprints.term_indptr) - 1, np.bool_)
     is_open[branches] = False
     order = np.argsort(posted, kind="stable")
     posted, listed = posted[order], np.concatenate([branches[order], np.flatnonzero(is_open)])
-    batch = batch.take(asked)
+    batch = batch.take(chosen)
     starts, ends = _runs(posted, len(listed), batch)
     step = -(-int((ends - starts).sum()) // most)
     if step > 1:
@@ -57,11 +57,11 @@ def find_candidate_pairs(sample: Sample, *, most: int = _MOST) -> CandidatePairs
     owners = np.repeat(np.arange(len(footprints)), np.diff(footprints.branch_indptr))[listed[at]]
     boxes, xs, ys = footprints.boxes[owners], batch.xs[rows], batch.ys[rows]
     inside = (boxes[:, 0] <= xs) & (xs <= boxes[:, 2]) & (boxes[:, 1] <= ys) & (ys <= boxes[:, 3])
-    return CandidatePairs(asked[rows[inside]], owners[inside])
+    return CandidatePairs(chosen[rows[inside]], owners[inside])
 
 
 def _runs(posted: Longs, n_listed: int, batch: MessageBatch) -> tuple[Longs, Longs]:
-    """Return which runs of a list each message looks at: one for each term, then that of who has none, at the end."""
+    """Return the runs of sorted branches that each message visits: one per term, then branches without terms."""
     starts = np.searchsorted(posted, batch.term_ids, side="left")
     ends = np.searchsorted(posted, batch.term_ids, side="right")
     after = batch.term_indptr[1:]
@@ -69,10 +69,10 @@ def _runs(posted: Longs, n_listed: int, batch: MessageBatch) -> tuple[Longs, Lon
 
 
 def spread(part: Rows, n: int) -> Rows:
-    """Return so many rows at most, from all over."""
+    """Return at most the given number of rows, evenly spread."""
     return part if len(part) <= n else part.take(spread_rows(len(part), n))
 
 
 def spread_rows(n: int, most: int) -> Longs:
-    """Return so many of n rows at most, from all over."""
+    """Return at most the given number out of n rows, evenly spread."""
     return np.arange(n) if n <= most else np.linspace(0, n - 1, most).astype(np.int64)

@@ -1,11 +1,11 @@
-"""Where are the messages of a sample, and how far does a subscription look among them? Counts in a fine grid.
+"""The density of messages in a sample as counts in a fine grid, and the area that a subscription depends on.
 
 DkM-SKS looks up the k nearest messages of a sample for each subscription (section 3.2). Here they are estimated: if a
-share p of all messages holds one of its terms, its k nearest lie among the k / p nearest of all, and how far these
-reach is read from grids, each half as fine as the one before. Who keeps nothing looks as far as its box; who needs
-more messages than there are looks everywhere.
+share p of all messages holds one of its terms, its k nearest lie among the k / p nearest of all, and grids of falling
+resolution give their distance. A stateless subscription depends on its box; one that needs more messages than there
+are depends on all of space.
 
-Cost: four megabytes at most, and a look at nine cells of each of ten grids for every subscription.
+Cost: at most four megabytes, and nine cells of each of ten grids per subscription.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DensityGrid:
     """Messages by cell."""
 
     extent: Floats
-    """float64 (4,): xmin, ymin, xmax, ymax of the sample; what is beyond is in the cells at the edge."""
+    """float64 (4,): xmin, ymin, xmax, ymax of the sample; points outside count for the cells at the edge."""
     counts: npt.NDArray[np.int32]
     """int32 (n_cells, n_cells): messages, by y and x; there are about as many cells as messages."""
 
@@ -51,7 +51,7 @@ class DensityGrid:
 
     @cached_property
     def n(self) -> int:
-        """How many messages there are."""
+        """The number of messages."""
         return int(self.counts.sum())
 
     @cached_property
@@ -66,12 +66,12 @@ class DensityGrid:
         return _within(self._sums, x0, y0, x1, y1) / max(1, self.n)
 
     def within(self, boxes: Floats) -> Floats:
-        """Return the parts of boxes that lie in the extent."""
+        """Return the parts of boxes inside the extent."""
         low, high = np.tile(self.extent[:2], 2), np.tile(self.extent[2:], 2)
         return np.clip(boxes, low, high)
 
-    def look_boxes(self, footprints: Footprints, shares: Floats) -> Floats:
-        """Return how far each looks, as xmin, ymin, xmax, ymax, if such shares of messages hold one of its terms."""
+    def dependency_boxes(self, footprints: Footprints, shares: Floats) -> Floats:
+        """Return the area that each subscription depends on, given the share of messages with one of its terms."""
         keeps = footprints.ks > 0
         boxes = np.where(keeps[:, None], anywhere(len(footprints)), footprints.boxes)
         needed = np.where(keeps, footprints.ks / np.clip(shares, 1e-12, 1.0), np.inf)
@@ -90,7 +90,7 @@ class DensityGrid:
         return boxes
 
     def _rows(self, points: Floats, axis: int, n: int) -> Longs:
-        """Return in which of n rows of cells points are."""
+        """Return the row of cells, out of n, of each point."""
         low, high = self.extent[axis], self.extent[axis + 2]
         share = (np.clip(points, low, high) - low) / max(high - low, 1e-300)
         rows: Longs = np.minimum(n - 1, (share * n).astype(np.int64))
@@ -98,12 +98,12 @@ class DensityGrid:
 
 
 def around_all(boxes: Floats) -> Floats:
-    """Return the box around boxes, at least one."""
+    """Return the bounding box of boxes, at least one."""
     return np.concatenate([boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)])
 
 
 def quarters(xs: Floats, ys: Floats, box: Floats) -> tuple[Longs, Floats]:
-    """Return which quarter of a box each point is in, and the four."""
+    """Return the quarter of a box that each point lies in, and the four quarters."""
     xmin, ymin, xmax, ymax = box
     x, y = (xmin + xmax) / 2, (ymin + ymax) / 2
     kids = [[xmin, ymin, x, y], [x, ymin, xmax, y], [xmin, y, x, ymax], [x, y, xmax, ymax]]

@@ -1,19 +1,18 @@
-"""Subscriptions that look at the same messages are dealt out among all shards (DkM-SKS, section 4).
+"""DkM-SKS (section 4): subscriptions that depend on the same messages are spread over all shards.
 
-    all subscriptions ── the dearest set, in four: by space, or dealt out ── ... ── GAMMA_1 sets for each shard
-                                                                                         │
-    the dearest set first, and in it the dearest subscription: each to the shard that has least
+    all subscriptions ── the most expensive set, in four: by space, or spread ── ... ── GAMMA_1 sets per shard
+                                                                                             │
+    the most expensive set first, and in it the most expensive subscription: each to the least loaded shard
 
-A subscription costs the messages that hold one of its terms and lie where any of its set looks (equation 5); of the
-two ways to part a set the one is taken after which all cost less. Sets of more than GAMMA_2 are parted by space
-without asking. Every shard sees every message. (The paper prints 100,000 and 20 for GAMMA_1 and GAMMA_2; it can only
-have meant them the other way round.)
+A subscription costs the messages that hold one of its terms and lie in the area of its set (equation 5); of the two
+ways to divide a set, the cheaper one is taken. Sets of more than GAMMA_2 subscriptions are divided by space at once.
+Every shard sees every message. (The paper prints 100,000 and 20 for GAMMA_1 and GAMMA_2; they must be swapped.)
 
-Who comes later costs what its terms are said, times the share of messages in the box of the set that it looks into
-most (equation 7): terms are taken to be said alike everywhere, since counts by set would not fit. It goes to who has
-least.
+A later subscription costs the frequency of its terms times the share of messages in the box of the set that overlaps
+its area most (equation 7): frequencies are taken as equal everywhere, since counts per set would not fit in memory.
+It goes to the least loaded shard.
 
-Cost: fitting looks at all terms of the sample some ten times for each set.
+Cost: fitting reads all terms of the sample some ten times per set.
 """
 
 from __future__ import annotations
@@ -35,57 +34,60 @@ Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 
 GAMMA_1, GAMMA_2 = 20, 100_000
-_DEEPEST = 60  # parts of parts, where subscriptions cannot be told apart
+_DEEPEST = 60  # depth limit for subscriptions at the same location
 _AT_ONCE = 4_096
 
 
 @dataclass(frozen=True)
 class DkmRouting(AssignedRouting):
-    """Subscriptions by what they and their like cost, messages to all."""
+    """Subscriptions by the cost of their set, messages to all shards."""
 
     n_shards: int
     density: DensityGrid
     frequencies: TermFrequencies
     boxes: Floats
-    """float64 (n_sets, 4): where those of each set look, within the extent of the sample."""
+    """float64 (n_sets, 4): the area of each set, within the extent of the sample."""
     assignment: Assignment
 
     def place(self, footprints: Footprints) -> Masks:
-        """Return where it was dealt to, or who has least."""
+        """Return the assigned shard, or the least loaded one."""
         return self.assignment.place(footprints.keys, lambda rows: self._costs(footprints.take(rows)))
 
     def _costs(self, footprints: Footprints) -> Floats:
-        said = self.frequencies.costs(footprints)
+        term_costs = self.frequencies.costs(footprints)
         if not len(self.boxes):
-            return said
-        looks = self.density.within(self.density.look_boxes(footprints, said))
-        nearest = np.concatenate([self._most_shared(looks[i : i + _AT_ONCE]) for i in range(0, len(looks), _AT_ONCE)])
-        costs: Floats = said * self.density.shares_in(self.boxes)[nearest]
+            return term_costs
+        areas = self.density.within(self.density.dependency_boxes(footprints, term_costs))
+        nearest = np.concatenate([self._most_shared(areas[i : i + _AT_ONCE]) for i in range(0, len(areas), _AT_ONCE)])
+        costs: Floats = term_costs * self.density.shares_in(self.boxes)[nearest]
         return costs
 
-    def _most_shared(self, looks: Floats) -> Longs:
-        """Return the set whose box shares the largest area with each."""
-        sides = np.minimum(looks[:, None, 2:], self.boxes[None, :, 2:])
-        sides = sides - np.maximum(looks[:, None, :2], self.boxes[None, :, :2])
+    def _most_shared(self, areas: Floats) -> Longs:
+        """Return the set whose box overlaps each box most."""
+        sides = np.minimum(areas[:, None, 2:], self.boxes[None, :, 2:])
+        sides = sides - np.maximum(areas[:, None, :2], self.boxes[None, :, :2])
         most: Longs = np.argmax(np.clip(sides, 0.0, None).prod(axis=2), axis=1)
         return most
 
 
 class DkmPartitioner:
-    """Parts subscriptions by space or by cost, whichever is cheaper."""
+    """Divides subscriptions by space or by cost, whichever is cheaper."""
 
     name = "dkm"
 
     def fit(self, sample: Sample, *, n_shards: int) -> DkmRouting:
-        """Part the subscriptions of the sample, and deal them out."""
+        """Divide the subscriptions of the sample and assign them."""
         check_shards(n_shards)
         footprints, density, frequencies = (
             sample.footprints,
             DensityGrid.of(sample),
             TermFrequencies.of(sample.messages),
         )
-        parting = _Parting(
-            footprints, density.look_boxes(footprints, frequencies.costs(footprints)), frequencies, sample.messages
+        parting = _Division(
+            footprints,
+            density.dependency_boxes(footprints, frequencies.costs(footprints)),
+            frequencies,
+            sample.messages,
         )
         sets = parting.part(GAMMA_1 * n_shards)
         order = [rows[np.argsort(-costs, kind="stable")] for rows, costs in sets]
@@ -95,24 +97,24 @@ class DkmPartitioner:
         shards = np.zeros(len(footprints), np.int32)
         shards[assigned] = assign_greedily(costs[assigned], np.zeros(n_shards), in_order=True)
         loads = np.bincount(shards, weights=costs, minlength=n_shards).astype(np.float64)
-        boxes = density.within(np.array([around_all(parting.looks[rows]) for rows, _ in sets]).reshape(-1, 4))
+        boxes = density.within(np.array([around_all(parting.areas[rows]) for rows, _ in sets]).reshape(-1, 4))
         return DkmRouting(n_shards, density, frequencies, boxes, Assignment.of(footprints.keys, shards, loads))
 
 
-class _Parting:
-    """Sets of subscriptions, and what each in them costs."""
+class _Division:
+    """Sets of subscriptions with the cost of each subscription."""
 
     def __init__(
-        self, footprints: Footprints, looks: Floats, frequencies: TermFrequencies, messages: MessageBatch
+        self, footprints: Footprints, areas: Floats, frequencies: TermFrequencies, messages: MessageBatch
     ) -> None:
-        self._footprints, self.looks, self._frequencies = footprints, looks, frequencies
+        self._footprints, self.areas, self._frequencies = footprints, areas, frequencies
         lengths = np.diff(messages.term_indptr)
         self._xs, self._ys = np.repeat(messages.xs, lengths), np.repeat(messages.ys, lengths)
         self._terms = np.searchsorted(frequencies.terms, messages.term_ids)
         self._n_messages = len(messages)
 
     def part(self, wanted: int) -> list[tuple[Longs, Floats]]:
-        """Part all subscriptions into so many sets, if they can be; return each with its costs, the dearest first."""
+        """Divide all subscriptions into up to `wanted` sets; return sets with costs, the most expensive first."""
         all_shards = np.arange(len(self._footprints))
         if not len(all_shards):
             return []
@@ -131,7 +133,7 @@ class _Parting:
         return [(rows, costs) for _, _, _, rows, costs in sorted(made + open_, key=lambda one: one[:2])]
 
     def _parts(self, rows: Longs, costs: Floats) -> list[tuple[Longs, Floats]]:
-        """Return up to four parts of a set, by space or dealt out."""
+        """Return up to four parts of a set, by space or spread."""
         xs, ys = self._footprints.xs[rows], self._footprints.ys[rows]
         numbers, _ = quarters(xs, ys, np.array([xs.min(), ys.min(), xs.max(), ys.max()]))
         by_space = self._weighed(rows, numbers)
@@ -145,8 +147,8 @@ class _Parting:
         return [(part, self._costs(part)) for part in parts if len(part)]
 
     def _costs(self, rows: Longs) -> Floats:
-        """Return what subscriptions of a set cost: messages with their terms where any of them looks (equation 5)."""
-        xmin, ymin, xmax, ymax = around_all(self.looks[rows])
+        """Return the costs of a set's subscriptions: messages with their terms in the area of the set (equation 5)."""
+        xmin, ymin, xmax, ymax = around_all(self.areas[rows])
         inside = (self._xs >= xmin) & (self._xs <= xmax) & (self._ys >= ymin) & (self._ys <= ymax)
         counts = np.bincount(self._terms[inside], minlength=len(self._frequencies.terms))
         return self._frequencies.costs(self._footprints.take(rows), shares=counts / max(1, self._n_messages))

@@ -1,26 +1,26 @@
-"""Which partitioner suits a sample? Each is fitted to one half of it and weighed on the other.
+"""Estimates of partitioners: each is fitted to one half of a sample and evaluated on the other.
 
-    sample ─┬─ half ── fit ───────────────────────────── routing ──┐
-            └─ half ── place, route ── who meets whom, and where ──┴── an estimate each ── the one to take
+    sample ─┬─ half ── fit ───────────────────────── routing ──┐
+            └─ half ── place, route ── pairs by shard ─────────┴── one estimate each ── the recommended one
 
-What finding costs an engine that works alone is CHECK for each message and subscription (PS2Stream, definition 1). It
-is spread over the *touches*, messages and branches that may meet (`candidate_pairs`): a shard does the part of which
-it has both. The papers take each message of a shard to cost as much as it has subscriptions; but an index does not
-look at what is elsewhere or about something else, so a shard is not quicker for lacking it. On top comes HANDLE for
-each message that a shard sees.
+An engine spends CHECK on each message and subscription (PS2Stream, definition 1). This cost is distributed over the
+candidate pairs, messages and branches that an index compares (`candidate_pairs`): a shard pays for the pairs that it
+has both sides of. The papers charge each message of a shard for all its subscriptions. An index, however, does not
+visit subscriptions elsewhere or with other terms, so a shard does not get faster by not having them. HANDLE is added
+for each message that a shard sees.
 
-The rule: throughput is that of the busiest shard, so the estimate with the least there is best. The first in the
-order given, which begins with the simplest, that has at most a tenth more is taken: estimates are not better than
-that. How long a fit took does not matter: with the same constants two runs take the same. Without messages, or with
-one shard, nothing tells partitioners apart, and it is the first.
+The busiest shard limits the throughput, so the estimate with the least busy maximum is best. The first one in the
+given order, which begins with the simplest, within a tenth of the best is recommended: estimates are no more accurate
+than that. The time of a fit does not count, so two runs with the same constants recommend the same. Without messages,
+or with one shard, all partitioners are equal, and the first is recommended.
 
-Two things are not as they look. Threads of one engine part the messages, not the subscriptions, of kinds that keep
-nothing, if the routing sends all: nobody is replicated, and each thread handles its share. Processes, as on Spark,
-do not. And what replicas keep has to be merged: with subscriptions that keep results, everything takes as many times
-longer as these have homes, if messages go to some shards only. For `narrows` the estimate is that of the first
-moment, when every branch is still needed.
+Two cases differ. Threads of one engine divide the messages of stateless kinds, not the subscriptions, if the routing
+sends all messages to all shards: nothing is replicated, and each thread handles its share. Processes, as on Spark, do
+not. And results of replicas have to be merged: with stateful subscriptions, where messages go to some shards only,
+all work takes as many times longer as there are replicas per subscription. For `narrows` the estimate is that of the
+beginning, when every branch is still needed.
 
-Cost: a fit for each partitioner, and a million touches, which all of them share.
+Cost: one fit per partitioner, and a million candidate pairs that all of them share.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.errors import require
-from nearcast.partition import PARTITIONERS
 from nearcast.partition.base import Masks, Partitioner, Routing, Sample, check_shards, has_shard
 from nearcast.partition.candidate_pairs import CandidatePairs, find_candidate_pairs, spread
 from nearcast.partition.load import CHECK, HANDLE, INSERT
+from nearcast.partition.registry import partitioners as all_partitioners
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 T = TypeVar("T")
 
-ENOUGH, ENOUGH_MESSAGES = 100_000, 20_000  # to choose by
+ENOUGH, ENOUGH_MESSAGES = 100_000, 20_000  # enough for a choice
 _SLACK = 1.1
 
 
 class Constants(NamedTuple):
-    """PS2Stream's, in microseconds."""
+    """The constants of PS2Stream, in microseconds."""
 
     check: float = CHECK
-    """A message and a subscription in the same place."""
+    """Cost of a message and a subscription in the same shard."""
     handle: float = HANDLE
-    """A message."""
+    """Cost of a message."""
     insert: float = INSERT
-    """A subscription that comes."""
+    """Cost of a new subscription."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a partitioner would do to a stream like the sample."""
+    """What a partitioner would do with a stream like the sample."""
 
     name: str
     routing: Routing
@@ -69,42 +69,42 @@ class Estimate:
     placed_per_second: float
     routed_per_second: float
     replication: float
-    """Homes a subscription."""
+    """Replicas per subscription."""
     reach: float
-    """Shards a message goes to, on average."""
+    """Shards per message, on average."""
     dropped: float
-    """The share of messages that go nowhere."""
+    """The share of messages that go to no shard."""
     seen: Floats
     """float64 (n_shards,): messages of the sample."""
     held: Floats
     """float64 (n_shards,): subscriptions of the sample."""
     own_loads: Floats
-    """float64 (n_shards,): by the routing's own measure."""
+    """float64 (n_shards,): load by the routing's own measure."""
     loads: Floats
-    """float64 (n_shards,): definition 1, in microseconds for the sample."""
+    """float64 (n_shards,): load by definition 1, in microseconds for the sample."""
     busy_us: Floats
-    """float64 (n_shards,): microseconds a message of the stream, by touches."""
+    """float64 (n_shards,): microseconds per message of the stream, by candidate pairs."""
 
     @property
     def busiest_us(self) -> float:
-        """How long the busiest shard takes for a message of the stream."""
+        """Microseconds per message of the stream in the busiest shard."""
         return float(self.busy_us.max())
 
     @property
     def total_load(self) -> float:
-        """Definition 1, over all shards."""
+        """Definition 1, summed over all shards."""
         return float(self.loads.sum())
 
 
 class Balance(NamedTuple):
-    """How evenly shards are loaded: 1 and 1 at best."""
+    """How evenly shards are loaded; 1 and 1 is perfect."""
 
     max_over_mean: float
     max_over_min: float
 
     @classmethod
     def of(cls, loads: Floats) -> Balance:
-        """Compare the greatest load with the others.
+        """Compare the greatest load with the mean and the least.
 
         >>> Balance.of(np.array([1.0, 2.0, 3.0]))
         Balance(max_over_mean=1.5, max_over_min=3.0)
@@ -117,39 +117,40 @@ class Balance(NamedTuple):
         )
 
 
-def weigh(
+def estimate_partitioners(
     sample: Sample,
     *,
     n_shards: int,
-    partitioners: Sequence[Partitioner] = PARTITIONERS,
+    partitioners: Sequence[Partitioner] | None = None,
     constants: Constants | None = None,
     n_subscriptions: int | None = None,
     in_threads: bool = True,
     watch: Callable[[str], None] = lambda name: None,
 ) -> list[Estimate]:
-    """Return an estimate a partitioner, in their order.
+    """Return one estimate per partitioner, in their order.
 
     A sample may stand for more subscriptions than it holds. Shards are threads of one engine, or processes. `watch`
-    is told whose turn it is.
+    is called with the name of each partitioner.
     """
     check_shards(n_shards)
-    fitted, weighed = _halves(sample)
+    partitioners = partitioners or all_partitioners()
+    fitted, evaluated = _halves(sample)
     scales = _Scales(
-        len(sample.messages) / max(1, len(weighed.messages)),
-        (len(sample.footprints) if n_subscriptions is None else n_subscriptions) / max(1, len(weighed.footprints)),
+        len(sample.messages) / max(1, len(evaluated.messages)),
+        (len(sample.footprints) if n_subscriptions is None else n_subscriptions) / max(1, len(evaluated.footprints)),
         constants or Constants(),
         in_threads,
     )
-    candidate_pairs = find_candidate_pairs(weighed)
+    candidate_pairs = find_candidate_pairs(evaluated)
     estimates = []
     for partitioner in partitioners:
         watch(partitioner.name)
-        estimates.append(_estimate(partitioner, fitted, weighed, candidate_pairs, scales, n_shards))
+        estimates.append(_estimate(partitioner, fitted, evaluated, candidate_pairs, scales, n_shards))
     return estimates
 
 
 def recommend(estimates: Sequence[Estimate]) -> tuple[Estimate, str]:
-    """Return the one to take, and why, in a sentence."""
+    """Return the recommended estimate and the reason as a sentence."""
     require(len(estimates) > 0, "estimates", "must hold one at least", list(estimates))
     first = estimates[0]
     best = min(estimate.busiest_us for estimate in estimates)
@@ -163,18 +164,19 @@ def recommend(estimates: Sequence[Estimate]) -> tuple[Estimate, str]:
 
 
 def choose(
-    sample: Sample, *, n_shards: int, partitioners: Sequence[Partitioner] = PARTITIONERS, in_threads: bool = True
+    sample: Sample, *, n_shards: int, partitioners: Sequence[Partitioner] | None = None, in_threads: bool = True
 ) -> Routing:
-    """Return the routing to take, fitted to all of the sample; some of it is enough to choose by.
+    """Return the recommended routing, fitted to the whole sample; the choice uses a part of it.
 
     >>> choose(Sample.none(), n_shards=4)
     HashRouting(n_shards=4)
     """
+    partitioners = partitioners or all_partitioners()
     n_subscriptions = len(sample.footprints)
     taken = partitioners[0]
     if n_shards > 1 and n_subscriptions and len(sample.messages):
         some = Sample(spread(sample.footprints, ENOUGH), spread(sample.messages, ENOUGH_MESSAGES))
-        estimates = weigh(
+        estimates = estimate_partitioners(
             some, n_shards=n_shards, partitioners=partitioners, n_subscriptions=n_subscriptions, in_threads=in_threads
         )
         names = [estimate.name for estimate in estimates]
@@ -183,7 +185,7 @@ def choose(
 
 
 class _Scales(NamedTuple):
-    """How much what is weighed stands for."""
+    """What the evaluated half stands for."""
 
     messages: float
     subscriptions: float
@@ -194,18 +196,20 @@ class _Scales(NamedTuple):
 def _estimate(
     partitioner: Partitioner,
     fitted: Sample,
-    weighed: Sample,
+    evaluated: Sample,
     candidate_pairs: CandidatePairs,
     scales: _Scales,
     n_shards: int,
 ) -> Estimate:
-    footprints, batch = weighed
+    footprints, batch = evaluated
     routing, fit_seconds = _timed(lambda: partitioner.fit(fitted, n_shards=n_shards))
-    own_loads = routing.loads.copy()  # some count on, when others are placed
+    own_loads = routing.loads.copy()  # some routings update their loads when they place
     assignment, place_seconds = _timed(lambda: routing.place(footprints))
     goals, route_seconds = _timed(lambda: routing.route(batch))
     keeps = footprints.ks > 0
-    is_shared = np.full(len(footprints), routing.sends_all and scales.in_threads) & ~keeps  # by messages, not shards
+    is_shared = (
+        np.full(len(footprints), routing.sends_all and scales.in_threads) & ~keeps
+    )  # divided by messages, not by shards
     n, n_shared = len(batch), int(is_shared.sum())
     apart = np.where(is_shared, np.uint64(0), assignment)
     seen, held = _per_shard(goals, n_shards), _per_shard(apart, n_shards)
@@ -219,17 +223,17 @@ def _estimate(
     finding = check * n * stands_for * work / max(1, len(candidate_pairs.messages))
     busy_us = merged * (handle * seen + finding) / max(1, n)
     n_seen, n_held = seen * scales.messages, held * scales.subscriptions
-    n_common = n_shared * scales.subscriptions  # each thread looks at them for its share of the messages
+    n_common = n_shared * scales.subscriptions  # each thread visits them for its share of the messages
     loads = check * (n_seen * n_held + n * scales.messages / n_shards * n_common)
     loads += handle * n_seen + insert * (n_held + n_common / n_shards)
-    n_homes = np.where(is_shared, 1, np.bitwise_count(assignment))
+    n_replicas = np.where(is_shared, 1, np.bitwise_count(assignment))
     return Estimate(
         name=partitioner.name,
         routing=routing,
         fit_seconds=fit_seconds,
         placed_per_second=len(footprints) / place_seconds,
         routed_per_second=n / route_seconds,
-        replication=float(n_homes.mean()) if len(n_homes) else 1.0,
+        replication=float(n_replicas.mean()) if len(n_replicas) else 1.0,
         reach=float(seen.sum()) / max(1, n),
         dropped=float((goals == 0).mean()) if n else 0.0,
         seen=n_seen,
@@ -241,12 +245,12 @@ def _estimate(
 
 
 def _per_shard(masks: Masks, n_shards: int) -> Floats:
-    """Return how many masks hold each shard."""
+    """Return the number of masks that hold each shard."""
     return np.array([has_shard(masks, shard).sum() for shard in range(n_shards)], np.float64)
 
 
 def _halves(sample: Sample) -> tuple[Sample, Sample]:
-    """Return half of the rows, and the others; both are all of them where there is only one."""
+    """Return half of the rows, and the other half; both are all rows if there is only one."""
 
     def rows(n: int) -> tuple[Longs, Longs]:
         order = np.random.default_rng(n).permutation(n)

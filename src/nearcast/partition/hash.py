@@ -1,6 +1,6 @@
-"""Shares subscriptions evenly by the hash of their id; every shard sees every message (DSkype, section 7.3.1).
+"""Subscriptions by the hash of their id; every shard sees every message (DSkype, section 7.3.1).
 
-Nothing has to be learned and no subscription ever moves. Cost: each message goes to all shards.
+It needs no sample, and no subscription ever moves. Cost: each message goes to all shards.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from nearcast.partition.base import Masks, Sample, ToAll, check_shards, place_by
 
 @dataclass(frozen=True)
 class HashRouting(ToAll):
-    """Subscriptions by key, messages to all."""
+    """Subscriptions by key, messages to all shards."""
 
     n_shards: int
     by_key = True
 
     @property
     def loads(self) -> npt.NDArray[np.float64]:
-        """Each has as much as the others."""
+        """Equal loads."""
         return np.ones(self.n_shards)
 
     def place(self, footprints: Footprints) -> Masks:
@@ -37,6 +37,6 @@ class HashPartitioner:
     name = "hash"
 
     def fit(self, sample: Sample, *, n_shards: int) -> HashRouting:
-        """Learn nothing."""
+        """Return the routing; the sample is ignored."""
         check_shards(n_shards)
         return HashRouting(n_shards)

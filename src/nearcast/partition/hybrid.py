@@ -1,17 +1,17 @@
-"""Space is parted where that is cheaper, and terms where that is: PS2Stream's hybrid partitioning (section IV).
+"""PS2Stream's hybrid partitioning (section IV): space is divided where that is cheaper, and terms where that is.
 
-    leaf of space ── one shard: whatever its terms
-                  └─ several: H1 says which of them has a term; one that it does not list goes by its number
+    leaf of space ── one shard: it has all terms
+                  └─ several: H1 gives the shard of a term; a term that it does not list goes by its id
 
-    subscription ── the leaves that its box overlaps, in each the rarest term of each branch ── H1, and written to H2
-    message ─────── its leaf, all of its terms ── H2 says who wants them; nobody: it is dropped
+    subscription ── the leaves that its box overlaps, in each the rarest term of each branch ── H1, and added to H2
+    message ─────── its leaf, all of its terms ── H2 gives the shards; a message without any is dropped
 
-How the leaves come about is in `hybrid_plan`. H1 does not change after the fit, so what H2 says of a term in a leaf
-is what H1 says, once somebody wants it. H2 forgets nothing. A branch without terms is under a term that every message
-holds. The cells of the paper's grid^t are the leaves here: a handful of comparisons find them, and smaller ones would
-hold a subscription several times. A fixed routing has no H2, and sends a message wherever H1 says.
+`hybrid_plan` builds the leaves. H1 does not change after the fit, so H2 agrees with H1 for every term of a leaf that
+some subscription is posted under. H2 never shrinks. A branch without terms is posted under a term that every message
+holds. The cells of the paper's grid^t are the leaves here: a handful of comparisons find a leaf, and smaller cells
+would hold a subscription several times. A fixed routing has no H2 and sends a message wherever H1 does.
 
-Cost: a look into a table for each term of a message; 35 to 60 bytes for each term of a leaf that somebody wants.
+Cost: one table lookup per term of a message; 35 to 60 bytes per term of a leaf with a posting.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
-_AT_ONCE = 16_384  # subscriptions that are placed: one may be in every leaf
+_AT_ONCE = 16_384  # subscriptions per call of `place`; each may overlap every leaf
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
 class Owners:
-    """Who has which term in which leaf: H1."""
+    """H1: the shard of each term in each leaf."""
 
     shard_indptr: Longs
     """int64 (n_leaves + 1,): the shards of each leaf."""
     shards: Ints
     keys: Longs
-    """int64 (n,): terms in leaves that have several, see `keys_of`."""
+    """int64 (n,): terms in leaves with several shards, see `keys_of`."""
     key_shards: Ints
 
     def shards_of(self, leaves: Ints, terms: Longs) -> Ints:
-        """Return who has each term."""
+        """Return the shard of each term."""
         n_shards = np.diff(self.shard_indptr)[leaves]
         shards: Ints = self.shards[self.shard_indptr[leaves] + terms % n_shards]
         several = np.flatnonzero(n_shards > 1)
@@ -71,24 +71,24 @@ class Owners:
 
 @dataclass
 class Wanted:
-    """Which terms somebody wants in which leaf, and who has them: H2. It grows."""
+    """H2: the terms of each leaf that a subscription is posted under, with their shards. It grows."""
 
     keys: Longs
-    """int64 (room,): see `keys_of`; the first n count."""
+    """int64 (room,): see `keys_of`; the first n are valid."""
     shards: Ints
     n: int
 
     @classmethod
     def none(cls) -> Wanted:
-        """Nobody wants anything."""
+        """Return an empty table."""
         return cls(np.zeros(16, np.int64), np.zeros(16, np.int32), 0)
 
     def shards_of(self, leaves: Ints, terms: Longs) -> Longs:
-        """Return who has each term; -1 where nobody wants it."""
+        """Return the shard of each term, or -1 if no subscription is posted under it."""
         return self._table.get_many(keys_of(leaves, terms))
 
     def add(self, leaves: Ints, terms: Longs, shards: Ints) -> None:
-        """Write down who wants what."""
+        """Add terms with their shards."""
         keys, first = np.unique(keys_of(leaves, terms), return_index=True)
         is_new = self._table.get_many(keys) < 0
         keys, shards = keys[is_new], shards[first[is_new]]
@@ -115,10 +115,10 @@ class HybridRouting(ToSome):
     frequencies: TermFrequencies
     loads: Floats
     drops: bool = True
-    """Whether a message goes only where somebody wants one of its terms."""
+    """True if a message goes only where a subscription is posted under one of its terms."""
 
     def fixed(self) -> Self:
-        """Return one that does not ask whether somebody wants a term."""
+        """Return a routing without H2."""
         return replace(self, wanted=Wanted.none(), drops=False)
 
     def regions(self, bounds: Box) -> list[Region]:
@@ -130,7 +130,7 @@ class HybridRouting(ToSome):
         return [Region((a, b, c, d), mask) for mask, (a, b, c, d) in zip(masks, boxes.tolist(), strict=True)]
 
     def place(self, footprints: Footprints) -> Masks:
-        """Return who has the rarest terms, in all leaves that a box overlaps."""
+        """Return the shards of the rarest terms, in all leaves that a box overlaps."""
         branches, terms = posting_terms(footprints, self.frequencies)
         posts = Rows(footprints.branch_indptr, np.full(len(footprints.term_indptr) - 1, NOTHING))
         posts.items[branches] = terms
@@ -147,10 +147,10 @@ class HybridRouting(ToSome):
         return masks
 
     def route(self, batch: MessageBatch) -> Masks:
-        """Return who has the terms that somebody wants where the message is."""
+        """Return the shards of the terms of a message with postings in its leaf."""
         leaves, every = self.tree.leaves_at(batch.xs, batch.ys), np.arange(self.tree.n_leaves, dtype=np.int32)
         shards_of = self.wanted.shards_of if self.drops else self.owners.shards_of
-        bits = np.append(mask_of(np.arange(self.n_shards)), np.uint64(0))  # the last is that of -1
+        bits = np.append(mask_of(np.arange(self.n_shards)), np.uint64(0))  # the last entry is for -1
         of_terms = bits[shards_of(np.repeat(leaves, np.diff(batch.term_indptr)), batch.term_ids)]
         of_all = bits[shards_of(every, np.full(len(every), NOTHING))]
         masks: Masks = united(batch.term_indptr, of_terms) | of_all[leaves]
@@ -158,12 +158,12 @@ class HybridRouting(ToSome):
 
 
 class HybridPartitioner:
-    """Parts space and terms."""
+    """Divides space and terms."""
 
     name = "hybrid"
 
     def fit(self, sample: Sample, *, n_shards: int) -> HybridRouting:
-        """Plan for the sample."""
+        """Divide the work of the sample."""
         check_shards(n_shards)
         frequencies = TermFrequencies.of(sample.messages)
         work = SampleWork(sample, frequencies)
@@ -175,7 +175,7 @@ class HybridPartitioner:
 
 
 def keys_of(leaves: Ints, terms: Longs) -> Longs:
-    """Return one number for a term in a leaf; that two may have the same makes both seen more often, no more."""
+    """Return one key for a term in a leaf; a collision only sends messages to more shards than necessary."""
     keys: Longs = (terms.view(np.uint64) + leaves.astype(np.uint64) * _SPREAD).view(np.int64)
     return keys
 

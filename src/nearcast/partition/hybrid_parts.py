@@ -1,14 +1,14 @@
-"""What is a part of the work? A part of space, or some of the terms in it: its messages, and branches posted there.
+"""Parts of the work: a part of space, or some of its terms, with its messages and the branches posted there.
 
-    by space   the part is cut in two, as a kd-tree does, and these again; a box that reaches across is in both
-    by text    the terms that its branches are posted under are gathered, see `text_metric`; a message is in each part
+    by space   the part is cut in two, as in a kd-tree, repeatedly; a box across a cut is in both parts
+    by text    the terms that its branches are posted under are grouped, see `text_metric`; a message is in each part
                that has one of its terms
 
-A message that holds none of the terms is in no part: nobody wants it. A branch without terms is posted under
-`NOTHING`, a term that every message holds. The load of a part is that of definition 1, of the messages and the
-subscriptions that it has; a subscription counts once, however many of its branches are there.
+A message that holds none of the terms is in no part. A branch without terms is posted under `NOTHING`, a term that
+every message holds. The load of a part is that of definition 1, for its messages and subscriptions; a subscription
+counts once, regardless of the number of its branches.
 
-Cost: a cut or a gathering looks at all terms of the part some ten times.
+Cost: a cut or a grouping reads all terms of the part some ten times.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
 NOTHING = np.iinfo(np.int64).min
-"""The number of the term that branches without terms are posted under; who else has it is only seen too often."""
+"""The id of the term that branches without terms are posted under; a real term with this id is harmless."""
 
-_PLANNED = 250_000  # subscriptions at most
-_PLACES = 64  # at which a cut is weighed
-_SAMPLED = 20_000  # coordinates that these places are taken from
+_PLANNED = 250_000  # most subscriptions
+_PLACES = 64  # candidate positions per cut
+_SAMPLED = 20_000  # coordinates that the positions are taken from
 
 
 @dataclass(frozen=True)
 class WorkPart:
-    """Some of the work."""
+    """A part of the work."""
 
     path: Path
-    """The cuts around it."""
+    """The cuts around the part."""
     messages: Longs
-    """Rows of the messages that are there."""
+    """Rows of the messages in the part."""
     branches: Longs
-    """Branches posted there, ascending."""
+    """Branches posted in the part, ascending."""
     sent: Longs
-    """Rows of those messages that hold a term that somebody wants there."""
+    """Rows of the messages that hold a term with a posting in the part."""
     n_subscriptions: int
     is_whole: bool
-    """Whether it has all terms of its part of space."""
+    """True if it has all terms of its part of space."""
     text_only: bool = False
-    """Whether it may be divided by text only."""
+    """True if it may be divided by text only."""
 
     @property
     def load(self) -> float:
@@ -62,9 +62,9 @@ class WorkPart:
 
 
 class SampleWork:
-    """The messages and branches of a sample, by numbers of terms from 0 on.
+    """The messages and branches of a sample, with terms numbered from 0.
 
-    Of many subscriptions every second, third, ... is looked at; each then has the weight of 2, 3, ...
+    Of many subscriptions only every second, third, ... is used, with weight 2, 3, ....
     """
 
     def __init__(self, sample: Sample, frequencies: TermFrequencies) -> None:
@@ -88,20 +88,20 @@ class SampleWork:
         self._is_wanted = np.zeros(len(self.terms), np.bool_)
 
     def all(self) -> WorkPart:
-        """Return all of it."""
+        """Return the whole work."""
         return self._part((), np.arange(len(self._points[0])), np.arange(len(self.posts)))
 
     def similarity(self, part: WorkPart) -> float:
-        """Return the cosine of the terms of messages and of branches, by how often each stands there; 1 for none."""
-        said, asked = (
+        """Return the cosine between the term counts of messages and branches; 1 if both are empty."""
+        message_counts, branch_counts = (
             np.bincount(rows.take(some), minlength=len(self.terms)).astype(np.float64)
             for rows, some in ((self._message_slots, part.messages), (self._branch_slots, part.branches))
         )
-        lengths = float(np.sqrt(said @ said) * np.sqrt(asked @ asked))
-        return float(said @ asked) / lengths if lengths else 1.0
+        lengths = float(np.sqrt(message_counts @ message_counts) * np.sqrt(branch_counts @ branch_counts))
+        return float(message_counts @ branch_counts) / lengths if lengths else 1.0
 
     def halves(self, part: WorkPart, axis: int, shares: tuple[int, int] = (1, 1)) -> list[WorkPart]:
-        """Return the two sides of the cut across an axis whose loads are in proportion to shares; itself if none."""
+        """Return both sides of the cut across an axis with loads in proportion to shares, or the part itself."""
         points = self._points[axis][part.messages]
         boxes = self._boxes[self._owners[part.branches]]
         value = _even_cut(points, boxes[:, axis], boxes[:, axis + 2], self.weight, shares)
@@ -116,7 +116,7 @@ class SampleWork:
         ]
 
     def by_space(self, part: WorkPart, n: int) -> list[WorkPart]:
-        """Cut a part of space into so many, or fewer where nothing lies apart; each time across the better axis."""
+        """Cut a part of space into up to n parts; each cut takes the better axis."""
         if n == 1:
             return [part]
         shares = n // 2, n - n // 2
@@ -127,7 +127,7 @@ class SampleWork:
         return [piece for half, share in zip(best, shares, strict=True) for piece in self.by_space(half, share)]
 
     def by_text(self, part: WorkPart, n: int) -> list[WorkPart]:
-        """Gather the terms of a part into so many, or fewer where there are not so many terms."""
+        """Group the terms of a part into the given number of parts, or fewer if there are fewer terms."""
         posts = self.posts[part.branches]
         counts = np.bincount(posts, minlength=len(self.terms))
         known, place = np.flatnonzero(counts), np.cumsum(counts > 0) - 1
@@ -148,7 +148,7 @@ class SampleWork:
         ]
 
     def _wanted_of(self, messages: Longs, counts: Longs) -> tuple[Longs, Longs]:
-        """Return which of some messages hold which terms that count, as pairs: the place of both among their like."""
+        """Return pairs of messages and counted terms that they hold, as positions in both lists."""
         lengths = self._message_slots.lengths(messages)
         slots, rows = self._message_slots.take(messages), np.repeat(np.arange(len(messages)), lengths)
         if counts[0]:
@@ -172,7 +172,7 @@ class SampleWork:
         return WorkPart(path, messages, branches, sent, n_owners * self.weight, is_whole, text_only=not is_whole)
 
     def owners(self, part: WorkPart) -> Longs:
-        """Return whose branches a part has, each once."""
+        """Return the distinct subscriptions of a part."""
         owners = self._owners[part.branches]
         return owners[np.diff(owners, prepend=-1) > 0]
 
@@ -190,11 +190,11 @@ class Rows:
     items: Longs
 
     def lengths(self, rows: Longs) -> Longs:
-        """Return how many items rows have."""
+        """Return the number of items in rows."""
         return self.indptr[rows + 1] - self.indptr[rows]
 
     def take(self, rows: Longs) -> Longs:
-        """Return the items of rows, one row behind the other."""
+        """Return the items of rows, concatenated."""
         lengths = self.lengths(rows)
         before = np.cumsum(lengths) - lengths
         taken: Longs = self.items[np.repeat(self.indptr[rows] - before, lengths) + np.arange(lengths.sum())]
@@ -202,7 +202,7 @@ class Rows:
 
 
 def _even_cut(points: Floats, lows: Floats, highs: Floats, weight: int, shares: tuple[int, int]) -> float | None:
-    """Return where both sides have load in proportion to their shares; None if nothing lies apart."""
+    """Return where both sides have loads in proportion to their shares; None if there is no such position."""
     edges = np.concatenate([values[np.isfinite(values)] for values in (points, lows, highs)])
     if not len(edges):
         return None

@@ -1,15 +1,15 @@
-"""Into which parts is the work divided, and who gets which? PS2Stream's algorithm 1.
+"""PS2Stream's algorithm 1: the division of the work into parts, and the assignment of parts to shards.
 
-    1  where messages and subscriptions speak of different things, space is cut as long as a side differs more
-    2  fewer parts than shards: a dynamic program says how many each becomes, for the least load of all
-    3  parts are merged into shards; while these are not even, the heaviest part becomes two
+    1  where messages and subscriptions use different terms, space is cut as long as a side differs more
+    2  if there are fewer parts than shards, a dynamic program divides them further with the least total load
+    3  parts are merged into shards; while these are uneven, the heaviest part is divided in two
 
-A part where messages and subscriptions differ is divided by text, any other by what makes less load; some terms of a
-part of space are divided by text only, as leaves of a kd^t-tree are. Of all rounds the one counts whose busiest shard
-has least.
+A part whose messages and subscriptions differ is divided by text, any other part by whichever way adds less load;
+some terms of a part of space are divided by text only, as the leaves of a kd^t-tree are. Of all rounds, the one with
+the least loaded busiest shard counts.
 
-Cost: some seconds for a million subscriptions and eight shards; merging looks at all messages and subscriptions of
-the parts, once a round.
+Cost: some seconds for a million subscriptions and eight shards; merging reads all messages and subscriptions of the
+parts once per round.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
 DELTA = 0.5
-"""At this similarity or above, messages and subscriptions speak of the same things."""
+"""At this similarity or above, messages and subscriptions use the same terms."""
 MINOR = 0.05
-"""A similarity that changes by less has not changed."""
+"""A smaller change of the similarity counts as none."""
 SIGMA = 1.2
-"""How much more than the least the busiest shard should have."""
+"""The accepted ratio of the busiest to the least busy shard."""
 THETA = 4
-"""Parts for each shard, at most."""
+"""The most parts per shard."""
 
 
 class HybridPlan(NamedTuple):
-    """Who gets which part."""
+    """The assignment of parts to shards."""
 
     parts: list[WorkPart]
     shards: Ints
-    """int32 (n_parts,): the shard of each."""
+    """int32 (n_parts,): the shard of each part."""
     loads: Floats
-    """float64 (n_shards,): definition 1, of the messages and subscriptions that a shard has."""
+    """float64 (n_shards,): definition 1, for the messages and subscriptions of a shard."""
 
 
 def plan(work: SampleWork, n_shards: int) -> HybridPlan:
@@ -67,15 +67,17 @@ def plan(work: SampleWork, n_shards: int) -> HybridPlan:
 
 
 def numbers_of_parts(costs: list[Floats], n: int) -> list[int]:
-    """Return into how many each is divided, n in all, for the least sum; `costs[i][k - 1]` is that of i in k.
+    """Return the number of pieces of each part, n in all, with the least sum of costs.
+
+    `costs[i][k - 1]` is the cost of part i in k pieces.
 
     >>> numbers_of_parts([np.array([9.0, 8.0, 7.0]), np.array([9.0, 5.0, 4.0])], 4)
     [2, 2]
     """
-    least = np.array([0.0] + [np.inf] * n)  # by how many there are so far
+    least = np.array([0.0] + [np.inf] * n)  # by the number of pieces so far
     chosen = []
     for cost in costs:
-        sums = np.full((n + 1, n + 1), np.inf)  # in all, and of these the last
+        sums = np.full((n + 1, n + 1), np.inf)  # total, and pieces of the last part
         for k in range(1, min(n, len(cost)) + 1):
             sums[k:, k] = least[: n + 1 - k] + cost[k - 1]
         chosen.append(np.argmin(sums, axis=1))
@@ -88,11 +90,10 @@ def numbers_of_parts(costs: list[Floats], n: int) -> list[int]:
 
 
 def merged(parts: list[WorkPart], work: SampleWork, n_shards: int) -> HybridPlan:
-    """Give each part, the heaviest first, to the shard to whose load it adds least.
+    """Assign each part, the heaviest first, to the shard whose load grows least.
 
-    What a shard sees or holds already adds nothing: parts of the same place share messages, neighbours share
-    subscriptions. A shard that would then have more than any so far does not count; where none is left, who has
-    least takes the part.
+    What a shard has already adds nothing: parts of the same place share messages, neighbours share subscriptions. A
+    shard that would exceed the greatest load so far is skipped; if all would, the least loaded one takes the part.
     """
     shards = np.zeros(len(parts), np.int32)
     seen, held = np.zeros(n_shards, np.int64), np.zeros(n_shards, np.int64)
@@ -114,7 +115,7 @@ def merged(parts: list[WorkPart], work: SampleWork, n_shards: int) -> HybridPlan
 
 
 def _alike(work: SampleWork, n_shards: int) -> list[WorkPart]:
-    """Return parts of space, divided by text only where messages and subscriptions differ: the first phase."""
+    """Return the parts of the first phase: space, cut where messages and subscriptions differ."""
     open_, done = [work.all()], []
     while open_:
         part = open_.pop()
@@ -132,7 +133,7 @@ def _alike(work: SampleWork, n_shards: int) -> list[WorkPart]:
 
 
 def _divided(work: SampleWork, part: WorkPart, n: int) -> list[WorkPart]:
-    """Return what becomes of a part that is to be n: as many as can be, and the less load."""
+    """Return a part divided into n: as many pieces as possible, with the lesser load."""
     if n == 1:
         return [part]
     by_text = work.by_text(part, n)
@@ -142,13 +143,13 @@ def _divided(work: SampleWork, part: WorkPart, n: int) -> list[WorkPart]:
 
 
 def _costs(work: SampleWork, part: WorkPart, most: int) -> Floats:
-    """Return the load of a part that is divided into 1, 2, ... most; between powers of two as if on a line."""
+    """Return the load of a part divided into 1, 2, ... pieces; interpolated between powers of two."""
     tried = sorted({most, *(2**i for i in range(most.bit_length()))})
     return np.interp(np.arange(1, most + 1), tried, [total(_divided(work, part, n)) for n in tried])
 
 
 def _counts(masks: Masks, n_shards: int) -> npt.NDArray[np.int64]:
-    """Return how many masks hold each shard."""
+    """Return the number of masks that hold each shard."""
     octets = masks.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, : -(-n_shards // 8)]
     counts: npt.NDArray[np.int64] = np.unpackbits(octets, axis=1, bitorder="little").sum(axis=0, dtype=np.int64)
     return counts[:n_shards]

@@ -1,17 +1,17 @@
-"""Each shard has some words; a message goes to those that have one of its own (DSkype, section 7.3.3).
+"""Terms divided into runs, one per shard; a message goes to the shards of its terms (DSkype, section 7.3.3).
 
-    terms, the most frequent first    a b c d e f g h i j
-    shards, each a run of them        0 0 1 1 2 2 2 3 3 3
+    terms by falling frequency        a b c d e f g h i j
+    shards, each a run of terms       0 0 1 1 2 2 2 3 3 3
 
-The run is cut in two where both sides cost the same (algorithm 4). A run costs the number of subscriptions that have
-one of its terms, times the share of the messages that hold one (equation 16); who has several counts once. The paper
-halves until it has a power of two; here both sides cost in proportion to how many shards they are to become, and each
-keeps at least as many terms. Of a branch of several terms the rarest counts. A subscription lives with all of its
-terms, a message goes to all of its own.
+A run is cut where both sides cost the same (algorithm 4). The cost of a run is the number of subscriptions with one
+of its terms times the share of messages that hold one (equation 16); a subscription counts once. The paper halves
+down to a power of two; here both sides cost in proportion to the number of shards that they become, and each keeps at
+least that many terms. For a branch of several terms, the rarest counts. A subscription lives with all its terms, and
+a message goes to all of its own.
 
-Cost: whoever has a term left of a cut has its first there, whoever has one right of it has its last there; so all
-cuts of a run are weighed at once, by sums over first and last terms. Fitting looks at each term of the sample once a
-level.
+Cost: a subscription with a term left of a cut has its first term there, one with a term right of it has its last term
+there, so sums over first and last terms evaluate all cuts of a run at once. Fitting reads each term of the sample
+once per level.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Longs = npt.NDArray[np.int64]
 
 
 class KeywordPartitioner:
-    """Cuts the words into runs of equal cost."""
+    """Cuts the terms into runs of equal cost."""
 
     name = "keyword"
 
@@ -47,12 +47,12 @@ class KeywordPartitioner:
 def cut_words(
     footprints: Footprints, messages: MessageBatch, frequencies: TermFrequencies, *, n_shards: int
 ) -> tuple[TermAssignment, Floats]:
-    """Return the words of each shard, and what they cost (equation 16)."""
+    """Return the terms of each shard and their costs (equation 16)."""
     branches, posted = posting_terms(footprints, frequencies)
     terms = np.union1d(frequencies.terms, posted)
     shares = np.zeros(len(terms))
     shares[np.searchsorted(terms, frequencies.terms)] = frequencies.shares
-    order = np.argsort(-shares, kind="stable")  # of those said equally often, the least comes first
+    order = np.argsort(-shares, kind="stable")  # ties in frequency go by term id
     positions = np.empty(len(terms), np.int64)
     positions[order] = np.arange(len(terms))
     owners = np.repeat(np.arange(len(footprints)), np.diff(footprints.branch_indptr))[branches]
@@ -64,7 +64,7 @@ def cut_words(
     shards, loads = np.zeros(len(terms), np.int32), np.zeros(n_shards)
     open_ = [(0, len(terms), n_shards, held, seen)]
     n_made = 0
-    while open_:  # the left half is always looked at next, so shards are in the order of their runs
+    while open_:  # the left half is always taken next, so shards are in the order of runs
         start, end, wanted, held, seen = open_.pop()
         if wanted == 1 or end - start < 2:
             shards[order[start:end]] = n_made
@@ -79,7 +79,7 @@ def cut_words(
 
 
 class _Listed(NamedTuple):
-    """Who has which terms, by the positions of these."""
+    """Rows with the positions of their terms."""
 
     rows: Longs
     """int64 (n,): ascending."""
@@ -88,21 +88,21 @@ class _Listed(NamedTuple):
 
     @classmethod
     def of(cls, rows: Longs, positions: Longs) -> _Listed:
-        """Sort what each row has."""
+        """Sort the terms of each row."""
         order = np.lexsort((positions, rows))
         return cls(rows[order], positions[order])
 
     def within(self, start: int, end: int) -> _Listed:
-        """Return those terms only that are in a run."""
+        """Return the terms inside a run."""
         inside = (self.positions >= start) & (self.positions < end)
         return _Listed(self.rows[inside], self.positions[inside])
 
     def n_rows(self) -> int:
-        """Return how many have a term at all."""
+        """Return the number of rows that have a term."""
         return int(np.count_nonzero(np.diff(self.rows))) + 1 if len(self.rows) else 0
 
     def on_both_sides(self, start: int, end: int) -> tuple[Longs, Longs]:
-        """Return how many have a term up to each position of a run that holds all, and how many have one beyond."""
+        """Return how many rows have a term up to each position of a run, and how many have one after it."""
         is_new = np.ones(len(self.rows) + 1, np.bool_)
         is_new[1:-1] = self.rows[1:] != self.rows[:-1]
         firsts, lasts = self.positions[is_new[:-1]], self.positions[is_new[1:]]
@@ -112,10 +112,10 @@ class _Listed(NamedTuple):
 
 
 def _even_cut(held: _Listed, seen: _Listed, start: int, end: int, shares: tuple[int, int]) -> int:
-    """Return how many terms of a run, two at least, go low so that both sides cost in proportion to their shares."""
+    """Return how many terms of a run, at least two, go to the low side so that costs are in proportion to shares."""
     held_low, held_high = held.on_both_sides(start, end)
     seen_low, seen_high = seen.on_both_sides(start, end)
-    # One message more on each side: where none was seen, the number of subscriptions decides.
+    # One extra message on each side: without messages, the number of subscriptions decides.
     low, high = held_low * (seen_low + 1.0) / shares[0], held_high * (seen_high + 1.0) / shares[1]
     fewest = min(shares[0], end - start - 1)
     most = max(fewest, end - start - shares[1])

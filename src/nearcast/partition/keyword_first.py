@@ -1,9 +1,9 @@
-"""Words are cut as in `prefix`, and space for each run of them as in `location` (DSkype, section 8.2).
+"""Terms divided as in `prefix`, and for each run of terms space as in `location` (DSkype, section 8.2).
 
-    shard    run of words * n_leaves + leaf of that run's tree
-    message  goes to all leaves of the runs that have one of its words, a subscription to the one that it is in
+    shard    run of terms * n_leaves + leaf of that run's tree
+    message  goes to all leaves of the runs of its terms, a subscription to the leaf that it is in
 
-Space is cut, for each run, by the subscriptions and messages that have one of its words.
+For each run, space is cut by the subscriptions and messages with one of its terms.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class KeywordFirstRouting(ToSome):
-    """Subscriptions by words and place, messages by words."""
+    """Subscriptions by terms and location, messages by terms."""
 
     n_shards: int
     runs: PrefixRouting
-    """Which run a term is in."""
+    """The run of each term."""
     trees: tuple[Tree, ...]
-    """How each run parts space, among n_shards / len(trees) shards."""
+    """The division of space of each run, among n_shards / len(trees) shards."""
     loads: Floats
     """Equation 15 within a run, times the share of messages that it sees."""
     narrows = True
@@ -42,7 +42,7 @@ class KeywordFirstRouting(ToSome):
         return self.n_shards // len(self.trees)
 
     def regions(self, bounds: Box) -> list[Region]:
-        """Return the leaves of all trees, which lie one over the other."""
+        """Return the leaves of all trees; they overlap."""
         return [
             Region(region.box, region.shards << run * self._width)
             for run, tree in enumerate(self.trees)
@@ -50,7 +50,7 @@ class KeywordFirstRouting(ToSome):
         ]
 
     def place(self, footprints: Footprints) -> Masks:
-        """Return the leaf that a subscription is in, for each run of its terms."""
+        """Return, for each run of its terms, the leaf that a subscription is in."""
         of_runs = self.runs.place(footprints)
         masks: Masks = np.zeros(len(footprints), np.uint64)
         for run, tree in enumerate(self.trees):
@@ -70,16 +70,16 @@ class KeywordFirstRouting(ToSome):
 
 
 class KeywordFirstPartitioner:
-    """Cuts words, then space."""
+    """Cuts terms, then space."""
 
     name = "keyword_first"
 
     def __init__(self, n_first: int | None = None) -> None:
-        """Cut words into so many runs; by default about as many as space is cut into for each."""
+        """Cut terms into the given number of runs; by default about as many as there are leaves per run."""
         self._n_first = n_first
 
     def fit(self, sample: Sample, *, n_shards: int) -> KeywordFirstRouting:
-        """Cut the terms of the sample, and space where each run has subscriptions and messages."""
+        """Cut the terms of the sample, and space for each run."""
         check_shards(n_shards)
         n_runs, width = two_levels(n_shards, self._n_first)
         footprints, messages = sample

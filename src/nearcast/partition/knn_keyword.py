@@ -1,8 +1,8 @@
-"""Subscriptions are dealt out by how often their terms are said; every shard sees every message (DkM-SKS, 3.1).
+"""Subscriptions assigned by the frequency of their terms; every shard sees every message (DkM-SKS, section 3.1).
 
-What a subscription costs is the sum of the shares of messages that hold each of its terms (equation 1; of a branch of
-several terms, the rarest counts). The dearest goes first, each to the shard that has least (algorithm 1), and so does
-who comes later. Cost: fitting sorts the terms of the sample; a message goes to all shards.
+A subscription costs the sum of the shares of messages that hold each of its terms (equation 1; for a branch of
+several terms, the rarest counts). The most expensive one comes first, each goes to the least loaded shard (algorithm
+1), and so do later ones. Cost: fitting sorts the terms of the sample; a message goes to all shards.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class KnnKeywordRouting(AssignedRouting):
-    """Subscriptions by what they cost, messages to all."""
+    """Subscriptions by cost, messages to all shards."""
 
     n_shards: int
     frequencies: TermFrequencies
     assignment: Assignment
 
     def place(self, footprints: Footprints) -> Masks:
-        """Return where it was dealt to, or who has least."""
+        """Return the assigned shard, or the least loaded one."""
         return self.assignment.place(footprints.keys, lambda rows: self.frequencies.costs(footprints.take(rows)))
 
 
 class KnnKeywordPartitioner:
-    """Deals out subscriptions by their terms."""
+    """Assigns subscriptions by their terms."""
 
     name = "knn_keyword"
 
     def fit(self, sample: Sample, *, n_shards: int) -> KnnKeywordRouting:
-        """Count the terms of messages, and deal out the subscriptions."""
+        """Count the terms of messages and assign the subscriptions."""
         check_shards(n_shards)
         frequencies = TermFrequencies.of(sample.messages)
         assignment = Assignment.assigned(sample.footprints.keys, frequencies.costs(sample.footprints), n_shards)

@@ -1,9 +1,9 @@
-"""Squares of space are dealt out by what looks into them; every shard sees every message (DkM-SKS, section 3.2).
+"""Squares of space assigned by the messages they depend on; every shard sees every message (DkM-SKS, section 3.2).
 
-The dearest square is quartered until there are THETA for each shard. A square costs the number of its subscriptions
-times the share of messages that lie where any of them looks (equation 3). Who comes later costs the share of messages
-where it looks (equation 2), and goes to who has least. Cost: fitting weighs some twenty squares a shard; a message
-goes to all shards.
+The most expensive square is quartered until there are THETA per shard. A square costs the number of its subscriptions
+times the share of messages in the area that they depend on (equation 3). A later subscription costs the share of
+messages in its area (equation 2) and goes to the least loaded shard. Cost: fitting evaluates some twenty squares per
+shard; a message goes to all shards.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 
 THETA = 20
-_DEEPEST = 40  # quarters of quarters, where subscriptions are at one point
+_DEEPEST = 40  # depth limit for subscriptions at one point
 
 
 @dataclass(frozen=True)
 class KnnSpaceRouting(AssignedRouting):
-    """Subscriptions by the square they were in, messages to all."""
+    """Subscriptions by the square that they were in, messages to all shards."""
 
     n_shards: int
     density: DensityGrid
@@ -39,7 +39,7 @@ class KnnSpaceRouting(AssignedRouting):
     squares: Floats
     """float64 (n_squares, 4): xmin, ymin, xmax, ymax."""
     owners: npt.NDArray[np.int32]
-    """int32 (n_squares,): the shard of each."""
+    """int32 (n_squares,): the shard of each square."""
     assignment: Assignment
 
     def regions(self, bounds: Box) -> list[Region]:
@@ -49,27 +49,27 @@ class KnnSpaceRouting(AssignedRouting):
         return [Region((a, b, c, d), 1 << o) for (a, b, c, d), o in zip(boxes, self.owners.tolist(), strict=True)]
 
     def place(self, footprints: Footprints) -> Masks:
-        """Return where it was dealt to, or who has least."""
+        """Return the assigned shard, or the least loaded one."""
         return self.assignment.place(footprints.keys, lambda rows: self._costs(footprints.take(rows)))
 
     def _costs(self, footprints: Footprints) -> Floats:
-        return self.density.shares_in(self.density.look_boxes(footprints, self.frequencies.costs(footprints)))
+        return self.density.shares_in(self.density.dependency_boxes(footprints, self.frequencies.costs(footprints)))
 
 
 class KnnSpacePartitioner:
-    """Quarters space, and deals out the squares."""
+    """Quarters space and assigns the squares."""
 
     name = "knn_space"
 
     def fit(self, sample: Sample, *, n_shards: int) -> KnnSpaceRouting:
-        """Quarter the square whose subscriptions look at most messages."""
+        """Quarter the square whose subscriptions depend on most messages."""
         check_shards(n_shards)
         footprints, density, frequencies = (
             sample.footprints,
             DensityGrid.of(sample),
             TermFrequencies.of(sample.messages),
         )
-        looks = density.look_boxes(footprints, frequencies.costs(footprints))
+        looks = density.dependency_boxes(footprints, frequencies.costs(footprints))
 
         def cost_of(rows: Longs) -> float:
             return float(density.shares_in(around_all(looks[rows])[None])[0]) * len(rows) if len(rows) else 0.0

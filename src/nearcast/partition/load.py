@@ -1,9 +1,9 @@
-"""How much work is a share? PS2Stream's definition 1, for subscriptions that stay.
+"""The load of a shard: PS2Stream's definition 1, for subscriptions that stay.
 
     load = CHECK * messages * subscriptions + HANDLE * messages + INSERT * subscriptions
 
-In microseconds of this engine on kind `boolean`: a message that meets a million subscriptions takes some five, one
-that meets nobody about one, and so does taking in a subscription.
+In microseconds of this engine with kind `boolean`: a message against a million subscriptions takes about five, a
+message without candidates about one, and a new subscription about one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHECK, HANDLE, INSERT = 4e-6, 1.0, 1.0
 
 
 def load_of(n_messages: npt.ArrayLike, n_subscriptions: npt.ArrayLike) -> Floats:
-    """Return the load of shares.
+    """Return the load for numbers of messages and subscriptions.
 
     >>> float(load_of(1_000, 1_000_000)) == 4_000 + 1_000 + 1_000_000
     True
@@ -29,12 +29,12 @@ def load_of(n_messages: npt.ArrayLike, n_subscriptions: npt.ArrayLike) -> Floats
 
 
 def assign_greedily(costs: Floats, loads: Floats, *, in_order: bool = False) -> npt.NDArray[np.int32]:
-    """Give out pieces, the dearest first and each to who has least, given what each has; return the shard of each.
+    """Assign pieces, the most expensive first, each to the least loaded shard, and return the shard of each.
 
-    With `in_order` they are given out as they come.
+    `loads` holds the loads at the beginning. With `in_order`, pieces are assigned in their order.
 
-    >>> assign_greedily(np.array([5.0, 4.0, 3.0, 3.0]), np.zeros(2)).tolist()
-    [0, 1, 1, 0]
+        >>> assign_greedily(np.array([5.0, 4.0, 3.0, 3.0]), np.zeros(2)).tolist()
+        [0, 1, 1, 0]
     """
     assignment = np.zeros(len(costs), np.int32)
     least = [(float(load), shard) for shard, load in enumerate(loads)]

@@ -1,10 +1,10 @@
-"""Subscriptions that are close together share a shard; every shard sees every message (DSkype, section 7.3.2).
+"""Subscriptions by location, close ones in the same shard; every shard sees every message (DSkype, section 7.3.2).
 
-The space is cut alternately across x and y where both sides cost the same, the cost of a part being the number of its
-subscriptions times the share of the messages that fall into it (equation 15, algorithm 3). The paper halves until it
-has a power of two; here a part that is to become three gives one to the low side and two to the high one.
+Space is cut alternately across x and y where both sides cost the same. The cost of a part is the number of its
+subscriptions times the share of messages in it (equation 15, algorithm 3). The paper halves down to a power of two;
+here a part for three shards gives one to the low side and two to the high side.
 
-Cost: fitting sorts the sample once a level; placing descends the tree. A message goes to all shards.
+Cost: fitting sorts the sample once per level; placing descends the tree. A message goes to all shards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LocationRouting(ToAll):
-    """Subscriptions by where they are, messages to all."""
+    """Subscriptions by location, messages to all shards."""
 
     n_shards: int
     tree: Tree
@@ -47,7 +47,7 @@ class LocationPartitioner:
     name = "location"
 
     def fit(self, sample: Sample, *, n_shards: int) -> LocationRouting:
-        """Cut where subscriptions and messages of the sample are."""
+        """Cut space by the subscriptions and messages of the sample."""
         check_shards(n_shards)
         points = sample.footprints.xs, sample.footprints.ys
         messages = sample.messages.xs, sample.messages.ys
@@ -65,7 +65,7 @@ class LocationPartitioner:
 
 
 def even_cut(points: Floats, messages: Floats, shares: tuple[int, int]) -> float | None:
-    """Return the coordinate of a subscription where both sides cost in proportion to their shares; None if none does.
+    """Return the coordinate of a subscription at which costs are in proportion to shares; None if there is none.
 
     >>> even_cut(np.array([1.0, 2.0, 3.0, 9.0]), np.array([1.0, 2.0, 3.0, 9.0]), (1, 1))
     2.0
@@ -76,7 +76,7 @@ def even_cut(points: Floats, messages: Floats, shares: tuple[int, int]) -> float
     if len(values) < 2:
         return None
     n_low = np.cumsum(counts)[:-1]
-    # One message more on each side: where none was seen, the number of subscriptions decides.
+    # One extra message on each side: without messages, the number of subscriptions decides.
     seen_low = np.searchsorted(np.sort(messages), values[:-1], side="right")
     cost_low = n_low * (seen_low + 1.0)
     cost_high = (len(points) - n_low) * (len(messages) - seen_low + 1.0)

@@ -1,8 +1,8 @@
-"""Each shard has some words, as in `keyword`; a subscription lives with those it may still need (DSkype, 7.3.4).
+"""Terms divided as in `keyword`; a subscription lives only with terms that it may still need (DSkype, section 7.3.4).
 
-Words are cut as there. Once a subscription has k results, a message must hold one of its weightier terms to beat the
-last of them, however near it is (definition 12, the loose prefix): the engine, which knows the results, hands over
-footprints that have no other branches, and hands them over again when a result falls back and more are needed.
+Once a subscription has k results, a message must hold one of its heavier terms to beat the last of them, however near
+it is (definition 12, the loose prefix). The engine, which knows the results, passes footprints without the other
+branches, and passes longer ones when a threshold falls.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from nearcast.partition.term_frequencies import TermFrequencies
 
 @dataclass(frozen=True)
 class PrefixRouting(TermRouting):
-    """Subscriptions by the terms they may still need, messages by all terms."""
+    """Subscriptions by the terms that they may still need, messages by all terms."""
 
     narrows = True
 
 
 class PrefixPartitioner:
-    """Cuts the words into runs of equal cost."""
+    """Cuts the terms into runs of equal cost."""
 
     name = "prefix"
 

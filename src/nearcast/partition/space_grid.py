@@ -1,8 +1,8 @@
-"""Cells of a grid are dealt out by load; a message goes to one shard, a box to all it overlaps (PS2Stream, VI-B).
+"""Cells of a grid assigned by load; a message goes to one shard, a box to all it overlaps (PS2Stream, section VI-B).
 
-The grid has 64 times 64 cells over everything in the sample; what lies beyond belongs to the cells at the edge. The
-dearest cell (definition 1) goes first, each to the shard with the least so far. Cost: fitting deals out 4,096 cells;
-placing asks, for each shard, a table of sums whether a box holds some of its cells; routing is a division.
+The grid has 64 by 64 cells over the whole sample; points outside belong to the cells at the edge. The most expensive
+cell (definition 1) comes first, each goes to the least loaded shard. Cost: fitting assigns 4,096 cells; placing
+checks, for each shard, a table of sums for cells in a box; routing is a division.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CELLS = 64
 
 @dataclass(frozen=True)
 class SpaceGridRouting(ToSome):
-    """Cells of a grid, a shard each."""
+    """Cells of a grid, one shard each."""
 
     n_shards: int
     edges: Floats
@@ -35,7 +35,7 @@ class SpaceGridRouting(ToSome):
     loads: Floats
 
     def regions(self, bounds: Box) -> list[Region]:
-        """Return the cells within bounds; those at the edge reach as far as they do."""
+        """Return the cells within bounds; those at the edge extend to the bounds."""
         xs, ys = (np.linspace(self.edges[i], self.edges[i + 2], CELLS + 1) for i in (0, 1))
         xs[[0, -1]], ys[[0, -1]] = (bounds.xmin, bounds.xmax), (bounds.ymin, bounds.ymax)
         xs, ys = np.clip(xs, bounds.xmin, bounds.xmax), np.clip(ys, bounds.ymin, bounds.ymax)
@@ -64,17 +64,18 @@ class SpaceGridRouting(ToSome):
 
 
 class SpaceGridPartitioner:
-    """Deals out cells."""
+    """Assigns cells."""
 
     name = "space_grid"
 
     def fit(self, sample: Sample, *, n_shards: int) -> SpaceGridRouting:
-        """Weigh the cells by the boxes and messages of the sample."""
+        """Compute the load of cells from the boxes and messages of the sample, and assign them."""
         check_shards(n_shards)
         boxes, messages = sample.footprints.boxes, sample.messages
         edges = _edges(boxes, messages)
         lows, highs = (_cells(edges, boxes[:, i], boxes[:, i + 1]) for i in (0, 2))
-        # Each box adds 1 at its low corner, and takes it back behind its others: sums then tell who covers a cell.
+        # Each box adds 1 at its low corner and subtracts it after its other corners: prefix sums then count boxes per
+        # cell.
         steps = np.zeros((CELLS + 1, CELLS + 1), np.int64)
         for ys, xs, by in (
             (lows[1], lows[0], 1),
@@ -93,7 +94,7 @@ class SpaceGridPartitioner:
 
 
 def _edges(boxes: Floats, messages: MessageBatch) -> Floats:
-    """Return the least and greatest coordinates of a sample; something, if it is empty."""
+    """Return the least and greatest coordinates of a sample; a unit box if it is empty."""
     found = []
     for axis, points in ((0, messages.xs), (1, messages.ys)):
         values = np.concatenate([points, boxes[:, axis], boxes[:, axis + 2]])
@@ -104,7 +105,7 @@ def _edges(boxes: Floats, messages: MessageBatch) -> Floats:
 
 
 def _cells(edges: Floats, xs: Floats, ys: Floats) -> tuple[Longs, Longs]:
-    """Return the column and row of points; those beyond the grid are in the cells at its edge."""
+    """Return the column and row of points; points outside the grid are in the cells at its edge."""
     at = []
     for low, high, values in ((edges[0], edges[2], xs), (edges[1], edges[3], ys)):
         share = (np.clip(values, low, high) - low) / max(high - low, 1e-300)

@@ -1,8 +1,8 @@
-"""A tree of cuts parts space; a message goes to one shard, a box to all that it overlaps (PS2Stream, section VI-B).
+"""A kd-tree divides space; a message goes to one shard, a box to all it overlaps (PS2Stream, section VI-B).
 
-A part is cut where both sides have the same load (definition 1), boxes that reach across counting on both,
-alternately across x and y. Terms do not matter. Cost: fitting looks at some hundred places for each cut; placing and
-routing descend the tree, a comparison a level.
+A part is cut where both sides have the same load (definition 1), alternately across x and y; boxes across a cut count
+on both sides. Terms do not matter. Cost: fitting evaluates some hundred positions per cut; placing and routing
+descend the tree, one comparison per level.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from nearcast.space import Box
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 
-_PLACES = 256  # at which a cut is weighed
+_PLACES = 256  # candidate positions per cut
 
 
 @dataclass(frozen=True)
 class SpaceKdRouting(ToSome):
-    """Leaves of a tree, a shard each."""
+    """Leaves of a tree, one shard each."""
 
     n_shards: int
     tree: Tree
@@ -54,7 +54,7 @@ class SpaceKdPartitioner:
     name = "space_kd"
 
     def fit(self, sample: Sample, *, n_shards: int) -> SpaceKdRouting:
-        """Cut where boxes and messages of the sample are."""
+        """Cut space by the boxes and messages of the sample."""
         check_shards(n_shards)
         boxes, messages = sample.footprints.boxes, (sample.messages.xs, sample.messages.ys)
         lows, highs = (boxes[:, 0], boxes[:, 1]), (boxes[:, 2], boxes[:, 3])
@@ -73,7 +73,7 @@ class SpaceKdPartitioner:
 
 
 def _even_cut(lows: Floats, highs: Floats, messages: Floats, shares: tuple[int, int]) -> float | None:
-    """Return where both sides have load in proportion to their shares; None if nothing lies apart."""
+    """Return where both sides have loads in proportion to their shares; None if there is no such position."""
     edges = np.concatenate([messages, lows[np.isfinite(lows)], highs[np.isfinite(highs)]])
     values = np.unique(edges)[:-1]
     if not len(values):

@@ -1,15 +1,15 @@
-"""Leaves of a packed R-tree part space; a message goes to one shard, a box to all it overlaps (PS2Stream, VI-B).
+"""A packed R-tree divides space; a message goes to one shard, a box to all it overlaps (PS2Stream, section VI-B).
 
-The tree is packed as by sort-tile-recursive: slabs across x that hold the same number of points, each cut across y
-into leaves that hold the same number again, about 16 for each shard. Points are the middles of the subscriptions, and
-the messages: leaves of subscriptions alone say nothing of where messages crowd, and both are load (definition 1).
+The tree is packed by sort-tile-recursive: slabs across x with the same number of points, each cut across y into
+leaves with the same number, about 16 per shard. The points are the centres of subscriptions and the messages:
+subscriptions alone do not show where messages are dense, and both are load (definition 1).
 
-    1 │ 3 │ 5         Leaves that follow each other, up one slab and then up the next, are merged into runs of
-   ───┤   ├───        even load, a run for each shard. A leaf reaches as far as its neighbours, or for ever, so each
-    0 ├───┤ 4         point is in one. (Runs in z-order make a third more replicas: leaves of the same height
-      │ 2 │           in two slabs are rarely neighbours.)
+    1 │ 3 │ 5         Adjacent leaves, up one slab and then up the next, are merged into runs of even load, one run
+   ───┤   ├───        per shard. A leaf extends to its neighbours, or to infinity, so each point is in one leaf.
+    0 ├───┤ 4         (Runs in z-order make a third more replicas: leaves of the same height in two slabs are rarely
+      │ 2 │           neighbours.)
 
-Cost: fitting looks at each point once a level; placing and routing descend the tree, a comparison a level.
+Cost: fitting reads each point once per level; placing and routing descend the tree, one comparison per level.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
-LEAVES = 16  # for each shard, at least
+LEAVES = 16  # per shard, at least
 
 
 @dataclass(frozen=True)
 class SpaceRtreeRouting(ToSome):
-    """Leaves of a tree, some for each shard."""
+    """Leaves of a tree, some per shard."""
 
     n_shards: int
     tree: Tree
@@ -46,7 +46,7 @@ class SpaceRtreeRouting(ToSome):
         """Return the leaves."""
         boxes = self.tree.boxes(bounds.as_tuple()).tolist()
         assignment = self.assignment.tolist()
-        return [Region((a, b, c, d), 1 << home) for home, (a, b, c, d) in zip(assignment, boxes, strict=True)]
+        return [Region((a, b, c, d), 1 << shard) for shard, (a, b, c, d) in zip(assignment, boxes, strict=True)]
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of the leaves that a box overlaps."""
@@ -63,11 +63,11 @@ class SpaceRtreePartitioner:
     name = "space_rtree"
 
     def fit(self, sample: Sample, *, n_shards: int) -> SpaceRtreeRouting:
-        """Pack the subscriptions and messages of the sample."""
+        """Pack the subscriptions and messages of the sample, and merge the leaves."""
         check_shards(n_shards)
         footprints, messages = sample.footprints, sample.messages
         points, others = (footprints.xs, footprints.ys), (messages.xs, messages.ys)
-        n_levels = 0  # of slabs, and again of leaves in a slab
+        n_levels = 0  # number of slabs, and of leaves per slab
         while 4**n_levels < LEAVES * n_shards:
             n_levels += 1
 
@@ -90,7 +90,7 @@ class SpaceRtreePartitioner:
 
 
 def runs(costs: Floats, n_runs: int) -> Ints:
-    """Return the run of each piece, when pieces in their order are merged into runs that cost the same.
+    """Return the run of each piece when adjacent pieces are merged into runs of equal cost.
 
     >>> runs(np.array([1.0, 1.0, 2.0, 3.0, 1.0]), 2).tolist()
     [0, 0, 0, 1, 1]
@@ -101,7 +101,7 @@ def runs(costs: Floats, n_runs: int) -> Ints:
 
 
 def _middle(values: Floats) -> float | None:
-    """Return a value that half of them are at most, if they can be told apart."""
+    """Return a value that about half of the values do not exceed, below the greatest if possible."""
     if not len(values):
         return None
     middle, greatest = np.partition(values, (len(values) - 1) // 2)[(len(values) - 1) // 2], values.max()

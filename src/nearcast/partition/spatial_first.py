@@ -1,9 +1,9 @@
-"""Space is cut as in `location`, and the words of each part as in `prefix` (DSkype, section 8.2).
+"""Space divided as in `location`, and the terms of each part as in `prefix` (DSkype, section 8.2).
 
-    shard    part of space * n_runs + run of words
-    message  goes to the shards of its words in every part, a subscription to those of its own part
+    shard    part of space * n_runs + run of terms
+    message  goes to the shards of its terms in every part, a subscription to those of its own part
 
-Every part of space sees every message, so its words are cut by all messages and by its own subscriptions.
+Every part of space sees every message, so its terms are cut by all messages and by its own subscriptions.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SpatialFirstRouting(ToSome):
-    """Subscriptions by place and words, messages by words."""
+    """Subscriptions by location and terms, messages by terms."""
 
     n_shards: int
     tree: Tree
     frequencies: TermFrequencies
     words: tuple[TermAssignment, ...]
-    """How each leaf parts its words, among n_shards / len(words) shards."""
+    """The division of terms of each leaf, among n_shards / len(words) shards."""
     loads: Floats
-    """Equation 16 within a leaf: all of them see the messages of everywhere."""
+    """Equation 16 within a leaf; each leaf sees all messages."""
     narrows = True
 
     @cached_property
@@ -50,7 +50,7 @@ class SpatialFirstRouting(ToSome):
         return self.n_shards // len(self.words)
 
     def regions(self, bounds: Box) -> list[Region]:
-        """Return the leaves, each of several shards."""
+        """Return the leaves, each with several shards."""
         own, width = int(all_shards(self._width)), self._width
         boxes = self.tree.boxes(bounds.as_tuple()).tolist()
         return [Region((a, b, c, d), own << leaf * width) for leaf, (a, b, c, d) in enumerate(boxes)]
@@ -73,16 +73,16 @@ class SpatialFirstRouting(ToSome):
 
 
 class SpatialFirstPartitioner:
-    """Cuts space, then words."""
+    """Cuts space, then terms."""
 
     name = "spatial_first"
 
     def __init__(self, n_first: int | None = None) -> None:
-        """Cut space into so many parts; by default about as many as the words of each are cut into."""
+        """Cut space into the given number of parts; by default about as many as there are runs of terms per part."""
         self._n_first = n_first
 
     def fit(self, sample: Sample, *, n_shards: int) -> SpatialFirstRouting:
-        """Cut where subscriptions and messages of the sample are, and the terms of each part."""
+        """Cut space by the subscriptions and messages of the sample, then the terms of each part."""
         check_shards(n_shards)
         n_parts, width = two_levels(n_shards, self._n_first)
         tree = LocationPartitioner().fit(sample, n_shards=n_parts).tree
@@ -97,7 +97,7 @@ class SpatialFirstPartitioner:
 
 
 def two_levels(n_shards: int, n_first: int | None) -> tuple[int, int]:
-    """Return how many parts there are first, and how many in each: by default as alike as can be.
+    """Return the numbers of parts of the first and second level, by default as equal as possible.
 
     >>> two_levels(32, None), two_levels(7, None), two_levels(32, 16)
     ((4, 8), (1, 7), (16, 2))

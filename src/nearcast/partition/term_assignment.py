@@ -1,12 +1,12 @@
-"""Which shard has a term? A table of those of the sample; the others go by number. What text partitioners share.
+"""Terms assigned to shards, the base of all text partitioners: a table for terms of the sample, others by their id.
 
-    branch  ── its rarest term ── the shard of that          a subscription is with all of its branches
-    message ── all of its terms ── the shards of these       so it meets every branch whose terms it holds
+    branch  ── its rarest term ── the shard of that term     a subscription lives with all of its branches
+    message ── all of its terms ── their shards              so it meets every branch whose terms it holds
 
-Which term of a branch is the rarest depends on the branch and on the messages of the sample only: of terms that are
-said equally often it is the least. A branch without terms is with all shards, so a message without any goes to one.
+The rarest term of a branch depends on the branch and on the messages of the sample only; ties go to the least id. A
+branch without terms lives in all shards, so a message without terms goes to one.
 
-Cost: a table of 23 to 45 bytes a term, made when it is first asked; a look into it for each term.
+Cost: a table of 23 to 45 bytes per term, built on first use, and one lookup per term.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ _GREATEST = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class TermAssignment:
-    """Terms, a shard each.
+    """Terms with one shard each.
 
-    >>> words = TermAssignment(np.array([5, 9]), np.array([2, 0], np.int32), 3)
-    >>> words.shards_of(np.array([9, 5, 7, -1])).tolist()
+    >>> terms = TermAssignment(np.array([5, 9]), np.array([2, 0], np.int32), 3)
+    >>> terms.shards_of(np.array([9, 5, 7, -1])).tolist()
     [0, 2, 1, 2]
-    >>> words.masks_of(np.array([0, 2, 2, 3]), np.array([5, 9, 7])).tolist()
+    >>> terms.masks_of(np.array([0, 2, 2, 3]), np.array([5, 9, 7])).tolist()
     [5, 0, 2]
     """
 
     terms: Longs
     """int64 (n_terms,): ascending."""
     shards: Ints
-    """int32 (n_terms,): the shard of each."""
+    """int32 (n_terms,): the shard of each term."""
     n_shards: int
 
     def shards_of(self, term_ids: Longs) -> Ints:
-        """Return the shard of each term; one that is not in the table goes by its number."""
+        """Return the shard of each term; a term outside the table goes by its id."""
         found = self._table.get_many(term_ids)
         unknown = np.flatnonzero(found < 0)
         found[unknown] = term_ids[unknown] % self.n_shards
         return found.astype(np.int32)
 
     def masks_of(self, indptr: Longs, term_ids: Longs) -> Masks:
-        """Return the shards of all terms of each row; none where there is no term."""
+        """Return the shards of all terms of each row; none if a row has no terms."""
         return united(indptr, mask_of(self.shards_of(term_ids)))
 
     @cached_property
@@ -80,7 +80,7 @@ class TermRouting(ToSome):
     loads: Floats
 
     def regions(self, bounds: Box) -> list[Region]:
-        """Return none: space is not parted."""
+        """Return no regions: space is not divided."""
         return []
 
     def place(self, footprints: Footprints) -> Masks:
@@ -91,14 +91,14 @@ class TermRouting(ToSome):
         return united(footprints.branch_indptr, masks)
 
     def route(self, batch: MessageBatch) -> Masks:
-        """Return the shards of all terms; the first where there is none."""
+        """Return the shards of all terms; the first shard if there are none."""
         masks = self.words.masks_of(batch.term_indptr, batch.term_ids)
         masks[np.diff(batch.term_indptr) == 0] = 1
         return masks
 
 
 def posting_terms(footprints: Footprints, frequencies: TermFrequencies) -> tuple[Longs, Longs]:
-    """Return which branches have terms, and the rarest term of each of these."""
+    """Return which branches have terms, and the rarest term of each of them."""
     starts, term_ids = footprints.term_indptr, footprints.term_ids
     lengths = np.diff(starts)
     branches = np.flatnonzero(lengths > 0)
@@ -114,16 +114,16 @@ def posting_terms(footprints: Footprints, frequencies: TermFrequencies) -> tuple
 
 
 def united(indptr: Longs, masks: Masks) -> Masks:
-    """Return the union of the masks of each row; none where a row is empty.
+    """Return the union of the masks of each row; none if a row is empty.
 
     >>> united(np.array([0, 2, 2, 3]), np.array([1, 4, 2], np.uint64)).tolist()
     [5, 0, 2]
     """
-    unions: Masks = np.zeros(len(indptr) - 1, np.uint64)
+    joined: Masks = np.zeros(len(indptr) - 1, np.uint64)
     some = np.diff(indptr) > 0
     if some.any():
-        unions[some] = np.bitwise_or.reduceat(masks, indptr[:-1][some])
-    return unions
+        joined[some] = np.bitwise_or.reduceat(masks, indptr[:-1][some])
+    return joined
 
 
 def _shares_of(term_ids: Longs, frequencies: TermFrequencies) -> Floats:

@@ -1,6 +1,6 @@
-"""How often is a term said? The share of messages that hold it, and what subscriptions cost by that (DkM-SKS, eq. 1).
+"""Frequencies of terms in the messages of a sample, and the cost of subscriptions by them (DkM-SKS, equation 1).
 
-Of a branch of several terms the rarest counts; who needs no term is concerned by all messages.
+For a branch of several terms, the rarest counts; a subscription that needs no term depends on all messages.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TermFrequencies:
-    """How often terms are said."""
+    """Frequencies of terms."""
 
     terms: Longs
     """int64 (n_terms,): the terms of the sampled messages, ascending."""
     shares: Floats
-    """float64 (n_terms,): how many of the messages hold each."""
+    """float64 (n_terms,): the share of messages that hold each term."""
     least: float
-    """What a subscription costs whose terms nobody has said yet: about one message of the sample."""
+    """The cost of a subscription whose terms occur in no message: about one message of the sample."""
 
     @classmethod
     def of(cls, messages: MessageBatch) -> TermFrequencies:
@@ -34,13 +34,13 @@ class TermFrequencies:
         return cls(terms, counts / max(1, len(messages)), 1.0 / (len(messages) + 1))
 
     def costs(self, footprints: Footprints, *, shares: Floats | None = None) -> Floats:
-        """Return what subscriptions cost: the sum of the shares of messages that may hold each of their branches.
+        """Return the cost of subscriptions: the sum of the shares of messages that may hold each of their branches.
 
-        Of messages other than all those of the sample, their shares must be given.
+        `shares` are the shares of messages per term, if not those of the whole sample.
         """
         shares = self.shares if shares is None else shares
         lengths = np.diff(footprints.term_indptr)
-        of_branch = np.ones(len(lengths))  # who needs no term is concerned by all
+        of_branch = np.ones(len(lengths))  # a subscription that needs no term depends on all messages
         if len(footprints.term_ids):
             of_terms = np.zeros(len(footprints.term_ids))
             if len(self.terms):

@@ -1,10 +1,10 @@
-"""Terms are dealt out by how frequent they are; text alone says who sees a message (PS2Stream, section VI-B).
+"""Terms assigned by frequency; a message goes to the shards of its terms (PS2Stream, section VI-B).
 
-The dearest term goes first, each to the shard that has least. A term costs what a shard with it alone would do
-(definition 1): handle the messages that hold it, and the branches posted under it. That a shard handles a message
-once, however many of its terms it has, does not count here; see `text_metric`.
+The most expensive term comes first, each goes to the least loaded shard. A term costs what a shard with this term
+alone would do (definition 1): handle the messages that hold it, and the branches posted under it. A shard handles a
+message once, regardless of the number of its terms there; that is ignored here, see `text_metric`.
 
-Cost: fitting deals out the terms of the sample; placing and routing look up each term.
+Cost: fitting assigns the terms of the sample; placing and routing look up each term.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from nearcast.partition.text_postings import TermPostings
 
 
 class TextFrequencyPartitioner:
-    """Deals out terms."""
+    """Assigns terms."""
 
     name = "text_frequency"
 
     def fit(self, sample: Sample, *, n_shards: int) -> TermRouting:
-        """Count the terms of the sample, and deal them out."""
+        """Count the terms of the sample and assign them."""
         check_shards(n_shards)
         postings = TermPostings.of(sample)
         return postings.routing(assign_greedily(postings.costs(), np.zeros(n_shards)), sample, n_shards)

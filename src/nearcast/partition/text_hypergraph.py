@@ -1,9 +1,9 @@
-"""Terms are parted so that few messages are cut; text alone says who sees a message (PS2Stream, section VI-B).
+"""Terms divided so that few messages are split; a message goes to the shards of its terms (PS2Stream, section VI-B).
 
-The terms of a sample are the nodes of a hypergraph, weighed by what a shard with one alone would have to do, and each
-message is an edge around its terms. Parting the nodes into as many blocks as there are shards, all about as heavy,
-such that edges reach into few blocks, is what hypergraph partitioners do; this is Mt-KaHyPar, with one thread and a
-fixed seed so that it can be repeated. It is an optional dependency: `pip install 'nearcast[hypergraph]'`.
+The terms of a sample are the nodes of a hypergraph, weighted by what a shard with one term alone would do, and each
+message is an edge around its terms. Hypergraph partitioners divide nodes into blocks of about equal weight such that
+edges reach into few blocks; this one is Mt-KaHyPar, with one thread and a fixed seed, so that results can be
+repeated. It is an optional dependency: `pip install 'nearcast[hypergraph]'`.
 
 Cost: fitting took 20 s for 100,000 messages of nine terms, ten times as long as `text_metric`, for loads that were 1
 to 3 % less; placing and routing look up each term.
@@ -22,21 +22,21 @@ from nearcast.partition.term_assignment import TermRouting
 from nearcast.partition.text_postings import TermPostings
 
 UNEVEN = 0.03
-"""How much heavier than the others a block may be."""
+"""How much a block may exceed the average weight."""
 
 
 class TextHypergraphPartitioner:
-    """Parts the hypergraph of terms."""
+    """Divides the hypergraph of terms."""
 
     name = "text_hypergraph"
 
     @staticmethod
     def is_installed() -> bool:
-        """Tell whether Mt-KaHyPar is there."""
+        """Tell whether Mt-KaHyPar is installed."""
         return find_spec("mtkahypar") is not None
 
     def fit(self, sample: Sample, *, n_shards: int) -> TermRouting:
-        """Part the terms of the sample."""
+        """Divide the terms of the sample."""
         check_shards(n_shards)
         postings = TermPostings.of(sample)
         n_terms = len(postings.terms)

@@ -1,7 +1,7 @@
-"""What is there to a term? The messages of a sample that hold it, and the branches that are posted under it.
+"""Postings of terms in a sample: the messages that hold a term, and the branches posted under it.
 
-    terms         t0        t1    t2 ...     ascending: all that messages hold or branches are posted under
-    message_indptr 0         3     4         compressed rows, a row a term
+    terms         t0        t1    t2 ...     ascending: all terms of messages, and all with a posted branch
+    message_indptr 0         3     4         compressed rows, one per term
     message_rows   0 4 7     2     ...
     held           12        0     1         branches
 
@@ -35,11 +35,11 @@ class TermPostings:
     message_rows: Ints
     """int32 (n,): ascending within a term."""
     held: Longs
-    """int64 (n_terms,): how many branches are posted under each."""
+    """int64 (n_terms,): number of branches posted under each term."""
 
     @classmethod
     def of(cls, sample: Sample) -> TermPostings:
-        """Turn the rows of a sample into rows of terms."""
+        """Return the rows of a sample by term."""
         frequencies, messages = TermFrequencies.of(sample.messages), sample.messages
         _, posted = posting_terms(sample.footprints, frequencies)
         terms = np.union1d(frequencies.terms, posted)
@@ -50,11 +50,11 @@ class TermPostings:
         return cls(frequencies, terms, indptr, rows[np.argsort(at, kind="stable")], held)
 
     def costs(self) -> Floats:
-        """Return the load of each term, if it were alone with a shard."""
+        """Return the load of each term if it were alone in a shard."""
         return load_of(np.diff(self.message_indptr), self.held)
 
     def routing(self, shards: Ints, sample: Sample, n_shards: int) -> TermRouting:
-        """Return the routing that gives each term to a shard, with the loads that the sample has under it."""
+        """Return the routing that assigns each term to a shard, with the loads of the sample."""
         routing = TermRouting(
             n_shards, TermAssignment(self.terms, shards, n_shards), self.frequencies, np.zeros(n_shards)
         )

@@ -1,10 +1,10 @@
-"""Which part of space is a point in? A tree of cuts, each across x or y; its leaves are the parts.
+"""A tree of cuts that divides space, each across x or y; its leaves are the parts.
 
-    cuts    node -> axis (0 for x, 1 for y) and value: what is at most the value goes low, the rest goes high
+    cuts    node -> axis (0 for x, 1 for y) and value: coordinates up to the value go low, others go high
     kids    node -> the nodes below, low and high; a leaf is ~number
 
-A leaf's box is closed towards the low side of its cuts and open towards the high side, so each point is in one leaf.
-Cost: a comparison a level for each point, all points of a level at once.
+The box of a leaf is closed at its high cuts and open at its low cuts, so each point is in one leaf. Cost: one
+comparison per level for each point, all points of a level at once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
 Cut = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64], int, tuple[int, int]], tuple[int, float] | None]
-"""Given which subscriptions and messages are in a node, its depth, and how many leaves go low and high: axis and
-value of the cut, or None if nothing can be cut."""
+"""Function of the subscriptions and messages in a node, its depth, and the numbers of leaves for the low and high
+sides; it returns the axis and value of a cut, or None if the node cannot be cut.
+"""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A partition of space."""
+    """A division of space."""
 
     axes: npt.NDArray[np.int8]
     values: Floats
@@ -48,7 +49,7 @@ class Tree:
         return ~at
 
     def leaves_in(self, boxes: Floats) -> tuple[npt.NDArray[np.int64], Ints]:
-        """Return which boxes overlap which leaves, as pairs: the row of a box, and a leaf."""
+        """Return pairs of boxes and leaves that overlap, as rows of boxes and leaf numbers."""
         rows, at = np.arange(len(boxes)), np.zeros(len(boxes), np.int32)
         if not len(self.axes):
             return rows, at
@@ -66,11 +67,11 @@ class Tree:
     def masks_in(self, boxes: Floats, masks: Masks) -> Masks:
         """Return the union of the masks of the leaves that each box overlaps.
 
-        A box looks no further into a node when it has all that there is.
+        The search stops below a node once a box has all masks there.
         """
         beneath = np.concatenate(
             [np.zeros(len(self.axes), np.uint64), masks[::-1]]
-        )  # a leaf ~i is the i-th from behind
+        )  # a leaf ~i is the i-th from the end
         for node in range(len(self.axes) - 1, -1, -1):
             beneath[node] = beneath[self.kids[node, 0]] | beneath[self.kids[node, 1]]
         found: Masks = np.zeros(len(boxes), np.uint64)
@@ -88,7 +89,7 @@ class Tree:
         return found
 
     def regions(self, bounds: Box) -> list[Region]:
-        """Return the leaves within bounds, each of the shard of its number."""
+        """Return the leaves within bounds; leaf i belongs to shard i."""
         boxes = self.boxes(bounds.as_tuple()).tolist()
         return [Region((a, b, c, d), 1 << leaf) for leaf, (a, b, c, d) in enumerate(boxes)]
 
@@ -109,13 +110,13 @@ class Tree:
 
 
 Points = tuple[Floats, Floats]
-"""Their xs and ys."""
+"""The xs and ys of points."""
 
 
 def grow(n_leaves: int, lows: Points, highs: Points, others: Points, cut: Cut) -> Tree:
-    """Cut space until there are so many leaves, or nothing can be cut.
+    """Cut space until there are the given number of leaves, or nothing can be cut.
 
-    Boxes, by their low and high corners, and other points follow the cuts; a box that reaches across goes both ways.
+    Boxes, given by their low and high corners, and other points follow the cuts; a box across a cut goes both ways.
     """
     axes: list[int] = []
     values: list[float] = []
@@ -144,11 +145,11 @@ def grow(n_leaves: int, lows: Points, highs: Points, others: Points, cut: Cut) -
 
 
 Path = tuple[tuple[int, float, int], ...]
-"""The cuts around a leaf, from the outermost on: axis, value, and 0 for the low side or 1 for the high one."""
+"""The cuts around a leaf, outermost first: axis, value, and 0 for the low side or 1 for the high side."""
 
 
 def joined(paths: Sequence[Path]) -> tuple[Tree, dict[Path, int]]:
-    """Return the tree that has leaves at the ends of paths, all that there are, and the number of each.
+    """Return the tree with leaves at the ends of the given complete set of paths, and the number of each leaf.
 
     >>> tree, leaf_of = joined([((0, 5.0, 0),), ((0, 5.0, 1), (1, 2.0, 0)), ((0, 5.0, 1), (1, 2.0, 1))])
     >>> tree.leaves_at(np.array([4.0, 6.0, 6.0]), np.array([9.0, 1.0, 9.0])).tolist(), list(leaf_of.values())

@@ -406,8 +406,8 @@ def remove_ids(arrays: RegistryArrays, keys: NDArray[np.uint64], slots: NDArray[
         at = (hole + 1) & last
         entry = arrays.entries[first + at]
         while entry != FREE:
-            home = (entry >> SLOT_BITS) & last
-            if ((at - home) & last) >= ((at - hole) & last):
+            bucket = (entry >> SLOT_BITS) & last
+            if ((at - bucket) & last) >= ((at - hole) & last):
                 arrays.entries[first + hole] = entry
                 hole = at
             at = (at + 1) & last

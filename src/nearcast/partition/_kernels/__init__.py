@@ -1,1 +1,1 @@
-"""Compiled loops of this package; loaded by whoever needs them, late."""
+"""Kernels of `partition`; importing them loads Numba."""

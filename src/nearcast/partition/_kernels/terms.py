@@ -1,4 +1,4 @@
-"""Which shard takes a term? See `nearcast.partition.text_metric`."""
+"""Kernel of `nearcast.partition.text_metric`: the greedy assignment of terms to shards."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class TermMessages(NamedTuple):
     """Terms with their messages."""
 
     indptr: NDArray[np.int64]
-    """int64 (n_terms + 1,): where the messages of each begin."""
+    """int64 (n_terms + 1,): where the messages of each term begin."""
     rows: NDArray[np.int32]
-    """int32 (n,): messages that hold it."""
+    """int32 (n,): messages that hold the term."""
     held: NDArray[np.int64]
-    """int64 (n_terms,): branches posted under it."""
+    """int64 (n_terms,): branches posted under the term."""
     order: NDArray[np.int64]
-    """int64 (n_terms,): which term is next."""
+    """int64 (n_terms,): terms in the order of assignment."""
 
 
 @kernel
@@ -32,10 +32,10 @@ def gather_terms(
     loads: NDArray[np.float64],
     constants: tuple[float, float, float],
 ) -> bool:
-    """Give each term to the shard to whose load it adds least, of those that then have `most` or less.
+    """Assign each term to the shard whose load grows least, among those that stay at or below `most`.
 
-    `seen_by` says which shards see each message, `shards` where each term goes, and `loads` what shards have then;
-    all are written. Returns whether there was room for all.
+    `seen_by` holds the shards that see each message, `shards` the shard of each term, and `loads` the loads of
+    shards; all are written. Return whether all terms fit.
     """
     check, handle, insert = constants
     n_shards = loads.size
