@@ -1,6 +1,5 @@
-"""The index of kind `boolean`, and GI2 that it is measured against: the reference meaning, whatever happens to them."""
+"""The index of kind `boolean` and its baseline GI2 find what the reference finds after any insertions and deletions."""
 
-import os
 import sys
 from functools import partial
 from itertools import pairwise
@@ -14,22 +13,19 @@ from hypothesis import strategies as st
 from modes import MODES, check_passes
 from nearcast._jit import Arena
 from nearcast.index.boolean import BooleanIndex
-from nearcast.model import BooleanSubscription, Message, MessageBatch, ScoringContext
+from nearcast.model import BooleanSubscription, Message, MessageBatch
 from nearcast.model.subscription_columns import BooleanColumns
 from nearcast.model.subscription_rows import store
-from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
-from nearcast.text import TEXT_SIMILARITIES, Vocabulary
+from nearcast.text import Vocabulary
 from nearcast.workload import make
+from twins import SMALL, FixedTwin, N, found, run_lifecycle, scoring_of
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 from benchmarks.baselines.gi2 import GI2  # noqa: E402
 
 INDEXES = [BooleanIndex, GI2]
-PLAIN = os.environ.get("NUMBA_DISABLE_JIT") == "1"
-CHECKED = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
-SMALL = PLAIN or CHECKED
 TERMS = [f"t{i}" for i in range(12)]
 VOCABULARY = Vocabulary.with_weights({term: float(i) for i, term in enumerate(TERMS[:10])})
 BOUNDS = {
@@ -42,23 +38,16 @@ BOUNDS = {
 }
 
 
-def scoring_of(space):
-    return ScoringContext(space, VOCABULARY, SocialGraph(), TEXT_SIMILARITIES["containment"])
+class BooleanSource:
+    """Boxes on a coarse lattice over the bounds, corners included; expressions of AND and OR over skewed terms."""
 
+    vocabulary = VOCABULARY
 
-class World:
-    """An index and, beside it, the reference score of every subscription in it."""
-
-    def __init__(self, make_index, space, seed=0):
-        self.scoring = scoring_of(space)
-        self.index = make_index(self.scoring)
-        self.rng = np.random.default_rng(seed)
-        self.scores = {}
-        self.n_made = 0
+    def __init__(self, space, seed):
+        self.space, self.rng, self.n_drawn = space, np.random.default_rng(seed), 0
 
     def point(self):
-        """Return a point of a coarse lattice over the bounds, corners included, or any other."""
-        b = self.scoring.space.bounds
+        b = self.space.bounds
         share = self.rng.integers(0, 9, 2) / 8 if self.rng.random() < 0.7 else self.rng.random(2)
         x = b.xmin * (1 - share[0]) + b.xmax * share[0]
         y = b.ymin * (1 - share[1]) + b.ymax * share[1]
@@ -66,7 +55,7 @@ class World:
 
     def box(self):
         if self.rng.random() < 0.1:
-            return self.scoring.space.bounds
+            return self.space.bounds
         (x1, y1), (x2, y2) = self.point(), self.point()
         shape = self.rng.random()
         if shape < 0.2:
@@ -79,98 +68,64 @@ class World:
 
     def keywords(self):
         """Return an expression: AND, OR, or a mixture, of one term up to a dozen branches."""
-        words = [str(word) for word in self.rng.choice(TERMS, self.rng.integers(1, 7), p=SKEWED)]
+        terms = [str(term) for term in self.rng.choice(TERMS, self.rng.integers(1, 7), p=SKEWED)]
         shape = self.rng.integers(0, 4)
         if shape == 0:
-            return " AND ".join(words)
+            return " AND ".join(terms)
         if shape == 1:
-            return " OR ".join(words)
+            return " OR ".join(terms)
         if shape == 2:
-            return f"({' OR '.join(words[:3])}) AND ({' OR '.join(words[3:] or TERMS[:1])})"
-        operators = self.rng.choice(["AND", "OR"], len(words))
-        return " ".join(f"{word} {operator}" for word, operator in zip(words, operators, strict=True)) + " t1"
+            return f"({' OR '.join(terms[:3])}) AND ({' OR '.join(terms[3:] or TERMS[:1])})"
+        operators = self.rng.choice(["AND", "OR"], len(terms))
+        return " ".join(f"{term} {operator}" for term, operator in zip(terms, operators, strict=True)) + " t1"
 
-    def insert(self, slots, subscriptions=None):
-        made = subscriptions or [
-            BooleanSubscription(f"b{self.n_made + i}", region=self.box(), keywords=self.keywords())
-            for i in range(len(slots))
-        ]
-        self.n_made += len(made)
-        self.index.insert_columns(
-            np.array(slots, np.int32), BooleanColumns.of_stored(store(made, BooleanSubscription))
-        )
-        self.scores.update(zip(slots, (one.bind(self.scoring) for one in made), strict=True))
+    def subscription(self):
+        self.n_drawn += 1
+        return BooleanSubscription(f"b{self.n_drawn}", region=self.box(), keywords=self.keywords())
 
-    def delete(self, slots):
-        self.index.delete(np.array(slots, np.int32))
-        for slot in slots:
-            del self.scores[slot]
+    def message(self):
+        terms = [str(term) for term in self.rng.choice(TERMS, self.rng.integers(0, 7))]
+        return Message("m", location=self.point(), text=terms)
 
-    def messages(self, n):
-        texts = [[str(t) for t in self.rng.choice(TERMS, self.rng.integers(0, 7))] for _ in range(n)]
-        return self.batch([Message(f"m{i}", location=self.point(), text=text) for i, text in enumerate(texts)])
 
-    def batch(self, messages):
-        return MessageBatch.from_messages(messages, vocabulary=self.scoring.vocabulary)
-
-    def check(self, batch, start=0, stop=None):
-        stop = len(batch) if stop is None else stop
-        found = self.index.match(batch, start, stop)
-        assert (found.rows.dtype, found.slots.dtype, found.scores.dtype) == (np.int64, np.int32, np.float64)
-        assert len(found.rows) == len(found.slots) == len(found.scores)
-        assert (found.scores == 1.0).all() and (np.diff(found.rows) >= 0).all()
-        pairs = list(zip(found.rows.tolist(), found.slots.tolist(), strict=True))
-        expected = {
-            (row, slot)
-            for row in range(start, stop)
-            for slot, score in self.scores.items()
-            if score(batch.documents[row]) is not None
-        }
-        assert len(pairs) == len(set(pairs))
-        assert set(pairs) == expected
-        work = self.index.work
-        assert work.matched <= work.verified <= work.candidates <= work.visited
-        return len(pairs)
+def twin_of(make_index, space, seed=0):
+    return FixedTwin(make_index, BooleanSource(space, seed), seed=seed)
 
 
 SKEWED = np.array([8.0, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1, 1])
 SKEWED /= SKEWED.sum()
 
 
+def by_slot(subscriptions, first=0):
+    return dict(enumerate(subscriptions, first))
+
+
 @pytest.mark.parametrize("make_index", INDEXES)
 @pytest.mark.parametrize("name", BOUNDS)
-def test_it_agrees_with_the_reference_through_insertions_and_deletions(make_index, name):
-    world = World(make_index, BOUNDS[name], seed=len(name))
-    n = 30 if SMALL else 120
-    free, taken = list(range(2 * n, 0, -1)), []
-    matches = 0
-    for step in range(4 if SMALL else 12):
-        world.rng.shuffle(free)
-        new, free = free[: n // 2], free[n // 2 :]
-        world.insert(new)
-        taken += new
-        matches += world.check(world.messages(20))
-        world.rng.shuffle(taken)
-        gone, taken = taken[: n // 3], taken[n // 3 :]
-        world.delete(gone)
-        free += gone
-        matches += world.check(world.messages(20))
-        if step % 4 == 3:
-            world.index.compact()
-            matches += world.check(world.messages(10))
-    assert matches > 0
+def test_matches_equal_the_reference_in_every_space(make_index, name):
+    run_lifecycle(twin_of(make_index, BOUNDS[name], len(name)))
 
 
 @pytest.mark.parametrize("make_index", INDEXES)
 @pytest.mark.parametrize("name", ["plane", "earth", "huge", "far"])
-def test_a_hot_term_is_cut_up_by_space_and_stays_right(make_index, name):
-    world = World(make_index, BOUNDS[name], seed=1)
-    n = 300 if PLAIN else 1500
-    bounds = world.scoring.space.bounds
-    made = []
+def test_matches_equal_the_reference_after_compaction(make_index, name):
+    twin = twin_of(make_index, BOUNDS[name], 4)
+    for _ in range(3):
+        twin.insert([slot for slot in range(N) if slot not in twin.scorers])
+        twin.delete(twin.rng.sample(range(N), N // 3))
+        twin.index.compact()
+        assert twin.check(twin.batch(20))
+
+
+@pytest.mark.parametrize("make_index", INDEXES)
+@pytest.mark.parametrize("name", ["plane", "earth", "huge", "far"])
+def test_a_frequent_term_is_split_by_space(make_index, name):
+    twin = twin_of(make_index, BOUNDS[name], 1)
+    n, source = 300 if SMALL else 1500, twin.source
+    bounds, made = source.space.bounds, []
     for i in range(n):
-        x, y = world.point()
-        reach = float(world.rng.choice([0.0, 1e-6, 0.01, 0.1])) / 4
+        x, y = source.point()
+        reach = float(source.rng.choice([0.0, 1e-6, 0.01, 0.1])) / 4
         width, height = (bounds.xmax / 2 - bounds.xmin / 2) * reach, (bounds.ymax / 2 - bounds.ymin / 2) * reach
         box = Box(
             max(x - width, bounds.xmin), max(y - height, bounds.ymin),
@@ -178,43 +133,39 @@ def test_a_hot_term_is_cut_up_by_space_and_stays_right(make_index, name):
         )  # fmt: skip
         keywords = ["t0", "t0", "t0 OR t1", "t0 AND t1", "t0 AND t1 AND t2", "t1 OR t0 OR t2"][i % 6]
         made.append(BooleanSubscription(f"h{i}", region=box, keywords=keywords))
-    made.append(BooleanSubscription("everywhere", region=bounds, keywords="t0"))
-    world.insert(list(range(n + 1)), made)
-    assert world.check(world.messages(60)) > 0
-    gone = world.rng.permutation(n + 1)[: n - 5].tolist()
-    for some in np.array_split(gone, 7):
-        world.delete(some.tolist())
-        world.check(world.messages(20))
-    world.insert(gone[:20])
-    world.check(world.messages(40))
+    made.append(BooleanSubscription("bounds", region=bounds, keywords="t0"))
+    twin.insert(by_slot(made))
+    assert twin.check(twin.batch(60))
+    deleted = twin.rng.sample(range(n + 1), n - 5)
+    for part in np.array_split(deleted, 7):
+        twin.delete(part.tolist())
+        twin.check(twin.batch(20))
+    twin.insert(deleted[:20])
+    twin.check(twin.batch(40))
 
 
 @pytest.mark.parametrize("make_index", INDEXES)
 def test_borders_and_corners_are_inside(make_index):
-    world = World(make_index, BOUNDS["plane"])
+    twin = twin_of(make_index, BOUNDS["plane"])
     third = 1 / 3
     sides = [0.0, np.nextafter(third, 0), third, np.nextafter(third, 1), 1.0, np.nextafter(8, 0), 8.0]
     boxes = [
         Box(a, c, b, d) for a in sides for b in sides if a <= b for c in sides[2:5] for d in sides[2:5] if c <= d
     ]
-    world.insert(
-        list(range(len(boxes))),
-        [BooleanSubscription(f"b{i}", region=box, keywords="t0") for i, box in enumerate(boxes)],
-    )
+    twin.insert(by_slot(BooleanSubscription(f"b{i}", region=box, keywords="t0") for i, box in enumerate(boxes)))
     points = [(x, y) for x in sides for y in sides]
-    assert world.check(world.batch([Message(f"m{i}", location=p, text="t0") for i, p in enumerate(points)])) > 0
+    assert twin.check(twin.batch_of([Message(f"m{i}", location=p, text="t0") for i, p in enumerate(points)]))
 
 
 @pytest.mark.parametrize("make_index", INDEXES)
 def test_an_expression_of_many_branches_and_terms_is_reported_once(make_index):
-    world = World(make_index, BOUNDS["plane"])
-    many = [f"w{i}" for i in range(20 if SMALL else 200)]
-    everywhere = world.scoring.space.bounds
+    twin = twin_of(make_index, BOUNDS["plane"])
+    terms = [f"w{i}" for i in range(20 if SMALL else 200)]
     expressions = [
-        " OR ".join(many),
-        " AND ".join(many),
-        " OR ".join(f"({a} AND {b})" for a, b in pairwise(many)),
-        f"(w0 AND w1) OR w2 OR (w3 AND w4 AND w5 AND w6) OR {many[-1]}",
+        " OR ".join(terms),
+        " AND ".join(terms),
+        " OR ".join(f"({a} AND {b})" for a, b in pairwise(terms)),
+        f"(w0 AND w1) OR w2 OR (w3 AND w4 AND w5 AND w6) OR {terms[-1]}",
         "w0 OR w1 OR w2 OR w3",
         "w2 OR w1 OR w0",
         "w1 OR w0",
@@ -222,152 +173,161 @@ def test_an_expression_of_many_branches_and_terms_is_reported_once(make_index):
         "w0 AND w1 AND w2",
         "w0 AND w1 AND w2 AND w3",
     ]
-    world.insert(
-        list(range(10)),
-        [BooleanSubscription(f"b{i}", region=everywhere, keywords=e) for i, e in enumerate(expressions)],
-    )
-    texts = [many, many[:-1], many[:4], many[2:7], many[1:3], many[:1], many[1:2], many[2:3], many[-1:], [], ["none"]]
-    batch = world.batch([Message(f"m{i}", location=(1, 1), text=text) for i, text in enumerate(texts)])
-    assert world.check(batch) > 0
-    world.delete([0, 2, 4])
-    world.check(batch)
+    bounds = twin.source.space.bounds
+    twin.insert(by_slot(BooleanSubscription(f"b{i}", region=bounds, keywords=e) for i, e in enumerate(expressions)))
+    texts = [
+        terms, terms[:-1], terms[:4], terms[2:7], terms[1:3], terms[:1], terms[1:2], terms[2:3], terms[-1:], [], ["no"]
+    ]  # fmt: skip
+    batch = twin.batch_of([Message(f"m{i}", location=(1, 1), text=text) for i, text in enumerate(texts)])
+    assert twin.check(batch)
+    twin.delete([0, 2, 4])
+    twin.check(batch)
 
 
 @pytest.mark.parametrize("make_index", INDEXES)
-def test_nothing_comes_of_nothing(make_index):
-    world = World(make_index, BOUNDS["plane"])
-    world.index.insert_columns(np.zeros(0, np.int32), BooleanColumns.of_stored(store([], BooleanSubscription)))
-    world.index.delete(np.zeros(0, np.int32))
-    assert world.check(world.messages(5)) == 0
-    world.index.compact()
-    assert world.check(MessageBatch.empty()) == 0
-    world.insert([3])
-    assert world.check(world.batch([Message("m", location=(0, 0), text=[])])) == 0
-    assert world.check(world.messages(5), 2, 2) == 0
+def test_empty_batches_change_and_match_nothing(make_index):
+    twin = twin_of(make_index, BOUNDS["plane"])
+    twin.index.insert_columns(np.zeros(0, np.int32), BooleanColumns.of_stored(store([], BooleanSubscription)))
+    twin.index.delete(np.zeros(0, np.int32))
+    assert twin.check(twin.batch(5)) == {}
+    twin.index.compact()
+    assert twin.check(MessageBatch.empty()) == {}
+    twin.insert([3])
+    assert twin.check(twin.batch_of([Message("m", location=(0, 0), text=[])])) == {}
+    assert twin.check(twin.batch(5), 2, 2) == {}
 
 
 @pytest.mark.parametrize("make_index", INDEXES)
-def test_a_range_of_rows_is_matched_alone(make_index):
-    world = World(make_index, BOUNDS["plane"])
-    world.insert(list(range(50)))
-    batch = world.messages(40)
-    assert sum(world.check(batch, start, start + 10) for start in range(0, 40, 10)) == world.check(batch)
+def test_part_of_a_batch_has_the_row_numbers_of_the_batch(make_index):
+    twin = twin_of(make_index, BOUNDS["plane"])
+    twin.insert(range(50))
+    batch = twin.batch(40)
+    parts = [twin.check(batch, start, start + 10) for start in range(0, 40, 10)]
+    assert {pair for part in parts for pair in part} == set(twin.check(batch))
 
 
 @pytest.mark.parametrize("make_index", INDEXES)
-def test_a_message_with_more_matches_than_there_is_room_for_is_whole(make_index):
-    world = World(partial(make_index, room=1), BOUNDS["plane"])
-    n = 200
-    boxes = [BooleanSubscription(f"b{i}", region=BOUNDS["plane"].bounds, keywords="t0 OR t1") for i in range(n)]
-    world.insert(list(range(n)), boxes)
-    batch = world.batch([Message(f"m{i}", location=(i, i), text="t0 t1") for i in range(5)])
-    assert world.check(batch) == 5 * n
+def test_a_message_with_more_matches_than_the_buffer_holds_is_complete(make_index):
+    twin, n = twin_of(partial(make_index, room=1), BOUNDS["plane"]), 200
+    bounds = BOUNDS["plane"].bounds
+    twin.insert(by_slot(BooleanSubscription(f"b{i}", region=bounds, keywords="t0 OR t1") for i in range(n)))
+    batch = twin.batch_of([Message(f"m{i}", location=(i, i), text="t0 t1") for i in range(5)])
+    assert len(twin.check(batch)) == 5 * n
+
+
+def test_small_buffers_count_work_once():
+    small, large = (twin_of(partial(BooleanIndex, room=room), BOUNDS["plane"], 6) for room in (1, 4096))
+    for twin in (small, large):
+        twin.insert(range(N))
+    batch = small.batch(40)
+    assert found(small.index, batch) == found(large.index, batch) != {}
+    assert small.index.work == large.index.work
 
 
 def test_a_long_message_finds_its_terms_among_many():
-    world = World(BooleanIndex, BOUNDS["plane"])
-    n = 300 if SMALL else 5000
-    words = [f"w{i}" for i in range(n)]
-    made = [
-        BooleanSubscription(f"b{i}", region=BOUNDS["plane"].bounds, keywords=[words[i], words[(i * 7 + 2) % n]])
-        for i in range(n)
-    ]
-    world.insert(list(range(n)), made)
-    assert world.check(world.batch([Message("m", location=(1, 1), text=words[::2])])) > 0
-
-
-def test_the_whole_space_is_not_written_to_every_cell():
-    world = World(BooleanIndex, BOUNDS["plane"], seed=5)
-    n = 200 if SMALL else 2000
-    points = world.rng.random((n, 2)) * 8
-    world.insert(
-        list(range(n)),
-        [BooleanSubscription(f"p{i}", region=Box(x, y, x, y), keywords="t0") for i, (x, y) in enumerate(points)],
+    twin = twin_of(BooleanIndex, BOUNDS["plane"])
+    n, bounds = 300 if SMALL else 5000, BOUNDS["plane"].bounds
+    terms = [f"w{i}" for i in range(n)]
+    twin.insert(
+        by_slot(
+            BooleanSubscription(f"b{i}", region=bounds, keywords=[terms[i], terms[(i * 7 + 2) % n]]) for i in range(n)
+        )
     )
-    before = world.index.nbytes
-    everywhere = BooleanSubscription("all", region=BOUNDS["plane"].bounds, keywords="t0")
-    world.insert(list(range(n, n + n // 4)), [everywhere] * (n // 4))
-    assert world.index.nbytes < 2 * before
-    visited = world.index.work.visited
-    batch = world.messages(20)
-    world.check(batch)
-    assert world.index.work.visited - visited < 20 * (n // 4 + n // 8)
+    assert twin.check(twin.batch_of([Message("m", location=(1, 1), text=terms[::2])]))
 
 
-def test_room_that_deletions_leave_is_used_again():
-    world = World(BooleanIndex, BOUNDS["plane"], seed=2)
-    n = 100 if PLAIN else 2000
-    slots = list(range(n))
-    sizes = []
-    for _ in range(6 if PLAIN else 12):
-        world.insert(slots)
-        sizes.append(world.index.nbytes)
-        world.delete(slots)
-    assert len(world.index) == 0
+def test_a_box_of_the_whole_space_is_not_written_to_every_cell():
+    twin = twin_of(BooleanIndex, BOUNDS["plane"], 5)
+    n = 200 if SMALL else 2000
+    points = twin.source.rng.random((n, 2)) * 8
+    twin.insert(
+        by_slot(
+            BooleanSubscription(f"p{i}", region=Box(x, y, x, y), keywords="t0") for i, (x, y) in enumerate(points)
+        )
+    )
+    before = twin.index.nbytes
+    wide = BooleanSubscription("all", region=BOUNDS["plane"].bounds, keywords="t0")
+    twin.insert(by_slot([wide] * (n // 4), n))
+    assert twin.index.nbytes < 2 * before
+    visited = twin.index.work.visited
+    twin.check(twin.batch(20))
+    assert twin.index.work.visited - visited < 20 * (n // 4 + n // 8)
+
+
+def test_memory_of_deleted_subscriptions_is_reused():
+    twin = twin_of(BooleanIndex, BOUNDS["plane"], 2)
+    slots, sizes = list(range(100 if SMALL else 2000)), []
+    for _ in range(6 if SMALL else 12):
+        twin.insert(slots)
+        sizes.append(twin.index.nbytes)
+        twin.delete(slots)
+    assert len(twin.index) == 0
     half = len(sizes) // 2
     assert max(sizes[half:]) <= 1.5 * max(sizes[:half]) and max(sizes) <= 4 * sizes[0]
-    assert world.check(world.messages(10)) == 0
-    world.index.compact()
-    assert world.index.nbytes < max(10_000, sizes[0] / 20)
-    world.insert(slots[:50])
-    assert world.check(world.messages(50)) > 0
+    assert twin.check(twin.batch(10)) == {}
+    twin.index.compact()
+    assert twin.index.nbytes < max(10_000, sizes[0] / 20)
+    twin.insert(slots[:50])
+    assert twin.check(twin.batch(50))
 
 
-def test_new_terms_take_the_place_of_forgotten_ones():
-    world = World(BooleanIndex, BOUNDS["plane"], seed=3)
-    sizes = []
+def test_numbers_of_deleted_terms_are_reused():
+    twin, sizes = twin_of(BooleanIndex, BOUNDS["plane"], 3), []
     for turn in range(20):
-        made = [
-            BooleanSubscription(f"b{i}", region=world.box(), keywords=[f"x{turn}y{i}", f"x{turn}y{i + 1}"])
-            for i in range(100)
-        ]
-        world.insert(list(range(100)), made)
-        world.check(world.batch([Message("m", location=(1, 1), text=[f"x{turn}y{i}" for i in range(100)])]))
-        sizes.append(world.index.nbytes)
-        world.delete(list(range(100)))
+        terms = [f"x{turn}y{i}" for i in range(101)]
+        twin.insert(
+            by_slot(
+                BooleanSubscription(f"b{i}", region=twin.source.box(), keywords=terms[i : i + 2]) for i in range(100)
+            )
+        )
+        twin.check(twin.batch_of([Message("m", location=(1, 1), text=terms[:100])]))
+        sizes.append(twin.index.nbytes)
+        twin.delete(list(range(100)))
     assert max(sizes) <= 2 * sizes[0]
 
 
-def test_an_index_goes_on_where_its_arena_is(tmp_path):
-    world = World(lambda scoring: BooleanIndex(scoring, arena=Arena(tmp_path / "live")), BOUNDS["earth"])
-    world.insert(list(range(150)))
-    world.delete(list(range(0, 150, 3)))
-    world.index._arena.save(tmp_path / "saved")
+def test_an_arena_holds_the_whole_index(tmp_path):
+    twin = twin_of(partial(BooleanIndex, arena=Arena(tmp_path / "live")), BOUNDS["earth"])
+    twin.insert(range(150))
+    twin.delete(list(range(0, 150, 3)))
+    twin.index._arena.save(tmp_path / "saved")
     for arena in (Arena.load(tmp_path / "saved"), Arena.attach(tmp_path / "live")):
-        world.index = BooleanIndex(world.scoring, arena=arena)
-        assert len(world.index) == 100
-        assert world.check(world.messages(40)) > 0
-    world.insert(list(range(0, 150, 3)))
-    world.index.compact()
-    world.check(world.messages(40))
+        twin.index = BooleanIndex(twin.scoring, arena=arena)
+        assert len(twin.index) == 100
+        assert twin.check(twin.batch(40))
+    twin.insert(range(0, 150, 3))
+    twin.index.compact()
+    twin.check(twin.batch(40))
 
 
 @settings(max_examples=10 if SMALL else 60, deadline=None)
 @given(data=st.data())
-def test_it_agrees_with_the_reference_on_drawn_worlds(data):
+def test_matches_equal_the_reference_for_generated_changes(data):
     space = BOUNDS[data.draw(st.sampled_from(["plane", "earth"]))]
-    world = World(BooleanIndex, space, seed=data.draw(st.integers(0, 2**32)))
+    twin = twin_of(BooleanIndex, space, data.draw(st.integers(0, 2**32)))
     for _ in range(data.draw(st.integers(1, 5))):
-        taken = sorted(world.scores)
-        gone = data.draw(st.lists(st.sampled_from(taken), unique=True)) if taken else []
-        if gone:
-            world.delete(gone)
-        free = st.integers(0, 40).filter(lambda slot: slot not in world.scores)
-        new = data.draw(st.lists(free, unique=True, max_size=15))
-        if new:
-            world.insert(new)
-        world.check(world.messages(8))
+        taken = sorted(twin.scorers)
+        deleted = data.draw(st.lists(st.sampled_from(taken), unique=True)) if taken else []
+        if deleted:
+            twin.delete(deleted)
+        free = st.integers(0, 40).filter(lambda slot: slot not in twin.scorers)
+        inserted = data.draw(st.lists(free, unique=True, max_size=15))
+        if inserted:
+            twin.insert(inserted)
+        twin.check(twin.batch(8))
+
+
+SIDES = ["xmin", "ymin", "xmax", "ymax"]
 
 
 @pytest.fixture(scope="module")
 def tweets():
-    """Return meaning, subscriptions as a slate, and messages of the tweets workload."""
+    """Return scoring, subscriptions and messages of the tweets workload."""
     workload = make("tweets", seed=3)
-    scoring = ScoringContext(workload.space(), workload.vocabulary(), SocialGraph(), TEXT_SIMILARITIES["containment"])
-    n = 300 if SMALL else 20_000
+    scoring = scoring_of(workload.space(), vocabulary=workload.vocabulary())
     made = [
         BooleanSubscription(row["id"], region=Box(*(row[side] for side in SIDES)), keywords=row["keywords"])
-        for table in workload.subscriptions("boolean", n)
+        for table in workload.subscriptions("boolean", 300 if SMALL else 20_000)
         for row in table.select(["id", *SIDES, "keywords"]).to_pylist()
     ]
     rows = next(workload.messages(300)).to_pylist()
@@ -375,34 +335,33 @@ def tweets():
     return scoring, made, MessageBatch.from_messages(messages, vocabulary=scoring.vocabulary)
 
 
-SIDES = ["xmin", "ymin", "xmax", "ymax"]
-
-
-def test_pruning_is_good_on_tweets(tweets):
+def test_few_subscriptions_are_candidates_on_tweets(tweets):
     scoring, made, batch = tweets
-    subscription_columns = BooleanColumns.of_stored(store(made, BooleanSubscription))
-    found = []
+    columns = BooleanColumns.of_stored(store(made, BooleanSubscription))
+    pairs = []
     for make_index in INDEXES:
         index = make_index(scoring)
-        index.insert_columns(np.arange(len(made), dtype=np.int32), subscription_columns)
-        matches = index.match(batch, 0, len(batch))
-        found.append(set(zip(matches.rows.tolist(), matches.slots.tolist(), strict=True)))
+        index.insert_columns(np.arange(len(made), dtype=np.int32), columns)
+        pairs.append(set(found(index, batch)))
         work = index.work
-        assert work.matched == len(found[-1])
+        assert work.matched == len(pairs[-1])
         assert work.visited < 0.02 * len(made) * len(batch) or SMALL
         if make_index is BooleanIndex and not SMALL:
             assert work.candidates < 1e-4 * len(made) * len(batch)
             assert work.verified <= 1.2 * work.matched + 10
             assert index.nbytes < 400 * len(made)
-    assert found[0] == found[1]
-    scores = [one.bind(scoring) for one in made[:2000]]
+    assert pairs[0] == pairs[1]
+    scorers = [subscription.bind(scoring) for subscription in made[:2000]]
     expected = {
-        (row, slot) for row in range(40) for slot, s in enumerate(scores) if s(batch.documents[row]) is not None
+        (row, slot)
+        for row in range(40)
+        for slot, score_of in enumerate(scorers)
+        if score_of(batch.documents[row]) is not None
     }
-    assert {pair for pair in found[0] if pair[0] < 40 and pair[1] < 2000} == expected
+    assert {pair for pair in pairs[0] if pair[0] < 40 and pair[1] < 2000} == expected
 
 
-@pytest.mark.skipif(SMALL, reason="this is the run within the run")
+@pytest.mark.skipif(SMALL, reason="is one of the passes itself")
 @pytest.mark.parametrize("mode", MODES)
-def test_it_passes_these_tests_with(mode):
-    check_passes(mode, __file__)
+def test_these_tests_pass_with(mode):
+    check_passes(mode, __file__, NEARCAST_TEST_SMALL="1")

@@ -1,10 +1,10 @@
-"""Does the index of kind `similarity`, and each of the paper's rivals, answer as the reference does, with less work?"""
+"""The index of kind `similarity` and the paper's baselines find what the reference finds, with less work."""
 
 import itertools
-import os
 import random
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +18,32 @@ from nearcast._jit import Arena
 from nearcast.errors import InvalidInput
 from nearcast.index.base import Work
 from nearcast.index.similarity import FILTERS, SimilarityIndex
-from nearcast.model import Message, MessageBatch, ScoringContext, SimilaritySubscription, SubscriptionBatch
-from nearcast.social import SocialGraph
+from nearcast.model import Message, MessageBatch, SimilaritySubscription, SubscriptionBatch
 from nearcast.space import Box, Space
-from nearcast.testing import strategies as params
+from nearcast.testing import strategies
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 from nearcast.workload import make
+from twins import (
+    DOT,
+    EDGES,
+    FLAT,
+    GLOBE,
+    HALF,
+    METRE,
+    PLANE,
+    SMALL,
+    ClusteredSource,
+    FixedTwin,
+    GridSource,
+    found,
+    run_lifecycle,
+    scoring_of,
+)
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 from benchmarks.baselines import stamp  # noqa: E402
 
-SMALL = "NEARCAST_TEST_SMALL" in os.environ
-"""Set for the passes without compiled code and with checked bounds."""
 ROUNDS, N, M = (2, 30, 8) if SMALL else (5, 150, 25)
 EXAMPLES = 5 if SMALL else 60
 
@@ -38,324 +51,216 @@ SUBSETS = [frozenset(s) for n in range(4) for s in itertools.combinations(sorted
 MAKERS = {
     "index": SimilarityIndex,
     **{
-        "index-" + ("+".join(sorted(subset)) or "none"): (
-            lambda scoring, subset=subset: SimilarityIndex(scoring, filters=subset)
-        )
+        "index-" + ("+".join(sorted(subset)) or "none"): partial(SimilarityIndex, filters=subset)
         for subset in SUBSETS[:-1]
     },
     **stamp.RIVALS,
 }
-EDGES = Space.earth(max_distance=300_000.0)
-METRE = Space.earth(max_distance=1.0)
-HALF = Space.earth()
-FLAT = Space(Box(-3, 10, 5, 11), max_distance=0.5)
 
 
 @pytest.fixture(params=MAKERS, scope="module")
-def maker(request):
+def make_index(request):
     return MAKERS[request.param]
 
 
-def columns_of(subscriptions, scoring):
-    return SubscriptionBatch.of(subscriptions, scoring).subscription_columns
+class SimilarityTwin(FixedTwin):
+    """A twin whose scores may differ from the reference by rounding."""
+
+    tolerance = 1e-9
 
 
-def scoring_of(space, text="containment", vocabulary=None):
-    return ScoringContext(space, vocabulary or params.vocabulary(), SocialGraph([]), TEXT_SIMILARITIES[text])
+def subscription_from(source):
+    return SimilaritySubscription(
+        "s", location=source.point(), keywords=source.terms(7), delta=source.share(), tau=source.share()
+    )
 
 
-def batch_of(messages, scoring):
-    return MessageBatch.from_messages(messages, vocabulary=scoring.vocabulary)
+def grid_twin(make_index, space, seed=0, text="containment"):
+    source = GridSource(space, seed + 1, subscription_from)
+    return SimilarityTwin(make_index, source, scoring=scoring_of(space, text, source.vocabulary), seed=seed)
 
 
-def expected(alive, batch, scoring, start=0, stop=None):
-    scorers = {slot: subscription.bind(scoring) for slot, subscription in alive.items()}
-    pairs = {}
-    for row in range(start, len(batch) if stop is None else stop):
-        for slot, score_of in scorers.items():
-            score = score_of(batch.documents[row])
-            if score is not None:
-                pairs[row, slot] = score
-    return pairs
+def clustered_twin(make_index, space, seed=0, text="containment"):
+    source = ClusteredSource(space, seed + 1, subscription_from)
+    return SimilarityTwin(make_index, source, scoring=scoring_of(space, text, source.vocabulary), seed=seed)
 
 
-def found(index, batch, start=0, stop=None):
-    rows, slots, scores = index.match(batch, start, len(batch) if stop is None else stop)
-    assert (rows.dtype, slots.dtype, scores.dtype) == (np.int64, np.int32, np.float64)
-    assert np.all(np.diff(rows) >= 0)
-    pairs = dict(zip(zip(rows.tolist(), slots.tolist(), strict=True), scores.tolist(), strict=True))
-    assert len(pairs) == len(rows), "a pair was reported twice"
-    return pairs
+def run_short_lifecycle(twin):
+    run_lifecycle(twin, sizes=(ROUNDS, N, M))
 
 
-def check(index, alive, batch, scoring):
-    want, got = expected(alive, batch, scoring), found(index, batch)
-    assert set(got) == set(want)
-    assert all(abs(got[pair] - want[pair]) <= 1e-9 for pair in want)
-    work = index.work
-    assert work.matched <= work.verified <= work.candidates <= work.visited
-    return want
-
-
-def insert(index, subscriptions, scoring, alive=None):
-    """Insert by slot."""
-    slots = list(subscriptions)
-    index.insert_columns(np.array(slots, np.int32), columns_of(list(subscriptions.values()), scoring))
-    if alive is not None:
-        alive.update(subscriptions)
-
-
-def delete(index, slots, alive):
-    index.delete(np.array(slots, np.int32))
-    for slot in slots:
-        del alive[slot]
-
-
-class Tied:
-    """Few places, few terms, dyadic weights: scores equal tau exactly, all the time."""
-
-    def __init__(self, space, seed):
-        self.space, self.rng = space, random.Random(seed)
-
-    def point(self):
-        return self.rng.choice(params.GRID[self.space])
-
-    def subscription(self):
-        rng = self.rng
-        return SimilaritySubscription(
-            "s",
-            location=self.point(),
-            keywords=rng.choices(params.TERMS, k=rng.randint(1, 7)),
-            delta=rng.choice(params.SHARES),
-            tau=rng.choice(params.SHARES),
-        )
-
-    def message(self):
-        return Message("m", self.point(), self.rng.choices(params.TERMS, k=self.rng.randint(0, 6)))
-
-
-class Loose:
-    """Points anywhere, along the antimeridian and around the poles; hot and rare terms, some of weight 0."""
-
-    TERMS = [f"t{i}" for i in range(40)]
-    VOCABULARY = Vocabulary.with_weights({term: i * 0.37 % 3.1 if i % 7 else 0.0 for i, term in enumerate(TERMS)})
-
-    def __init__(self, space, seed):
-        self.space, self.rng = space, random.Random(seed)
-        self.centres = [self.anywhere() for _ in range(4)] + self.corners()
-
-    def corners(self):
-        b = self.space.bounds
-        return [(b.xmin, b.ymin), (b.xmax, b.ymax), (b.xmin, (b.ymin + b.ymax) / 2), (b.xmax, (b.ymin + b.ymax) / 2)]
-
-    def anywhere(self):
-        b = self.space.bounds
-        return self.rng.uniform(b.xmin, b.xmax), self.rng.uniform(b.ymin, b.ymax)
-
-    def point(self):
-        x, y = self.rng.choice(self.centres)
-        spread = self.rng.choice([0.0, 1e-9, 1e-5, 0.01, 0.5, 3.0])
-        b = self.space.bounds
-        x, y = x + self.rng.uniform(-spread, spread), y + self.rng.uniform(-spread, spread)
-        if self.space.metric == "haversine" and abs(x) > 180:
-            x -= 360 * np.sign(x)
-        return float(min(max(x, b.xmin), b.xmax)), float(min(max(y, b.ymin), b.ymax))
-
-    def terms(self, most):
-        return [self.TERMS[min(int(self.rng.expovariate(0.12)), 39)] for _ in range(self.rng.randint(1, most))]
-
-    def subscription(self):
-        rng = self.rng
-        delta, tau = rng.choice([0.0, 1.0, rng.random(), rng.random()]), rng.choice([0.0, 1.0, *[rng.random()] * 4])
-        return SimilaritySubscription("s", location=self.point(), keywords=self.terms(9), delta=delta, tau=tau)
-
-    def message(self):
-        return Message("m", self.point(), self.terms(12) if self.rng.random() < 0.9 else [])
-
-
-def live_through(index, source, scoring, seed):
-    """Insert, delete and match in turns, slots used again; compare after each."""
-    rng, alive = random.Random(seed), {}
-    for _ in range(ROUNDS):
-        free = [slot for slot in range(2 * N) if slot not in alive]
-        insert(index, {slot: source.subscription() for slot in rng.sample(free, N // 2)}, scoring, alive)
-        check(index, alive, batch_of([source.message() for _ in range(M)], scoring), scoring)
-        delete(index, rng.sample(sorted(alive), len(alive) // 3), alive)
-        check(index, alive, batch_of([source.message() for _ in range(M)], scoring), scoring)
-    delete(index, sorted(alive), alive)
-    assert found(index, batch_of([source.message()], scoring)) == {}
-
-
-@pytest.mark.parametrize("space", params.SPACES, ids=lambda s: s.metric)
+@pytest.mark.parametrize("space", strategies.SPACES, ids=lambda s: s.metric)
 @pytest.mark.parametrize("text", TEXT_SIMILARITIES)
-def test_ties_at_tau_are_decided_as_the_reference_does(maker, text, space):
-    scoring = scoring_of(space, text)
-    live_through(maker(scoring), Tied(space, 1), scoring, seed=2)
+def test_ties_at_tau_are_decided_as_by_the_reference(make_index, text, space):
+    run_short_lifecycle(grid_twin(make_index, space, 1, text))
 
 
 @pytest.mark.parametrize("space", [EDGES, FLAT], ids=lambda s: s.metric)
 @pytest.mark.parametrize("text", TEXT_SIMILARITIES)
-def test_a_loose_world_is_answered_as_the_reference_does(maker, text, space):
-    scoring = scoring_of(space, text, Loose.VOCABULARY)
-    live_through(maker(scoring), Loose(space, 3), scoring, seed=4)
+def test_matches_equal_the_reference_for_every_text_function(make_index, text, space):
+    run_short_lifecycle(clustered_twin(make_index, space, 3, text))
 
 
-@pytest.mark.parametrize("space", [METRE, HALF, Space(Box(0, 0, 0, 0), max_distance=7)], ids=["metre", "half", "dot"])
-def test_nearness_may_end_after_a_metre_or_at_the_antipode(maker, space):
-    scoring = scoring_of(space, "containment", Loose.VOCABULARY)
-    source = Loose(space, 5)
+@pytest.mark.parametrize("space", [METRE, HALF, DOT], ids=["metre", "half", "dot"])
+def test_nearness_may_end_after_a_metre_or_at_the_antipode(make_index, space):
+    twin = clustered_twin(make_index, space, 5)
     if space is HALF:
-        source.centres += [((x + 360) % 360 - 180, -y) for x, y in source.centres]
-    live_through(maker(scoring), source, scoring, seed=6)
+        twin.source.centres += [((x + 360) % 360 - 180, -y) for x, y in twin.source.centres]
+    run_short_lifecycle(twin)
 
 
 @given(data=st.data())
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_any_small_world_is_answered_as_the_reference_does(data):
-    space = data.draw(st.sampled_from(params.SPACES))
-    scoring = scoring_of(space, data.draw(st.sampled_from(sorted(TEXT_SIMILARITIES))))
-    index = SimilarityIndex(scoring, room=1)
-    drawn = data.draw(st.lists(params.subscriptions("similarity", space), min_size=1, max_size=12))
-    alive = {}
-    insert(index, dict(enumerate(drawn)), scoring, alive)
-    gone = data.draw(st.sets(st.sampled_from(range(len(drawn)))))
-    delete(index, sorted(gone), alive)
-    check(index, alive, batch_of(data.draw(st.lists(params.messages(space), max_size=6)), scoring), scoring)
+def test_matches_equal_the_reference_for_generated_data(data):
+    space = data.draw(st.sampled_from(strategies.SPACES))
+    text = data.draw(st.sampled_from(sorted(TEXT_SIMILARITIES)))
+    twin = grid_twin(partial(SimilarityIndex, room=1), space, text=text)
+    drawn = data.draw(st.lists(strategies.subscriptions("similarity", space), min_size=1, max_size=12))
+    twin.insert(dict(enumerate(drawn)))
+    twin.delete(sorted(data.draw(st.sets(st.sampled_from(range(len(drawn)))))))
+    twin.check(twin.batch_of(data.draw(st.lists(strategies.messages(space), max_size=6))))
 
 
-def test_scores_a_hair_from_tau_are_decided_as_the_reference_does(maker):
+def test_scores_next_to_tau_are_decided_as_by_the_reference(make_index):
     space = Space.earth(max_distance=500_000.0)
-    scoring = scoring_of(space)
-    rng, alive = random.Random(8), {}
-    here = (179.99, 51.5)
+    twin, rng = SimilarityTwin(make_index, None, scoring=strategies.scoring(space)), random.Random(8)
+    here, subscriptions = (179.99, 51.5), {}
     for slot in range(40 if SMALL else 400):
         there = (rng.choice([-1, 1]) * (180 - rng.random()), 51.5 + rng.uniform(-2, 2))
         near, delta = space.near(there, here), rng.random()
         tau = delta * rng.choice([0.0, 2 / 3, 1.0]) + (1 - delta) * near
         tau = float(np.clip(tau + rng.choice([-1e-16, 0, 0, 1e-16, 1e-12, -1e-12]), 0, 1))
-        alive[slot] = SimilaritySubscription("s", location=there, keywords="a b", delta=delta, tau=tau)
-    index = maker(scoring)
-    insert(index, alive, scoring)
-    want = check(index, alive, batch_of([Message("m", here, "a c"), Message("n", here, "b a")], scoring), scoring)
-    assert 0 < len(want) < 2 * len(alive)
+        subscriptions[slot] = SimilaritySubscription("s", location=there, keywords="a b", delta=delta, tau=tau)
+    twin.insert(subscriptions)
+    want = twin.check(twin.batch_of([Message("m", here, "a c"), Message("n", here, "b a")]))
+    assert 0 < len(want) < 2 * len(subscriptions)
 
 
-def test_hot_terms_and_shared_places_fill_cells_and_empty_again(maker):
-    n = 60 if SMALL else 1500
-    scoring = scoring_of(EDGES, vocabulary=Vocabulary.with_weights({"hot": 1.0, "warm": 1.25, "cold": 4.0}))
-    rng, index, alive = random.Random(9), maker(scoring), {}
+def test_frequent_terms_fill_cells_and_empty_them_again(make_index):
+    n, rng = 60 if SMALL else 1500, random.Random(9)
+    vocabulary = Vocabulary.with_weights({"hot": 1.0, "warm": 1.25, "cold": 4.0})
+    twin = SimilarityTwin(make_index, None, scoring=scoring_of(EDGES, vocabulary=vocabulary))
     places = [(rng.uniform(-180, 180), rng.uniform(-90, 90)) for _ in range(n // 10)]
-    words = ["hot", "hot warm", "hot cold", "warm hot cold"]
+    texts = ["hot", "hot warm", "hot cold", "warm hot cold"]
     for slots in (range(n), range(0, n, 2)):
-        given_ = {
+        subscriptions = {
             slot: SimilaritySubscription(
-                "s", location=rng.choice(places), keywords=rng.choice(words), delta=rng.random(), tau=rng.random()
+                "s", location=rng.choice(places), keywords=rng.choice(texts), delta=rng.random(), tau=rng.random()
             )
             for slot in slots
         }
-        insert(index, given_, scoring, alive)
-        messages = [Message("m", rng.choice(places), rng.choice([*words, ""])) for _ in range(M)]
-        check(index, alive, batch_of(messages, scoring), scoring)
-        delete(index, list(range(0, n, 2)), alive)
-        check(index, alive, batch_of(messages, scoring), scoring)
+        twin.insert(subscriptions)
+        batch = twin.batch_of([Message("m", rng.choice(places), rng.choice([*texts, ""])) for _ in range(M)])
+        twin.check(batch)
+        twin.delete(list(range(0, n, 2)))
+        twin.check(batch)
 
 
-def test_a_part_of_a_batch_is_numbered_as_the_batch_is(maker):
-    scoring, source = scoring_of(params.PLANE), Tied(params.PLANE, 10)
-    index, alive = maker(scoring), {}
-    insert(index, {slot: source.subscription() for slot in range(30)}, scoring, alive)
-    batch = batch_of([source.message() for _ in range(10)], scoring)
-    assert set(found(index, batch, 3, 7)) == set(expected(alive, batch, scoring, 3, 7))
-    assert found(index, batch, 4, 4) == {}
+def test_part_of_a_batch_has_the_row_numbers_of_the_batch(make_index):
+    twin = grid_twin(make_index, PLANE, 10)
+    twin.insert(range(30))
+    batch = twin.batch(10)
+    twin.check(batch, 3, 7)
+    assert found(twin.index, batch, 4, 4) == {}
 
 
-def test_nothing_is_found_where_nothing_is(maker):
-    scoring = scoring_of(params.PLANE)
-    index = maker(scoring)
-    batch = batch_of([Message("m", (0, 0), "a b")], scoring)
-    assert found(index, batch) == {}
-    one = columns_of([Tied(params.PLANE, 1).subscription()], scoring)
-    none = {name: getattr(one, name)[:0] for name in ("xs", "ys", "term_ids", "idfs", "deltas", "taus")}
-    index.insert_columns(np.zeros(0, np.int32), replace(one, term_indptr=one.term_indptr[:1], **none))
-    index.delete(np.zeros(0, np.int32))
-    assert found(index, batch) == {}
-    assert found(index, MessageBatch.empty()) == {}
+def test_an_empty_index_finds_nothing(make_index):
+    twin = grid_twin(make_index, PLANE)
+    batch = twin.batch_of([Message("m", (0, 0), "a b")])
+    assert found(twin.index, batch) == {}
+    columns = SubscriptionBatch.of([twin.source.subscription()], twin.scoring).subscription_columns
+    empty = {name: getattr(columns, name)[:0] for name in ("xs", "ys", "term_ids", "idfs", "deltas", "taus")}
+    columns = replace(columns, term_indptr=columns.term_indptr[:1], **empty)
+    twin.index.insert_columns(np.zeros(0, np.int32), columns)
+    twin.index.delete(np.zeros(0, np.int32))
+    assert found(twin.index, batch) == {}
+    assert found(twin.index, MessageBatch.empty()) == {}
 
 
-def test_the_running_example_of_the_paper(maker):
+def test_the_running_example_of_the_paper(make_index):
     weights = {"t5": 0.5, "t4": 0.4, "t3": 0.3, "t2": 0.2, "t1": 0.1}
-    given_ = [
+    rows = [
         ("t4 t2", 0.7, 0.8, 0.6), ("t4 t3 t2", 0.5, 0.8, 0.7), ("t4 t3 t1", 0.5, 0.7, 0.6),
         ("t5 t4 t1", 0.6, 0.75, 0.6), ("t5 t2 t1", 0.5, 0.6, 0.55), ("t3 t2 t1", 0.5, 0.6, 0.55),
         ("t3 t2 t1", 0.2, 0.7, 0.4), ("t5 t4 t1", 0.6, 0.7, 0.3), ("t5 t4 t2", 0.7, 0.7, 0.4),
         ("t4 t2 t1", 0.5, 0.8, 0.3), ("t5 t3", 0.5, 0.8, 0.4),
     ]  # fmt: skip
-    scoring = scoring_of(Space(Box(-1, -1, 1, 1), max_distance=1.0), vocabulary=Vocabulary.with_weights(weights))
-    index = maker(scoring)
+    space = Space(Box(-1, -1, 1, 1), max_distance=1.0)
+    twin = SimilarityTwin(make_index, None, scoring=scoring_of(space, vocabulary=Vocabulary.with_weights(weights)))
     subscriptions = {
-        slot: SimilaritySubscription(f"s{slot}", location=(1 - near, 0), keywords=words, delta=delta, tau=tau)
-        for slot, (words, delta, tau, near) in enumerate(given_)
+        slot: SimilaritySubscription(f"s{slot}", location=(1 - near, 0), keywords=terms, delta=delta, tau=tau)
+        for slot, (terms, delta, tau, near) in enumerate(rows)
     }
-    insert(index, subscriptions, scoring)
-    got = found(index, batch_of([Message("m1", (0, 0), "t4 t2"), Message("m2", (0, 0), "t4 t3 t1")], scoring))
-    assert set(got) == {(0, 0), (1, 2), (1, 5)}
-    assert got[0, 0] == pytest.approx(0.88)
+    twin.insert(subscriptions)
+    batch = twin.batch_of([Message("m1", (0, 0), "t4 t2"), Message("m2", (0, 0), "t4 t3 t1")])
+    matches = found(twin.index, batch)
+    assert set(matches) == {(0, 0), (1, 2), (1, 5)}
+    assert matches[0, 0] == pytest.approx(0.88)
 
 
-def test_tiny_buffers_give_the_same_answers_and_count_work_once():
-    scoring, source = scoring_of(params.GLOBE), Tied(params.GLOBE, 11)
-    small, large, alive = SimilarityIndex(scoring, room=1), SimilarityIndex(scoring), {}
-    insert(small, {slot: source.subscription() for slot in range(N)}, scoring, alive)
-    insert(large, alive, scoring)
-    batch = batch_of([source.message() for _ in range(M)], scoring)
-    assert found(small, batch) == found(large, batch) != {}
-    assert small.work == large.work
+def test_small_buffers_give_the_same_matches_and_count_work_once():
+    small, large = (grid_twin(partial(SimilarityIndex, room=room), GLOBE, 11) for room in (1, 1 << 14))
+    for twin in (small, large):
+        twin.insert(range(N))
+    batch = small.batch(M)
+    assert found(small.index, batch) == found(large.index, batch) != {}
+    assert small.index.work == large.index.work
 
 
-def test_compacting_changes_no_answer_and_gives_room_back():
-    scoring, source = scoring_of(EDGES, vocabulary=Loose.VOCABULARY), Loose(EDGES, 12)
-    index, alive = SimilarityIndex(scoring), {}
-    insert(index, {slot: source.subscription() for slot in range(10 * N)}, scoring, alive)
-    delete(index, list(range(9 * N)), alive)
-    batch = batch_of([source.message() for _ in range(M)], scoring)
-    before, held = found(index, batch), index.nbytes
-    index.compact()
-    assert found(index, batch) == before
-    assert index.nbytes < held
-    check(index, alive, batch, scoring)
-    delete(index, list(alive), alive)
-    index.compact()
-    assert found(index, batch) == {}
+def test_compacting_changes_no_match_and_frees_memory():
+    twin = clustered_twin(SimilarityIndex, EDGES, 12)
+    twin.insert(range(10 * N))
+    twin.delete(list(range(9 * N)))
+    batch = twin.batch(M)
+    before, size = found(twin.index, batch), twin.index.nbytes
+    twin.index.compact()
+    assert found(twin.index, batch) == before
+    assert twin.index.nbytes < size
+    twin.check(batch)
+    twin.delete(sorted(twin.scorers))
+    twin.index.compact()
+    assert found(twin.index, batch) == {}
 
 
-def test_an_arena_holds_everything(tmp_path):
-    scoring, source = scoring_of(params.PLANE), Tied(params.PLANE, 13)
-    first, alive = SimilarityIndex(scoring, arena=Arena(tmp_path / "arena")), {}
-    insert(first, {slot: source.subscription() for slot in range(N)}, scoring, alive)
-    second = SimilarityIndex(scoring, arena=Arena.attach(tmp_path / "arena"))
-    batch = batch_of([source.message() for _ in range(M)], scoring)
-    assert found(second, batch) == found(first, batch)
-    delete(second, list(range(0, N, 3)), alive)
-    check(second, alive, batch, scoring)
+def test_an_arena_holds_the_whole_index(tmp_path):
+    twin = grid_twin(partial(SimilarityIndex, arena=Arena(tmp_path / "arena")), PLANE, 13)
+    twin.insert(range(N))
+    batch = twin.batch(M)
+    first = found(twin.index, batch)
+    twin.index = SimilarityIndex(twin.scoring, arena=Arena.attach(tmp_path / "arena"))
+    assert found(twin.index, batch) == first
+    twin.delete(list(range(0, N, 3)))
+    twin.check(batch)
 
 
-def test_a_filter_that_does_not_exist_is_refused():
+def test_an_attached_index_deletes_subscriptions_of_many_terms(tmp_path):
+    twin = clustered_twin(partial(SimilarityIndex, arena=Arena(tmp_path / "arena")), EDGES)
+    terms = [f"w{i}" for i in range(300)]
+    twin.insert(
+        {i: SimilaritySubscription("s", location=(0, 0), keywords=terms, delta=0.5, tau=0.1) for i in range(3)}
+    )
+    twin.index = SimilarityIndex(twin.scoring, arena=Arena.attach(tmp_path / "arena"))
+    twin.delete([1])
+    assert set(twin.check(twin.batch_of([Message("m", (0, 0), terms)]))) == {(0, 0), (0, 2)}
+
+
+def test_an_unknown_filter_is_refused():
     with pytest.raises(InvalidInput, match=r"filters must be some of cells, others, reach; got \['luck'\]"):
-        SimilarityIndex(scoring_of(params.PLANE), filters=frozenset({"luck"}))
+        SimilarityIndex(scoring_of(PLANE), filters=frozenset({"luck"}))
 
 
-def test_room_is_bounded_over_cycles_of_insertion_and_deletion():
-    scoring, source = scoring_of(EDGES, vocabulary=Loose.VOCABULARY), Loose(EDGES, 14)
-    index, alive, held = SimilarityIndex(scoring), {}, []
+def test_memory_is_bounded_over_cycles_of_insertion_and_deletion():
+    twin, sizes = clustered_twin(SimilarityIndex, EDGES, 14), []
     for _ in range(12):
-        insert(index, {slot: source.subscription() for slot in range(4 * N)}, scoring, alive)
-        delete(index, list(alive), alive)
-        held.append(index.nbytes)
-    assert held[-1] <= 1.6 * held[2], held
+        twin.insert(range(4 * N))
+        twin.delete(sorted(twin.scorers))
+        sizes.append(twin.index.nbytes)
+    assert sizes[-1] <= 1.6 * sizes[2], sizes
 
 
 @pytest.fixture(scope="module")
 def tweets():
+    """Return scoring, subscriptions and messages of the tweets workload."""
     workload = make("tweets", seed=5)
     table = next(iter(workload.messages(2_000)))
     vocabulary = Vocabulary.from_texts(table["text"].to_pylist())
@@ -368,29 +273,30 @@ def tweets():
         )
         for r in rows
     ]
-    return scoring, dict(enumerate(subscriptions)), batch_of(messages, scoring)
+    batch = MessageBatch.from_messages(messages, vocabulary=vocabulary)
+    return scoring, SubscriptionBatch.of(subscriptions, scoring), batch
 
 
-def worked(index, tweets) -> Work:
-    scoring, subscriptions, batch = tweets
-    insert(index, subscriptions, scoring)
+def work_on(index, tweets) -> Work:
+    _, subscriptions, batch = tweets
+    index.insert(np.arange(len(subscriptions), dtype=np.int32), subscriptions)
     found(index, batch)
     return index.work
 
 
-def test_tweets_meet_few_candidates(tweets):
+def test_few_subscriptions_are_candidates_on_tweets(tweets):
     scoring, subscriptions, batch = tweets
-    work = worked(SimilarityIndex(scoring), tweets)
-    scanned = len(subscriptions) * len(batch)
-    assert work.candidates <= 0.012 * scanned
-    assert work.visited <= 0.03 * scanned
+    work = work_on(SimilarityIndex(scoring), tweets)
+    n_pairs = len(subscriptions) * len(batch)
+    assert work.candidates <= 0.012 * n_pairs
+    assert work.visited <= 0.03 * n_pairs
     assert work.matched >= 0.8 * work.candidates
 
 
 @pytest.mark.skipif(SMALL, reason="needs lists that are long enough to be split")
 def test_every_filter_lowers_the_work(tweets):
     steps = [(), ("reach",), ("reach", "cells"), ("reach", "cells", "others")]
-    works = [worked(SimilarityIndex(tweets[0], filters=frozenset(step)), tweets) for step in steps]
+    works = [work_on(SimilarityIndex(tweets[0], filters=frozenset(step)), tweets) for step in steps]
     assert len({work.matched for work in works}) == 1
     for more, less in itertools.pairwise(works):
         assert less.visited <= more.visited
@@ -401,17 +307,17 @@ def test_every_filter_lowers_the_work(tweets):
     assert works[3].verified < works[2].verified
 
 
-def test_every_step_of_the_paper_lowers_the_work(tweets):
-    works = [worked(maker(tweets[0]), tweets) for maker in stamp.RIVALS.values()]
+def test_every_method_of_the_paper_lowers_the_work(tweets):
+    works = [work_on(make_baseline(tweets[0]), tweets) for make_baseline in stamp.RIVALS.values()]
     assert len({work.matched for work in works}) == 1
     for more, less in itertools.pairwise(works):
         assert less.visited <= more.visited
         assert less.verified <= more.verified
-    if not SMALL:  # lists that are too short for cells are read as a whole
-        assert worked(SimilarityIndex(tweets[0]), tweets).visited < works[-1].visited
+    if not SMALL:  # lists that are too short for cells are read in full
+        assert work_on(SimilarityIndex(tweets[0]), tweets).visited < works[-1].visited
 
 
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")
 @pytest.mark.parametrize("mode", MODES)
-def test_all_of_this_holds_with(mode):
+def test_these_tests_pass_with(mode):
     check_passes(mode, __file__, NEARCAST_TEST_SMALL="1")

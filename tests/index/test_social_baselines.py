@@ -1,4 +1,4 @@
-"""Do the paper's rivals of kind `social` answer as the reference does, indexes whatever the bars and engines always?"""
+"""The paper's baselines of kind `social` find what the reference finds, as indexes and within an engine."""
 
 import random
 import sys
@@ -17,11 +17,10 @@ from nearcast.index._kernels.social.layout import THRESHOLD, X
 from nearcast.model import Message, MessageBatch, ScoringContext, SocialSubscription, SubscriptionBatch
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
-from nearcast.space import Box, Space
-from nearcast.testing import strategies as projection
-from nearcast.text import TEXT_SIMILARITIES, Vocabulary
+from nearcast.testing import strategies
+from nearcast.text import TEXT_SIMILARITIES
 from nearcast.workload import make as make_workload
-from twins import SMALL, TERMS, M, N, Twin, live_through
+from twins import DOT, EDGES, FEW, FLAT, GLOBE, HUGE, PLACES, PLANE, SMALL, USERS, SocialTwin, run_lifecycle
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.baselines import social
@@ -29,8 +28,8 @@ from benchmarks.baselines.social.tree import CHILD, DEEPEST, DEPTH, LEAF, N_NODE
 
 for result_store in social.RESULT_STORES:
     windows.register(result_store)
-for rival in social.RIVALS:
-    indexes.register(rival)
+for entry in social.RIVALS:
+    indexes.register(entry)
 
 
 MAKERS = {
@@ -38,71 +37,51 @@ MAKERS = {
     "quadtree": social.Quadtree,
     "quadtree of small leaves": partial(social.Quadtree, capacity=1),
 }
-RIVALS = [entry.name for entry in social.RIVALS]
-SPACES = {
-    "plane": projection.PLANE,
-    "globe": projection.GLOBE,
-    "near": Space.earth(max_distance=300_000.0),
-    "flat": Space(Box(-3, 10, 5, 11), max_distance=0.5),
-    "dot": Space(Box(0, 0, 0, 0), max_distance=7),
-    "huge": Space(Box(-1e308, -1e308, 1e308, 1e308), max_distance=1e300),
-}
-VOCABULARY = Vocabulary.with_weights({term: i * 0.37 % 3.1 for i, term in enumerate(TERMS)})
-USERS, PLACES = [f"u{i}" for i in range(30)], [f"p{i}" for i in range(20)]
+BASELINES = [entry.name for entry in social.RIVALS]
+_, N, M = FEW
+SPACES = {"plane": PLANE, "globe": GLOBE, "near": EDGES, "flat": FLAT, "dot": DOT, "huge": HUGE}
 
 
-class Social(Twin):
-    """An index of kind `social`, and beside it what it must know."""
+class ArenaTwin(SocialTwin):
+    """A twin whose index shares an arena with the profiles."""
 
     def __init__(self, make, space, seed):
-        rng, self.arena = random.Random(seed), Arena()
-        edges = {(user, rng.choice(PLACES[:16])) for user in USERS for _ in range(rng.choice([1, 1, 2, 4, 9]))}
-        scoring = ScoringContext(space, VOCABULARY, SocialGraph(edges), TEXT_SIMILARITIES["dice"])
-        super().__init__(lambda scoring: make(scoring, self.arena), scoring, seed)
-
-    def subscription(self):
-        return SocialSubscription("s", self.point(), self.words(6), k=1, user=self.rng.choice(USERS))
-
-    def message(self):
-        place = self.rng.choice([*PLACES, None, "nowhere"])
-        return Message("m", self.point(), self.words(9, least=0), place=place)
-
-    def threshold_near(self, exact):
-        return self.rng.choice([super().threshold_near(exact), self.rng.uniform(0, 3)])
+        self.arena = Arena()
+        super().__init__(lambda scoring: make(scoring, self.arena), space, seed)
 
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_any_space_is_answered_as_the_reference_does(make, space):
-    live_through(Social(make, space, 3))
+def test_matches_equal_the_reference_in_every_space(make, space):
+    run_lifecycle(ArenaTwin(make, space, 3), sizes=FEW)
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_a_graph_that_changes_is_followed_at_once(make):
-    twin = Social(make, projection.PLANE, 4)
+def test_changes_of_the_graph_take_effect_at_once(make):
+    twin = ArenaTwin(make, PLANE, 4)
     twin.insert(range(N))
     graph, rng = twin.scoring.social, twin.rng
     for _ in range(4):
-        twin.move_thresholds(twin.batch())
+        twin.move_thresholds(twin.batch(M))
         graph.add_edges([(rng.choice([*USERS, "new"]), rng.choice([*PLACES, "another"])) for _ in range(3)])
         graph.remove_edges(rng.sample(graph.edges(), 2))
-        twin.check(twin.batch())
+        twin.check(twin.batch(M))
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_tiny_buffers_give_the_same_answers_and_count_work_once(make):
-    small, large = (Social(partial(make, room=room), projection.GLOBE, 5) for room in (1, 4096))
+def test_small_buffers_give_the_same_matches_and_count_work_once(make):
+    small, large = (ArenaTwin(partial(make, room=room), GLOBE, 5) for room in (1, 4096))
     for twin in (small, large):
         twin.insert(range(N))
-    assert small.check(small.batch()) == large.check(large.batch()) > 1
+    assert small.check(small.batch(M)) == large.check(large.batch(M)) != {}
     assert small.index.work == large.index.work
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_part_of_a_batch_is_numbered_as_the_batch_is(make):
-    twin = Social(make, projection.PLANE, 6)
+def test_part_of_a_batch_has_the_row_numbers_of_the_batch(make):
+    twin = ArenaTwin(make, PLANE, 6)
     twin.insert(range(N))
-    batch = twin.batch()
+    batch = twin.batch(M)
     whole, part = twin.index.match(batch, 0, M), twin.index.match(batch, 1, 3)
     inside = (whole.rows >= 1) & (whole.rows < 3)
     assert [c.tolist() for c in part] == [c[inside].tolist() for c in whole]
@@ -110,31 +89,31 @@ def test_part_of_a_batch_is_numbered_as_the_batch_is(make):
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_profiles_are_those_of_the_keeper_and_slots_that_are_not_here_have_no_bar(make):
-    twin = Social(make, projection.PLANE, 7)
+def test_profiles_are_shared_and_thresholds_of_free_slots_ignored(make):
+    twin = ArenaTwin(make, PLANE, 7)
     twin.insert(range(8))
     twin.delete([3])
     assert Profiles(twin.arena).arrays.heads[:4, 0].tolist()[3] < 0 <= Profiles(twin.arena).arrays.heads[2, 0]
     twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))
     twin.index.delete(np.array([3], np.int32))
-    assert twin.check(twin.batch()) > 0
+    assert twin.check(twin.batch(M))
 
 
 @pytest.mark.parametrize("capacity", [1, 10])
-def test_nodes_know_all_that_is_below(capacity):
-    twin = Social(partial(social.Quadtree, capacity=capacity), projection.GLOBE, 8)
+def test_nodes_summarise_all_subscriptions_below_them(capacity):
+    twin = ArenaTwin(partial(social.Quadtree, capacity=capacity), GLOBE, 8)
 
-    def look():
+    def check():
         tree, sites = twin.index._tree(), twin.index._sites
         n, held = int(tree.state[N_NODES]), np.array(sorted(twin.thresholds), np.int64)
         below = [set() for _ in range(n)]
         for slot in held.tolist():
             node = int(tree.seats[slot, LEAF])
-            assert tree.nodes[node, CHILD] < 0, "only leaves have seats"
+            assert tree.nodes[node, CHILD] < 0, "only leaves hold subscriptions"
             while node >= 0:
                 below[node].add(slot)
                 node = int(tree.nodes[node, PARENT])
-        words = {}
+        counts = {}
         for node, slots in enumerate(below):
             assert tree.leasts[node] == min((sites[slot, THRESHOLD] for slot in slots), default=np.inf)
             for slot in slots:
@@ -143,18 +122,18 @@ def test_nodes_know_all_that_is_below(capacity):
                 run, length, _ = twin.index._profiles.arrays.heads[slot].tolist()
                 for term in twin.index._terms.get_many(twin.index._profiles.arrays.run_terms[run : run + length]):
                     key = (node << 32) | int(term)
-                    words[key] = words.get(key, 0) + 1
+                    counts[key] = counts.get(key, 0) + 1
             if tree.nodes[node, CHILD] < 0:
                 assert tree.nodes[node, SIZE] == len(slots)
                 assert len(slots) <= capacity or tree.nodes[node, DEPTH] == DEEPEST
-        assert dict(zip(*(column.tolist() for column in twin.index._words.items()), strict=True)) == words
+        assert dict(zip(*(column.tolist() for column in twin.index._words.items()), strict=True)) == counts
 
-    live_through(twin, look)
+    run_lifecycle(twin, check, sizes=FEW)
     assert twin.index._tree().state[N_NODES] > 1
 
 
 @pytest.mark.skipif(SMALL, reason="what is pruned is that of a large index")
-def test_a_quadtree_leaves_out_much_of_what_everyone_is_asked_for():
+def test_a_quadtree_verifies_far_fewer_subscriptions_than_a_scan():
     workload, n, m = make_workload("tweets"), 3000, 100
     community = workload.social(n)
     scoring = ScoringContext(workload.space(), workload.vocabulary(), community.graph, TEXT_SIMILARITIES["dice"])
@@ -163,20 +142,20 @@ def test_a_quadtree_leaves_out_much_of_what_everyone_is_asked_for():
         SocialSubscription(row["id"], (row["x"], row["y"]), row["keywords"], row["k"], row["user"])
         for row in table.to_pylist()
     ]
-    said = [
+    messages = [
         Message(row["id"], (row["x"], row["y"]), row["text"], place=row["place"])
         for table in workload.messages(m, community=community)
         for row in table.to_pylist()
     ]
-    batch, slots = MessageBatch.from_messages(said, vocabulary=scoring.vocabulary), np.arange(n, dtype=np.int32)
+    batch, slots = MessageBatch.from_messages(messages, vocabulary=scoring.vocabulary), np.arange(n, dtype=np.int32)
     thresholds = np.random.default_rng(1).normal(1.6, 0.2, n)
     work, found = {}, {}
     for name, make in MAKERS.items():
         index = make(scoring)
         index.insert(slots, SubscriptionBatch.of(made, scoring))
         index.set_thresholds(slots, thresholds)
-        rows, met, _ = index.match(batch, 0, m)
-        work[name], found[name] = index.work, set(zip(rows.tolist(), met.tolist(), strict=True))
+        rows, matched, _ = index.match(batch, 0, m)
+        work[name], found[name] = index.work, set(zip(rows.tolist(), matched.tolist(), strict=True))
     assert found["everyone"] == found["quadtree"] == found["quadtree of small leaves"] != set()
     assert work["everyone"].verified == n * m
     assert work["quadtree"].verified < 0.5 * n * m
@@ -185,7 +164,7 @@ def test_a_quadtree_leaves_out_much_of_what_everyone_is_asked_for():
 
 # -- in an engine -----------------------------------------------------------------------------------------------
 
-EDGES = [*projection.EDGES, ("u3", "p0"), ("u3", "p9"), *(("u3", f"q{i}") for i in range(6))]
+GRAPH = [*strategies.EDGES, ("u3", "p0"), ("u3", "p9"), *(("u3", f"q{i}") for i in range(6))]
 WINDOWS = {
     "count": nc.CountWindow(12),
     "fewer than k": nc.CountWindow(2),
@@ -194,40 +173,40 @@ WINDOWS = {
 }
 
 
-class Beside:
-    """Two engines, one of them with the slow index and keeper, that must tell the same."""
+class EnginePair:
+    """Two engines, one with a baseline and one with the reference index, that must emit the same updates."""
 
     def __init__(self, name, window, seed):
         self.rng, self.window, self.n, self.now = random.Random(seed), window, 0, 0.0
-        self.edges = set(EDGES)
+        self.edges = set(GRAPH)
         self.engines = [
             nc.Engine(
-                space=projection.PLANE,
-                vocabulary=projection.vocabulary(),
+                space=PLANE,
+                vocabulary=strategies.vocabulary(),
                 window=window,
-                social=SocialGraph(EDGES),
+                social=SocialGraph(GRAPH),
                 index=index,
             )
             for index in (name, "scan")
         ]
-        self.n_told = 0
+        self.n_updates = 0
 
-    def both(self, do):
-        mine, reference = (
-            sorted((u.seq, u.subscription, u.change, u.message, u.score) for u in do(engine))
+    def compare(self, call):
+        updates, reference = (
+            sorted((u.seq, u.subscription, u.change, u.message, u.score) for u in call(engine))
             for engine in self.engines
         )
-        assert mine == reference
-        self.n_told += len(mine)
+        assert updates == reference
+        self.n_updates += len(updates)
 
     def subscription(self):
         rng = self.rng
         return nc.SocialSubscription(
             f"s{rng.randrange(14)}",
-            location=rng.choice(projection.GRID[projection.PLANE]),
-            keywords=rng.choices(projection.TERMS, k=rng.randint(1, 4)),
+            location=rng.choice(strategies.GRID[PLANE]),
+            keywords=rng.choices(strategies.TERMS, k=rng.randint(1, 4)),
             k=rng.choice([1, 2, 3, 5]),
-            user=rng.choice(projection.USERS),
+            user=rng.choice(strategies.USERS),
         )
 
     def messages(self, n):
@@ -237,53 +216,52 @@ class Beside:
             self.now += rng.choice([0.0, 0.1, 1.0])
             late = rng.random() * 7 if rng.random() < 0.3 else 0.0
             at = self.now - late if isinstance(self.window, nc.TimeWindow) else None
-            terms = rng.choices(projection.TERMS, k=rng.randint(0, 5))
-            place = rng.choice([None, "nowhere", "p9", "new", *projection.PLACES])
-            made.append(
-                nc.Message(f"m{self.n}", rng.choice(projection.GRID[projection.PLANE]), terms, at=at, place=place)
-            )
+            terms = rng.choices(strategies.TERMS, k=rng.randint(0, 5))
+            place = rng.choice([None, "nowhere", "p9", "new", *strategies.PLACES])
+            made.append(nc.Message(f"m{self.n}", rng.choice(strategies.GRID[PLANE]), terms, at=at, place=place))
         return made
 
-    def change_friends(self):
+    def change_edges(self):
         rng = self.rng
         if rng.random() < 0.5:
             new = [
-                (rng.choice([*projection.USERS, "eve"]), rng.choice([*projection.PLACES, "p9", "new"]))
+                (rng.choice([*strategies.USERS, "eve"]), rng.choice([*strategies.PLACES, "p9", "new"]))
                 for _ in range(2)
             ]
             self.edges |= set(new)
-            self.both(lambda engine: engine.add_edges(new))
+            self.compare(lambda engine: engine.add_edges(new))
         else:
             old = rng.sample(sorted(self.edges), 1)
             self.edges -= set(old)
-            self.both(lambda engine: engine.remove_edges(old))
+            self.compare(lambda engine: engine.remove_edges(old))
 
 
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
-@pytest.mark.parametrize("name", RIVALS)
-def test_an_engine_with_a_rival_tells_what_the_slow_one_tells(name, window):
-    """Messages tie, subscriptions move and leave, edges come and go."""
-    beside, here = Beside(name, window, 9), set()
+@pytest.mark.parametrize("name", BASELINES)
+def test_an_engine_with_a_baseline_emits_the_updates_of_the_reference(name, window):
+    """Messages tie, subscriptions are replaced and removed, edges are added and removed."""
+    pair, ids = EnginePair(name, window, 9), set()
     for turn in range(3 if SMALL else 12):
-        come = [beside.subscription() for _ in range(4)]  # those whose id is here already move
-        here |= {subscription.id for subscription in come}
-        beside.both(lambda engine, come=come: engine.subscribe(come))
-        said = beside.messages(beside.rng.choice([1, 7, 30]))
-        beside.both(lambda engine, said=said: engine.publish(said))
+        subscriptions = [pair.subscription() for _ in range(4)]  # an id that exists replaces its subscription
+        ids |= {subscription.id for subscription in subscriptions}
+        pair.compare(lambda engine, subscriptions=subscriptions: engine.subscribe(subscriptions))
+        messages = pair.messages(pair.rng.choice([1, 7, 30]))
+        pair.compare(lambda engine, messages=messages: engine.publish(messages))
         if turn % 3 == 1:
-            beside.change_friends()
-            gone = beside.rng.choice(sorted(here))
-            here.remove(gone)
-            beside.both(lambda engine, gone=gone: engine.unsubscribe([gone]))
-        for id_ in here:
-            mine, reference = (engine.results(id_) for engine in beside.engines)
-            assert mine == reference
+            pair.change_edges()
+            removed = pair.rng.choice(sorted(ids))
+            ids.remove(removed)
+            for engine in pair.engines:
+                engine.unsubscribe([removed])
+        for id_ in ids:
+            results, reference = (engine.results(id_) for engine in pair.engines)
+            assert results == reference
     if isinstance(window, nc.TimeWindow):
-        beside.both(lambda engine: engine.advance(beside.now + 3))
-    assert beside.n_told > 0
+        pair.compare(lambda engine: engine.advance(pair.now + 3))
+    assert pair.n_updates > 0
 
 
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")
-def test_all_of_this_holds_uncompiled():
-    """Plain Python refuses a place beyond an array by itself, so rivals are not compiled again with bounds checks."""
+def test_these_tests_pass_uncompiled():
+    """Plain Python checks bounds by itself, so baselines are not compiled again with bounds checks."""
     check_passes("uncompiled", __file__, NEARCAST_TEST_SMALL="1")

@@ -1,4 +1,4 @@
-"""Do the papers' indexes of kind `topk` answer as the reference does, whatever the bars?"""
+"""The papers' baselines of kind `topk` find what the reference finds, whatever the thresholds."""
 
 import sys
 from functools import partial
@@ -10,14 +10,11 @@ import pytest
 from modes import check_passes
 from nearcast._jit import Arena
 from nearcast.errors import InvalidInput
-from nearcast.model import ScoringContext, TopKSubscription
+from nearcast.model import TopKSubscription
 from nearcast.model._kernels.profiles import ALPHA
 from nearcast.model.profiles import Profiles
-from nearcast.social import SocialGraph
-from nearcast.space import Box, Space
-from nearcast.testing import strategies as projection
-from nearcast.text import TEXT_SIMILARITIES, Vocabulary
-from twins import SMALL, TERMS, M, N, Twin, live_through
+from nearcast.space import Space
+from twins import DOT, EDGES, FEW, FLAT, GLOBE, HALF, HUGE, METRE, PLANE, SMALL, ClusteredSource, Twin, run_lifecycle
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -37,75 +34,75 @@ from benchmarks.baselines.igpt.layout import (  # noqa: E402
 
 MAKERS = {"igpt": IGPT, "igpt of small leaves": partial(IGPT, capacity=4), "ciq": CIQ}
 NO_PRUNING = Prunings(*(False for _ in Prunings._fields))
-OTHERWISE = {
+VARIANTS = {
     **{f"without {name}": {"prunings": Prunings(**{name: False})} for name in Prunings._fields},
     "by ends alone": {"prunings": NO_PRUNING._replace(ends=True)},
     "without any": {"prunings": NO_PRUNING},
     **{f"{n} groups": {"groups": n} for n in (1, 3, 127)},
 }
-"""IGPT with some of it switched off, or with other groups; none of it changes the answers."""
+"""IGPT with some prunings switched off, or with other groups; no variant changes the matches."""
 SPACES = {
-    "plane": projection.PLANE,
-    "globe": projection.GLOBE,
-    "edges": Space.earth(max_distance=300_000.0),
-    "metre": Space.earth(max_distance=1.0),
-    "half": Space.earth(),
-    "flat": Space(Box(-3, 10, 5, 11), max_distance=0.5),
-    "dot": Space(Box(0, 0, 0, 0), max_distance=7),
-    "huge": Space(Box(-1e308, -1e308, 1e308, 1e308), max_distance=1e300),
+    "plane": PLANE,
+    "globe": GLOBE,
+    "edges": EDGES,
+    "metre": METRE,
+    "half": HALF,
+    "flat": FLAT,
+    "dot": DOT,
+    "huge": HUGE,
 }
-VOCABULARY = Vocabulary.with_weights({term: i * 0.37 % 3.1 if i % 7 else 0.0 for i, term in enumerate(TERMS)})
+_, N, M = FEW
 
 
-class TopK(Twin):
-    """An index of kind `topk`, and beside it what it must know."""
+def subscription_from(source):
+    return TopKSubscription("s", location=source.point(), keywords=source.terms(6), k=1, alpha=source.share())
 
-    def __init__(self, make, space, seed, vocabulary=VOCABULARY):
+
+class TopKTwin(Twin):
+    """A twin whose index shares an arena with the profiles."""
+
+    def __init__(self, make, space, seed):
         self.arena = Arena()
-        scoring = ScoringContext(space, vocabulary, SocialGraph([]), TEXT_SIMILARITIES["containment"])
-        super().__init__(lambda scoring: make(scoring, self.arena), scoring, seed)
-
-    def subscription(self):
-        alpha = self.rng.choice([0.0, 1.0, 0.9999, self.rng.random(), self.rng.random()])
-        return TopKSubscription("s", location=self.point(), keywords=self.words(6), k=1, alpha=alpha)
+        source = ClusteredSource(space, seed + 1, subscription_from)
+        super().__init__(lambda scoring: make(scoring, self.arena), source, seed=seed)
 
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_any_space_is_answered_as_the_reference_does(make, space):
-    live_through(TopK(make, space, 3))
+def test_matches_equal_the_reference_in_every_space(make, space):
+    run_lifecycle(TopKTwin(make, space, 3), sizes=FEW)
 
 
-@pytest.mark.parametrize("options", OTHERWISE.values(), ids=OTHERWISE)
-@pytest.mark.parametrize("space", [projection.PLANE, projection.GLOBE], ids=["plane", "globe"])
-def test_no_switch_and_no_number_of_groups_changes_the_answers(space, options):
-    live_through(TopK(partial(IGPT, capacity=16, **options), space, 4))
+@pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("space", [PLANE, GLOBE], ids=["plane", "globe"])
+def test_no_pruning_and_no_number_of_groups_changes_the_matches(space, options):
+    run_lifecycle(TopKTwin(partial(IGPT, capacity=16, **options), space, 4), sizes=FEW)
 
 
 @pytest.mark.parametrize("name", Prunings._fields)
-def test_every_pruning_saves_work_where_it_is_the_only_one(name):
-    spared = {}
+def test_every_pruning_alone_saves_work(name):
+    works = {}
     for prunings in (NO_PRUNING, NO_PRUNING._replace(**{name: True})):
-        twin = TopK(partial(IGPT, capacity=16, prunings=prunings), projection.PLANE, 12)
+        twin = TopKTwin(partial(IGPT, capacity=16, prunings=prunings), PLANE, 12)
         twin.insert(range(4 * N))
         twin.index.set_thresholds(np.arange(4 * N, dtype=np.int32), np.full(4 * N, 0.9))
-        twin.index.match(twin.batch(), 0, M)
-        spared[prunings] = twin.index.work
-    without, with_it = spared.values()
+        twin.index.match(twin.batch(M), 0, M)
+        works[prunings] = twin.index.work
+    without, with_it = works.values()
     assert with_it.matched == without.matched
     assert with_it.candidates <= without.candidates
     assert with_it.visited + with_it.candidates < without.visited + without.candidates
 
 
 @pytest.mark.parametrize("groups", [0, 128])
-def test_a_number_of_groups_that_does_not_fit_is_refused(groups):
+def test_a_number_of_groups_out_of_range_is_refused(groups):
     with pytest.raises(InvalidInput, match=rf"groups must be in \[1, 127\]; got {groups}"):
-        TopK(partial(IGPT, groups=groups), projection.PLANE, 1)
+        TopKTwin(partial(IGPT, groups=groups), PLANE, 1)
 
 
 @pytest.mark.parametrize("groups", [1, 5, 40])
 def test_groups_end_at_quantiles_of_alpha(groups):
-    twin = TopK(partial(IGPT, groups=groups), projection.PLANE, 13)
+    twin = TopKTwin(partial(IGPT, groups=groups), PLANE, 13)
     twin.insert(range(N))
     state = twin.index._state()
     alphas = state.ground.profiles.points[:N, ALPHA]
@@ -116,19 +113,19 @@ def test_groups_end_at_quantiles_of_alpha(groups):
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_tiny_buffers_give_the_same_answers_and_count_work_once(make):
-    small, large = (TopK(partial(make, room=room), projection.GLOBE, 5) for room in (1, 4096))
+def test_small_buffers_give_the_same_matches_and_count_work_once(make):
+    small, large = (TopKTwin(partial(make, room=room), GLOBE, 5) for room in (1, 4096))
     for twin in (small, large):
         twin.insert(range(N))
-    assert small.check(small.batch()) == large.check(large.batch()) > 1
+    assert small.check(small.batch(M)) == large.check(large.batch(M)) != {}
     assert small.index.work == large.index.work
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_part_of_a_batch_is_numbered_as_the_batch_is(make):
-    twin = TopK(make, projection.PLANE, 6)
+def test_part_of_a_batch_has_the_row_numbers_of_the_batch(make):
+    twin = TopKTwin(make, PLANE, 6)
     twin.insert(range(N))
-    batch = twin.batch()
+    batch = twin.batch(M)
     whole, part = twin.index.match(batch, 0, M), twin.index.match(batch, 1, 3)
     inside = (whole.rows >= 1) & (whole.rows < 3)
     assert [c.tolist() for c in part] == [c[inside].tolist() for c in whole]
@@ -136,8 +133,8 @@ def test_part_of_a_batch_is_numbered_as_the_batch_is(make):
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_profiles_are_those_of_the_keeper(make):
-    twin = TopK(make, projection.PLANE, 7)
+def test_profiles_are_shared_with_the_result_store(make):
+    twin = TopKTwin(make, PLANE, 7)
     twin.insert(range(4))
     assert (Profiles(twin.arena).arrays.heads[:4, 0] >= 0).all()
     twin.delete([2])
@@ -145,20 +142,20 @@ def test_profiles_are_those_of_the_keeper(make):
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_slots_that_are_not_here_have_no_bar_to_set(make):
-    twin = TopK(make, projection.PLANE, 8)
+def test_thresholds_of_free_slots_are_ignored(make):
+    twin = TopKTwin(make, PLANE, 8)
     twin.insert(range(8))
     twin.delete([3])
     twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))
     twin.index.delete(np.array([3], np.int32))
-    assert twin.check(twin.batch()) > 0
+    assert twin.check(twin.batch(M))
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_high_bars_rule_out_much_of_what_shares_a_term(make):
-    twin = TopK(make, Space.earth(), 9)
+def test_high_thresholds_rule_out_many_subscriptions_that_share_a_term(make):
+    twin = TopKTwin(make, Space.earth(), 9)
     twin.insert(range(4 * N))
-    batch, slots, n_candidates = twin.batch(), np.arange(4 * N, dtype=np.int32), []
+    batch, slots, n_candidates = twin.batch(M), np.arange(4 * N, dtype=np.int32), []
     for threshold in (-np.inf, 0.97, 1.1):
         before = twin.index.work.candidates
         twin.index.set_thresholds(slots, np.full(4 * N, threshold))
@@ -175,10 +172,10 @@ def lists_of(state):
 
 
 @pytest.mark.parametrize("capacity", [4, 1000])
-def test_groups_are_in_order_and_their_statistics_those_of_all_behind(capacity):
-    twin = TopK(partial(IGPT, capacity=capacity), projection.GLOBE, 10)
+def test_groups_are_sorted_and_their_statistics_cover_all_later_postings(capacity):
+    twin = TopKTwin(partial(IGPT, capacity=capacity), GLOBE, 10)
 
-    def look():
+    def check():
         state = twin.index._state()
         n_postings = 0
         for part in lists_of(state):
@@ -201,11 +198,11 @@ def test_groups_are_in_order_and_their_statistics_those_of_all_behind(capacity):
             full = (leaves == leaf).sum() > capacity
             assert not full or state.leaves.heads[leaf, DEPTH] == DEEPEST
 
-    live_through(twin, look)
+    run_lifecycle(twin, check, sizes=FEW)
     assert (twin.index._state().counts[N_LEAVES] > 1) == (capacity == 4)
 
 
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")
-def test_all_of_this_holds_uncompiled():
-    """Plain Python refuses a place beyond an array by itself, so rivals are not compiled again with bounds checks."""
+def test_these_tests_pass_uncompiled():
+    """Plain Python checks bounds by itself, so baselines are not compiled again with bounds checks."""
     check_passes("uncompiled", __file__, NEARCAST_TEST_SMALL="1")
