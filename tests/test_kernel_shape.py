@@ -1,0 +1,53 @@
+"""Every kernel has at most 60 lines and 8 parameters; the exceptions are listed with their reasons."""
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src"
+MOST_LINES = 60
+MOST_PARAMETERS = 8
+_TO_SPLIT = "to be split: bundle its arrays in a NamedTuple"
+EXCEPTIONS = {
+    "model/_kernels/profiles.py:cosine": _TO_SPLIT,
+    "model/_kernels/profiles.py:topk_score": _TO_SPLIT,
+    "window/_kernels/buffers/publish.py:_expire": _TO_SPLIT,
+    "window/_kernels/buffers/publish.py:_arrive": _TO_SPLIT,
+    "window/_kernels/buffers/refill.py:refresh": _TO_SPLIT,
+    "window/_kernels/search.py:_read": _TO_SPLIT,
+    "window/_kernels/search.py:_score": _TO_SPLIT,
+    "window/_kernels/search.py:search": _TO_SPLIT,
+    "window/_kernels/social_window.py:_collect": _TO_SPLIT,
+    "window/_kernels/social_window.py:_note": _TO_SPLIT,
+    "window/_kernels/social_window.py:search_social": _TO_SPLIT,
+    "window/_kernels/social_window.py:score_social_later": _TO_SPLIT,
+}
+"""`path:function` below `src/nearcast` -> why the kernel exceeds the limits."""
+
+
+def is_kernel(decorator):
+    """Report whether a decorator is `@kernel` or `@kernel(...)`."""
+    target = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return (isinstance(target, ast.Name) and target.id == "kernel") or (
+        isinstance(target, ast.Attribute) and target.attr == "kernel"
+    )
+
+
+def kernels():
+    """Yield the name, the number of lines and the number of parameters of every kernel."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and any(map(is_kernel, node.decorator_list)):
+                arguments = node.args
+                n_parameters = len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs)
+                name = f"{path.relative_to(SOURCE / 'nearcast')}:{node.name}"
+                yield name, node.end_lineno - node.lineno + 1, n_parameters
+
+
+def test_kernels_are_short_and_take_few_parameters():
+    shapes = {name: (lines, parameters) for name, lines, parameters in kernels()}
+    assert len(shapes) > 100, "the kernels were not found"
+    too_large = {name: shape for name, shape in shapes.items() if shape[0] > MOST_LINES or shape[1] > MOST_PARAMETERS}
+    unlisted = {name: shape for name, shape in too_large.items() if name not in EXCEPTIONS}
+    assert not unlisted, f"kernels with more than {MOST_LINES} lines or {MOST_PARAMETERS} parameters: {unlisted}"
+    outdated = sorted(set(EXCEPTIONS) - set(too_large))
+    assert not outdated, f"exceptions that no longer exceed the limits: {outdated}"
