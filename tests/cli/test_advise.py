@@ -93,7 +93,7 @@ def test_processes_take_for_kinds_that_keep_results_those_only_that_send_all(cap
     report = advise(capsys, *words, "--partitioner", "hash")
     assert [row["name"] for row in report["partitioners"]] == ["hash"]
     assert main(["advise", *SMALL, *words]) == 2
-    said = "partitioner must send every message to all processes, for kinds that keep results; got ['space_kd']"
+    said = "partitioner must send every message to all processes, for stateful kinds; got ['space_kd']"
     assert said in capsys.readouterr().err
 
 

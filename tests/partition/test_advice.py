@@ -10,7 +10,7 @@ from nearcast.errors import InvalidInput
 from nearcast.model import Footprints, MessageBatch, SubscriptionBatch
 from nearcast.partition import PARTITIONERS, Sample
 from nearcast.partition.candidate_pairs import find_candidate_pairs
-from nearcast.partition.estimate import Balance, Constants, choose, recommend, weigh
+from nearcast.partition.estimate import Balance, Constants, choose, estimate_partitioners, recommend
 from nearcast.partition.hash import HashRouting
 from nearcast.testing import strategies as world
 

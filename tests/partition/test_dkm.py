@@ -7,7 +7,7 @@ import pytest
 
 from nearcast.partition.base import Sample
 from nearcast.partition.density_grid import DensityGrid
-from nearcast.partition.dkm import GAMMA_1, DkmPartitioner, _Parting
+from nearcast.partition.dkm import GAMMA_1, DkmPartitioner, _Division
 from nearcast.partition.knn_keyword import KnnKeywordPartitioner
 from nearcast.partition.term_frequencies import TermFrequencies
 from samples import crowded
@@ -42,7 +42,7 @@ def test_sets_hold_each_once_and_loads_are_even(n_shards):
     sample = crowded()
     frequencies = TermFrequencies.of(sample.messages)
     looks = DensityGrid.of(sample).dependency_boxes(sample.footprints, frequencies.costs(sample.footprints))
-    sets = _Parting(sample.footprints, looks, frequencies, sample.messages).part(GAMMA_1 * n_shards)
+    sets = _Division(sample.footprints, looks, frequencies, sample.messages).part(GAMMA_1 * n_shards)
     assert GAMMA_1 * n_shards <= len(sets) < GAMMA_1 * n_shards + 4
     assert np.sort(np.concatenate([rows for rows, _ in sets])).tolist() == list(range(len(sample.footprints)))
     assert [costs.sum() for _, costs in sets] == sorted((costs.sum() for _, costs in sets), reverse=True)

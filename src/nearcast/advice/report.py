@@ -11,7 +11,7 @@ from nearcast.advice.stream import Stream
 from nearcast.advice.trial import Trial, measure_constants, try_out
 from nearcast.partition import Partitioner, Routing
 from nearcast.partition import partitioners as all_partitioners
-from nearcast.partition.estimate import Balance, Constants, Estimate, recommend, weigh
+from nearcast.partition.estimate import Balance, Constants, Estimate, estimate_partitioners, recommend
 from nearcast.partition.fitting import serving
 
 HEADINGS = (

@@ -147,7 +147,7 @@ class _Division:
         return [(part, self._costs(part)) for part in parts if len(part)]
 
     def _costs(self, rows: Longs) -> Floats:
-        """Return the costs of a set's subscriptions: messages with their terms in the area of the set (equation 5)."""
+        """Return the costs of a set's subscriptions: messages with their terms in the area of the set (eq. 5)."""
         xmin, ymin, xmax, ymax = around_all(self.areas[rows])
         inside = (self._xs >= xmin) & (self._xs <= xmax) & (self._ys >= ymin) & (self._ys <= ymax)
         counts = np.bincount(self._terms[inside], minlength=len(self._frequencies.terms))
