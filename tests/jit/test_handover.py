@@ -6,27 +6,23 @@ import sys
 
 import numpy as np
 
-from nearcast._jit import GREATEST, Arena, Heaps, Postings, Table
+from nearcast._jit import Arena, Postings, Table
 
 SECOND_PROCESS = """
 import sys
 import numpy as np
-from nearcast._jit import GREATEST, Arena, Heaps, Postings, Table
+from nearcast._jit import Arena, Postings, Table
 
 with Arena.attach(sys.argv[1]) as arena:
     table, postings = Table(arena, "terms"), Postings(arena, "lists", chunk_size=4)
-    heaps = Heaps(arena, "best", order=GREATEST)
     assert len(table) == 10 and table.get(-3) == 30
-    sizes = table.arrays.tags.size, postings.arrays.nexts.size, heaps.arrays.scores.size
+    sizes = table.arrays.tags.size, postings.arrays.nexts.size
 
     table.put_many(np.arange(1000, 3000), np.arange(2000))
     table.remove(-3)
     postings.append_many(np.arange(3000) % 300, np.arange(3000))
-    heaps.allot(np.arange(1, 100), np.full(99, 5))
-    for seq in range(100, 200):
-        heaps.push(seq % 100, seq / 200, seq)
 
-    grown = table.arrays.tags.size, postings.arrays.nexts.size, heaps.arrays.scores.size
+    grown = table.arrays.tags.size, postings.arrays.nexts.size
     assert all(after > before for before, after in zip(sizes, grown, strict=True))
 """
 
@@ -36,8 +32,7 @@ def test_a_second_process_goes_on_where_the_first_stopped(tmp_path):
     with Arena(folder) as arena:
         Table(arena, "terms").put_many(-np.arange(10), np.arange(10) * 10)
         Postings(arena, "lists", chunk_size=4).append_many([0, 0, 7], [-1, -2, -3])
-        heaps = Heaps(arena, "best", order=GREATEST)
-        heaps.allot([0], [2])
+            heaps.allot([0], [2])
         heaps.push(0, 0.9, 1)
 
     subprocess.run([sys.executable, "-c", SECOND_PROCESS, os.fspath(folder)], check=True, timeout=120)
@@ -51,8 +46,7 @@ def test_a_second_process_goes_on_where_the_first_stopped(tmp_path):
         assert postings[0].tolist() == [-1, -2, *range(0, 3000, 300)]
         assert postings[299].tolist() == list(range(299, 3000, 300))
 
-        heaps = Heaps(arena, "best", order=GREATEST)
-        assert [column.tolist() for column in heaps.sorted(0)] == [[0.9, 0.5], [1, 100]]
+            assert [column.tolist() for column in heaps.sorted(0)] == [[0.9, 0.5], [1, 100]]
         assert heaps.sorted(99)[1].tolist() == [199]
 
 

@@ -387,7 +387,7 @@ class TestCache:
         """One holds the lock of a kernel for as long as the other takes to compile another one."""
         script = """
         import sys
-        from nearcast._jit import mix, table_home
+        from nearcast._jit import mix, table_first_slot
         from nearcast._jit.cache import KernelCache
         from numba import int64
         with KernelCache(mix.py_func).lock_if_missing((int64,)):

@@ -6,7 +6,7 @@ import pytest
 
 from modes import MODES, check_passes
 
-STRUCTURES = [Path(__file__).with_name(f"test_{name}.py") for name in ("arena", "table", "heap", "postings")]
+STRUCTURES = [Path(__file__).with_name(f"test_{name}.py") for name in ("arena", "table", "postings")]
 
 
 @pytest.mark.parametrize("mode", MODES)

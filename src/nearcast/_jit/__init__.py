@@ -1,34 +1,19 @@
-"""The ground for kernels: how loops are compiled, where their arrays live, and three structures made of arrays.
+"""The ground for kernels: compilation, arrays that grow, and two data structures made of arrays.
 
-    kernel       a plain loop becomes a kernel              column      what a kernel may be handed
-    cache        where its code stays between runs          table       int64 key -> int64 value
-    fingerprint  what that code depends on                  heap        the k best of a stream
-    arena        where arrays live and grow                 postings    many lists that grow at the end
-    manifest     what the folder of an arena says           prefetch    memory asked for in time
+    kernel       the decorator that compiles a loop         column      arrays as kernels take them
+    cache        compiled code on disk                      table       int64 key -> int64 value
+    fingerprint  what compiled code depends on              postings    many lists that grow at the end
+    arena        arrays that grow                           prefetch    prefetching of cache lines
+    manifest     the manifest of an arena's folder
 
-A structure is three things: a NamedTuple of arrays, kernels over it that stop where the room ends, and a small class
-that owns it in an arena, grows it and goes on. Importing this package imports Numba; nothing outside kernels does.
+A data structure consists of a NamedTuple of arrays, kernels over it that stop when it is full, and a small class that
+owns it in an arena, grows it and continues. Importing this package imports Numba; nothing else does, kernels apart.
 """
 
 from nearcast._jit.arena import Arena
 from nearcast._jit.cache import cache_folder
 from nearcast._jit.column import column
 from nearcast._jit.fingerprint import kernel_sources
-from nearcast._jit.heap import (
-    ENTERED,
-    EVICTED,
-    GREATEST,
-    REFUSED,
-    SMALLEST,
-    HeapArrays,
-    Heaps,
-    heap_allot,
-    heap_push,
-    heap_remove,
-    heap_replace,
-    heap_sorted,
-    heap_worst,
-)
 from nearcast._jit.kernel import KernelStats, compiled_signatures, kernel, kernels, stats, warm
 from nearcast._jit.postings import (
     PostingArrays,
@@ -51,26 +36,19 @@ from nearcast._jit.table import (
     TableArrays,
     mix,
     table_find,
+    table_first_slot,
     table_get,
     table_get_many,
-    table_home,
     table_put,
     table_put_many,
     table_remove,
 )
 
 __all__ = [
-    "ENTERED",
-    "EVICTED",
     "FULL",
-    "GREATEST",
     "INSERTED",
-    "REFUSED",
     "REPLACED",
-    "SMALLEST",
     "Arena",
-    "HeapArrays",
-    "Heaps",
     "KernelStats",
     "PostingArrays",
     "Postings",
@@ -79,12 +57,6 @@ __all__ = [
     "cache_folder",
     "column",
     "compiled_signatures",
-    "heap_allot",
-    "heap_push",
-    "heap_remove",
-    "heap_replace",
-    "heap_sorted",
-    "heap_worst",
     "kernel",
     "kernel_sources",
     "kernels",
@@ -100,9 +72,9 @@ __all__ = [
     "prefetch",
     "stats",
     "table_find",
+    "table_first_slot",
     "table_get",
     "table_get_many",
-    "table_home",
     "table_put",
     "table_put_many",
     "table_remove",

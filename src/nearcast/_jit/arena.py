@@ -1,24 +1,23 @@
-"""Where does all state live?
+"""The arena: named flat arrays that grow, on the heap or as memory-mapped files in a folder.
 
-In named flat arrays that an arena hands out and grows: on the heap, or as memory-mapped files in a folder.
-Whoever owns an array keeps its counters in arrays too, so a copy of the arena is a copy of everything.
+All counters of a data structure lie in arrays too, so a copy of the arena is a complete copy.
 
     Arena()          heap        new, grow ──> ndarray
     Arena(folder)    files       new, grow ──> ndarray over a shared mapping
                      folder/
-                     ├── arena.json               what the arrays are (see `manifest`)
-                     └── <name>.<token>.array     their bytes, nothing else
+                     ├── arena.json               names, types and files of the arrays (see `manifest`)
+                     └── <name>.<token>.array     their bytes
 
-`save` writes such a folder, `load` reads it to the heap, `attach` maps it in place and goes on. The manifest is
-written last and replaced in one step: whatever happens in between, it never names more than the files hold, and what
-is done `together` is there as a whole or not at all. What kernels write is there at once; an owner that must know
-which moment a crash has left keeps a version elsewhere.
+`save` writes such a folder, `load` reads it to the heap, `attach` maps it in place. The manifest is written last and
+replaced in one step: it never names more than the files hold, and changes made `together` are visible as a whole or
+not at all. Writes of kernels are visible at once; a caller that must know which version a crash left keeps a version
+elsewhere.
 
-One process writes at a time. Another sees what the arrays hold at once, and that they grew after it attaches again.
+One process writes at a time. Other processes see writes at once, and growth after they attach again.
 
-Cost: a small array on the heap grows by half and is copied. One of more than a mebibyte lies in a range of addresses
-of its own (see `reservation`) and grows by a step, with nothing moved: no pause grows with the array. In a folder it
-grows by half and is mapped anew: nothing is copied either, but the disk is asked for the room.
+Cost: a small array on the heap grows by half and is copied. One of more than a mebibyte has its own range of
+addresses (see `reservation`) and grows in steps without a copy, so no pause grows with the array. In a folder an
+array grows by half and is mapped again, also without a copy, but the disk space is allocated.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ __all__ = ["Arena"]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SMALLEST_GROWTH = 8
-_SMALL = 1 << 20  # bytes up to which a heap array is copied when it grows
-_STEP = 1 << 16  # rows by which others grow at most; in rows, so that arrays that belong together keep step
+_SMALL = 1 << 20  # bytes up to which an array on the heap is copied when it grows
+_STEP = 1 << 16  # the most rows that a larger array grows by; in rows, so that related arrays stay equally long
 
 Bundle = TypeVar("Bundle", bound=tuple[Any, ...])
 
 
 @dataclass(slots=True)
 class _Entry:
-    """An array, the mapping under it if it is a file, and its addresses if it is a large one on the heap."""
+    """An array, its mapping if it is a file, and its reservation if it is large and on the heap."""
 
     spec: ArraySpec
     array: NDArray[Any]
@@ -74,7 +73,7 @@ class Arena:
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self._entries: dict[str, _Entry] = {}
-        self._files: set[str] = set()  # all that lie in the folder because of this arena
+        self._files: set[str] = set()  # all files of this arena in the folder
         self._changing = False
         self._closed = False
         self._folder = None if folder is None else Path(folder)
@@ -87,7 +86,7 @@ class Arena:
     def new(
         self, name: str, dtype: DTypeLike, length: int, fill: Any = 0, *, columns: int | None = None
     ) -> NDArray[Any]:
-        """Make an array of `length` items, or rows of `columns` items each, that holds `fill` everywhere."""
+        """Create an array of `length` items, or rows of `columns` items each, filled with `fill`."""
         self._check_open()
         dtype = np.dtype(dtype)
         array = f"array {name!r}"
@@ -115,7 +114,7 @@ class Arena:
         return sum(entry.spec.nbytes for entry in self._entries.values())
 
     def bundle(self, prefix: str, kind: type[Bundle]) -> Bundle:
-        """Gather the arrays `prefix.field` in a NamedTuple, as kernels take them.
+        """Return the arrays `prefix.field` as a NamedTuple, as kernels take them.
 
         >>> from typing import NamedTuple
         >>> class Points(NamedTuple):
@@ -130,16 +129,15 @@ class Arena:
         return kind(*(self[f"{prefix}.{field}"] for field in cast(Any, kind)._fields))
 
     def grow(self, name: str, at_least: int) -> NDArray[Any]:
-        """Return the array with room for `at_least` items or rows: contents kept, the new part filled.
+        """Return the array with room for `at_least` items or rows; contents stay, new rows hold the fill.
 
-        Views taken before are stale: of a small array on the heap they are another array, others end where they
-        ended.
+        Earlier views are stale: those of a small array on the heap show another array, others keep their old length.
         """
         self.grow_all((name,), at_least)
         return self[name]
 
     def grow_all(self, names: Iterable[str], at_least: int) -> None:
-        """Grow arrays that belong together: all of them have one length after it, so any one tells how much fits.
+        """Grow related arrays; all of them have the same length afterwards.
 
         >>> arena = Arena()
         >>> xs, marks = arena.new("xs", np.float64, 2), arena.new("marks", np.uint8, 2)
@@ -158,22 +156,22 @@ class Arena:
                     self._entries[name] = self._lengthened(entry, length)
 
     def renew(self, name: str, length: int) -> NDArray[Any]:
-        """Put a fresh array of `length` under the name; whoever holds the old one may go on reading it.
+        """Replace an array by a new one of `length`; existing views of the old one stay valid.
 
-        This is how a structure is rebuilt, larger or smaller, from its old arrays to new ones.
+        A data structure is rebuilt this way, larger or smaller, from its old arrays to new ones.
         """
         spec = self._entry(name).spec
         return self._put(name, spec._replace(shape=(int(length), *spec.shape[1:])))
 
     def drop(self, name: str) -> None:
-        """Forget an array and give its room back."""
+        """Remove an array and free its memory."""
         self._entry(name)
         with self.together():
             del self._entries[name]
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Make all changes in the block one: the arena, and the folder if the process dies, has all or none of them.
+        """Apply all changes of the block as one: the arena, and the folder after a crash, has all of them or none.
 
         >>> arena = Arena()
         >>> with arena.together():
@@ -184,7 +182,7 @@ class Arena:
         >>> arena.names
         ()
         """
-        if self._changing:  # a change within a change: the outer one ends it
+        if self._changing:  # a nested block: the outer one commits
             yield
             return
         self._check_open()
@@ -202,7 +200,7 @@ class Arena:
             self._sweep()
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write all arrays to a folder, replacing in one step an arena that was saved there before.
+        """Write all arrays to a folder; an arena that was saved there is replaced in one step.
 
         >>> import tempfile
         >>> arena = Arena()
@@ -225,9 +223,9 @@ class Arena:
                 entry.array.tofile(file)
                 os.fsync(file.fileno())
         write_manifest(folder, specs, durable=True)
-        kept = {spec.file for spec in specs.values()}
+        in_use = {spec.file for spec in specs.values()}
         for stale in folder.glob("*.array"):
-            if stale.name not in kept:
+            if stale.name not in in_use:
                 stale.unlink()
 
     @classmethod
@@ -242,7 +240,7 @@ class Arena:
 
     @classmethod
     def attach(cls, folder: str | os.PathLike[str]) -> Self:
-        """Map a folder in place: what is written here is there for whoever attaches next."""
+        """Map a folder in place; later `attach` calls see what is written here."""
         arena = cls()
         arena._folder = Path(folder)
         arena._entries = {name: _mapped(arena._folder, spec) for name, spec in read_manifest(arena._folder).items()}
@@ -250,13 +248,13 @@ class Arena:
         return arena
 
     def flush(self) -> None:
-        """Write to disk what the system still holds in memory; other processes see it without."""
+        """Write to disk what the system still caches; other processes see it anyway."""
         for entry in self._entries.values():
             if entry.mapping is not None:
                 entry.mapping.flush()
 
     def close(self) -> None:
-        """Flush and let go of all arrays; a mapping ends when the last view of it does."""
+        """Flush and release all arrays; a mapping ends with its last view."""
         self.flush()
         self._entries.clear()
         self._closed = True
@@ -282,7 +280,7 @@ class Arena:
         return self._entries[name]
 
     def _put(self, name: str, spec: ArraySpec) -> NDArray[Any]:
-        """Make a filled array and put it under the name."""
+        """Create a filled array under a name."""
         with self.together():
             if self._folder is None:
                 self._entries[name] = _on_heap(spec, keep=0)
@@ -294,7 +292,7 @@ class Arena:
         return self[name]
 
     def _next_length(self, entry: _Entry) -> int:
-        """Return how long an array gets that is full: by half, or by a step at most where that costs no more."""
+        """Return the next length of a full array: half as much again, at most one step where growth is free."""
         length = entry.spec.shape[0]
         half = max(length // 2, _SMALLEST_GROWTH)
         is_cheap = self._folder is None and (entry.spec.nbytes <= _SMALL or entry.reservation is not None)
@@ -303,7 +301,7 @@ class Arena:
     def _lengthened(self, entry: _Entry, length: int) -> _Entry:
         spec, before = entry.spec._replace(shape=(length, *entry.spec.shape[1:])), entry.spec.shape[0]
         if self._folder is not None:
-            # Cut first: a growth that was interrupted may have left a tail that is not zero.
+            # Truncate first: an interrupted growth may have left a tail that is not zero.
             os.truncate(self._folder / spec.file, entry.spec.nbytes)
             return _mapped(self._folder, spec, fill_from=before)
         held = entry.reservation
@@ -314,44 +312,45 @@ class Arena:
         return moved
 
     def _sweep(self) -> None:
-        """Remove the files that no array is in any more; mappings of them live on until nobody looks."""
+        """Remove files that no array uses any more; existing mappings of them stay valid."""
         if self._folder is not None:
-            kept = {entry.spec.file for entry in self._entries.values()}
-            for file in self._files - kept:
+            in_use = {entry.spec.file for entry in self._entries.values()}
+            for file in self._files - in_use:
                 (self._folder / file).unlink(missing_ok=True)
-            self._files = kept
+            self._files = in_use
 
 
 def _file_name(name: str) -> str:
-    # A token, so that a new array never writes into a file that an older manifest names.
+    # A token ensures that a new array never writes into a file that an older manifest names.
     return f"{name}.{secrets.token_hex(4)}.array"
 
 
 def _on_heap(spec: ArraySpec, *, keep: int) -> _Entry:
-    """Make an array on the heap; rows from `keep` on hold the fill, those before are for the caller to write."""
+    """Return an array on the heap; rows from `keep` on hold the fill, the caller writes those before."""
     reservation = reserve(spec.nbytes) if spec.nbytes > _SMALL else None
     if reservation is not None:
         return _Entry(spec, reservation.array(spec, keep=keep), reservation=reservation)
-    # Zeros are left to the system, which hands out their pages when they are touched.
+    # Zeros are left to the system, which allocates pages on first use.
     array = np.full(spec.shape, spec.fill) if any(spec.fill.tobytes()) else np.zeros(spec.shape, spec.dtype)
     return _Entry(spec, array)
 
 
 def _mapped(folder: Path, spec: ArraySpec, *, fill_from: int | None = None) -> _Entry:
-    """Map a file, made longer if need be, and fill its rows from `fill_from` on.
+    """Map a file, lengthened if necessary, and fill its rows from `fill_from` on.
 
-    The array is a plain one and no `numpy.memmap`, which takes Numba longer to recognise at every call.
+    The result is a plain array and not a `numpy.memmap`, which Numba takes longer to recognise in every call.
     """
-    if spec.nbytes == 0:  # the system maps no empty file
+    if spec.nbytes == 0:  # empty files cannot be mapped
         return _Entry(spec, np.empty(spec.shape, spec.dtype))
     with (folder / spec.file).open("r+b") as file:
         if os.fstat(file.fileno()).st_size < spec.nbytes:
             os.ftruncate(file.fileno(), spec.nbytes)
             if hasattr(os, "posix_fallocate"):
-                # Reserve the room, do not only name it: a full disk is then an error here, no SIGBUS in some kernel.
+                # Allocate the space instead of only setting the size: a full disk is then an error here, not a SIGBUS
+                # in a kernel.
                 os.posix_fallocate(file.fileno(), 0, spec.nbytes)
         mapping = mmap.mmap(file.fileno(), spec.nbytes)
     array: NDArray[Any] = np.ndarray(spec.shape, spec.dtype, buffer=mapping)
-    if fill_from is not None and any(spec.fill.tobytes()):  # new bytes of a file are zeros already
+    if fill_from is not None and any(spec.fill.tobytes()):  # new bytes of a file are zero
         array[fill_from:] = spec.fill
     return _Entry(spec, array, mapping)

@@ -1,19 +1,19 @@
-"""Where does compiled code stay between two runs, and who compiles when many start at once?
+"""The cache of compiled code on disk, and the lock that lets one process compile each kernel.
 
     $NEARCAST_CACHE | $XDG_CACHE_HOME/nearcast/kernels | ~/.cache/nearcast/kernels | a private temp folder
     └── kernels-<folder digest>/
         ├── <module>.<kernel>-<entry digest>.code    sha256 of the rest, then a pickled compile result
-        └── <module>.<kernel>-<entry digest>.lock    held by the process that compiles it, then gone
+        └── <module>.<kernel>-<entry digest>.lock    held by the process that compiles it, then removed
 
-A file is written beside and renamed, so one that exists is whole, and loading needs no lock. Only a process that
-misses a file takes its lock, and looks again before it compiles: of many that start at once, one compiles a kernel,
-while others compile other kernels. A file that was damaged since fails its checksum and counts as missing. A disk
-that is full or read-only costs time, never an error. So does a lock that cannot be had: one that is held for very
-long, maybe by a process that waits for ours (kernels may call each other), is waited for no longer.
+A file is written under another name and renamed, so an existing file is complete, and loading needs no lock. A
+process that misses a file takes its lock and checks again before it compiles: of many processes that start at once,
+one compiles a kernel while others compile other kernels. A damaged file fails its checksum and counts as missing. A
+full or read-only disk costs time but is never an error. The same holds for a lock that cannot be taken: a lock that
+is held for very long, perhaps by a process that waits for this one (kernels may call each other), is ignored.
 
-A folder, or a file in one, that nobody asked for in a month is thrown away.
+Folders and files that are unused for a month are removed.
 
-Cost: loading a kernel takes some milliseconds, compiling one some hundred.
+Cost: loading a kernel takes some milliseconds, compiling one takes some hundred.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
 class KernelCache(_Cache):
-    """The files of one kernel, in the shape in which Numba asks for them."""
+    """The files of one kernel, behind the interface of Numba's cache."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -64,19 +64,19 @@ class KernelCache(_Cache):
         return str(cache_folder())
 
     def lock_if_missing(self, signature: Any) -> AbstractContextManager[Any]:
-        """Hold the lock of a missing signature while it is compiled; re-entrant, for kernels that call themselves."""
+        """Hold the lock of a missing signature while it is compiled; re-entrant, for recursive kernels."""
         path = self._path(signature)
         return contextlib.nullcontext() if path.exists() else _locked(path.with_suffix(".lock"))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the compile result of `sig`, or None when there is none that is sound."""
+        """Return the compile result of `sig`, or None if there is no valid one."""
         target_context.refresh()
         try:
             path = self._path(sig)
             stored = path.read_bytes()
         except OSError:
             return None
-        with contextlib.suppress(OSError):  # a folder that may only be read
+        with contextlib.suppress(OSError):  # a read-only folder
             os.utime(path)
         checksum, data = stored[:_CHECKSUM_BYTES], stored[_CHECKSUM_BYTES:]
         if hashlib.sha256(data).digest() != checksum:
@@ -85,13 +85,13 @@ class KernelCache(_Cache):
             signature, reduced = pickle.loads(data)
         except Exception:  # it names a class or a kernel that this process does not have
             return None
-        # A class that pickles by value comes back as another class, for which nobody will ever call.
+        # A class that pickles by value comes back as another class, which no call will match.
         if signature.args != _arguments(sig):
             return None
         return CompileResult._rebuild(target_context, *reduced)  # type: ignore[no-untyped-call]
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a compile result, unless it holds addresses of this process or the disk refuses."""
+        """Store a compile result, unless it holds addresses of this process or the disk refuses."""
         if data.lifted or data.library.has_dynamic_globals or _calls_in_a_circle(data.library):
             return
         payload = dumps((data.signature, data._reduce()))  # type: ignore[no-untyped-call]
@@ -106,7 +106,7 @@ class KernelCache(_Cache):
         _prune_files(path.parent)
 
     def flush(self) -> None:
-        """Forget every signature of this kernel."""
+        """Remove every signature of this kernel."""
         for path in cache_folder().glob(f"{self._stem}-*.code"):
             path.unlink(missing_ok=True)
 
@@ -122,7 +122,7 @@ class KernelCache(_Cache):
 
 
 def _calls_in_a_circle(library: Any) -> bool:
-    """Tell whether code reaches a kernel through a pointer that Numba sets only when it has compiled both."""
+    """Tell whether code reaches a kernel through a pointer that Numba sets only after compiling both."""
     return any(one.name.startswith(RuntimeLinker.PREFIX) for one in library._final_module.global_variables)
 
 
@@ -132,7 +132,7 @@ def _arguments(signature: Any) -> tuple[Any, ...]:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock, or go on without it after a long time; its file is gone afterwards."""
+    """Hold a lock, or continue without it after a long wait; the lock file is removed afterwards."""
     lock = _lock(path)
     try:
         lock.acquire(timeout=_PATIENCE_S)
@@ -142,7 +142,7 @@ def _locked(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # Whoever waits for it finds the code written; whoever comes now makes a new file, and finds it too.
+        # A waiting process finds the code written; a process that comes now creates a new lock file and finds it too.
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         lock.release()
@@ -155,7 +155,7 @@ def _lock(path: Path) -> FileLock:
 
 @functools.cache
 def cache_folder() -> Path:
-    """Return the folder of this version of the kernels on this machine: made, and known to be writable.
+    """Return the writable folder for this version of the kernels on this machine.
 
     >>> cache_folder().name.startswith("kernels-")
     True
@@ -169,11 +169,11 @@ def cache_folder() -> Path:
 
 
 def _roots() -> Iterator[Path]:
-    """Yield where the cache may lie, best first."""
+    """Yield possible roots of the cache, best first."""
     if chosen := os.environ.get("NEARCAST_CACHE"):
         yield Path(chosen).expanduser().absolute()
     else:
-        with contextlib.suppress(RuntimeError):  # a user without a home
+        with contextlib.suppress(RuntimeError):  # a user without a home folder
             yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nearcast" / "kernels"
     shared = Path(tempfile.gettempdir()) / f"nearcast-{os.getuid()}"
     if _is_private(shared):
@@ -181,7 +181,7 @@ def _roots() -> Iterator[Path]:
 
 
 def _is_private(folder: Path) -> bool:
-    """Make a folder that only this user may write: what lies in it will be executed."""
+    """Create a folder that only this user may write: its content will be executed."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
@@ -191,7 +191,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _make_writable(folder: Path) -> bool:
-    """Make the folder and say whether files can be written there; also marks it as used today."""
+    """Create the folder and tell whether files can be written there; also marks it as used today."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -202,7 +202,7 @@ def _make_writable(folder: Path) -> bool:
 
 
 def _prune(root: Path) -> None:
-    """Throw away versions that no process has opened for a month."""
+    """Remove versions that no process has opened for a month."""
     for folder in root.iterdir():
         with contextlib.suppress(OSError):
             if _FOLDER.fullmatch(folder.name) and _is_stale(folder):
@@ -211,7 +211,7 @@ def _prune(root: Path) -> None:
 
 @functools.cache
 def _prune_files(folder: Path) -> None:
-    """Throw away code that no process has loaded for a month; once a process, and only one that compiles."""
+    """Remove code that no process has loaded for a month; once per process, and only if it compiles."""
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
             with contextlib.suppress(OSError):

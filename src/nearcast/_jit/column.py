@@ -1,8 +1,8 @@
-"""What may a kernel be handed?
+"""Columns as kernels take them: plain, contiguous, writable arrays of exactly one dtype.
 
-A plain, contiguous, writable array of exactly one dtype. Everything else (a list, a slice, a read-only array from
-Arrow, another dtype) would be one more specialisation to compile, or an error in the middle of a batch, so it is made
-so here, once, at the edge. Cost: nothing if it is so already, one copy otherwise.
+Anything else (a list, a slice, a read-only array from Arrow, another dtype) would be one more specialisation to
+compile, or an error in the middle of a batch, so it is converted here, once. Cost: none if it is such an array
+already, else one copy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["column", "same_length"]
 
 
 def column(values: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
-    """Return `values` as a column that kernels take; an integer is never changed by that, nor made of a float.
+    """Return `values` as a column for kernels; integers keep their values and are never made from floats.
 
     >>> column([3, 1, 2], np.int32)
     array([3, 1, 2], dtype=int32)
@@ -39,7 +39,7 @@ def column(values: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
 
 
 def same_length(**columns: NDArray[Any]) -> None:
-    """Refuse columns that differ in length: a kernel would read past the end of the shorter one.
+    """Raise `InvalidInput` if columns differ in length: a kernel would read past the end of the shorter one.
 
     >>> same_length(keys=np.zeros(3), values=np.zeros(2))
     Traceback (most recent call last):

@@ -1,18 +1,18 @@
-"""What does compiled code depend on?
+"""Fingerprints of compiled code: digests of everything that it depends on.
 
-Numba's own cache looks at the one file a function stands in, so it misses a change in a callee, or in a constant, of
-another file. Two hashes take its place:
+Numba's own cache checks only the file of a function, so it misses a change of a callee or a constant in another file.
+Two digests replace it:
 
     folder   how code is made: the sources of `_jit`; python, numba, llvmlite, numpy; the CPU; flags that change code
     entry    which code: the kernel and all kernels it calls, each with its bytecode, the constants it reads, its
-             source and the kernel sources that imports, to the end; the argument types
+             source and all kernel sources that it imports, transitively; the argument types
 
-So a change of one source costs the kernels that could be different after it, and no others. Sources and bytecode
-cover each other: a source tells what a kernel was made with though no name in it says so, bytecode what files cannot
-tell: code loaded before its file was edited, a kernel outside the package (in a test, say), a constant that came from
-anywhere.
+A change of one source therefore recompiles the kernels that it may affect and no others. Sources and bytecode
+complement each other: a source covers what a kernel was made with although no name in it says so; bytecode covers
+what files cannot tell: code loaded before its file was edited, a kernel outside the package (in a test, for example),
+a constant from elsewhere.
 
-Cost: a source is read once a process; a kernel's bytecode is walked once for every signature it is asked for.
+Cost: each source is read once per process; the bytecode of a kernel is walked once per signature.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from numba.core.registry import cpu_target
 
 __all__ = ["entry_digest", "folder_digest", "kernel_sources", "machine", "sources_behind"]
 
-config: Any = _config  # Numba fills these modules behind mypy's back
+config: Any = _config  # Numba fills these modules at run time, unseen by mypy
 types: Any = _types
 
 PACKAGE = Path(__file__).parents[1]
@@ -59,14 +59,14 @@ def _compiles(path: Path, package: Path) -> bool:
 
 
 def sources_behind(module: str, package: Path = PACKAGE) -> list[Path]:
-    """List the kernel sources that code of a module may come from: its own, and what it imports, to the end.
+    """List the kernel sources that code of a module may come from: its own, and its imports, transitively.
 
-    Those of `_jit` are left out: they are behind all code.
+    Those of `_jit` are left out: all code depends on them.
 
-    >>> [path.name for path in sources_behind("nearcast.space.box")]
-    ['box.py']
-    >>> sources_behind("somebody.elses")
-    []
+        >>> [path.name for path in sources_behind("nearcast.space.box")]
+        ['box.py']
+        >>> sources_behind("somebody.elses")
+        []
     """
     found: set[Path] = set()
     todo = [module]
@@ -89,7 +89,7 @@ def _source(module: str, package: Path) -> Path | None:
 
 
 def _imports(path: Path, package: Path) -> Iterator[str]:
-    """Yield the names a source may import a module by, anywhere in it; some are no modules."""
+    """Yield the names that a source may import a module by; some are not modules."""
     here = [_PACKAGE_NAME, *path.relative_to(package).parts[:-1]]
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
@@ -102,7 +102,7 @@ def _imports(path: Path, package: Path) -> Iterator[str]:
 
 
 def machine() -> dict[str, Any]:
-    """Name everything besides sources that decides which machine code comes out.
+    """Return everything besides sources that determines the machine code.
 
     >>> machine()["numba"] == numba.__version__
     True
@@ -140,7 +140,7 @@ def _contents(paths: Iterable[Path], package: Path) -> Iterator[Any]:
 
 
 def entry_digest(function: Callable[..., Any], signature: Iterable[Any]) -> str:
-    """Hash the code that `function` would run when called with arguments of these Numba types.
+    """Hash the code that `function` runs for arguments of these Numba types.
 
     >>> def double(x): return 2 * x
     >>> def triple(x): return 3 * x
@@ -154,7 +154,7 @@ def entry_digest(function: Callable[..., Any], signature: Iterable[Any]) -> str:
 
 
 def _digest(parts: Iterable[Any]) -> str:
-    """Hash parts so that no two different lists of parts are the same bytes."""
+    """Hash parts so that different lists of parts never give the same bytes."""
     state = hashlib.sha256()
     for part in parts:
         data = part if isinstance(part, bytes) else repr(part).encode()
@@ -164,14 +164,14 @@ def _digest(parts: Iterable[Any]) -> str:
 
 
 def _type_parts(argument: Any) -> Iterator[Any]:
-    """Spell a Numba type; a NamedTuple's own spelling leaves out its field names and its module."""
+    """Describe a Numba type; the description of a NamedTuple by Numba omits field names and module."""
     yield str(argument)
     if isinstance(argument, types.BaseNamedTuple):
         yield _class_parts(argument.instance_class)
     if isinstance(argument, types.BaseTuple):
         for inner in argument:
             yield from _type_parts(inner)
-    elif isinstance(argument, types.Dispatcher):  # a kernel handed to a kernel
+    elif isinstance(argument, types.Dispatcher):  # a kernel as an argument of a kernel
         yield from _code_parts(argument.dispatcher.py_func, set())
 
 
@@ -199,7 +199,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def _value_parts(value: Any, names: tuple[str, ...], seen: set[int]) -> Iterator[Any]:
-    """Spell a global that a kernel reads; `names` are the attributes it may read from a module."""
+    """Describe a global that a kernel reads; `names` are the attributes it may read from a module."""
     if isinstance(value, _Constant):
         yield type(value).__name__, repr(value)
     elif isinstance(value, tuple):
@@ -218,7 +218,7 @@ def _value_parts(value: Any, names: tuple[str, ...], seen: set[int]) -> Iterator
         yield _class_parts(value)
     elif hasattr(value, "py_func"):
         yield from _code_parts(value.py_func, seen)
-    elif callable(value):  # something that writes code by itself: there is no bytecode to walk
+    elif callable(value):  # an object that generates code itself, without bytecode to walk
         yield _sources_digest(str(getattr(value, "__module__", None)))
 
 

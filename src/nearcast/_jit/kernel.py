@@ -1,15 +1,15 @@
-"""How does a plain Python loop become a kernel?
+"""The decorator `@kernel`, which compiles a plain Python loop.
 
     @kernel                                      euclidean = kernel(nearcast.space.metric.euclidean)
     def total(xs):                               compiles a function that is defined, and stays plain, elsewhere
         ...
 
-A kernel is compiled for the types it is called with, on its first call, and runs without the GIL; no `fastmath`,
-since bounds and ties must be exact; no `parallel`, since threads and shards are the parallelism. The code is kept on
-disk (see `cache`), so a machine compiles once. With `NUMBA_DISABLE_JIT=1` a kernel is the plain function and nothing
-is written.
+A kernel is compiled on its first call, for the types of its arguments, and runs without the GIL. There is no
+`fastmath`, since bounds and ties must be exact, and no `parallel`, since threads and shards are the parallelism. Code
+is stored on disk (see `cache`), so a machine compiles it once. With `NUMBA_DISABLE_JIT=1` a kernel is the plain
+function, and nothing is written.
 
-Cost: a call from Python takes some microseconds, so a kernel should get a batch.
+Cost: a call from Python takes some microseconds, so a kernel should take a batch.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from nearcast._jit.cache import KernelCache, cache_folder
 
 __all__ = ["Kernel", "KernelStats", "compiled_signatures", "kernel", "kernels", "stats", "warm"]
 
-config: Any = _config  # Numba fills these modules behind mypy's back
+config: Any = _config  # Numba fills these modules at run time, unseen by mypy
 types: Any = _types
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# `boundscheck=None` leaves the choice to NUMBA_BOUNDSCHECK. A wrapper for callers in C would be a tenth of the time
-# that compiling takes, and nobody calls it.
+# `boundscheck=None` leaves the choice to NUMBA_BOUNDSCHECK. A wrapper for C callers would take a tenth of the
+# compile time and is never used.
 _OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None, "no_cfunc_wrapper": True}
 
 
 def _count_apart() -> None:
-    """Let the numbers by which Numba tells functions apart be those of no other process.
+    """Make the numbers by which Numba distinguishes functions unique across processes.
 
-    It counts from 1. A function that it makes itself, as a step of a sort, is named by number and argument types,
-    whatever it was made of; and by the cache, code of several processes meets in one. There the linker takes one of
-    two functions of the same name for both.
+    Numba counts from 1. A function that it generates itself, such as a step of a sort, is named by number and
+    argument types, whatever it was generated from, and through the cache code of several processes meets in one.
+    There the linker would merge two functions of the same name.
     """
     FunctionIdentity._unique_ids = itertools.count(secrets.randbits(60))
 
@@ -61,7 +61,7 @@ _count_apart()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_count_apart)
 
-# Plain function -> its kernel. Kernels live as long as the process, as modules do.
+# Plain function to its kernel. Kernels live as long as the process, as modules do.
 _KERNELS: dict[Callable[..., Any], Any] = {}
 
 
@@ -73,8 +73,8 @@ class Kernel(CPUDispatcher):
         self._cache = KernelCache(function)
 
     def compile(self, sig: Any) -> Any:
-        """Load the code for a signature, or compile it and keep it; Numba calls this for callees too."""
-        # Threads first, processes second, always in this order: Numba holds its lock when it compiles our callees.
+        """Load the code of a signature, or compile and store it; Numba calls this for callees too."""
+        # Threads first, processes second, always in this order: Numba holds its lock when it compiles callees.
         with global_compiler_lock, self._cache.lock_if_missing(sig), _no_collection():
             return super().compile(sig)
 
@@ -83,17 +83,17 @@ class Kernel(CPUDispatcher):
         return super().get_call_template(tuple(map(_widen, args)), {name: _widen(kind) for name, kind in kws.items()})
 
     def __reduce__(self) -> Any:
-        # By name, not by value: a kernel that is an argument of a kernel then has the same type in every process.
+        # By name, not by value: a kernel that is an argument of a kernel has the same type in every process.
         return _by_name, (self.py_func.__module__, self.py_func.__qualname__)
 
     def __repr__(self) -> str:
-        # Numba spells the type of a kernel argument with this: it must not hold an address.
+        # Numba describes the type of a kernel argument with this, so it must not contain an address.
         return f"<kernel {self.py_func.__module__}.{self.py_func.__qualname__}>"
 
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Look for no garbage meanwhile: what a compiler makes lives on, and a tenth of its time would go there."""
+    """Disable garbage collection: the objects of a compiler live on, and collection takes a tenth of its time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -110,7 +110,7 @@ def _widen(argument: Any) -> Any:
 
 
 def kernel(function: F) -> F:
-    """Make a kernel of a plain function; the same kernel every time.
+    """Return the kernel of a plain function, always the same one.
 
     >>> @kernel
     ... def add(a, b):
@@ -127,14 +127,14 @@ def kernel(function: F) -> F:
         raise TypeError(f"kernel {function.__qualname__} must not close over variables; it uses {names}")
     if function not in _KERNELS:
         made = function if config.DISABLE_JIT else Kernel(_with_compiled_callees(function))
-        _KERNELS.setdefault(function, made)  # of two threads, both get what the first one stored
+        _KERNELS.setdefault(function, made)  # of two threads, both get the kernel that the first one stored
     return cast(F, _KERNELS[function])
 
 
 def _with_compiled_callees(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with the plain functions of this package that it calls replaced by their kernels.
+    """Return the function with plain functions of this package that it calls replaced by their kernels.
 
-    So a plain function may call another: the module they stand in stays free of Numba.
+    So a plain function may call another, and their module stays free of Numba.
     """
     package = __name__.partition(".")[0] + "."
     plain = {
@@ -169,18 +169,18 @@ def kernels() -> dict[str, Callable[..., Any]]:
 
 
 class KernelStats(NamedTuple):
-    """How kernels came to be in this process."""
+    """How kernels were obtained in this process."""
 
     folder: Path
-    """Where their code is kept."""
+    """The folder of compiled code."""
     hits: int
-    """Signatures loaded from there."""
+    """Signatures loaded from the folder."""
     misses: int
     """Signatures compiled by this process."""
 
 
 def stats() -> KernelStats:
-    """Count what this process loaded and what it had to compile."""
+    """Return the numbers of signatures that this process loaded and compiled."""
     made = [made for made in _KERNELS.values() if isinstance(made, Kernel)]
     return KernelStats(
         cache_folder(),
@@ -200,11 +200,11 @@ def compiled_signatures() -> list[str]:
 
 
 def warm(calls: Iterable[Callable[[], Any]], progress: Callable[[str], Any] | None = None) -> None:
-    """Run calls that exercise kernels, so that later calls find them ready.
+    """Make calls that use kernels, so that later calls find them compiled.
 
     `progress` gets one line, and only if something has to be compiled.
 
-    >>> warm([lambda: None], progress=print)
+        >>> warm([lambda: None], progress=print)
     """
     with event.install_listener("numba:compile", _Announce(progress)):
         for call in calls:
@@ -212,7 +212,7 @@ def warm(calls: Iterable[Callable[[], Any]], progress: Callable[[str], Any] | No
 
 
 class _Announce(event.Listener):
-    """Says so, once, when something is compiled."""
+    """Reports the first compilation, once."""
 
     def __init__(self, progress: Callable[[str], Any] | None) -> None:
         self._progress = progress

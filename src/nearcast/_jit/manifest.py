@@ -1,11 +1,12 @@
-"""What does the folder of an arena say about itself?
+"""The manifest of an arena's folder.
 
     arena.json   {"format": "nearcast arena", "version": 1,
                   "arrays": {"xs": {"dtype": "<f8", "shape": [16], "fill": "0000000000000000",
                                     "file": "xs.5f0c91aa.array"}}}
 
-`fill` is the bytes of one item in hex: exact for every dtype. A file may be longer than its shape says (a growth that
-was interrupted), never shorter. The manifest is written beside and renamed, so it is there whole or not at all.
+`fill` is the bytes of one item in hex, exact for every dtype. A file may be longer than its shape (after an
+interrupted growth), never shorter. The manifest is written under another name and renamed, so it is complete or
+absent.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ MANIFEST = "arena.json"
 
 
 class ArraySpec(NamedTuple):
-    """All there is to know of an array besides its contents."""
+    """Everything about an array besides its contents."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     fill: NDArray[Any]
-    """One item, as an array of no dimension."""
+    """One item, as a zero-dimensional array."""
     file: str
     """Name in the folder, or empty on the heap."""
 
@@ -45,7 +46,7 @@ class ArraySpec(NamedTuple):
         return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
 
     def as_json(self) -> dict[str, Any]:
-        """Spell it for the manifest."""
+        """Return the entry of the manifest."""
         return {
             "dtype": np.lib.format.dtype_to_descr(self.dtype),
             "shape": self.shape,
@@ -55,7 +56,7 @@ class ArraySpec(NamedTuple):
 
     @classmethod
     def from_json(cls, spelled: Mapping[str, Any]) -> Self:
-        """Read what `as_json` spelled.
+        """Return the spec of a manifest entry.
 
         >>> spec = ArraySpec(np.dtype("<i4"), (3,), np.array(-1, "<i4"), "slots.array")
         >>> ArraySpec.from_json(spec.as_json()) == spec
@@ -67,7 +68,7 @@ class ArraySpec(NamedTuple):
 
 
 def _descr(spelled: Any) -> Any:
-    """Give a dtype back the tuples that JSON has made lists."""
+    """Restore the tuples of a dtype that JSON turned into lists."""
     if isinstance(spelled, str):
         return spelled
     return [(name, _descr(inner), *map(tuple, shape)) for name, inner, *shape in spelled]
@@ -90,7 +91,7 @@ def write_manifest(folder: Path, specs: Mapping[str, ArraySpec], *, durable: boo
 
 
 def read_manifest(folder: Path) -> dict[str, ArraySpec]:
-    """Return the arrays of a folder, by name, whose files are all there and long enough."""
+    """Return the arrays of a folder, by name; all files must exist and be long enough."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))

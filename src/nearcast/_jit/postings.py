@@ -1,8 +1,8 @@
-"""Which items are on this list?
+"""Posting lists: many lists that grow at the end, each a chain of chunks of one pool.
 
-Many lists that grow at the end, each a chain of chunks of one pool. All chunks of a list are full but the last.
+All chunks of a list are full except the last.
 
-    rows     heads  tails  lengths               chunk   items (here 4 a chunk)   nexts  prevs
+    rows     heads  tails  lengths               chunk   items (here 4 per chunk)  nexts  prevs
     0        0      3      6            ───>     0       [ a b c d ]              3      -1
     1        1      1      2                     1       [ x y . . ]              -1     -1
                                                  2       free ─> ...
@@ -16,11 +16,11 @@ Other kernels read a list without copying:
             ... postings.items[chunk, place] ...
         chunk, n = postings_next(postings, row, chunk)
 
-Removing moves the last item to the gap, so a list keeps its order only while nothing is removed. A chunk that empties
-goes to a free list and is used again, by any list.
+Removal moves the last item to the gap, so a list keeps its order only while nothing is removed. An empty chunk goes
+to a free list and is reused by any list.
 
-Cost: appending and removing by place are constant, removing by value reads the list, reading runs along chunks; 12
-bytes a list and 8 a chunk beside the items. Small chunks waste less on short lists, large ones read faster.
+Cost: appending and removal by place take constant time, removal by value reads the list, reading runs along chunks;
+12 bytes per list and 8 per chunk besides the items. Small chunks waste less on short lists, large ones read faster.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ __all__ = [
     "postings_remove_at",
 ]
 
-_USED, _FREE = 0, 1  # places in `state`
+_USED, _FREE = 0, 1  # positions in `state`
 _NONE = -1
 
 
 class PostingArrays(NamedTuple):
-    """Posting lists, as kernels see them. `chunk_size` is a power of two."""
+    """Posting lists, as kernels take them. `chunk_size` is a power of two."""
 
     heads: NDArray[np.int32]
     """int32 (n_rows,): first chunk of a list, or -1."""
@@ -68,12 +68,12 @@ class PostingArrays(NamedTuple):
     prevs: NDArray[np.int32]
     """int32 (n_chunks,): the chunk before this one on its list, or -1."""
     state: NDArray[np.int64]
-    """int64 (2,): chunks ever handed out; first chunk of the free list, or -1."""
+    """int64 (2,): chunks ever allocated; first chunk of the free list, or -1."""
 
 
 @kernel
 def _take_chunk(postings: PostingArrays) -> int:
-    """Return a chunk that is on no list, a freed one first, or -1 when the pool is used up."""
+    """Return an unused chunk, preferably a freed one, or -1 if the pool is full."""
     chunk = int(postings.state[_FREE])
     if chunk != _NONE:
         postings.state[_FREE] = postings.nexts[chunk]
@@ -85,7 +85,7 @@ def _take_chunk(postings: PostingArrays) -> int:
 
 @kernel
 def postings_append(postings: PostingArrays, row: int, item: int) -> bool:
-    """Put an item at the end of a list; False, with nothing changed, when no chunk is left."""
+    """Append an item to a list; return False, without a change, if the pool is full."""
     place = postings.lengths[row] & (postings.items.shape[1] - 1)
     if place == 0:
         chunk = _take_chunk(postings)
@@ -108,7 +108,7 @@ def postings_append(postings: PostingArrays, row: int, item: int) -> bool:
 def postings_append_many(
     postings: PostingArrays, rows: NDArray[np.int64], items: NDArray[np.int64], start: int
 ) -> int:
-    """Append `items[i]` to list `rows[i]` from `start` on; return where it stopped for want of chunks."""
+    """Append `items[i]` to list `rows[i]` from `start` on; return where it stopped because the pool was full."""
     for i in range(start, rows.size):
         if not postings_append(postings, rows[i], items[i]):
             return i
@@ -117,13 +117,13 @@ def postings_append_many(
 
 @kernel
 def postings_first(postings: PostingArrays, row: int) -> tuple[int, int]:
-    """Return the first chunk of a list and how many items it holds; -1 and 0 for an empty list."""
+    """Return the first chunk of a list and its number of items; -1 and 0 for an empty list."""
     return int(postings.heads[row]), min(int(postings.lengths[row]), postings.items.shape[1])
 
 
 @kernel
 def postings_next(postings: PostingArrays, row: int, chunk: int) -> tuple[int, int]:
-    """Return the chunk after `chunk` and how many items it holds; -1 and 0 after the last."""
+    """Return the chunk after `chunk` and its number of items; -1 and 0 after the last."""
     following = int(postings.nexts[chunk])
     if following == _NONE:
         return following, 0
@@ -136,7 +136,7 @@ def postings_next(postings: PostingArrays, row: int, chunk: int) -> tuple[int, i
 def postings_copy(postings: PostingArrays, row: int, out: NDArray[np.int64]) -> int:
     """Write a list to the start of `out`; return its length.
 
-    A buffer that is too short stays untouched: compare the answer with its size.
+    A buffer that is too short is not written: compare the length with its size.
     """
     length = int(postings.lengths[row])
     if length <= out.size:
@@ -152,9 +152,10 @@ def postings_copy(postings: PostingArrays, row: int, out: NDArray[np.int64]) -> 
 
 @kernel
 def postings_remove_at(postings: PostingArrays, row: int, chunk: int, place: int) -> int:
-    """Remove the item at a place; return how many items the chunk still holds.
+    """Remove the item at a place; return the number of items left in the chunk.
 
-    The last item of the list comes to the place, so a loop looks there again; at 0 the chunk, and the list, is over.
+    The last item of the list moves to the place, so a loop reads that place again; at 0 the chunk, and the list,
+    ends.
     """
     tail = postings.tails[row]
     last = (int(postings.lengths[row]) - 1) & (postings.items.shape[1] - 1)
@@ -174,7 +175,7 @@ def postings_remove_at(postings: PostingArrays, row: int, chunk: int, place: int
 
 @kernel
 def postings_remove(postings: PostingArrays, row: int, item: int) -> bool:
-    """Remove the first item of a list that equals `item`; say whether there was one."""
+    """Remove the first item of a list that equals `item`; return whether there was one."""
     chunk, n = postings_first(postings, row)
     while n > 0:
         for place in range(n):
@@ -187,7 +188,7 @@ def postings_remove(postings: PostingArrays, row: int, item: int) -> bool:
 
 @kernel
 def postings_clear(postings: PostingArrays, row: int) -> None:
-    """Empty a list: its whole chain goes to the free list, in one step."""
+    """Empty a list: its whole chain moves to the free list in one step."""
     if postings.heads[row] == _NONE:
         return
     postings.nexts[postings.tails[row]] = postings.state[_FREE]
@@ -208,14 +209,14 @@ def _pack(old: PostingArrays, new: PostingArrays) -> None:
 
 
 class Postings:
-    """Posting lists in an arena that grow by themselves; opened again if the arena holds them already.
+    """Posting lists in an arena that grow on demand; an arena that holds them already is continued.
 
-    `arrays` is what kernels take. It is another one after an append that needed room: read it anew for every batch.
+    `arrays` is what kernels take. An append may replace it, so read it for every batch.
 
-    >>> postings = Postings(Arena(), "terms", chunk_size=4)
-    >>> postings.append_many([5, 0, 5, 5], [10, 20, 30, 40])
-    >>> postings.remove(5, 10), postings[5], postings[1]
-    (True, array([40, 30]), array([], dtype=int64))
+        >>> postings = Postings(Arena(), "terms", chunk_size=4)
+        >>> postings.append_many([5, 0, 5, 5], [10, 20, 30, 40])
+        >>> postings.remove(5, 10), postings[5], postings[1]
+        (True, array([40, 30]), array([], dtype=int64))
     """
 
     def __init__(
@@ -245,7 +246,7 @@ class Postings:
         return int(self.arrays.heads.size)
 
     def __getitem__(self, row: int) -> NDArray[np.int64]:
-        """Return a copy of a list; an empty one for a row that nobody has used."""
+        """Return a copy of a list; an empty one for an unused row."""
         length = int(self.arrays.lengths[row]) if 0 <= row < len(self) else 0
         items = np.empty(length, self.arrays.items.dtype)
         if length:
@@ -253,7 +254,7 @@ class Postings:
         return items
 
     def append(self, row: int, item: int) -> None:
-        """Put an item at the end of a list."""
+        """Append an item to a list."""
         self.append_many([row], [item])
 
     def append_many(self, rows: ArrayLike, items: ArrayLike) -> None:
@@ -270,7 +271,7 @@ class Postings:
             done = postings_append_many(self.arrays, rows, items, done)
 
     def remove(self, row: int, item: int) -> bool:
-        """Remove the first item of a list that equals `item`; say whether there was one."""
+        """Remove the first item of a list that equals `item`; return whether there was one."""
         return 0 <= row < len(self) and bool(postings_remove(self.arrays, row, item))
 
     def clear(self, row: int) -> None:
@@ -279,16 +280,16 @@ class Postings:
             postings_clear(self.arrays, row)
 
     def reserve_rows(self, n_rows: int) -> None:
-        """Make room for lists 0 to `n_rows` - 1."""
+        """Reserve lists 0 to `n_rows` - 1."""
         if n_rows > len(self):
             self._grow(("heads", "tails", "lengths"), n_rows)
 
     def reserve_chunks(self, n_chunks: int) -> None:
-        """Make room for that many chunks more than were ever handed out."""
+        """Reserve the given number of chunks beyond those ever allocated."""
         self._grow(("items", "nexts", "prevs"), int(self.arrays.state[_USED]) + n_chunks)
 
     def compact(self) -> None:
-        """Put the chunks of each list side by side and give back the room of the free ones."""
+        """Move the chunks of each list together and free the unused ones."""
         old = self.arrays
         n_chunks = int(np.sum(-(-old.lengths.astype(np.int64) // old.items.shape[1])))
         with self._arena.together():

@@ -1,8 +1,8 @@
-"""How does a kernel ask for memory before it needs it? With an instruction that waits for nothing.
+"""Prefetching of cache lines from kernels.
 
-A loop over random places in a large array waits for each of them, some 80 ns, unless the processor looks far enough
+A loop over random rows of a large array waits for each of them, some 80 ns, unless the processor runs far enough
 ahead by itself, which it does only in short loop bodies. `prefetch` a few dozen rows ahead lets the misses overlap:
-measured on 80 MB of 16-byte rows, 9 ns a row instead of 14 with a loop that reads ahead.
+measured on 80 MB of 16-byte rows, 9 ns per row instead of 14 with a loop that reads ahead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 __all__ = ["prefetch"]
 
-cgutils: Any = _cgutils  # Numba carries no types of its own
+cgutils: Any = _cgutils  # Numba ships no type hints
 config: Any = _config
 types: Any = _types
 
@@ -25,7 +25,7 @@ _READ, _KEEP, _DATA = 0, 3, 1
 
 
 def _prefetch(typing_context: Any, array: Any, row: Any) -> Any:
-    """Ask for the cache line of a row of an array; a row that is not there is not asked for, and no error."""
+    """Prefetch the cache line of a row of an array; a row outside the array is ignored."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = signature.args[0]
@@ -45,7 +45,7 @@ def _prefetch(typing_context: Any, array: Any, row: Any) -> Any:
 
 
 def _nothing(array: Any, row: int) -> None:
-    """Ask for nothing: what is not compiled gains nothing by it."""
+    """Do nothing: code that is not compiled gains nothing from it."""
 
 
 prefetch: Any = _nothing if config.DISABLE_JIT else intrinsic(_prefetch)

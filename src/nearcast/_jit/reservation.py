@@ -1,12 +1,12 @@
-"""How does an array grow without a copy? It takes more of a range of addresses that was its own from the start.
+"""Reserved address ranges, in which an array grows without a copy.
 
-    reserved    [ handed out so far ........ | never touched ......................................... ]
-    the array   [ its items ............ ]     addresses, no memory: a page comes when it is written to
+    reserved    [ in use so far ............ | never touched ......................................... ]
+    the array   [ its items ............ ]     addresses without memory: a page is allocated on first write
 
-The range is as long as the machine has memory, so an array hardly ever leaves it. Where the system grants none
-(limits, other platforms) the arena copies instead.
+A range is as long as the machine's memory, so an array hardly ever outgrows it. Where the system grants none (limits,
+other platforms) the arena copies instead.
 
-Cost: two system calls to reserve, and growing costs nothing but the pages that are touched, whatever the size.
+Cost: two system calls to reserve; growth costs only the pages that are touched, at any size.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from nearcast._jit.manifest import ArraySpec
 __all__ = ["Reservation", "reserve"]
 
 _MEMORY_IF_UNKNOWN = 64 << 30
-_USUAL = ("x86_64", "aarch64", "riscv64", "s390x")  # where Linux has its usual numbers
+_USUAL = ("x86_64", "aarch64", "riscv64", "s390x")  # the usual values on Linux
 
 
 class Reservation:
-    """Addresses for one array; they are given back with the last view of them."""
+    """Addresses for one array; they are released with the last view of them."""
 
     def __init__(self, mapping: mmap.mmap) -> None:
         self._mapping = mapping
@@ -38,7 +38,7 @@ class Reservation:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that an array here may have."""
+        """The most bytes of an array in this range."""
         return len(self._mapping)
 
     def array(self, spec: ArraySpec, *, keep: int) -> NDArray[Any]:
@@ -46,14 +46,14 @@ class Reservation:
         array: NDArray[Any] = np.ndarray(spec.shape, spec.dtype, buffer=self._mapping)
         if any(spec.fill.tobytes()):
             array[keep:] = spec.fill
-        else:  # zeros, but for what a growth that was undone has left
+        else:  # zeros, except for what an undone growth has left
             array[keep : -(-self._handed_out * spec.shape[0] // max(spec.nbytes, 1))] = spec.fill
         self._handed_out = max(self._handed_out, spec.nbytes)
         return array
 
 
 def reserve(nbytes: int) -> Reservation | None:
-    """Reserve addresses for an array that has so many bytes now; None where that cannot be had.
+    """Reserve addresses for an array of the given size; None if that is impossible.
 
     >>> reserve(1 << 62) is None
     True
@@ -66,24 +66,24 @@ def reserve(nbytes: int) -> Reservation | None:
     except (OSError, OverflowError, ValueError):
         return None
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without them; NumPy asks the same for its large arrays
+        with suppress(OSError):  # a kernel without huge pages; NumPy requests the same for its large arrays
             mapping.madvise(mmap.MADV_HUGEPAGE)
     return Reservation(mapping)
 
 
 def _no_reserve() -> int:
-    """Return the flag by which addresses do not count as memory that was promised.
+    """Return the flag by which addresses do not count as committed memory.
 
-    Without it Linux refuses to fork once ranges that touch each other are longer together than its memory.
+    Without it Linux refuses to fork once adjacent ranges together exceed its memory.
     """
-    known: int = getattr(mmap, "MAP_NORESERVE", 0)  # Python knows its name from 3.13 on
+    known: int = getattr(mmap, "MAP_NORESERVE", 0)  # Python has a name for it from 3.13 on
     if known == 0 and sys.platform == "linux" and platform.machine() in _USUAL:
         return 0x4000
     return known
 
 
 def _memory() -> int:
-    """Return how much memory the machine has."""
+    """Return the machine's memory in bytes."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):

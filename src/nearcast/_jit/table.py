@@ -1,16 +1,14 @@
-"""Which value belongs to this 64-bit key?
+"""A hash table of int64 keys and int64 values as flat arrays: open addressing, linear probing, power-of-two sizes.
 
-A hash table of int64 keys and int64 values, as flat arrays: open addressing, linear probing over a power of two.
-
-    mixed = mix(key)        ┌ upper bits ─> home slot, then the next ones, round the end
+    mixed = mix(key)        ┌ upper bits ─> first slot, then the next ones, round the end
                             └ lower 7 ────> tag
     tags     uint8   [ 0 | 0 | A3 | F0 | 0 | ...    0 is free, else 128 + the tag: any int64 is a legal key
     entries  int64   [   |   | k,v| k,v|   | ...    read only where the tag agrees: a miss rarely leaves the tags
 
-Removing shifts the followers back, so there are no tombstones and a table never needs cleaning. At three quarters
-full `table_put` refuses a new key, the owner grows the table (`Table` does) and goes on.
+Removal shifts later entries back, so there are no tombstones. At three quarters full `table_put` refuses a new key;
+the owner (`Table`) grows the table and continues.
 
-Cost: about two cache misses a lookup that hits, one that misses; 23 to 45 bytes a key.
+Cost: about two cache misses per successful lookup, one per unsuccessful one; 23 to 45 bytes per key.
 """
 
 from __future__ import annotations
@@ -32,41 +30,42 @@ __all__ = [
     "TableArrays",
     "mix",
     "table_find",
+    "table_first_slot",
     "table_get",
     "table_get_many",
-    "table_home",
     "table_put",
     "table_put_many",
     "table_remove",
 ]
 
 FULL, REPLACED, INSERTED = -1, 0, 1
-"""What `table_put` did; FULL means nothing."""
+"""What `table_put` did; FULL means no change."""
 
 _LOW_HALF = 0xFFFFFFFF
 _SMALLEST = 16
 
 
 class TableArrays(NamedTuple):
-    """A table, as kernels see it. `n_slots` is a power of two."""
+    """A table, as kernels take it. `n_slots` is a power of two."""
 
     tags: NDArray[np.uint8]
     """uint8 (n_slots,): 0 where free, else 128 + 7 bits of the mixed key."""
     entries: NDArray[np.int64]
     """int64 (n_slots, 2): key and value, one cache line for both."""
     n_taken: NDArray[np.int64]
-    """int64 (1,): how many slots are taken."""
+    """int64 (1,): number of slots in use."""
 
 
 @kernel
 def mix(key: int) -> int:
-    """Spread the bits of a key over 63 bits: neighbours, multiples and keys that share a half all come apart.
+    """Mix the bits of a key into 63 bits: neighbours, multiples and keys that share a half all differ.
 
-    Halves of 32 bits times constants of 31 never pass 2**63, so compiled code, NumPy scalars and Python integers
-    agree and nothing overflows. (The usual 64-bit finalisers wrap, which NumPy scalars report as an error.)
+    Halves of 32 bits times constants of 31 bits never exceed 2**63, so compiled code, NumPy scalars and Python
+    integers agree and nothing overflows. (The usual 64-bit finalisers wrap around, which NumPy scalars report as an
+    error.)
 
-    >>> mix(1) != mix(-1), mix(0) >= 0
-    (True, True)
+        >>> mix(1) != mix(-1), mix(0) >= 0
+        (True, True)
     """
     mixed = ((key & _LOW_HALF) * 0x4F1BBCDD) ^ (((key >> 32) & _LOW_HALF) * 0x2C1B3C6D)
     mixed = ((mixed & _LOW_HALF) ^ (mixed >> 31)) * 0x7FEB352D
@@ -74,14 +73,14 @@ def mix(key: int) -> int:
 
 
 @kernel
-def table_home(table: TableArrays, key: int) -> int:
-    """Return the slot where the search for a key begins."""
+def table_first_slot(table: TableArrays, key: int) -> int:
+    """Return the slot at which the search for a key begins."""
     return (mix(key) >> 7) & (table.tags.size - 1)
 
 
 @kernel
 def table_find(table: TableArrays, key: int) -> int:
-    """Return the slot of a key, or `~slot` of the free one where it would go."""
+    """Return the slot of a key, or `~slot` of the free slot where it would go."""
     last = table.tags.size - 1
     mixed = mix(key)
     tag = 128 | (mixed & 127)
@@ -102,7 +101,7 @@ def table_get(table: TableArrays, key: int, default: int) -> int:
 
 @kernel
 def table_put(table: TableArrays, key: int, value: int) -> int:
-    """Set the value of a key: INSERTED, REPLACED, or FULL with nothing changed."""
+    """Set the value of a key: INSERTED, REPLACED, or FULL without a change."""
     slot = table_find(table, key)
     if slot >= 0:
         table.entries[slot, 1] = value
@@ -119,16 +118,16 @@ def table_put(table: TableArrays, key: int, value: int) -> int:
 
 @kernel
 def table_remove(table: TableArrays, key: int) -> bool:
-    """Remove a key; say whether it was there."""
+    """Remove a key; return whether it was there."""
     hole = table_find(table, key)
     if hole < 0:
         return False
     last = table.tags.size - 1
     slot = (hole + 1) & last
     while table.tags[slot] != 0:
-        home = (mix(table.entries[slot, 0]) >> 7) & last
-        # The entry may move back to the hole unless its home lies after the hole.
-        if ((slot - home) & last) >= ((slot - hole) & last):
+        first_slot = (mix(table.entries[slot, 0]) >> 7) & last
+        # The entry may move back to the hole unless its first slot lies after the hole.
+        if ((slot - first_slot) & last) >= ((slot - hole) & last):
             table.tags[hole] = table.tags[slot]
             table.entries[hole, 0] = table.entries[slot, 0]
             table.entries[hole, 1] = table.entries[slot, 1]
@@ -148,7 +147,7 @@ def table_get_many(table: TableArrays, keys: NDArray[np.int64], default: int, va
 
 @kernel
 def table_put_many(table: TableArrays, keys: NDArray[np.int64], values: NDArray[np.int64], start: int) -> int:
-    """Put keys from `start` on; return where it stopped: `keys.size`, or the first key that found the table full."""
+    """Put keys from `start` on; return where it stopped: `keys.size`, or the first key that met a full table."""
     for i in range(start, keys.size):
         if table_put(table, keys[i], values[i]) == FULL:
             return i
@@ -163,16 +162,16 @@ def _refill(old: TableArrays, new: TableArrays) -> None:
 
 
 class Table:
-    """A hash table in an arena that grows by itself; opened again if the arena holds it already.
+    """A hash table in an arena that grows on demand; an arena that holds it already is continued.
 
-    `arrays` is what kernels take. It is another one after the table grew, so read it anew for every batch.
+    `arrays` is what kernels take. Growth replaces it, so read it for every batch.
 
-    >>> table = Table(Arena(), "terms")
-    >>> table.put_many([7, -2, 7], [70, 20, 71])
-    >>> table.get_many([7, 8, -2])
-    array([71, -1, 20])
-    >>> table.remove(7), len(table)
-    (True, 1)
+        >>> table = Table(Arena(), "terms")
+        >>> table.put_many([7, -2, 7], [70, 20, 71])
+        >>> table.get_many([7, 8, -2])
+        array([71, -1, 20])
+        >>> table.remove(7), len(table)
+        (True, 1)
     """
 
     def __init__(self, arena: Arena, prefix: str, *, room: int = 0) -> None:
@@ -201,7 +200,7 @@ class Table:
             self.reserve(len(self) + 1)
 
     def remove(self, key: int) -> bool:
-        """Remove a key; say whether it was there."""
+        """Remove a key; return whether it was there."""
         return bool(table_remove(self.arrays, key))
 
     def get_many(self, keys: ArrayLike, default: int = -1) -> NDArray[np.int64]:
@@ -221,12 +220,12 @@ class Table:
             done = table_put_many(self.arrays, keys, values, done)
 
     def items(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return all keys and their values, in no order that means anything."""
+        """Return all keys and their values, in no particular order."""
         taken = self.arrays.entries[self.arrays.tags != 0]
         return taken[:, 0].copy(), taken[:, 1].copy()
 
     def reserve(self, n_keys: int) -> None:
-        """Grow until `n_keys` fit without growing again."""
+        """Grow so that `n_keys` fit without further growth."""
         n_slots = _n_slots(n_keys)
         if n_slots <= self.arrays.tags.size:
             return
