@@ -1,8 +1,8 @@
-"""FEED: messages and subscriptions to run an engine on, generated from a seed or read from files.
+"""Workloads: messages and subscriptions for an engine, generated from a seed or read from files.
 
     generator ── messages ──┐                   recording ── messages of Parquet files
        │ cities, words, zipf├─ Arrow tables         │
-       └── a random message ┴─ subscriptions ───────┘      one maker a kind, as each paper's experiments say
+       └── random messages ─┴─ subscriptions ───────┘      one generator per kind, after each paper's experiments
            community             a social graph, and places that publish
 
 Everything streams: memory does not grow with the number of rows, and row i of a seed is always the same bytes.

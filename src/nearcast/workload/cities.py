@@ -1,13 +1,13 @@
-"""Where do people write? In cities of Zipf size, and a little anywhere.
+"""Locations of messages: cities of Zipf sizes, and some countryside.
 
     bounds +---------------------------+        share of a city     Zipf over its rank
            |   o        .  (  @  )   . |        @ spread            from `spread_m` for the largest city down to
            | .    ( o )      .     o   |                            `spread_min_m`, as the root of its share
            +---------------------------+        . countryside       `rural` of all points, uniform in the bounds
 
-A point is a Gaussian step from the centre of its city. Sizes and spreads follow from the rank alone and only the
-centres are random, so that how crowded a workload is hardly depends on the seed. Centres keep three spreads from the
-border; what still falls outside is moved onto it. Coordinates have six decimals, a tenth of a metre.
+A point is a Gaussian step from the centre of its city. Sizes and spreads depend on the rank alone and only the
+centres are random, so that the density of a workload hardly depends on the seed. Centres keep three spreads from the
+border; points that still fall outside are moved onto it. Coordinates have six decimals, a tenth of a metre.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _DECIMALS = 6
 
 @dataclass(frozen=True)
 class Cities:
-    """How many cities, how unequal, how wide; `draw` is the one thing to do with them.
+    """The number of cities, their inequality and their spread.
 
     >>> america = Box(-125, 24.5, -66.5, 49.5)
     >>> cities = Cities(america, sizes=Zipf(300, 0.9), spread_m=20e3, spread_min_m=3e3, rural=0.05)
-    >>> xs, ys, homes = cities.draw(generator(1, "doc"), 5, seed=1)
-    >>> bool(np.all((xs >= -125) & (xs <= -66.5) & (homes < 300)))
+    >>> xs, ys, city_of = cities.draw(generator(1, "doc"), 5, seed=1)
+    >>> bool(np.all((xs >= -125) & (xs <= -66.5) & (city_of < 300)))
     True
     """
 
@@ -67,17 +67,17 @@ class Cities:
     def draw(self, rng: np.random.Generator, n: int, *, seed: int) -> tuple[Floats, Floats, Ints]:
         """Return `n` points as xs and ys, and the city of each, -1 for the countryside."""
         centre_xs, centre_ys = self.centres(seed)
-        homes = self.sizes.draw(rng.random(n))
-        steps = rng.standard_normal((2, n)) * (self.spreads_m()[homes] * DEGREES_A_METRE)
-        xs = centre_xs[homes] + steps[0] / np.cos(np.radians(centre_ys[homes]))
-        ys = centre_ys[homes] + steps[1]
+        city_of = self.sizes.draw(rng.random(n))
+        steps = rng.standard_normal((2, n)) * (self.spreads_m()[city_of] * DEGREES_A_METRE)
+        xs = centre_xs[city_of] + steps[0] / np.cos(np.radians(centre_ys[city_of]))
+        ys = centre_ys[city_of] + steps[1]
         rural = rng.random(n) < self.rural
         anywhere_xs, anywhere_ys = scatter(rng, self.bounds, n)
         xs, ys = np.where(rural, anywhere_xs, xs), np.where(rural, anywhere_ys, ys)
         return (
             np.clip(np.round(xs, _DECIMALS), self.bounds.xmin, self.bounds.xmax),
             np.clip(np.round(ys, _DECIMALS), self.bounds.ymin, self.bounds.ymax),
-            np.where(rural, -1, homes),
+            np.where(rural, -1, city_of),
         )
 
 

@@ -1,11 +1,11 @@
-"""What does a stream look like that people can read? A small made-up city for demos and examples.
+"""A small generated city for demos and examples, with readable messages.
 
     districts   a handful of centres, each with a flavour
     places      cafés, clubs, shops: a name, a point near a centre, a trade
-    people      who like some places, most of them of one flavour, and subscribe from where they live
-    messages    what a place announces: a phrase of its trade, at its own door, some seconds after the last
+    people      users that like some places, most of them of one flavour, and subscribe from where they live
+    messages    announcements of places: a phrase of the trade, at the place, some seconds after the last one
 
-Everything follows from the seed. For measuring there are the `WORKLOADS`; this one is for looking at.
+Everything follows from the seed. The `WORKLOADS` are for measurements; this one is for looking at.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PHRASES = (
 
 
 class Place(NamedTuple):
-    """Somebody who publishes."""
+    """A place that publishes."""
 
     id: str
     name: str
@@ -59,7 +59,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class City:
-    """A made-up city.
+    """A generated city.
 
     >>> city = City(seed=1)
     >>> len(city.places), len(list(city.messages(3)))
@@ -88,7 +88,7 @@ class City:
         object.__setattr__(self, "social", SocialGraph(self._friendships()))
 
     def messages(self, n: int) -> Iterator[Message]:
-        """Yield what the places announce, in the order of time."""
+        """Yield the announcements of places, in the order of time."""
         rng = self._rng("messages")
         at = EPOCH_S
         for number in range(n):
@@ -99,13 +99,13 @@ class City:
             yield Message(f"m{number}", place.location, text, at, place.id)
 
     def subscriptions(self, n: int) -> list[Subscription]:
-        """Return what people ask for: all five kinds, about evenly."""
+        """Return subscriptions of all five kinds, about evenly."""
         rng = self._rng("subscriptions")
         makers = (_boolean, _similarity, _topk, _nearest, _social)
         return [makers[number % len(makers)](f"s{number}", rng, self) for number in range(n)]
 
     def vocabulary(self) -> Vocabulary:
-        """Return weights counted on a sample of what the places say."""
+        """Return weights counted on a sample of announcements."""
         return Vocabulary.from_texts(message.text for message in self.messages(500))
 
     def _friendships(self) -> Iterator[tuple[str, str]]:

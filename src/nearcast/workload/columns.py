@@ -1,7 +1,7 @@
-"""How is a table of messages or subscriptions put together?
+"""Tables of generated messages and subscriptions.
 
-The columns are those of `nearcast.model.columns`, in that order: a kind fills the ones it has, the others are null.
-Generated text is a list of terms; recorded text is a string.
+The columns are those of `nearcast.model.columns`: a kind fills the ones it has, the others are null. Generated text
+is a list of terms; recorded text is a string.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def numbered(prefix: str, first: int, n: int) -> pa.StringArray:
 
 
 def named(prefix: str, numbers: Any) -> pa.StringArray:
-    """Return one id a number.
+    """Return one id per number.
 
     >>> named("p", [3, 1]).to_pylist()
     ['p3', 'p1']
@@ -54,5 +54,5 @@ def named(prefix: str, numbers: Any) -> pa.StringArray:
 
 
 def constant(value: str, n: int) -> pa.StringArray:
-    """Return a column that says the same in every row."""
+    """Return a column with one value in every row."""
     return pa.repeat(pa.scalar(value, pa.string()), n)

@@ -1,19 +1,19 @@
-"""Who goes where? Users with a taste, places with a crowd, and the check-ins between them.
+"""Users, places and check-ins, after the geo-social paper.
 
-The geo-social paper (section 4.1, table 1) takes Yelp: 366,715 users, 60,785 places, 1,521,160 check-ins, so six
-users a place and four check-ins a user. Here
+The paper (section 4.1, table 1) uses Yelp: 366,715 users, 60,785 places, 1,521,160 check-ins, so six users per place
+and four check-ins per user. Here
 
     places   lie in the cities of the workload; sorted by city and cut into districts of about `district` places
     users    have a home district and c check-ins, p(c) ~ 1 / c^1.85, so half have one and a few have hundreds
-    check-in with chance `loyalty` at a place of the home district, else anywhere; places of a district, and all
+    check-in with probability `loyalty` at a place of the home district, else anywhere; places of a district, and all
              places together, are visited by a Zipf law
 
-         u1 --- p1 p2 p3 | p4 p5 p6 --- u4        users of one district share places, which is what makes one
-         u2 ----'  |     |  |                     user's check-ins say something about another's
+         u1 --- p1 p2 p3 | p4 p5 p6 --- u4        users of one district share places, which makes one user's
+         u2 ----'  |     |  |                     check-ins predict another's
          u3 -------'-----|--'
 
-A message of a community is published by a place, drawn in proportion to its check-ins (the paper does not say), and
-lies where the place lies. Its text is that of the workload; the paper drew 1 to 11 terms of a review.
+A message of a community is published by a place, drawn in proportion to its check-ins (the paper does not say how),
+and lies where the place lies. Its text is that of the workload; the paper drew 1 to 11 terms of a review.
 
 Cost: 7 s and 500 MB for the 366,715 users of Yelp (1.5 M edges), nearly all of it in `SocialGraph`.
 """
@@ -40,18 +40,18 @@ _USERS_A_PLACE = 6
 
 @dataclass(frozen=True)
 class Taste:
-    """How users choose."""
+    """How users choose places."""
 
     district: int = 40  # places
     loyalty: float = 0.8  # share of check-ins in the home district
-    most_checkins: int = 500  # of a user; on average six, four of them at different places
-    zeal: float = 1.85  # exponent of the law of check-ins: the greater, the fewer have many
-    fame: float = 0.6  # exponent of the law of places: the greater, the more crowded are the best
+    most_checkins: int = 500  # of a user; six on average, four of them at different places
+    zeal: float = 1.85  # exponent of the law of check-ins: the greater, the fewer users have many
+    fame: float = 0.6  # exponent of the law of places: the greater, the more users the best places have
 
 
 @dataclass(frozen=True, eq=False)
 class Community:
-    """Users u0, u1, ... and places p0, p1, ..., with the graph of who was where."""
+    """Users u0, u1, ... and places p0, p1, ..., with the graph of check-ins."""
 
     graph: SocialGraph
     users: int
@@ -65,14 +65,14 @@ class Community:
         return len(self.xs)
 
     def visit(self, rng: np.random.Generator, n: int) -> Ints:
-        """Draw places in proportion to their crowds."""
+        """Draw places in proportion to their users."""
         return invert(self.popularity, rng.random(n) * self.popularity[-1])
 
 
 def gather(
     cities: Cities, users: int, *, places: int | None = None, seed: int = 0, taste: Taste | None = None
 ) -> Community:
-    """Make a community in some cities; without `places`, one place for six users.
+    """Return a community in some cities; without `places`, one place per six users.
 
     >>> from nearcast.workload.generator import make
     >>> community = make("reviews").social(600)
@@ -85,8 +85,8 @@ def gather(
         require(ok, name, "must be an integer of 1 or more", value, subject="community")
     taste = Taste() if taste is None else taste
     rng = generator(seed, "community")
-    xs, ys, homes = cities.draw(rng, places, seed=seed)
-    by_city = np.argsort(homes, kind="stable")
+    xs, ys, city_of = cities.draw(rng, places, seed=seed)
+    by_city = np.argsort(city_of, kind="stable")
     owners, visited = _check_in(rng, users, places, taste)
     pairs = np.unique(owners * places + by_city[visited])
     owners, visited = pairs // places, pairs % places
@@ -101,10 +101,10 @@ def _check_in(rng: np.random.Generator, users: int, places: int, taste: Taste) -
     owners = np.repeat(np.arange(users), counts)
     n_districts = max(1, places // taste.district)
     borders = np.arange(n_districts + 1) * places // n_districts
-    home = (rng.random(users) * n_districts).astype(np.int64)[owners]
+    district_of = (rng.random(users) * n_districts).astype(np.int64)[owners]
     law = Zipf(int(np.diff(borders).max()), taste.fame)
-    near = borders[home] + law.draw(rng.random(len(owners)), sizes=np.diff(borders)[home])
-    # Anywhere: a Zipf law over all places, in an order that has nothing to do with districts.
+    near = borders[district_of] + law.draw(rng.random(len(owners)), sizes=np.diff(borders)[district_of])
+    # Anywhere: a Zipf law over all places, in an order unrelated to districts.
     ranked = rng.permutation(places)
     far = ranked[Zipf(places, taste.fame).draw(rng.random(len(owners)))]
     return owners, np.where(rng.random(len(owners)) < taste.loyalty, near, far)

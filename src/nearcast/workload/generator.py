@@ -1,18 +1,18 @@
-"""What is a stream of messages like, when nobody can hand out the real one?
+"""Generated streams of messages that stand in for the data sets of the papers.
 
-Three workloads stand in for the data sets of the papers; each number is a field of `Workload`, none is in a loop.
+Each number is a field of `Workload`.
 
     name      after                                   terms a message    vocabulary    written in
     tweets    TWEETS of Skype, table 3                9                  1.7 M         400 cities
     places    Place of DkM-SKS, table 1               3                  54 k          2,000 towns, much countryside
     reviews   YELP of Skype, table 3                  37                 85 k          100 cities
 
-Terms follow a Zipf-Mandelbrot law without stop words; the number of terms is 1 + a negative binomial; a term is said
-once a message. A share of the terms (`phrases`) is followed by its partner, the term of rank r ^ 1: words of a real
-text come in company, and without it an AND of two terms of one message would match next to nothing. Partners are
-equally frequent, so the law of single terms stays.
+Terms follow a Zipf-Mandelbrot law without stop words; the number of terms is 1 + a negative binomial; a term occurs
+at most once per message. A share of the terms (`phrases`) is followed by its partner, the term of rank r ^ 1: words
+of real texts occur together, and without partners an AND of two terms of one message would match next to nothing.
+Partners are equally frequent, so the law of single terms stays.
 
-The vocabulary of `tweets` grows as Heaps' law has it. Message i uses the first
+The vocabulary of `tweets` grows by Heaps' law. Message i uses the first
 
     size * min(1, ((i + lead) / archive) ** heaps)        terms
 
@@ -21,7 +21,7 @@ which subscriptions are made, is one of that archive: its number is uniform belo
 
 `tweets` is calibrated to a stream measured elsewhere. The first 300 messages of seeds 0 to 2 had
 
-    boolean q1, 5 M subscriptions       113 to 121 matches a message, 0.4 of them of an AND
+    boolean q1, 5 M subscriptions       113 to 121 matches per message, 0.4 of them of an AND
         under the least frequent term   350 to 400 postings visited in the message's cell of 64 x 64
     similarity, max_distance 500 km     0.51 to 0.60 % of the subscriptions match a message
 
@@ -72,15 +72,15 @@ class Workload:
     """
 
     name: str
-    words: Zipf  # how often each term is said, by rank
+    words: Zipf  # frequency of each term, by rank
     cities: Cities
-    terms_mean: float  # terms a message, repetitions included
-    terms_shape: int  # of the negative binomial: the greater, the more alike the lengths
-    phrases: float  # the chance that a term is followed by its partner
+    terms_mean: float  # terms per message, repetitions included
+    terms_shape: int  # of the negative binomial: the greater, the more similar the lengths
+    phrases: float  # the probability that a term is followed by its partner
     archive: int  # messages of the data set that the workload stands for
-    heaps: float = 0.0  # exponent of the growth of the vocabulary; 0: all of it is there from the start
-    lead: int = 100_000  # messages said before message 0
-    rate: float = 1_000.0  # messages a second
+    heaps: float = 0.0  # exponent of the growth of the vocabulary; 0: all terms exist from the start
+    lead: int = 100_000  # messages before message 0
+    rate: float = 1_000.0  # messages per second
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class Workload:
 
     @property
     def bounds(self) -> Box:
-        """Say where messages lie."""
+        """Return the bounds of the messages."""
         return self.cities.bounds
 
     def space(self, *, max_distance: float | None = None) -> Space:
@@ -114,7 +114,7 @@ class Workload:
         """Return document frequencies counted in a random sample of the archive.
 
         >>> vocabulary = make("places").vocabulary(sample=1_000)
-        >>> vocabulary.idf("ba") < vocabulary.idf("a word that nobody said")
+        >>> vocabulary.idf("ba") < vocabulary.idf("unheard-of")
         True
         """
         require(sample >= 1, "sample", "must be 1 or more", sample)
@@ -125,7 +125,7 @@ class Workload:
         return words(self.words.size)
 
     def terms_at(self, message: int) -> int:
-        """Return how many terms the stream may hold by a message.
+        """Return the number of terms that a message may use.
 
         >>> [make("tweets").terms_at(i) for i in (0, 1_000_000, 100_000_000)]
         [72941, 346642, 1700000]
@@ -135,7 +135,7 @@ class Workload:
     def messages(
         self, n: int, *, start: int = 0, block: int = BLOCK, community: Community | None = None
     ) -> Iterator[pa.Table]:
-        """Yield messages start to start + n, `block` rows a table; those of a community lie at its places."""
+        """Yield messages start to start + n, `block` rows per table; those of a community lie at its places."""
         return cut(lambda number: self._block(number, community), n, start=start, block=block)
 
     def subscriptions(
@@ -153,7 +153,7 @@ class Workload:
         return subscribe(self, kind, n, start=start, k=k, queries=queries, block=block, community=community)
 
     def social(self, users: int, *, places: int | None = None, seed: int | None = None) -> Community:
-        """Return users who check in at places of these cities; see `nearcast.workload.community`."""
+        """Return users that check in at places of these cities; see `nearcast.workload.community`."""
         return gather(self.cities, users, places=places, seed=self.seed if seed is None else seed)
 
     def sample(self, rng: np.random.Generator, n: int) -> MessageSample:
@@ -182,7 +182,7 @@ class Workload:
         return fill(MESSAGES, BLOCK, columns)
 
     def _sizes(self, positions: Ints) -> Ints:
-        """Return how many terms may be used by the message at each position."""
+        """Return the number of terms available to the message at each position."""
         grown = ((positions + self.lead) / self.archive) ** self.heaps
         sizes: Ints = np.maximum(1, self.words.size * np.minimum(1.0, grown)).astype(np.int64)
         return sizes
@@ -195,7 +195,7 @@ class Workload:
         sizes = np.repeat(self._sizes(positions), counts)
         ranks = self.words.draw(rng.random(len(sizes)), sizes=sizes)
         follows = rng.random(len(sizes)) < self.phrases
-        follows[indptr[:-1]] = False  # the first of a message follows nobody
+        follows[indptr[:-1]] = False  # the first term of a message has no predecessor
         follows[1:] &= ~follows[:-1]
         at = np.flatnonzero(follows)
         partners = ranks[at - 1] ^ 1

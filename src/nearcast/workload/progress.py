@@ -1,6 +1,6 @@
-"""How far is it? A line on stderr while tables stream past, and nothing where nobody looks.
+"""A progress line on stderr while tables stream past.
 
-Quiet when stderr is not a terminal, or when the environment variable `NEARCAST_QUIET` is set.
+It is quiet when stderr is not a terminal, or when the environment variable `NEARCAST_QUIET` is set.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ QUIET = "NEARCAST_QUIET"
 
 
 def progress(tables: Iterable[pa.Table], total: int, what: str) -> Iterator[pa.Table]:
-    """Pass tables on unchanged, and show how many of `total` rows went by.
+    """Yield tables unchanged, and show how many of `total` rows have passed.
 
     >>> from nearcast.workload.generator import make
     >>> sum(table.num_rows for table in progress(make("places").messages(10), 10, "messages"))

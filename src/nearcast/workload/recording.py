@@ -1,14 +1,14 @@
-"""What did people really write? Parquet files, streamed as messages.
+"""Recorded messages: Parquet files, streamed as messages.
 
     file      id int64   ts timestamp   lat double   lon double   text string   place string     others are ignored
     message   id string  at             y            x            text          place
 
 A path is a file or a folder, whose Parquet files are read in the order of their names, subfolders included. A path
-that does not exist as it stands is looked for under the folder that the environment variable `NEARCAST_DATA` names;
-without a path, that folder is read. A time without a zone is UTC.
+that does not exist is looked up under the folder that the environment variable `NEARCAST_DATA` names; without a path,
+that folder is read. A time without a zone is UTC.
 
 Rows without an id, and rows whose coordinates are null, not finite or not on the earth, are skipped and counted. A
-text that is null is empty.
+null text is empty.
 
 A recording also yields subscriptions made from its messages, as the generated workloads do. They are drawn from a
 pool of random rows, so memory is bounded by the pool and not by the files.
@@ -44,7 +44,7 @@ ENVIRONMENT = "NEARCAST_DATA"
 
 _COLUMNS = {"id": "id", "x": "lon", "y": "lat", "text": "text", "at": "ts", "place": "place"}
 _SCAN_ROWS = 65_536
-_OPERATORS = {"and", "or", "not"}  # as keywords they could be taken for operators of a boolean expression
+_OPERATORS = {"and", "or", "not"}  # as keywords they would be operators of a boolean expression
 
 
 def load(path: str | Path | None = None, *, seed: int = 0, pool: int = 100_000) -> Recording:
@@ -60,7 +60,7 @@ def load(path: str | Path | None = None, *, seed: int = 0, pool: int = 100_000) 
 
 
 class Recording:
-    """Messages in files. Iterating streams them; `skipped` counts the rows that the last pass left out."""
+    """Messages in files. Iteration streams them; `skipped` counts the rows that the last pass left out."""
 
     def __init__(self, name: str, files: list[Path], *, seed: int, pool: int) -> None:
         self.name, self.files, self.seed, self.pool = name, files, seed, pool
@@ -70,7 +70,7 @@ class Recording:
         return self.messages()
 
     def messages(self, n: int | None = None, *, start: int = 0, block: int = BLOCK) -> Iterator[pa.Table]:
-        """Yield messages start to start + n, or to the last, at most `block` rows a table; no table is empty."""
+        """Yield messages start to start + n, or to the last, at most `block` rows per table; no table is empty."""
         require(n is None or n >= 0, "n", "must be 0 or more", n)
         require(start >= 0, "start", "must be 0 or more", start)
         require(block >= 1, "block", "must be 1 or more", block)
@@ -121,14 +121,14 @@ class Recording:
 
     @cached_property
     def _pool(self) -> _Pool:
-        """Keep each row with the same chance, so that about `pool` remain."""
+        """Keep each row with the same probability, so that about `pool` remain."""
         chance = min(1.0, self.pool / max(1, sum(_rows_of(file) for file in self.files)))
         rng = generator(self.seed, f"{self.name}/pool")
         tables = []
         for table, _ in self._stream(_SCAN_ROWS, ["id", "x", "y", "text"]):
             tables.append(table.filter(pa.array(rng.random(table.num_rows) < chance)))
-        kept = pa.concat_tables(tables) if tables else TEXT_MESSAGES.empty_table()
-        return _count(kept["x"].to_numpy(), kept["y"].to_numpy(), kept["text"].to_pylist(), self.name)
+        rows = pa.concat_tables(tables) if tables else TEXT_MESSAGES.empty_table()
+        return _count(rows["x"].to_numpy(), rows["y"].to_numpy(), rows["text"].to_pylist(), self.name)
 
     def _counted(self, n: int | None, start: int, block: int) -> Iterator[pa.Table]:
         self.skipped = 0
@@ -147,12 +147,12 @@ class Recording:
                 return
 
     def _stream(self, block: int, columns: list[str]) -> Iterator[tuple[pa.Table, int]]:
-        """Yield some columns of the usable rows, and how many rows were not."""
+        """Yield some columns of the usable rows, and the number of skipped rows."""
         for file in self.files:
             for batch in _batches(file, block, [_COLUMNS[column] for column in columns]):
                 table = _convert(batch, columns, file)
-                kept = table.filter(_usable(table))
-                yield kept, table.num_rows - kept.num_rows
+                rows = table.filter(_usable(table))
+                yield rows, table.num_rows - rows.num_rows
 
 
 class _Pool(NamedTuple):
@@ -181,14 +181,14 @@ def _count(xs: Floats, ys: Floats, texts: list[str], name: str) -> _Pool:
 
 
 def _find(path: str | Path | None) -> Path:
-    """Return where a path leads, by itself or under the folder of the environment."""
-    home = os.environ.get(ENVIRONMENT)
+    """Return the location of a path, as given or under the folder of the environment."""
+    folder = os.environ.get(ENVIRONMENT)
     hint = f"Give a path, or set {ENVIRONMENT} to a folder"
     if path is None:
-        if not home:
+        if not folder:
             raise InvalidInput("path", f"must be given where {ENVIRONMENT} is not set", None, hint=hint)
-        path = home
-    tried = [Path(path)] + ([Path(home) / path] if home else [])
+        path = folder
+    tried = [Path(path)] + ([Path(folder) / path] if folder else [])
     for candidate in tried:
         if candidate.exists():
             return candidate.resolve()

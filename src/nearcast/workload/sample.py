@@ -1,11 +1,11 @@
-"""What is a random message? A place and a set of term ranks: all that the makers of subscriptions need.
+"""Random messages, from which subscriptions are made: a location and a set of term ranks.
 
-    xs, ys     float64[n]                    where
-    indptr     int64[n + 1]  -> ranks        which terms, each once, by rank (0 = the most frequent)
+    xs, ys     float64[n]                    locations
+    indptr     int64[n + 1]  -> ranks        terms, each once, by rank (0 = the most frequent)
     ranks      int64[indptr[n]]
 
-Generated and real messages both come in this form, so one set of makers serves both. `SampleSource` is what they ask of
-either.
+Generated and recorded messages both have this form, so the same generators of subscriptions serve both.
+`SampleSource` is their common interface.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class TermRanks(NamedTuple):
         return np.bincount(self.owners()[flags], minlength=len(self)) > 0
 
     def distinct(self) -> TermRanks:
-        """Return the rows with every repetition of a term left out.
+        """Return the rows without repeated terms.
 
-        Repetitions are rare, so a plain sort (fast) looks for them, and only those found are told apart.
+        Repetitions are rare, so a plain sort (fast) finds them, and only those found are processed further.
 
-        >>> TermRanks(np.array([0, 3, 5]), np.array([5, 6, 5, 5, 4])).distinct().ranks.tolist()
-        [5, 6, 5, 4]
+            >>> TermRanks(np.array([0, 3, 5]), np.array([5, 6, 5, 5, 4])).distinct().ranks.tolist()
+            [5, 6, 5, 4]
         """
         owners = self.owners()
         keys = (owners << 32) | self.ranks
@@ -106,12 +106,12 @@ class TermRanks(NamedTuple):
             late = found[firsts] - starts[rows] >= counts[rows]  # would not be picked: swap it to the front
             froms, tos = found[firsts][late], starts[rows][late]
             order[froms], order[tos] = order[tos], order[froms]
-        kept = order[places - starts[owners] < counts[owners]]
-        return TermRanks(start_of(np.minimum(counts, self.sizes())), self.ranks[kept])
+        picked = order[places - starts[owners] < counts[owners]]
+        return TermRanks(start_of(np.minimum(counts, self.sizes())), self.ranks[picked])
 
 
 class MessageSample(NamedTuple):
-    """Random messages; see the module."""
+    """Random messages."""
 
     xs: Floats
     ys: Floats
@@ -119,19 +119,19 @@ class MessageSample(NamedTuple):
 
 
 class SampleSource(Protocol):
-    """Something that random messages can be drawn from."""
+    """A source of random messages."""
 
     @property
     def name(self) -> str:
-        """Name it: streams of different sources are independent."""
+        """The name; streams of different sources are independent."""
 
     @property
     def seed(self) -> int:
-        """Say what everything random is derived from."""
+        """The seed of everything random."""
 
     @property
     def bounds(self) -> Box:
-        """Say where messages may lie."""
+        """The bounds of the messages."""
 
     def terms(self) -> pa.StringArray:
         """Return the term of each rank."""

@@ -1,12 +1,12 @@
-"""Which random numbers belong to row i? Those of its block, whoever asks and from wherever.
+"""Seeded streams: random numbers of row i depend on its block only, not on where reading starts.
 
-A stream has a seed and a name. It is made in fixed blocks, each from a generator of its own, and then cut to what the
-caller wants, so neither the start nor the size of the tables changes a single byte:
+A stream has a seed and a name. It is made in fixed blocks, each from its own generator, and then cut to the requested
+tables, so neither the start nor the size of the tables changes a single byte:
 
-    made     |0 ....... 8191|8192 ..... 16383|16384 ...
-    asked         start |--- block ---|--- block ---|-- rest --|
+    made      |0 ....... 8191|8192 ..... 16383|16384 ...
+    requested      start |--- block ---|--- block ---|-- rest --|
 
-Streams of different names are independent. Cost: at most one block too much at either end.
+Streams of different names are independent. Cost: at most one extra block at either end.
 """
 
 from __future__ import annotations

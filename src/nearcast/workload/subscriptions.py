@@ -1,11 +1,11 @@
-"""What do people subscribe to? What each paper's experiments say, made from random messages.
+"""Subscriptions after each paper's experiments, made from random messages.
 
     kind        paper, section            location                keywords                     the rest
     boolean     PS2Stream, VI-A and VI-C  a square around it      1-3 of its terms, AND or OR  q1, q2 or q3
     similarity  STAMP, VII-A              of a random message     1-5 of its terms             delta 0-1, tau 0.5-1
     topk        Skype, 8.1.1              of a random message     1-5 of its terms             alpha 0-1, k given
     nearest     DkM-SKS, 5.1              of a random message     1-5 of its terms             k in 1..k
-    social      geo-social, 4.1           anywhere in the bounds  1-11 of a random message     k in 1..k, one a user
+    social      geo-social, 4.1           anywhere in the bounds  1-11 of a random message     k in 1..k, one per user
 
 All ranges are uniform. The boolean groups of queries:
 
@@ -13,11 +13,11 @@ All ranges are uniform. The boolean groups of queries:
     q2    side 1-100 km, at least one keyword outside the most frequent 1 % of all terms
     q3    the bounds cut into 10 x 10 regions, each with the rule of q1 or of q2, by the seed
 
-Where the papers leave room: a message with fewer terms than wanted gives all it has. Keywords of a boolean query are
-terms of one message, whose location is also the centre: they are then as frequent as terms are, and an AND is
-something that somebody said. AND and OR are equally likely. A q2 query whose message has no rare term takes the words
-of another message. Squares are cut at the bounds. Figure 5 of the geo-social paper, the numbers of keywords, is not
-in its text; they are uniform here, as is k below the greatest k of each paper's default.
+Where the papers leave room: a message with too few terms gives all it has. Keywords of a boolean query are terms of
+one message, whose location is also the centre: they are then as frequent as terms are, and an AND of them occurs. AND
+and OR are equally likely. A q2 query whose message has no rare term takes the words of another message. Squares are
+cut at the bounds. Figure 5 of the geo-social paper, the numbers of keywords, is not in its text; they are uniform
+here, as is k below the greatest k of each paper's default.
 
 Subscription i of a seed, a kind and its options is always the same, see `streams`; kinds are independent of each
 other and of the messages.
@@ -51,14 +51,14 @@ _MOST_SOCIAL = 11
 _SIDE_MIN_M = 1_000.0
 _SIDE_Q1_M = 50_000.0
 _SIDE_Q2_M = 100_000.0
-_FREQUENT_SHARE = 0.01  # of the vocabulary, which q2 does without
+_FREQUENT_SHARE = 0.01  # share of the vocabulary that q2 avoids
 _REGIONS = 10  # of q3, along each axis
 _TAU_MIN = 0.5
 _MOST_REDRAWS = 1_000
 
 
 class Order(NamedTuple):
-    """What a maker is asked for: one block of rows."""
+    """A request for one block of rows."""
 
     source: SampleSource
     rng: np.random.Generator
@@ -69,12 +69,12 @@ class Order(NamedTuple):
 
 
 class Maker(NamedTuple):
-    """How subscriptions of one kind are made."""
+    """A generator of subscriptions of one kind."""
 
     kind: str
-    prefix: str  # of ids
-    k: int | None  # unless given; None: the kind has none
-    of_users: bool  # each belongs to a user of a community
+    prefix: str  # prefix of ids
+    k: int | None  # default; None if the kind has no k
+    of_users: bool  # true if each belongs to a user of a community
     make: Callable[[Order], Columns]
 
 
@@ -89,15 +89,15 @@ def subscribe(
     block: int = BLOCK,
     community: Community | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield subscriptions start to start + n of a kind, `block` rows a table.
+    """Yield subscriptions start to start + n of a kind, `block` rows per table.
 
     `k` is the k of `topk` and the greatest one of `nearest` and `social`; `queries` is for `boolean`, and `community`
     for `social`.
 
-    >>> from nearcast.workload.generator import make
-    >>> row = next(make("tweets").subscriptions("topk", 1)).to_pylist()[0]
-    >>> row["id"], row["kind"], row["k"], row["tau"]
-    ('t0', 'topk', 20, None)
+        >>> from nearcast.workload.generator import make
+        >>> row = next(make("tweets").subscriptions("topk", 1)).to_pylist()[0]
+        >>> row["id"], row["kind"], row["k"], row["tau"]
+        ('t0', 'topk', 20, None)
     """
     maker = _maker(kind)
     _rule_of(queries)
@@ -186,7 +186,7 @@ def _keywords(order: Order, texts: TermRanks, most: int) -> pa.StringArray:
 
 
 def _with_rare(order: Order, sample: MessageSample, wanted: Flags, frequent: int) -> TermRanks:
-    """Return the texts of a sample, those without a term of rank `frequent` or above replaced where one is wanted."""
+    """Return the texts of a sample; where wanted, those without a rare term are replaced."""
     texts = sample.texts
     for _ in range(_MOST_REDRAWS):
         lacking = np.flatnonzero(wanted & ~texts.any(texts.ranks >= frequent))
@@ -250,6 +250,6 @@ def _maker(kind: str) -> Maker:
 
 
 def _rule_of(queries: str) -> Callable[[SampleSource, Floats, Floats], Flags]:
-    """Return what tells, for points, whether they follow the rule of q2 rather than q1."""
+    """Return the function that tells, for points, whether the rule of q2 applies rather than that of q1."""
     require(queries in _RULES, "queries", f"must be one of {', '.join(QUERIES)}", queries)
     return _RULES[queries]

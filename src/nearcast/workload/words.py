@@ -1,15 +1,15 @@
-"""What does the term of a rank look like? A word of syllables, by arithmetic alone.
+"""Words for term ranks: syllables, by arithmetic alone.
 
-A syllable is a consonant and a vowel, so there are a hundred. The hundred most frequent terms have one, the next
-ten thousand two, the next million three: as in real languages, common words are short.
+A syllable is a consonant and a vowel, so there are a hundred. The hundred most frequent terms have one, the next ten
+thousand two, the next million three: as in real languages, common words are short.
 
     rank      0 ..     99     100 .. 10,099     10,100 .. 1,010,099
     length        2                4                    6            letters
 
-Within a length, multiplying by a number coprime to 100 scatters neighbours over the alphabet and stays one to one;
+Within a length, multiplication by a number coprime to 100 scatters neighbours over the alphabet and stays one to one;
 different lengths cannot collide. No word starts with a vowel, so none is an operator of a boolean expression.
 
-Cost: some 12 bytes a term and 0.1 s for 1.7 million, once per process.
+Cost: some 12 bytes per term and 0.1 s for 1.7 million, once per process.
 """
 
 from __future__ import annotations

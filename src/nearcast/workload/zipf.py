@@ -1,14 +1,14 @@
-"""How often is the thing of rank r? A Zipf-Mandelbrot law, drawn by inverting its cumulative weights.
+"""A Zipf-Mandelbrot law, drawn by inverting its cumulative weights.
 
     p(r) ~ 1 / (r + shift)^exponent      r = 1, 2, ... size; ranks are returned from 0, the most frequent first
 
-`shift` flattens the head: without it the first words of a text would be stop words, in every second message. Terms,
-cities, places and check-ins all follow such a law.
+`shift` flattens the head: without it the first words would be stop words, in every second message. Terms, cities,
+places and check-ins all follow such a law.
 
-Drawing from a law that is cut off at a lower rank is the same search in a prefix of the same table, so a vocabulary
-that grows costs nothing.
+Drawing from a law that is cut off at a lower rank is the same search in a prefix of the same table, so a growing
+vocabulary costs nothing.
 
-Cost: 8 bytes a rank, once per process; a draw is one binary search.
+Cost: 8 bytes per rank, once per process; a draw is one binary search.
 """
 
 from __future__ import annotations
