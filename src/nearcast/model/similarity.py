@@ -11,12 +11,13 @@ import numpy.typing as npt
 
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, ScorePart
-from nearcast.model.fields import Share
+from nearcast.model.fields import Keywords, Share
 from nearcast.model.footprint import Footprints, anywhere
 from nearcast.model.result_policy import MATCHES, ResultPolicy
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import KeywordSubscription, Scorer
 from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColumns
+from nearcast.text import Text
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,10 @@ class SimilaritySubscription(KeywordSubscription):
     help: ClassVar[str] = "Every message that is near and similar enough. The circle is the range of a perfect match."
     icon: ClassVar[str] = "M8 1.5a6.5 6.5 0 1 0 0 13a6.5 6.5 0 1 0 0-13M8 7a1 1 0 1 0 0 2a1 1 0 1 0 0-2"
 
+    keywords: Annotated[
+        Text,
+        Keywords(label="Words", help="The more of these words a message holds, the farther away it may be."),
+    ]
     delta: Annotated[
         float,
         Share(

@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, ScorePart
-from nearcast.model.fields import Count, User
+from nearcast.model.fields import Count, Keywords, User
 from nearcast.model.footprint import Footprints
 from nearcast.model.identity import Id
 from nearcast.model.result_policy import BEST_IN_WINDOW, ResultPolicy
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import KeywordSubscription, Scorer
 from nearcast.model.subscription_columns import SubscriptionColumns
-from nearcast.text import dice
+from nearcast.text import Text, dice
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class SocialSubscription(KeywordSubscription):
         "M11.5 9.7c1.8 0 3 1.3 3 3.3"
     )
 
+    keywords: Annotated[Text, Keywords(label="Words", help="Shared words raise the score; none is required.")]
     k: Annotated[
         int,
         Count(
