@@ -1,8 +1,8 @@
-"""Where is land? Make the base map of the page from Natural Earth, as `world-atlas` has it: land and borders.
+"""Make the base map of the live map, land and borders, from Natural Earth as `world-atlas` provides it.
 
     python -m tools.basemap land-50m.json countries-50m.json land.json
 
-TopoJSON keeps arcs, as small steps between rounded points; here they become plain GeoJSON, rounded to some hundred
+TopoJSON stores arcs as small steps between rounded points; they become plain GeoJSON, rounded to about a hundred
 metres. Natural Earth is in the public domain.
 """
 
@@ -32,7 +32,7 @@ def arcs_of(topology: dict[str, Any]) -> list[list[Point]]:
 
 
 def ring_of(numbers: list[int], arcs: list[list[Point]]) -> list[Point]:
-    """Return the points of arcs, one behind the other; a negative number is an arc the other way round."""
+    """Return the points of consecutive arcs; a negative number is an arc in reverse."""
     ring: list[Point] = []
     for number in numbers:
         points = arcs[number] if number >= 0 else arcs[~number][::-1]
@@ -44,25 +44,25 @@ def polygons_of(geometry: dict[str, Any], arcs: list[list[Point]]) -> list[list[
     """Return all polygons of a geometry."""
     if geometry["type"] == "GeometryCollection":
         return [polygon for part in geometry["geometries"] for polygon in polygons_of(part, arcs)]
-    several = geometry["arcs"] if geometry["type"] == "MultiPolygon" else [geometry["arcs"]]
-    return [[ring_of(ring, arcs) for ring in polygon] for polygon in several]
+    polygons = geometry["arcs"] if geometry["type"] == "MultiPolygon" else [geometry["arcs"]]
+    return [[ring_of(ring, arcs) for ring in polygon] for polygon in polygons]
 
 
 def borders_of(countries: dict[str, Any]) -> list[list[Point]]:
     """Return the arcs that two countries share."""
     owners: dict[int, set[int]] = {}
 
-    def note(parts: Any, owner: int) -> None:
+    def add(parts: Any, owner: int) -> None:
         for part in parts:
             if isinstance(part, list):
-                note(part, owner)
+                add(part, owner)
             else:
                 owners.setdefault(part if part >= 0 else ~part, set()).add(owner)
 
     for owner, country in enumerate(countries["objects"]["countries"]["geometries"]):
-        note(country.get("arcs", []), owner)
+        add(country.get("arcs", []), owner)
     arcs = arcs_of(countries)
-    return [arcs[number] for number, own in owners.items() if len(own) > 1]
+    return [arcs[number] for number, countries_of_arc in owners.items() if len(countries_of_arc) > 1]
 
 
 def main(land_file: str, countries_file: str, out: str) -> None:

@@ -1,9 +1,9 @@
-"""What does the live map look like? The demo with a subscription made as people do, as map.png and map-dark.png.
+"""Take screenshots of the live map, map.png and map-dark.png: the demo with a subscription that is created here.
 
     python tools/screenshot.py docs
 
-Everything shown follows from the seed but for the moment of the picture. It needs Chromium, and Pillow to make the
-files small.
+The content follows from the seed, except for the moment of the screenshot. Needs Chromium, and Pillow to compress the
+files.
 """
 
 from __future__ import annotations
@@ -23,16 +23,27 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 SIZE = {"width": 1600, "height": 1000}
 SEED, SUBSCRIPTIONS, RATE = 3, 16, 6
-WORDS, CORNER = "coffee brunch", (0.46, 0.55)  # about what, and where of the map's width and height
-TALKS = 250  # messages that are said before the picture
+KEYWORDS, PIN = "coffee brunch", (0.46, 0.55)  # the pin as shares of the page's width and height
+N_MESSAGES = 250  # on the map before the screenshot
 FLAGS = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist", "--no-first-run")
 
 
 @contextmanager
 def demo() -> Iterator[str]:
-    """Run the demo, and lend the address of its map."""
-    words = ["demo", "--embedded", "--port", "0", "--seed", SEED, "--subscriptions", SUBSCRIPTIONS, "--rate", RATE]
-    command = [sys.executable, "-m", "nearcast.cli", *map(str, words)]
+    """Run the demo and lend the address of its map."""
+    arguments = [
+        "demo",
+        "--embedded",
+        "--port",
+        "0",
+        "--seed",
+        SEED,
+        "--subscriptions",
+        SUBSCRIPTIONS,
+        "--rate",
+        RATE,
+    ]
+    command = [sys.executable, "-m", "nearcast.cli", *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         try:
@@ -42,43 +53,46 @@ def demo() -> Iterator[str]:
             running.stdout.read()
 
 
-def draw(page: Page, address: str) -> None:
-    """Do what someone does who comes to the map: drop a pin, type words, save."""
-    page.add_init_script("localStorage.setItem('hinted', 'yes')")
+def create_subscription(page: Page, address: str) -> None:
+    """Drop a pin, type words, and save."""
+    page.add_init_script("localStorage.setItem('welcomed', 'yes')")
     page.goto(address)
     page.wait_for_selector("body[data-ready]")
-    said = "async (n) => { const { world } = document.getElementById('map');"
-    page.evaluate(f"{said} while (world.messages.size < n) await new Promise(requestAnimationFrame); }}", TALKS)
+    start = "async (n) => { const { liveMap: map } = document.getElementById('map');"
+    page.evaluate(f"{start} while (map.messages.size < n) await new Promise(requestAnimationFrame); }}", N_MESSAGES)
     page.get_by_role("button", name="New subscription").click()
-    page.mouse.click(CORNER[0] * SIZE["width"], CORNER[1] * SIZE["height"])
-    page.locator("#keywords").fill(WORDS)
+    page.mouse.click(PIN[0] * SIZE["width"], PIN[1] * SIZE["height"])
+    page.locator("#keywords").fill(KEYWORDS)
     page.locator("#id").fill("tonight")
     page.locator("#save").click()
-    expect(page.locator("#results-title")).to_contain_text("Its result now")
+    expect(page.locator("#results-title")).to_contain_text("Current result")
 
 
-def picture(page: Page, theme: str) -> bytes:
-    """Take the picture at a moment when something reaches someone."""
+def take_screenshot(page: Page, theme: str) -> bytes:
+    """Take a screenshot while several threads are shown."""
     page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-    busy = "world.motion.alive.filter((one) => one.is === 'thread' && performance.now() - one.born > 300).length > 2"
+    is_busy = (
+        "map.animations.active.filter("
+        "({ type, startedAt }) => type === 'thread' && performance.now() - startedAt > 300).length > 2"
+    )
     page.evaluate(
-        f"async () => {{ const {{ world }} = document.getElementById('map');"
-        f" while (!({busy})) await new Promise(requestAnimationFrame); }}"
+        f"async () => {{ const {{ liveMap: map }} = document.getElementById('map');"
+        f" while (!({is_busy})) await new Promise(requestAnimationFrame); }}"
     )
     return page.screenshot()
 
 
 def main(folder: str) -> None:
-    """Write both pictures."""
+    """Write both screenshots."""
     found = shutil.which("chromium") or shutil.which("google-chrome")
     flags = [*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with demo() as address, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=found, args=flags)
         page = browser.new_page(viewport=SIZE, color_scheme="light")  # type: ignore[arg-type]
-        draw(page, address)
+        create_subscription(page, address)
         for theme, name in (("light", "map"), ("dark", "map-dark")):
-            taken = Image.open(io.BytesIO(picture(page, theme))).convert("RGB")
-            taken.save(Path(folder) / f"{name}.png", optimize=True)
+            image = Image.open(io.BytesIO(take_screenshot(page, theme))).convert("RGB")
+            image.save(Path(folder) / f"{name}.png", optimize=True)
         browser.close()
 
 

@@ -1,42 +1,40 @@
-"""A service on a real port for a browser: started in a thread, stopped, and started again where it was."""
+"""A service on a port for a browser: it runs in a thread and can be stopped and restarted."""
 
 import asyncio
 import threading
-from dataclasses import fields
 
 import httpx
 
 from nearcast.service.config import ServiceConfig
 from nearcast.service.server import Server, bind
 from nearcast.workload.city import City
-from service.served import make_service
+from service.running_service import make_service
 
 CITY = City(seed=1)
-WORLD = ServiceConfig(city=CITY.seed, window_count=2_000)
-SHARED = ServiceConfig(city=CITY.seed, window_count=2_000, workers=4, partitioner="space_kd")
-_SAID = ("region", "location", "keywords", "k", "alpha", "delta", "tau", "user")
+CONFIG = ServiceConfig(city=CITY.seed, window_count=2_000)
+SHARDED = ServiceConfig(city=CITY.seed, window_count=2_000, workers=4, partitioner="space_kd")
 
 
-class ServedCity:
-    """A service that can be stopped and started; talk to it with `client`."""
+class CityService:
+    """A service that can be stopped and restarted; `client` sends requests to it."""
 
-    def __init__(self, folder, world=WORLD, **options):
-        self._make = lambda: make_service(folder, world, most_bytes=8_000_000, most_queued=10_000, **options)
-        self._port, self._told = 0, 0
+    def __init__(self, folder, config=CONFIG, **options):
+        self._make = lambda: make_service(folder, config, max_body_bytes=8_000_000, max_queued=10_000, **options)
+        self._port, self._n_published = 0, 0
         self.start()
 
     def start(self):
-        taken, bound = threading.Event(), bind("127.0.0.1", self._port)
+        is_started, bound = threading.Event(), bind("127.0.0.1", self._port)
         self._port = bound.getsockname()[1]
         self.address = f"http://127.0.0.1:{self._port}"
 
-        def run():  # all of it in one thread: who takes a folder has to let go of it
-            self._server = Server(self._make(), bound, on_start=lambda address: taken.set())
+        def run():  # one thread locks the data folder and releases it
+            self._server = Server(self._make(), bound, on_start=lambda address: is_started.set())
             asyncio.run(self._server.serve())
 
         self._thread = threading.Thread(target=run)
         self._thread.start()
-        while not taken.wait(1):
+        while not is_started.wait(1):
             assert self._thread.is_alive(), "the service did not start"
         self.client = httpx.Client(base_url=self.address, timeout=60)
         while self.client.get("/health/ready").status_code == 503:
@@ -50,19 +48,20 @@ class ServedCity:
     def subscribe(self, *bodies, headers=None):
         assert self.client.post("/v1/subscriptions", json=list(bodies), headers=headers).status_code == 200
 
-    def say(self, text, where, *, place=None, id_=None, headers=None):
-        """Publish one message; return its id."""
-        self._told += 1
-        body = {"id": id_ or f"said-{self._told}", "location": list(where), "text": text, "place": place}
+    def publish(self, text, location, *, place=None, id_=None, headers=None):
+        """Publish one message and return its id."""
+        self._n_published += 1
+        id_ = id_ or f"test-{self._n_published}"
+        body = {"id": id_, "location": list(location), "text": text, "place": place}
         answer = self.client.post("/v1/messages", json=body, headers=headers)
         assert answer.status_code == 200, answer.text
-        return body["id"]
+        return id_
 
-    def talk(self, n, *, headers=None):
-        """Publish what the city says next, the same whenever a test begins to listen."""
-        said = [{**body_of(message), "id": f"{message.id}-{self._told}"} for message in CITY.messages(n)]
-        self._told += 1
-        assert self.client.post("/v1/messages", json=said, headers=headers).status_code == 200
+    def publish_city(self, n, *, headers=None):
+        """Publish the first n messages of the city, with new ids."""
+        bodies = [{**body_of(message), "id": f"{message.id}-{self._n_published}"} for message in CITY.messages(n)]
+        self._n_published += 1
+        assert self.client.post("/v1/messages", json=bodies, headers=headers).status_code == 200
 
 
 def body_of(message):
@@ -70,15 +69,5 @@ def body_of(message):
 
 
 def subscriptions(n):
-    """Return what people of the city ask for, as JSON."""
-    return [_subscription(one) for one in CITY.subscriptions(n)]
-
-
-def _subscription(one):
-    known = {field.name for field in fields(one)} & set(_SAID)
-    said = {name: getattr(one, name) for name in known}
-    if "region" in said:
-        said["region"] = list(said["region"].as_tuple())
-    if "location" in said:
-        said["location"] = list(said["location"])
-    return {"id": one.id, "kind": one.kind, **said}
+    """Return subscriptions of the city as JSON."""
+    return [subscription.to_json() for subscription in CITY.subscriptions(n)]

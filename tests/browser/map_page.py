@@ -1,19 +1,19 @@
-"""What a test asks a page that cannot be read off its elements: what the map shows."""
+"""Access to the live map object of the page, for what its elements do not show."""
 
-PATIENCE_MS = 20_000
-
-
-def on_map(page, script):
-    """Return what a script says of `world`, the map."""
-    return page.evaluate(f"() => {{ const {{ world }} = document.getElementById('map'); return {script}; }}")
+TIMEOUT_MS = 20_000
 
 
-def until(page, condition):
-    """Wait until something is true of `world`, the map, frame by frame; the page lets nobody evaluate text."""
+def read_map(page, script):
+    """Return the value of a script; `map` is the live map."""
+    return page.evaluate(f"() => {{ const {{ liveMap: map }} = document.getElementById('map'); return {script}; }}")
+
+
+def wait_map(page, condition):
+    """Wait until a condition on `map`, the live map, holds. The page's policy forbids Playwright's own way of waiting."""
     page.evaluate(f"""async () => {{
-        const {{ world }} = document.getElementById('map'), end = performance.now() + {PATIENCE_MS};
+        const {{ liveMap: map }} = document.getElementById('map'), end = performance.now() + {TIMEOUT_MS};
         while (!({condition})) {{
-            if (performance.now() > end) throw new Error("not in time");
+            if (performance.now() > end) throw new Error("timeout");
             await new Promise(requestAnimationFrame);
         }}
     }}""")

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -58,7 +57,7 @@ async def test_kinds_are_described_with_their_fields(tmp_path):
 
 
 async def test_a_registered_kind_is_described_and_validated(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["nearcast.model.kinds"], "_REGISTERED", {})
+    monkeypatch.setitem(register_kind.__globals__, "_REGISTERED", {})
     register_kind(type("CornerSubscription", (TopKSubscription,), {"kind": "corner", "label": "Corner"}))
     async with in_process(tmp_path) as client:
         assert {"corner": "Corner"}.items() <= {

@@ -98,7 +98,8 @@ def _kind_model(kind: type[Subscription], *, named: bool) -> Any:
 
 def _described(type_: FieldType) -> Any:
     """Return the documentation of a field; its bounds are documented here, and checked by the engine."""
-    text = " ".join(filter(None, [_SHAPES.get(type_.form, ""), type_.help]))
+    shape = _SHAPES.get(type_.form)
+    text = type_.help if shape is None else f"{type_.help.rstrip('.')}, as {shape}"
     bounds = {name: getattr(type_, name, None) for name in ("minimum", "maximum")}
     if type_.form == "integer":
         del bounds["maximum"]  # the end of a slider; greater values are valid

@@ -1,113 +1,116 @@
-// How does the page talk to the service? Requests that fail say field, rule and value; streams come back by themselves.
+// Client of the service: requests whose errors name field, rule and value, and event streams that reconnect.
 
-const AGAIN_MS = 1000, SOON_MS = 500, LONGEST_MS = 10_000;
+const RETRY_MS = 1000, FIRST_WAIT_MS = 500, MAX_WAIT_MS = 10_000;
 let token = sessionStorage.getItem("token") ?? "";
 
-export class Refused extends Error {
+export class RequestError extends Error {
   constructor(status, problem) {
-    const faults = (problem.errors ?? []).map(({ field, rule, value }) => `${field} ${rule}; got ${JSON.stringify(value)}`);
-    super(faults.join("\n") || problem.detail || `status ${status}`);
+    const errors = (problem.errors ?? []).map(({ field, rule, value }) => `${field} ${rule}; got ${JSON.stringify(value)}`);
+    super(errors.join("\n") || problem.detail || `status ${status}`);
     this.status = status;
   }
 }
 
-export function setToken(given) {
-  token = given;
-  sessionStorage.setItem("token", given);
+export function setToken(value) {
+  token = value;
+  sessionStorage.setItem("token", value);
 }
 
-async function ask(method, path, body) {
+async function request(method, path, body) {
   const headers = { Accept: "application/json" };
   if (token) headers.Authorization = `Bearer ${token}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  const answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
-  const text = await answer.text();
-  const said = text ? JSON.parse(text) : null;
-  if (!answer.ok) throw new Refused(answer.status, said ?? {});
-  return said;
+  const response = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  const text = await response.text();
+  const answer = text ? JSON.parse(text) : null;
+  if (!response.ok) throw new RequestError(response.status, answer ?? {});
+  return answer;
 }
 
-// Ask until there is an answer, or a refusal that waiting does not change; `waits` hears of every attempt that failed.
-export async function patiently(work, waits) {
+// Repeat a request until it succeeds, or fails for a reason that waiting does not change. Calls `onRetry` per failure.
+export async function retry(send, onRetry) {
   for (;;) {
     try {
-      return await work();
+      return await send();
     } catch (error) {
-      if (error instanceof Refused && ![429, 503].includes(error.status)) throw error;
-      waits(error);
-      await new Promise((done) => setTimeout(done, AGAIN_MS));
+      if (error instanceof RequestError && ![429, 503].includes(error.status)) throw error;
+      onRetry(error);
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
   }
 }
 
-const named = (id) => `v1/subscriptions/${encodeURIComponent(id)}`;
+const subscriptionPath = (id) => `v1/subscriptions/${encodeURIComponent(id)}`;
 
 export const api = {
-  world: () => ask("GET", "v1/world"),
-  shards: () => ask("GET", "v1/shards"),
-  put: ({ id, ...rest }) => ask("PUT", named(id), rest),
-  remove: (id) => ask("DELETE", named(id)),
-  results: (id) => ask("GET", `${named(id)}/results`),
-  explain: (id, message) => ask("POST", `${named(id)}/explain`, message),
-  preview: (subscription) => ask("POST", "v1/preview", subscription),
+  config: () => request("GET", "v1/config"),
+  kinds: () => request("GET", "v1/kinds"),
+  shards: () => request("GET", "v1/shards"),
+  put: ({ id, ...rest }) => request("PUT", subscriptionPath(id), rest),
+  remove: (id) => request("DELETE", subscriptionPath(id)),
+  results: (id) => request("GET", `${subscriptionPath(id)}/results`),
+  explain: (id, message) => request("POST", `${subscriptionPath(id)}/explain`, message),
+  preview: (subscription) => request("POST", "v1/preview", subscription),
+  reaches: (subscriptions) => request("POST", "v1/reaches", subscriptions),
   async *subscriptions() {
     let cursor = "";
     do {
-      const page = await ask("GET", `v1/subscriptions?limit=1000${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
+      const page = await request("GET", `v1/subscriptions?limit=1000${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
       yield* page.subscriptions;
       cursor = page.next;
     } while (cursor);
   },
 };
 
-// Follow a stream of server-sent events with a header, which EventSource cannot send; go on behind the last one seen.
-// `stateOf` hears "live", "lost" with the reason, and once "refused" if there is no use in trying again.
-export function follow(path, heard, stateOf) {
-  let last = "", wait = SOON_MS, timer;
-  async function again() {
+// Follow a stream of server-sent events with an Authorization header, which EventSource cannot send. Reconnects after
+// the last event received. `onState` gets "live", "lost" with a reason, and "refused" if retrying is useless.
+export function follow(path, onEvent, onState) {
+  let lastId = "", wait = FIRST_WAIT_MS, timer;
+  async function connect() {
     timer = null;
     try {
       const headers = { Accept: "text/event-stream" };
       if (token) headers.Authorization = `Bearer ${token}`;
-      if (last) headers["Last-Event-ID"] = last;
-      const answer = await fetch(path, { headers });
-      if (answer.status === 410) last = "";  // older than what is kept
-      if (!answer.ok) throw new Refused(answer.status, await answer.json().catch(() => ({})));
-      stateOf("live");
-      wait = SOON_MS;
-      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      if (lastId) headers["Last-Event-ID"] = lastId;
+      const response = await fetch(path, { headers });
+      if (response.status === 410) lastId = "";  // updates after it are not retained
+      if (!response.ok) throw new RequestError(response.status, await response.json().catch(() => ({})));
+      onState("live");
+      wait = FIRST_WAIT_MS;
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       for (let rest = ""; ;) {
         const { done, value } = await reader.read();
         if (done) break;
         const events = (rest + value).split("\n\n");
         rest = events.pop();
-        for (const event of events) last = take(event, heard) ?? last;
+        for (const event of events) lastId = dispatch(event, onEvent) ?? lastId;
       }
-      stateOf("lost");
+      onState("lost");
     } catch (error) {
-      if (error.status === 401 || error.status === 403) return stateOf("refused", error.message);
-      stateOf("lost", error instanceof Refused ? error.message : "");
+      if (error.status === 401 || error.status === 403) return onState("refused", error.message);
+      onState("lost", error instanceof RequestError ? error.message : "");
     }
-    timer = setTimeout(again, wait);
-    wait = Math.min(2 * wait, LONGEST_MS);
+    timer = setTimeout(connect, wait);
+    wait = Math.min(2 * wait, MAX_WAIT_MS);
   }
-  addEventListener("online", () => {   // no need to wait any longer
+  addEventListener("online", () => {   // reconnect at once
     if (!timer) return;
     clearTimeout(timer);
-    again();
+    connect();
   });
-  again();
+  connect();
 }
 
-function take(event, heard) {
+// Parse an event, pass it on, and return its id.
+function dispatch(event, onEvent) {
   const fields = { event: "message", data: [] };
   for (const line of event.split("\n")) {
-    const at = line.indexOf(":");
-    if (at <= 0) continue;
-    const name = line.slice(0, at), value = line.slice(at + 1).replace(/^ /, "");
+    const colon = line.indexOf(":");
+    if (colon <= 0) continue;
+    const name = line.slice(0, colon), value = line.slice(colon + 1).replace(/^ /, "");
     if (name === "data") fields.data.push(value);
     else fields[name] = value;
   }
-  if (fields.data.length) heard(fields.event, JSON.parse(fields.data.join("\n")));
+  if (fields.data.length) onEvent(fields.event, JSON.parse(fields.data.join("\n")));
   return fields.id;
 }

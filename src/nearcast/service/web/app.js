@@ -1,123 +1,134 @@
-// The page: a map, subscriptions, and how it does; everything comes from the service and goes there.
+// The page: a map, subscriptions and statistics. All data comes from the service and goes back to it.
 
-import { api, follow, patiently, setToken } from "./api.js";
+import { Activity } from "./activity.js";
+import { api, follow, retry, setToken } from "./api.js";
 import { Editor } from "./editor.js";
-import { Frame } from "./frame.js";
-import { showHint } from "./hint.js";
-import { KINDS } from "./kinds.js";
-import { Listing } from "./listing.js";
-import { WorldMap } from "./map.js";
-import { News } from "./news.js";
-import { Panel } from "./panel.js";
+import { Kinds } from "./kinds.js";
+import { LiveMap, MAX_DETAILED } from "./map.js";
+import { Projection } from "./projection.js";
+import { Reaches } from "./reaches.js";
 import { Results } from "./results.js";
 import { Shards } from "./shards.js";
-import { keepTheme } from "./theme.js";
+import { Statistics } from "./statistics.js";
+import { SubscriptionList } from "./subscription-list.js";
+import { initTheme } from "./theme.js";
+import { showWelcome } from "./welcome.js";
 
 const $ = (id) => document.getElementById(id);
-const AGAIN_MS = 400;   // between two looks at what changes
+const MIN_INTERVAL_MS = 400;   // between two refreshes of what changes
 
-// However often it is asked for, do it once in a while.
-function seldom(work) {
-  let waiting;
-  return () => { waiting ??= setTimeout(() => { waiting = undefined; work(); }, AGAIN_MS); };
+// Return a function that runs `work` at most once per interval.
+function throttle(work) {
+  let timer;
+  return () => { timer ??= setTimeout(() => { timer = undefined; work(); }, MIN_INTERVAL_MS); };
 }
 
-function setState(state, says) {
-  $("state").dataset.state = state;
-  $("state").textContent = says;
+function setConnection(state, text) {
+  $("connection").dataset.state = state;
+  $("connection").textContent = text;
 }
 
-// Ask for a token, and begin again with it.
-function askToken(wasSent) {
-  setState("waiting", "waiting for a token");
-  $("entry").hidden = false;
-  $("entry-fault").textContent = wasSent ? "The token is not known here." : "";
+// Ask for a token and reload the page with it.
+function requestToken(wasSent) {
+  setConnection("waiting", "token required");
+  $("token-form").hidden = false;
+  $("token-error").textContent = wasSent ? "The service does not know this token." : "";
   $("token").focus();
-  $("entry").addEventListener("submit", (event) => {
+  $("token-form").addEventListener("submit", (event) => {
     event.preventDefault();
     setToken($("token").value);
     location.reload();
   });
 }
 
-async function begin() {
+async function start() {
   let map;
-  keepTheme($("theme"), () => { map?.recolour(); map?.motion.recolour(); });
-  if (!document.createElement("canvas").getContext("webgl2")) throw new Error("the map needs WebGL, which this browser does not have");
-  const wait = (error) => setState("lost", `not there yet, trying again: ${error.message}`);
-  const world = await patiently(api.world, wait);
-  $("listing").hidden = false;
-  map = new WorldMap("map", new Frame(world), (id) => open(id));
-  const panel = new Panel($("panel"));
-  const listing = new Listing((id) => open(id));
-  const news = new News(map, (id) => open(id));
-  const shards = new Shards($("shards"), map, world);
-  const redraw = () => map.subscriptions(listing.subscriptions, editor.isOpen);
-  const results = new Results(map, world);
-  const editor = new Editor(world, map, results, {
-    saved(subscription) { listing.put(subscription); listing.arrange(); redraw(); news.say(`saved ${subscription.id}`); },
-    removed(id) { listing.remove(id); redraw(); news.say(`deleted ${id}`); },
-    opened() { map.unpin(); redraw(); },
-    closed(id) { map.unpin(); redraw(); listing.arrange(); listing.focus(id); },
+  initTheme($("theme"), () => { map?.recolour(); map?.animations.recolour(); });
+  if (!document.createElement("canvas").getContext("webgl2")) throw new Error("the map needs WebGL 2, which this browser does not support");
+  const onRetry = (error) => setConnection("lost", `service not available, retrying: ${error.message}`);
+  const config = await retry(api.config, onRetry);
+  const kinds = new Kinds(await retry(api.kinds, onRetry));
+  $("list-view").hidden = false;
+  map = new LiveMap("map", { projection: new Projection(config), kinds, onSelect: (id) => open(id) });
+  const reaches = new Reaches();
+  const statistics = new Statistics($("statistics"));
+  const list = new SubscriptionList(kinds, (id) => open(id));
+  const activity = new Activity(map, kinds, (id) => open(id));
+  const shards = new Shards($("shards"), map, config);
+  const results = new Results(map, { config, kinds, reaches });
+  const editor = new Editor({ config, kinds, map, results }, {
+    onSave(subscription) { list.put(subscription); list.refresh(); redraw(); activity.announce(`saved ${subscription.id}`); },
+    onDelete(id) { list.remove(id); redraw(); activity.announce(`deleted ${id}`); },
+    onOpen() { map.closePopup(); redraw(); },
+    onClose(id) { map.closePopup(); redraw(); list.refresh(); list.focus(id); },
   });
 
-  map.explains = (message) => editor.openId && results.fares(editor.draft(), message).catch(() => null);
+  map.explain = (message) => editor.savedId && results.explain(editor.draft(), message).catch(() => null);
+
+  async function redraw() {
+    const draw = () => map.showSubscriptions(list.subscriptions, reaches, editor.isOpen);
+    draw();
+    if (list.subscriptions.length > MAX_DETAILED) return;
+    await reaches.load(list.subscriptions).catch(() => {});
+    draw();
+  }
 
   function open(id) {
-    const subscription = listing.read(id);
-    if (!KINDS[subscription?.kind]) return;
-    listing.seen(id);
-    map.goTo(subscription.region ?? subscription.location);
+    const subscription = list.get(id);
+    if (!kinds.get(subscription?.kind)) return;
+    list.markSeen(id);
+    const place = kinds.placeOf(subscription);
+    if (place) map.goTo(place);
     editor.open(subscription);
   }
 
   async function reload() {
     const all = [];
     for await (const subscription of api.subscriptions()) all.push(subscription);
-    listing.take(all);
+    list.replaceAll(all);
     redraw();
   }
 
-  const look = seldom(() => { if (editor.openId) editor.look(); });
-  const reloadSeldom = seldom(() => reload().catch(() => {}));
-  function changed({ subscription: id, message, change }) {
-    if (!listing.read(id)) return reloadSeldom();   // made elsewhere
-    const isOpen = editor.openId === id;
-    if (isOpen) look();
-    else listing.hear(id);
-    if (change === "enter") news.reached(message, listing.read(id), isOpen);
+  const refreshResults = throttle(() => { if (editor.savedId) editor.refreshResults(); });
+  const reloadSoon = throttle(() => reload().catch(() => {}));
+  function handleUpdate({ subscription: id, message, change }) {
+    if (!list.get(id)) return reloadSoon();   // created by another client
+    const isOpen = editor.savedId === id;
+    if (isOpen) refreshResults();
+    else list.addUpdate(id);
+    if (change === "enter") activity.addMatch(message, list.get(id), isOpen);
   }
 
   const states = {};
-  function stateOf(stream, state, why) {
+  function setStreamState(stream, state, reason) {
     const wasLost = Object.values(states).includes("lost");
     states[stream] = state;
-    const all = Object.values(states);
-    if (all.includes("lost")) setState("lost", `connection lost, trying again${why ? `: ${why}` : ""}`);
-    else if (states.feed === "refused") setState("live", "live; seeing messages needs a token with scope admin");
-    else setState("live", "live");
-    if (wasLost && !all.includes("lost")) reloadSeldom();
+    const isLost = Object.values(states).includes("lost");
+    if (isLost) setConnection("lost", `connection lost, reconnecting${reason ? `: ${reason}` : ""}`);
+    else if (states.feed === "refused") setConnection("live", "live; messages need a token with scope admin");
+    else setConnection("live", "live");
+    if (wasLost && !isLost) reloadSoon();
   }
 
-  $("new").addEventListener("click", (event) => editor.open(null, { isByKeys: event.detail === 0 }));
-  for (const choice of document.querySelectorAll("[data-layer]")) {
-    choice.addEventListener("change", () => {
-      map.toggle(choice.dataset.layer, choice.checked);
-      if (choice.dataset.layer === "shards") shards.toggle(choice.checked);
+  $("new").addEventListener("click", (event) => editor.open(null, { byKeyboard: event.detail === 0 }));
+  for (const checkbox of document.querySelectorAll("[data-layer]")) {
+    checkbox.addEventListener("change", () => {
+      map.toggle(checkbox.dataset.layer, checkbox.checked);
+      if (checkbox.dataset.layer === "shards") shards.toggle(checkbox.checked);
     });
   }
-  await Promise.all([map.ready, patiently(reload, wait)]);
+  await Promise.all([map.ready, retry(reload, onRetry)]);
   redraw();
   follow("v1/feed", (event, data) => {
-    if (event === "messages") { map.take(data); news.shown(data); }
-    else if (event === "stats") panel.take(data, listing.all.size);
-  }, (state, why) => stateOf("feed", state, why));
-  follow("v1/updates/events", (event, data) => { if (event === "update") changed(data); }, (state, why) => stateOf("updates", state, why));
-  showHint($("hint"), () => editor.open());
+    if (event === "messages") { map.addMessages(data); activity.addMessages(data); }
+    else if (event === "stats") statistics.add(data, list.entries.size);
+  }, (state, reason) => setStreamState("feed", state, reason));
+  follow("v1/updates/events", (event, data) => { if (event === "update") handleUpdate(data); }, (state, reason) => setStreamState("updates", state, reason));
+  showWelcome($("welcome"), () => editor.open());
   document.body.dataset.ready = "true";
 }
 
-begin().catch((error) => {
-  if (error.status === 401) askToken(Boolean(sessionStorage.getItem("token")));
-  else setState("lost", error.message);
+start().catch((error) => {
+  if (error.status === 401) requestToken(Boolean(sessionStorage.getItem("token")));
+  else setConnection("lost", error.message);
 });

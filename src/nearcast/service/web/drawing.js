@@ -1,38 +1,38 @@
-// How is a place drawn? A pin with one click; a box by dragging, or with two clicks: mouse, finger or pen alike. By
-// keyboard, arrows move the map and Enter takes its middle. Escape gives up.
+// Drawing of a place: a pin with one click; a box by dragging or with two clicks, by mouse, touch or pen. With the
+// keyboard, arrow keys move the map and Enter takes its centre. Escape cancels.
 
-const MOVED_PX = 8;   // less is a click
+const DRAG_PX = 8;   // shorter movements are clicks
 
 export class Drawing {
-  constructor(world, { line, drawn }) {
-    this.world = world;
-    this.line = line;
-    this.drawn = drawn;
-    this.canvas = world.map.getCanvas();
-    for (const [name, heard] of Object.entries({ pointerdown: "pressed", pointermove: "moved", pointerup: "let", pointercancel: "lost" })) {
-      this.canvas.parentElement.addEventListener(name, (event) => this.shape && event.isPrimary && this[heard](event));
+  constructor(map, { status, onDrawn }) {
+    this.map = map;
+    this.status = status;
+    this.onDrawn = onDrawn;
+    this.canvas = map.map.getCanvas();
+    for (const [event, handler] of Object.entries({ pointerdown: "press", pointermove: "move", pointerup: "release", pointercancel: "cancelPress" })) {
+      this.canvas.parentElement.addEventListener(event, (pointer) => this.shape && pointer.isPrimary && this[handler](pointer));
     }
     this.canvas.addEventListener("keydown", (event) => {
-      if (this.shape && event.key === "Enter") { event.preventDefault(); this.put(this.world.middle); }
+      if (this.shape && event.key === "Enter") { event.preventDefault(); this.place(this.map.centre); }
     });
-    world.map.on("move", () => { if (this.isByKeys && this.first) this.sketch(this.world.middle); });
+    map.map.on("move", () => { if (this.byKeyboard && this.firstCorner) this.sketch(this.map.centre); });
   }
 
-  // Ask for a shape; `isByKeys` if nobody has a pointer in hand.
-  start(shape, isByKeys = false) {
+  // Start drawing a "point" or a "box".
+  start(shape, byKeyboard = false) {
     this.stop();
-    Object.assign(this, { shape, isByKeys, first: null, pressedAt: null });
-    this.world.isDrawing = true;
-    this.world.unpin();
-    if (shape === "box") this.world.map.dragPan.disable();
-    this.world.map.getContainer().dataset.drawing = isByKeys ? "keys" : "pointer";
-    this.say();
-    if (isByKeys) this.aim();
+    Object.assign(this, { shape, byKeyboard, firstCorner: null, pressedAt: null });
+    this.map.isDrawing = true;
+    this.map.closePopup();
+    if (shape === "box") this.map.map.dragPan.disable();
+    this.map.map.getContainer().dataset.drawing = byKeyboard ? "keyboard" : "pointer";
+    this.showStatus();
+    if (byKeyboard) this.markCentre();
   }
 
-  // Mark the middle, which Enter takes.
-  aim() {
-    const { map } = this.world, { x, y } = map.project(map.getCenter()), { style } = map.getContainer();
+  // Mark the centre, which Enter takes.
+  markCentre() {
+    const { map } = this.map, { x, y } = map.project(map.getCenter()), { style } = map.getContainer();
     style.setProperty("--x", `${x}px`);
     style.setProperty("--y", `${y}px`);
     this.canvas.focus();
@@ -41,66 +41,67 @@ export class Drawing {
   stop() {
     if (!this.shape) return false;
     this.shape = null;
-    this.world.isDrawing = false;
-    this.world.landed = performance.now();
-    this.world.map.dragPan.enable();
-    delete this.world.map.getContainer().dataset.drawing;
-    this.line.hidden = true;
+    this.map.isDrawing = false;
+    this.map.drawnAt = performance.now();
+    this.map.map.dragPan.enable();
+    delete this.map.map.getContainer().dataset.drawing;
+    this.status.hidden = true;
     return true;
   }
 
-  say() {
-    const isPin = this.shape === "pin", corner = this.first ? "the other corner" : "a corner";
-    const says = this.isByKeys ? `Move the map with the arrow keys; Enter ${isPin ? "drops the pin" : `sets ${corner}`}`
-      : isPin ? "Click the map to drop the pin" : this.first ? "Click the other corner" : "Drag a box over the map, or click two corners";
-    this.line.textContent = `${says}. Escape gives up.`;
-    this.line.hidden = false;
+  showStatus() {
+    const isPoint = this.shape === "point", corner = this.firstCorner ? "the opposite corner" : "a corner";
+    const text = this.byKeyboard ? `Move the map with the arrow keys; Enter ${isPoint ? "drops the pin" : `sets ${corner}`}`
+      : isPoint ? "Click the map to drop the pin" : this.firstCorner ? "Click the opposite corner" : "Drag a box on the map, or click two corners";
+    this.status.textContent = `${text}. Escape cancels.`;
+    this.status.hidden = false;
   }
 
-  at(event) {
+  locationOf(event) {
     const { left, top } = this.canvas.getBoundingClientRect();
-    const { lng, lat } = this.world.map.unproject([event.clientX - left, event.clientY - top]);
-    return this.world.frame.toWorld([lng, lat]);
+    const { lng, lat } = this.map.map.unproject([event.clientX - left, event.clientY - top]);
+    return this.map.projection.fromMap([lng, lat]);
   }
 
-  pressed(event) {
-    this.isByKeys = false;
+  press(event) {
+    this.byKeyboard = false;
     this.pressedAt = [event.clientX, event.clientY];
-    this.from = this.at(event);
+    this.pressedLocation = this.locationOf(event);
   }
 
-  moved(event) {
+  move(event) {
     if (this.shape !== "box") return;
-    if (this.first) this.sketch(this.at(event));
-    else if (this.pressedAt && this.hasMoved(event)) this.sketch(this.at(event), this.from);
+    if (this.firstCorner) this.sketch(this.locationOf(event));
+    else if (this.pressedAt && this.isDrag(event)) this.sketch(this.locationOf(event), this.pressedLocation);
   }
 
-  let(event) {
+  release(event) {
     if (!this.pressedAt) return;
-    const wasDragged = this.hasMoved(event), from = this.from;
+    const isDrag = this.isDrag(event), start = this.pressedLocation;
     this.pressedAt = null;
-    if (this.shape === "pin") { if (!wasDragged) this.put(this.at(event)); return; }
-    if (wasDragged && !this.first) this.first = from;
-    this.put(this.at(event));
+    if (this.shape === "point") { if (!isDrag) this.place(this.locationOf(event)); return; }
+    if (isDrag && !this.firstCorner) this.firstCorner = start;
+    this.place(this.locationOf(event));
   }
 
-  lost() { this.pressedAt = null; }
+  cancelPress() { this.pressedAt = null; }
 
-  hasMoved(event) {
-    return Math.hypot(event.clientX - this.pressedAt[0], event.clientY - this.pressedAt[1]) > MOVED_PX;
+  isDrag(event) {
+    return Math.hypot(event.clientX - this.pressedAt[0], event.clientY - this.pressedAt[1]) > DRAG_PX;
   }
 
-  put(place) {
-    if (this.shape === "box" && !this.first) { this.first = place; return void this.say(); }
-    const drawn = this.shape === "box" ? between(this.first, place) : place;
-    const isByKeys = this.isByKeys;
+  // Take a location as the pin, or as the next corner.
+  place(location) {
+    if (this.shape === "box" && !this.firstCorner) { this.firstCorner = location; return void this.showStatus(); }
+    const drawn = this.shape === "box" ? boxOf(this.firstCorner, location) : location;
+    const { byKeyboard } = this;
     this.stop();
-    this.drawn(drawn, isByKeys);
+    this.onDrawn(drawn, byKeyboard);
   }
 
-  sketch(to, from = this.first) {
-    this.world.show("draft", [this.world.frame.box(between(from, to), { is: "area" })]);
+  sketch(to, from = this.firstCorner) {
+    this.map.show("draft", [this.map.projection.box(boxOf(from, to), { is: "area" })]);
   }
 }
 
-const between = ([ax, ay], [bx, by]) => [Math.min(ax, bx), Math.min(ay, by), Math.max(ax, bx), Math.max(ay, by)];
+const boxOf = ([ax, ay], [bx, by]) => [Math.min(ax, bx), Math.min(ay, by), Math.max(ax, bx), Math.max(ay, by)];

@@ -1,221 +1,276 @@
-// How is a subscription made? A kind, a place, words, and sliders whose effect is seen at once.
+// The editor of a subscription: a kind, a place, words, and the other fields of the kind. The result follows every change.
 
 import { api } from "./api.js";
 import { Drawing } from "./drawing.js";
-import { KINDS, SLIDERS, iconOf, wordsOf } from "./kinds.js";
+import { centreOf } from "./kinds.js";
 
 const $ = (id) => document.getElementById(id);
-const PAUSE_MS = 120;  // between two looks at what a draft would hold
-const IDEAS = 5;
+const DELAY_MS = 120;  // between two refreshes of the result
+const N_SUGGESTIONS = 5;
 
 export class Editor {
-  constructor(world, map, results, told) {
-    Object.assign(this, { world, map, results, told });
+  constructor({ config, kinds, map, results }, callbacks) {
+    Object.assign(this, { config, kinds, map, results, callbacks });
     this.form = $("editor");
-    this.turn = this.shown = 0;   // looks that were begun, and the latest that is shown
-    this.fill();
-    this.drawing = new Drawing(map, { line: $("drawing"), drawn: (place, isByKeys) => this.placed(place, isByKeys) });
-    this.form.addEventListener("input", () => this.changed());
+    this.values = {};   // last value of each number and id, across kinds
+    this.lastRequest = this.lastShown = 0;
+    this.render();
+    this.drawing = new Drawing(map, { status: $("drawing"), onDrawn: (place, byKeyboard) => this.setPlace(place, byKeyboard) });
+    this.form.addEventListener("input", () => this.handleChange());
     this.form.addEventListener("submit", (event) => { event.preventDefault(); this.save(); });
-    $("draw").addEventListener("click", (event) => this.drawing.start(this.kind.shape, event.detail === 0));
-    $("centre").addEventListener("click", () => this.placed(this.shaped(map.middle)));
+    $("draw").addEventListener("click", (event) => this.drawing.start(this.kind.placeField.form, event.detail === 0));
+    $("use-centre").addEventListener("click", () => this.setPlace(this.fitPlace(map.centre)));
     $("cancel").addEventListener("click", () => this.close());
     $("delete").addEventListener("click", () => this.remove());
-    addEventListener("keydown", (event) => { if (event.key === "Escape" && !this.form.hidden) this.escape(); });
+    addEventListener("keydown", (event) => { if (event.key === "Escape" && this.isOpen) this.cancel(); });
   }
 
-  fill() {
+  render() {
     const option = (value) => Object.assign(document.createElement("option"), { value });
-    const people = this.world.people ?? [], said = this.world.words ?? [];
-    this.form.querySelector("#kinds .tiles").innerHTML = Object.entries(KINDS).map(([kind, { label }]) =>
-      `<label class="tile"><input type="radio" name="kind" value="${kind}">${iconOf(kind)}<span>${label}</span></label>`).join("");
-    $("sliders").innerHTML = Object.entries(SLIDERS).map(([name, { title, ends, min, max, step, says, example }]) =>
-      `<div class="slider" id="slider-${name}"><label for="${name}">${title} <code>${name}</code></label>` +
-      `<output id="${name}-value" for="${name}"></output>` +
-      `<input type="range" id="${name}" min="${min}" max="${max}" step="${step}" aria-describedby="${name}-says">` +
-      `<span class="ends" aria-hidden="true"><i>${ends[0]}</i><i>${ends[1]}</i></span>` +
-      `<small id="${name}-says" class="quiet">${says} <i>${example}</i></small></div>`).join("");
-    $("words").append(...said.map(option));
-    $("people").append(...people.map(option));
-    const every = Math.max(1, Math.floor(said.length / IDEAS));
-    $("ideas").append(...said.filter((_, i) => i % every === 0).slice(0, IDEAS).map((word) => {
-      const idea = Object.assign(document.createElement("button"), { type: "button", className: "idea", textContent: word });
-      idea.addEventListener("click", () => this.add(word));
-      return idea;
+    const { terms, users } = this.config;
+    this.form.querySelector("#kinds .tiles").append(...this.kinds.all.map(tileOf));
+    $("terms").append(...terms.map(option));
+    $("users").append(...users.map(option));
+    const step = Math.max(1, Math.floor(terms.length / N_SUGGESTIONS));
+    $("suggestions").append(...terms.filter((_, i) => i % step === 0).slice(0, N_SUGGESTIONS).map((term) => {
+      const button = Object.assign(document.createElement("button"), { type: "button", className: "suggestion", textContent: term });
+      button.addEventListener("click", () => this.addWord(term));
+      return button;
     }));
   }
 
-  get name() { return this.form.elements.kind.value; }
-  get kind() { return KINDS[this.name]; }
-  get isOpen() { return !this.form.hidden; }
-  get openId() { return this.isOpen && !this.isNew ? $("id").value : null; }
+  // Show the fields of the current kind, with the values that they had before.
+  renderFields() {
+    const { kind } = this;
+    if (this.renderedKind === kind) return;
+    this.renderedKind = kind;
+    $("kind-help").textContent = kind.help;
+    $("place-field").hidden = !kind.placeField;
+    $("place-title").textContent = kind.placeField?.label ?? "";
+    $("words-field").hidden = !kind.textField;
+    $("keywords-title").textContent = kind.textField?.label ?? "";
+    $("keywords-help").textContent = kind.textField?.help ?? "";
+    $("keywords").placeholder = kind.textField?.example ?? "";
+    $("fields").replaceChildren(...kind.idFields.map(inputOf), ...kind.numberFields.map(sliderOf));
+    for (const { name } of kind.idFields) this.inputFor(name).value = this.values[name] ?? this.config.users[0] ?? "";
+    this.exact = {};
+    for (const { name, start } of kind.numberFields) {
+      const value = this.values[name] ?? start;
+      this.inputFor(name).value = value;
+      this.exact[name] = { value, shown: this.inputFor(name).value };
+    }
+  }
 
-  open(subscription, { isByKeys = false } = {}) {
+  inputFor(name) { return $(`field-${name}`); }
+
+  get kind() { return this.kinds.get(this.form.elements.kind.value); }
+  get isOpen() { return !this.form.hidden; }
+  get savedId() { return this.isOpen && !this.isNew ? $("id").value : null; }
+
+  open(subscription, { byKeyboard = false } = {}) {
     this.drawing.stop();
-    this.halt();
+    this.cancelRefresh();
     this.isNew = !subscription;
-    const given = subscription ?? { id: `mine-${Date.now().toString(36).slice(-5)}`, kind: "topk", keywords: "" };
-    this.place = given.region ?? given.location ?? null;
-    $("editor-title").textContent = this.isNew ? "New subscription" : wordsOf(given);
+    const given = subscription ?? { id: `mine-${Date.now().toString(36).slice(-5)}`, kind: this.kinds.first.kind };
+    const kind = this.kinds.get(given.kind);
+    this.place = kind.placeOf(given);
+    $("editor-title").textContent = this.isNew ? "New subscription" : this.kinds.wordsOf(given);
     $("id").value = given.id;
     $("id").readOnly = !this.isNew;
     this.form.elements.kind.value = given.kind;
-    $("keywords").value = wordsOf(given);
-    $("user").value = given.user ?? this.world.people?.[0] ?? "";
-    this.exact = {};
-    for (const [name, { start }] of Object.entries(SLIDERS)) {
-      $(name).value = given[name] ?? start;
-      this.exact[name] = { value: given[name] ?? start, shown: $(name).value };
-    }
+    $("keywords").value = kind.wordsOf(given);
+    this.values = Object.fromEntries([...kind.numberFields, ...kind.idFields].map(({ name }) => [name, given[name]]));
+    this.renderedKind = null;
     $("delete").hidden = this.isNew;
-    $("listing").hidden = true;
+    $("list-view").hidden = true;
     this.form.hidden = false;
-    this.told.opened();
-    this.saved = this.isNew ? null : this.said();
-    this.changed();
+    this.callbacks.onOpen();
+    this.renderFields();
+    this.saved = this.isNew ? null : this.draftText();
+    this.handleChange();
     this.form.querySelector(":checked").focus({ preventScroll: true });
     this.form.parentElement.scrollTop = 0;
-    if (this.isNew && !isByKeys) this.drawing.start(this.kind.shape);
+    if (this.isNew && !byKeyboard && kind.placeField) this.drawing.start(kind.placeField.form);
   }
 
   close() {
     this.drawing.stop();
     this.form.hidden = true;
-    $("listing").hidden = false;
-    this.halt();
+    $("list-view").hidden = false;
+    this.cancelRefresh();
     this.map.show("draft", []);
     this.results.close();
-    this.told.closed($("id").value);
+    this.callbacks.onClose($("id").value);
   }
 
-  escape() {
-    if (this.drawing.stop()) { this.changed(); $("draw").focus(); } else this.close();
+  cancel() {
+    if (this.drawing.stop()) { this.handleChange(); $("draw").focus(); } else this.close();
   }
 
-  add(word) {
-    const before = $("keywords").value.trim();
-    $("keywords").value = before ? `${before} ${this.name === "boolean" ? "OR " : ""}${word}` : word;
-    this.changed();
+  addWord(word) {
+    const before = $("keywords").value.trim(), operator = this.kind.textField.operators?.at(-1);
+    $("keywords").value = before ? [before, operator, word].filter(Boolean).join(" ") : word;
+    this.handleChange();
   }
 
+  // The subscription as it stands.
   draft() {
-    const { shape, sliders } = this.kind;
-    const place = this.place && { [shape === "box" ? "region" : "location"]: this.place };
-    const numbers = Object.fromEntries(sliders.map((name) => [name, this.number(name)]));
-    const user = this.name === "social" && { user: $("user").value };
-    return { id: $("id").value, kind: this.name, keywords: $("keywords").value.trim(), ...place, ...numbers, ...user };
+    const { kind } = this, draft = { id: $("id").value, kind: kind.kind };
+    if (kind.placeField && this.place) draft[kind.placeField.name] = this.place;
+    if (kind.textField) draft[kind.textField.name] = $("keywords").value.trim();
+    for (const { name } of kind.numberFields) draft[name] = this.numberOf(name);
+    for (const { name } of kind.idFields) draft[name] = this.inputFor(name).value;
+    return draft;
   }
 
-  // Where a slider stands; as long as it was not moved, the number that was given, which may lie between its steps.
-  number(name) {
-    const { value, shown } = this.exact[name];
-    return $(name).value === shown ? value : Number($(name).value);
+  draftText() { return JSON.stringify(this.draft()); }
+
+  // The value of a slider. Until it is moved, that is the given number, which may lie between two steps.
+  numberOf(name) {
+    const { value, shown } = this.exact[name], current = this.inputFor(name).value;
+    return current === shown ? value : Number(current);
   }
 
-  said() { return JSON.stringify(this.draft()); }
-
-  placed(place, isByKeys) {
+  setPlace(place, byKeyboard) {
     this.place = place;
-    this.changed();
-    if (isByKeys !== undefined) $("keywords").focus({ preventScroll: true });
+    this.handleChange();
+    if (byKeyboard !== undefined) $("keywords").focus({ preventScroll: true });
   }
 
-  // A place as the kind needs it: a box around a pin, or the middle of a box.
-  shaped(place) {
+  // Convert a place to the form of the kind: a box around a pin, or the centre of a box.
+  fitPlace(place) {
     const isBox = place.length === 4;
-    if (isBox === (this.kind.shape === "box")) return place;
-    if (isBox) return [(place[0] + place[2]) / 2, (place[1] + place[3]) / 2];
-    const [x, y] = place, [xmin, ymin, xmax, ymax] = this.map.frame.bounds, dx = (xmax - xmin) / 10, dy = (ymax - ymin) / 10;
+    if (isBox === this.kind.isBox) return place;
+    if (isBox) return centreOf(place);
+    const [x, y] = place, [xmin, ymin, xmax, ymax] = this.map.projection.bounds, dx = (xmax - xmin) / 10, dy = (ymax - ymin) / 10;
     return [Math.max(xmin, x - dx), Math.max(ymin, y - dy), Math.min(xmax, x + dx), Math.min(ymax, y + dy)];
   }
 
-  changed() {
-    const { kind } = this;
-    if (this.place) this.place = this.shaped(this.place);
-    if (this.drawing.shape && this.drawing.shape !== kind.shape) this.drawing.start(kind.shape, this.drawing.isByKeys);
-    for (const [name, { step }] of Object.entries(SLIDERS)) {
-      $(`slider-${name}`).hidden = !kind.sliders.includes(name);
-      $(`${name}-value`).textContent = this.number(name).toFixed(step < 1 ? 2 : 0);
+  handleChange() {
+    const { kind } = this, { placeField } = kind;
+    this.renderFields();
+    if (this.place && placeField) this.place = this.fitPlace(this.place);
+    if (this.drawing.shape && placeField && this.drawing.shape !== placeField.form) this.drawing.start(placeField.form, this.drawing.byKeyboard);
+    for (const { name, step } of kind.numberFields) {
+      this.values[name] = this.numberOf(name);
+      $(`field-${name}-value`).textContent = this.values[name].toFixed(step < 1 ? 2 : 0);
     }
-    $("whose").hidden = this.name !== "social";
-    $("kind-says").textContent = kind.says;
-    $("keywords-says").textContent = kind.words;
-    $("draw").textContent = `${this.place ? "Draw anew" : kind.shape === "box" ? "Draw a box" : "Drop a pin"}`;
-    $("where").textContent = this.place ? this.map.frame.saidPlace(this.place) : "not on the map yet";
+    for (const { name } of kind.idFields) this.values[name] = this.inputFor(name).value;
+    $("draw").textContent = this.place ? "Draw again" : kind.isBox ? "Draw a box" : "Drop a pin";
+    $("place").textContent = this.place ? this.map.projection.formatPlace(this.place) : "not on the map yet";
     $("save").textContent = this.isNew ? "Save" : "Save changes";
-    $("save").disabled = !this.isNew && this.said() === this.saved;
-    $("fault").textContent = "";
+    $("save").disabled = !this.isNew && this.draftText() === this.saved;
+    $("error").textContent = "";
     this.results.sketch(this.draft());
-    this.lookSoon();
+    this.scheduleRefresh();
   }
 
-  // Look in a moment, however fast changes come, and never twice at once.
-  lookSoon() {
-    if (this.pause !== undefined) return;
-    const own = this.pause = setTimeout(async () => {
-      await this.looking;
-      if (this.pause !== own) return;
-      this.pause = undefined;
-      this.look();
-    }, PAUSE_MS);
+  // Refresh the result soon, at most once per delay and never twice at the same time.
+  scheduleRefresh() {
+    if (this.timer !== undefined) return;
+    const own = this.timer = setTimeout(async () => {
+      await this.refreshing;
+      if (this.timer !== own) return;
+      this.timer = undefined;
+      this.refreshResults();
+    }, DELAY_MS);
   }
 
-  // Forget what is on its way.
-  halt() {
-    clearTimeout(this.pause);
-    this.pause = undefined;
-    this.shown = ++this.turn;
+  // Drop all refreshes that are under way.
+  cancelRefresh() {
+    clearTimeout(this.timer);
+    this.timer = undefined;
+    this.lastShown = ++this.lastRequest;
   }
 
-  look() { return this.looking = this.found(++this.turn); }
+  refreshResults() { return this.refreshing = this.loadResults(++this.lastRequest); }
 
-  // Show what it holds if it is saved as it stands, and what it would hold if not; what comes late is not shown.
-  async found(turn) {
-    const draft = this.draft();
-    if (!this.place || !draft.keywords) {
-      this.shown = turn;
-      return this.results.wait(this.place ? "words" : "place");
+  // Show the current result of an unchanged subscription, or a preview of a changed one. Outdated answers are dropped.
+  async loadResults(number) {
+    const draft = this.draft(), { kind } = this;
+    const missing = kind.placeField && !this.place ? "place" : kind.textField && !draft[kind.textField.name] ? "words" : null;
+    if (missing) {
+      this.lastShown = number;
+      return this.results.showMissing(missing);
     }
     try {
-      const found = this.said() === this.saved ? await this.results.held(draft) : await this.results.previewed(draft);
-      if (turn <= this.shown || draft.kind !== this.name) return;
-      this.shown = turn;
+      const isSaved = this.draftText() === this.saved;
+      const found = await (isSaved ? this.results.loadCurrent(draft) : this.results.loadPreview(draft));
+      if (number <= this.lastShown || draft.kind !== this.kind.kind) return;
+      this.lastShown = number;
       this.results.show(found, this.draft());
     } catch (error) {
-      if (turn > this.shown && this.pause === undefined) $("fault").textContent = error.message;
+      if (number > this.lastShown && this.timer === undefined) $("error").textContent = error.message;
     }
   }
 
   async save() {
-    if (!this.place) return void ($("fault").textContent = "location must be on the map; draw it, or take the middle");
-    await this.tried(async () => {
+    const { placeField } = this.kind;
+    if (placeField && !this.place) return void ($("error").textContent = `${placeField.name} must be on the map; draw it, or use the map centre`);
+    await this.run(async () => {
       const draft = this.draft();
       await api.put(draft);
       this.isNew = false;
       this.saved = JSON.stringify(draft);
-      $("editor-title").textContent = wordsOf(draft);
+      $("editor-title").textContent = this.kinds.wordsOf(draft);
       $("id").readOnly = true;
       $("delete").hidden = false;
-      this.told.saved(draft);
-      this.changed();
+      this.callbacks.onSave(draft);
+      this.handleChange();
     });
   }
 
   async remove() {
-    await this.tried(async () => {
-      this.halt();
-      await this.looking;   // nobody asks for what is gone
+    await this.run(async () => {
+      this.cancelRefresh();
+      await this.refreshing;   // no request for a deleted subscription
       await api.remove($("id").value);
-      this.told.removed($("id").value);
+      this.callbacks.onDelete($("id").value);
       this.close();
     });
   }
 
-  async tried(work) {
+  // Run a request and show its error.
+  async run(work) {
     try {
       await work();
     } catch (error) {
-      $("fault").textContent = error.message;
+      $("error").textContent = error.message;
     }
   }
+}
+
+function tileOf({ kind, label, iconSvg }) {
+  const tile = Object.assign(document.createElement("label"), { className: "tile" });
+  const input = tile.appendChild(Object.assign(document.createElement("input"), { type: "radio", name: "kind", value: kind }));
+  input.insertAdjacentHTML("afterend", iconSvg);
+  tile.appendChild(document.createElement("span")).textContent = label;
+  return tile;
+}
+
+function inputOf({ name, label, help, example }) {
+  const field = Object.assign(document.createElement("div"), { className: "field" }), id = `field-${name}`;
+  field.innerHTML = '<label></label><input list="users"><small class="muted"></small>';
+  const [title, input, small] = field.children;
+  Object.assign(title, { htmlFor: id, textContent: label || name });
+  input.id = id;
+  input.setAttribute("aria-describedby", `${id}-help`);
+  Object.assign(small, { id: `${id}-help`, textContent: `${help} ${example}`.trim() });
+  return field;
+}
+
+function sliderOf({ name, label, help, example, minimum, maximum, step, ends }) {
+  const slider = Object.assign(document.createElement("div"), { className: "slider" }), id = `field-${name}`;
+  slider.innerHTML = '<label></label><output></output><input type="range"><span class="ends" aria-hidden="true"><i></i><i></i></span><small class="muted"></small>';
+  const [title, output, input, range, small] = slider.children;
+  Object.assign(title, { htmlFor: id, textContent: `${label || name} ` });
+  title.appendChild(document.createElement("code")).textContent = name;
+  output.id = `${id}-value`;
+  output.htmlFor = id;
+  Object.assign(input, { id, min: minimum ?? 0, max: maximum ?? 1, step });
+  input.setAttribute("aria-describedby", `${id}-help`);
+  ends?.forEach((end, i) => { range.children[i].textContent = end; });
+  small.id = `${id}-help`;
+  small.append(`${help} `, Object.assign(document.createElement("i"), { textContent: example }));
+  return slider;
 }

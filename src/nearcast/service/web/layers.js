@@ -1,4 +1,4 @@
-// What does the map look like? Its layers from the bottom up, in the colours of the theme.
+// The layers of the map, from the bottom up, in the colours of the theme.
 
 const EMPTY = { type: "FeatureCollection", features: [] };
 const SOURCES = ["shards", "messages", "subscriptions", "draft"];
@@ -15,65 +15,65 @@ const is = (...names) => ["in", get("is"), ["literal", names]];
 const shape = (type) => ["==", ["geometry-type"], type];
 const between = (value, low, high) => ["interpolate", ["linear"], value, 0, low, 1, high];
 
-function layer(type, id, source, filter, look) {
-  const paint = Object.fromEntries(Object.entries(look).map(([name, value]) => [`${type}-${name}`, value]));
+function layer(type, id, source, filter, properties) {
+  const paint = Object.fromEntries(Object.entries(properties).map(([name, value]) => [`${type}-${name}`, value]));
   return { id, type, source, filter, paint };
 }
 
 export function layersOf(colour, isEarth) {
   const heat = ["none", "low", "mid", "high"].flatMap((name, i) => [[0, 0.2, 0.6, 1][i], colour(`heat-${name}`)]);
   return [
-    { id: "ground", type: "background", paint: { "background-color": colour(isEarth ? "sea" : "land") } },
+    { id: "background", type: "background", paint: { "background-color": colour(isEarth ? "sea" : "land") } },
     layer("fill", "land", "land", is("land"), { color: colour("land") }),
     layer("line", "coast", "land", is("land"), { color: colour("coast"), width: 1 }),
     layer("line", "borders", "land", is("border"), { color: colour("coast"), width: 0.8, dasharray: [4, 3] }),
     layer("fill", "field", "field", shape("Polygon"), { color: colour("field"), opacity: isEarth ? 0.4 : 1 }),
     layer("line", "grid", "field", shape("LineString"), { color: colour("grid"), width: 1 }),
-    layer("line", "rim", "field", shape("Polygon"), { color: colour("rim"), width: 1 }),
+    layer("line", "bounds", "field", shape("Polygon"), { color: colour("bounds"), width: 1 }),
 
-    layer("fill", "shards", "shards", true, { color: get("colour"), opacity: get("depth") }),
+    layer("fill", "shards", "shards", true, { color: get("colour"), opacity: get("opacity") }),
     layer("line", "shard-edges", "shards", true, { color: get("colour"), width: 1.5 }),
 
     layer("heatmap", "density", "messages", true, {
-      radius: 38, opacity: 0.6, weight: get("fresh"), color: ["interpolate", ["linear"], ["heatmap-density"], ...heat],
+      radius: 38, opacity: 0.6, weight: get("freshness"), color: ["interpolate", ["linear"], ["heatmap-density"], ...heat],
     }),
     layer("fill", "areas", "subscriptions", shape("Polygon"), {
-      color: colour("own"), opacity: ["case", is("box"), ["*", 0.05, ["^", get("bold"), 2]], 0],
+      color: colour("subscription"), opacity: ["case", is("box"), ["*", 0.05, ["^", get("boldness"), 2]], 0],
     }),
     layer("line", "area-edges", "subscriptions", shape("Polygon"), {
-      color: colour("own"), width: 1, opacity: ["*", get("bold"), ["case", is("box"), 0.7, 0.35]],
+      color: colour("subscription"), width: 1, opacity: ["*", get("boldness"), ["case", is("box"), 0.7, 0.35]],
     }),
     layer("circle", "points", "messages", true, {
-      color: colour("message"), radius: between(get("fresh"), 2.2, 3.8), opacity: between(get("fresh"), 0.3, 0.95),
+      color: colour("message"), radius: between(get("freshness"), 2.2, 3.8), opacity: between(get("freshness"), 0.3, 0.95),
     }),
     layer("circle", "pins", "subscriptions", shape("Point"), {
-      radius: ["case", get("many"), 3.5, 5], color: colour("land"), opacity: ["sqrt", get("bold")],
-      "stroke-color": colour("own"), "stroke-width": ["case", get("many"), 1.5, 2.2], "stroke-opacity": ["sqrt", get("bold")],
+      radius: ["case", get("isMany"), 3.5, 5], color: colour("land"), opacity: ["sqrt", get("boldness")],
+      "stroke-color": colour("subscription"), "stroke-width": ["case", get("isMany"), 1.5, 2.2], "stroke-opacity": ["sqrt", get("boldness")],
     }),
 
     layer("fill", "draft-area", "draft", is("area", "circle"), {
-      color: colour("picked"), opacity: ["case", is("area"), 0.12, 0.05],
+      color: colour("selected"), opacity: ["case", is("area"), 0.12, 0.05],
     }),
-    layer("line", "draft-edge", "draft", is("area"), { color: colour("picked"), width: 2 }),
-    layer("line", "draft-circle", "draft", is("circle"), { color: colour("picked"), width: 1.5, dasharray: [3, 2] }),
-    layer("line", "threads", "draft", is("thread"), { color: colour("picked"), width: 1.2, opacity: 0.45 }),
-    layer("circle", "draft-points", "draft", is("pin", "result", "pointed"), {
-      radius: ["match", get("is"), "pin", 7.5, "pointed", 8, 5], color: ["case", is("pin"), colour("picked"), colour("message")],
-      "stroke-color": ["case", is("pin"), colour("land"), colour("picked")], "stroke-width": 2.2,
+    layer("line", "draft-edge", "draft", is("area"), { color: colour("selected"), width: 2 }),
+    layer("line", "draft-circle", "draft", is("circle"), { color: colour("selected"), width: 1.5, dasharray: [3, 2] }),
+    layer("line", "threads", "draft", is("thread"), { color: colour("selected"), width: 1.2, opacity: 0.45 }),
+    layer("circle", "draft-points", "draft", is("pin", "result", "highlighted"), {
+      radius: ["match", get("is"), "pin", 7.5, "highlighted", 8, 5], color: ["case", is("pin"), colour("selected"), colour("message")],
+      "stroke-color": ["case", is("pin"), colour("land"), colour("selected")], "stroke-width": 2.2,
     }),
   ];
 }
 
 export function styleOf(colour, { field, isEarth, hidden }) {
-  const unseen = new Set([...hidden].flatMap((name) => GROUPS[name]));
+  const hiddenLayers = new Set([...hidden].flatMap((name) => GROUPS[name]));
   const land = isEarth ? new URL("land.json", import.meta.url).href : EMPTY;
   const data = { land, field, ...Object.fromEntries(SOURCES.map((name) => [name, EMPTY])) };
   return {
     version: 8,
     transition: { duration: 0 },
-    sources: Object.fromEntries(Object.entries(data).map(([name, own]) => [name, { type: "geojson", data: own }])),
-    layers: layersOf(colour, isEarth).map((one) => ({
-      ...one, layout: { visibility: unseen.has(one.id) ? "none" : "visible" },
+    sources: Object.fromEntries(Object.entries(data).map(([name, content]) => [name, { type: "geojson", data: content }])),
+    layers: layersOf(colour, isEarth).map(({ id, ...rest }) => ({
+      id, ...rest, layout: { visibility: hiddenLayers.has(id) ? "none" : "visible" },
     })),
   };
 }

@@ -1,200 +1,203 @@
-// What does the map show? Land or a grid, messages as they come, where they crowd, subscriptions, and a draft.
+// The map: land or a grid, messages as they arrive, their density, subscriptions, and the subscription being edited.
 
 import * as maplibre from "./vendor/maplibre-gl.mjs";
-import { reachOf } from "./kinds.js";
+import { Animations } from "./animations.js";
+import { centreOf } from "./kinds.js";
 import { GROUPS, layersOf, styleOf } from "./layers.js";
-import { Motion } from "./motion.js";
 import { colour } from "./theme.js";
 
-const KEPT = 3000;      // messages on the map
-const FADES_MS = 90_000;
-const SHOWN_EVERY_MS = 1000;
-const FEW = 20;         // subscriptions; more are drawn thinner, and without circles
-const CROWD = 100;      // messages that make the glow as strong as it gets, were they in one place
-const LANDING_MS = 500; // after something was drawn, in which its last click picks nothing
+const MAX_MESSAGES = 3000;     // on the map
+const FADE_MS = 90_000;
+const REFRESH_MS = 1000;
+export const MAX_DETAILED = 20;   // more subscriptions are drawn thinner, and without circles
+const FULL_DENSITY = 100;      // messages in one place that give the strongest glow
+const CLICK_PAUSE_MS = 500;    // after drawing, in which a click selects nothing
 
-export class WorldMap {
-  constructor(place, frame, picked) {
-    this.frame = frame;
-    this.picked = picked;
+export class LiveMap {
+  constructor(container, { projection, kinds, onSelect }) {
+    Object.assign(this, { projection, kinds, onSelect });
     this.messages = new Map();   // id -> message, oldest first
     this.hidden = new Set(["shards"]);
     this.features = {};
     this.map = new maplibre.Map({
-      container: place,
-      style: styleOf(colour, { field: collected(this.field()), isEarth: frame.isEarth, hidden: this.hidden }),
-      renderWorldCopies: frame.isEarth,
+      container,
+      style: styleOf(colour, { field: collectionOf(this.fieldFeatures()), isEarth: projection.isEarth, hidden: this.hidden }),
+      renderWorldCopies: projection.isEarth,
       attributionControl: false,
       dragRotate: false,
       pitchWithRotate: false,
     });
     this.map.touchZoomRotate.disableRotation();
     this.map.addControl(new maplibre.NavigationControl({ showCompass: false }), "top-right");
-    if (frame.isEarth) {
+    if (projection.isEarth) {
       this.map.addControl(new maplibre.ScaleControl(), "bottom-right");
       this.map.addControl(new maplibre.AttributionControl({ compact: false, customAttribution: "land: Natural Earth" }), "bottom-right");
     }
-    this.label();
+    this.addGridLabels();
     this.popup = new maplibre.Popup({ closeButton: false, closeOnClick: false, maxWidth: "20rem", focusAfterOpen: false });
-    this.motion = new Motion(this.map, frame);
-    this.map.on("click", (event) => this.clicked(event));
-    this.map.on("mousemove", (event) => this.pointed(event));
-    this.home(0);
-    addEventListener("resize", () => this.pad());
-    this.ready = new Promise((done) => this.map.once("style.load", done));
-    setInterval(() => this.refresh(), SHOWN_EVERY_MS);
-    this.map.getContainer().world = this;   // for who looks from outside: the console, and tests
+    this.animations = new Animations(this.map, projection);
+    this.map.on("click", (event) => this.handleClick(event));
+    this.map.on("mousemove", (event) => this.handleHover(event));
+    this.showAll(0);
+    addEventListener("resize", () => this.updatePadding());
+    this.ready = new Promise((resolve) => this.map.once("style.load", resolve));
+    setInterval(() => this.refreshMessages(), REFRESH_MS);
+    this.map.getContainer().liveMap = this;   // for the console and for tests
   }
 
-  // The bounds and round lines across them.
-  field() {
-    const [xmin, ymin, xmax, ymax] = this.frame.bounds;
-    const line = ([axis, at]) => axis === 0 ? this.frame.line([at, ymin], [at, ymax]) : this.frame.line([xmin, at], [xmax, at]);
-    return [this.frame.box(this.frame.bounds), ...this.frame.gridLines().map(line)];
+  // The bounds and the grid lines.
+  fieldFeatures() {
+    const { projection } = this, [xmin, ymin, xmax, ymax] = projection.bounds;
+    const line = ([axis, at]) => axis === 0 ? projection.line([at, ymin], [at, ymax]) : projection.line([xmin, at], [xmax, at]);
+    return [projection.box(projection.bounds), ...projection.gridLines().map(line)];
   }
 
-  label() {
-    const [xmin, ymin] = this.frame.bounds;
-    for (const [axis, at] of this.frame.gridLines()) {
-      const where = axis === 0 ? { anchor: "top", offset: [0, 3] } : { anchor: "right", offset: [-5, 0] };
-      this.note(this.frame.saidAt(at, axis), axis === 0 ? [at, ymin] : [xmin, at], { className: "tick", ...where });
+  addGridLabels() {
+    const [xmin, ymin] = this.projection.bounds;
+    for (const [axis, at] of this.projection.gridLines()) {
+      const options = axis === 0 ? { anchor: "top", offset: [0, 3] } : { anchor: "right", offset: [-5, 0] };
+      this.addLabel(this.projection.formatCoordinate(at, axis), axis === 0 ? [at, ymin] : [xmin, at], { className: "tick", ...options });
     }
   }
 
-  // Write something on the map, for the eye alone; return what can be removed.
-  note(text, at, { className, ...how }) {
+  // Write a text on the map, hidden from screen readers; return its marker.
+  addLabel(text, location, { className, ...options }) {
     const element = Object.assign(document.createElement("span"), { className, textContent: text });
-    const marker = new maplibre.Marker({ element, ...how }).setLngLat(this.frame.toMap(at)).addTo(this.map);
+    const marker = new maplibre.Marker({ element, ...options }).setLngLat(this.projection.toMap(location)).addTo(this.map);
     element.removeAttribute("aria-label");
     element.ariaHidden = "true";
     return marker;
   }
 
-  // Leave room for what lies over the map.
-  pad() {
-    const stage = this.map.getContainer().getBoundingClientRect(), isSmall = stage.width < 600;
-    const room = isSmall ? { top: 14, bottom: 34, left: 14, right: 46 } : { top: 30, bottom: 58, left: 62, right: 24 };
+  // Leave room for the cards that lie over the map.
+  updatePadding() {
+    const area = this.map.getContainer().getBoundingClientRect(), isSmall = area.width < 600;
+    const padding = isSmall ? { top: 14, bottom: 34, left: 14, right: 46 } : { top: 30, bottom: 58, left: 62, right: 24 };
     for (const [side, card] of [["left", "#subscriptions"], ["right", ".side"]]) {
       const { left, right, top } = document.querySelector(card).getBoundingClientRect();
-      if (top < stage.bottom) room[side] += side === "left" ? right - stage.left : stage.right - left;
+      if (top < area.bottom) padding[side] += side === "left" ? right - area.left : area.right - left;
     }
-    this.map.setPadding(room);
+    this.map.setPadding(padding);
   }
 
-  // Show everything.
-  home(duration = 600) {
-    const [xmin, ymin, xmax, ymax] = this.frame.bounds;
-    this.pad();
-    this.map.fitBounds([this.frame.toMap([xmin, ymin]), this.frame.toMap([xmax, ymax])], { duration });
+  // Fit the bounds into the view.
+  showAll(duration = 600) {
+    const [xmin, ymin, xmax, ymax] = this.projection.bounds;
+    this.updatePadding();
+    this.map.fitBounds([this.projection.toMap([xmin, ymin]), this.projection.toMap([xmax, ymax])], { duration });
   }
 
+  // Replace the features of a source.
   show(source, features) {
     this.features[source] = features;
-    this.map.getSource(source)?.setData(collected(features));
+    this.map.getSource(source)?.setData(collectionOf(features));
   }
 
-  toggle(name, isShown) {
-    this.hidden[isShown ? "delete" : "add"](name);
-    for (const layer of GROUPS[name]) this.map.setLayoutProperty(layer, "visibility", isShown ? "visible" : "none");
-    if (name === "points") this.motion.isShown = isShown;
+  toggle(group, isShown) {
+    this.hidden[isShown ? "delete" : "add"](group);
+    for (const layer of GROUPS[group]) this.map.setLayoutProperty(layer, "visibility", isShown ? "visible" : "none");
+    if (group === "points") this.animations.isShown = isShown;
   }
 
   recolour() {
-    for (const { id, paint } of layersOf(colour, this.frame.isEarth)) {
+    for (const { id, paint } of layersOf(colour, this.projection.isEarth)) {
       for (const [name, value] of Object.entries(paint)) this.map.setPaintProperty(id, name, value);
     }
   }
 
-  take(messages) {
+  addMessages(messages) {
     const now = performance.now();
     for (const message of messages) {
       this.messages.delete(message.id);
-      this.messages.set(message.id, { ...message, came: now });
-      this.motion.pulse(message.location);
+      this.messages.set(message.id, { ...message, arrivedAt: now });
+      this.animations.addRing(message.location);
     }
     for (const id of this.messages.keys()) {
-      if (this.messages.size <= KEPT) break;
+      if (this.messages.size <= MAX_MESSAGES) break;
       this.messages.delete(id);
     }
   }
 
-  refresh() {
+  refreshMessages() {
     if (!this.messages.size || document.hidden) return;
     const now = performance.now();
-    this.show("messages", [...this.messages.values()].map(({ location, id, came }) =>
-      this.frame.point(location, { id, fresh: Math.max(0, 1 - (now - came) / FADES_MS) })));
-    this.map.setPaintProperty("density", "heatmap-intensity", Math.min(1, CROWD / (this.messages.size + 1)));
+    this.show("messages", [...this.messages.values()].map(({ location, id, arrivedAt }) =>
+      this.projection.point(location, { id, freshness: Math.max(0, 1 - (now - arrivedAt) / FADE_MS) })));
+    this.map.setPaintProperty("density", "heatmap-intensity", Math.min(1, FULL_DENSITY / (this.messages.size + 1)));
   }
 
-  // Boxes, circles and pins; thinner where there are many, and faint while one of them is looked at.
-  subscriptions(all, isOneOpen) {
-    const many = all.length > FEW, bold = Math.min(1, Math.sqrt(FEW / all.length)) * (isOneOpen ? 0.35 : 1);
-    const drawn = all.flatMap(({ id, region, location, ...rest }) => {
-      if (region) return [this.frame.box(region, { id, bold, is: "box" })];
-      const reach = reachOf(rest, this.frame.reach), pin = this.frame.point(location, { id, bold, many });
-      return reach === null || many ? [pin] : [this.frame.circle(location, reach, { id, bold, is: "circle" }), pin];
-    });
-    this.show("subscriptions", drawn.filter(Boolean));
+  // Draw subscriptions as boxes, circles and pins: thinner if there are many, and faint while one of them is open.
+  showSubscriptions(all, reaches, isOneOpen) {
+    const { projection } = this, isMany = all.length > MAX_DETAILED;
+    const boldness = Math.min(1, Math.sqrt(MAX_DETAILED / all.length)) * (isOneOpen ? 0.35 : 1);
+    this.show("subscriptions", all.flatMap((subscription) => {
+      const { id } = subscription, place = this.kinds.placeOf(subscription);
+      if (!place) return [];
+      if (place.length === 4) return [projection.box(place, { id, boldness, is: "box" })];
+      const reach = isMany ? null : reaches.get(subscription) ?? null;
+      const circle = reach === null ? null : projection.circle(place, reach, { id, boldness, is: "circle" });
+      return [circle, projection.point(place, { id, boldness, isMany })].filter(Boolean);
+    }));
   }
 
-  // A pin, then a message, then the smallest area.
-  found(point) {
-    const near = [[point.x - 4, point.y - 4], [point.x + 4, point.y + 4]];
-    const [top] = ["pins", "points"].flatMap((layer) => this.map.queryRenderedFeatures(near, { layers: [layer] }));
-    const span = ({ geometry: { coordinates: [ring] } }) => Math.abs((ring[2][0] - ring[0][0]) * (ring[2][1] - ring[0][1]));
+  // The feature at a point of the screen: a pin, else a message, else the smallest box.
+  featureAt(point) {
+    const nearby = [[point.x - 4, point.y - 4], [point.x + 4, point.y + 4]];
+    const [top] = ["pins", "points"].flatMap((layer) => this.map.queryRenderedFeatures(nearby, { layers: [layer] }));
+    const areaOf = ({ geometry: { coordinates: [ring] } }) => Math.abs((ring[2][0] - ring[0][0]) * (ring[2][1] - ring[0][1]));
     if (top) return top;
     const boxes = this.map.queryRenderedFeatures(point, { layers: ["areas"] }).filter(({ properties }) => properties.is === "box");
-    return boxes.sort((a, b) => span(a) - span(b))[0];
+    return boxes.sort((a, b) => areaOf(a) - areaOf(b))[0];
   }
 
-  clicked(event) {
-    if (this.isDrawing || performance.now() < this.landed + LANDING_MS) return;
-    const found = this.found(event.point);
-    this.unpin();
-    if (found?.layer.id === "points") this.pin(found.properties.id);
-    else if (found) this.picked(found.properties.id);
+  handleClick(event) {
+    if (this.isDrawing || performance.now() < this.drawnAt + CLICK_PAUSE_MS) return;
+    const feature = this.featureAt(event.point);
+    this.closePopup();
+    if (feature?.layer.id === "points") this.pinPopup(feature.properties.id);
+    else if (feature) this.onSelect(feature.properties.id);
   }
 
-  pointed(event) {
-    if (this.isDrawing || this.pinned) return;
-    const found = this.found(event.point);
-    this.map.getCanvas().style.cursor = found ? "pointer" : "";
-    if (found?.layer.id === "points") this.tell(found.properties.id);
+  handleHover(event) {
+    if (this.isDrawing || this.pinnedMessage) return;
+    const feature = this.featureAt(event.point);
+    this.map.getCanvas().style.cursor = feature ? "pointer" : "";
+    if (feature?.layer.id === "points") this.showPopup(feature.properties.id);
     else this.popup.remove();
   }
 
-  // Show what a message says, where it was said.
-  tell(id) {
+  // Show the text of a message at its location.
+  showPopup(id) {
     const message = this.messages.get(id);
-    if (message) this.popup.setLngLat(this.frame.toMap(message.location)).setText(textOf(message)).addTo(this.map);
+    if (message) this.popup.setLngLat(this.projection.toMap(message.location)).setText(textOf(message)).addTo(this.map);
   }
 
-  // The same until the next click, with what there is to explain about it.
-  async pin(id) {
+  // Show the text of a message until the next click, with its explanation for the open subscription.
+  async pinPopup(id) {
     const message = this.messages.get(id);
     if (!message) return;
-    this.tell(id);
-    this.pinned = id;
-    const why = await this.explains?.(message);
-    if (!why || this.pinned !== id) return;
-    const said = document.createElement("div");
-    said.append(textOf(message), why);
-    this.popup.setDOMContent(said);
+    this.showPopup(id);
+    this.pinnedMessage = id;
+    const explanation = await this.explain?.(message);
+    if (!explanation || this.pinnedMessage !== id) return;
+    const content = document.createElement("div");
+    content.append(textOf(message), explanation);
+    this.popup.setDOMContent(content);
   }
 
-  unpin() {
-    this.pinned = null;
+  closePopup() {
+    this.pinnedMessage = null;
     this.popup.remove();
   }
 
-  get middle() {
+  get centre() {
     const { lng, lat } = this.map.getCenter();
-    return this.frame.toWorld([lng, lat]);
+    return this.projection.fromMap([lng, lat]);
   }
 
+  // Move the map to a place, unless it is in view.
   goTo(place) {
-    const [x, y] = place.length === 4 ? [(place[0] + place[2]) / 2, (place[1] + place[3]) / 2] : place;
-    const at = this.frame.toMap([x, y]);
+    const at = this.projection.toMap(centreOf(place));
     if (!this.isInView(at)) this.map.easeTo({ center: at });
   }
 
@@ -205,6 +208,6 @@ export class WorldMap {
   }
 }
 
-const collected = (features) => ({ type: "FeatureCollection", features });
+const collectionOf = (features) => ({ type: "FeatureCollection", features });
 
 export const textOf = ({ text, message, id }) => Array.isArray(text) ? text.join(" ") : text ?? message ?? id;

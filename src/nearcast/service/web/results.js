@@ -1,181 +1,192 @@
-// What reaches a subscription, and why? Ranked results, each with what its score is made of, in the list and on the map.
+// The result of the subscription being edited: ranked messages with the parts of their scores, in a list and on the map.
 
 import { api } from "./api.js";
-import { KINDS, reachOf } from "./kinds.js";
 import { textOf } from "./map.js";
 
 const $ = (id) => document.getElementById(id);
-const MOST = 30;
-const MOST_KNOWN = 1000;
-const SCORES = { nearest: (score, frame) => frame.saidDistance(score), boolean: () => "" };   // what is no mix of parts
-const NAMES = { near: "nearness", text: "words", social: "friends" };
+const MAX_SHOWN = 30;
+const MAX_CACHED = 1000;
+const PART_LABELS = { near: "nearness", text: "words", social: "friends" };
 
 export class Results {
-  constructor(map, world) {
-    Object.assign(this, { map, world });
-    this.frame = map.frame;
-    this.why = new Map();   // "subscription/message" -> parts
-    this.found = [];
-    $("ranked").addEventListener("click", (event) => this.go(event));
-    for (const [name, isOver] of [["mouseover", true], ["focusin", true], ["mouseleave", false], ["focusout", false]]) {
-      $("ranked").addEventListener(name, (event) => this.point(isOver ? event.target.closest("li")?.dataset.message : null));
+  constructor(map, { config, kinds, reaches }) {
+    Object.assign(this, { map, config, kinds, reaches });
+    this.projection = map.projection;
+    this.parts = new Map();   // subscription and message as JSON -> parts of the score
+    this.results = [];
+    $("result-list").addEventListener("click", (event) => this.goTo(event));
+    for (const [event, isOver] of [["mouseover", true], ["focusin", true], ["mouseleave", false], ["focusout", false]]) {
+      $("result-list").addEventListener(event, ({ target }) => this.highlight(isOver ? target.closest("li")?.dataset.message : null));
     }
   }
 
   close() {
     $("results").hidden = true;
-    $("lately").hidden = false;
-    this.found = [];
+    $("activity").hidden = false;
+    this.results = [];
   }
 
-  begin(title, says) {
+  showTitle(title, note) {
     $("results").hidden = false;
-    $("lately").hidden = true;
+    $("activity").hidden = true;
     $("results-title").textContent = title;
-    $("results-says").textContent = says;
+    $("results-note").textContent = note;
   }
 
-  // Say what is missing before anything can be found.
-  wait(what) {
-    this.begin("Results", what === "place" ? "Put it on the map, and say about what: what fits shows here as you go."
-      : "Type a word or two: what fits shows here as you type.");
-    this.found = [];
-    $("ranked").replaceChildren();
+  // Show what is missing for a preview: the place or the words.
+  showMissing(missing) {
+    this.showTitle("Results", missing === "place" ? "Place the subscription on the map and type some words to see matches."
+      : "Type a word or two to see matches.");
+    this.results = [];
+    $("result-list").replaceChildren();
   }
 
-  async previewed(draft) {
-    const { results } = await api.preview(draft);
-    return { isHeld: false, results };
+  async loadPreview(draft) {
+    const [{ results }] = await Promise.all([api.preview(draft), this.reaches.load([draft])]);
+    return { isSaved: false, results };
   }
 
-  // What it holds now, with the parts of each score.
-  async held(subscription) {
-    const { results } = await api.results(subscription.id);
-    if (subscription.kind === "boolean") return { isHeld: true, results };
-    const explained = async (one) => ({ ...one, parts: await this.partsOf(subscription, one) });
-    return { isHeld: true, results: await Promise.all(results.slice(0, MOST).map(explained)) };
+  // Load the current result, with the parts of each score.
+  async loadCurrent(subscription) {
+    const [{ results }] = await Promise.all([api.results(subscription.id), this.reaches.load([subscription])]);
+    if (!this.kinds.get(subscription.kind).isScored) return { isSaved: true, results };
+    const explained = async (result) => ({ ...result, parts: await this.partsOf(subscription, result) });
+    return { isSaved: true, results: await Promise.all(results.slice(0, MAX_SHOWN).map(explained)) };
   }
 
   async partsOf(subscription, { message, location, text, at, place }) {
     const key = JSON.stringify([subscription, message]);
-    if (!this.why.has(key) && location && text) {
-      const said = await api.explain(subscription.id, { id: message, location, text, at, place });
-      if (this.why.size > MOST_KNOWN) this.why.clear();
-      this.why.set(key, said.parts);
+    if (!this.parts.has(key) && location && text) {
+      const explanation = await api.explain(subscription.id, { id: message, location, text, at, place });
+      if (this.parts.size > MAX_CACHED) this.parts.clear();
+      this.parts.set(key, explanation.parts);
     }
-    return this.why.get(key) ?? [];
+    return this.parts.get(key) ?? [];
   }
 
-  // How a message fares for a subscription, as an element: the verdict, and each part of its score.
-  async fares(subscription, { id, location, text, at, place }) {
-    const { score, threshold: needed, passes, reason, parts } = await api.explain(subscription.id, { id, location, text, at, place });
-    const said = document.createElement("div"), verdict = said.appendChild(document.createElement("p"));
-    const number = (value) => SCORES[subscription.kind]?.(value, this.frame) ?? value.toFixed(3);
-    const against = score === null || subscription.kind === "boolean" ? reason.replace(/^no match, /, "")
-      : needed === null ? number(score) : `${number(score)}, where ${number(needed)} is needed`;
-    said.className = "fares";
+  // Return an element that explains a message for a subscription: whether it is in the result, and its score.
+  async explain(subscription, { id, location, text, at, place }) {
+    const kind = this.kinds.get(subscription.kind);
+    const { score, threshold, passes, reason, parts } = await api.explain(subscription.id, { id, location, text, at, place });
+    const element = document.createElement("div"), verdict = element.appendChild(document.createElement("p"));
+    const scoreText = score === null || !kind.isScored ? reason
+      : threshold === null ? `score ${this.formatScore(score, kind)}`
+      : `score ${this.formatScore(score, kind)}, threshold ${this.formatScore(threshold, kind)}`;
+    element.className = "explanation";
     verdict.innerHTML = "<b></b> <span></span>";
     verdict.firstChild.textContent = passes ? "In the result." : "Not in the result.";
-    verdict.lastChild.textContent = against;
-    said.append(...this.bars(parts));
-    return said;
+    verdict.lastChild.textContent = scoreText;
+    element.append(...this.partRows(parts, kind));
+    return element;
   }
 
-  show({ isHeld, results }, draft) {
-    const { grows } = KINDS[draft.kind], n = results.length;
-    const title = isHeld ? (grows ? "What reached it" : "Its result now") : "Would reach it now";
-    if (n) this.begin(`${title}: ${n}`, this.says(isHeld, draft));
-    else this.begin(isHeld ? "Nothing has reached it yet" : "Nothing fits now", this.advice(isHeld));
-    const focused = $("ranked").contains(document.activeElement) && document.activeElement.closest("li").dataset.message;
-    $("ranked").classList.toggle("feed", grows);
-    $("ranked").replaceChildren(...results.slice(0, MOST).map((one) => this.row(one, draft)));
-    if (focused) ($("ranked").querySelector(`li[data-message="${CSS.escape(focused)}"] button`) ?? $("ranked")).focus();
-    this.found = results;
+  formatScore(score, kind) {
+    if (!kind.isScored) return "";
+    return kind.greater_is_better ? score.toFixed(3) : this.projection.formatDistance(score);
+  }
+
+  show({ isSaved, results }, draft) {
+    const kind = this.kinds.get(draft.kind), n = results.length;
+    const title = isSaved ? (kind.grows ? "Matches" : "Current result") : "Preview";
+    if (n) this.showTitle(`${title}: ${n}`, this.noteFor(isSaved, draft, kind));
+    else this.showTitle(isSaved ? "No matches yet" : "No matches", this.adviceFor(isSaved));
+    const focused = $("result-list").contains(document.activeElement) && document.activeElement.closest("li").dataset.message;
+    $("result-list").classList.toggle("unranked", kind.grows);
+    $("result-list").replaceChildren(...results.slice(0, MAX_SHOWN).map((result) => this.rowOf(result, kind)));
+    if (focused) ($("result-list").querySelector(`li[data-message="${CSS.escape(focused)}"] button`) ?? $("result-list")).focus();
+    this.results = results;
     this.sketch(draft, results);
   }
 
-  says(isHeld, { kind, ...draft }) {
-    if (!isHeld) return "Among the newest messages. Save it, and you hear of every change.";
-    const reach = reachOf({ kind, ...draft }, this.frame.reach);
-    if (kind === "similarity" && reach === null) return "Its words alone suffice: it hears of them from anywhere.";
-    if (kind === "similarity") return `From ${this.frame.saidDistance(reach)} away at most.`;
-    return KINDS[kind].grows ? "Of the messages that are still in the window." : "Kept exact with every message.";
+  noteFor(isSaved, draft, kind) {
+    if (!isSaved) return "Matches among the newest messages. Save the subscription to receive every change.";
+    const reach = this.reaches.get(draft);
+    if (typeof reach === "number") return `Messages match within ${this.projection.formatDistance(reach)}.`;
+    return kind.grows ? "Matches that are still in the window." : "Updated with every message.";
   }
 
-  advice(isHeld) {
-    const words = (this.world.words ?? []).slice(0, 4).join(", ");
-    return isHeld ? "It waits. What fits shows here the moment it is said." : `Try other words${words && `, such as ${words}`}, or move the sliders.`;
+  adviceFor(isSaved) {
+    const terms = this.config.terms.slice(0, 4).join(", ");
+    return isSaved ? "New matches appear here at once." : `Try other words${terms && `, such as ${terms}`}, or move the sliders.`;
   }
 
-  row(one, { kind }) {
+  rowOf(result, kind) {
     const item = document.createElement("li");
-    item.dataset.message = one.message;
+    item.dataset.message = result.message;
     item.innerHTML = '<div class="head"><button type="button" class="plain"></button><b class="score"></b></div>';
-    item.querySelector("button").textContent = textOf(one);
-    item.querySelector(".score").textContent = SCORES[kind]?.(one.score, this.frame) ?? one.score.toFixed(3);
-    item.append(...this.bars(one.parts ?? []));
+    item.querySelector("button").textContent = textOf(result);
+    item.querySelector(".score").textContent = this.formatScore(result.score, kind);
+    item.append(...this.partRows(result.parts ?? [], kind));
     return item;
   }
 
-  bars(parts) {
-    const weighed = parts.filter(({ weight }) => weight !== null), total = weighed.reduce((sum, { weight }) => sum + weight, 0) || 1;
-    return weighed.map((part) => part.name === "distance" ? this.away(part) : bar(part, part.weight / total, this.note(part)));
+  // One bar per part of a score. If the score is a distance, its bar shows nearness instead.
+  partRows(parts, kind) {
+    const weighted = parts.filter(({ weight }) => weight !== null), total = weighted.reduce((sum, { weight }) => sum + weight, 0) || 1;
+    return weighted.map((part) => {
+      const isDistance = !kind.greater_is_better && part.distance !== null;
+      const value = isDistance ? Math.max(0, 1 - part.distance / this.projection.maxDistance) : part.value;
+      return partRow({ name: isDistance ? "near" : part.name, value, weight: isDistance ? null : part.weight }, part.weight / total, this.noteOf(part));
+    });
   }
 
-  away({ value }) {
-    return bar({ name: "near", value: Math.max(0, 1 - value / this.frame.reach), weight: null }, 1, `${this.frame.saidDistance(value)} away`);
-  }
-
-  note({ name, value, note }) {
-    if (name === "near") return `${this.frame.saidDistance(Number(note.replace("distance ", "")))} away`;
-    if (name === "social") return value === 1 ? "goes there" : value > 0 ? "people alike go there" : "nobody alike goes there";
+  noteOf({ distance, shared_terms: sharedTerms, note }) {
+    if (distance !== null) return `${this.projection.formatDistance(distance)} away`;
+    if (sharedTerms !== null) return sharedTerms.length ? `shares ${sharedTerms.join(", ")}` : "shares no word";
     return note;
   }
 
-  go(event) {
-    const one = this.found.find(({ message }) => message === event.target.closest("li")?.dataset.message);
-    if (!one?.location) return;
-    this.map.goTo(one.location);
-    this.map.motion.pulse(one.location);
-    this.map.motion.say(one.location, textOf(one));
+  goTo(event) {
+    const result = this.results.find(({ message }) => message === event.target.closest("li")?.dataset.message);
+    if (!result?.location) return;
+    this.map.goTo(result.location);
+    this.map.animations.addRing(result.location);
+    this.map.animations.addLabel(result.location, textOf(result));
   }
 
-  point(message) {
-    if (this.pointed === message) return;
-    this.pointed = message;
-    if (this.found.length) this.sketch(this.draft, this.found);
+  highlight(message) {
+    if (this.highlighted === message) return;
+    this.highlighted = message;
+    if (this.results.length) this.sketch(this.draft, this.results);
   }
 
-  // Draw it on the map, with what was found.
+  // The reach of a draft; while it is loading, the last one of the same kind.
+  reachOf(draft) {
+    const reach = this.reaches.get(draft);
+    if (reach !== undefined) this.lastReach = { kind: draft.kind, reach };
+    return this.lastReach?.kind === draft.kind ? this.lastReach.reach : null;
+  }
+
+  // Draw the subscription and its results on the map. The circle is its reach, or the farthest result.
   sketch(draft, results = []) {
     this.draft = draft;
-    const place = draft.region ?? draft.location;
+    const { projection } = this, kind = this.kinds.get(draft.kind), place = kind.placeOf(draft);
     if (!place) return this.map.show("draft", []);
-    const { frame } = this, found = results.filter(({ location }) => location), isBox = Boolean(draft.region);
-    const farthest = Math.max(0, ...found.map(({ location }) => isBox ? 0 : frame.distance(place, location)));
-    const radius = draft.kind === "similarity" ? reachOf(draft, frame.reach) : KINDS[draft.kind].grows ? null : farthest;
+    const found = results.filter(({ location }) => location);
+    const farthest = Math.max(0, ...found.map(({ location }) => kind.isBox ? 0 : projection.distance(place, location)));
+    const radius = this.reachOf(draft) ?? (kind.grows ? 0 : farthest);
     this.map.show("draft", [
-      isBox ? frame.box(place, { is: "area" }) : radius !== null && frame.circle(place, radius, { is: "circle" }),
-      ...(isBox ? [] : found.map(({ location }) => frame.line(place, location, { is: "thread" }))),
-      ...found.map(({ location, message }) => frame.point(location, { is: message === this.pointed ? "pointed" : "result" })),
-      isBox ? null : frame.point(place, { is: "pin" }),
+      kind.isBox ? projection.box(place, { is: "area" }) : projection.circle(place, radius, { is: "circle" }),
+      ...(kind.isBox ? [] : found.map(({ location }) => projection.line(place, location, { is: "thread" }))),
+      ...found.map(({ location, message }) => projection.point(location, { is: message === this.highlighted ? "highlighted" : "result" })),
+      kind.isBox ? null : projection.point(place, { is: "pin" }),
     ].filter(Boolean));
   }
 }
 
-// One part of a score: the track is as long as the part counts, and filled as far as the message goes.
-function bar({ name, value, weight }, share, note) {
-  const row = document.createElement("div"), title = NAMES[name] ?? name;
+// A row for one part of a score: the track is as long as its weight, and filled up to its value.
+function partRow({ name, value, weight }, share, note) {
+  const row = document.createElement("div"), title = PART_LABELS[name] ?? name;
   row.className = "part";
-  row.innerHTML = '<span class="name"></span><span class="room" role="meter" aria-valuemin="0" aria-valuemax="1">' +
-    '<span class="track"><i></i></span></span><span class="sum"></span><small class="quiet"></small>';
-  const [label, room, sum, said] = row.children, track = room.firstChild, full = Math.min(1, value);
+  row.innerHTML = '<span class="name"></span><span class="meter" role="meter" aria-valuemin="0" aria-valuemax="1">' +
+    '<span class="track"><i></i></span></span><span class="product"></span><small class="muted"></small>';
+  const [label, meter, product, small] = row.children, track = meter.firstChild, filled = Math.min(1, value);
   label.textContent = title;
   track.classList.add(name);
   track.style.width = `${100 * share}%`;
-  track.firstChild.style.width = `${100 * full}%`;
-  sum.textContent = weight === null ? "" : `${value.toFixed(2)} × ${weight.toFixed(2)}`;
-  said.textContent = note;
-  Object.assign(room, { ariaLabel: title, ariaValueNow: full.toFixed(2), ariaValueText: `${sum.textContent} ${note}`.trim() });
+  track.firstChild.style.width = `${100 * filled}%`;
+  product.textContent = weight === null ? "" : `${value.toFixed(2)} × ${weight.toFixed(2)}`;
+  small.textContent = note;
+  Object.assign(meter, { ariaLabel: title, ariaValueNow: filled.toFixed(2), ariaValueText: `${product.textContent} ${note}`.trim() });
   return row;
 }

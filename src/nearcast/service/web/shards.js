@@ -1,58 +1,58 @@
-// Who does which part of the work? Regions on the map where space is parted, and everywhere a bar a shard.
+// Shards: their regions on the map, if the partitioner divides space, and a bar per shard with its load.
 
 import { api } from "./api.js";
 
-const AGAIN_MS = 5000;
-const MOST_LABELS = 60;
-const hueOf = (shard) => `hsl(${(137.5 * shard + 200) % 360} 55% 50%)`;
+const REFRESH_MS = 5000;
+const MAX_LABELS = 60;
+const colourOf = (shard) => `hsl(${(137.5 * shard + 200) % 360} 55% 50%)`;
 
 export class Shards {
-  constructor(place, map, world) {
-    Object.assign(this, { place, map, world, labels: [] });
+  constructor(element, map, config) {
+    Object.assign(this, { element, map, config, labels: [] });
   }
 
   toggle(isShown) {
-    this.place.hidden = !isShown;
-    clearInterval(this.again);
+    this.element.hidden = !isShown;
+    clearInterval(this.timer);
     for (const label of this.labels) label.remove();
     if (!isShown) return;
-    this.look();
-    this.again = setInterval(() => this.look(), AGAIN_MS);
+    this.refresh();
+    this.timer = setInterval(() => this.refresh(), REFRESH_MS);
   }
 
-  async look() {
+  async refresh() {
     try {
       const { regions, loads } = await api.shards();
-      if (!this.place.hidden) this.draw(regions, loads);
+      if (!this.element.hidden) this.draw(regions, loads);
     } catch (error) {
-      this.place.textContent = `Shards cannot be told now: ${error.message}`;
+      this.element.textContent = `The shards are not available: ${error.message}`;
     }
   }
 
   draw(regions, loads) {
-    const most = Math.max(...loads, 1), { frame } = this.map;
+    const maximum = Math.max(...loads, 1), { projection } = this.map;
     this.map.show("shards", regions.map(({ box, shards: [shard = 0] }) =>
-      frame.box(box, { colour: hueOf(shard), depth: 0.08 + 0.22 * (loads[shard] ?? 0) / most })));
+      projection.box(box, { colour: colourOf(shard), opacity: 0.08 + 0.22 * (loads[shard] ?? 0) / maximum })));
     for (const label of this.labels) label.remove();
-    this.labels = regions.slice(0, MOST_LABELS).map(({ box: [xmin, ymin, xmax, ymax], shards }) =>
-      this.map.note(shards.join(" "), [(xmin + xmax) / 2, (ymin + ymax) / 2], { className: "shard" }));
-    this.list(loads, most, regions.length > 0);
+    this.labels = regions.slice(0, MAX_LABELS).map(({ box: [xmin, ymin, xmax, ymax], shards }) =>
+      this.map.addLabel(shards.join(" "), [(xmin + xmax) / 2, (ymin + ymax) / 2], { className: "shard" }));
+    this.showLoads(loads, maximum, regions.length > 0);
   }
 
-  list(loads, most, hasRegions) {
-    const how = this.world.partitioner ? `, shared by ${this.world.partitioner}` : "";
-    const says = !loads.length ? "Nobody says yet who has what."
-      : hasRegions ? "Each has its part of the map; deeper colour, more subscriptions."
-      : "None has a part of the map to itself: subscriptions are dealt out another way.";
-    this.place.innerHTML = "<h2></h2><dl></dl><p class='quiet'></p>";
-    const [title, list, last] = this.place.children;
-    title.textContent = `${loads.length} ${loads.length === 1 ? "shard" : "shards"}${how}`;
-    last.textContent = says;
+  showLoads(loads, maximum, hasRegions) {
+    const partitioner = this.config.partitioner ? `, partitioned by ${this.config.partitioner}` : "";
+    const note = !loads.length ? "No shard has reported its load yet."
+      : hasRegions ? "Each shard owns a part of the map. A stronger colour means more subscriptions."
+      : "This partitioner does not divide the map, so shards have no regions.";
+    this.element.innerHTML = "<h2></h2><dl></dl><p class='muted'></p>";
+    const [title, list, last] = this.element.children;
+    title.textContent = `${loads.length} ${loads.length === 1 ? "shard" : "shards"}${partitioner}`;
+    last.textContent = note;
     list.append(...loads.map((load, shard) => {
       const row = document.createElement("div");
-      row.innerHTML = "<dt></dt><span class='room'><i></i></span><dd></dd>";
+      row.innerHTML = "<dt></dt><span><i></i></span><dd></dd>";
       row.children[0].textContent = shard;
-      Object.assign(row.querySelector("i").style, { width: `${100 * load / most}%`, background: hueOf(shard) });
+      Object.assign(row.querySelector("i").style, { width: `${100 * load / maximum}%`, background: colourOf(shard) });
       row.children[2].textContent = Math.round(load).toLocaleString("en");
       return row;
     }));
