@@ -1,4 +1,4 @@
-"""Are the papers' bounds safe? What they rule out must never match."""
+"""The papers' bounds are safe: nothing that they rule out matches."""
 
 import itertools
 import random
@@ -9,12 +9,12 @@ from nearcast.text import dice
 SHARES = (0.0, 0.1, 0.5, 0.9, 1.0)
 
 
-def every(*, seeds):
-    """Run a test on many seeds; a failure says on which."""
+def with_seeds(n):
+    """Run a test on many seeds; a failure names the seed."""
 
     def decorate(check):
         def test():
-            for seed in range(seeds):
+            for seed in range(n):
                 try:
                     check(random.Random(seed))
                 except AssertionError as error:
@@ -34,7 +34,7 @@ def share_or_random(rng):
     return rng.choice([*SHARES, rng.random()])
 
 
-@every(seeds=3000)
+@with_seeds(3000)
 def test_similarity_prefixes_and_spatial_bounds_lose_no_match(rng):
     weights = random_weights(rng, rng.randint(1, 6))
     delta, tau, near = share_or_random(rng), share_or_random(rng), share_or_random(rng)
@@ -43,7 +43,7 @@ def test_similarity_prefixes_and_spatial_bounds_lose_no_match(rng):
     total = sum(weights)
     text = sum(weights[i] for i in shared) / total if total else 0.0
     if delta * text + (1 - delta) * near < tau + 1e-12:
-        return  # no match, or too close to call: anything may be ruled out
+        return  # no match, or too close to decide: anything may be ruled out
     length = similarity.prefix_length(weights, delta=delta, tau=tau, most_near=most_near)
     if not shared:
         assert length is None
@@ -53,7 +53,7 @@ def test_similarity_prefixes_and_spatial_bounds_lose_no_match(rng):
     assert near >= similarity.least_near(weights, shared[0], delta=delta, tau=tau) - 1e-12
     if length is None:
         return
-    # If the message shares only k terms before the k-th further prefix begins, it must share one inside it.
+    # A message that shares only k terms before the k-th further prefix must share one inside it.
     ends = [length, *similarity.further_prefixes(weights, delta=delta, tau=tau, most_near=most_near)]
     for k, (start, end) in enumerate(itertools.pairwise(ends), start=1):
         before = [i for i in shared if i < start]
@@ -64,7 +64,7 @@ def test_similarity_prefixes_and_spatial_bounds_lose_no_match(rng):
             assert near >= bound - 1e-12
 
 
-@every(seeds=2000)
+@with_seeds(2000)
 def test_topk_prefixes_and_bounds_lose_no_match(rng):
     terms = list(range(10))
     s = {t: rng.random() for t in sorted(rng.sample(terms, rng.randint(1, 6)))}
@@ -86,8 +86,8 @@ def test_topk_prefixes_and_bounds_lose_no_match(rng):
         assert list(s)[:refined] and set(list(s)[:refined]) & m.keys()
 
 
-@every(seeds=500)
-def test_a_node_bounds_the_text_of_all_it_holds(rng):
+@with_seeds(500)
+def test_a_node_bounds_the_text_of_all_its_subscriptions(rng):
     members = [set(rng.sample(range(12), rng.randint(1, 5))) for _ in range(rng.randint(1, 4))]
     message = set(rng.sample(range(12), rng.randint(0, 6)))
     bound = social.upper_bound_text(set().union(*members), message)
@@ -95,7 +95,7 @@ def test_a_node_bounds_the_text_of_all_it_holds(rng):
         assert bound >= dice(len(own & message), 0.0, len(own), 0.0, len(message), 0.0) - 1e-12
 
 
-def test_the_bounds_at_the_ends_of_delta_and_alpha():
+def test_the_bounds_hold_at_the_ends_of_delta_and_alpha():
     assert similarity.prefix_length([1.0, 1.0], delta=0.0, tau=0.5) is None
     assert similarity.prefix_length([1.0, 1.0], delta=0.0, tau=0.5, most_near=0.2) == 0  # nothing can match
     assert similarity.prefix_length([1.0, 1.0], delta=1.0, tau=1.0) == 1
