@@ -39,7 +39,7 @@ class IndexEntry(NamedTuple):
     """Name of the result store that goes with it; None for the reference store."""
 
     def serves(self, kind: str) -> bool:
-        """Tell whether the index serves a kind."""
+        """Report whether the index serves a kind."""
         return self.kinds is None or kind in self.kinds
 
 

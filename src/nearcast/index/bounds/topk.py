@@ -1,6 +1,6 @@
 """Prefixes and bounds of kind `topk`: messages that cannot be among the k best (Skype, sections 5.1 and 7.3.4).
 
-Terms are ordered by rising frequency, in the subscription and in the message alike. `weights` are a subscription's
+Terms are ordered by rising frequency, in the subscription as in the message. `weights` are a subscription's
 weights in that order, `others` the message's. A prefix is given by its length.
 
 `needed_text` is the part of the threshold, the score of the worst of k results, that nearness cannot reach. It is

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nearcast._jit import TableArrays, kernel, prefetch, table_find, table_get, table_home, table_put
+from nearcast._jit import TableArrays, kernel, prefetch, table_find, table_first_slot, table_get, table_put
 
 _AHEAD = 16  # terms whose table entries are prefetched
 
@@ -26,8 +26,8 @@ def find_numbers(table: TableArrays, term_ids: NDArray[np.int64], missing: int, 
     """Write the dense number of every term, `missing` for terms that are not in the table."""
     last = term_ids.size - 1
     for i in range(term_ids.size):
-        home = table_home(table, term_ids[min(i + _AHEAD, last)])
-        prefetch(table.tags, home)
-        prefetch(table.entries, home)
+        upcoming = table_first_slot(table, term_ids[min(i + _AHEAD, last)])
+        prefetch(table.tags, upcoming)
+        prefetch(table.entries, upcoming)
         slot = table_find(table, term_ids[i])
         numbers[i] = table.entries[slot, 1] if slot >= 0 else missing

@@ -1,7 +1,8 @@
 """Common order of terms: by falling weight, terms of equal weight by position.
 
-A prefix filter holds only if a subscription and a message order their terms alike. Terms come in ascending number, so
-an insertion sort that moves only smaller weights keeps equal ones in that order. Lists have a few terms each.
+A prefix filter holds only if a subscription and a message order their terms in the same way. Terms arrive in
+ascending number, so an insertion sort that moves only smaller weights keeps equal ones in that order. Lists have a
+few terms each.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def insert_rows(
 ) -> tuple[int, int]:
     """Insert subscriptions from row `start` on; return the row without room, or their number, and the terms to split.
 
-    There must be room for all cells and lists. NEEDED in the state of what had no room says how much was missing.
+    There must be room for all cells and lists. NEEDED in the state of what had no room is the room that was missing.
     Terms whose only list reaches `split_at` postings are written to `queue`.
     """
     records, scratch, terms = state.records, state.scratch, state.terms

@@ -74,7 +74,7 @@ def gap_along(place: int, side: float, value: float) -> float:
 
 
 @kernel
-def meets_sphere(params: SimilarityParams, x: int, y: int, z: int, side: float) -> bool:
+def may_hold_unit_vector(params: SimilarityParams, x: int, y: int, z: int, side: float) -> bool:
     """Report whether a cell may hold a unit vector; on the plane every cell may hold a point."""
     if not params.projection.on_sphere:
         return True
@@ -117,7 +117,7 @@ def gather_cells(state: SimilarityState) -> tuple[int, int]:
                     for z in range(z0, z1 + 1):
                         gap_z = gap_along(z, side, frame[2])
                         gap = gap_x * gap_x + gap_y * gap_y + gap_z * gap_z
-                        if gap <= reach * reach and meets_sphere(params, x, y, z, side):
+                        if gap <= reach * reach and may_hold_unit_vector(params, x, y, z, side):
                             key = cell_key(level, x, y, z)
                             cell = table_get(state.cell_table, key, -1)
                             if cell >= 0:

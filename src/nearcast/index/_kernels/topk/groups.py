@@ -4,11 +4,11 @@ A posting passes by  alpha * near + own * w + rest * later - threshold,  which i
 the term and in the greatest later weight of the message. So the greatest value in a group for any message is at most
 the mean of the group's greatest values at the corners around the message, weighted by its place between them.
 Measured at 1 M subscriptions of the tweets workload: 3,270 postings visited of 9,120. On 60 messages and freshly
-sorted lists: 2,600 of 11,500; the greatest own, rest and alpha - threshold kept apart give 6,700.
+sorted lists: 2,600 of 11,500; separate maxima of own, rest and alpha - threshold give 6,700.
 
-A list is sorted by (alpha, place along the z-curve), so that a group lies in a small box and weighs nearness alike:
-the alpha-groups and the cells of the paper, without a tree. Postings that are added or moved later loosen the bounds
-of their groups until one in UNSORTED_SHARE is unsorted; then the list is sorted again.
+A list is sorted by (alpha, place along the z-curve), so that a group lies in a small box and weighs nearness
+similarly: the alpha-groups and the cells of the paper, without a tree. Postings that are added or moved later loosen
+the bounds of their groups until one in UNSORTED_SHARE is unsorted; then the list is sorted again.
 """
 
 from __future__ import annotations
