@@ -31,7 +31,7 @@ from benchmarks.partition_course import NAMED, Row, apart, fits, in_turns, prefi
 from benchmarks.topk_course import register_rivals
 from nearcast.partition import Sample
 from nearcast.partition.candidate_pairs import spread
-from nearcast.partition.estimate import ENOUGH, ENOUGH_MESSAGES, recommend, weigh
+from nearcast.partition.estimate import ENOUGH, ENOUGH_MESSAGES, recommend, estimate_partitioners
 from nearcast.workload import Recording, Workload, load, make
 from nearcast.workload.recording import ENVIRONMENT
 

@@ -56,13 +56,13 @@ def test_a_graph_that_changed_is_as_one_made_so(seed):
 
 
 def test_a_copy_goes_its_own_way():
-    graph = nc.SocialGraph([("ann", "cafe"), ("bob", "threshold")])
+    graph = nc.SocialGraph([("ann", "cafe"), ("bob", "bar")])
     twin = graph.copy()
-    twin.add_edges([("ann", "gym"), ("eve", "threshold")])
-    assert graph.edges() == [("ann", "cafe"), ("bob", "threshold")]
+    twin.add_edges([("ann", "gym"), ("eve", "bar")])
+    assert graph.edges() == [("ann", "cafe"), ("bob", "bar")]
     assert graph.score("ann", "gym") == 0.0 and twin.score("ann", "gym") == 1.0
-    graph.remove_edges([("bob", "threshold")])
-    assert twin.score("eve", "threshold") == 1.0
+    graph.remove_edges([("bob", "bar")])
+    assert twin.score("eve", "bar") == 1.0
 
 
 def test_numbers_do_not_depend_on_the_order_of_edges():
@@ -73,9 +73,9 @@ def test_numbers_do_not_depend_on_the_order_of_edges():
 
 
 def test_numbers_stay_when_others_become_known():
-    graph = nc.SocialGraph([("bob", "threshold"), ("eve", "gym")])
+    graph = nc.SocialGraph([("bob", "bar"), ("eve", "gym")])
     before = dict(graph.users)
-    graph.add_edges([("ann", "threshold"), (7, "zoo")])
+    graph.add_edges([("ann", "bar"), (7, "zoo")])
     assert {user: graph.users[user] for user in before} == before
     assert sorted(graph.users.values()) == [0, 1, 2, 3]
     again = nc.SocialGraph(graph.edges(), users=graph.users, places=graph.places)
@@ -83,9 +83,9 @@ def test_numbers_stay_when_others_become_known():
 
 
 def test_an_edge_that_is_not_there_cannot_be_removed():
-    graph = nc.SocialGraph([("ann", "cafe"), ("bob", "threshold")])
+    graph = nc.SocialGraph([("ann", "cafe"), ("bob", "bar")])
     with pytest.raises(nc.InvalidInput, match=r"must be edges of the social graph; got \('ann', 'bar'\)"):
-        graph.remove_edges([("ann", "cafe"), ("ann", "threshold")])
+        graph.remove_edges([("ann", "cafe"), ("ann", "bar")])
     assert graph.score("ann", "cafe") == 1.0, "nothing is half done"
 
 

@@ -43,16 +43,16 @@ def subscriptions_schema() -> pa.Schema:
     """Return the columns of tables of subscriptions: those of all kinds, registered ones included.
 
     >>> subscriptions_schema().names[:5]
-    ['op', 'id', 'kind', 'xmin', 'ymin']
+    ['op', 'id', 'kind', 'x', 'y']
     """
     columns = {name: pa.field(name, pa.string()) for name in ("op", "id", "kind")}
-    for kind in kinds():
-        for name, type_ in kind.field_types().items():
-            for column in type_.columns(name):
-                known = columns.setdefault(column.name, column)
-                same = known.type == column.type
-                rule = f"must be a column of {known.type}, as in other kinds"
-                require(same, column.name, rule, str(column.type), subject=f"kind {kind.kind!r}")
+    fields = [(type_, name, kind) for kind in kinds() for name, type_ in kind.field_types().items()]
+    for type_, name, kind in sorted(fields, key=lambda field: (field[0].order, field[1])):
+        for column in type_.columns(name):
+            known = columns.setdefault(column.name, column)
+            rule = f"must be a column of {known.type}, as in other kinds"
+            same = known.type == column.type
+            require(same, column.name, rule, str(column.type), subject=f"kind {kind.kind!r}")
     return pa.schema([*columns.values(), pa.field("at", TIMESTAMP)])
 
 

@@ -41,6 +41,8 @@ class FieldType(ABC):
 
     form: ClassVar[str]
     """The form that the value has in JSON: point, box, text, integer, number or id."""
+    order: ClassVar[int]
+    """Where the columns of this type stand in a table of subscriptions."""
 
     def columns(self, name: str) -> tuple[pa.Field, ...]:
         """Return the columns of the field in a table of subscriptions."""
@@ -89,6 +91,7 @@ class Location(FieldType):
     """A point in the bounds of the space; columns `x` and `y`."""
 
     form: ClassVar[str] = "point"
+    order: ClassVar[int] = 0
 
     def columns(self, name: str) -> tuple[pa.Field, ...]:
         """Return `x` and `y`."""
@@ -133,6 +136,7 @@ class Region(FieldType):
     """A closed box in the bounds of the space; columns `xmin`, `ymin`, `xmax` and `ymax`."""
 
     form: ClassVar[str] = "box"
+    order: ClassVar[int] = 1
 
     def columns(self, name: str) -> tuple[pa.Field, ...]:
         """Return the four sides."""
@@ -186,6 +190,7 @@ class Keywords(FieldType):
     """A bag of keywords: a string that is tokenised, or a list of terms taken verbatim."""
 
     form: ClassVar[str] = "text"
+    order: ClassVar[int] = 2
     _arrow: ClassVar[pa.DataType] = pa.string()
 
     def stored(self, name: str) -> tuple[pa.Field, ...]:
@@ -231,6 +236,7 @@ class Number(FieldType):
     """What the two ends of a slider mean."""
 
     form: ClassVar[str] = "number"
+    order: ClassVar[int] = 4
     _arrow: ClassVar[pa.DataType] = pa.float64()
 
     def validate(self, value: Any, name: str, subject: str) -> Any:
@@ -270,6 +276,7 @@ class Count(Number):
     start: float = 5
 
     form: ClassVar[str] = "integer"
+    order: ClassVar[int] = 3
     _arrow: ClassVar[pa.DataType] = pa.int32()
 
     def validate(self, value: Any, name: str, subject: str) -> Any:
@@ -292,6 +299,7 @@ class User(FieldType):
     """A user of the social graph."""
 
     form: ClassVar[str] = "id"
+    order: ClassVar[int] = 5
     _arrow: ClassVar[pa.DataType] = pa.string()
 
     def stored(self, name: str) -> tuple[pa.Field, ...]:
