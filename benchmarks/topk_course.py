@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from benchmarks.baselines import BASELINES
 from benchmarks.baselines.ciq import CIQ
 from nearcast import CountWindow, Engine, TimeWindow
-from nearcast.cli.rehearsal import rehearse
+from nearcast.cli.warmup import rehearse
 from nearcast.index import IndexEntry, find_index, register
 from nearcast.window.buffered import BufferedResults
 from nearcast.workload import make

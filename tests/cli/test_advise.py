@@ -18,7 +18,7 @@ SMALL = ["--subscriptions", "300", "--sample", "400", "--shards", "4"]
 FIGURES = {
     "name", "replication", "reach", "dropped", "busiest_us", "total_load", "busy_max_over_mean", "busy_max_over_min",
     "load_max_over_mean", "load_max_over_min", "own_load_max_over_mean", "own_load_max_over_min", "fit_seconds",
-    "placed_per_second", "routed_per_second", "messages_per_second", "homes_after_run",
+    "placed_per_second", "routed_per_second", "messages_per_second", "replicas_after_run",
 }  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def test_every_partitioner_is_weighed_and_run_and_one_is_advised(capsys, tmp_pat
     report = advise(capsys, "--html", str(page), "--save", str(routing))
     assert [row["name"] for row in report["partitioners"]] == NAMES
     assert all(set(row) == FIGURES for row in report["partitioners"])
-    assert all(row["messages_per_second"] > 0 and row["homes_after_run"] >= 1 for row in report["partitioners"])
+    assert all(row["messages_per_second"] > 0 and row["replicas_after_run"] >= 1 for row in report["partitioners"])
     assert (report["subscriptions"], report["messages"], report["shards"]) == (300, 400, 4)
     assert report["kinds"] == ["boolean"]
     assert report["recommended"] in NAMES and report["reason"]

@@ -231,7 +231,7 @@ def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path):
         os.killpg(ran.pid, signal.SIGINT)
         _, err = ran.communicate()
     assert ran.returncode == 130, err
-    assert "the same command goes on from here" in err and "Traceback" not in err
+    assert "the same command continues from here" in err and "Traceback" not in err
     assert first["messages"] > 0
     expected = city_updates(messages=n_files * a_file, subscriptions=40)
     assert committed(tmp_path) < expected, "stopped on the way"

@@ -1,9 +1,9 @@
-"""ADVISE: which partitioner suits a stream, by what is counted and by what is measured here?
+"""Advice: the partitioner that suits a stream, by estimates and by short runs on this machine.
 
-    stream ──┬── constants ── weigh ── recommend ──┐
-             └── trial: a short run of each ───────┴── report ── page
+    stream ──┬── constants ── estimates ── recommendation ──┐
+             └── trial: a short run of each ────────────────┴── report ── page
 
-What is counted is in `nearcast.partition.estimate`; this package runs engines, and shows what came of it.
+The estimates are in `nearcast.partition.estimate`; this package runs engines and presents the results.
 """
 
 from nearcast.advice.report import AdviceReport, advise

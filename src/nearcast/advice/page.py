@@ -1,7 +1,7 @@
-"""How does a partition look? One page of its own: the table, how busy shards are, and a map of each routing of space.
+"""A self-contained HTML page: the table, the load of shards, and a map of each routing that divides space.
 
-On a map a box has the colour of its shard and is the deeper the busier that is; dots are messages. Where several
-shards have a box, because terms part them further, it has the colour of the first, and its title names all.
+On a map a box has the colour of its shard, deeper for a busier one; dots are messages. Where several shards own a
+box, because terms divide it further, it has the colour of the first, and its title names all.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from nearcast.partition.base import Region
 from nearcast.partition.estimate import Estimate
 from nearcast.space import Box
 
-_WIDTH = 420.0  # of a map
+_WIDTH = 420.0  # width of a map
 _TALLEST, _FLATTEST = 420.0, 140.0
 _MOST_DOTS, _MOST_EDGES = 1_500, 500
-_BARS = 60.0, 16.0  # how busy shards are: width and height
+_BARS = 60.0, 16.0  # width and height of a chart of loads
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2329; --soft: #5d6975; --paper: #fbfbf9; --card: #fff; --line: #d9dde1;
@@ -48,7 +48,7 @@ figcaption { font-size: .85rem; color: var(--soft); margin-top: .5rem; } figcapt
 
 
 def page_of(report: AdviceReport) -> str:
-    """Return a page that needs nothing else."""
+    """Return a page that needs no other files."""
     bounds = report.stream.space.bounds
     height = float(np.clip(_WIDTH * _side(bounds, 1) / _side(bounds, 0), _FLATTEST, _TALLEST))
     drawn = [(estimate, estimate.routing.regions(bounds)) for estimate in report.estimates]
@@ -76,10 +76,10 @@ def page_of(report: AdviceReport) -> str:
 def _words(report: AdviceReport) -> str:
     check, handle, insert = report.constants
     return (
-        "Busy: each shard, as high as it works a message of the stream; homes: shards that hold a subscription; "
-        "reach: shards that see a message; load: definition 1 of PS2Stream over all shards, with "
+        "Busy: time per message of each shard; replicas: shards per subscription; "
+        "reach: shards per message; load: definition 1 of PS2Stream over all shards, with "
         f"{check:.2g} microseconds for a message and a subscription, {handle:.2g} for a message and {insert:.2g} for "
-        "a subscription, as measured here; messages a second: a short run."
+        "a subscription, as measured here; messages/s: a short run."
     )
 
 
@@ -92,7 +92,7 @@ def _rows(report: AdviceReport) -> Iterator[str]:
 
 
 def _bars(estimate: Estimate, most: float) -> str:
-    """Draw how busy each shard is, on the scale of the busiest of all partitioners."""
+    """Draw the load of each shard, on the scale of the busiest shard of all partitioners."""
     width, height = _BARS
     step = width / len(estimate.busy_us)
     bars = "".join(
@@ -121,12 +121,12 @@ def _map(estimate: Estimate, regions: list[Region], bounds: Box, height: float) 
     busy = estimate.busy_us / (estimate.busiest_us or 1.0)
     boxes = "".join(_box(region, busy.tolist(), bounds, height) for region in joined(regions))
     name, n = escape(estimate.name), len(regions)
-    edge = 0.6 if n < _MOST_EDGES else 0  # so many edges would hide what is between them
+    edge = 0.6 if n < _MOST_EDGES else 0  # this many edges would hide the messages
     return (
         f'<figure><svg class="map" role="img" aria-label="map of {name}" viewBox="0 0 {_WIDTH:g} {height:g}" '
         f'stroke-width="{edge:g}">'
         f'{boxes}<use href="#messages"/></svg><figcaption><b>{name}</b> {n:,} {"part" if n == 1 else "parts"}, '
-        f"{estimate.replication:.2f} homes a subscription</figcaption></figure>"
+        f"{estimate.replication:.2f} replicas per subscription</figcaption></figure>"
     )
 
 
@@ -145,7 +145,7 @@ def _box(region: Region, busy: list[float], bounds: Box, height: float) -> str:
 
 
 def joined(regions: Iterable[Region]) -> list[Region]:
-    """Return regions of which neighbours in a row that belong to the same shards are one.
+    """Return regions with adjacent ones of the same shards in a row merged.
 
     >>> [region.box for region in joined([Region((0, 0, 1, 1), 2), Region((1, 0, 2, 1), 2), Region((2, 0, 3, 1), 4)])]
     [(0, 0, 2, 1), (2, 0, 3, 1)]
@@ -168,7 +168,7 @@ def joined(regions: Iterable[Region]) -> list[Region]:
 def _on_map(
     xs: np.typing.NDArray[np.float64], ys: np.typing.NDArray[np.float64], bounds: Box, height: float
 ) -> tuple[list[float], list[float]]:
-    """Return where points are on a map, whose y grows downwards."""
+    """Return the positions of points on a map, whose y axis points down."""
     across = (xs - bounds.xmin) / _side(bounds, 0) * _WIDTH
     down = (bounds.ymax - ys) / _side(bounds, 1) * height
     return across.tolist(), down.tolist()

@@ -1,4 +1,4 @@
-"""What came of it? All estimates with what was measured, and the one that is advised."""
+"""The report: all estimates, the measurements, and the recommendation."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from nearcast.partition.estimate import Balance, Constants, Estimate, estimate_p
 from nearcast.partition.fitting import serving
 
 HEADINGS = (
-    "assignment", "reach", "busiest µs", "max/ mean", "max/ min", "load s", "fit s", "messages a second",
+    "replicas", "reach", "busiest µs", "max/ mean", "max/ min", "load s", "fit s", "messages/s",
 )  # fmt: skip
-"""Of the columns of a table, beside the name."""
+"""Headings of the table, after the name."""
 
-_ROUNDS = 2  # of short runs, one partitioner after the other: whatever else the machine does comes and goes
+_ROUNDS = 2  # short runs per partitioner, in turns, because other work on the machine comes and goes
 
 
 @dataclass(frozen=True)
 class AdviceReport:
-    """Partitioners, weighed for one stream."""
+    """Estimates and trials of partitioners for one stream."""
 
     stream: Stream
     n_shards: int
     in_threads: bool
-    """Whether shards are threads of one engine, or processes."""
+    """True if shards are threads of one engine, false if they are processes."""
     constants: Constants
     estimates: list[Estimate]
     trials: dict[str, Trial]
-    """Name -> a short run, the better of some; empty where shards are processes."""
+    """Name to the best of its short runs; empty if shards are processes."""
     taken: Estimate
     reason: str
 
@@ -44,14 +44,14 @@ class AdviceReport:
 
     @property
     def title(self) -> str:
-        """What was asked."""
+        """What was compared, as one line."""
         n_subscriptions, n_messages = (len(part) for part in self.stream.sample)
-        who = f"{n_subscriptions:,} {' and '.join(self.stream.kinds)} subscriptions"
+        subscriptions = f"{n_subscriptions:,} {' and '.join(self.stream.kinds)} subscriptions"
         shards = f"{self.n_shards} {'threads' if self.in_threads else 'processes'}"
-        return f"{self.stream.name}: {who}, {n_messages:,} messages, {shards}"
+        return f"{self.stream.name}: {subscriptions}, {n_messages:,} messages, {shards}"
 
     def rows(self) -> list[tuple[str, list[str]]]:
-        """Return the name of each partitioner, and its figures as they are shown."""
+        """Return the name of each partitioner and the cells of its row."""
         rows = []
         for estimate in self.estimates:
             busy, trial = Balance.of(estimate.busy_us), self.trials.get(estimate.name)
@@ -100,7 +100,7 @@ class AdviceReport:
             "placed_per_second": round(estimate.placed_per_second),
             "routed_per_second": round(estimate.routed_per_second),
             "messages_per_second": None if trial is None else round(trial.messages_per_second, 1),
-            "homes_after_run": None if trial is None else round(trial.assignment, 3),
+            "replicas_after_run": None if trial is None else round(trial.replicas, 3),
         }
 
 
@@ -113,7 +113,7 @@ def advise(
     partitioners: Sequence[Partitioner] | None = None,
     watch: Callable[[str], None] = lambda what: None,
 ) -> AdviceReport:
-    """Weigh every partitioner that serves a stream, and run each for a moment; `watch` is told what is going on."""
+    """Estimate and run every partitioner that serves a stream; `watch` is called with the current step."""
     watch("reading the stream")
     sample = stream.sample
     partitioners = serving(partitioners or all_partitioners(), sample.footprints, in_threads=in_threads)
@@ -121,7 +121,7 @@ def advise(
     constants = measure_constants(stream)
     estimates = estimate_partitioners(
         sample, n_shards=n_shards, partitioners=partitioners, constants=constants, in_threads=in_threads,
-        watch=lambda name: watch(f"weighing {name}"),
+        watch=lambda name: watch(f"estimating {name}"),
     )  # fmt: skip
     trials: dict[str, Trial] = {}
     for name in [partitioner.name for partitioner in partitioners] * (_ROUNDS if in_threads else 0):

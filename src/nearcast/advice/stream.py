@@ -1,6 +1,6 @@
-"""What is to be shared out? Messages and subscriptions, generated or from files, and what an engine needs for them.
+"""Streams for advice: messages and subscriptions, generated or from files.
 
-file            Parquet (also a folder of it), or JSON lines: json, jsonl, ndjson; the columns that Nearcast knows
+file            Parquet (also a folder), or JSON lines: json, jsonl, ndjson; the columns that Nearcast knows
 bounds          the smallest box around everything
 vocabulary      counted in the messages
 """
@@ -45,19 +45,19 @@ class Stream:
     vocabulary: Vocabulary
     social: SocialGraph
     window: CountWindow | None
-    """None where no kind needs one."""
+    """None if no kind needs a window."""
     subscriptions: pa.Table
     messages: pa.Table
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds that there are, in the order of `nearcast.model.kinds`."""
+        """The kinds of the subscriptions, in the order of `nearcast.model.kinds`."""
         there = set(pc.unique(self.subscriptions["kind"]).to_pylist())
         return [kind.kind for kind in all_kinds() if kind.kind in there]
 
     @property
     def engine_options(self) -> dict[str, Any]:
-        """What an engine for it is made with."""
+        """The options of an engine for the stream."""
         return {
             "space": self.space,
             "vocabulary": self.vocabulary,
@@ -66,13 +66,13 @@ class Stream:
         }
 
     def thinned(self, n_subscriptions: int, n_messages: int) -> Stream:
-        """Return less of it, with something of every kind."""
+        """Return a part of the stream with subscriptions of every kind."""
         rows = spread_rows(self.subscriptions.num_rows, n_subscriptions)
         return replace(self, subscriptions=self.subscriptions.take(rows), messages=self.messages.slice(0, n_messages))
 
     @cached_property
     def sample(self) -> Sample:
-        """What partitioners learn from; raises `InvalidInput` for rows that an engine would not take."""
+        """The sample for partitioners; raises `InvalidInput` for rows that an engine would refuse."""
         config = EngineConfig(**self.engine_options)
         batches = Admission(config).admit(self.subscriptions)
         messages = messages_from_table(self.messages, vocabulary=self.vocabulary, limits=config.limits, first_seq=1)
@@ -117,7 +117,7 @@ def recorded(
     window: int,
     metric: str = "haversine",
 ) -> Stream:
-    """Return a stream of files: the first rows of each; of some kinds only, if any are given."""
+    """Return a stream of files: the first rows of each, of the given kinds if any are given."""
     messages = read_rows(messages_file, MESSAGES, "messages-file").slice(0, n_messages)
     subscriptions = read_rows(subscriptions_file, subscriptions_schema(), "subscriptions-file")
     for table, needed, field in (
@@ -149,7 +149,7 @@ def recorded(
 
 
 def read_rows(path: Path, schema: pa.Schema, field: str) -> pa.Table:
-    """Read a file by its ending; of its columns those that a schema has, texts as they are."""
+    """Read a file by its suffix: the columns of a schema, texts as they are."""
     is_lines = path.suffix in _LINES
     require(path.exists(), field, "must exist", str(path))
     rule = f"must be Parquet or end in one of {list(_LINES)}"

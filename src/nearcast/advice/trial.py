@@ -1,9 +1,9 @@
-"""How fast is it here? A short run of a whole engine, and PS2Stream's constants by such runs.
+"""Trials: short runs of a whole engine, and PS2Stream's constants measured by such runs.
 
-    a window to fill: fill ── subscribe ── warm up ── publish (timed)
-    none:             subscribe ── warm up ── publish (timed)
+    with a window:     fill ── subscribe ── warm up ── publish (timed)
+    without:           subscribe ── warm up ── publish (timed)
 
-Half of the messages are for filling and warming up; the other half is timed, as far as it comes in a few seconds.
+Half of the messages fill the window and warm up; the other half is timed, for a few seconds at most.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from nearcast.partition.estimate import Constants
 _BATCH = 500
 _WARM = 2  # batches
 _LONGEST_S = 3.0
-_LEAST = 1e-9  # of a constant, in microseconds
-_PARTS = 3  # of the messages, to measure constants with
+_LEAST = 1e-9  # least value of a constant, in microseconds
+_PARTS = 3  # share of the subscriptions, for the measurement of constants
 
 
 class Trial(NamedTuple):
-    """What an engine did."""
+    """The result of a trial."""
 
     messages_per_second: float
-    assignment: float
-    """Shards that hold a subscription in the end: fewer than at first, where these are narrowed."""
+    replicas: float
+    """Shards that hold a subscription at the end; fewer than at first if replicas are removed."""
 
 
 def try_out(stream: Stream, partitioner: str, *, workers: int) -> Trial:
@@ -52,9 +52,9 @@ def try_out(stream: Stream, partitioner: str, *, workers: int) -> Trial:
 def measure_constants(stream: Stream) -> Constants:
     """Return PS2Stream's constants of this machine for the kinds of a stream.
 
-    An engine takes in a few, half, all of the subscriptions. HANDLE is what a message takes that meets a few, CHECK
-    what it takes more that meets all, INSERT what one of the later subscriptions takes. Batches count by their
-    median: something is always done for the first time.
+    An engine receives a few, half and all of the subscriptions. HANDLE is the time of a message against a few of
+    them, CHECK the additional time against all, INSERT the time of a later subscription. The median of batches
+    counts, since the first one often compiles.
     """
     n, share = stream.subscriptions.num_rows, stream.messages.num_rows // _PARTS
     mixed = stream.subscriptions.take(np.random.default_rng(n).permutation(n))
@@ -72,7 +72,7 @@ def measure_constants(stream: Stream) -> Constants:
 
 
 def _publish(engine: Engine, messages: pa.Table, *, longest_s: float = np.inf) -> list[float]:
-    """Publish until the time is over; return how long each batch took."""
+    """Publish until the time is up; return the duration of each batch."""
     seconds: list[float] = []
     for start in range(0, messages.num_rows, _BATCH):
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The command line: `nearcast demo | run | serve | bench | advise`. Each loads what it needs only when it runs."""
+"""The command line: `nearcast demo | run | serve | bench | advise`. A command imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nearcast.cli import advise, bench, demo, run, serve
 from nearcast.errors import NearcastError
 
 COMMANDS = (demo, run, serve, bench, advise)
-"""A command is a module with NAME, HELP, `add_options(parser)` and `run(options)`."""
+"""Commands: modules with NAME, HELP, `add_options(parser)` and `run(options)`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return what the shell should see."""
+    """Run one command and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="nearcast", description="Standing subscriptions over a stream of places and words, answered exactly."
     )

@@ -1,4 +1,4 @@
-"""`nearcast advise`: which partitioner suits a stream? Weighs them all, runs each for a moment, and says why."""
+"""`nearcast advise`: recommend a partitioner for a stream, by estimates and short runs, with the reason."""
 
 from __future__ import annotations
 
@@ -12,56 +12,56 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearcast.cli.arguments import count, positive
-from nearcast.cli.rehearsal import rehearse
+from nearcast.cli.warmup import warm_up
 from nearcast.errors import require
 
 if TYPE_CHECKING:
     from nearcast.advice import AdviceReport, Stream
 
 NAME = "advise"
-HELP = "find the partitioner that suits a stream, and say why"
+HELP = "recommend a partitioner for a stream"
 
 _QUIET = "NEARCAST_QUIET"
-_WIDE = 100  # the table, where no terminal says how much room there is
+_WIDE = 100  # width of the table without a terminal
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what advice can be asked for."""
+    """Add the options."""
     from nearcast.model import kinds
     from nearcast.partition import partitioners
     from nearcast.space import METRICS
     from nearcast.workload import WORKLOADS
 
     add = parser.add_argument
-    add("--workload", choices=[one.name for one in WORKLOADS], default="tweets", help="what streams past")
+    add("--workload", choices=[one.name for one in WORKLOADS], default="tweets", help="the generated stream")
     add(
         "--kind",
         action="append",
         choices=[kind.kind for kind in kinds()],
-        help="a kind of subscription, may be given often; left out, boolean, or all that a file has",
+        help="a kind of subscription, repeatable; by default boolean, or all kinds of the file",
     )
     add("--messages-file", type=Path, metavar="FILE", help="messages as Parquet or JSON lines, instead of a workload")
-    add("--subscriptions-file", type=Path, metavar="FILE", help="the subscriptions that go with them")
-    add("--metric", choices=[metric.name for metric in METRICS], default="haversine", help="how far it is, in files")
-    add("--shards", type=positive, default=4, help="how many are to share the work")
+    add("--subscriptions-file", type=Path, metavar="FILE", help="subscriptions as Parquet or JSON lines")
+    add("--metric", choices=[metric.name for metric in METRICS], default="haversine", help="metric of files")
+    add("--shards", type=positive, default=4, help="number of shards")
     add("--processes", action="store_true", help="shards are processes, as on Spark, not threads of one engine")
-    add("--subscriptions", type=positive, default=20_000, help="subscriptions, at most; 10k and 1M are numbers too")
-    add("--sample", type=positive, default=20_000, help="messages, at most")
-    add("--window", type=positive, default=10_000, help="messages in the window, for kinds that have one")
-    add("--seed", type=count, default=0, help="two runs with one seed see the same bytes")
+    add("--subscriptions", type=positive, default=20_000, help="most subscriptions; 10k and 1M are valid")
+    add("--sample", type=positive, default=20_000, help="most messages")
+    add("--window", type=positive, default=10_000, help="messages in the window, for kinds that need one")
+    add("--seed", type=count, default=0, help="seed of the workload")
     add(
         "--partitioner",
         action="append",
         choices=[partitioner.name for partitioner in partitioners()],
-        help="one to weigh, may be given often; left out, all",
+        help="a partitioner to compare, repeatable; by default all",
     )
     add("--json", action="store_true", help="print one JSON object instead of a table")
-    add("--html", type=Path, metavar="PATH", help="write a page with the table, and maps of who has what")
-    add("--save", type=Path, metavar="PATH", help="write the advised routing, fitted to the whole stream")
+    add("--html", type=Path, metavar="PATH", help="write an HTML page with the table and maps")
+    add("--save", type=Path, metavar="PATH", help="write the recommended routing, fitted to the whole stream")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Advise, and print what came of it."""
+    """Compare the partitioners and print the report."""
     from nearcast.advice import advise
     from nearcast.partition import partitioners as all_partitioners
     from nearcast.partition.base import check_shards
@@ -72,10 +72,10 @@ def run(options: argparse.Namespace) -> int:
     partitioners = [partitioner for partitioner in all_partitioners() if partitioner.name in names]
     workers = min(options.shards, os.cpu_count() or 1)
     with _progress() as watch:
-        watch("making the stream")
+        watch("generating the stream")
         stream = _stream(options)
         few = stream.thinned(100, 200)
-        rehearse(lambda: advise(few, n_shards=options.shards, workers=workers, partitioners=partitioners))
+        warm_up(lambda: advise(few, n_shards=options.shards, workers=workers, partitioners=partitioners))
         report = advise(
             stream, n_shards=options.shards, workers=workers, in_threads=not options.processes,
             partitioners=partitioners, watch=watch,
@@ -107,7 +107,7 @@ def _stream(options: argparse.Namespace) -> Stream:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Show on stderr what is going on, where somebody looks."""
+    """Show the current step on stderr, if it is a terminal."""
     if os.environ.get(_QUIET) or not sys.stderr.isatty():
         yield lambda what: None
         return

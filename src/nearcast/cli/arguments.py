@@ -1,4 +1,4 @@
-"""What may be written on the command line? Argument types with errors that say what was wrong."""
+"""Types of command-line arguments, with errors that name the rule."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import isfinite
 
 
 def count(text: str) -> int:
-    """Read a whole number of 0 or more; `2_000`, `10k` and `5M` are numbers too.
+    """Parse an integer of 0 or more; `2_000`, `10k` and `5M` are valid.
 
     >>> count("10k"), count("1.5M")
     (10000, 1500000)
@@ -23,7 +23,7 @@ def count(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """Read a whole number of 1 or more."""
+    """Parse an integer of 1 or more."""
     number = count(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of 1 or more; got {text!r}")
@@ -31,7 +31,7 @@ def positive(text: str) -> int:
 
 
 def amount(text: str) -> float:
-    """Read a finite number of 0 or more."""
+    """Parse a finite number of 0 or more."""
     try:
         number = float(text)
     except ValueError:

@@ -1,10 +1,10 @@
-"""`nearcast bench KIND`: how fast is a kind on a seeded workload, and how much work does it do?
+"""`nearcast bench KIND`: throughput, latency and work of a kind on a seeded workload.
 
     fill the window ── subscribe (timed: build_seconds) ── warm up ── publish in batches (timed)
 
-Setting up and compiling are never timed. A batch's latency is the time from handing it over to having its updates.
-With a baseline the same messages run through it in the same process, and it must tell as many updates. For `nearest`
-the step of its paper is timed as well: a thousand messages, a hundred insertions and a hundred deletions.
+Setup and compilation are never timed. The latency of a batch is the time from the call to its updates. With a
+baseline the same messages run through it in the same process, and it must return as many updates. For `nearest` the
+step of its paper is timed as well: a thousand messages, a hundred insertions and a hundred deletions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearcast.cli.arguments import amount, count, positive
-from nearcast.cli.rehearsal import rehearse
+from nearcast.cli.warmup import warm_up
 from nearcast.errors import StateError, require
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NAME = "bench"
 HELP = "measure a kind of subscription on a seeded workload"
 
-RIVALS = {
+BASELINES_OF = {
     "boolean": ("gi2",),
     "similarity": ("sp", "sp-hi", "sp-rp-hi"),
     "topk": ("igpt-cskyband", "igpt-skyband", "igpt-kmax", "ciq-kmax"),
@@ -41,14 +41,14 @@ RIVALS = {
 """Kind -> the papers' indexes, which live in `benchmarks/baselines` of a checkout; the scan serves every kind."""
 
 _FIGURES = ("messages_per_second", "p50_ms", "p99_ms", "updates", "build_seconds", "peak_rss_mb")
-_WARM = 4  # batches before the timing: buffers then have their size
+_WARM = 4  # batches before the timing, so that buffers have their final size
 _WORK = ("visited", "candidates", "verified", "matched")
 _STEPS, _STEP_MESSAGES, _STEP_CHANGES = 5, 1_000, 100
-_LEARNED = 100_000  # messages and subscriptions that a partitioner learns from before Spark runs
+_FITTED_TO = 100_000  # messages and subscriptions that a partitioner is fitted to before Spark runs
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what the bench can be told."""
+    """Add the options."""
     from nearcast.index import INDEXES
     from nearcast.model import kinds
     from nearcast.partition import partitioner_names
@@ -61,78 +61,83 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help="boolean, similarity, topk, nearest or social",
     )
-    add("--workload", choices=[one.name for one in WORKLOADS], default="tweets", help="what streams past")
-    add("--subscriptions", type=positive, default=2_000, help="standing subscriptions; 10k and 5M are numbers too")
-    add("--messages", type=positive, default=1_000, help="messages that are timed")
+    add("--workload", choices=[one.name for one in WORKLOADS], default="tweets", help="the stream")
+    add("--subscriptions", type=positive, default=2_000, help="number of subscriptions; 10k and 5M are valid")
+    add("--messages", type=positive, default=1_000, help="number of timed messages")
     add(
         "--window",
         type=positive,
         default=1_000,
         help="messages in the window; for nearest, messages before the timing",
     )
-    add("--k", type=positive, default=20, help="results a subscription keeps; for nearest and social, the greatest k")
+    add("--k", type=positive, default=20, help="k of each subscription; for nearest and social, the greatest k")
     add(
         "--workers",
         type=positive,
         default=1,
-        help="threads; they part the messages of kinds that only grow, else the subscriptions",
+        help="number of threads",
     )
-    add("--seed", type=count, default=0, help="two runs with one seed see the same bytes")
-    add("--batch", type=positive, default=100, help="messages a call")
-    add("--queries", choices=list(QUERIES), default="q1", help="which boolean queries")
+    add("--seed", type=count, default=0, help="seed of the workload")
+    add("--batch", type=positive, default=100, help="messages per call")
+    add("--queries", choices=list(QUERIES), default="q1", help="group of boolean queries")
     add(
         "--max-distance",
         type=amount,
         default=0.0,
-        help="where nearness ends, in metres; 0 means as far as the bounds go",
+        help="distance at which nearness is zero, in metres; 0 means the diagonal of the bounds",
     )
     add("--partitioner", choices=partitioner_names(), default="hash", help="how workers share the work")
-    add("--index", choices=["auto", *(entry.name for entry in INDEXES)], default="auto", help="what finds")
-    rivals = ["scan", *(name for names in RIVALS.values() for name in names)]
-    add("--baseline", choices=rivals, default=None, help="a rival to run on the same messages")
-    add("--spark", action="store_true", help="run the same through the pipeline on Spark, a shard a worker")
-    add("--spark-batch", type=positive, default=100_000, help="messages a batch of Spark")
+    add("--index", choices=["auto", *(entry.name for entry in INDEXES)], default="auto", help="index to measure")
+    baselines = ["scan", *(name for names in BASELINES_OF.values() for name in names)]
+    add("--baseline", choices=baselines, default=None, help="an index to compare on the same messages")
+    add("--spark", action="store_true", help="run the same through Spark, one shard per worker")
+    add("--spark-batch", type=positive, default=100_000, help="messages per batch of Spark")
     add(
         "--packed",
         action="store_true",
-        help="let messages come to Spark in blocks, not in rows, and updates leave it so",
+        help="use packed blocks of messages and updates on Spark",
     )
     add("--json", action="store_true", help="print one JSON object instead of a table")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, and print what came of it."""
+    """Measure, and print the figures."""
     report = {
         name: getattr(options, name) for name in ("kind", "workload", "subscriptions", "messages", "window", "k")
     }
     report |= {name: getattr(options, name) for name in ("workers", "seed", "batch", "index")}
     if options.baseline:
-        _load_rival(options.baseline, options.kind)
-    course = Course(options)
-    report |= course.measure(options.index)
+        _load_baseline(options.baseline, options.kind)
+    benchmark = Benchmark(options)
+    report |= benchmark.measure(options.index)
     if options.baseline:
-        report["baseline"] = {"name": options.baseline, **course.measure(options.baseline)}
+        report["baseline"] = {"name": options.baseline, **benchmark.measure(options.baseline)}
         report["ratio"] = report["messages_per_second"] / report["baseline"]["messages_per_second"]
     if options.spark:
-        report["spark"] = course.measure_on_spark()
+        report["spark"] = benchmark.measure_on_spark()
         report["spark"]["ratio"] = report["spark"]["messages_per_second"] / report["messages_per_second"]
     if options.json:
         print(json.dumps(report))
     else:
         _print_table(report)
     if options.baseline and report["baseline"]["updates"] != report["updates"]:
-        print(f"nearcast: {options.baseline} told another number of updates", file=sys.stderr)
+        print(f"nearcast: {options.baseline} returned another number of updates", file=sys.stderr)
         return 1
     return 0
 
 
-def _load_rival(name: str, kind: str) -> None:
+def _load_baseline(name: str, kind: str) -> None:
     """Make a rival, and whatever keeps for it, known to the engine."""
     from nearcast import index, window
 
     if name == "scan":
         return
-    require(name in RIVALS.get(kind, ()), "baseline", f"must be one of {['scan', *RIVALS.get(kind, ())]} here", name)
+    require(
+        name in BASELINES_OF.get(kind, ()),
+        "baseline",
+        f"must be one of {['scan', *BASELINES_OF.get(kind, ())]} here",
+        name,
+    )
     sys.path.insert(0, str(Path.cwd()))
     try:
         baselines = importlib.import_module("benchmarks.baselines")
@@ -146,8 +151,8 @@ def _load_rival(name: str, kind: str) -> None:
         index.register(entry)
 
 
-class Course:
-    """One workload, the same for everyone who runs it."""
+class Benchmark:
+    """One workload with one configuration, for every index that is measured."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         from nearcast.model import find_kind
@@ -164,7 +169,7 @@ class Course:
         import pyarrow as pa
 
         options = self._options
-        rehearse(lambda: self._rehearse(index))
+        warm_up(lambda: self._warm_up(index))
         before_timing = options.window if self._is_windowed or self._needs_history else 0
         with self._engine(index) as engine:
             if self._is_windowed:
@@ -195,8 +200,8 @@ class Course:
         from nearcast.cli.bench_spark import measure, pipeline
 
         options = self._options
-        scoring = {**self._scoring(options.index), "partitioner": self._routing()}
-        with pipeline(shards=options.workers, is_packed=options.packed, **scoring) as job:
+        options_of_job = {**self._engine_options(options.index), "partitioner": self._routing()}
+        with pipeline(shards=options.workers, is_packed=options.packed, **options_of_job) as job:
             return measure(
                 job,
                 self._subscriptions(),
@@ -208,27 +213,29 @@ class Course:
             )
 
     def _routing(self) -> Routing:
-        """Return how processes share the work, learned from some of it."""
+        """Return the routing among processes, fitted to a sample."""
         import pyarrow as pa
 
         from nearcast.advice.stream import Stream
         from nearcast.partition.fitting import fit
         from nearcast.social import SocialGraph
 
-        given = self._scoring(self._options.index)
+        given = self._engine_options(self._options.index)
         some = Stream(
             self._options.workload,
             given["space"],
             given["vocabulary"],
             given["social"] or SocialGraph(),
             given["window"],
-            subscriptions=pa.concat_tables(self._tables_of_subscriptions(min(_LEARNED, self._options.subscriptions))),
-            messages=pa.concat_tables(self._workload.messages(_LEARNED, community=self._community)),
+            subscriptions=pa.concat_tables(
+                self._tables_of_subscriptions(min(_FITTED_TO, self._options.subscriptions))
+            ),
+            messages=pa.concat_tables(self._workload.messages(_FITTED_TO, community=self._community)),
         )
         return fit(self._options.partitioner, some.sample, n_shards=self._options.workers, in_threads=False)
 
-    def _rehearse(self, index: str) -> None:
-        """Do everything once on a few rows, so that nothing is compiled later."""
+    def _warm_up(self, index: str) -> None:
+        """Do everything once on a few rows, so that all kernels are compiled."""
         n = min(100, self._options.subscriptions)
         with self._engine(index) as engine:
             for table in self._tables_of_subscriptions(n):
@@ -258,9 +265,9 @@ class Course:
         }
 
     def _time_steps(self, engine: Engine, n: int, *, start: int) -> float:
-        """Return how long a step takes, the median of some: messages, insertions and as many deletions.
+        """Return the median duration of a step: messages, insertions and as many deletions.
 
-        The first `n` subscriptions are there, and the messages before `start` have been.
+        The first `n` subscriptions exist, and the messages before `start` are published.
         """
         import numpy as np
         import pyarrow as pa
@@ -269,24 +276,24 @@ class Course:
         for step in range(_STEPS):
             tables = self._workload.messages(_STEP_MESSAGES, start=start + step * _STEP_MESSAGES)
             messages = pa.concat_tables(tables).combine_chunks()
-            coming, leaving = (
+            added, removed = (
                 pa.concat_tables(self._workload.subscriptions(kind, _STEP_CHANGES, start=first, k=k))
                 for first in (n + step * _STEP_CHANGES, step * _STEP_CHANGES)
             )
             started = time.perf_counter()
             engine.publish(messages)
-            engine.subscribe(coming)
-            engine.unsubscribe(leaving.select(["id"]))
+            engine.subscribe(added)
+            engine.unsubscribe(removed.select(["id"]))
             seconds.append(time.perf_counter() - started)
         return round(float(np.median(seconds)) * 1e3, 3)
 
     def _engine(self, index: str) -> Engine:
         from nearcast import Engine
 
-        return Engine(**self._scoring(index), workers=self._options.workers)
+        return Engine(**self._engine_options(index), workers=self._options.workers)
 
-    def _scoring(self, index: str) -> dict[str, Any]:
-        """Return what engines and pipelines are made with."""
+    def _engine_options(self, index: str) -> dict[str, Any]:
+        """Return the options of engines and pipelines."""
         from nearcast import CountWindow
 
         options = self._options
@@ -324,7 +331,7 @@ class Course:
 
 
 def _as_texts(messages: pa.Table) -> pa.Table:
-    """Return messages whose terms are joined to texts, as people have them; tokenised, they are the same terms."""
+    """Return messages whose terms are joined to texts, as users have them; tokenised, they give the same terms."""
     import pyarrow.compute as pc
 
     column = messages.column_names.index("text")
@@ -339,7 +346,7 @@ def _batches(table: pa.Table, size: int) -> Iterator[pa.Table]:
 def _peak_rss_mb() -> float:
     import resource
 
-    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, everyone else kilobytes
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes on macOS, kilobytes elsewhere
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6, 1)
 
 
@@ -347,16 +354,16 @@ def _print_table(report: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    rival = report.get("baseline")
+    baseline = report.get("baseline")
     title = f"{report['kind']} on {report['workload']}: {report['subscriptions']:,} subscriptions"
     table = Table("figure", title=title)
     table.add_column(report["index"], justify="right")
-    if rival:
-        table.add_column(rival["name"], justify="right")
+    if baseline:
+        table.add_column(baseline["name"], justify="right")
     for name in (*_FIGURES, *_WORK, *(["step_ms"] if "step_ms" in report else [])):
-        values = [source[name] for source in (report, rival) if source]
+        values = [source[name] for source in (report, baseline) if source]
         table.add_row(name, *(f"{value:,}" for value in values))
-    if rival:
+    if baseline:
         table.add_row("ratio", f"{report['ratio']:.2f}")
     Console().print(table)
     if "spark" in report:

@@ -1,9 +1,10 @@
-"""How fast is a workload on Spark? The same subscriptions and messages through the pipeline, batch by batch.
+"""`nearcast bench --spark`: the same subscriptions and messages through the pipeline, batch by batch.
 
     fill the window ── subscriptions ── their history ── batches that warm up ── batches that count
                                                                      a restart ── small batches ──┘
 
-A batch of messages is as many files as there are shards: Parquet, or packed blocks that Spark reads as whole files.
+A batch of messages consists of as many files as there are shards: Parquet, or packed blocks that Spark reads as whole
+files.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nearcast.cli.sparklog import spark_session
+from nearcast.cli.spark_session import spark_session
 
-_WARM = 6  # batches that are not counted: the first ones compile and fill caches
+_WARM = 6  # uncounted batches: the first ones compile and fill caches
 _SMALL, _N_SMALL = 100, 15
 
 
 class Pipeline:
-    """Folders of input files, and a session to run them through."""
+    """Folders of input files, and a session that runs them."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class Pipeline:
             (folder / name).mkdir(parents=True)
 
     def add(self, name: str, tables: Iterable[pa.Table]) -> None:
-        """Put a batch of rows into a source; batches are taken in the order they were added."""
+        """Add a batch of rows to a source; batches are processed in the order of these calls."""
         from nearcast.spark import pack_messages
 
         table = pa.concat_tables(tables)
@@ -62,7 +63,7 @@ class Pipeline:
             self._n_files += 1
 
     def run(self) -> list[dict[str, Any]]:
-        """Take in what was added since the last run; return Spark's report of each batch, and its shards'."""
+        """Process what was added since the last run; return the reports of Spark and of the shards for each batch."""
         from nearcast.spark import match
         from nearcast.spark.reports import batches_of
         from nearcast.spark.schema import messages_ddl, subscriptions_ddl
@@ -73,8 +74,8 @@ class Pipeline:
             return reader.option("maxFilesPerTrigger", self._shards).load(str(self._folder / name))
 
         state = str(self._folder / "state")
-        said = ("binaryFile", WHOLE_FILES) if self._is_packed else ("parquet", messages_ddl())
-        sources = source("messages", *said), source("subscriptions", "parquet", subscriptions_ddl())
+        source_of_messages = ("binaryFile", WHOLE_FILES) if self._is_packed else ("parquet", messages_ddl())
+        sources = source("messages", *source_of_messages), source("subscriptions", "parquet", subscriptions_ddl())
         matched = match(*sources, **self._options, shards=self._shards, state=state)
         updates = matched.packed if self._is_packed else matched.updates
         writer = updates.writeStream.format("noop").trigger(availableNow=True)
@@ -83,13 +84,13 @@ class Pipeline:
         return batches_of(query, state)
 
     def lose_local_engines(self) -> None:
-        """Delete what shards keep on this host between batches."""
+        """Delete the engines that shards cache on this host."""
         shutil.rmtree(self._local)
 
 
 @contextmanager
 def pipeline(*, shards: int, **options: Any) -> Iterator[Pipeline]:
-    """Lend a pipeline on as many cores as there are shards."""
+    """Yield a pipeline with as many cores as shards."""
     with tempfile.TemporaryDirectory(prefix="nearcast-bench-") as folder:
         root = Path(folder)
         settings = {
@@ -103,7 +104,7 @@ def pipeline(*, shards: int, **options: Any) -> Iterator[Pipeline]:
 
 
 Messages = Callable[[int, int], Iterable[pa.Table]]
-"""So many messages of a workload, from some number on."""
+"""Function of a number of messages and the number of the first: tables of a workload."""
 
 
 def measure(
@@ -118,8 +119,8 @@ def measure(
 ) -> dict[str, Any]:
     """Run a workload and return the figures.
 
-    `window` is how many messages fill a window before there are subscriptions, `history` how many they see before
-    the timing.
+    `window` is the number of messages that fill the window before subscriptions exist, `history` the number that they
+    see before the timing.
     """
     start = 0
 
@@ -159,7 +160,7 @@ def measure(
 
 
 def _figures(batches: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what batches of messages took, and where."""
+    """Return the durations of batches of messages, by stage."""
     import json
 
     reports = [

@@ -1,4 +1,4 @@
-"""How does the made-up city become a job that Spark can run? As a folder with a job file and what it speaks of."""
+"""The generated city as a job for Spark: a folder with a job file, a vocabulary and a social graph."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ trigger = "200 milliseconds"
 
 
 def write_job(folder: Path, city: City, *, window_s: float) -> Path:
-    """Write a job for a city into a folder, without subscriptions and messages; return its file."""
+    """Write a job for a city into a folder, without subscriptions and messages; return the job file."""
     folder.mkdir(parents=True, exist_ok=True)
     file, space = folder / NAME, city.space
     file.write_text(

@@ -1,10 +1,10 @@
-"""`nearcast demo`: a made-up city that talks, people who ask for something, and a map to watch it all on.
+"""`nearcast demo`: a generated city that publishes, subscriptions of all kinds, and a live map.
 
     the city ── HTTP ──► nearcast serve ──► files ──► Spark ──► files ──► nearcast serve ──► the map
-    --embedded           nearcast serve, with an engine of its own ────────────────────────► the map
+    --embedded           nearcast serve, with its own engine ──────────────────────────────► the map
 
-Everything is what a user would run: the service is the command `nearcast serve`, the pipeline a job as `nearcast run`
-runs it, and the city talks to them as any program would.
+Every part is what a user would run: the service is the command `nearcast serve`, the pipeline is a job as `nearcast
+run` runs it, and the city is an HTTP client.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Self
 
 from nearcast.cli.arguments import amount, count, positive
-from nearcast.cli.sparklog import interrupts, require_spark, spark_session
+from nearcast.cli.spark_session import interrupts, require_spark, spark_session
 from nearcast.errors import StateError, require
 
 if TYPE_CHECKING:
@@ -33,30 +33,30 @@ if TYPE_CHECKING:
     from nearcast.workload.city import City
 
 NAME = "demo"
-HELP = "watch a generated city on a live map: subscriptions of all five kinds, messages streaming past, until Ctrl-C"
+HELP = "show a generated city on a live map, with subscriptions of all five kinds, until Ctrl-C"
 
 _PORT = 8080
 _TICK_S = 0.1
-_SAID_EVERY_S = 10.0
-_AT_ONCE = 500  # messages of a request
-_CLEARED = "\r\033[K"  # what a terminal takes for an empty line
+_LINE_EVERY_S = 10.0
+_PER_REQUEST = 500  # messages per request
+_CLEAR_LINE = "\r\033[K"  # clears a line of the terminal
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what the demo can be told."""
-    parser.add_argument("--subscriptions", type=positive, default=100, help="how many people ask for something")
-    parser.add_argument("--messages", type=positive, help="end after so many; without it, Ctrl-C ends")
-    parser.add_argument("--rate", type=amount, default=20.0, help="messages a second; 0 means as fast as it goes")
-    parser.add_argument("--window", type=positive, default=300, help="seconds that topk and social see")
-    parser.add_argument("--seed", type=count, default=0, help="another seed is another city")
-    parser.add_argument("--port", type=count, help=f"of the map; {_PORT} unless that is taken, then any")
-    parser.add_argument("--embedded", action="store_true", help="with an engine in the service, without Spark")
-    parser.add_argument("--master", default="local[*]", help="which Spark")
-    parser.add_argument("--folder", type=Path, help="keep everything here; a passing one if not given")
+    """Add the options."""
+    parser.add_argument("--subscriptions", type=positive, default=100, help="number of subscriptions")
+    parser.add_argument("--messages", type=positive, help="stop after this many messages; by default on Ctrl-C")
+    parser.add_argument("--rate", type=amount, default=20.0, help="messages per second; 0 means as fast as possible")
+    parser.add_argument("--window", type=positive, default=300, help="length of the window in seconds")
+    parser.add_argument("--seed", type=count, default=0, help="seed of the city")
+    parser.add_argument("--port", type=count, help=f"port of the map; by default {_PORT}, or any free one")
+    parser.add_argument("--embedded", action="store_true", help="use an engine inside the service, without Spark")
+    parser.add_argument("--master", default="local[*]", help="Spark master")
+    parser.add_argument("--folder", type=Path, help="folder for all data; by default a temporary one")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the demo until the messages end, or someone ends it."""
+    """Run the demo until the messages end, or until Ctrl-C."""
     from nearcast.cli.city_job import write_job
     from nearcast.workload.city import City
 
@@ -67,24 +67,24 @@ def run(options: argparse.Namespace) -> int:
         words = ["--city", str(options.seed), "--window", f"{options.window}s"]
         job = None if options.embedded else write_job(folder / "job", city, window_s=options.window)
         with _served(folder / "data", words if job is None else ["--spark", str(job)], options.port) as client:
-            asked = [one.to_json() for one in city.subscriptions(options.subscriptions)]
-            client.post("/v1/subscriptions", json=asked).raise_for_status()
-            print(f"\n  The city is on the map at {client.base_url} . Ctrl-C ends it.\n", flush=True)
-            with _Talk(client, city, options) as talk:
+            subscriptions = [one.to_json() for one in city.subscriptions(options.subscriptions)]
+            client.post("/v1/subscriptions", json=subscriptions).raise_for_status()
+            print(f"\n  The live map is at {client.base_url} . Press Ctrl-C to stop.\n", flush=True)
+            with _CityPublisher(client, city, options) as publisher:
                 with suppress(KeyboardInterrupt):
                     if job is None:
-                        while not talk.is_over:
-                            talk.wait(check)
+                        while not publisher.is_done:
+                            publisher.wait(check)
                     else:
-                        _run_job(job, talk, options, check)
-                talk.end_line()
+                        _run_job(job, publisher, options, check)
+                publisher.end_line()
         if options.folder is not None:
-            print(f"nearcast: everything is in {folder}; `nearcast serve --data {folder / 'data'}` goes on with it")
+            print(f"nearcast: all data is in {folder}; `nearcast serve --data {folder / 'data'}` continues with it")
     return 0
 
 
-def _run_job(job: Path, talk: _Talk, options: argparse.Namespace, check: Callable[[], None]) -> None:
-    """Run the job while the city talks; if that ends, until everything was told."""
+def _run_job(job: Path, publisher: _CityPublisher, options: argparse.Namespace, check: Callable[[], None]) -> None:
+    """Run the job while the city publishes, and after that until all updates have arrived."""
     from nearcast.spark.plan import read_plan
     from nearcast.spark.progress import Tally
     from nearcast.spark.run import start_run
@@ -93,27 +93,27 @@ def _run_job(job: Path, talk: _Talk, options: argparse.Namespace, check: Callabl
     with spark_session(job.with_suffix(".log"), shards=plan.match.shards, master=options.master) as spark:
         started = start_run(spark, plan)
         try:
-            # What the job has committed is taken in a moment later.
-            while not talk.is_over or tally.messages < talk.messages or talk.updates() < tally.updates:
-                talk.wait(check)
+            # The service reads what the job commits a moment later.
+            while not publisher.is_done or tally.messages < publisher.messages or publisher.updates() < tally.updates:
+                publisher.wait(check)
                 try:
                     started.wait(0.0)
                 except StateError:
-                    check()  # Ctrl-C reaches the workers too, whose batch fails then: that is no news
+                    check()  # Ctrl-C reaches the workers too, and fails their batch: that is no error
                     raise
                 if tally.take(started.batches(after=tally.last_batch)):
-                    talk.facts = f", batch {tally.last_batch} took {tally.last_seconds:.1f} s"
+                    publisher.facts = f", batch {tally.last_batch} took {tally.last_seconds:.1f} s"
         finally:
             started.stop()
 
 
-class _Talk:
-    """What the city says, published no faster than it should, while others do their part; and how that goes."""
+class _CityPublisher:
+    """Publishes the messages of a city in a thread, at a given rate, and reports progress."""
 
     def __init__(self, client: httpx.Client, city: City, options: argparse.Namespace) -> None:
         self.messages = 0
         self.facts = ""
-        """What else there is to say."""
+        """Further facts for the progress line."""
         self._client, self._rate, self._most = client, options.rate, options.messages
         self._city, self._shown = city, time.monotonic()
         self._stop, self._thread = Event(), Thread(target=self._run, name="city", daemon=True)
@@ -128,60 +128,60 @@ class _Talk:
         self._thread.join()
 
     @property
-    def is_over(self) -> bool:
-        """True once everything was said."""
+    def is_done(self) -> bool:
+        """True once all messages are published."""
         return not self._thread.is_alive()
 
     def wait(self, check: Callable[[], None]) -> None:
-        """Let it go on for a moment, and say how it goes; `check` raises if it is to end."""
+        """Wait for a moment and report progress; `check` raises if the demo is to end."""
         self._thread.join(_TICK_S)
         check()
         if self._error is not None:
-            raise StateError(f"the service must take what the city says: {self._error}")
+            raise StateError(f"the service must accept the messages of the city: {self._error}")
         is_terminal, now = sys.stdout.isatty(), time.monotonic()
-        if now - self._shown >= (1.0 if is_terminal else _SAID_EVERY_S):
+        if now - self._shown >= (1.0 if is_terminal else _LINE_EVERY_S):
             self._shown = now
-            print(f"{_CLEARED}  {self._line()}" if is_terminal else f"nearcast: {self._line()}",
+            print(f"{_CLEAR_LINE}  {self._line()}" if is_terminal else f"nearcast: {self._line()}",
                   end="" if is_terminal else "\n", flush=True)  # fmt: skip
 
     def end_line(self) -> None:
-        """Say how it went."""
-        print(f"{_CLEARED if sys.stdout.isatty() else ''}nearcast: {self._line()}", flush=True)
+        """Print the final line."""
+        print(f"{_CLEAR_LINE if sys.stdout.isatty() else ''}nearcast: {self._line()}", flush=True)
 
     def updates(self) -> int:
-        """Return how many updates the service has told."""
+        """Return the number of updates that the service has counted."""
         text, name = self._client.get("/metrics").text, "nearcast_updates_total "
         return int(next(float(line.removeprefix(name)) for line in text.splitlines() if line.startswith(name)))
 
     def _line(self) -> str:
-        return f"{self.messages:,} messages said, {self.updates():,} updates told{self.facts}"
+        return f"{self.messages:,} messages published, {self.updates():,} updates{self.facts}"
 
     def _run(self) -> None:
-        said, start = self._city.messages(self._most or sys.maxsize), time.monotonic()
+        messages, start = self._city.messages(self._most or sys.maxsize), time.monotonic()
         try:
             while not self._stop.is_set() and self.messages != self._most:
-                due = int((time.monotonic() - start) * self._rate) - self.messages if self._rate else _AT_ONCE
-                now = [_sent(message) for message in islice(said, min(due, _AT_ONCE))]
-                if now:
-                    self._client.post("/v1/messages", json=now).raise_for_status()
-                    self.messages += len(now)
+                due = int((time.monotonic() - start) * self._rate) - self.messages if self._rate else _PER_REQUEST
+                due_now = [_to_json(message) for message in islice(messages, min(due, _PER_REQUEST))]
+                if due_now:
+                    self._client.post("/v1/messages", json=due_now).raise_for_status()
+                    self.messages += len(due_now)
                 if self._rate:
                     self._stop.wait(_TICK_S)
         except Exception as error:
             self._error = error
 
 
-def _sent(message: Message) -> dict[str, Any]:
-    """Return a message as it is sent; it is of the moment it comes."""
+def _to_json(message: Message) -> dict[str, Any]:
+    """Return a message as JSON, without a time: the service sets it."""
     return {"id": message.id, "location": message.location, "text": message.text, "place": message.place}
 
 
-# -- what it stands on ------------------------------------------------------------------------------------------
+# -- service and folder ------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _served(data: Path, words: list[str], port: int | None) -> Iterator[httpx.Client]:
-    """Run the service, and lend a client of it; it gets no Ctrl-C of its own, and ends after everyone else."""
+    """Run the service and yield a client; Ctrl-C does not reach it, and it ends after everything else."""
     import httpx
 
     command = [sys.executable, "-m", "nearcast.cli", "serve", "--data", str(data), *words]
@@ -193,7 +193,7 @@ def _served(data: Path, words: list[str], port: int | None) -> Iterator[httpx.Cl
             assert serving.stdout is not None
             line = serving.stdout.readline()
             if not line:
-                raise StateError(f"the service must start; it ended with {serving.wait()}")
+                raise StateError(f"the service must start; it exited with {serving.wait()}")
             with httpx.Client(base_url=line.partition(" on ")[2].partition(",")[0], timeout=60.0) as client:
                 while client.get("/health/ready").status_code != 200:
                     time.sleep(_TICK_S)
@@ -204,18 +204,18 @@ def _served(data: Path, words: list[str], port: int | None) -> Iterator[httpx.Cl
 
 
 def _free(port: int) -> int:
-    """Return a port if nobody has it; else 0, which takes any."""
+    """Return the port if it is free, else 0, which takes any."""
     with socket.socket() as probe:
         return port if probe.connect_ex(("127.0.0.1", port)) else 0
 
 
 @contextmanager
 def _folder(given: Path | None) -> Iterator[Path]:
-    """Lend a folder: one that stays, if it was given."""
+    """Yield the given folder, or a temporary one."""
     if given is None:
-        with tempfile.TemporaryDirectory(prefix="nearcast-") as passing:
-            yield Path(passing)
+        with tempfile.TemporaryDirectory(prefix="nearcast-") as temporary:
+            yield Path(temporary)
         return
     is_free = not given.exists() or (given.is_dir() and not any(given.iterdir()))
-    require(is_free, "folder", "must be empty, or not there yet", str(given))
+    require(is_free, "folder", "must be empty or new", str(given))
     yield given

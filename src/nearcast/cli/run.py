@@ -1,4 +1,4 @@
-"""`nearcast run CONFIG.toml`: a whole job on Spark from a file, with its progress live."""
+"""`nearcast run CONFIG.toml`: a whole job on Spark from a file, with live progress."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearcast.cli.sparklog import interrupts, require_spark, spark_session
+from nearcast.cli.spark_session import interrupts, require_spark, spark_session
 from nearcast.errors import StateError, require
 
 if TYPE_CHECKING:
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from nearcast.spark.run import Run
 
 NAME = "run"
-HELP = "run a job on Spark from a file: sources, subscriptions, sinks; started again, it goes on where it stopped"
+HELP = "run a job on Spark from a file; a restart continues where it stopped"
 
 _LOOK_EVERY_S = 0.25
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what a run can be told."""
+    """Add the options."""
     parser.add_argument("config", type=Path, metavar="CONFIG.toml", help="the job, see docs/spark.md")
-    parser.add_argument("--master", default=None, help="as Spark users know it: local[*], spark://host:7077, yarn")
+    parser.add_argument("--master", default=None, help="Spark master: local[*], spark://host:7077, yarn")
     parser.add_argument(
-        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark; may be given often"
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting, repeatable"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object a batch, also on a terminal")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per batch, also on a terminal")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             watch(started, check, as_json=options.json)
         except KeyboardInterrupt:
-            print("nearcast: stopping; the same command goes on from here", file=sys.stderr)
+            print("nearcast: stopping; the same command continues from here", file=sys.stderr)
             return 130
         finally:
             started.stop()
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def settings_of(given: list[str]) -> dict[str, str]:
-    """Return settings of Spark given as NAME=VALUE.
+    """Parse Spark settings given as NAME=VALUE.
 
     >>> settings_of(["spark.executor.memory=4g"])
     {'spark.executor.memory': '4g'}
@@ -72,7 +72,7 @@ def settings_of(given: list[str]) -> dict[str, str]:
 
 
 def watch(started: Run, check: Callable[[], None], *, as_json: bool) -> None:
-    """Show how a job does until it ends: a picture on a terminal, else a line a batch."""
+    """Show the progress of a job until it ends: a live table on a terminal, else one line per batch."""
     from rich.console import Console
     from rich.live import Live
 
@@ -89,13 +89,13 @@ def watch(started: Run, check: Callable[[], None], *, as_json: bool) -> None:
 
 
 def progress_of(started: Run, check: Callable[[], None]) -> Iterator[Tally]:
-    """Yield how a job does whenever there is something new, until it ends."""
+    """Yield the progress of a job whenever it changes, until the job ends."""
     from nearcast.spark.progress import Tally
 
     tally, is_active = Tally(), True
     while is_active:
         wait(started, check)
-        is_active = started.is_active  # before the last look, so that nothing is missed
+        is_active = started.is_active  # read before the last progress, so that nothing is missed
         if tally.take(started.batches(after=tally.last_batch)):
             yield tally
 
@@ -105,13 +105,13 @@ def wait(started: Run, check: Callable[[], None]) -> None:
     try:
         started.wait(_LOOK_EVERY_S)
     except StateError:
-        check()  # Ctrl-C reaches the workers too, whose batch fails then: that is no news
+        check()  # Ctrl-C reaches the workers too, and fails their batch: that is no error
         raise
     check()
 
 
 def picture(tally: Tally) -> RenderableType:
-    """Draw how a job does."""
+    """Return the progress as a table."""
     from rich.panel import Panel
     from rich.table import Table
 
@@ -122,4 +122,4 @@ def picture(tally: Tally) -> RenderableType:
         table.add_row(name, value)
     for shard, n in sorted(tally.subscriptions.items()):
         table.add_row(f"shard {shard}", f"{n:,} subscriptions, {tally.work[shard]:,.1f} s")
-    return Panel(table, title="nearcast run", subtitle="Ctrl-C stops it; the same command goes on", expand=False)
+    return Panel(table, title="nearcast run", subtitle="Ctrl-C stops; the same command continues", expand=False)

@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     require(options.data is not None, "data", "must be given", None)
     require(options.port < 65536, "port", "must be below 65536", options.port)
     access = _access(options)
-    from nearcast.cli.rehearsal import rehearse
+    from nearcast.cli.warmup import warm_up
     from nearcast.service.api.context import Service
     from nearcast.service.api.metrics import Metrics
     from nearcast.service.command_loop import CommandLoop
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
         command_loop = CommandLoop(options.data, _config(options), hub=hub, metrics=metrics, retention=retention)
         webhooks = WebhookStore(options.data / "webhooks.sqlite", max_per_subscriber=options.max_webhooks)
         dispatcher = WebhookDispatcher(webhooks, WebhookClient(guard))
-        rehearse(_small_city)
+        warm_up(_small_city)
         if access.is_open:
             warning = "nearcast: no tokens are required: everyone who reaches this address has full access"
             print(warning, file=sys.stderr)

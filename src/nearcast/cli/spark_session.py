@@ -1,4 +1,4 @@
-"""How does a command share a terminal with Spark? Spark's own talk goes into a file, and Ctrl-C is ours."""
+"""Spark in a command: its log goes to a file, and Ctrl-C is handled here."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _QUIET = {"spark.ui.showConsoleProgress": "false"}
 
 
 def require_spark() -> None:
-    """Raise `StateError` if there is no PySpark here."""
+    """Raise `StateError` if PySpark is not installed."""
     if find_spec("pyspark") is None:
         raise StateError("pyspark must be installed for this; it is not. Try pip install 'nearcast[spark]'")
 
 
 @contextmanager
 def spark_session(log: Path, *, settings: dict[str, str] | None = None, **options: Any) -> Iterator[Any]:
-    """Run a SparkSession that writes what it has to say to a file."""
+    """Yield a SparkSession that logs to a file."""
     from nearcast.spark import session
     from nearcast.spark.error_summary import blaming
 
     print(f"nearcast: starting Spark, which writes its log to {log}", file=sys.stderr, flush=True)
     with (
-        _errors_to(log),  # the runtime that is started here keeps the file
+        _errors_to(log),  # the JVM that is started here inherits the file
         blaming("master", "must be a Spark that can be reached", options.get("master"), subject="session"),
     ):
         spark = session(settings={**_QUIET, **(settings or {})}, **options)
@@ -43,10 +43,10 @@ def spark_session(log: Path, *, settings: dict[str, str] | None = None, **option
 
 @contextmanager
 def interrupts() -> Iterator[Callable[[], None]]:
-    """Let Ctrl-C wait for a good moment: lend a function that raises `KeyboardInterrupt` once it was pressed.
+    """Delay Ctrl-C to a safe moment: yield a function that raises `KeyboardInterrupt` once it was pressed.
 
-    In the middle of a call to Spark it would break the connection to it. Pressed twice it does not wait. Whoever
-    asks a process to end, as service managers do, is answered alike.
+    In the middle of a call to Spark it would break the connection. Pressed twice, it takes effect at once. SIGTERM,
+    which service managers send, is handled in the same way.
     """
     pressed = threading.Event()
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -72,7 +72,7 @@ def interrupts() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def _errors_to(file: Path) -> Iterator[None]:
-    """Let processes that are started in the block write their errors to a file."""
+    """Redirect the stderr of processes that are started in the block to a file."""
     sys.stderr.flush()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
