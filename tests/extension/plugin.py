@@ -9,7 +9,7 @@ import numpy as np
 
 import nearcast as nc
 from nearcast.model import BEST_IN_WINDOW, Explanation, ResultPolicy, ScorePart
-from nearcast.model.fields import Count, Number
+from nearcast.model.fields import CountField, NumberField
 from nearcast.model.subscription import KeywordSubscription
 from nearcast.partition.base import ToAll, mask_of
 
@@ -23,10 +23,12 @@ class LatestSubscription(KeywordSubscription):
     label: ClassVar[str] = "Latest nearby"
     help: ClassVar[str] = "The newest messages within a radius that share a word."
 
-    k: Annotated[int, Count(label="Number of results", help="The result holds this many messages.", ends=("1", "20"))]
+    k: Annotated[
+        int, CountField(label="Number of results", help="The result holds this many messages.", ends=("1", "20"))
+    ]
     radius: Annotated[
         float,
-        Number(
+        NumberField(
             minimum=0.0,
             maximum=10_000.0,
             step=100.0,

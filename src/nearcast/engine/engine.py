@@ -50,7 +50,7 @@ from nearcast.model import (
     to_seconds,
     to_us,
 )
-from nearcast.model.columns import Table, edges_from_table, ids_from_table, messages_from_table, updates_to_table
+from nearcast.model.columns import ArrowTable, edges_from_table, ids_from_table, messages_from_table, updates_to_table
 from nearcast.window import ScoredMessage, Ticks
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Engine:
     # -- subscriptions ------------------------------------------------------------------------------------------
 
     @overload
-    def subscribe(self, subscriptions: Table) -> Table: ...
+    def subscribe(self, subscriptions: ArrowTable) -> ArrowTable: ...
     @overload
     def subscribe(self, subscriptions: Iterable[Subscription]) -> list[Update]: ...
     def subscribe(self, subscriptions: Any) -> Any:
@@ -162,7 +162,7 @@ class Engine:
         enters = [Update(self._seq, id_, s.message, ENTER, s.score, at) for s in after if s.seq not in old]
         return leaves + enters
 
-    def unsubscribe(self, ids: Iterable[Id] | Table) -> None:
+    def unsubscribe(self, ids: Iterable[Id] | ArrowTable) -> None:
         """Remove subscriptions, all of which must exist."""
         require(not isinstance(ids, str), "ids", "must be a list of ids", ids)
         leaving = self._existing(ids_from_table(ids).objects if isinstance(ids, pa.Table) else ids)
@@ -185,7 +185,7 @@ class Engine:
     # -- social graph -------------------------------------------------------------------------------------------
 
     @overload
-    def add_edges(self, edges: Table) -> Table: ...
+    def add_edges(self, edges: ArrowTable) -> ArrowTable: ...
     @overload
     def add_edges(self, edges: Iterable[tuple[Id, Id]]) -> list[Update]: ...
     def add_edges(self, edges: Any) -> Any:
@@ -196,7 +196,7 @@ class Engine:
         return self._change_edges(edges, self._scoring.social.add_edges)
 
     @overload
-    def remove_edges(self, edges: Table) -> Table: ...
+    def remove_edges(self, edges: ArrowTable) -> ArrowTable: ...
     @overload
     def remove_edges(self, edges: Iterable[tuple[Id, Id]]) -> list[Update]: ...
     def remove_edges(self, edges: Any) -> Any:
@@ -220,7 +220,9 @@ class Engine:
     # -- messages -----------------------------------------------------------------------------------------------
 
     @overload
-    def publish(self, messages: Table | MessageBatch, *, conflate: bool = ..., grouped: bool = ...) -> Table: ...
+    def publish(
+        self, messages: ArrowTable | MessageBatch, *, conflate: bool = ..., grouped: bool = ...
+    ) -> ArrowTable: ...
     @overload
     def publish(self, messages: Iterable[Message], *, conflate: bool = ...) -> list[Update]: ...
     def publish(self, messages: Any, *, conflate: bool = False, grouped: bool = False) -> Any:

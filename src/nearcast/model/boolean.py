@@ -13,7 +13,7 @@ from nearcast.errors import InvalidInput, require
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, ScorePart
 from nearcast.model.expression import Branch, Expression, all_of, parse
-from nearcast.model.fields import BooleanExpression, Region
+from nearcast.model.fields import ExpressionField, RegionField
 from nearcast.model.footprint import Footprints
 from nearcast.model.limits import Limits
 from nearcast.model.result_policy import MATCHES, ResultPolicy
@@ -38,10 +38,10 @@ class BooleanSubscription(Subscription):
     help: ClassVar[str] = "Every message inside a box whose words satisfy an expression."
     icon: ClassVar[str] = "M2.5 3.5h11v9h-11z"
 
-    region: Annotated[Box, Region(label="Where", help="The box in which a message must lie.")]
+    region: Annotated[Box, RegionField(label="Where", help="The box in which a message must lie.")]
     keywords: Annotated[
         Text,
-        BooleanExpression(
+        ExpressionField(
             label="Words",
             help="Words with AND, OR and parentheses; words side by side mean AND.",
             example="coffee AND (sale OR free)",

@@ -56,8 +56,8 @@ def subscriptions_schema() -> pa.Schema:
     return pa.schema([*columns.values(), pa.field("at", TIMESTAMP)])
 
 
-class Table(Protocol):
-    """A `pyarrow.Table`, for annotations; Arrow ships no type hints."""
+class ArrowTable(Protocol):
+    """A `pyarrow.ArrowTable`, for annotations; Arrow ships no type hints."""
 
     @property
     def num_rows(self) -> int:

@@ -1,6 +1,6 @@
 """Field types: what a field of a subscription may hold, and every form that it takes.
 
-A kind declares its fields as annotated types (`k: Annotated[int, Count(...)]`). From that line come the check of a
+A kind declares its fields as annotated types (`k: Annotated[int, CountField(...)]`). From that line come the check of a
 value, the check of a whole column, the columns of Arrow tables and Spark frames, the JSON of the REST API, the
 documentation, and the control of the map's form.
 """
@@ -87,7 +87,7 @@ class FieldType(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Location(FieldType):
+class LocationField(FieldType):
     """A point in the bounds of the space; columns `x` and `y`."""
 
     form: ClassVar[str] = "point"
@@ -132,7 +132,7 @@ _BOX = ("xmin", "ymin", "xmax", "ymax")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Region(FieldType):
+class RegionField(FieldType):
     """A closed box in the bounds of the space; columns `xmin`, `ymin`, `xmax` and `ymax`."""
 
     form: ClassVar[str] = "box"
@@ -186,7 +186,7 @@ class Region(FieldType):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Keywords(FieldType):
+class KeywordsField(FieldType):
     """A bag of keywords: a string that is tokenised, or a list of terms taken verbatim."""
 
     form: ClassVar[str] = "text"
@@ -211,7 +211,7 @@ class Keywords(FieldType):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BooleanExpression(Keywords):
+class ExpressionField(KeywordsField):
     """Keywords that form an expression with AND, OR and parentheses."""
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
@@ -225,7 +225,7 @@ class BooleanExpression(Keywords):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Number(FieldType):
+class NumberField(FieldType):
     """A finite number between two bounds."""
 
     minimum: float = float("-inf")
@@ -258,7 +258,7 @@ class Number(FieldType):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share(Number):
+class ShareField(NumberField):
     """A number from 0 to 1."""
 
     minimum: float = 0.0
@@ -266,7 +266,7 @@ class Share(Number):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Count(Number):
+class CountField(NumberField):
     """An integer of 1 or more, at most `limits.k`: the number of results."""
 
     minimum: float = 1
@@ -295,7 +295,7 @@ class Count(Number):
 
 
 @dataclass(frozen=True, kw_only=True)
-class User(FieldType):
+class UserField(FieldType):
     """A user of the social graph."""
 
     form: ClassVar[str] = "id"

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, ScorePart
-from nearcast.model.fields import Count
+from nearcast.model.fields import CountField
 from nearcast.model.result_policy import BEST_EVER, ResultPolicy
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import KeywordSubscription, Scorer
@@ -33,7 +33,7 @@ class NearestSubscription(KeywordSubscription):
 
     k: Annotated[
         int,
-        Count(
+        CountField(
             label="Number of results",
             help="The result holds this many messages; a nearer one replaces the farthest.",
             example="With 1 you see only the nearest message.",

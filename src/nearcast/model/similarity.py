@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, ScorePart
-from nearcast.model.fields import Keywords, Share
+from nearcast.model.fields import KeywordsField, ShareField
 from nearcast.model.footprint import Footprints, anywhere
 from nearcast.model.result_policy import MATCHES, ResultPolicy
 from nearcast.model.scoring import ScoringContext
@@ -38,11 +38,11 @@ class SimilaritySubscription(KeywordSubscription):
 
     keywords: Annotated[
         Text,
-        Keywords(label="Words", help="The more of these words a message holds, the farther away it may be."),
+        KeywordsField(label="Words", help="The more of these words a message holds, the farther away it may be."),
     ]
     delta: Annotated[
         float,
-        Share(
+        ShareField(
             label="Distance or words",
             help="The weight of words against nearness.",
             example="At 0.2 the location matters most, at 0.8 the words do.",
@@ -51,7 +51,7 @@ class SimilaritySubscription(KeywordSubscription):
     ]
     tau: Annotated[
         float,
-        Share(
+        ShareField(
             label="Threshold",
             help="The score that a message must reach.",
             example="At 0.9 only close, fitting messages match; at 0.5 many do.",

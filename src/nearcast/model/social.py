@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, ScorePart
-from nearcast.model.fields import Count, Keywords, User
+from nearcast.model.fields import CountField, KeywordsField, UserField
 from nearcast.model.footprint import Footprints
 from nearcast.model.identity import Id
 from nearcast.model.result_policy import BEST_IN_WINDOW, ResultPolicy
@@ -39,17 +39,19 @@ class SocialSubscription(KeywordSubscription):
         "M11.5 9.7c1.8 0 3 1.3 3 3.3"
     )
 
-    keywords: Annotated[Text, Keywords(label="Words", help="Shared words raise the score; none is required.")]
+    keywords: Annotated[Text, KeywordsField(label="Words", help="Shared words raise the score; none is required.")]
     k: Annotated[
         int,
-        Count(
+        CountField(
             label="Number of results",
             help="The result holds this many messages; a better one replaces the worst.",
             example="With 1 you see only the best message.",
             ends=("1", "20"),
         ),
     ]
-    user: Annotated[Id, User(label="User", help="The user whose places and neighbours in the social graph count.")]
+    user: Annotated[
+        Id, UserField(label="UserField", help="The user whose places and neighbours in the social graph count.")
+    ]
 
     def bind(self, scoring: ScoringContext) -> Scorer:
         """Return the sum of nearness, Dice coefficient and social score."""

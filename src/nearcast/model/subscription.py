@@ -21,7 +21,7 @@ import pyarrow as pa
 from nearcast.errors import InvalidInput, require
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation
-from nearcast.model.fields import FieldType, Keywords, Location
+from nearcast.model.fields import FieldType, KeywordsField, LocationField
 from nearcast.model.footprint import Footprints
 from nearcast.model.identity import Id, check_id
 from nearcast.model.limits import Limits
@@ -196,8 +196,8 @@ def _required(row: dict[str, Any], name: str, kind: type[Subscription], subject:
 class KeywordSubscription(Subscription):
     """Base class of the kinds with a location and a bag of keywords."""
 
-    location: Annotated[Point, Location(label="Where", help="The location of the subscription.")]
-    keywords: Annotated[Text, Keywords(label="Words", help="A message must hold at least one of these words.")]
+    location: Annotated[Point, LocationField(label="Where", help="The location of the subscription.")]
+    keywords: Annotated[Text, KeywordsField(label="Words", help="A message must hold at least one of these words.")]
     counts: dict[str, int] = field(init=False, repr=False, compare=False)
     """Term to number of occurrences, in the order of term ids."""
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, ScorePart
-from nearcast.model.fields import Count, Share
+from nearcast.model.fields import CountField, ShareField
 from nearcast.model.footprint import Footprints
 from nearcast.model.result_policy import BEST_IN_WINDOW, ResultPolicy
 from nearcast.model.scoring import ScoringContext
@@ -38,7 +38,7 @@ class TopKSubscription(KeywordSubscription):
 
     k: Annotated[
         int,
-        Count(
+        CountField(
             label="Number of results",
             help="The result holds this many messages; a better one replaces the worst.",
             example="With 1 you see only the best message.",
@@ -47,7 +47,7 @@ class TopKSubscription(KeywordSubscription):
     ]
     alpha: Annotated[
         float,
-        Share(
+        ShareField(
             label="Words or distance",
             help="The weight of nearness: 0 counts words alone, 1 counts nearness alone.",
             example="At 0.8 a fair match next door beats a perfect one across town.",
