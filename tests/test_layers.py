@@ -1,4 +1,4 @@
-"""Do imports point one way? Each package imports only from what stands left of it."""
+"""Imports point one way: each package imports only from packages to its left."""
 
 import ast
 from pathlib import Path
@@ -15,7 +15,7 @@ LAYERS = [
     {"model"},
     {"index", "window", "partition"},
     {"engine"},
-    {"balance"},
+    {"jobs"},
     {"spark"},
     {"workload", "testing"},
     {"advice"},
@@ -73,6 +73,7 @@ def test_heavy_libraries_stay_where_they_belong(path):
     for name in imports(path):
         top = name.split(".")[0]
         assert top != "pyspark" or own == "spark", "only spark/ imports pyspark"
+        assert not name.startswith("nearcast.spark") or own in ("spark", "cli"), "a service needs no Spark"
         assert top != "numba" or in_kernels, "only _jit/ and _kernels/ import numba"
     is_late = own == "index" or str(path.relative_to(ROOT)) in LOADED_LATE
     if own != "_jit" and not in_kernels and not is_late:

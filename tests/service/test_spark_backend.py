@@ -11,6 +11,7 @@ import pytest
 
 import nearcast as nc
 from nearcast.errors import InvalidInput, UnknownMessage, UnknownSubscription
+from nearcast.jobs.client import JobClient
 from nearcast.model.columns import subscriptions_from_table
 from nearcast.service.api.metrics import Metrics
 from nearcast.service.backends.spark_backend import SparkBackend
@@ -21,7 +22,6 @@ from nearcast.service.store.cursor import START, Cursor
 from nearcast.service.store.data_folder import DataFolder
 from nearcast.service.store.durable_store import CommandRequest, DurableStore
 from nearcast.service.store.retention import RetentionConfig
-from nearcast.spark.job_client import JobClient
 from service.running_service import SUBSCRIPTIONS, message
 
 JOB = """

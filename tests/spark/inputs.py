@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 import nearcast as nc
 from nearcast.engine import EngineConfig
+from nearcast.jobs.job import Job
 from nearcast.model import KINDS
 from nearcast.model.columns import MESSAGES, TIMESTAMP, subscriptions_schema
-from nearcast.spark.job import Job
 from nearcast.testing import strategies as world
 
 SUBSCRIPTIONS = subscriptions_schema()

@@ -9,10 +9,10 @@ import pytest
 
 import nearcast as nc
 from nearcast.errors import InvalidInput
+from nearcast.jobs.block import open_block, pack_messages
+from nearcast.jobs.frame import pack
+from nearcast.jobs.validate import bad_messages, good_messages, message_at, to_json
 from nearcast.model.columns import MESSAGES, TIMESTAMP
-from nearcast.spark.block import open_block, pack_messages
-from nearcast.spark.frame import pack
-from nearcast.spark.validate import bad_messages, good_messages, message_at, to_json
 from spark import inputs
 
 ROWS = [

@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import nearcast as nc
+from nearcast.jobs.frame import pack
 from nearcast.spark import match, pack_messages
 from nearcast.spark.broadcast import broadcast_job
 from nearcast.spark.decode import decode_messages, decode_subscriptions
-from nearcast.spark.frame import pack
 from nearcast.testing import strategies as world
 from spark import inputs
 

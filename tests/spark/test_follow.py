@@ -2,7 +2,7 @@
 
 import json
 
-from nearcast.spark.sink_files import SinkFiles
+from nearcast.jobs.sink_files import SinkFiles
 
 
 def write(folder, name, rows):

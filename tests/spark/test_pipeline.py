@@ -8,9 +8,9 @@ import pytest
 
 import nearcast as nc
 from nearcast.errors import InvalidInput, StateError
+from nearcast.jobs.progress import Tally
 from nearcast.spark import match, pack_messages, unpack_updates
-from nearcast.spark.progress import Tally
-from nearcast.spark.reports import batches_of
+from nearcast.spark.query_progress import batches_of
 from nearcast.spark.shard_keys import keys_of, spark_hash
 from nearcast.spark.streams import WHOLE_FILES
 from nearcast.testing import strategies as world

@@ -8,8 +8,8 @@ import pytest
 import nearcast as nc
 from nearcast.engine import EngineConfig
 from nearcast.errors import InvalidInput, StateError
-from nearcast.spark.job import Job
-from nearcast.spark.plan import make_plan, read_plan
+from nearcast.jobs.job import Job
+from nearcast.jobs.plan import make_plan, read_plan
 
 ROOT = Path(__file__).parents[2]
 JOB = {

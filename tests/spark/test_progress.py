@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nearcast.spark.progress import Tally
+from nearcast.jobs.progress import Tally
 
 
 def report(shard, *, updates=0, late=0, unknown=0, subscriptions=0, seconds=0.0):

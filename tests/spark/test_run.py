@@ -11,16 +11,16 @@ import pytest
 
 import nearcast as nc
 from nearcast.errors import InvalidInput, NearcastError, StateError
+from nearcast.jobs.inputs import vocabulary_from, vocabulary_of
+from nearcast.jobs.plan import make_plan
+from nearcast.jobs.progress import Tally
+from nearcast.jobs.sink_files import SinkFiles
 from nearcast.model.columns import subscriptions_schema
 from nearcast.partition import Sample
 from nearcast.partition.fitting import fit
 from nearcast.partition.serialization import pack
 from nearcast.spark import pack_messages
-from nearcast.spark.background import vocabulary_from, vocabulary_of
-from nearcast.spark.plan import make_plan
-from nearcast.spark.progress import Tally
 from nearcast.spark.run import start_run
-from nearcast.spark.sink_files import SinkFiles
 
 MESSAGES = [
     {"id": "m1", "x": 1.0, "y": 1.0, "text": "jazz tonight", "place": "bar"},

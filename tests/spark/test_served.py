@@ -10,10 +10,10 @@ import pytest
 
 import nearcast as nc
 from nearcast.cli.city_job import write_job
+from nearcast.jobs.plan import read_plan
 from nearcast.service.json_bodies import message_from
 from nearcast.service.store.cursor import Cursor
 from nearcast.service.store.journal import JournalReader
-from nearcast.spark.plan import read_plan
 from nearcast.spark.run import start_run
 from nearcast.workload.city import City
 from service.serve_process import run_serve, wait_ready

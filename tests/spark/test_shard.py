@@ -8,15 +8,16 @@ import pyarrow as pa
 import pytest
 
 import nearcast as nc
+from nearcast.jobs import shard
+from nearcast.jobs.frame import Frame, pack_frames, unpack_frames
+from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.model import KINDS, Footprints, MessageBatch
 from nearcast.model.id_column import IdColumn
 from nearcast.partition import PARTITIONERS, Sample, place_by_key, saved
 from nearcast.partition.fitting import fit
-from nearcast.spark import dispatch, shard
+from nearcast.spark import dispatch
 from nearcast.spark.broadcast import BroadcastJob
-from nearcast.spark.frame import Frame, pack_frames, unpack_frames
 from nearcast.spark.merge import joined
-from nearcast.spark.shard import ShardCounts, apply
 from nearcast.spark.shard_keys import keys_of
 from nearcast.spark.worker import addressed
 from nearcast.testing import strategies as world

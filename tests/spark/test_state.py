@@ -8,12 +8,12 @@ import pytest
 import nearcast as nc
 from nearcast.engine import Engine
 from nearcast.errors import InvalidInput, StateError
-from nearcast.spark import engine_cache, state
-from nearcast.spark.engine_cache import LocalEngineCache
-from nearcast.spark.folder import Folder
-from nearcast.spark.frame import unpack, unpack_frames
-from nearcast.spark.shard import ShardCounts, apply
-from nearcast.spark.shard_state import ShardManifest, ShardState
+from nearcast.jobs import engine_cache
+from nearcast.jobs.engine_cache import LocalEngineCache
+from nearcast.jobs.folder import Folder
+from nearcast.jobs.frame import unpack, unpack_frames
+from nearcast.jobs.shard import ShardCounts, apply
+from nearcast.jobs.shard_state import ShardManifest, ShardState
 from spark import inputs
 from spark.test_shard import frames_of
 
@@ -158,13 +158,13 @@ def test_old_files_are_removed_but_the_last_batch_can_be_run_again(shard, random
 
 
 def test_frames_that_outgrow_the_snapshot_make_a_new_one(shard, random_fields, monkeypatch, tmp_path):
-    monkeypatch.setattr(state, "LEAST_BYTES", 1)
+    monkeypatch.setattr(shard_state, "LEAST_BYTES", 1)
     of, manifest = shard[1], ShardManifest()
     with LocalEngineCache(tmp_path / "other", of.config) as at_home:
         state_ = ShardState(replace(of, frames_per_snapshot=1_000), Folder(str(tmp_path / "r")), at_home, 0)
         for batch in inputs.batches(3, random_fields, n=12):
             manifest, _ = run_batch((state_, of), manifest, batch)
-            assert manifest.log_bytes <= max(state.MOST_TIMES * manifest.snapshot_bytes, 1)
+            assert manifest.log_bytes <= max(shard_state.MOST_TIMES * manifest.snapshot_bytes, 1)
     assert manifest.snapshot
 
 

@@ -4,8 +4,8 @@ import pyarrow as pa
 from pyspark.sql.conversion import PandasToArrowConversion
 from pyspark.sql.types import StructType
 
+from nearcast.jobs.frame import SHARD_UPDATES
 from nearcast.model.columns import GROUPS
-from nearcast.spark.frame import SHARD_UPDATES
 from nearcast.spark.worker import _columns
 
 

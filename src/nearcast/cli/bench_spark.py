@@ -65,7 +65,7 @@ class Pipeline:
     def run(self) -> list[dict[str, Any]]:
         """Process what was added since the last run; return the reports of Spark and of the shards for each batch."""
         from nearcast.spark import match
-        from nearcast.spark.reports import batches_of
+        from nearcast.spark.query_progress import batches_of
         from nearcast.spark.schema import messages_ddl, subscriptions_ddl
         from nearcast.spark.streams import WHOLE_FILES
 

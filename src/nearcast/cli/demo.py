@@ -85,8 +85,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_job(job: Path, publisher: _CityPublisher, options: argparse.Namespace, check: Callable[[], None]) -> None:
     """Run the job while the city publishes, and after that until all updates have arrived."""
-    from nearcast.spark.plan import read_plan
-    from nearcast.spark.progress import Tally
+    from nearcast.jobs.plan import read_plan
+    from nearcast.jobs.progress import Tally
     from nearcast.spark.run import start_run
 
     plan, tally = read_plan(job), Tally()

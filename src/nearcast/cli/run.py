@@ -15,7 +15,7 @@ from nearcast.errors import StateError, require
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from nearcast.spark.progress import Tally
+    from nearcast.jobs.progress import Tally
     from nearcast.spark.run import Run
 
 NAME = "run"
@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run a job until it ends or is stopped."""
     require_spark()
-    from nearcast.spark.plan import read_plan
+    from nearcast.jobs.plan import read_plan
     from nearcast.spark.run import start_run
 
     plan = read_plan(options.config)
@@ -76,7 +76,7 @@ def watch(started: Run, check: Callable[[], None], *, as_json: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from nearcast.spark.progress import Tally
+    from nearcast.jobs.progress import Tally
 
     console = Console()
     if as_json or not console.is_terminal:
@@ -90,7 +90,7 @@ def watch(started: Run, check: Callable[[], None], *, as_json: bool) -> None:
 
 def progress_of(started: Run, check: Callable[[], None]) -> Iterator[Tally]:
     """Yield the progress of a job whenever it changes, until the job ends."""
-    from nearcast.spark.progress import Tally
+    from nearcast.jobs.progress import Tally
 
     tally, is_active = Tally(), True
     while is_active:

@@ -10,10 +10,10 @@ from typing import Any
 
 from nearcast.engine import Engine
 from nearcast.errors import require
+from nearcast.jobs.client import JobClient
+from nearcast.jobs.inputs import common_terms, social_of, vocabulary_of
+from nearcast.jobs.plan import Plan, WindowTable, read_plan
 from nearcast.space import Box, Space
-from nearcast.spark.background import common_terms, social_of, vocabulary_of
-from nearcast.spark.job_client import JobClient
-from nearcast.spark.plan import Plan, WindowTable, read_plan
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 
 _MAX_SUGGESTIONS = 200  # terms, and users, that the live map suggests

@@ -1,20 +1,20 @@
 """The pipeline on Spark: DataFrames in, exact updates out.
 
-    pipeline    `match`, which reads as the diagram            job        what one run is about
-    decode      good rows, and rejected ones with the reason   sent       how it reaches the workers
-    sieve       which rows of a block are bad                  block      messages and updates in blocks
-    dispatch    who needs a row                                frame      what travels through the shuffle
-    worker      the stateful operator that hosts shards        spread     which task a shard gets
-    merge       answers of shards as rows                      shard      what a shard does with its frames
-    settings    a SparkSession as the pipeline needs it        state      what a shard must not forget
-    java        which Java Spark runs on                       log, home  where that lies, and the engine meanwhile
-    plan, run   a whole job from a file                        reports    how shards fared
-    streams     its sources and sinks                          progress   what that adds up to
-    background  its vocabulary and social graph                follow     what a file sink has committed
-    refusal     Spark's errors in one line                     settle     what keeps a Python worker quick
-    link        how a program outside works with a job         learn      what is learned before a pipeline runs
+    pipeline        `match`: the four stages below, joined
+    decode          separate good rows from rejected ones
+    dispatch        route rows to shards and pack them as frames
+    worker          the stateful operator that runs a shard's engine
+    merge           updates of shards as rows
 
-Importing this package does not import PySpark; using it does.
+    broadcast       the job on every worker                  settings        sessions with the required settings
+    plugins         registered kinds on every worker         java            the Java runtime
+    learn           routings and vocabularies from samples   shard_keys      one task per shard
+    run, streams    a whole job from a file                  query_progress  the progress of a query
+    schema          columns of Spark frames                  error_summary   Spark's errors in one line
+    freeze_gc       Python workers without long collections
+
+Only this package imports PySpark, and only when it is used. Everything that a program without Spark needs of a job is
+in `nearcast.jobs`.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import Any
 
 __all__ = ["Matched", "check_session", "match", "pack_messages", "session", "unpack_updates"]
 
-_HOME = {
-    "Matched": "pipeline",
-    "check_session": "settings",
-    "match": "pipeline",
-    "pack_messages": "block",
-    "session": "settings",
-    "unpack_updates": "block",
+_MODULE_OF = {
+    "Matched": "spark.pipeline",
+    "check_session": "spark.settings",
+    "match": "spark.pipeline",
+    "pack_messages": "jobs.block",
+    "session": "spark.settings",
+    "unpack_updates": "jobs.block",
 }
 
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in _HOME:
-        return getattr(import_module(f"nearcast.spark.{_HOME[name]}"), name)
+    if name in _MODULE_OF:
+        return getattr(import_module(f"nearcast.{_MODULE_OF[name]}"), name)
     raise AttributeError(f"module 'nearcast.spark' has no attribute {name!r}")

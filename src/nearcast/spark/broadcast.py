@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql import SparkSession
 
-from nearcast.spark.job import Job
+from nearcast.jobs.job import Job
 
 
 class BroadcastJob:

@@ -38,13 +38,13 @@ from pyspark.sql.types import (
 )
 
 from nearcast.errors import InvalidInput, require
+from nearcast.jobs.block import open_block
+from nearcast.jobs.frame import MESSAGE, SUBSCRIPTION
+from nearcast.jobs.job import Job
+from nearcast.jobs.progress import MESSAGES, SUBSCRIPTIONS
+from nearcast.jobs.validate import SUBSCRIBE, bad_messages, bad_subscriptions, fault, message_at, to_json
 from nearcast.model.columns import TIMESTAMP, subscriptions_schema
-from nearcast.spark.block import open_block
 from nearcast.spark.broadcast import BroadcastJob
-from nearcast.spark.frame import MESSAGE, SUBSCRIPTION
-from nearcast.spark.job import Job
-from nearcast.spark.progress import MESSAGES, SUBSCRIPTIONS
-from nearcast.spark.validate import SUBSCRIBE, bad_messages, bad_subscriptions, fault, message_at, to_json
 
 REJECTED = "source string, row string, reason string"
 _REJECTED_COLUMNS = pa.schema({"source": pa.string(), "row": pa.string(), "reason": pa.string()})

@@ -25,16 +25,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
 from nearcast.errors import InvalidInput
-from nearcast.model import NO_TIME, SubscriptionBatch, kinds
-from nearcast.model.columns import MESSAGES as MESSAGE_COLUMNS
-from nearcast.model.columns import messages_from_table, subscriptions_schema
-from nearcast.model.id_column import IdColumn
-from nearcast.model.subscription_rows import store_table
-from nearcast.partition import Masks, has_shard, place_by_key
-from nearcast.spark.block import open_block
-from nearcast.spark.broadcast import BroadcastJob
-from nearcast.spark.decode import PAYLOAD
-from nearcast.spark.frame import (
+from nearcast.jobs.block import open_block
+from nearcast.jobs.frame import (
     ELSEWHERE,
     FRAME_COLUMNS,
     FRAMES,
@@ -48,11 +40,19 @@ from nearcast.spark.frame import (
     pack_times,
     packed_subscriptions_schema,
 )
+from nearcast.jobs.job import Job
+from nearcast.jobs.progress import MESSAGES
+from nearcast.jobs.validate import SUBSCRIBE, good_messages
+from nearcast.model import NO_TIME, SubscriptionBatch, kinds
+from nearcast.model.columns import MESSAGES as MESSAGE_COLUMNS
+from nearcast.model.columns import messages_from_table, subscriptions_schema
+from nearcast.model.id_column import IdColumn
+from nearcast.model.subscription_rows import store_table
+from nearcast.partition import Masks, has_shard, place_by_key
+from nearcast.spark.broadcast import BroadcastJob
+from nearcast.spark.decode import PAYLOAD
 from nearcast.spark.freeze_gc import freezing_gc
-from nearcast.spark.job import Job
-from nearcast.spark.progress import MESSAGES
 from nearcast.spark.shard_keys import keys_of
-from nearcast.spark.validate import SUBSCRIBE, good_messages
 
 FRAME_ROWS = 16_384
 """Messages a frame, of blocks that hold more."""

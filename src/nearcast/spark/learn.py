@@ -14,21 +14,21 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from nearcast.errors import InvalidInput, require
+from nearcast.jobs.block import open_block
+from nearcast.jobs.folder import Folder
+from nearcast.jobs.job import Job
+from nearcast.jobs.plan import Plan
+from nearcast.jobs.validate import SUBSCRIBE, good_messages
 from nearcast.model import Footprints, MessageBatch
 from nearcast.model.columns import MESSAGES, messages_from_table, subscriptions_schema
 from nearcast.partition import Routing, Sample
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.hash import HashPartitioner
 from nearcast.partition.serialization import pack
-from nearcast.spark.block import open_block
 from nearcast.spark.broadcast import broadcast_job
 from nearcast.spark.decode import PAYLOAD, decode_messages, decode_subscriptions
 from nearcast.spark.error_summary import blaming
-from nearcast.spark.folder import Folder
-from nearcast.spark.job import Job
-from nearcast.spark.plan import Plan
 from nearcast.spark.streams import read_sample
-from nearcast.spark.validate import SUBSCRIBE, good_messages
 from nearcast.text import Vocabulary
 
 ROWS = 100_000

@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
 from nearcast.engine.groups import count_updates
+from nearcast.jobs.frame import OP, PACKED, SHARD_UPDATES, pack
 from nearcast.model import LEAVE
 from nearcast.model.columns import GROUPS, UPDATES
-from nearcast.spark.frame import OP, PACKED, SHARD_UPDATES, pack
 
 _PACKED_COLUMNS = pa.schema({"seq": pa.int64(), "updates": pa.int64(), "payload": pa.binary()})
 

@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame
 
 from nearcast.engine.config import EngineConfig, SharedOptions
 from nearcast.errors import StateError
+from nearcast.jobs.job import Job
 from nearcast.partition import Routing
 from nearcast.spark.broadcast import broadcast_job
 from nearcast.spark.decode import decode_messages, decode_subscriptions
 from nearcast.spark.dispatch import dispatch_messages, dispatch_subscriptions
-from nearcast.spark.job import Job
 from nearcast.spark.learn import fit_job
 from nearcast.spark.merge import join, merge
 from nearcast.spark.plugins import pack_plugins

@@ -6,13 +6,12 @@ a kind defined in a script or a notebook works without being installed there.
 
 from __future__ import annotations
 
-import pickle
 import sys
 from importlib import import_module
 from typing import Any
 
-from nearcast.model import register_kind, registered_kinds
-from nearcast.partition import register_partitioner, registered_partitioners
+from nearcast.model import registered_kinds
+from nearcast.partition import registered_partitioners
 
 _cloudpickle: Any = import_module("pyspark.cloudpickle")  # without type hints
 
@@ -35,14 +34,3 @@ def pack_plugins() -> bytes | None:
     finally:
         for module in new:
             _cloudpickle.unregister_pickle_by_value(module)
-
-
-def register_plugins(packed: bytes) -> None:
-    """Register in this process what `pack_plugins` returned, unless a class of that name is registered already."""
-    kinds, partitioners = pickle.loads(packed)
-    for kind in kinds:
-        if kind.kind not in {known.kind for known in registered_kinds()}:
-            register_kind(kind)
-    for partitioner in partitioners:
-        if partitioner.name not in {known.name for known in registered_partitioners()}:
-            register_partitioner(partitioner)

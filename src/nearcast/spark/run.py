@@ -19,14 +19,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from nearcast.errors import StateError
+from nearcast.jobs.folder import Folder
+from nearcast.jobs.inputs import routing_of, social_of, vocabulary_of
+from nearcast.jobs.plan import Plan, naming
 from nearcast.partition.hash import HashPartitioner
-from nearcast.spark.background import routing_of, social_of, vocabulary_of
 from nearcast.spark.error_summary import SPARK_ERRORS, in_one_line
-from nearcast.spark.folder import Folder
 from nearcast.spark.learn import learn_vocabulary
 from nearcast.spark.pipeline import match_config
-from nearcast.spark.plan import Plan, naming
-from nearcast.spark.reports import batches_of
+from nearcast.spark.query_progress import batches_of
 from nearcast.spark.streams import checkpoint, read_messages, read_samples, read_subscriptions, start
 
 

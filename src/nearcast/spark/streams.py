@@ -22,10 +22,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from nearcast.errors import require
+from nearcast.jobs.frame import MESSAGE, SUBSCRIPTION
+from nearcast.jobs.plan import AVAILABLE_NOW, BLOCKS, FILES, Plan, SinkTable, SourceTable
+from nearcast.jobs.progress import MALFORMED
 from nearcast.spark.error_summary import blaming
-from nearcast.spark.frame import MESSAGE, SUBSCRIPTION
-from nearcast.spark.plan import AVAILABLE_NOW, BLOCKS, FILES, Plan, SinkTable, SourceTable
-from nearcast.spark.progress import MALFORMED
 from nearcast.spark.schema import messages_ddl, subscriptions_ddl
 
 WHOLE_FILES = "path string, modificationTime timestamp, length long, content binary"

@@ -27,17 +27,17 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from nearcast.engine.groups import count_updates
 from nearcast.errors import StateError
+from nearcast.jobs.engine_cache import LocalEngineCache
+from nearcast.jobs.folder import Folder
+from nearcast.jobs.frame import LOOSE, OP, PACKED, SHARD_UPDATES, Frame, pack_buffer
+from nearcast.jobs.reports import write_report
+from nearcast.jobs.shard import ShardCounts, apply
+from nearcast.jobs.shard_state import MANIFEST, ShardManifest, ShardState
 from nearcast.model.columns import GROUPS
 from nearcast.model.id_column import IdColumn
 from nearcast.spark.broadcast import BroadcastJob
-from nearcast.spark.engine_cache import LocalEngineCache
-from nearcast.spark.folder import Folder
-from nearcast.spark.frame import LOOSE, OP, PACKED, SHARD_UPDATES, Frame, pack_buffer
 from nearcast.spark.freeze_gc import freezing_gc
-from nearcast.spark.reports import write_report
-from nearcast.spark.shard import ShardCounts, apply
 from nearcast.spark.shard_keys import keys_of
-from nearcast.spark.shard_state import MANIFEST, ShardManifest, ShardState
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 

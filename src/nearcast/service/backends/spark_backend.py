@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from nearcast.errors import UnknownSubscription
+from nearcast.jobs.client import JobClient, Row, subscribed, unsubscribed
 from nearcast.model import Update, find_kind
 from nearcast.service.api.metrics import Metrics
 from nearcast.service.backends.backend import JobOutput, RecoveredState
@@ -24,7 +25,6 @@ from nearcast.service.backends.spark_read_model import SparkReadModel
 from nearcast.service.json_bodies import Body, message_from, subscription_from
 from nearcast.service.store.data_folder import DataFolder
 from nearcast.service.subscription_key import SubscriptionKey
-from nearcast.spark.job_client import JobClient, Row, subscribed, unsubscribed
 
 _EXPORT = "export"
 _log = logging.getLogger(__name__)

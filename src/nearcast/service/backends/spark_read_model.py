@@ -14,6 +14,8 @@ from nearcast.engine.explain import with_rank
 from nearcast.engine.stats import Stats
 from nearcast.errors import UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work
+from nearcast.jobs.folder import Folder
+from nearcast.jobs.job import Job
 from nearcast.model import Explanation, Id, Message, Result, Subscription
 from nearcast.partition import Region
 from nearcast.partition.serialization import unpack
@@ -21,8 +23,6 @@ from nearcast.service.config import ServiceConfig
 from nearcast.service.json_bodies import Body, message_from, subscription_from
 from nearcast.service.store.journal import JournalQueries, StoredResult
 from nearcast.service.subscription_key import SubscriptionKey
-from nearcast.spark.folder import Folder
-from nearcast.spark.job import Job
 
 _PREVIEWED = 20_000  # messages that previews cover after a restart
 

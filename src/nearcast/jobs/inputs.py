@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from nearcast.errors import FormatError, InvalidInput, StateError, require
+from nearcast.jobs.folder import Folder
+from nearcast.jobs.plan import Plan
 from nearcast.partition import Routing
 from nearcast.partition.serialization import unpack
 from nearcast.social import SocialGraph
-from nearcast.spark.folder import Folder
-from nearcast.spark.plan import Plan
 from nearcast.text import Vocabulary
 
 _LEARNED = "vocabulary.arrow"

@@ -11,6 +11,7 @@ from nearcast.engine import Engine, EngineConfig
 from nearcast.engine.admission import Admission
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.errors import require
+from nearcast.jobs.plugins import register_plugins
 from nearcast.model import ScoringContext, Subscription
 from nearcast.partition import MOST_SHARDS, Routing, Sample
 from nearcast.partition.fitting import check_partitioner, fit
@@ -114,8 +115,6 @@ class Job:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.plugins is not None:
-            from nearcast.spark.plugins import register_plugins
-
             register_plugins(self.plugins)
 
 

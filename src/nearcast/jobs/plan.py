@@ -24,9 +24,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from nearcast.engine import EngineConfig
 from nearcast.errors import InvalidInput, StateError, require
+from nearcast.jobs.job import Job
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
-from nearcast.spark.job import Job
 from nearcast.text import Vocabulary
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from nearcast.engine import ungroup
 from nearcast.errors import InvalidInput, require
+from nearcast.jobs.frame import pack, unpack
 from nearcast.model.columns import TIMESTAMP
-from nearcast.spark.frame import pack, unpack
 
 _FILE = b"ARROW1"  # how a file of Arrow's begins, and no stream does
 _REQUIRED = ("id", "x", "y", "text")

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from nearcast.engine import Engine
 from nearcast.errors import InvalidInput, NearcastError
+from nearcast.jobs.job import Job
 from nearcast.model import NO_TIME, Message
 from nearcast.model.columns import MESSAGES, ids_from_table, messages_from_table
-from nearcast.spark.job import Job
 
 SUBSCRIBE, UNSUBSCRIBE = "subscribe", "unsubscribe"
 

@@ -19,14 +19,14 @@ from pyarrow import fs
 
 from nearcast.engine.archive import sync
 from nearcast.errors import require
+from nearcast.jobs.folder import Folder
+from nearcast.jobs.plan import Plan
+from nearcast.jobs.reports import Reports
+from nearcast.jobs.sink_files import SinkFiles
+from nearcast.jobs.validate import SUBSCRIBE, UNSUBSCRIBE
 from nearcast.model import Message, Subscription, Update
 from nearcast.model.columns import subscriptions_schema
 from nearcast.model.timestamps import to_us
-from nearcast.spark.folder import Folder
-from nearcast.spark.plan import Plan
-from nearcast.spark.reports import Reports
-from nearcast.spark.sink_files import SinkFiles
-from nearcast.spark.validate import SUBSCRIBE, UNSUBSCRIBE
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -29,12 +29,12 @@ import xxhash
 
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.errors import StateError
+from nearcast.jobs.engine_cache import LocalEngineCache
+from nearcast.jobs.folder import Folder
+from nearcast.jobs.frame import Frame, pack_frames, unpack_frames
+from nearcast.jobs.job import Job
+from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.model import kinds
-from nearcast.spark.engine_cache import LocalEngineCache
-from nearcast.spark.folder import Folder
-from nearcast.spark.frame import Frame, pack_frames, unpack_frames
-from nearcast.spark.job import Job
-from nearcast.spark.shard import ShardCounts, apply
 
 MANIFEST = (
     "version long, stamp string, messages long, log_bytes long, "

@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyarrow import fs
 
-from nearcast.spark.folder import Folder
-from nearcast.spark.progress import SHARDS
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
+from nearcast.jobs.folder import Folder
 
 _KEPT = 200  # batches; Spark itself remembers a hundred
 
@@ -55,18 +51,8 @@ class Reports:
             return None
 
 
-def batches_of(query: StreamingQuery, state: str, *, after: int = -1) -> list[dict[str, Any]]:
-    """Return what Spark reports of the batches of a query since one, and its shards with it."""
-    folder = Folder(f"{state}/{query.id}")
-    progress = [json.loads(one.json) for one in query.recentProgress]
-    batches = [batch for batch in progress if batch["batchId"] > after]
-    for batch in batches if batches else ():
-        observed = batch.get("observedMetrics") or {}
-        batch["observedMetrics"] = observed | {SHARDS: {"reports": _read(folder, batch["batchId"])}}
-    return batches
-
-
-def _read(folder: Folder, batch: int) -> list[str]:
+def read_batch(folder: Folder, batch: int) -> list[str]:
+    """Return the reports of all shards for a batch, as JSON."""
     names = sorted(_names(folder, "reports"))
     return [folder.read(f"reports/{name}").decode() for name in names if name.startswith(f"{batch:08d}.")]
 

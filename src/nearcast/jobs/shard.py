@@ -23,10 +23,7 @@ import pyarrow.compute as pc
 from nearcast.engine.groups import count_updates, group
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.engine.stream_slice import StreamSlice
-from nearcast.model.columns import GROUPS, subscriptions_schema
-from nearcast.model.id_column import IdColumn
-from nearcast.partition import before_it, has_shard, place_by_key
-from nearcast.spark.frame import (
+from nearcast.jobs.frame import (
     ELSEWHERE,
     MESSAGE,
     OP,
@@ -38,8 +35,11 @@ from nearcast.spark.frame import (
     unpack,
     unpack_batch,
 )
-from nearcast.spark.job import Job
-from nearcast.spark.validate import UNSUBSCRIBE
+from nearcast.jobs.job import Job
+from nearcast.jobs.validate import UNSUBSCRIBE
+from nearcast.model.columns import GROUPS, subscriptions_schema
+from nearcast.model.id_column import IdColumn
+from nearcast.partition import before_it, has_shard, place_by_key
 from nearcast.text import Vocabulary
 
 CHUNK = 8192

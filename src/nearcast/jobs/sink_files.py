@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlparse
 
 from pyarrow import fs
 
-from nearcast.spark.folder import Folder
+from nearcast.jobs.folder import Folder
 
 _LOG = "_spark_metadata"
 _COMPACT = ".compact"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nearcast.spark.frame import MESSAGE, SUBSCRIPTION
+from nearcast.jobs.frame import MESSAGE, SUBSCRIPTION
 
 MESSAGES, SUBSCRIPTIONS, SHARDS = "nearcast_messages", "nearcast_subscriptions", "nearcast_shards"
 """Names under which the pipeline observes what came in, and what shards report."""
