@@ -259,7 +259,7 @@ class Crash(BaseException):
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-@pytest.mark.parametrize("method", ["tell_operations", "tell_messages", "heard"])
+@pytest.mark.parametrize("method", ["write_operations", "write_messages", "committed"])
 def test_a_crash_neither_loses_nor_repeats_anything(job, monkeypatch, method, is_done):
     before = job.step(subscribe("topk", "boolean"), Publish([message(1)]))
     job.execute(subscribe("similarity"), Publish([message(2)]))
@@ -270,7 +270,7 @@ def test_a_crash_neither_loses_nor_repeats_anything(job, monkeypatch, method, is
             original(*args)
         raise Crash
 
-    if method == "heard":
+    if method == "committed":
         job.store.poll()
         job.run()
     with monkeypatch.context() as patched, pytest.raises(Crash):
@@ -304,7 +304,7 @@ def test_files_of_an_uncommitted_ingest_are_ingested_again(job, monkeypatch):
 def test_inaccessible_folders_are_tried_again(job, monkeypatch, caplog):
     job.execute(Publish([message(1)]))
     with monkeypatch.context() as patched:
-        patched.setattr(JobClient, "tell_messages", lambda *_: (_ for _ in ()).throw(OSError("no such device")))
+        patched.setattr(JobClient, "write_messages", lambda *_: (_ for _ in ()).throw(OSError("no such device")))
         assert job.store.poll().updates == []
     assert "are not accessible; trying again" in caplog.text
     job.store.poll()
