@@ -23,9 +23,9 @@ from nearcast.model import KINDS
 from nearcast.service.json_bodies import message_from
 from nearcast.service.store.cursor import Cursor
 from nearcast.service.store.journal import JournalReader
-from nearcast.spark.job_client import JobClient, subscribed
-from nearcast.spark.plan import read_plan
-from nearcast.spark.sink_files import Follower
+from nearcast.jobs.client import JobClient, subscribed
+from nearcast.jobs.plan import read_plan
+from nearcast.jobs.sink_files import Follower
 from nearcast.workload.city import City
 
 NEARCAST = [sys.executable, "-m", "nearcast.cli"]
@@ -214,10 +214,10 @@ def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path):
     city = City()
     job = write_job(tmp_path, city, window_s=300)
     link = JobClient(read_plan(job))
-    link.tell_operations("all.json", [subscribed(one, order=i) for i, one in enumerate(city.subscriptions(40))])
+    link.write_operations("all.json", [subscribed(one, order=i) for i, one in enumerate(city.subscriptions(40))])
     rows = list(city.messages(n_files * a_file))
     for i in range(n_files):
-        link.tell_messages(f"{i}.json", rows[i * a_file : (i + 1) * a_file])
+        link.write_messages(f"{i}.json", rows[i * a_file : (i + 1) * a_file])
         os.utime(tmp_path / "messages" / f"{i}.json", (1_000_000 + i, 1_000_000 + i))  # Spark takes older files first
     text = job.read_text().replace('"200 milliseconds"', '"available now"')
     one_by_one = 'path = "messages"\noptions = {maxFilesPerTrigger = 1}'

@@ -34,14 +34,17 @@ def changed(**tables):
 
 def test_what_is_left_out_is_as_in_the_engine():
     plan = make_plan(JOB, file=Path("job.toml"))
-    assert plan.job() == Job(EngineConfig(space=nc.Space(nc.Box(0, 0, 8, 8))), shards=2)
+    job, default = plan.job(), EngineConfig(space=nc.Space(nc.Box(0, 0, 8, 8)))
+    assert (job.shards, job.partitioner) == (2, "hash")
+    for option in ("space", "window", "text_similarity", "workers", "partitioner", "index", "limits"):
+        assert getattr(job.config, option) == getattr(default, option)
     assert (plan.run.trigger, plan.match.shards, plan.rejected) == ("1 second", 2, None)
 
 
 def test_a_window_is_by_count_or_by_time():
     by_count = make_plan(changed(window={"count": 7}), file=Path("job.toml"))
     by_time = make_plan(changed(window={"seconds": 1.5}), file=Path("job.toml"))
-    assert (by_count.job().window, by_time.job().window) == (nc.CountWindow(7), nc.TimeWindow(1.5))
+    assert (by_count.job().config.window, by_time.job().config.window) == (nc.CountWindow(7), nc.TimeWindow(1.5))
 
 
 def test_paths_are_relative_to_the_file(tmp_path):

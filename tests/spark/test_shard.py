@@ -13,7 +13,7 @@ from nearcast.jobs.frame import Frame, pack_frames, unpack_frames
 from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.model import KINDS, Footprints, MessageBatch
 from nearcast.model.id_column import IdColumn
-from nearcast.partition import PARTITIONERS, Sample, place_by_key, saved
+from nearcast.partition import PARTITIONERS, Sample, place_by_key, serialization
 from nearcast.partition.fitting import fit
 from nearcast.spark import dispatch
 from nearcast.spark.broadcast import BroadcastJob
@@ -39,8 +39,8 @@ def frames_of(batch, of, *, blocks=1):
     )
     made = {key: [] for key in keys_of(of.shards)}
     for pack, rows in (
-        (dispatch._packer("subscription", dispatch._share_subscriptions, sent), subscriptions),
-        (dispatch._packer("message", dispatch._share_messages, sent), batch.messages),
+        (dispatch._packer("subscription", dispatch._distribute_subscriptions, sent), subscriptions),
+        (dispatch._packer("message", dispatch._distribute_messages, sent), batch.messages),
     ):
         size = max(1, -(-len(rows) // blocks))
         for packed in pack(rows.to_batches(max_chunksize=size)):
@@ -73,7 +73,7 @@ def fitted(of, given):
         Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches]),
         MessageBatch.empty(),
     )
-    return replace(of, fitted=saved.pack(fit(of.partitioner, sample, n_shards=of.shards).fixed()))
+    return replace(of, fitted=serialization.pack(fit(of.partitioner, sample, n_shards=of.shards).fixed()))
 
 
 NAMES = [known.name for known in PARTITIONERS]

@@ -8,7 +8,7 @@ import pytest
 import nearcast as nc
 from nearcast.engine import Engine
 from nearcast.errors import InvalidInput, StateError
-from nearcast.jobs import engine_cache
+from nearcast.jobs import engine_cache, shard_state
 from nearcast.jobs.engine_cache import LocalEngineCache
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.frame import unpack, unpack_frames
@@ -134,7 +134,7 @@ def test_a_shard_that_someone_else_has_is_answered_from_memory(shard, random_fie
     with LocalEngineCache(tmp_path / "local", shard[1].config) as elsewhere:
         beside = ShardState(shard[1], Folder(str(tmp_path)), elsewhere, 0), shard[1]
         assert run_batch(beside, manifest, second) == run_batch(shard, manifest, second)
-        assert not beside[0].open(manifest).holds(manifest.stamp)
+        assert not beside[0].open(manifest).is_sealed(manifest.stamp)
 
 
 def test_an_engine_that_went_well_is_used_again(shard, random_fields):

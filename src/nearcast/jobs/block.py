@@ -1,14 +1,12 @@
-"""How do messages come in blocks, and updates leave? As bytes, each an Arrow stream of many: one row to Spark.
+"""Blocks of packed messages and updates: an Arrow stream of many rows as one row for Spark.
 
     a table of messages ── pack_messages ── bytes ── a broker, or a file ── open_block ── the columns of messages
 
-A block is opened with care, for anyone may have written it. What is no Arrow, lacks a column or has one of another
-type is refused as a whole. Offsets and sizes are checked before any value is read; whether texts are UTF-8 is a
-question to each row, asked by whoever sifts them. Files of Arrow's (the ones that can be read from both ends) are
-taken as well as streams.
+A block may come from anywhere, so opening it is defensive. Bytes that are not Arrow, a missing column and a column of
+another type are refused as a whole. Offsets and sizes are checked before any value is read; whether texts are UTF-8
+is checked per row, in `validate`. Arrow files (which can be read from both ends) are accepted as well as streams.
 
-Updates leave the same way, in blocks of groups (`Matched.packed`). Who makes blocks, or opens them, needs no Spark:
-nothing here imports it.
+Updates leave in the same form, in blocks of groups (`Matched.packed`). Packing and opening need no Spark.
 """
 
 from __future__ import annotations
@@ -23,13 +21,13 @@ from nearcast.errors import InvalidInput, require
 from nearcast.jobs.frame import pack, unpack
 from nearcast.model.columns import TIMESTAMP
 
-_FILE = b"ARROW1"  # how a file of Arrow's begins, and no stream does
+_FILE = b"ARROW1"  # the first bytes of an Arrow file; no stream begins like this
 _REQUIRED = ("id", "x", "y", "text")
 _RULE = "must be an Arrow stream of messages"
 
 
 class _ColumnType(NamedTuple):
-    """What a column may be, and what it becomes."""
+    """The types that a column may have, and the type that it is converted to."""
 
     name: str
     fits: Callable[[pa.DataType], bool]
@@ -62,27 +60,27 @@ _SORTS = {"id": _STRING, "x": _NUMBER, "y": _NUMBER, "text": _TEXT, "at": _TIME,
 def pack_messages(messages: pa.Table) -> bytes:
     """Return a table of messages as one block, for a `payload` column of `match`.
 
-    The columns are `id, x, y, text` and, if you have them, `at` and `place`; others are left out. Some thousand
-    messages make a good block. A table that no pipeline would take is refused here; rows are not looked at.
+    The columns are `id, x, y, text` and optionally `at` and `place`; others are left out. A few thousand messages
+    make a good block. A table with wrong columns is refused here; rows are not checked.
 
-    >>> block = pack_messages(pa.table({"id": ["m1"], "x": [0.2], "y": [0.3], "text": ["Coffee sale today"]}))
-    >>> open_block(block).num_rows
-    1
-    >>> pack_messages(pa.table({"id": [1], "x": [0.2], "y": [0.3], "text": ["Coffee"]}))
-    Traceback (most recent call last):
-        ...
-    nearcast.errors.InvalidInput: id must be a column of string; got 'int64' (messages)
+        >>> block = pack_messages(pa.table({"id": ["m1"], "x": [0.2], "y": [0.3], "text": ["Coffee sale today"]}))
+        >>> open_block(block).num_rows
+        1
+        >>> pack_messages(pa.table({"id": [1], "x": [0.2], "y": [0.3], "text": ["Coffee"]}))
+        Traceback (most recent call last):
+            ...
+        nearcast.errors.InvalidInput: id must be a column of string; got 'int64' (messages)
     """
     return pack(_plain(_known(messages)))
 
 
 def unpack_updates(payload: bytes) -> pa.Table:
-    """Return the updates of one `payload` of `Matched.packed`, one a row, in order."""
+    """Return the updates of one `payload` of `Matched.packed`, one per row, in order."""
     return ungroup(unpack(payload))
 
 
 def open_block(payload: bytes | None) -> pa.Table:
-    """Return the messages of a block as plain columns, those that were given; raise `InvalidInput` if there are none.
+    """Return the messages of a block as plain columns; raise `InvalidInput` if the bytes are not such a block.
 
     >>> open_block(b"what is this?")
     Traceback (most recent call last):
@@ -105,7 +103,7 @@ def open_block(payload: bytes | None) -> pa.Table:
 
 
 class _Bytes(int):
-    """A number of bytes, as an error shows it."""
+    """A number of bytes, as shown in an error."""
 
     def __repr__(self) -> str:
         return f"{int(self)} bytes"
@@ -116,7 +114,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _known(table: pa.Table) -> pa.Table:
-    """Return the columns that are known, if their types are; an optional one of nulls is as good as none."""
+    """Return the known columns after a check of their types; an optional column of nulls counts as missing."""
     names = table.column_names
     missing = [name for name in _REQUIRED if name not in names]
     require(not missing, "columns", f"must include {missing}", names, subject="messages")
@@ -131,17 +129,17 @@ def _known(table: pa.Table) -> pa.Table:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Return known columns in one type each: nanoseconds and whole numbers are rounded."""
+    """Return columns in one type each; nanoseconds and integers are rounded."""
     columns = {}
     for name in table.column_names:
         sort, kind = _SORTS[name], table[name].type
-        is_exact = sort is _TIME and kind.unit != "ns"  # then a time that no timestamp holds is an error
+        is_exact = sort is _TIME and kind.unit != "ns"  # so that a time outside the range of timestamps is an error
         columns[name] = table[name].cast(sort.plain(kind), safe=is_exact)
     return pa.table(columns)
 
 
 def _check_shape(array: pa.Array) -> None:
-    """Raise Arrow's error for an array whose offsets and sizes lead anywhere; texts that are no UTF-8 may pass."""
+    """Raise Arrow's error for an array with invalid offsets or sizes; texts that are not UTF-8 pass."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
@@ -149,7 +147,7 @@ def _check_shape(array: pa.Array) -> None:
 
 
 def _as_bytes(array: pa.Array) -> pa.Array:
-    """Return an array with bytes for strings; reads no values."""
+    """Return an array with binary instead of string type; reads no values."""
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return array.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary())

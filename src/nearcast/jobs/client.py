@@ -1,10 +1,10 @@
-"""How does a program work with a job that runs elsewhere? It writes where the job reads, and reads where it writes.
+"""The client of a job that runs elsewhere: it writes the files that the job reads, and reads those it writes.
 
     messages, operations ──► files in the job's sources ──► the job ──► its sink of updates ──► rows, each once
                                                               └──────► reports of its shards
 
-Needs the job's folders, and no Spark. A file gets its name once it is whole, and its name is the caller's: written
-again after a crash under the same name, it is the same file, which Spark takes once.
+It needs the job's folders and no Spark. A file gets its name once it is complete, and the caller chooses the name: a
+file that is written again after a crash under the same name is the same file, which Spark reads once.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Row = dict[str, Any]
 
 
 class JobClient:
-    """The way to a job and back."""
+    """A connection to a job."""
 
     def __init__(self, plan: Plan, *, seen: Iterable[str] = ()) -> None:
-        """Check that the job reads and writes JSON lines in folders; `seen` are files of updates to pass over."""
+        """Check that the job reads and writes JSON lines in folders; `seen` are files of updates to skip."""
         for name, table in (("messages", plan.messages), ("subscriptions", plan.subscriptions)):
             check_json(name, table.format)
             for key in ("schema", "select"):
@@ -50,23 +50,23 @@ class JobClient:
         self.reports = Reports(f"{plan.place(plan.run.checkpoint)}/state")
 
     def open(self) -> None:
-        """Make the folders that the job reads; Spark asks for them to be there."""
+        """Create the folders that the job reads; Spark requires that they exist."""
         for folder in (self._messages, self._subscriptions):
             folder.files.create_dir(folder.path, recursive=True)
 
-    def tell_messages(self, name: str, messages: Iterable[Message]) -> None:
+    def write_messages(self, name: str, messages: Iterable[Message]) -> None:
         """Write messages for the job."""
         _put(self._messages, name, (message_row(message) for message in messages))
 
-    def tell_operations(self, name: str, operations: Iterable[Row]) -> None:
+    def write_operations(self, name: str, operations: Iterable[Row]) -> None:
         """Write operations on subscriptions for the job, see `subscribed` and `unsubscribed`."""
         _put(self._subscriptions, name, operations)
 
-    def heard(self) -> tuple[list[str], list[Update]]:
+    def committed(self) -> tuple[list[str], list[Update]]:
         """Return the files that the job has committed since the last call, and their updates in order.
 
-        Rows of a file come as its shard told them, and those of a subscription are in one; what has the same seq in
-        several batches came in their order. So sorting by seq, and leaving the rest as it is, puts all in order.
+        The rows of a file are in the order of its shard, and those of one subscription are in one file; equal seqs of
+        several batches are in the order of batches. A stable sort by seq therefore gives the order of all updates.
         """
         files = list(self._updates.files())
         updates = [_update(row) for file in files for row in self._updates.rows_of(file)]
@@ -80,7 +80,7 @@ def _update(row: Row) -> Update:
 
 
 def check_json(name: str, format_: str) -> None:
-    """Raise `InvalidInput` for a table of a job file that is no folder of JSON lines."""
+    """Raise `InvalidInput` for a table of a job file that is not a folder of JSON lines."""
     rule = "must be json for a job that others write for and read from"
     require(format_ == "json", "format", rule, format_, subject=f"[{name}]")
 
@@ -93,7 +93,7 @@ def message_row(message: Message) -> Row:
 
 
 def subscribed(subscription: Subscription, *, order: int) -> Row:
-    """Return the row that subscribes; operations of one batch are carried out in their order."""
+    """Return the row that subscribes; operations of one batch are applied in their order."""
     row = subscription.to_row()
     known = {name: row[name] for name in subscriptions_schema().names if name in row}
     return {"op": SUBSCRIBE, **known, "at": _spelled(order)}
@@ -109,7 +109,7 @@ def _spelled(us: int) -> str:
 
 
 def _put(folder: Folder, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write a file of JSON lines, and let it be on disk."""
+    """Write a file of JSON lines and wait until it is on disk."""
     folder.write(name, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
     if isinstance(folder.files, fs.LocalFileSystem):
         for path in (Path(folder.path, name), Path(folder.path)):

@@ -1,12 +1,11 @@
-"""Where do the bytes of a shard's state lie? In files of a folder that every executor can reach.
+"""Folders of state, reports and input files, on any file system that Arrow or `fsspec` knows.
 
-    <state>/<query>/terms.json                   what the query was started with
+    <state>/<query>/terms.json                   the terms that the query was started with
     <state>/<query>/<shard>/00000007.frames      the frames of the batch that made version 7
-    <state>/<query>/<shard>/00000006.engine      the engine as it was at version 6, a tar of its folder
+    <state>/<query>/<shard>/00000006.engine      the engine at version 6, a tar of its folder
 
-A file is written under another name and moved into place, so what has its name is whole. Writing one again is
-harmless: a batch that is run again writes the same. Any file system that Arrow knows will do, or one that `fsspec`
-knows.
+A file is written under another name and moved into place, so an existing file is complete. Writing a file again is
+harmless: a replayed batch writes the same bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ TERMS = "terms.json"
 
 
 class Folder:
-    """A folder somewhere.
+    """A folder.
 
     >>> from tempfile import mkdtemp
     >>> folder = Folder(mkdtemp())
@@ -57,7 +56,7 @@ class Folder:
         return self.size(name) or 0
 
     def read_tree(self, name: str, tree: Path) -> None:
-        """Unpack what `write_tree` wrote into a local folder."""
+        """Unpack a file of `write_tree` into a local folder."""
         with (
             self.files.open_input_stream(self._at(name)) as source,
             tarfile.open(fileobj=source, mode="r|") as tar,
@@ -65,18 +64,18 @@ class Folder:
             tar.extractall(tree, filter="data")
 
     def size(self, name: str) -> int | None:
-        """Return the size of a file; None if there is none."""
+        """Return the size of a file, or None."""
         info = self.files.get_file_info(self._at(name))
         return info.size if info.type == fs.FileType.File else None
 
     def remove(self, names: list[str]) -> None:
-        """Remove files; those that are not there are none to remove."""
+        """Remove files; missing ones are ignored."""
         for name in names:
             if self.size(name) is not None:
                 self.files.delete_file(self._at(name))
 
     def claim(self, terms: dict[str, Any]) -> None:
-        """Note what a query was started with; raise `StateError` if it was started with something else before."""
+        """Record the terms that a query is started with; raise `StateError` if it was started with others before."""
         if self.size(TERMS) is None:
             self.write(TERMS, json.dumps(terms, indent=1).encode())
         before = json.loads(self.read(TERMS))
@@ -93,7 +92,7 @@ class Folder:
 
 
 class _Writing:
-    """A file that gets its name once it is whole."""
+    """A file that gets its name once it is complete."""
 
     def __init__(self, files: fs.FileSystem, target: str) -> None:
         self._files, self._target = files, target

@@ -1,17 +1,17 @@
-"""What travels through the shuffle? Frames: one row a shard and block of rows, its payload a columnar block.
+"""Frames: what travels through the shuffle. One row per shard and block of rows, with a columnar payload.
 
-    key        which shard, see `spread`; `keys` of all that get the same, until it is copied for each
+    key        the shard, see `shard_keys`; `keys` lists all shards with the same payload, until it is copied for each
     source     "message" or "subscription"
     part       the task that packed it, and
-    block      the how manyeth of that task: together the order in which rows arrived
-    rows       how many rows the block has, those for other shards included
-    ats        8 bytes a row of the block: its time in microseconds, NO_TIME for none; null if no row has one
-    payload    the rows for this shard, as an Arrow stream; of subscriptions that live elsewhere, a word
+    block      its number within that task: together they give the order of arrival
+    rows       number of rows of the block, those for other shards included
+    ats        8 bytes per row of the block: its time in microseconds, NO_TIME for none; null if no row has one
+    payload    the rows for this shard, as an Arrow stream; for subscriptions that live elsewhere, just a marker
 
-A payload of messages holds terms, not texts: they are tokenised and numbered once, before the shuffle. `row` says
-which rows of the block these are, so that a shard which gets some of the messages still knows the place of each in
-the stream. Where others see some messages and not others, `seen_by` says who does, and `placements` where
-subscriptions live; both are masks of shards.
+A payload of messages holds terms, not texts: they are tokenised and hashed once, before the shuffle. `row` holds the
+positions of the rows in the block, so that a shard with some of the messages knows the position of each in the
+stream. Where shards see some messages only, `seen_by` holds the shards of each message, and `placements` those of
+each subscription; both are masks.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ FRAME_COLUMNS = pa.schema(
 SHARD_UPDATES = (
     "seq long, at timestamp, message string, change string, subscriptions array<string>, scores array<double>"
 )
-"""What a shard answers with: groups of updates, see `nearcast.engine.groups`."""
+"""The output of a shard: groups of updates, see `nearcast.engine.groups`."""
 
 OP = "op"
 LOOSE = f"{SHARD_UPDATES}, key int, {OP} long"
-"""The same where subscriptions may move from shard to shard: the key of who joins them, and which operation on a
-subscription, by its place in the batch, they came from; null for those that messages caused."""
+"""The same where subscriptions may move between shards: the key of the joining task, and the operation, by position
+in the batch, that caused the updates; null for those that messages caused.
+"""
 
 PACKED = "seq long, updates long, payload binary"
-"""The same in blocks: the first seq, how many updates there are, and their groups as an Arrow stream."""
+"""The same in blocks: the first seq, the number of updates, and their groups as an Arrow stream."""
 
 MESSAGE, SUBSCRIPTION = "message", "subscription"
 
@@ -55,9 +56,9 @@ PACKED_MESSAGES = pa.schema(
      "terms": pa.list_(pa.int64()), "counts": pa.list_(pa.uint8())}
 )  # fmt: skip
 SEEN_BY, PLACEMENTS = "seen_by", "placements"
-"""Columns that are there where shards see some messages only, or where the key does not say who lives where."""
+"""Columns that exist where shards see some messages only, or where the key does not determine the shard."""
 ELSEWHERE = "elsewhere"
-"""What a shard is told in place of the operation on a subscription that lives in others."""
+"""The operation that a shard receives for a subscription that lives in other shards."""
 
 
 def packed_subscriptions_schema() -> pa.Schema:
@@ -66,7 +67,7 @@ def packed_subscriptions_schema() -> pa.Schema:
 
 
 class Frame(NamedTuple):
-    """A block of rows on its way to a shard."""
+    """A block of rows for one shard."""
 
     source: str
     part: int
@@ -83,7 +84,7 @@ class Frame(NamedTuple):
         return np.frombuffer(self.ats, dtype="<i8").astype(np.int64, copy=False)
 
     def only_counted(self) -> Frame:
-        """Return a frame of messages that is the same to the order of the stream, but brings none of them."""
+        """Return a frame of messages with the same order and times but without messages."""
         return self._replace(payload=_NOTHING) if self.source == MESSAGE else self
 
 
@@ -93,7 +94,7 @@ def pack_times(ats_us: npt.NDArray[np.int64]) -> bytes | None:
 
 
 def pack_batch(batch: MessageBatch, rows: npt.NDArray[np.int64], seen_by: Masks | None = None) -> bytes:
-    """Return some messages of a block as a payload, and who else sees each message of the block, if that matters."""
+    """Return some messages of a block as a payload, with the shards of each message if that matters."""
     part = batch if len(rows) == len(batch) else batch.take(rows)
     bounds = pa.array(part.term_indptr.astype(np.int32))
     columns = [
@@ -110,24 +111,24 @@ def pack_batch(batch: MessageBatch, rows: npt.NDArray[np.int64], seen_by: Masks 
 
 
 def masks_to_arrow(masks: Masks) -> pa.Array:
-    """Return masks as a column; Spark knows no unsigned numbers."""
+    """Return masks as a column; Spark has no unsigned numbers."""
     return pa.array(masks.view(np.int64))
 
 
 def masks_from_arrow(table: pa.Table, name: str) -> Masks | None:
-    """Return a column of masks, if there is one."""
+    """Return a column of masks, or None."""
     return table[name].to_numpy().astype(np.int64).view(np.uint64) if name in table.column_names else None
 
 
 def _narrow(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.integer[Any]]:
-    """Return counts in a byte each, if they fit: they nearly always do."""
+    """Return counts as bytes if they fit, which they nearly always do."""
     return counts if counts.max(initial=0) > 255 else counts.astype(np.uint8)
 
 
 def unpack_batch(
     packed: pa.Table, ats_us: npt.NDArray[np.int64], *, vocabulary: Vocabulary, first_seq: int = 1
 ) -> MessageBatch:
-    """Make messages of what was packed, and of the time of each."""
+    """Return packed messages as a batch, given the time of each."""
     table = packed.combine_chunks()
     terms, counts = (_one_chunk(table, name) for name in ("terms", "counts"))
     indptr = np.concatenate([[0], np.cumsum(np.diff(terms.offsets.to_numpy()))]).astype(np.int64)
@@ -149,7 +150,7 @@ def pack(table: pa.Table, *, compression: str | None = None) -> bytes:
 
 
 def pack_buffer(table: pa.Table, *, compression: str | None = None) -> pa.Buffer:
-    """Return the same without making a copy of it for Python."""
+    """Return a table as an Arrow stream without a copy for Python."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
@@ -163,13 +164,13 @@ def unpack(payload: bytes) -> pa.Table:
 
 
 def pack_frames(frames: Sequence[Frame]) -> bytes:
-    """Return frames of one shard as one block of bytes, for its log."""
+    """Return the frames of one shard as bytes, for its log."""
     columns = [pa.array(values, FRAME_COLUMNS.field(name).type) for name, values in _columns(frames)]
     return pack(pa.Table.from_arrays(columns, names=list(Frame._fields)))
 
 
 def unpack_frames(data: bytes) -> list[Frame]:
-    """Return the frames of a block of bytes."""
+    """Return the frames that bytes hold."""
     return [Frame(**row) for row in unpack(data).to_pylist()]
 
 

@@ -1,7 +1,7 @@
-"""What does a job know before its first row? How much a term says, who likes which place, and who gets what.
+"""The inputs of a job besides its streams: vocabulary, social graph and routing.
 
-A vocabulary that was learned is kept beside the checkpoint: scores mean the same for as long as the job lives. Only
-learning takes Spark, so a program that works with a job from outside knows the same.
+A learned vocabulary is stored beside the checkpoint: scores mean the same as long as the job lives. Only learning
+needs Spark, so a client of the job can read the same inputs.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from nearcast.text import Vocabulary
 
 _LEARNED = "vocabulary.arrow"
 _FORMATS = {"csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet"}
-"""How the name of a file of edges ends -> what Arrow calls that."""
-_FEW = 0.1  # of all texts
+"""Suffix of a file of edges to its Arrow format."""
+_FEW = 0.1  # share of all texts
 _EDGES = pa.schema([("user", pa.string()), ("place", pa.string())])
 
 
 def vocabulary_of(plan: Plan, learn: Callable[[Plan], Vocabulary] | None = None) -> Vocabulary | None:
-    """Return the term weights of a job; if they are to be learned and were not yet, learn them first."""
+    """Return the term weights of a job; if they are to be learned and are not yet, `learn` is called first."""
     table = plan.vocabulary
     if table is None:
         return None
     if table.file is not None:
         return _spelled(plan, table.file)
-    kept = Folder(plan.place(plan.run.checkpoint))
-    if kept.size(_LEARNED) is None:
+    checkpoint = Folder(plan.place(plan.run.checkpoint))
+    if checkpoint.size(_LEARNED) is None:
         if learn is None:
             raise StateError(f"{plan.file} must have run once, to learn its vocabulary; it has not")
-        kept.write(_LEARNED, _packed(learn(plan)))
-    return _unpacked(kept.read(_LEARNED))
+        checkpoint.write(_LEARNED, _packed(learn(plan)))
+    return _unpacked(checkpoint.read(_LEARNED))
 
 
 def common_terms(plan: Plan, n: int) -> list[str]:
-    """Return the most frequent terms of a job that say something: words of few texts, if it spells its terms."""
+    """Return the most frequent informative terms of a job, if its vocabulary spells them."""
     if plan.vocabulary is None or plan.vocabulary.file is None:
         return []
     content = _content(plan, plan.vocabulary.file)
@@ -57,7 +57,7 @@ def common_terms(plan: Plan, n: int) -> list[str]:
 
 
 def social_of(plan: Plan) -> SocialGraph | None:
-    """Return the graph of users and places of a job."""
+    """Return the social graph of a job."""
     if plan.social is None:
         return None
     file, subject = plan.social.file, "[social]"
@@ -76,7 +76,7 @@ def social_of(plan: Plan) -> SocialGraph | None:
 
 
 def routing_of(plan: Plan) -> Routing | None:
-    """Return the routing of a job, if it was fitted elsewhere."""
+    """Return the fitted routing of a job, if it names one."""
     file = plan.match.routing
     if file is None:
         return None
@@ -89,7 +89,7 @@ def routing_of(plan: Plan) -> Routing | None:
 
 
 def _spelled(plan: Plan, file: str) -> Vocabulary:
-    """Return the vocabulary that a JSON file spells."""
+    """Return the vocabulary of a JSON file."""
     content = _content(plan, file)
     with _about("[vocabulary]"):
         return vocabulary_from(content)
@@ -104,7 +104,7 @@ def _content(plan: Plan, file: str) -> Any:
 
 
 def vocabulary_from(content: Any) -> Vocabulary:
-    """Return the vocabulary that counts or weights spell.
+    """Return the vocabulary of counts or weights.
 
     >>> vocabulary_from({"weights": {"jazz": 2.0}}).idf("jazz")
     2.0

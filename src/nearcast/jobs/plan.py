@@ -1,4 +1,4 @@
-"""What does a job file say? A TOML file becomes a plan, or an error that names the key, the rule and the value.
+"""The plan: a job file in TOML, checked; an error names the key, the rule and the value.
 
     [space]          bounds, metric, max_distance
     [vocabulary]     file | learn, rows                 [window]   count | seconds
@@ -31,9 +31,9 @@ from nearcast.text import Vocabulary
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 
 FILES = ("json", "csv", "parquet", "orc")
-"""Formats that are files in a folder, and need to be told what columns these have."""
+"""File formats without a schema of their own."""
 BLOCKS = "arrow"
-"""The format of files that each are a block of messages; see `block`."""
+"""The format of files that are blocks of messages; see `block`."""
 AVAILABLE_NOW = "available now"
 
 _INTERVAL = re.compile(r"(\d+ (millisecond|second|minute|hour|day)s?( |$))+")
@@ -42,7 +42,7 @@ _URI = re.compile(r"[A-Za-z][\w+.-]*:/")
 
 @dataclass(frozen=True)
 class SpaceTable:
-    """Where everything is."""
+    """The space."""
 
     bounds: list[float]
     metric: Literal["euclidean", "haversine"] = "euclidean"
@@ -57,14 +57,14 @@ class SpaceTable:
 
 @dataclass(frozen=True)
 class VocabularyTable:
-    """Where term weights come from: a file of counts, or a sample of texts to count."""
+    """The source of term weights: a file of counts, or a sample of texts to count."""
 
     file: str | None = None
     """JSON: {"documents": N, "frequencies": {term: n}} or {"weights": {term: w}}."""
     learn: str | None = None
-    """A file or folder in the format of the messages, to count texts in when the job first starts."""
+    """A file or folder in the format of the messages, whose texts are counted when the job first starts."""
     rows: int = 100_000
-    """How many texts are counted at most."""
+    """The most texts to count."""
 
     def __post_init__(self) -> None:
         given = [name for name in ("file", "learn") if getattr(self, name) is not None]
@@ -74,7 +74,7 @@ class VocabularyTable:
 
 @dataclass(frozen=True)
 class WindowTable:
-    """How long messages stay: so many, or for so many seconds."""
+    """The window: a number of messages, or of seconds."""
 
     count: int | None = None
     seconds: float | None = None
@@ -88,7 +88,7 @@ class WindowTable:
 
 @dataclass(frozen=True)
 class SocialTable:
-    """The graph of users and places."""
+    """The social graph."""
 
     file: str
     """CSV, JSON lines or Parquet with the columns user and place."""
@@ -96,12 +96,12 @@ class SocialTable:
 
 @dataclass(frozen=True)
 class MatchTable:
-    """How the work is done; what is left out is as in `nearcast.Engine`."""
+    """Options of the match; the defaults are those of `nearcast.Engine`."""
 
     shards: int = 2
     partitioner: str = "hash"
     routing: str | None = None
-    """In place of a partitioner: a file that `nearcast advise --save` wrote."""
+    """Instead of a partitioner: a file from `nearcast advise --save`."""
     text_similarity: str = "containment"
     index: str = "auto"
 
@@ -112,15 +112,15 @@ class MatchTable:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """Where rows come from: any format that Spark can stream."""
+    """A source of rows: any format that Spark can stream."""
 
     format: str
     path: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     schema: str | None = None
-    """The columns as they lie there, in Spark's words ("lon double, lat double, ..."); else those Nearcast knows."""
+    """The columns of the source in Spark's syntax ("lon double, ..."); by default those that Nearcast knows."""
     select: list[str] = field(default_factory=list)
-    """SQL expressions that make the columns Nearcast knows out of those ("lon AS x")."""
+    """SQL expressions that compute the columns that Nearcast knows ("lon AS x")."""
 
     def __post_init__(self) -> None:
         _check_place(self)
@@ -128,7 +128,7 @@ class SourceTable:
 
 @dataclass(frozen=True)
 class SinkTable:
-    """Where rows go: any format that Spark can stream to."""
+    """A sink of rows: any format that Spark can stream to."""
 
     format: str
     path: str | None = None
@@ -144,7 +144,7 @@ class RunTable:
 
     checkpoint: str
     trigger: str = "1 second"
-    """An interval, or "available now": everything that is there, then stop."""
+    """An interval, or "available now": process everything that is there, then stop."""
 
     def __post_init__(self) -> None:
         ok = self.trigger == AVAILABLE_NOW or _INTERVAL.fullmatch(self.trigger) is not None
@@ -166,10 +166,10 @@ class Plan:
     match: MatchTable = field(default_factory=MatchTable)
     rejected: SinkTable | None = None
     file: Path = field(default_factory=lambda: Path("job.toml"))
-    """Where this was read; paths are relative to its folder."""
+    """The job file; paths are relative to its folder."""
 
     def __post_init__(self) -> None:
-        self.job()  # refuses what no engine would take
+        self.job()  # raises for options that no engine accepts
         for key in ("schema", "select") if self.messages.format == BLOCKS else ():
             value = getattr(self.messages, key)
             require(not value, key, f"must be left out for the format {BLOCKS!r}", value, subject="[messages]")
@@ -181,7 +181,7 @@ class Plan:
             require(taken[self.place(path)] == 1, "path", rule, path, subject=subject)
 
     def place(self, path: str) -> str:
-        """Return a path of the file as one that leads there from anywhere."""
+        """Return a path of the file as an absolute path."""
         return path if _URI.match(path) else str((self.file.parent / path).absolute())
 
     def config(self, *, vocabulary: Vocabulary | None = None, social: SocialGraph | None = None) -> EngineConfig:
@@ -198,7 +198,7 @@ class Plan:
         )
 
     def job(self, *, vocabulary: Vocabulary | None = None, social: SocialGraph | None = None) -> Job:
-        """Return what the shards have to know, given what lies in other files."""
+        """Return the job, given what lies in other files."""
         return Job(self.config(vocabulary=vocabulary, social=social), self.match.partitioner, self.match.shards)
 
 
@@ -217,7 +217,7 @@ def read_plan(file: str | Path) -> Plan:
 
 @contextmanager
 def naming(file: Path) -> Iterator[None]:
-    """Let an error say which job file it is about."""
+    """Add the name of the job file to errors."""
     try:
         yield
     except InvalidInput as error:
@@ -225,7 +225,7 @@ def naming(file: Path) -> Iterator[None]:
 
 
 def make_plan(content: Mapping[str, Any], *, file: Path) -> Plan:
-    """Make a plan of what a job file says.
+    """Return the plan of a parsed job file.
 
     >>> make_plan({"space": {"bounds": [0, 0, 1, 1], "metrik": "haversine"}}, file=Path("job.toml"))
     Traceback (most recent call last):
@@ -282,7 +282,7 @@ def _check_type(name: str, value: Any, hint: Any, subject: str) -> None:
 
 
 def _plain(hint: Any) -> Any:
-    """Return what an optional type holds."""
+    """Return the type inside an optional one."""
     if get_origin(hint) in (Union, UnionType):
         return next(kind for kind in get_args(hint) if kind is not type(None))
     return hint

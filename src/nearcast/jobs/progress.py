@@ -1,6 +1,6 @@
-"""How is a job doing? What Spark reports of each batch, added up and put into words.
+"""The progress of a job: Spark's reports of batches, added up and formatted.
 
-The pipeline observes its own rows on the way, so that counting them costs no query of its own.
+The pipeline observes its own rows in passing, so counting them needs no extra query.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 from nearcast.jobs.frame import MESSAGE, SUBSCRIPTION
 
 MESSAGES, SUBSCRIPTIONS, SHARDS = "nearcast_messages", "nearcast_subscriptions", "nearcast_shards"
-"""Names under which the pipeline observes what came in, and what shards report."""
+"""Names of the observations of rows, and of the reports of shards."""
 MALFORMED = {MESSAGE: "nearcast_malformed_messages", SUBSCRIPTION: "nearcast_malformed_subscriptions"}
-"""The same for lines of a source that are no rows at all."""
+"""Names of the observations of malformed lines."""
 _MAY_REJECT = (MESSAGES, SUBSCRIPTIONS, *MALFORMED.values())
 
 
 @dataclass
 class Tally:
-    """What a job has done since this process watches it."""
+    """What a job has done since this process observes it."""
 
     batches: int = 0
     messages: int = 0
@@ -29,20 +29,20 @@ class Tally:
     updates: int = 0
     late: int = 0
     unknown: int = 0
-    """Unsubscribed, but not there."""
+    """Unsubscribe operations for unknown ids."""
     subscriptions: dict[int, int] = field(default_factory=dict)
-    """Standing subscriptions of each shard."""
+    """Subscriptions of each shard."""
     state_bytes: dict[int, int] = field(default_factory=dict)
     """Bytes of the state of each shard."""
     work: dict[int, float] = field(default_factory=dict)
-    """Seconds that each shard has worked."""
+    """Seconds of work of each shard."""
     last_batch: int = -1
     last_seconds: float = 0.0
     last_messages: int = 0
     last_updates: int = 0
 
     def take(self, progress: Iterable[Mapping[str, Any]]) -> bool:
-        """Add what Spark reports; tell whether there was a batch that was not known yet."""
+        """Add Spark's reports; return whether there was a new batch."""
         is_new = False
         for batch in progress:
             if batch["batchId"] > self.last_batch and batch["numInputRows"]:
@@ -52,12 +52,12 @@ class Tally:
 
     def _add(self, batch: Mapping[str, Any]) -> None:
         observed = batch.get("observedMetrics") or {}
-        said = observed.get(MESSAGES) or {}
+        rows = observed.get(MESSAGES) or {}
         reports = [json.loads(report) for report in (observed.get(SHARDS) or {}).get("reports") or ()]
         self.batches += 1
         self.last_batch = batch["batchId"]
         self.last_seconds = (batch.get("durationMs") or {}).get("triggerExecution", 0) / 1e3
-        self.last_messages = (said.get("rows") or 0) - (said.get("rejected") or 0)
+        self.last_messages = (rows.get("rows") or 0) - (rows.get("rejected") or 0)
         self.last_updates = sum(report["updates"] for report in reports)
         self.messages += self.last_messages
         self.updates += self.last_updates
@@ -72,12 +72,12 @@ class Tally:
 
     @property
     def balance(self) -> float:
-        """How much more the busiest shard has to do than the average one; 1 is even."""
+        """The work of the busiest shard over that of the average one; 1 is even."""
         total = sum(self.work.values())
         return max(self.work.values()) * len(self.work) / total if total else 1.0
 
     def figures(self) -> dict[str, float]:
-        """Return what there is to say, as numbers; rates are those of the last batch."""
+        """Return the figures as plain values; rates are those of the last batch."""
         rate = 1 / self.last_seconds if self.last_seconds else 0.0
         return {
             "batch": self.last_batch,
@@ -96,19 +96,19 @@ class Tally:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return what there is to say, name by name, for people."""
-        said = self.figures()
+        """Return the figures for people, name by name."""
+        figures = self.figures()
         return [
             ("batches", f"{self.batches:,}"),
             ("last batch", f"{self.last_seconds:.2f} s"),
             ("messages", f"{self.messages:,}"),
-            ("messages/s", f"{said['messages_per_second']:,.0f}"),
+            ("messages/s", f"{figures['messages_per_second']:,.0f}"),
             ("updates", f"{self.updates:,}"),
-            ("updates/s", f"{said['updates_per_second']:,.0f}"),
+            ("updates/s", f"{figures['updates_per_second']:,.0f}"),
             ("rejected", f"{self.rejected:,}"),
             ("late", f"{self.late:,}"),
             ("left, never there", f"{self.unknown:,}"),
-            ("subscriptions", f"{said['subscriptions']:,}"),
-            ("state", f"{said['state_bytes'] / 1e6:,.1f} MB"),
+            ("subscriptions", f"{figures['subscriptions']:,}"),
+            ("state", f"{figures['state_bytes'] / 1e6:,.1f} MB"),
             ("shard balance", f"{self.balance:.2f} busiest / average"),
         ]

@@ -1,9 +1,9 @@
-"""How did each shard fare in each batch? Small files beside the state, for whoever watches.
+"""Reports of shards: one small file per batch and shard, beside the state.
 
     <state>/<query>/reports/00000017.1.json      batch 17, shard 1
 
-Rows could carry this too, but Spark would then look at every update for it. A batch that is run again writes its
-report again; old ones are removed.
+Rows could carry the reports, but Spark would then inspect every update for them. A replayed batch writes its report
+again; old reports are removed.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _KEPT = 200  # batches; Spark itself remembers a hundred
 
 
 def write_report(folder: Folder, batch: int, shard: int, report: Mapping[str, Any]) -> None:
-    """Write how a shard fared, and forget how it did long ago."""
+    """Write the report of a shard, and remove an old one."""
     folder.write(_name(batch, shard), json.dumps(report).encode())
     folder.remove([_name(batch - _KEPT, shard)])
 
 
 class Reports:
-    """Reads how the shards of a job fare, also where the job runs elsewhere."""
+    """Reads the reports of a job that runs here or elsewhere."""
 
     def __init__(self, state: str) -> None:
         self._folder = Folder(state)
         self._seen: set[str] = set()
 
     def new(self) -> list[dict[str, Any]]:
-        """Return the reports since the last call, the oldest batch first; of those, the kept ones."""
+        """Return the reports since the last call, oldest batch first; removed ones are skipped."""
         names = {
             f"{query}/reports/{name}"
             for query in _names(self._folder, "")
@@ -58,7 +58,7 @@ def read_batch(folder: Folder, batch: int) -> list[str]:
 
 
 def _names(folder: Folder, within: str) -> list[str]:
-    """Return what lies in a folder, without what is being written."""
+    """Return the names in a folder, except for files that are being written."""
     where = fs.FileSelector(f"{folder.path}/{within}", allow_not_found=True)
     found = (info.base_name for info in folder.files.get_file_info(where))
     return [name for name in found if not name.startswith(".")]

@@ -1,12 +1,13 @@
-"""What does a shard do with the frames of one micro-batch? Subscriptions first, then messages, each in its order.
+"""A shard: it applies the frames of one micro-batch, subscriptions first, then messages.
 
-    subscription frames ── by time, else arrival ── rounds of one op ── subscribe, unsubscribe, hand over ─┐
+    subscription frames ── by time, else arrival ── rounds of one op ── subscribe, unsubscribe, release ───┐
     message frames ─────── by time, else arrival ── chunks ──────────── publish ───────────────────────────┴─ updates
 
-Rows without a time come first, as they arrived; then the others by time, and as they arrived where times are equal.
-All shards see the times of all messages, so all put the stream into the same order and number it alike. Changes of
-one subscription count one by one: that does not depend on which others share the shard. Where subscriptions may move,
-what an operation on one caused says which it was: the shards that it leaves and comes to tell halves of a whole.
+Rows without a time come first, in the order of arrival; the others follow by time, ties in the order of arrival.
+Every shard sees the times of all messages, so all shards put the stream into the same order and number it alike.
+Operations on one subscription are applied one by one, so the result does not depend on the other subscriptions of the
+shard. Where subscriptions may move, the updates of an operation carry its position: the shard that a subscription
+leaves and the one that it enters each report one half.
 """
 
 from __future__ import annotations
@@ -43,45 +44,45 @@ from nearcast.partition import before_it, has_shard, place_by_key
 from nearcast.text import Vocabulary
 
 CHUNK = 8192
-"""Messages published at a time, at most."""
+"""The most messages per call of the engine."""
 
 UPDATES_PER_ROW = 1 << 18
-"""Updates that a chunk of messages should have: they are held in memory at once, and handed on together."""
+"""The number of updates that a chunk of messages should have; they are in memory at once."""
 
-_FIRST = 64  # messages of the first chunk: how many updates they have shows what fits
+_FIRST = 64  # messages of the first chunk, whose updates show the right size
 
 
 @dataclass
 class ShardCounts:
-    """What happened to one shard in one micro-batch."""
+    """Counts of one shard in one micro-batch."""
 
     messages: int = 0
     updates: int = 0
     late: int = 0
     unknown: int = 0
-    """Unsubscribed, but not there."""
+    """Unsubscribe operations for unknown ids."""
     visited: int = 0
-    """Entries looked at; of these,"""
+    """Index entries visited."""
     candidates: int = 0
-    """subscriptions that no bound ruled out, and of these"""
+    """Subscriptions that no bound ruled out."""
     verified: int = 0
-    """those whose score was computed."""
+    """Subscriptions whose score was computed."""
 
 
 class _Arrived(NamedTuple):
-    """Rows of a source, those for this shard, in the order of all."""
+    """The rows of a source for this shard, in the order of the stream."""
 
     table: pa.Table
     places: npt.NDArray[np.int64]
-    """Where each row stands among the rows for all shards."""
+    """Position of each row among the rows of all shards."""
     ats_us: npt.NDArray[np.int64]
-    """The time of every row for any shard, in order."""
+    """The time of every row of all shards, in order."""
 
 
 def apply(
     engine: ShardEngine, frames: Iterable[Frame], *, shard: int, job: Job, counts: ShardCounts
 ) -> Iterator[pa.Table]:
-    """Carry out the frames of one micro-batch; yield groups of updates, and count while doing so."""
+    """Apply the frames of one micro-batch, yield groups of updates, and count."""
     arrived, vocabulary = list(frames), job.scoring.vocabulary
     before = engine.stats()
     steps = (
@@ -89,9 +90,9 @@ def apply(
         _publish(engine, [f for f in arrived if f.source == MESSAGE], vocabulary, counts),
     )
     for step in steps:
-        for told in step:
-            counts.updates += count_updates(told)
-            yield told
+        for updates in step:
+            counts.updates += count_updates(updates)
+            yield updates
     after = engine.stats()
     for name in ("late", "visited", "candidates", "verified"):
         setattr(counts, name, getattr(counts, name) + getattr(after, name) - getattr(before, name))
@@ -110,15 +111,15 @@ def _subscribe(
             counts.unknown += _unsubscribe(engine, part["id"], shard, job)
             continue
         if ops[rows[0]] == ELSEWHERE:
-            told = engine.release(part.select(["id"]))
+            updates = engine.release(part.select(["id"]))
         else:
             before = None if placements is None else before_it(placements[rows], shard)
-            told = engine.subscribe_replicas(part.select(subscriptions_schema().names), before)
-        yield _caused(told, part["id"], places[rows]) if job.moves else group(told)
+            updates = engine.subscribe_replicas(part.select(subscriptions_schema().names), before)
+        yield _caused(updates, part["id"], places[rows]) if job.moves else group(updates)
 
 
 def _unsubscribe(engine: ShardEngine, ids: pa.ChunkedArray, shard: int, job: Job) -> int:
-    """Forget subscriptions; return how many are not there. If all shards are told, all together say how many."""
+    """Remove subscriptions; return the number of unknown ids. If all shards get an operation, the counts add up."""
     listed = ids.to_pylist()
     known = [id_ for id_ in listed if id_ in engine]
     n_here = len(listed)
@@ -129,28 +130,28 @@ def _unsubscribe(engine: ShardEngine, ids: pa.ChunkedArray, shard: int, job: Job
     return n_here - (before - len(engine))
 
 
-def _caused(told: pa.Table, ids: pa.ChunkedArray, places: npt.NDArray[np.int64]) -> pa.Table:
+def _caused(updates: pa.Table, ids: pa.ChunkedArray, places: npt.NDArray[np.int64]) -> pa.Table:
     """Return updates as groups of one, with the operations that caused them."""
-    n = len(told)
+    n = len(updates)
     ones = pa.array(np.arange(n + 1, dtype=np.int32))
-    at = pc.index_in(told["subscription"], value_set=ids.combine_chunks()).to_numpy()
+    at = pc.index_in(updates["subscription"], value_set=ids.combine_chunks()).to_numpy()
     lists = {
-        "subscriptions": pa.ListArray.from_arrays(ones, told["subscription"].combine_chunks()),
-        "scores": pa.ListArray.from_arrays(ones, told["score"].combine_chunks()),
+        "subscriptions": pa.ListArray.from_arrays(ones, updates["subscription"].combine_chunks()),
+        "scores": pa.ListArray.from_arrays(ones, updates["score"].combine_chunks()),
     }
-    columns = {name: lists[name] if name in lists else told[name] for name in GROUPS.names}
+    columns = {name: lists[name] if name in lists else updates[name] for name in GROUPS.names}
     return pa.table({**columns, OP: pa.array(places[at])})
 
 
 def _rounds(ids: pa.ChunkedArray, ops: npt.NDArray[np.str_]) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield rows that share an operation and hold no id twice; those of one id come in their order.
+    """Yield rows with the same operation and distinct ids; those of one id come in their order.
 
-    Subscriptions do not mind each other, so nothing else has to be in order, and few rounds are enough.
+    Subscriptions are independent of each other, so no other order matters, and few rounds are enough.
     """
     codes = ids.combine_chunks().dictionary_encode().indices.to_numpy()
     by_id = np.argsort(codes, kind="stable")
     is_first = np.diff(codes[by_id], prepend=-1) != 0
-    nth = np.empty(len(codes), np.int64)  # of its id
+    nth = np.empty(len(codes), np.int64)  # occurrence of its id
     nth[by_id] = np.arange(len(codes)) - np.maximum.accumulate(np.where(is_first, np.arange(len(codes)), 0))
     for turn in range(int(nth.max()) + 1):
         for op in np.unique(ops):
@@ -174,14 +175,14 @@ def _publish(
         rows = table.slice(first, last - first)
         batch = unpack_batch(rows, ats_us[own], vocabulary=vocabulary)
         stream_slice = StreamSlice(own - start, ats_us[start:stop], masks_from_arrow(rows, SEEN_BY))
-        told = engine.publish_slice(batch, stream_slice, grouped=True)
-        yield told
-        fitting = (stop - start) * UPDATES_PER_ROW // max(1, count_updates(told))
+        updates = engine.publish_slice(batch, stream_slice, grouped=True)
+        yield updates
+        fitting = (stop - start) * UPDATES_PER_ROW // max(1, count_updates(updates))
         start, size = stop, max(1, min(fitting, 2 * size, CHUNK))
 
 
 def _in_order(frames: Sequence[Frame]) -> _Arrived:
-    """Join the frames of one source, at least one, and put their rows into the order of the stream."""
+    """Concatenate the frames of one source, at least one, in the order of the stream."""
     frames = sorted(frames, key=lambda frame: (frame.part, frame.block))
     ats_us = np.concatenate([frame.ats_us for frame in frames])
     order = np.argsort(ats_us, kind="stable")
@@ -189,11 +190,11 @@ def _in_order(frames: Sequence[Frame]) -> _Arrived:
     ranks[order] = np.arange(len(order))
     tables = [unpack(frame.payload) for frame in frames]
     starts = np.cumsum([0, *(frame.rows for frame in frames[:-1])])
-    # Blocks that follow each other in time are put so, whichever task had them: mostly nothing is left to sort then.
+    # Blocks are ordered by time first, whichever task packed them, so that mostly nothing is left to sort.
     arrived = [(ranks[table["row"].to_numpy() + start], table) for table, start in zip(tables, starts, strict=True)]
     arrived.sort(key=lambda block: block[0][:1].tolist())
     places = np.concatenate([places for places, _ in arrived])
-    # Counts of terms may be wider in some.
+    # Term counts may be wider in some blocks.
     table = pa.concat_tables([table for _, table in arrived], promote_options="permissive")
     if (np.diff(places) < 0).any():
         by_place = np.argsort(places)

@@ -1,19 +1,20 @@
-"""What must a shard not forget? Its version and where the bytes are that make the engine of that version.
+"""The state of a shard: its version, and the files that restore the engine of that version.
 
     snapshot 40        frames 41 .. 47            version 47
-    ├ 00000040.engine  ├ 00000041.frames ...      └ the engine after them: rebuilt, or still at `engine_cache`
+    ├ 00000040.engine  ├ 00000041.frames ...      └ the engine after them: rebuilt, or still in `engine_cache`
 
 Spark's state store holds the small value `ShardManifest`, with the guarantees of its checkpoints. The bytes are files
-(`log`), written before the value is committed: if the batch is then run again, the value is the old one and the files
-are written again. Messages leave no trace in an engine without a window whose subscriptions keep nothing; of these
-only the times are written, so that it counts on as it did. What follows from that:
+(see `folder`), written before the value is committed: if the batch is replayed, the value is the old one and the
+files are written again. Messages leave no trace in an engine without a window whose subscriptions are stateless; then
+only their times are written, so that counters stay right. Two rules follow:
 
-- What the value before the last speaks of must stay: a snapshot outlives the next one, and so do the frames since.
-- Every value carries a stamp, the hash of all that was written: a batch that is run again gets the same one. Only an
-  engine with the committed stamp counts as being in memory; frames that do not lead to that stamp are refused.
+- The files of the value before the last must stay: a snapshot outlives the next one, and so do the frames since. -
+Every value carries a stamp, the hash of everything written: a replayed batch gets the same stamp. Only an engine with
+the
+  committed stamp counts as cached; frames that do not lead to that stamp are refused.
 
-How often a snapshot is made: when the frames since the last one are several times as large, or there are too many of
-them. A restart does that much again, and writing snapshots costs a small share of writing frames.
+A snapshot is due when the frames since the last one are several times as large, or too many. A restart replays at
+most that, and writing snapshots costs a small share of writing frames.
 """
 
 from __future__ import annotations
@@ -42,24 +43,24 @@ MANIFEST = (
 )
 
 LEAST_BYTES = 64 << 20
-"""Bytes of frames that are worth a snapshot, however small it is."""
+"""Bytes of frames that justify a snapshot of any size."""
 MOST_TIMES = 4
-"""How many times larger than the snapshot they may be."""
+"""How many times larger than the snapshot the frames may get."""
 
 
 class ShardManifest(NamedTuple):
-    """The state of a shard, as Spark keeps it."""
+    """The state of a shard in Spark's state store."""
 
     version: int = 0
-    """How many batches it has seen."""
+    """Number of batches applied."""
     stamp: str = ""
-    """The hash of their frames, as they were written."""
+    """The hash of their frames."""
     messages: int = 0
     """Messages of the stream so far: the base of `seq`."""
     log_bytes: int = 0
     """Bytes of frames since the last snapshot."""
     snapshot: int = 0
-    """The version of the last snapshot; 0 for the engine before anything happened."""
+    """The version of the last snapshot; 0 for the empty engine."""
     snapshot_stamp: str = ""
     snapshot_bytes: int = 0
     previous: int = 0
@@ -67,18 +68,18 @@ class ShardManifest(NamedTuple):
 
 
 class ShardState:
-    """The state of one shard of one query: an engine of the right version, and what has to be written."""
+    """The state of one shard of one query: the engine of a version, and its files."""
 
     def __init__(self, job: Job, folder: Folder, engine_cache: LocalEngineCache, shard: int) -> None:
-        self._job, self._folder, self._home, self._shard = job, folder, engine_cache, shard
+        self._job, self._folder, self._engine_cache, self._shard = job, folder, engine_cache, shard
 
     def open(self, manifest: ShardManifest) -> ShardEngine:
-        """Return the engine that a truth speaks of."""
-        engine = self._home.open(manifest.stamp)
+        """Return the engine of a manifest."""
+        engine = self._engine_cache.open(manifest.stamp)
         return self._rebuild(manifest) if engine is None else engine
 
     def write(self, manifest: ShardManifest, frames: Sequence[Frame], engine: ShardEngine) -> ShardManifest:
-        """Write the frames that an engine has just carried out; return the truth after them, but for its messages."""
+        """Write the frames that an engine has applied; return the next manifest, its message count apart."""
         if not self._keeps_messages(engine):
             frames = [frame.only_counted() for frame in frames]
         packed = pack_frames(sorted(frames, key=lambda frame: frame[:3]))  # a shuffle keeps no order
@@ -90,25 +91,25 @@ class ShardState:
         )
 
     def close(self, manifest: ShardManifest, engine: ShardEngine) -> ShardManifest:
-        """Keep the engine that a batch left; return the truth, which knows of a snapshot if one was due."""
+        """Cache the engine after a batch; return the manifest, with a snapshot if one was due."""
         due = manifest.log_bytes >= max(MOST_TIMES * manifest.snapshot_bytes, LEAST_BYTES)
         if due or manifest.version - manifest.snapshot >= self._job.frames_per_snapshot:
             manifest = self._save(manifest, engine)
-        self._home.seal(engine, manifest.stamp)
+        self._engine_cache.seal(engine, manifest.stamp)
         return manifest
 
     def _keeps_messages(self, engine: ShardEngine) -> bool:
-        """Tell whether the engine would be another one if it had not seen the last messages."""
-        held = engine.stats().kinds
+        """Tell whether the last messages changed the engine."""
+        counts_by_kind = engine.stats().kinds
         return self._job.config.window is not None or any(
-            held.get(k.kind) for k in kinds() if k.result_policy.is_stateful
+            counts_by_kind.get(k.kind) for k in kinds() if k.result_policy.is_stateful
         )
 
     def _save(self, manifest: ShardManifest, engine: ShardEngine) -> ShardManifest:
         with _local_folder() as local:
             engine.save(local / "engine")
             size = self._folder.write_tree(self._engine(manifest.version), local / "engine")
-        # The batch may be run again, from the truth before it: that one needs the last snapshot and the frames since.
+        # The batch may be replayed from the manifest before it, which needs the last snapshot and the frames since.
         forgotten = [self._frames(version) for version in range(manifest.previous + 1, manifest.snapshot + 1)]
         self._folder.remove([self._engine(manifest.previous), *forgotten])
         return manifest._replace(
@@ -125,14 +126,14 @@ class ShardState:
         if manifest.snapshot:
             with _local_folder() as local:
                 self._folder.read_tree(self._engine(manifest.snapshot), local / "engine")
-                engine = self._home.load(local / "engine")
+                engine = self._engine_cache.load(local / "engine")
         else:
-            engine = self._home.new()
+            engine = self._engine_cache.new()
         for version in range(manifest.snapshot + 1, manifest.version + 1):
             packed = self._folder.read(self._frames(version))
             stamp = _stamp(stamp, packed)
             for _ in apply(engine, unpack_frames(packed), shard=self._shard, job=self._job, counts=ShardCounts()):
-                pass  # told when the batch was first run
+                pass  # its updates were returned by the first run of the batch
         if stamp != manifest.stamp or engine.stats().messages != manifest.messages:
             where = f"state of shard {self._shard} in {self._folder.path}"
             raise StateError(

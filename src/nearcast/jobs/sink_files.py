@@ -1,10 +1,10 @@
-"""What has a query written so far? The files that its sink has committed, in order, each once.
+"""Committed files of a Spark file sink, in order, each once.
 
-    sink/part-00000-....json             rows; a file may be there that was never committed
+    sink/part-00000-....json             rows; a file may exist that was never committed
     sink/_spark_metadata/7               the files of batch 7
-    sink/_spark_metadata/9.compact       those of all batches up to 9
+    sink/_spark_metadata/9.compact       the files of all batches up to 9
 
-Spark's file sinks are exactly-once to whoever reads this log, and only to them.
+Spark's file sinks are exactly-once only for readers of this log.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class SinkFiles:
     """Reads a folder of JSON lines that a query writes."""
 
     def __init__(self, folder: str, seen: Iterable[str] = ()) -> None:
-        """Follow a folder, passing over files that were `seen`."""
+        """Read a folder, skipping files in `seen`."""
         self._folder = Folder(folder)
         self._seen = set(seen)
         self._last = -1
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows that were committed since the last call."""
+        """Yield the rows committed since the last call."""
         for name in self.files():
             yield from self.rows_of(name)
 
@@ -42,9 +42,9 @@ class SinkFiles:
             yield json.loads(line)
 
     def files(self) -> Iterator[str]:
-        """Yield the names of files that were committed since the last call."""
+        """Yield the names of files committed since the last call."""
         for batch, name in self._batches():
-            for line in self._folder.read(f"{_LOG}/{name}").decode().splitlines()[1:]:  # the first one is a version
+            for line in self._folder.read(f"{_LOG}/{name}").decode().splitlines()[1:]:  # the first line is a version
                 path = unquote(urlparse(json.loads(line)["path"]).path)
                 file = path.rpartition("/")[2]
                 if file not in self._seen:
@@ -53,7 +53,7 @@ class SinkFiles:
             self._last = batch
 
     def _batches(self) -> list[tuple[int, str]]:
-        """Return what the log has of batches since the last one, the oldest first."""
+        """Return the log entries of new batches, oldest first."""
         where = fs.FileSelector(f"{self._folder.path}/{_LOG}", allow_not_found=True)
         names = [info.base_name for info in self._folder.files.get_file_info(where)]
         numbered = [(int(name.removesuffix(_COMPACT)), name) for name in names if name[0].isdigit()]

@@ -1,10 +1,10 @@
-"""Which rows of a block are bad, and why? The engine's own checks answer, for many rows at once where all are good.
+"""Validation of rows: the engine's own checks, applied to many rows at once where all are good.
 
     block ── check ──┬── no error: all rows are good
-                     └── an error: halve, and check both halves ── ... ── a row alone: that one is bad
+                     └── an error: halve, and check both halves ── ... ── a single row: it is bad
 
-So one bad row among thousands costs a few checks more. Of a bad message the words are those that the engine has for
-a message given as an object, whichever way it came.
+One bad row among thousands therefore costs a few more checks. The reason for a bad message is the engine's error for
+that message as an object, in whichever form it came.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from nearcast.model.columns import MESSAGES, ids_from_table, messages_from_table
 SUBSCRIBE, UNSUBSCRIBE = "subscribe", "unsubscribe"
 
 Bad = Iterator[tuple[int, str]]
-"""Rows, ascending, and what is wrong with each."""
+"""Rows, ascending, with the reason for each."""
 
 
 def bad_subscriptions(table: pa.Table, job: Job) -> Bad:
-    """Yield the rows of a table of subscriptions that are bad."""
-    columns = table.drop_columns(["at"])  # no rule is about it
+    """Yield the bad rows of a table of subscriptions."""
+    columns = table.drop_columns(["at"])  # no rule applies to it
     return _validate(len(table), lambda start, n: _check_subscriptions(columns.slice(start, n), job))
 
 
 def bad_messages(table: pa.Table, job: Job) -> Bad:
-    """Yield the rows of an opened block of messages that are bad."""
+    """Yield the bad rows of an opened block of messages."""
     return _validate(len(table), lambda start, n: _check_messages(table.slice(start, n), job))
 
 
@@ -52,7 +52,7 @@ def good_messages(table: pa.Table, job: Job) -> pa.Table:
 
 
 def fault(row: dict[str, Any], engine: Engine) -> str | None:
-    """Return what an engine says against a message, `broken` naming fields that are no UTF-8; None for nothing."""
+    """Return the engine's error for a message, or None; `broken` names fields that are not UTF-8."""
     at = None if row["at"] is None else row["at"] / 1_000_000
     try:
         _refuse_broken(row, f"message {row['id']!r}")
@@ -63,7 +63,7 @@ def fault(row: dict[str, Any], engine: Engine) -> str | None:
 
 
 def message_at(table: pa.Table, row: int) -> dict[str, Any]:
-    """Return a message of an opened block as `fault` takes it, with replacement characters where it is no UTF-8."""
+    """Return a message of an opened block as `fault` takes it, with replacement characters for invalid UTF-8."""
     shown: dict[str, Any] = dict.fromkeys(MESSAGES.names) | {"broken": []}
     for name in table.column_names:
         value = table[name].slice(row, 1).combine_chunks()
@@ -74,15 +74,15 @@ def message_at(table: pa.Table, row: int) -> dict[str, Any]:
             continue
         is_list = pa.types.is_list(value.type)
         words = (value.flatten() if is_list else value).cast(pa.binary()).to_pylist()
-        told = [None if word is None else word.decode(errors="replace") for word in words]
-        if [None if word is None else word.encode() for word in told] != words:
+        texts = [None if word is None else word.decode(errors="replace") for word in words]
+        if [None if word is None else word.encode() for word in texts] != words:
             shown["broken"].append(name)
-        shown[name] = told if is_list else told[0]
+        shown[name] = texts if is_list else texts[0]
     return shown
 
 
 def to_json(message: dict[str, Any], names: list[str]) -> str:
-    """Return some fields of a message as Spark spells them.
+    """Return some fields of a message as JSON, as Spark writes it.
 
     >>> to_json({"id": "m", "x": float("nan"), "at": 1_500_000}, ["id", "x", "at"])
     '{"id":"m","x":"NaN","at":"1970-01-01T00:00:01.500Z"}'
@@ -98,7 +98,7 @@ def to_json(message: dict[str, Any], names: list[str]) -> str:
 
 
 def _validate(n: int, check: Callable[[int, int], None]) -> Bad:
-    """Yield which of n rows are bad; `check(start, n)` raises an error if one of some rows is."""
+    """Yield the bad ones of n rows; `check(start, n)` raises an error if one of the given rows is bad."""
 
     def parts(start: int, n: int) -> Bad:
         try:
@@ -128,7 +128,7 @@ def _check_messages(table: pa.Table, job: Job) -> None:
 
 
 def _check_subscriptions(table: pa.Table, job: Job) -> None:
-    """Raise the error of a row of a table of subscriptions, if one is bad."""
+    """Raise the error of the first bad row of a table of subscriptions."""
     for row in table.filter(pc.greater(pc.list_value_length(table["broken"]), 0)).to_pylist():
         _refuse_broken(row, f"subscription {row['id']!r}")
     ops = set(pc.unique(table["op"]).to_pylist())

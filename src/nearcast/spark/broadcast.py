@@ -1,7 +1,7 @@
-"""How does a job reach the workers? As a broadcast, that is once a host, opened by whoever asks first.
+"""The job as a broadcast variable, sent once per host.
 
-Spark also unpacks a stateful operator in a process that never gets broadcasts, only to ask what state it names. There
-a plain `Broadcast` cannot be unpacked at all; `BroadcastJob` can, and only fails where someone wants the value.
+Spark also unpickles a stateful operator in a process that never receives broadcasts, only to read the names of its
+state. There a plain `Broadcast` cannot be unpickled; `BroadcastJob` can, and fails only if the value is used.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from nearcast.jobs.job import Job
 
 
 class BroadcastJob:
-    """A job, wherever this is unpacked."""
+    """A job that can be unpickled anywhere."""
 
     def __init__(self, find: Callable[..., Broadcast[Job]], *arguments: Any) -> None:
         self._find, self._arguments = find, arguments
 
     @cached_property
     def job(self) -> Job:
-        """The job itself."""
+        """The job."""
         job: Job = self._find(*self._arguments).value
         return job
 
     def __reduce__(self) -> tuple[Any, ...]:
         found = self._find(*self._arguments)
-        find, arguments = found.__reduce__()  # tells Spark that who unpacks this needs the broadcast
+        find, arguments = found.__reduce__()  # registers the broadcast with Spark for the process that unpickles this
         return (BroadcastJob, (find, *arguments))
 
 
 def broadcast_job(spark: SparkSession, job: Job) -> BroadcastJob:
-    """Send a job to all workers."""
+    """Broadcast a job to all workers."""
     broadcast = spark.sparkContext.broadcast(job)
     return BroadcastJob(lambda: broadcast)

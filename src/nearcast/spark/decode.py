@@ -1,17 +1,17 @@
-"""Which rows are good? Rows that break a rule leave as `rejected`, with the words that the engine would have.
+"""Decoding: rows that break a rule leave as `rejected`, with the engine's own error as the reason.
 
     messages ────── native conditions, exactly the rules ──┬── good
                                                            └── bad ── make the object, catch the error ─┐
     subscriptions ── the engine's own checks, in blocks ───┬── bad ─────────────────────────────────────┼── rejected
                                                            └── good                                     │
-                     bytes that are no UTF-8 ───────────────────────────────────────────────────────────┤
-    packed messages ─ the same, block by block ────────────┬── bad rows, and blocks that are none ──────┘
+                     invalid UTF-8 ─────────────────────────────────────────────────────────────────────┤
+    packed messages ─ the same, block by block ────────────┬── bad rows, and invalid blocks ────────────┘
                                                            └── good: left to dispatch, which opens them anyway
 
-Good messages pay no Python for it. Of subscriptions and packed messages a block is checked as a whole; where that
-fails it is halved, down to the rows at fault, so one bad row costs a few checks more. Columns that may be missing are
-filled with nulls; a required one that is missing, or a column of the wrong type, is an error of whoever called
-`match`. In a block that came packed it is a fault of that block.
+Good messages run no Python here. Blocks of subscriptions and of packed messages are checked as a whole; a block that
+fails is halved, down to the bad rows, so one bad row costs a few more checks. Missing optional columns become nulls;
+a missing required column, or a column of the wrong type, is an error of the caller of `match`. In a packed block it
+is a fault of that block.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ REJECTED = "source string, row string, reason string"
 _REJECTED_COLUMNS = pa.schema({"source": pa.string(), "row": pa.string(), "reason": pa.string()})
 
 PAYLOAD = "payload"
-"""The one column of messages that come packed."""
-_PAYLOADS = (PAYLOAD, "content")  # the second is what Spark's source of whole files calls it
+"""The column of packed messages."""
+_PAYLOADS = (PAYLOAD, "content")  # the second is the name in Spark's source of whole files
 _REQUIRED = ("id", "x", "y", "text")
 
 
@@ -63,7 +63,7 @@ class Decoded(NamedTuple):
 
 
 class _ColumnType(NamedTuple):
-    """What a column may be."""
+    """The Spark types that a column may have."""
 
     name: str
     spark: str
@@ -88,35 +88,35 @@ def _subscription_columns() -> dict[str, _ColumnType]:
     return {field.name: _OF_ARROW[field.type] for field in subscriptions_schema()}
 
 
-def decode_messages(messages: DataFrame, sent: BroadcastJob) -> Decoded:
-    """Part messages into good and rejected ones; what comes packed stays so, and dispatch leaves out what is bad."""
+def decode_messages(messages: DataFrame, broadcast: BroadcastJob) -> Decoded:
+    """Separate good messages from rejected ones; packed ones stay packed, and dispatch skips the bad ones."""
     payload = _payload_of(messages)
     if payload is not None:
-        return Decoded(messages.select(F.col(payload).alias(PAYLOAD)), _reject_packed(messages, payload, sent))
+        return Decoded(messages.select(F.col(payload).alias(PAYLOAD)), _reject_packed(messages, payload, broadcast))
     known = _normal(messages, _MESSAGE_COLUMNS, _REQUIRED, "messages")
-    good = _surely_good(known, sent.job)
+    good = _surely_good(known, broadcast.job)
     counted = known.withColumn("good", good).observe(MESSAGES, *_counts("good"))
     bad = _with_row(known.where(~good), messages.columns).withColumn("at", F.unix_micros("at"))
     return Decoded(
         counted.where("good").drop("good"),
-        bad.mapInArrow(partial(_name_faults, sent=sent), REJECTED),
+        bad.mapInArrow(partial(_name_faults, broadcast=broadcast), REJECTED),
     )
 
 
-def decode_subscriptions(subscriptions: DataFrame, sent: BroadcastJob) -> Decoded:
-    """Part subscriptions into good and rejected ones; who leaves needs an id and no more."""
+def decode_subscriptions(subscriptions: DataFrame, broadcast: BroadcastJob) -> Decoded:
+    """Separate good subscription operations from rejected ones; an unsubscribe needs an id only."""
     known = _normal(subscriptions, _subscription_columns(), ("id", "kind"), "subscriptions")
     rows = _with_row(known, subscriptions.columns).withColumn("op", F.coalesce("op", F.lit(SUBSCRIBE)))
     marked = StructType([*known.schema, StructField("good", BooleanType())])
-    sieved = rows.drop("row").mapInArrow(partial(_mark_good, sent=sent, names=known.columns), marked)
+    checked = rows.drop("row").mapInArrow(partial(_mark_good, broadcast=broadcast, names=known.columns), marked)
     return Decoded(
-        sieved.observe(SUBSCRIPTIONS, *_counts("good")).where("good").drop("good"),
-        rows.mapInArrow(partial(_keep_bad, sent=sent), REJECTED),
+        checked.observe(SUBSCRIPTIONS, *_counts("good")).where("good").drop("good"),
+        rows.mapInArrow(partial(_keep_bad, broadcast=broadcast), REJECTED),
     )
 
 
 def _payload_of(messages: DataFrame) -> str | None:
-    """Return the column that holds messages in blocks, if they come so."""
+    """Return the column of packed messages, if there is one."""
     found = {field.name: field.dataType for field in messages.schema}
     if all(name in found for name in _REQUIRED):
         return None
@@ -128,7 +128,7 @@ def _counts(good: str) -> list[Column]:
 
 
 def _normal(frame: DataFrame, sorts: dict[str, _ColumnType], required: Iterable[str], what: str) -> DataFrame:
-    """Return the columns that are known, in order and of their types; raise `InvalidInput` where that cannot be."""
+    """Return the known columns in order and with their types; raise `InvalidInput` if that is impossible."""
     found = {field.name: field.dataType for field in frame.schema}
     missing = [name for name in required if name not in found]
     require(not missing, "columns", f"must include {missing}", list(found), subject=what)
@@ -144,7 +144,7 @@ def _normal(frame: DataFrame, sorts: dict[str, _ColumnType], required: Iterable[
 
 
 def _surely_good(messages: DataFrame, job: Job) -> Column:
-    """Return the rules for messages as one condition; a null is not good. NaN is greater than any bound to Spark."""
+    """Return the rules for messages as one condition; null is bad, and Spark treats NaN as greater than any bound."""
     bounds, limit = job.config.space.bounds, F.lit(job.config.limits.text_bytes)
     text = F.col("text")
     if isinstance(messages.schema["text"].dataType, ArrayType):
@@ -165,7 +165,7 @@ def _surely_good(messages: DataFrame, job: Job) -> Column:
 
 
 def _with_row(known: DataFrame, given: Iterable[str]) -> DataFrame:
-    """Add what was given as JSON, and which fields are no UTF-8; these are shown with replacement characters."""
+    """Add the given columns as JSON, and the names of fields with invalid UTF-8, which are shown replaced."""
     names = [name for name in known.columns if name in set(given)]
     row = F.to_json(F.struct(*names), {"ignoreNullFields": "false"}).alias("row")
     shown, broken = [], []
@@ -183,25 +183,25 @@ def _with_row(known: DataFrame, given: Iterable[str]) -> DataFrame:
     return known.select(*shown, row, F.array_compact(F.array(*broken)).alias("broken"))
 
 
-def _name_faults(batches: Iterable[pa.RecordBatch], *, sent: BroadcastJob) -> Iterator[pa.RecordBatch]:
-    """Say of each bad message what is wrong with it: an engine without subscriptions knows."""
-    engine = sent.job.new_engine()
+def _name_faults(batches: Iterable[pa.RecordBatch], *, broadcast: BroadcastJob) -> Iterator[pa.RecordBatch]:
+    """Find the reason for each bad message with an engine without subscriptions."""
+    engine = broadcast.job.new_engine()
     for batch in batches:
         rows = batch.to_pylist()
         reasons = [fault(row, engine) or "must break a rule; the engine finds none" for row in rows]
         yield _rejected(MESSAGE, [row["row"] for row in rows], reasons)
 
 
-def _reject_packed(messages: DataFrame, payload: str, sent: BroadcastJob) -> DataFrame:
-    """Return the bad rows of blocks; a block that is none is shown by its size and what else Spark knows of it."""
+def _reject_packed(messages: DataFrame, payload: str, broadcast: BroadcastJob) -> DataFrame:
+    """Return the bad rows of blocks; an invalid block is shown by its size and its other columns."""
     others = [name for name in messages.columns if name not in _PAYLOADS]
     row = F.to_json(F.struct(*others, F.octet_length(payload).alias("payload_bytes")), {"ignoreNullFields": "false"})
     blocks = messages.select(row.alias("row"), F.col(payload).alias(PAYLOAD))
-    return blocks.mapInArrow(partial(_keep_bad_messages, sent=sent), REJECTED)
+    return blocks.mapInArrow(partial(_keep_bad_messages, broadcast=broadcast), REJECTED)
 
 
-def _keep_bad_messages(batches: Iterable[pa.RecordBatch], *, sent: BroadcastJob) -> Iterator[pa.RecordBatch]:
-    engine = sent.job.new_engine()
+def _keep_bad_messages(batches: Iterable[pa.RecordBatch], *, broadcast: BroadcastJob) -> Iterator[pa.RecordBatch]:
+    engine = broadcast.job.new_engine()
     for batch in batches:
         for whole, payload in zip(batch["row"].to_pylist(), batch[PAYLOAD], strict=True):
             try:
@@ -210,7 +210,7 @@ def _keep_bad_messages(batches: Iterable[pa.RecordBatch], *, sent: BroadcastJob)
                 yield _rejected(MESSAGE, [whole], [str(error)])
                 continue
             rows, reasons = [], []
-            for row, reason in bad_messages(block, sent.job):
+            for row, reason in bad_messages(block, broadcast.job):
                 message = message_at(block, row)
                 rows.append(to_json(message, block.column_names))
                 reasons.append(fault(message, engine) or reason)
@@ -218,19 +218,19 @@ def _keep_bad_messages(batches: Iterable[pa.RecordBatch], *, sent: BroadcastJob)
 
 
 def _mark_good(
-    batches: Iterable[pa.RecordBatch], *, sent: BroadcastJob, names: list[str]
+    batches: Iterable[pa.RecordBatch], *, broadcast: BroadcastJob, names: list[str]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         table = pa.Table.from_batches([batch])
-        bad = {row for row, _ in bad_subscriptions(table, sent.job)}
+        bad = {row for row, _ in bad_subscriptions(table, broadcast.job)}
         good = pa.array([row not in bad for row in range(len(table))], pa.bool_())
         yield from table.select(names).append_column("good", good).to_batches()
 
 
-def _keep_bad(batches: Iterable[pa.RecordBatch], *, sent: BroadcastJob) -> Iterator[pa.RecordBatch]:
+def _keep_bad(batches: Iterable[pa.RecordBatch], *, broadcast: BroadcastJob) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         table = pa.Table.from_batches([batch])
-        bad = list(bad_subscriptions(table, sent.job))
+        bad = list(bad_subscriptions(table, broadcast.job))
         rows = table["row"].take(pa.array([row for row, _ in bad], pa.int64())).to_pylist()
         yield _rejected(SUBSCRIPTION, rows, [reason for _, reason in bad])
 

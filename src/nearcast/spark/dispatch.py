@@ -1,13 +1,13 @@
-"""Who needs a row? Blocks of good rows go to the shards that the routing names, packed as frames.
+"""Dispatch: good rows go to the shards that the routing names, packed as frames.
 
-    good messages ────── tokenise, number ── route ──┐
-    packed messages ──── open, sift, the same ───────┼── frames
+    good messages ────── tokenise, hash ──── route ──┐
+    packed messages ──── open, check, the same ──────┼── frames
     good subscriptions ── footprints ─────── place ──┘
 
-Stateless: a task that runs again packs the same frames. Every shard gets the times of every block of messages, even
-where none of its messages are for it; so all of them count the stream alike. And every shard gets a word of every
-subscription, unless its key alone says where it lives: who moved or left may be there. Messages that come packed are
-counted here, on the way: to Spark a block is one row.
+The stage is stateless: a task that runs again packs the same frames. Every shard gets the times of every block of
+messages, even if none of them is for it, so that all shards count the stream alike. Every shard also gets a marker
+for every subscription, unless the key alone determines its shard: the subscription may have lived there before.
+Packed messages are counted here: for Spark a block is one row.
 """
 
 from __future__ import annotations
@@ -55,56 +55,56 @@ from nearcast.spark.freeze_gc import freezing_gc
 from nearcast.spark.shard_keys import keys_of
 
 FRAME_ROWS = 16_384
-"""Messages a frame, of blocks that hold more."""
+"""Messages per frame, for larger blocks."""
 
 Packed = Iterator[tuple[list[int], bytes]]
-"""Payloads, and the shards that get each."""
+"""Payloads with their shards."""
 Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _COUNTS = {"rows": "read", "rejected": "rejected"}
-"""What is observed of packed messages, and in which column of the rows that count them."""
+"""Observations of packed messages, and their columns in counting rows."""
 _COUNTED = pa.schema([*FRAME_COLUMNS, *(pa.field(name, pa.int64()) for name in _COUNTS.values())])
 
 
-def dispatch_messages(good: DataFrame, sent: BroadcastJob) -> DataFrame:
-    """Pack good messages as frames; of those that come packed, the good ones."""
+def dispatch_messages(good: DataFrame, broadcast: BroadcastJob) -> DataFrame:
+    """Pack good messages as frames; of packed ones, the good ones."""
     if good.columns != [PAYLOAD]:
-        return _copied(good.mapInArrow(_packer(MESSAGE, _share_messages, sent), FRAMES))
-    counted = good.mapInArrow(_repacker(sent), f"{FRAMES}, read long, rejected long")
+        return _copied(good.mapInArrow(_packer(MESSAGE, _distribute_messages, broadcast), FRAMES))
+    counted = good.mapInArrow(_repacker(broadcast), f"{FRAMES}, read long, rejected long")
     sums = (F.coalesce(F.sum(column), F.lit(0)).alias(name) for name, column in _COUNTS.items())
     return _copied(counted.observe(MESSAGES, *sums))
 
 
-def dispatch_subscriptions(good: DataFrame, sent: BroadcastJob) -> DataFrame:
+def dispatch_subscriptions(good: DataFrame, broadcast: BroadcastJob) -> DataFrame:
     """Pack good subscriptions as frames."""
-    return _copied(good.mapInArrow(_packer(SUBSCRIPTION, _share_subscriptions, sent), FRAMES))
+    return _copied(good.mapInArrow(_packer(SUBSCRIPTION, _distribute_subscriptions, broadcast), FRAMES))
 
 
 def _copied(frames: DataFrame) -> DataFrame:
-    """Return a frame for each of its keys: Spark makes copies more cheaply than Python hands them over."""
+    """Return one frame per key: Spark copies them more cheaply than Python returns them."""
     return frames.select(F.explode("keys").alias("key"), *Frame._fields)
 
 
-def _packer(source: str, share: Callable[[pa.Table, Job], Packed], sent: BroadcastJob) -> Stage:
+def _packer(source: str, distribute: Callable[[pa.Table, Job], Packed], broadcast: BroadcastJob) -> Stage:
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for block, batch in enumerate(batches):
-            for frame in _frames(source, block, pa.Table.from_batches([batch]), share, sent.job):
+            for frame in _frames(source, block, pa.Table.from_batches([batch]), distribute, broadcast.job):
                 yield _row(frame, FRAME_COLUMNS)
 
     return lambda batches: freezing_gc(packed(batches))
 
 
-def _repacker(sent: BroadcastJob) -> Stage:
-    """Return what makes frames of blocks, and after those of a block a row without a key that counts its messages."""
+def _repacker(broadcast: BroadcastJob) -> Stage:
+    """Return a function that packs blocks as frames and adds, per block, a row without a key that counts messages."""
 
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = count()
         for batch in batches:
             for payload in batch[PAYLOAD]:
                 n_read = n_good = 0
-                for n, good in _opened(payload.as_py(), sent.job):
+                for n, good in _opened(payload.as_py(), broadcast.job):
                     n_read, n_good = n_read + n, n_good + len(good)
-                    for frame in _frames(MESSAGE, next(numbers), good, _share_messages, sent.job):
+                    for frame in _frames(MESSAGE, next(numbers), good, _distribute_messages, broadcast.job):
                         yield _row((*frame, None, None), _COUNTED)
                 yield _row((None,) * len(FRAME_COLUMNS) + (n_read, n_read - n_good), _COUNTED)
 
@@ -112,7 +112,7 @@ def _repacker(sent: BroadcastJob) -> Stage:
 
 
 def _opened(payload: bytes | None, job: Job) -> Iterator[tuple[int, pa.Table]]:
-    """Yield how many rows were read of a block and those of them that are good; one that is none is a bad row."""
+    """Yield the number of rows of a block and the good ones; an invalid block counts as one bad row."""
     try:
         table = open_block(payload)
     except InvalidInput:
@@ -124,15 +124,15 @@ def _opened(payload: bytes | None, job: Job) -> Iterator[tuple[int, pa.Table]]:
 
 
 def _frames(
-    source: str, block: int, table: pa.Table, share: Callable[[pa.Table, Job], Packed], job: Job
+    source: str, block: int, table: pa.Table, distribute: Callable[[pa.Table, Job], Packed], job: Job
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the frames of a block of rows; one that several shards get is there once, with the keys of all."""
+    """Yield the frames of a block; a payload for several shards occurs once, with all keys."""
     if not len(table):
         return
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
     ats = pack_times(times_us(table))
-    for shards, payload in share(table, job):
+    for shards, payload in distribute(table, job):
         yield [keys_of(job.shards)[shard] for shard in shards], source, part, block, len(table), ats, payload
 
 
@@ -141,7 +141,7 @@ def _row(values: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _share_messages(table: pa.Table, job: Job) -> Packed:
+def _distribute_messages(table: pa.Table, job: Job) -> Packed:
     batch = messages_from_table(table, vocabulary=job.scoring.vocabulary, limits=job.config.limits, first_seq=1)
     shares: dict[bytes, tuple[npt.NDArray[np.int64], list[int]]] = {}
     masks = job.routing.route(batch)
@@ -153,10 +153,10 @@ def _share_messages(table: pa.Table, job: Job) -> Packed:
         yield shards, pack_batch(batch, rows, seen_by)
 
 
-def _share_subscriptions(table: pa.Table, job: Job) -> Packed:
+def _distribute_subscriptions(table: pa.Table, job: Job) -> Packed:
     numbered = table.select(subscriptions_schema().names).add_column(0, "row", pa.array(np.arange(len(table))))
     if not job.routing.by_key:
-        yield from _tell_all(numbered.cast(packed_subscriptions_schema()), job)
+        yield from _distribute_to_all(numbered.cast(packed_subscriptions_schema()), job)
         return
     masks = place_by_key(IdColumn(table["id"].combine_chunks()).keys, job.shards)
     for shard in range(job.shards):
@@ -165,9 +165,9 @@ def _share_subscriptions(table: pa.Table, job: Job) -> Packed:
             yield [shard], pack(numbered.take(pa.array(rows)).cast(packed_subscriptions_schema()))
 
 
-def _tell_all(table: pa.Table, job: Job) -> Packed:
-    """Yield for each shard the subscriptions that live there, and a word of the others."""
-    masks = _homes(table, job)
+def _distribute_to_all(table: pa.Table, job: Job) -> Packed:
+    """Yield, for each shard, the subscriptions that live there and a marker for the others."""
+    masks = _placements(table, job)
     placements = masks_to_arrow(masks)
     comes = pc.equal(table["op"], SUBSCRIBE)
     for shard in range(job.shards):
@@ -180,25 +180,25 @@ def _tell_all(table: pa.Table, job: Job) -> Packed:
                 columns[name] = table[name]
             else:
                 columns[name] = pc.if_else(here, table[name], pa.scalar(None, table[name].type))
-        # Mostly nulls, which take no room so.
+        # Mostly nulls, which compress well.
         yield [shard], pack(pa.table({**columns, PLACEMENTS: placements}), compression="lz4")
 
 
-def _homes(table: pa.Table, job: Job) -> Masks:
-    """Return where subscriptions live; nowhere those that leave."""
+def _placements(table: pa.Table, job: Job) -> Masks:
+    """Return the shards of subscriptions; none for unsubscribe operations."""
     masks: Masks = np.zeros(len(table), np.uint64)
     comes = np.array(pc.equal(table["op"], SUBSCRIBE))
     names = np.array(table["kind"].to_pylist())
     for kind in kinds():
         rows = np.flatnonzero(comes & (names == kind.kind))
         if len(rows):
-            subscription_batch = SubscriptionBatch(kind, store_table(table.take(pa.array(rows)), kind), job.scoring)
-            masks[rows] = job.routing.place(subscription_batch.footprints)
+            subscriptions = SubscriptionBatch(kind, store_table(table.take(pa.array(rows)), kind), job.scoring)
+            masks[rows] = job.routing.place(subscriptions.footprints)
     return masks
 
 
 def times_us(table: pa.Table) -> npt.NDArray[np.int64]:
-    """Return the `at` of each row in microseconds, NO_TIME for none."""
+    """Return the `at` of each row in microseconds, or NO_TIME."""
     if "at" not in table.column_names:
         return np.full(len(table), NO_TIME, dtype=np.int64)
     times: Any = pc.fill_null(table["at"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), NO_TIME).to_numpy()

@@ -1,4 +1,4 @@
-"""What does Spark complain about? Its errors run to pages; here one becomes a line that names the key to blame."""
+"""Errors of Spark in one line that names the key of the job file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TAIL = re.compile(r"\s*SQLSTATE: \w+.*")
 
 
 def in_one_line(error: BaseException) -> str:
-    """Return what an error of Spark says and what is at the root of it, without where in Spark it was said.
+    """Return the message and the root cause of an error of Spark, without stack traces.
 
     >>> in_one_line(RuntimeError("[PATH_NOT_FOUND] Path does not exist: /nowhere. SQLSTATE: 42K03"))
     '[PATH_NOT_FOUND] Path does not exist: /nowhere.'
@@ -36,18 +36,18 @@ def in_one_line(error: BaseException) -> str:
     >>> in_one_line(RuntimeError("Job aborted\\n  File x\\nnearcast.errors.StateError: shards must be 2; got 3\\n"))
     'shards must be 2; got 3'
     """
-    said = [str(one).strip() for one in _chain(error)]
-    for text in said:
-        if ours := _OURS.search(text):  # raised by a Python worker, with its own traceback around it
+    texts = [str(one).strip() for one in _chain(error)]
+    for text in texts:
+        if ours := _OURS.search(text):  # raised by a Python worker, inside its own traceback
             return ours[1].strip()
         if _TRACEBACK in text:
             return text.rpartition(_TRACEBACK)[2].strip().rpartition("\n")[2]
-    top, root = _first_line(said[0]), _first_line(said[-1])
+    top, root = _first_line(texts[0]), _first_line(texts[-1])
     return top if root in top else f"{top} {root}"
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what caused it, down to the root; PySpark keeps causes to itself."""
+    """Yield an error and its causes, down to the root; PySpark hides them."""
     while error is not None:
         yield error
         error = getattr(error, "_cause", None)
@@ -61,8 +61,8 @@ def _first_line(text: str) -> str:
 
 @contextmanager
 def blaming(field: str, rule: str, value: Any, *, subject: str) -> Iterator[None]:
-    """Turn an error of Spark into `InvalidInput` of the key of a job file that it comes from."""
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # else it says the same, on stderr
+    """Turn an error of Spark into `InvalidInput` for a key of the job file."""
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # otherwise it appears on stderr too
     try:
         yield
     except SPARK_ERRORS as error:

@@ -1,7 +1,7 @@
-"""How does a Python worker stay quick? What it has loaded by the end of its first task is there to stay.
+"""Garbage collection in Python workers: objects that exist after the first task are frozen.
 
-Spark has its workers collect garbage after every task. With compiled kernels, Arrow and pandas loaded that is a walk
-over some hundred thousand objects, longer than a small batch takes to match; frozen, they are left out of it.
+Spark's workers collect garbage after every task. With compiled kernels, Arrow and pandas loaded, a collection visits
+some hundred thousand objects, which takes longer than matching a small batch; frozen objects are skipped.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 def freezing_gc(answers: Iterable[T]) -> Iterator[T]:
-    """Hand on what a task answers; when that is done for the first time, settle down."""
+    """Yield the output of a task; after the first task, freeze all objects."""
     yield from answers
     _freeze()
 
 
 @cache
 def _freeze() -> None:
-    """Once: what is frozen and then dropped in a circle would never be freed."""
+    """Only once: frozen objects in unreachable cycles are never freed."""
     gc.collect()
     gc.freeze()

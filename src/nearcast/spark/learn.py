@@ -1,9 +1,9 @@
-"""What is learned before a pipeline runs? A routing, and how much terms say: from some rows, once; both are kept.
+"""Learning before a pipeline runs: a routing, and a vocabulary, each from a sample, once; both are stored.
 
-    rows to learn from ── decode ── good ones, some ── footprints, messages ── fit ── <state>/hybrid-8.routing
+    sample ── decode ── some good rows ── footprints, messages ── fit ── <state>/hybrid-8.routing
 
-Static frames learn from themselves. Of a stream nothing is known before it runs, so it takes frames of yesterday, or
-a routing that was fitted elsewhere. A stream that goes on after a stop goes on with the routing it had.
+Static frames are their own sample. A stream is unknown before it runs, so it takes a sample of earlier frames, or a
+fitted routing. A stream that continues after a stop keeps its routing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from nearcast.spark.streams import read_sample
 from nearcast.text import Vocabulary
 
 ROWS = 100_000
-"""Messages, and subscriptions, that a partitioner learns from."""
+"""Messages, and subscriptions, that a partitioner is fitted to."""
 _GIVEN = "given"
 
 Frames = tuple[DataFrame, DataFrame]
@@ -40,12 +40,12 @@ Frames = tuple[DataFrame, DataFrame]
 
 
 def fit_job(job: Job, partitioner: str | Routing, frames: Frames, sample: Frames | None, state: str | None) -> Job:
-    """Return a job with its routing; streams are those that have a folder of state."""
+    """Return a job with its routing; only streams have a folder of state."""
     check_partitioner(partitioner, n_shards=job.shards, subject="job")
     if not isinstance(partitioner, str):
         return replace(job, partitioner=_GIVEN, fitted=pack(partitioner.fixed()))
     if partitioner == HashPartitioner.name:
-        return job  # there is nothing to learn
+        return job  # nothing to fit
     if state is None:
         return replace(job, fitted=_fit(job, frames if sample is None else sample))
     folder, name = Folder(state), f"{partitioner}-{job.shards}.routing"
@@ -59,7 +59,7 @@ def fit_job(job: Job, partitioner: str | Routing, frames: Frames, sample: Frames
 
 
 def learn_vocabulary(spark: SparkSession, plan: Plan) -> Vocabulary:
-    """Count the texts that a job file says to learn from."""
+    """Count the texts of the sample that a job file names."""
     assert plan.vocabulary is not None
     path, subject = str(plan.vocabulary.learn), "[vocabulary]"
     with blaming("learn", "must lead to messages as [messages] has them", path, subject=subject):
@@ -76,11 +76,13 @@ def _fit(job: Job, frames: Frames) -> bytes:
 
 def _sample(job: Job, frames: Frames) -> Sample:
     messages, subscriptions = frames
-    sent = broadcast_job(messages.sparkSession, replace(job, partitioner="hash"))
-    asked = decode_subscriptions(subscriptions, sent).good.where(f"op = '{SUBSCRIBE}'").limit(ROWS).toArrow()
-    subscription_batches = job.admission.admit(asked.select(subscriptions_schema().names))
-    footprints = Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches])
-    return Sample(footprints, _messages(decode_messages(messages, sent).good, job))
+    broadcast = broadcast_job(messages.sparkSession, replace(job, partitioner="hash"))
+    subscription_rows = (
+        decode_subscriptions(subscriptions, broadcast).good.where(f"op = '{SUBSCRIBE}'").limit(ROWS).toArrow()
+    )
+    batches = job.admission.admit(subscription_rows.select(subscriptions_schema().names))
+    footprints = Footprints.joined([batch.footprints for batch in batches])
+    return Sample(footprints, _messages(decode_messages(messages, broadcast).good, job))
 
 
 def _messages(good: DataFrame, job: Job) -> MessageBatch:

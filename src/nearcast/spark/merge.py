@@ -1,12 +1,12 @@
-"""How do the answers of shards become one?
+"""Merging: the updates of all shards as one stream.
 
-As they are, mostly: of a subscription one shard speaks, and of a match the first that found it. But where
-subscriptions may move, one that is replaced may leave a shard and come to another, which tell the halves of a whole:
-a message that leaves here and enters there has done neither. What an operation on a subscription caused therefore
-comes together before it is told. Operations happen within a micro-batch, so nothing has to be kept.
+Mostly they are simply concatenated: each subscription belongs to one shard, and the first shard that finds a match
+reports it. Where subscriptions may move, a replaced one may leave one shard and enter another, and each reports one
+half: a message that leaves here and enters there has done neither. The updates of one operation are therefore joined
+before they are emitted. Operations happen within a micro-batch, so no state is needed.
 
-Shards answer in groups, a row for all whom a message is told at once; Spark writes them out. Rows come in no order;
-`seq` has it.
+Shards return groups, one row for all receivers of a message; Spark expands them. Rows are in no particular order;
+`seq` gives it.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from nearcast.model.columns import GROUPS, UPDATES
 _PACKED_COLUMNS = pa.schema({"seq": pa.int64(), "updates": pa.int64(), "payload": pa.binary()})
 
 
-def merge(told: DataFrame) -> DataFrame:
-    """Return the updates of all shards, one a row."""
+def merge(updates: DataFrame) -> DataFrame:
+    """Return the updates of all shards, one per row."""
     shared = [name for name in GROUPS.names if name != "subscriptions"]
-    each = told.select(*shared, F.posexplode("subscriptions").alias("place", "subscription"))
+    each = updates.select(*shared, F.posexplode("subscriptions").alias("place", "subscription"))
     score = F.expr("if(size(scores) = 1, scores[0], scores[place])").alias("score")
     return each.select(*(score if name == "score" else F.col(name) for name in UPDATES.names))
 
 
 def join(loose: DataFrame, *, shards: int, is_packed: bool = False) -> DataFrame:
-    """Return the answers of all shards, where what an operation caused may come from several of them."""
+    """Return the output of all shards where the updates of one operation may come from several of them."""
     together = loose.repartition(shards, "key")
     return together.mapInArrow(_pack_joined if is_packed else _join, PACKED if is_packed else SHARD_UPDATES)
 
@@ -57,7 +57,7 @@ def _pack_joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield groups without those that come to nothing: what left and entered by the same operation."""
+    """Yield groups without updates that cancel out: a leave and an enter of the same operation."""
     caused: list[pa.Table] = []
     for table in tables:
         is_caused = pc.is_valid(table[OP])
@@ -72,9 +72,9 @@ def joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _net(caused: pa.Table) -> pa.Table:
-    """Return what operations come to: who left and entered did neither. A message is one by its id."""
-    told = caused.select([OP, "message", "change"]).to_pandas()
-    both = told.groupby([OP, "message"])["change"]
-    left = (told["change"] == LEAVE).groupby([told[OP], told["message"]]).transform("sum")
+    """Return the net updates of operations; messages are compared by id."""
+    updates = caused.select([OP, "message", "change"]).to_pandas()
+    both = updates.groupby([OP, "message"])["change"]
+    left = (updates["change"] == LEAVE).groupby([updates[OP], updates["message"]]).transform("sum")
     n_pairs = np.minimum(left, both.transform("size") - left)
-    return caused.filter(pa.array(told.groupby([OP, "message", "change"]).cumcount() >= n_pairs))
+    return caused.filter(pa.array(updates.groupby([OP, "message", "change"]).cumcount() >= n_pairs))

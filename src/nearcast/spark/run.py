@@ -1,10 +1,10 @@
-"""How does a job file run? Sources, match, sinks; started, watched and stopped as one.
+"""A job from a file: sources, match and sinks, started, watched and stopped as one.
 
     plan ── sources ── match ──┬── updates ──── a query
-                  └── malformed ── rejected ─── another, if it has a sink
+                  └── malformed ── rejected ─── another query, if it has a sink
 
-Everything a job must not forget lies in its folder of checkpoints: Spark's own, the state of the shards, the terms it
-was started with, and the vocabulary if it was learned. Started again with the same file, it goes on where it stopped.
+The checkpoint folder holds all state of a job: Spark's own, that of the shards, the terms it was started with, and a
+learned vocabulary. Started again with the same file, the job continues where it stopped.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from nearcast.spark.streams import checkpoint, read_messages, read_samples, read
 
 @dataclass(frozen=True)
 class Run:
-    """A job that runs."""
+    """A running job."""
 
     updates: StreamingQuery
     rejected: StreamingQuery | None
     state: str
-    """Where its shards keep what they must not forget."""
+    """The folder of the shards' state."""
 
     @property
     def queries(self) -> Iterator[StreamingQuery]:
@@ -48,13 +48,13 @@ class Run:
 
     @property
     def is_active(self) -> bool:
-        """Whether any of them runs."""
+        """True while a query runs."""
         return any(query.isActive for query in self.queries)
 
     def wait(self, seconds: float) -> None:
-        """Wait a while, or until a query ends; raise the error that one ended with."""
+        """Wait, or until a query ends; raise the error of a failed query."""
         active = next((query for query in self.queries if query.isActive), self.updates)
-        with suppress(*SPARK_ERRORS):  # asked for below, of all queries
+        with suppress(*SPARK_ERRORS):  # checked below, for all queries
             active.awaitTermination(seconds)  # type: ignore[arg-type] # it takes fractions
         for query in self.queries:
             error = query.exception()
@@ -63,17 +63,17 @@ class Run:
                 raise StateError(f"query {query.name!r} must not fail; it did: {in_one_line(error)}")
 
     def batches(self, *, after: int = -1) -> list[dict[str, Any]]:
-        """Return how the batches since one went, see `progress`."""
+        """Return the reports of batches after the given one, see `progress`."""
         return batches_of(self.updates, self.state, after=after)
 
     def stop(self) -> None:
-        """Stop; what is not committed is done again when the job goes on."""
+        """Stop; uncommitted work is done again when the job continues."""
         for query in self.queries:
             query.stop()
 
 
 def start_run(spark: SparkSession, plan: Plan) -> Run:
-    """Start a job; raise an error that names the key and the file if one cannot be."""
+    """Start a job; raise an error that names key and file if it cannot start."""
     with naming(plan.file):
         messages, subscriptions = read_messages(spark, plan), read_subscriptions(spark, plan)
         vocabulary = vocabulary_of(plan, partial(learn_vocabulary, spark))

@@ -1,4 +1,4 @@
-"""Which Spark does the pipeline need? A session with the right settings, or a clear word on the one that is wrong."""
+"""Spark sessions: the settings that the pipeline needs, and a check of existing sessions."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _STATE = "spark.sql.streaming.stateStore"
 
 SETTINGS = {
     f"{_STATE}.providerClass": _STORE,
-    f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",  # a batch uploads what changed, not a whole table
-    # Format 2 cannot go on after a batch that the sink has committed and Spark has not, which is what a driver leaves
-    # that dies in between: a file sink skips the batch when it is run again, so no state is reported ("CheckpointInfo
-    # length: 0"), and the query fails each time.
+    f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",  # a batch uploads changes, not whole tables
+    # Format 2 cannot continue after a batch that the sink has committed and Spark has not, which a driver that dies
+    # in between leaves: the file sink skips the replayed batch, so no state is reported ("CheckpointInfo length: 0"),
+    # and the query fails every time.
     f"{_STATE}.checkpointFormatVersion": "1",
-    "spark.sql.adaptive.enabled": "false",  # shards keep a task each, and small batches plan faster
+    "spark.sql.adaptive.enabled": "false",  # shards keep one task each, and small batches are planned faster
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",  # rows a block
-    "spark.sql.execution.arrow.maxBytesPerBatch": "64m",  # of long texts, fewer
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",  # rows per block
+    "spark.sql.execution.arrow.maxBytesPerBatch": "64m",  # fewer for long texts
     "spark.python.worker.reuse": "true",  # engines stay in memory between batches
 }
-"""What a session of ours is set to, besides one task a shard."""
+"""The settings of `session`, besides one task per shard."""
 
 
 FRAMES_PER_SNAPSHOT = "spark.nearcast.framesPerSnapshot"
-"""A setting of ours: after how many batches a shard writes down its engine, at the latest."""
+"""Setting: the most batches between two snapshots of a shard."""
 
 
 LOCAL = "spark.nearcast.local"
-"""A setting of ours: a folder of each host where engines stay between batches, and over a restart."""
+"""Setting: a folder on each host where engines stay between batches and across restarts."""
 
 
 def session(
@@ -47,7 +47,7 @@ def session(
 ) -> SparkSession:
     """Return a SparkSession with the settings that the pipeline needs, and any others.
 
-    `master` is as Spark users know it; None leaves it to spark-submit, or else takes all cores of this machine.
+    `master` is a Spark master; None leaves it to spark-submit, or else takes all cores of this machine.
     """
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -61,7 +61,7 @@ def session(
 
 
 def check_session(spark: SparkSession, *, shards: int) -> None:
-    """Raise `StateError` for a setting without which there are no exact answers."""
+    """Raise `StateError` for a setting that exact results require."""
     needed = {f"{_STATE}.providerClass": _STORE, "spark.sql.shuffle.partitions": str(shards)}
     for name, rule in needed.items():
         found = spark.conf.get(name, None)
@@ -71,6 +71,6 @@ def check_session(spark: SparkSession, *, shards: int) -> None:
 
 
 def _inherited() -> dict[str, str]:
-    """Return settings that hand on to executors where compiled kernels are kept."""
+    """Return settings that pass the folder of compiled kernels on to executors."""
     cache = os.environ.get("NEARCAST_CACHE")
     return {} if cache is None else {"spark.executorEnv.NEARCAST_CACHE": cache}

@@ -1,7 +1,8 @@
-"""Which key brings each shard to a task of its own?
+"""Keys of shards: one task for each shard.
 
 Spark sends a row to the task `pmod(hash(key), tasks)`. The numbers 0, 1, 2 ... themselves collide: of eight shards
-some tasks would get three and others none. So a shard is called by the first number that the hash sends to its task.
+some tasks would get three and others none. The key of a shard is therefore the first number whose hash leads to its
+task.
 
     shard, task    0   1   2
     key            0   1  11
@@ -12,7 +13,7 @@ from __future__ import annotations
 from functools import cache
 
 _MASK = 0xFFFFFFFF
-_SEED = 42  # Spark's, for the hash that partitions rows
+_SEED = 42  # the seed of Spark's partitioning hash
 
 
 def spark_hash(number: int) -> int:

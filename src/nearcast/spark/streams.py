@@ -1,13 +1,13 @@
-"""How do the sources and sinks of a job file become DataFrames and queries? As Spark has them, with our columns.
+"""Sources and sinks of a job file as DataFrames and queries.
 
     json, csv ───────── rows of the schema ──┬── rows ────── `select` ──── match
     a `value` ── JSON ── rows of the schema ─┤
     anything else ───────────────────────────┘── malformed ─────────────── rejected
     arrow ──── a file, a block of messages ─────────────────────────────── match
 
-Files are read with the columns that Nearcast knows, unless a schema is given. Sources that bring a `value` of text or
-bytes (a socket, a broker) are taken as JSON of those columns; what else they bring is there for `select`. A line that
-cannot be read as the schema says is malformed: it never reaches `match`, and is rejected as it stands.
+Files are read with the columns that Nearcast knows, unless a schema is given. Sources with a `value` of text or bytes
+(a socket, a broker) are read as JSON with those columns; their other columns are available to `select`. A line that
+does not match the schema is malformed: it never reaches `match` and is rejected as it is.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ WHOLE_FILES = "path string, modificationTime timestamp, length long, content bin
 """The columns of Spark's source `binaryFile`."""
 _COLUMNS = {MESSAGE: messages_ddl, SUBSCRIPTION: subscriptions_ddl}
 _LINES = ("json", "csv")
-"""Formats of which Spark can give the line that it could not read."""
+"""Formats for which Spark returns the malformed line."""
 _BROKEN = "_malformed"
 _ASKING = {"columnNameOfCorruptRecord": _BROKEN}
 _USUAL = {"csv": {"enforceSchema": "false"}}
-"""Options unless a job has its own: a header of CSV has to agree with the schema."""
+"""Default options: the header of a CSV file must agree with the schema."""
 
 
 class ReadSource(NamedTuple):
-    """The rows of a source, and the lines that are none."""
+    """The rows of a source, and its malformed lines."""
 
     rows: DataFrame
     malformed: DataFrame | None
-    """As columns of `rejected`; None where a format has no such thing."""
+    """As columns of `rejected`; None if the format has no malformed lines."""
 
 
 def read_messages(spark: SparkSession, plan: Plan) -> ReadSource:
@@ -60,22 +60,22 @@ def read_subscriptions(spark: SparkSession, plan: Plan) -> ReadSource:
 
 
 def read_sample(spark: SparkSession, plan: Plan, path: str) -> DataFrame:
-    """Return what lies at a path now, as messages: in the format of theirs, or JSON lines if that is no file."""
+    """Return the messages at a path, in the format of the source, or as JSON lines if that is not a file format."""
     return _read_now(spark, plan, plan.messages, MESSAGE, path)
 
 
 def read_samples(spark: SparkSession, plan: Plan) -> tuple[DataFrame, DataFrame] | None:
-    """Return what lies at the sources of messages and subscriptions now; None unless both are files."""
+    """Return the current messages and subscriptions of the sources; None unless both are files."""
     messages, subscriptions = plan.messages, plan.subscriptions
     if messages.path is None or messages.format not in (*FILES, BLOCKS):
         return None
     if subscriptions.path is None or subscriptions.format not in FILES:
         return None
     if messages.format == BLOCKS:
-        said = spark.read.format("binaryFile").options(**_options(messages)).load(plan.place(messages.path))
+        rows = spark.read.format("binaryFile").options(**_options(messages)).load(plan.place(messages.path))
     else:
-        said = _read_now(spark, plan, messages, MESSAGE, messages.path)
-    return said, _read_now(spark, plan, subscriptions, SUBSCRIPTION, subscriptions.path)
+        rows = _read_now(spark, plan, messages, MESSAGE, messages.path)
+    return rows, _read_now(spark, plan, subscriptions, SUBSCRIPTION, subscriptions.path)
 
 
 def _read_now(spark: SparkSession, plan: Plan, table: SourceTable, what: str, path: str) -> DataFrame:
@@ -96,7 +96,7 @@ def start(frame: DataFrame, plan: Plan, sink: SinkTable, name: str) -> Streaming
 
 
 def checkpoint(plan: Plan, name: str) -> str:
-    """Return where a part of a job keeps what it must not forget."""
+    """Return the checkpoint folder of a part of a job."""
     return f"{plan.place(plan.run.checkpoint)}/{name}"
 
 
@@ -114,7 +114,7 @@ def _read(spark: SparkSession, plan: Plan, table: SourceTable, what: str) -> Rea
     malformed = None
     if _BROKEN in frame.columns:
         malformed = _rejected(frame, what, _rule(table, what))
-        # Asked about every column: one that nobody asks for is not read, and so not found to be malformed.
+        # All columns are checked: Spark does not read, and so does not validate, an unused column.
         is_empty = reduce(and_, (F.col(name).isNull() for name in frame.columns))
         counts = F.count(_BROKEN).alias("rejected"), F.count_if(is_empty).alias("empty")
         frame = frame.observe(MALFORMED[what], *counts).where(F.col(_BROKEN).isNull()).drop(_BROKEN)
@@ -123,14 +123,14 @@ def _read(spark: SparkSession, plan: Plan, table: SourceTable, what: str) -> Rea
 
 
 def _read_whole(spark: SparkSession, plan: Plan, table: SourceTable) -> DataFrame:
-    """Return files as they are, a row each."""
+    """Return whole files, one per row."""
     reader = spark.readStream.format("binaryFile").schema(WHOLE_FILES).options(**_options(table))
     with blaming(*_place(table), subject="[messages]"):
         return reader.load(None if table.path is None else plan.place(table.path))
 
 
 def _opened(frame: DataFrame, schema: StructType, *, is_given: bool, subject: str) -> DataFrame:
-    """Return the rows that a `value` spells as JSON, beside what else a source brings."""
+    """Return the rows that a `value` holds as JSON, with the other columns of the source."""
     found = {field.name: field.dataType for field in frame.schema}
     if not isinstance(found.get("value"), (StringType, BinaryType)):
         rule = "must be left out where a source brings its own columns"
@@ -142,7 +142,7 @@ def _opened(frame: DataFrame, schema: StructType, *, is_given: bool, subject: st
 
 
 def _rejected(frame: DataFrame, what: str, reason: str) -> DataFrame:
-    """Return lines that are no rows as columns of `rejected`: what could be read of them, and all as it stands."""
+    """Return malformed lines as columns of `rejected`: the readable fields, and the line."""
     row = F.to_json(F.struct(*frame.columns))
     broken = frame.where(F.col(_BROKEN).isNotNull())
     return broken.select(F.lit(what).alias("source"), row.alias("row"), F.lit(reason).alias("reason"))
@@ -158,24 +158,24 @@ def _schema(table: SourceTable, what: str) -> StructType:
 
 
 def _watched(schema: StructType) -> StructType:
-    """Return a schema with a column for what cannot be read by it."""
+    """Return a schema with a column for malformed lines."""
     return StructType([*schema.fields, StructField(_BROKEN, StringType())])
 
 
 def _rule(table: SourceTable, what: str) -> str:
-    """Return what a malformed line breaks."""
+    """Return the rule that a malformed line breaks."""
     return f"row must be {'CSV' if table.format == 'csv' else 'JSON'} of {table.schema or _COLUMNS[what]()}"
 
 
 def _place(table: SourceTable | SinkTable) -> tuple[str, str, str | None]:
-    """Return what is to blame if a format and its options cannot be opened: the path, where there is one."""
+    """Return the key to blame if a source cannot be opened: the path, if there is one."""
     if table.path is None:
         return "format", "must be one that Spark can open with these options", table.format
     return "path", f"must be one that Spark can open as {table.format}", table.path
 
 
 def _options(table: SourceTable | SinkTable) -> dict[str, str]:
-    """Return options as Spark takes them: all are strings, true and false in its spelling."""
+    """Return options as strings, with booleans as Spark writes them."""
     given = {
         name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in table.options.items()
     }

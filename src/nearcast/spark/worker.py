@@ -1,11 +1,11 @@
-"""Who does the matching? A stateful operator of Spark with one key a shard, and the shard's engine behind it.
+"""The stateful operator: one key per shard, with the shard's engine.
 
-    frames of a shard ── state: which version? ── engine of that version ── apply ── updates
-                                                        │                     │
-                                                  `engine_cache`, or rebuilt      log, then state
+    frames of a shard ── manifest ── engine of that version ── apply ── updates
+                                           │                     │
+                                    cached, or rebuilt      files, then manifest
 
-Spark runs a batch again if it was not committed. What a run of a batch leaves behind besides Spark's own state is
-harmless then: see `state`.
+Spark replays a batch that was not committed. What a run leaves behind besides Spark's own state is then harmless, see
+`shard_state`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from nearcast.spark.shard_keys import keys_of
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
-def work(frames: DataFrame, sent: BroadcastJob, *, state: str | None, is_packed: bool = False) -> DataFrame:
-    """Let shards answer their frames, in rows or packed; streaming queries keep their state in a folder."""
+def work(frames: DataFrame, broadcast: BroadcastJob, *, state: str | None, is_packed: bool = False) -> DataFrame:
+    """Apply the frames of all shards and return updates, in rows or packed; streams keep state in a folder."""
     return frames.groupBy("key").transformWithStateInPandas(
-        statefulProcessor=Worker(sent, state, is_packed=is_packed),
-        outputStructType=LOOSE if sent.job.moves else PACKED if is_packed else SHARD_UPDATES,
+        statefulProcessor=Worker(broadcast, state, is_packed=is_packed),
+        outputStructType=LOOSE if broadcast.job.moves else PACKED if is_packed else SHARD_UPDATES,
         outputMode="Append",
         timeMode="none",
     )
@@ -54,47 +54,47 @@ def work(frames: DataFrame, sent: BroadcastJob, *, state: str | None, is_packed:
 
 @dataclass
 class ShardReport(ShardCounts):
-    """How a shard fared in one micro-batch; see `progress`."""
+    """The report of a shard for one micro-batch; see `progress`."""
 
     shard: int = field(kw_only=True)
     subscriptions: int = 0
     state_bytes: int = 0
     seconds: float = 0.0
-    """What the shard took in all; of that,"""
+    """Seconds in all."""
     opening: float = 0.0
-    """to get at the engine,"""
+    """Seconds to open the engine."""
     logging: float = 0.0
-    """to write down its frames,"""
+    """Seconds to write the frames."""
     sealing: float = 0.0
-    """and to leave the engine, with a snapshot if one was due."""
+    """Seconds to seal the engine, with a snapshot if one was due."""
 
 
 class Worker(StatefulProcessor):
     """The shards of one query, one key each."""
 
-    def __init__(self, sent: BroadcastJob, state: str | None, *, is_packed: bool = False) -> None:
-        self._sent, self._folder, self._is_packed = sent, state, is_packed
+    def __init__(self, broadcast: BroadcastJob, state: str | None, *, is_packed: bool = False) -> None:
+        self._broadcast, self._folder, self._is_packed = broadcast, state, is_packed
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Name the state."""
+        """Declare the state."""
         self._manifest = handle.getValueState("shard", MANIFEST)
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
-        """Answer the frames of a shard in one micro-batch."""
+        """Apply the frames of a shard in one micro-batch."""
         (number,) = key
-        report = ShardReport(shard=keys_of(self._sent.job.shards).index(number))
+        report = ShardReport(shard=keys_of(self._broadcast.job.shards).index(number))
         frames = [frame for some in rows for frame in _frames(some)]
-        for told in freezing_gc(self._answer(report, frames)):
-            if not len(told):
+        for updates in freezing_gc(self._answer(report, frames)):
+            if not len(updates):
                 continue
-            if self._sent.job.moves:
-                yield _columns(addressed(told, number, keys_of(self._sent.job.shards)))
+            if self._broadcast.job.moves:
+                yield _columns(addressed(updates, number, keys_of(self._broadcast.job.shards)))
             else:
-                yield packed_row(told) if self._is_packed else _columns(told)
+                yield packed_row(updates) if self._is_packed else _columns(updates)
 
     def _answer(self, report: ShardReport, frames: list[Frame]) -> Iterator[pa.Table]:
-        job = self._sent.job
-        if self._folder is None:  # a static run is one batch, and has nothing to remember
+        job = self._broadcast.job
+        if self._folder is None:  # a static run is a single batch without state
             engine = job.new_shard_engine()
             yield from apply(engine, frames, shard=report.shard, job=job, counts=report)
             report.subscriptions = len(engine)
@@ -105,8 +105,8 @@ class Worker(StatefulProcessor):
         with LocalEngineCache(local / str(shard), job.config) as engine_cache:
             state = ShardState(job, folder, engine_cache, shard)
             clock = [perf_counter()]
-            held = self._manifest.get()
-            before = ShardManifest() if held is None else ShardManifest(*held)
+            stored = self._manifest.get()
+            before = ShardManifest() if stored is None else ShardManifest(*stored)
             engine = state.open(before)
             clock.append(perf_counter())
             yield from apply(engine, frames, shard=shard, job=job, counts=report)
@@ -123,7 +123,7 @@ class Worker(StatefulProcessor):
         self._manifest.update(after)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Release nothing."""
 
 
 def _frames(rows: pd.DataFrame) -> list[Frame]:
@@ -134,7 +134,7 @@ def _frames(rows: pd.DataFrame) -> list[Frame]:
 
 
 def _property(name: str) -> str:
-    """Return what Spark tells a task of a streaming query."""
+    """Return a local property that Spark sets for tasks of a streaming query."""
     context = TaskContext.get()
     value = None if context is None else context.getLocalProperty(name)
     if value is None:
@@ -142,19 +142,19 @@ def _property(name: str) -> str:
     return value
 
 
-def addressed(told: pa.Table, own: int, keys: Sequence[int]) -> pa.Table:
-    """Return groups with the key of who joins them: of what an operation caused, all that tell about it agree."""
-    if OP in told.column_names:
-        names = IdColumn(pc.list_flatten(told["subscriptions"]).combine_chunks())
+def addressed(updates: pa.Table, own: int, keys: Sequence[int]) -> pa.Table:
+    """Return groups with the key of the joining task, which is the same for all updates of an operation."""
+    if OP in updates.column_names:
+        names = IdColumn(pc.list_flatten(updates["subscriptions"]).combine_chunks())
         to = np.array(keys, np.int32)[(names.keys % np.uint64(len(keys))).astype(np.int64)]
     else:
-        to = np.full(len(told), own, np.int32)
-        told = told.append_column(OP, pa.nulls(len(told), pa.int64()))
-    return told.append_column("key", pa.array(to)).select([*GROUPS.names, "key", OP])
+        to = np.full(len(updates), own, np.int32)
+        updates = updates.append_column(OP, pa.nulls(len(updates), pa.int64()))
+    return updates.append_column("key", pa.array(to)).select([*GROUPS.names, "key", OP])
 
 
 def packed_row(table: pa.Table) -> pd.DataFrame:
-    """Return groups as one row, whose bytes are still Arrow's."""
+    """Return groups as one row of bytes in Arrow's memory."""
     buffer = pack_buffer(table)
     bounds = pa.py_buffer(np.array([0, buffer.size], dtype=np.int32))
     payload = pa.Array.from_buffers(pa.binary(), 1, [None, bounds, buffer])
@@ -163,6 +163,6 @@ def packed_row(table: pa.Table) -> pd.DataFrame:
 
 
 def _columns(table: pa.Table) -> pd.DataFrame:
-    """Return a table as Spark takes it, its columns still Arrow's, in one piece: nothing becomes an object a row."""
-    whole = table.combine_chunks()  # Spark refuses columns of several pieces, as tables of several kinds have
+    """Return a table as Spark takes it, its columns in one chunk of Arrow's memory, without an object per row."""
+    whole = table.combine_chunks()  # Spark refuses columns of several chunks, which tables of several kinds have
     return pd.DataFrame({name: pd.arrays.ArrowExtensionArray(whole[name]) for name in whole.column_names})

@@ -122,7 +122,7 @@ class SparkBackend:
         try:
             self._export(up_to)
             reports = self._client.reports.new()
-            files, updates = self._client.heard()
+            files, updates = self._client.committed()
         except OSError:
             _log.exception("the folders of the job are not accessible; trying again")
             self._client = JobClient(self._plan, seen=self._journal.ingested_files())  # reads skipped files again
@@ -155,9 +155,9 @@ class SparkBackend:
         """Write the input files that end with a command."""
         name = f"{up_to:012d}.json"
         if rows.operations:
-            self._client.tell_operations(name, rows.operations)
+            self._client.write_operations(name, rows.operations)
         if rows.messages:
-            self._client.tell_messages(name, map(message_from, rows.messages))
+            self._client.write_messages(name, map(message_from, rows.messages))
             self._unreported += len(rows.messages)
 
     def ingest(self, output: JobOutput) -> list[Update]:
