@@ -72,7 +72,8 @@ def test_whatever_is_lost_or_run_again_the_updates_are_the_same(shard, random_fi
     ids=["nothing is kept", "the nearest are"],
 )
 def test_messages_are_written_down_only_for_those_who_keep_them(tmp_path, random_fields, kinds, is_kept):
-    of = replace(inputs.job(shards=1, frames_per_snapshot=1_000), window=None)
+    of = inputs.job(shards=1, frames_per_snapshot=1_000)
+    of = replace(of, config=replace(of.config, window=None))
     given = inputs.batches(8, random_fields, n=14, kinds=kinds, timed=True)
     manifest, told = ShardManifest(), []
     with LocalEngineCache(tmp_path / "local", of.config) as at_home:
