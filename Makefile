@@ -46,10 +46,10 @@ types: $(READY)      ## mypy
 	@$(BIN)/mypy
 
 bench: $(READY)      ## a small table of figures against the papers' indexes, with plots, into docs/benchmarks
-	@$(BIN)/python -m benchmarks.report
+	@$(BIN)/python -m experiments.report
 
 windows: $(READY)    ## top-k at the paper's size: 1 M subscriptions, windows of 1 to 4 M; an hour, and 4 GB of memory
-	@$(BIN)/python -m benchmarks.topk_window
+	@$(BIN)/python -m experiments.topk_window
 
 lock: $(READY)       ## pin the newest versions again (needs uv)
 	uv pip compile pyproject.toml --group dev --extra hypergraph --extra java --extra service --extra spark --universal \

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks live beside the package
+sys.path.insert(0, str(Path(__file__).parents[1]))  # experiments live beside the package
 
-from benchmarks import partition_report
-from benchmarks.partition_course import apart, prefix_homes, stream_of, together
-from benchmarks.partition_figures import table_of, uneven
+from experiments import partition_report
+from experiments.partition_course import apart, prefix_homes, stream_of, together
+from experiments.partition_figures import table_of, uneven
 
 from nearcast import Engine
 from nearcast.workload import make

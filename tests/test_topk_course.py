@@ -9,10 +9,10 @@ import pytest
 
 from nearcast import TimeWindow
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks live beside the package
+sys.path.insert(0, str(Path(__file__).parents[1]))  # experiments live beside the package
 
-from benchmarks.topk_course import BURST, Setting, _bursts, _engine, _subscriptions
-from benchmarks.topk_report import shape
+from experiments.topk_course import BURST, Setting, _bursts, _engine, _subscriptions
+from experiments.topk_report import shape
 
 N_BURSTS = 2
 

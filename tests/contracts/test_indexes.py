@@ -1,10 +1,8 @@
 """Every index finds what the scan finds, with the same scores, on any number of threads, and with far less work."""
 
 import random
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from pathlib import Path
 from threading import Barrier
 
 import numpy as np
@@ -22,10 +20,7 @@ from nearcast.space import Space
 from nearcast.testing import strategies
 from nearcast.text import TEXT_SIMILARITIES
 from nearcast.workload import make
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # the baselines live beside the package
-
-from benchmarks.baselines import BASELINES
+from nearcast_baselines import BASELINES
 
 PAIRS = [(kind, entry) for kind in KINDS for entry in INDEXES if entry.serves(kind.kind)]
 FAST_PAIRS = [(kind, entry) for kind, entry in PAIRS if entry.name != "scan"]

@@ -1,6 +1,5 @@
 """The index of kind `boolean` and its baseline GI2 find what the reference finds after any insertions and deletions."""
 
-import sys
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -22,8 +21,7 @@ from nearcast.workload import make
 from twins import SMALL, FixedTwin, N, found, run_lifecycle, scoring_of
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-from benchmarks.baselines.gi2 import GI2  # noqa: E402
+from nearcast_baselines.gi2 import GI2
 
 INDEXES = [BooleanIndex, GI2]
 TERMS = [f"t{i}" for i in range(12)]

@@ -1,8 +1,6 @@
 """The paper's baselines of kind `nearest` find what the reference finds, whatever the thresholds."""
 
-import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +8,8 @@ import pytest
 from modes import check_passes
 from nearcast.model import Message, NearestSubscription
 from nearcast.space import Box, Space
+from nearcast_baselines.nearest import Grid, Inverted
 from twins import DOT, FEW, GLOBE, HUGE, PLANE, SMALL, TERMS, ClusteredSource, Twin, run_lifecycle
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks.baselines.nearest import Grid, Inverted
 
 MAKERS = {"inverted": Inverted, "grid": Grid, "grid of few cells": partial(Grid, cells=4)}
 SPACES = {"plane": PLANE, "earth": Space.earth(), "flat": Space(Box(-3, 10, 5, 11)), "dot": DOT, "huge": HUGE}

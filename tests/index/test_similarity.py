@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,8 +40,7 @@ from twins import (
 )
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-from benchmarks.baselines import stamp  # noqa: E402
+from nearcast_baselines import stamp
 
 ROUNDS, N, M = (2, 30, 8) if SMALL else (5, 150, 25)
 EXAMPLES = 5 if SMALL else 60
@@ -54,7 +52,7 @@ MAKERS = {
         "index-" + ("+".join(sorted(subset)) or "none"): partial(SimilarityIndex, filters=subset)
         for subset in SUBSETS[:-1]
     },
-    **stamp.RIVALS,
+    **stamp.BASELINES,
 }
 
 
@@ -308,7 +306,7 @@ def test_every_filter_lowers_the_work(tweets):
 
 
 def test_every_method_of_the_paper_lowers_the_work(tweets):
-    works = [work_on(make_baseline(tweets[0]), tweets) for make_baseline in stamp.RIVALS.values()]
+    works = [work_on(make_baseline(tweets[0]), tweets) for make_baseline in stamp.BASELINES.values()]
     assert len({work.matched for work in works}) == 1
     for more, less in itertools.pairwise(works):
         assert less.visited <= more.visited

@@ -1,9 +1,7 @@
 """The paper's baselines of kind `social` find what the reference finds, as indexes and within an engine."""
 
 import random
-import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,15 +18,13 @@ from nearcast.social import SocialGraph
 from nearcast.testing import strategies
 from nearcast.text import TEXT_SIMILARITIES
 from nearcast.workload import make as make_workload
+from nearcast_baselines import social
+from nearcast_baselines.social.tree import CHILD, DEEPEST, DEPTH, LEAF, N_NODES, PARENT, SIZE
 from twins import DOT, EDGES, FEW, FLAT, GLOBE, HUGE, PLACES, PLANE, SMALL, USERS, SocialTwin, run_lifecycle
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks.baselines import social
-from benchmarks.baselines.social.tree import CHILD, DEEPEST, DEPTH, LEAF, N_NODES, PARENT, SIZE
 
 for result_store in social.RESULT_STORES:
     windows.register(result_store)
-for entry in social.RIVALS:
+for entry in social.BASELINES:
     indexes.register(entry)
 
 
@@ -37,7 +33,7 @@ MAKERS = {
     "quadtree": social.Quadtree,
     "quadtree of small leaves": partial(social.Quadtree, capacity=1),
 }
-BASELINES = [entry.name for entry in social.RIVALS]
+BASELINES = [entry.name for entry in social.BASELINES]
 _, N, M = FEW
 SPACES = {"plane": PLANE, "globe": GLOBE, "near": EDGES, "flat": FLAT, "dot": DOT, "huge": HUGE}
 

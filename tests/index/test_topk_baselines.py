@@ -1,6 +1,5 @@
 """The papers' baselines of kind `topk` find what the reference finds, whatever the thresholds."""
 
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -17,10 +16,9 @@ from nearcast.space import Space
 from twins import DOT, EDGES, FEW, FLAT, GLOBE, HALF, HUGE, METRE, PLANE, SMALL, ClusteredSource, Twin, run_lifecycle
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-from benchmarks.baselines.ciq import CIQ  # noqa: E402
-from benchmarks.baselines.igpt import IGPT, Prunings  # noqa: E402
-from benchmarks.baselines.igpt.layout import (  # noqa: E402
+from nearcast_baselines.ciq import CIQ
+from nearcast_baselines.igpt import IGPT, Prunings
+from nearcast_baselines.igpt.layout import (
     DEEPEST,
     DEPTH,
     GREATEST,

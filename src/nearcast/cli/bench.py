@@ -10,17 +10,15 @@ step of its paper is timed as well: a thousand messages, a hundred insertions an
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearcast.cli.arguments import amount, count, positive
 from nearcast.cli.warmup import warm_up
-from nearcast.errors import StateError, require
+from nearcast.errors import require
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,15 +28,6 @@ if TYPE_CHECKING:
 
 NAME = "bench"
 HELP = "measure a kind of subscription on a seeded workload"
-
-BASELINES_OF = {
-    "boolean": ("gi2",),
-    "similarity": ("sp", "sp-hi", "sp-rp-hi"),
-    "topk": ("igpt-cskyband", "igpt-skyband", "igpt-kmax", "ciq-kmax"),
-    "nearest": ("inverted", "grid"),
-    "social": ("baseline1", "baseline2", "baseline3", "quadtree"),
-}
-"""Kind -> the papers' indexes, which live in `benchmarks/baselines` of a checkout; the scan serves every kind."""
 
 _FIGURES = ("messages_per_second", "p50_ms", "p99_ms", "updates", "build_seconds", "peak_rss_mb")
 _WARM = 4  # batches before the timing, so that buffers have their final size
@@ -88,8 +77,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--partitioner", choices=partitioner_names(), default="hash", help="how workers share the work")
     add("--index", choices=["auto", *(entry.name for entry in INDEXES)], default="auto", help="index to measure")
-    baselines = ["scan", *(name for names in BASELINES_OF.values() for name in names)]
-    add("--baseline", choices=baselines, default=None, help="an index to compare on the same messages")
+    add(
+        "--baseline",
+        default=None,
+        metavar="NAME",
+        help="an index to compare on the same messages: scan, or a baseline",
+    )
     add("--spark", action="store_true", help="run the same through Spark, one shard per worker")
     add("--spark-batch", type=positive, default=100_000, help="messages per batch of Spark")
     add(
@@ -107,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
     }
     report |= {name: getattr(options, name) for name in ("workers", "seed", "batch", "index")}
     if options.baseline:
-        _load_baseline(options.baseline, options.kind)
+        _check_baseline(options.baseline, options.kind)
     benchmark = Benchmark(options)
     report |= benchmark.measure(options.index)
     if options.baseline:
@@ -126,29 +119,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _load_baseline(name: str, kind: str) -> None:
-    """Make a rival, and whatever keeps for it, known to the engine."""
-    from nearcast import index, window
+def _check_baseline(name: str, kind: str) -> None:
+    """Raise `InvalidInput` if no registered index of that name serves the kind."""
+    from nearcast.index import registered_indexes
 
-    if name == "scan":
-        return
-    require(
-        name in BASELINES_OF.get(kind, ()),
-        "baseline",
-        f"must be one of {['scan', *BASELINES_OF.get(kind, ())]} here",
-        name,
-    )
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        baselines = importlib.import_module("benchmarks.baselines")
-    except ImportError:
-        raise StateError("the papers' baselines live in benchmarks/ of a checkout; run from there") from None
-    finally:
-        sys.path.pop(0)
-    for result_store in baselines.RESULT_STORES:
-        window.register(result_store)
-    for entry in baselines.BASELINES:
-        index.register(entry)
+    names = ["scan", *(entry.name for entry in registered_indexes() if entry.serves(kind))]
+    require(name in names, "baseline", f"must be one of {names} for kind {kind!r}", name)
 
 
 class Benchmark:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, TypedDict
 
 from nearcast.errors import require
-from nearcast.index import index_names
+from nearcast.index import has_index, index_names
 from nearcast.model import Limits, ScoringContext
 from nearcast.partition import MOST_SHARDS, Routing
 from nearcast.partition.fitting import check_partitioner
@@ -77,9 +77,11 @@ class EngineConfig:
         fits = self.workers <= MOST_SHARDS
         require(fits, "workers", f"must be {MOST_SHARDS} at most", self.workers, subject="engine")
         check_partitioner(self.partitioner, n_shards=self.workers, subject="engine")
-        for name, names in (("text_similarity", [*TEXT_SIMILARITIES]), ("index", index_names())):
-            value = getattr(self, name)
-            require(value in names, name, f"must be one of {names}", value, subject="engine")
+        names = [*TEXT_SIMILARITIES]
+        known = self.text_similarity in names
+        require(known, "text_similarity", f"must be one of {names}", self.text_similarity, subject="engine")
+        known = has_index(self.index)
+        require(known, "index", f"must be one of {index_names()}", self.index, subject="engine")
 
     @classmethod
     def of(cls, options: SharedOptions) -> EngineConfig:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 import numpy as np
 import pyarrow as pa
@@ -434,7 +434,7 @@ class Engine:
         """Stop the worker threads; the engine must not be used afterwards."""
         self._shards.close()
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

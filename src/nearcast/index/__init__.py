@@ -14,6 +14,8 @@ writes pairs of message and subscription; results and windows are not its concer
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, NamedTuple
 
 from nearcast.errors import require
@@ -83,6 +85,9 @@ INDEXES: tuple[IndexEntry, ...] = (
 )
 """Every index, the slowest first: "auto" takes the last one that serves a kind. Choosing one loads its kernels."""
 
+ENTRY_POINTS = "nearcast.indexes"
+"""Entry points of packages that register indexes and result stores; each names a function without parameters."""
+
 _REGISTERED: dict[str, IndexEntry] = {}
 
 
@@ -93,9 +98,22 @@ def register(entry: IndexEntry) -> None:
     _REGISTERED[entry.name] = entry
 
 
+def registered_indexes() -> tuple[IndexEntry, ...]:
+    """Return the indexes of other packages; the first call imports them."""
+    _load_entry_points()
+    return tuple(_REGISTERED.values())
+
+
 def index_names() -> list[str]:
-    """Return the names that `find_index` accepts."""
+    """Return the names of all indexes that are imported, and `auto`."""
     return ["auto", *(entry.name for entry in INDEXES), *_REGISTERED]
+
+
+def has_index(name: object) -> bool:
+    """Tell whether an index has a name; a name that is not built in imports the indexes of other packages."""
+    if name not in index_names():
+        _load_entry_points()
+    return name in index_names()
 
 
 def find_index(name: str, kind: str) -> IndexEntry | None:
@@ -106,4 +124,21 @@ def find_index(name: str, kind: str) -> IndexEntry | None:
     return serving[-1] if serving else None
 
 
-__all__ = ["INDEXES", "Index", "IndexEntry", "Scan", "Work", "find_index", "index_names", "register"]
+@cache
+def _load_entry_points() -> None:
+    for entry in entry_points(group=ENTRY_POINTS):
+        entry.load()()
+
+
+__all__ = [
+    "INDEXES",
+    "Index",
+    "IndexEntry",
+    "Scan",
+    "Work",
+    "find_index",
+    "has_index",
+    "index_names",
+    "register",
+    "registered_indexes",
+]

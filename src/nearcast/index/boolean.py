@@ -78,21 +78,19 @@ class BooleanWorkspace(OutputWorkspace):
         )
         super().__init__(scratch, room)
 
-    def prepare(self, indptr: npt.NDArray[np.int64], start: int, stop: int) -> kernels.BooleanScratch:
-        """Lengthen the arrays for the messages of some rows; return them with a hash set of the size they need."""
+    def prepare(self, indptr: npt.NDArray[np.int64], start: int, stop: int) -> None:
+        """Lengthen the arrays for the messages of some rows."""
         lengths = np.diff(indptr[start : stop + 1])
         most = int(lengths.max()) if len(lengths) else 0
-        self.need(int(lengths.sum()), "numbers")
+        self.need(int(indptr[stop] - indptr[start]) if start < stop else 0, "numbers")
         n_entries = _LEAST_ENTRIES
         while n_entries < min(_ENTRIES_PER_TERM * most, _MOST_ENTRIES) or n_entries < 2 * most:
             n_entries *= 2
         n_lists = 2 * most * (kernels.DEPTH + 1)
-        if n_entries > self.scratch.held.size:
+        if n_entries != self.scratch.held.size:  # no larger than needed, so that it stays in the cache
             self.scratch = self.scratch._replace(held=np.zeros(n_entries, np.int32))
         if n_lists > self.scratch.lists.shape[0]:
             self.scratch = self.scratch._replace(lists=np.zeros((n_lists, 3), np.int64))
-        scratch: kernels.BooleanScratch = self.scratch._replace(held=self.scratch.held[:n_entries])
-        return scratch
 
     def enlarge(self, out: MatchOutput, n_filled: int) -> MatchOutput:
         """Make room for the postings of the message that did not fit, or for its matches."""
@@ -103,7 +101,8 @@ class BooleanWorkspace(OutputWorkspace):
         return super().enlarge(out, n_filled)
 
     def _new_output(self, n_rows: int) -> MatchOutput:
-        return super()._new_output(n_rows)._replace(scores=np.empty(0))
+        room = self._room_for(n_rows)
+        return MatchOutput(np.empty(room, np.int32), np.empty(0), np.zeros(n_rows, np.int64), np.zeros(4, np.int64))
 
     def _matches(self, rows: npt.NDArray[np.int64], out: MatchOutput, n: int) -> Matches:
         out.slots.resize(n, refcheck=False)
@@ -180,13 +179,12 @@ class BooleanIndex(ArenaIndex[BooleanWorkspace]):
             column(batch.term_ids, np.int64),
         )
         with self._scratch_pool.take() as workspace:
-            scratch = workspace.prepare(messages.term_indptr, start, stop)
-
-            def match_rows(row: int, out: MatchOutput) -> int:
-                current = scratch._replace(rows=workspace.scratch.rows)
-                return int(kernels.match_rows(forest, messages, row, stop, start, current, out))
-
-            return workspace.collect(match_rows, start, stop)
+            workspace.prepare(messages.term_indptr, start, stop)
+            return workspace.collect(
+                lambda row, out: int(kernels.match_rows(forest, messages, row, stop, start, workspace.scratch, out)),
+                start,
+                stop,
+            )
 
     def compact(self) -> None:
         """Rebuild the index without the room that deletions left; costs as much as inserting all subscriptions."""

@@ -78,7 +78,9 @@ class OutputWorkspace(Workspace):
         visited, candidates, verified, _ = out.work.tolist()
         self.count(visited=visited, candidates=candidates, verified=verified, matched=n)
         self._matches_per_row = n / max(out.ends.size, 1)
-        rows = np.repeat(np.arange(start, start + out.ends.size), np.diff(out.ends, prepend=0))
+        counts = out.ends.copy()
+        counts[1:] -= out.ends[:-1]
+        rows = np.repeat(np.arange(start, start + out.ends.size), counts)
         return self._matches(rows, out, n)
 
     def enlarge(self, out: MatchOutput, n_filled: int) -> MatchOutput:
@@ -87,9 +89,12 @@ class OutputWorkspace(Workspace):
         slots[:n_filled], scores[:n_filled] = out.slots[:n_filled], out.scores[:n_filled]
         return out._replace(slots=slots, scores=scores)
 
+    def _room_for(self, n_rows: int) -> int:
+        """Return the room for as many matches per row as the last call had, and some more."""
+        return self._room + int(1.25 * self._matches_per_row * n_rows)
+
     def _new_output(self, n_rows: int) -> MatchOutput:
-        """Return an output with room for as many matches per row as the last call had, and some more."""
-        room = self._room + int(1.25 * self._matches_per_row * n_rows)
+        room = self._room_for(n_rows)
         return MatchOutput(
             np.empty(room, np.int32), np.empty(room), np.zeros(n_rows, np.int64), np.zeros(4, np.int64)
         )

@@ -1,0 +1,292 @@
+"""What do partitioners make of a stream? Shards of one engine together, or each alone as on a machine of its own.
+
+    together   fill the window ── subscribe ── let the window pass once: homes, reach and work of each shard
+    apart      fit ── place, route ── for each shard: its subscriptions, its messages (timed)
+
+`together` is for kinds that keep results, whose replicas one engine merges. `apart` runs the shards one after the
+other and times them by the processor, so what else the machine does counts less, and as many shards can be asked for
+as one likes. Messages come in a few large batches, and the median batch counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from nearcast import CountWindow, Engine
+from nearcast.advice import Stream
+from nearcast.engine import EngineConfig
+from nearcast.engine.shard_engine import ShardEngine
+from nearcast.engine.stream_slice import StreamSlice
+from nearcast.partition import PARTITIONERS, Masks, Routing, Sample, before_it, has_shard
+from nearcast.partition.load import load_of
+from nearcast.social import SocialGraph
+from nearcast.workload import Recording, Workload, make
+
+Row = dict[str, Any]
+Floats = npt.NDArray[np.float64]
+
+NAMED = {partitioner.name: partitioner for partitioner in PARTITIONERS}
+_BLOCK = 5_000  # messages a call while a window fills or passes
+_NEW = 100  # subscriptions that come at a time, after the fit
+_WORK = ("visited", "verified")
+
+
+def stream_of(
+    source: str | Workload | Recording,
+    kind: str,
+    n_subscriptions: int,
+    n_messages: int,
+    *,
+    window: int | None = None,
+    max_distance: float | None = None,
+    **options: Any,
+) -> Stream:
+    """Return subscriptions of a kind and messages of a workload, by name or as it is."""
+    workload = make(source) if isinstance(source, str) else source
+    community = workload.social(n_subscriptions) if kind == "social" and isinstance(workload, Workload) else None
+    told: dict[str, Any] = {} if community is None else {"community": community}
+    return Stream(
+        workload.name,
+        workload.space(max_distance=max_distance),
+        workload.vocabulary(),
+        SocialGraph() if community is None else community.graph,
+        None if window is None else CountWindow(window),
+        pa.concat_tables(workload.subscriptions(kind, n_subscriptions, **told, **options)).combine_chunks(),
+        pa.concat_tables(workload.messages(n_messages, **told)).combine_chunks(),
+    )
+
+
+# -- together -----------------------------------------------------------------------------------------------------
+
+
+def together(stream: Stream, partitioner: str, *, n_shards: int) -> Row:
+    """Run one engine; the first half of the messages fills its window, the second lets it pass."""
+    half = stream.messages.num_rows // 2
+    n = stream.subscriptions.num_rows
+    with Engine(**stream.engine_options, workers=n_shards, partitioner=partitioner) as engine:
+        publish(engine, stream.messages.slice(0, half), _BLOCK)
+        engine.subscribe(stream.subscriptions)
+        first, before = sum(engine.stats().shards) / n, _work_of(engine)
+        publish(engine, stream.messages.slice(half), _BLOCK)
+        fresh = stream.sample.messages.slice(half, 2 * half)
+        goals, _ = engine._shards.router.route(fresh)
+        return {
+            "partitioner": partitioner,
+            "shards": n_shards,
+            "homes_first": first,
+            "homes_after": sum(engine.stats().shards) / n,
+            "reach": float(np.bitwise_count(goals).mean()),
+            "own": engine._shards.router._routing.loads.round(4).tolist(),  # type: ignore[union-attr]
+            **{
+                name: (after - was).tolist() for name, was, after in zip(_WORK, before, _work_of(engine), strict=True)
+            },
+        }
+
+
+def publish(engine: Engine, messages: pa.Table, block: int) -> None:
+    """Publish messages, so many a call."""
+    for start in range(0, messages.num_rows, block):
+        engine.publish(messages.slice(start, block))
+
+
+def _work_of(engine: Engine) -> npt.NDArray[np.int64]:
+    """Return how much each shard did so far, int64 (len(_WORK), n_shards)."""
+    done = [[getattr(m.work, name) for name in _WORK] for s in engine._shards.shards for m in s.matchers.values()]
+    return np.array(done, np.int64).T
+
+
+def prefix_homes(
+    source: Workload | Recording, *, window: int, k: int, n_shards: int, n_subscriptions: int, n_fit: int
+) -> Row:
+    """Return how many homes `keyword` and `prefix` give a subscription that comes into a window of some size.
+
+    The k-th scores, which decide what a prefix needs, are those of an engine that works alone.
+    """
+    n = n_subscriptions
+    stream = stream_of(source, "topk", n, n_fit, window=window, k=k)
+    footprints = stream.sample.footprints
+    with Engine(**stream.engine_options) as engine:
+        for block in source.messages(window, block=_BLOCK):
+            engine.publish(block)
+        started = engine.subscribe(stream.subscriptions)
+    row_of = dict(zip(stream.subscriptions["id"].to_pylist(), range(n), strict=True))
+    rows = np.array([row_of[id_] for id_ in started["subscription"].to_pylist()], np.int64)
+    worst = np.full(n, np.inf)
+    np.minimum.at(worst, rows, started["score"].to_numpy())
+    bars = np.where(np.bincount(rows, minlength=n) == k, worst, -np.inf)
+    needed, _ = footprints.narrowed(footprints.needed(bars))
+    routing = NAMED["prefix"].fit(stream.sample, n_shards=n_shards)
+    return {
+        "stream": source.name,
+        "is_recorded": isinstance(source, Recording),
+        "window": window,
+        "k": k,
+        "shards": n_shards,
+        "keyword": float(np.bitwise_count(routing.place(footprints)).mean()),
+        "prefix": float(np.bitwise_count(routing.place(needed)).mean()),
+    }
+
+
+# -- apart --------------------------------------------------------------------------------------------------------
+
+
+class _Sent(NamedTuple):
+    """Who gets what, and when."""
+
+    assignment: Masks
+    goals: Masks
+    starts: range
+    """Of the timed batches; what is before them is not timed."""
+    batch: int
+
+
+class _Lot(NamedTuple):
+    """What one shard did."""
+
+    work: npt.NDArray[np.int64]
+    us: float
+    """Of the processor, a message of the stream: of all of them, those included that went elsewhere."""
+
+
+def apart(
+    stream: Stream,
+    partitioner: str,
+    *,
+    n_shards: int,
+    n_fit: int,
+    batch: int,
+    later: float = 0.0,
+    index: str = "auto",
+) -> Row:
+    """Fit to the first messages, let them pass, and time the others, in batches.
+
+    A share of the subscriptions comes `later` than the fit, a few at a time.
+    """
+    footprints, messages = stream.sample
+    known, new = np.split(np.arange(len(footprints)), [round((1.0 - later) * len(footprints))])
+    sample = Sample(footprints.take(known), messages.slice(0, n_fit))
+    started = time.process_time()
+    routing = NAMED[partitioner].fit(sample, n_shards=n_shards)
+    fit_s = time.process_time() - started
+    own, placed = routing.loads.copy(), [routing.place(sample.footprints)]
+    placed += [routing.place(footprints.take(new[i : i + _NEW])) for i in range(0, len(new), _NEW)]
+    assignment = np.concatenate(placed)
+    starts = range(n_fit, len(messages), batch)
+    goals, route_us = _route(routing, stream, starts, batch)
+    fresh = goals[n_fit:]
+    sent = _Sent(assignment, goals, starts, batch)
+    lots = [_alone(stream, sent, shard, index) for shard in range(n_shards)]
+    held, seen = (
+        np.array([has_shard(masks, shard).sum() for shard in range(n_shards)]) for masks in (assignment, fresh)
+    )
+    loads = load_of(seen, held)
+    return {
+        "partitioner": partitioner,
+        "shards": n_shards,
+        "later": later,
+        "index": index,
+        "fitted_to": n_fit,
+        "fresh": len(fresh),
+        "fit_s": fit_s,
+        "assignment": float(np.bitwise_count(assignment).mean()),
+        "reach": float(np.bitwise_count(fresh).mean()),
+        "dropped": float((fresh == 0).mean()),
+        "load_s": float(loads.sum()) / 1e6,
+        "busiest_load_s": float(loads.max()) / 1e6,
+        "own": own.round(4).tolist(),
+        "route_us": route_us,
+        "us": [round(lot.us, 4) for lot in lots],
+        **{name: [int(lot.work[number]) for lot in lots] for number, name in enumerate(_WORK)},
+    }
+
+
+def _route(routing: Routing, stream: Stream, starts: range, batch: int) -> tuple[Masks, float]:
+    """Return where all messages go, and what that takes of the processor, a message of the timed ones."""
+    messages = stream.sample.messages
+    seconds: list[float] = []
+    parts = [routing.route(messages.slice(0, starts.start))]
+    for start in starts:
+        part = messages.slice(start, min(start + batch, len(messages)))
+        parts.append(_timed(partial(routing.route, part), seconds))
+    return np.concatenate(parts), float(np.median(seconds)) / batch * 1e6
+
+
+def _alone(stream: Stream, sent: _Sent, shard: int, index: str) -> _Lot:
+    """Run one shard."""
+    assignment, goals, starts, batch = sent
+    messages = stream.sample.messages
+    seconds: list[float] = []
+    rows = np.flatnonzero(has_shard(assignment, shard))
+    config = EngineConfig(**stream.engine_options, index=index)
+    with ShardEngine.create(config) as engine:
+        engine.subscribe_replicas(stream.subscriptions.take(rows), before_it(assignment[rows], shard))
+
+        def send(start: int, stop: int, seconds: list[float]) -> None:
+            part, to = messages.slice(start, stop), goals[start:stop]
+            mine = np.flatnonzero(has_shard(to, shard))
+            own, stream_slice = part.take(mine), StreamSlice(mine, part.ats_us, to[mine])
+            _timed(lambda: engine.publish_slice(own, stream_slice), seconds)
+
+        for start in range(0, starts.start, _BLOCK):
+            send(start, min(start + _BLOCK, starts.start), [])
+        before = _work_of(engine)
+        for start in starts:
+            send(start, min(start + batch, len(messages)), seconds)
+        return _Lot((_work_of(engine) - before).sum(axis=1), float(np.median(seconds)) / batch * 1e6)
+
+
+def _timed(call: Callable[[], Any], seconds: list[float]) -> Any:
+    started = time.process_time()
+    made = call()
+    seconds.append(time.process_time() - started)
+    return made
+
+
+# -- threads ------------------------------------------------------------------------------------------------------
+
+
+def in_turns(stream: Stream, partitioner: str, *, n_before: int, batch: int) -> Row:
+    """Run one worker and two on the same messages, batch by batch in turns: other work then falls on both alike."""
+    footprints, messages = stream.sample
+    routing = NAMED[partitioner].fit(Sample(footprints, messages.slice(0, n_before)), n_shards=2)
+    engines = {
+        1: Engine(**stream.engine_options),
+        2: Engine(**stream.engine_options, workers=2, partitioner=routing),
+    }
+    seconds: dict[int, list[float]] = {workers: [] for workers in engines}
+    before, timed = stream.messages.slice(0, n_before), stream.messages.slice(n_before)
+    for engine in engines.values():
+        if stream.window is not None:
+            publish(engine, before, _BLOCK)
+        engine.subscribe(stream.subscriptions)
+        if stream.window is None:
+            publish(engine, before, _BLOCK)
+    for number, start in enumerate(range(0, timed.num_rows, batch)):
+        for workers in (1, 2) if number % 2 else (2, 1):
+            started = time.perf_counter()
+            engines[workers].publish(timed.slice(start, batch))
+            seconds[workers].append(time.perf_counter() - started)
+    for engine in engines.values():
+        engine.close()
+    one, two = (batch / float(np.median(seconds[workers])) for workers in (1, 2))
+    return {"partitioner": partitioner, "one": one, "two": two, "ratio": two / one}
+
+
+# -- fits ---------------------------------------------------------------------------------------------------------
+
+
+def fits(stream: Stream, partitioners: Sequence[str], *, n_shards: int) -> list[Row]:
+    """Return how long each partitioner takes to fit, by the clock."""
+    rows, sample = [], stream.sample
+    for name in partitioners:
+        started = time.perf_counter()
+        NAMED[name].fit(sample, n_shards=n_shards)
+        rows.append({"partitioner": name, "shards": n_shards, "fit_s": time.perf_counter() - started})
+    return rows

@@ -1,0 +1,316 @@
+"""What does the service bear? Requests a second, and delays from publish to WebSocket, also beside a stalled client.
+
+    python -m experiments.service_load [--clients 1000 --rate 1000 --seconds 14 --json]
+
+It starts `nearcast serve` on a folder that passes (or takes `--url`), and makes the load itself, in this process.
+Each client has a subscription of its own and hears of about one message in `--clients`; one more, the busiest, is for
+every message. In every second round the client of the busiest never reads: what do the others notice? Delays count
+from the moment a message was due, so that a generator that falls behind shows. Options that it does not know go to
+`nearcast serve`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from experiments.service_wire import Listener, Requester, listener, request, requester
+
+BUSIEST = "busiest"
+_STALLED_BUFFER = 4096
+_PUBLISHERS = 4  # connections
+_HERTZ = os.sysconf("SC_CLK_TCK")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def service(words: list[str]) -> Iterator[tuple[str, int]]:
+    """Run a service on a folder that passes; lend its address and its process."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "nearcast.cli", "serve", "--data", folder, "--bounds", "0,0,1,1"]
+        process = subprocess.Popen([*command, "--port", "0", *words], stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            yield line.partition(" on ")[2].split(",")[0], process.pid
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a process has used so far."""
+
+    cpu_s: float
+    rss_mb: float
+    peak_mb: float
+
+    @classmethod
+    def of(cls, pid: int | None) -> Effort:
+        if pid is None:
+            return cls(0.0, 0.0, 0.0)
+        process = Path("/proc", str(pid))
+        user, system = (process / "stat").read_text().rpartition(")")[2].split()[11:13]
+        kb = dict(re.findall(r"(VmRSS|VmHWM):\s+(\d+) kB", (process / "status").read_text()))
+        return cls((int(user) + int(system)) / _HERTZ, int(kb["VmRSS"]) / 1024, int(kb["VmHWM"]) / 1024)
+
+
+@dataclass
+class Watch:
+    """How busy the service and this process were, and for how long."""
+
+    pid: int | None
+    began: float = field(default_factory=time.monotonic)
+    before: tuple[Effort, Effort] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.before = Effort.of(self.pid), Effort.of(os.getpid())
+
+    def busy(self) -> dict[str, float]:
+        seconds = time.monotonic() - self.began
+        names = ("service_cpu", "generator_cpu")
+        now = Effort.of(self.pid), Effort.of(os.getpid())
+        shares = [(after.cpu_s - before.cpu_s) / seconds for before, after in zip(self.before, now, strict=True)]
+        return {name: round(share, 2) for name, share in zip(names, shares, strict=True)}
+
+
+def message(rng: random.Random, n_clients: int, due: float, number: int) -> dict[str, Any]:
+    """Return a message for the busiest subscription and about one other."""
+    words = f"all c{rng.randrange(n_clients)}"
+    return {"id": f"m{int(due * 1e6)}-{number}", "location": [rng.random(), rng.random()], "text": words}
+
+
+def spread(seconds: list[float]) -> dict[str, float]:
+    """Return the middle and the slow end, in milliseconds."""
+    ordered = sorted(seconds) or [float("nan")]
+    at = {"p50_ms": 0.50, "p99_ms": 0.99}
+    return {name: round(1e3 * ordered[int(share * (len(ordered) - 1))], 2) for name, share in at.items()}
+
+
+# -- publishing -------------------------------------------------------------------------------------------------
+
+
+async def publishing(
+    url: str, pid: int | None, *, connections: int, at_once: int, seconds: float, n_clients: int
+) -> dict[str, Any]:
+    """Publish as fast as answers come, over so many connections, so many messages a request."""
+    rng, took, end = random.Random(1), list[float](), time.monotonic() + seconds
+    watch = Watch(pid)
+
+    async def talk(line: Requester) -> None:
+        while (began := time.monotonic()) < end:
+            said = [message(rng, n_clients, began, number) for number in range(at_once)]
+            await line.ask(request("POST", "/v1/messages", json.dumps(said if at_once > 1 else said[0]).encode()))
+            took.append(time.monotonic() - began)
+
+    await asyncio.gather(*[talk(await requester(url)) for _ in range(connections)])
+    passed = time.monotonic() - watch.began
+    return {
+        "connections": connections,
+        "messages_a_request": at_once,
+        "requests_per_second": round(len(took) / passed),
+        "messages_per_second": round(at_once * len(took) / passed),
+        **spread(took),
+        **watch.busy(),
+    }
+
+
+async def streaming(url: str, pid: int | None, *, n_messages: int, n_clients: int) -> dict[str, Any]:
+    """Publish lines of JSON, all in one request."""
+    rng, line = random.Random(2), await requester(url)
+    said = (json.dumps(message(rng, n_clients, 0.0, number)) for number in range(n_messages))
+    sent = request("POST", "/v1/messages/stream", "\n".join(said).encode(), kind="application/x-ndjson")
+    watch = Watch(pid)
+    answer = json.loads(await line.ask(sent))
+    assert answer["messages"] == n_messages, answer
+    return {"messages_per_second": round(n_messages / (time.monotonic() - watch.began)), **watch.busy()}
+
+
+# -- pushing ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Round:
+    """What clients heard in one round."""
+
+    delays: list[float] = field(default_factory=list)
+    of_busiest: int = 0
+
+    def note(self, data: bytes, start: int, end: int) -> None:
+        now = time.monotonic()
+        place = data.find(b'"message": "m', start, end) + 13
+        self.delays.append(now - int(data[place : data.index(b"-", place)]) / 1e6)
+
+    def note_busiest(self, data: bytes, start: int, end: int) -> None:
+        self.of_busiest += 1
+
+
+async def pushing(url: str, pid: int | None, *, stalled: bool, options: argparse.Namespace) -> dict[str, Any]:
+    """Let clients listen while messages come at a rate; one of them may never read."""
+    heard, before = Round(), Effort.of(pid)
+    clients: list[Listener] = []
+    for number in range(options.clients):
+        clients.append(await listener(url, f"/v1/updates?subscription=c{number}", heard.note))
+    path = f"/v1/updates?subscription={BUSIEST}"
+    busiest = await listener(url, path, heard.note_busiest, buffer=_STALLED_BUFFER if stalled else None)
+    if stalled:
+        busiest.transport.pause_reading()
+    gc.collect()
+    gc.disable()
+    watch = Watch(pid)
+    closed = asyncio.ensure_future(_lagged(url, watch.began))  # also where nobody is: asking costs something
+    published = await _paced(url, options.seconds, options)
+    passed = time.monotonic() - watch.began
+    busy = watch.busy()
+    await asyncio.sleep(1.0)
+    gc.enable()
+    after = Effort.of(pid)
+    told: dict[str, Any] = {
+        "messages_per_second": round(published / passed),
+        "updates": len(heard.delays) + heard.of_busiest,
+        **spread(heard.delays),
+        **busy,
+        "rss_mb": [round(before.rss_mb), round(after.rss_mb)],
+        "peak_mb": round(after.peak_mb),
+    }
+    closed.cancel()
+    if stalled:
+        told["closed_after_s"] = None if closed.cancelled() or not closed.done() else closed.result()
+        busiest.transport.resume_reading()
+        await asyncio.wait([busiest.closed], timeout=10)
+        told |= {"close_code": busiest.code, "heard_by_stalled": heard.of_busiest}
+    for client in (*clients, busiest):
+        client.transport.abort()
+    await asyncio.gather(*(client.closed for client in (*clients, busiest)))
+    return told
+
+
+async def _lagged(url: str, began: float) -> float:
+    """Return after how many seconds the service let go of a client."""
+    line, before = await requester(url), None
+    while True:
+        text = (await line.ask(request("GET", "/metrics"))).decode()
+        (count,) = re.findall(r"^nearcast_lagged_clients_total (\S+)", text, re.MULTILINE)
+        if count != (before := before or count):
+            return round(time.monotonic() - began, 1)
+        await asyncio.sleep(1.0)
+
+
+async def _paced(url: str, seconds: float, options: argparse.Namespace) -> int:
+    """Publish at a rate, some messages a request; return how many."""
+    rng, published, began = random.Random(3), 0, time.monotonic()
+    idle: asyncio.Queue[Requester] = asyncio.Queue()
+    for _ in range(_PUBLISHERS):
+        idle.put_nowait(await requester(url))
+
+    async def send(line: Requester, due: float) -> None:
+        said = [message(rng, options.clients, due, number) for number in range(options.at_once)]
+        await line.ask(request("POST", "/v1/messages", json.dumps(said).encode()))
+        idle.put_nowait(line)
+
+    async with asyncio.TaskGroup() as sending:
+        while (due := began + published / options.rate) < began + seconds:
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            sending.create_task(send(await idle.get(), due))
+            published += options.at_once
+    return published
+
+
+# -- the whole --------------------------------------------------------------------------------------------------
+
+
+async def measured(url: str, pid: int | None, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure everything."""
+    line = await requester(url)
+    while b"true" not in await _maybe(line, request("GET", "/health/ready")):
+        await asyncio.sleep(0.1)
+    everywhere = {"kind": "boolean", "region": [0, 0, 1, 1]}
+    asked = [{"id": f"c{n}", **everywhere, "keywords": f"c{n}"} for n in range(options.clients)]
+    asked.append({"id": BUSIEST, **everywhere, "keywords": "all"})
+    await line.ask(request("POST", "/v1/subscriptions", json.dumps(asked).encode()))
+    found: dict[str, Any] = {"machine": {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2)}}
+    if "publish" in options.parts:
+        found |= await _published(url, pid, options)
+    if "push" in options.parts:
+        found["push"] = await _pushed(url, pid, options)
+    return found
+
+
+async def _published(url: str, pid: int | None, options: argparse.Namespace) -> dict[str, Any]:
+    told = []
+    for connections, at_once in ((1, 1), (64, 1), (1, 100), (4, 100)):
+        say(f"publishing, {connections} connections, {at_once} messages a request")
+        how = {"connections": connections, "at_once": at_once, "n_clients": options.clients}
+        told.append(await publishing(url, pid, seconds=options.seconds / 4, **how))
+    say("publishing, one stream of lines")
+    stream = await streaming(url, pid, n_messages=options.lines, n_clients=options.clients)
+    return {"publish": told, "stream": stream}
+
+
+async def _pushed(url: str, pid: int | None, options: argparse.Namespace) -> dict[str, Any]:
+    """Take turns with all reading and one stalled; of rounds the middle one counts, as machines have hiccups."""
+    rounds: dict[str, list[dict[str, Any]]] = {"all_read": [], "one_stalled": []}
+    for name in list(rounds) * options.rounds:
+        say(f"pushing to {options.clients} clients, {name.replace('_', ' ')}")
+        rounds[name].append(await pushing(url, pid, stalled=name == "one_stalled", options=options))
+    pushed: dict[str, Any] = {"clients": options.clients, "messages_a_request": options.at_once}
+    for name, told in rounds.items():
+        pushed[name] = {key: round(median(one[key] for one in told), 2) for key in ("p50_ms", "p99_ms")}
+        pushed[name]["rounds"] = told
+    for share in ("p50", "p99"):
+        stalled_ms, ms = (pushed[name][f"{share}_ms"] for name in ("one_stalled", "all_read"))
+        pushed[f"ratio_{share}"] = round(stalled_ms / ms, 3)
+    return pushed
+
+
+async def _maybe(line: Requester, sent: bytes) -> bytes:
+    try:
+        return await line.ask(sent)
+    except RuntimeError:  # not yet
+        return b""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.service_load", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("--url", help="of a service that runs, with one subscriber; else one is started")
+    parser.add_argument("--pid", type=int, help="of that service, to see how busy it is")
+    parser.add_argument("--parts", nargs="+", choices=("publish", "push"), default=["publish", "push"])
+    parser.add_argument("--clients", type=int, default=1_000)
+    parser.add_argument("--rate", type=float, default=1_000.0, help="messages a second while clients listen")
+    parser.add_argument("--at-once", type=int, default=10, help="of them in a request")
+    parser.add_argument("--seconds", type=float, default=14.0, help="of a round")
+    parser.add_argument("--rounds", type=int, default=5, help="with all reading, and as many with one stalled")
+    parser.add_argument("--lines", type=int, default=50_000, help="of the stream")
+    parser.add_argument("--json", action="store_true", help="print one object")
+    options, words = parser.parse_known_args()
+    if options.url is not None:
+        found = asyncio.run(measured(options.url, options.pid, options))
+    else:
+        with service(words) as (url, pid):
+            found = asyncio.run(measured(url, pid, options))
+    print(json.dumps(found, indent=None if options.json else 2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""How fast is the index of the paper? IGPT, individual and group pruning of Skype (section 5.3, algorithm 1).
+
+    quadtree ── leaf ── (term, leaf) ── table ──> list [ group of small alpha | ... | group of great alpha ]
+                 │                                       by rising bar: a bar, and of it and all behind it in its
+                 └ least nearness any needs              group the greatest weight and alpha; slot
+
+For every message every leaf is visited. One that is too far for all its subscriptions is skipped (lemma 6); else the
+terms of the message, the rarest first, are looked up there. A group is skipped, or left early, by the statistics of
+its postings (theorems 3 and 4), which are those of a whole group at its first one. What is left is held against the
+prefix (theorem 1) with inner and outer spatial bound, and the bound for unseen terms (theorem 2).
+
+Leaves hold 1,000 subscriptions and lists are parted into ten groups, as in the paper's experiments; groups end at
+quantiles of alpha among those who came first. A leaf of the deepest level holds any number. Other numbers of groups
+can be asked for, and each pruning can be switched off, as in Figures 11 and 12.
+
+Kinder than the paper: the outer bound of the sphere takes no trigonometric function; weights stand in the postings,
+only the inner bound is the subscription's; sets of candidates are stamps in an array, and memory is asked for in
+time. Else than the paper: a subscription is decided on when it is first met, and scored anew when verified, since
+what skipping cuts short is no score; where the paper divides by 1 - alpha or alpha, it is by no less than 1 / 1024,
+which loosens a bound; bars are those of the buffers (theta), as they are what a message has to reach.
+
+Cost: a lookup for each leaf and term of a message, and the postings that no group bound rules out. A bar that moves
+takes time in the length of its groups.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast._jit import Arena, Table
+from nearcast.errors import require
+from nearcast.model import ScoringContext
+from nearcast.model._kernels.blocks import NEEDED, USED
+from nearcast.model._kernels.profiles import ALPHA
+from nearcast_baselines.igpt.bounds import set_box
+from nearcast_baselines.igpt.changes import delete_slots, insert_slots, move_thresholds, weigh_rows
+from nearcast_baselines.igpt.layout import (
+    N_LEAVES,
+    N_LISTS,
+    N_NODES,
+    NEED_LEAVES,
+    NEED_LISTS,
+    Leaves,
+    Lists,
+    Members,
+    Postings,
+    Prunings,
+    Runs,
+    Seats,
+    State,
+)
+from nearcast_baselines.igpt.leaves import open_leaf
+from nearcast_baselines.igpt.match import match_rows
+from nearcast_baselines.topk import Columns, Output, Rival, Scratch
+
+CAPACITY = 1000
+"""Subscriptions of a leaf."""
+GROUPS = 10
+"""Groups of a list."""
+_MOST_GROUPS = 127  # their numbers have eight bits
+_ALL = Prunings()
+
+__all__ = ["CAPACITY", "GROUPS", "IGPT", "Prunings"]
+
+
+class IGPT(Rival):
+    """A quadtree of subscriptions, with groups of postings in its leaves."""
+
+    def __init__(
+        self,
+        scoring: ScoringContext,
+        arena: Arena,
+        *,
+        capacity: int = CAPACITY,
+        groups: int = GROUPS,
+        prunings: Prunings = _ALL,
+        room: int = 1 << 12,
+    ) -> None:
+        require(1 <= groups <= _MOST_GROUPS, "groups", f"must be in [1, {_MOST_GROUPS}]", groups, subject="IGPT")
+        super().__init__(scoring, arena, room=room)
+        self._capacity, self._groups, self._prunings = capacity, groups, prunings
+        floats, ints, bounds = np.float64, np.int32, scoring.space.bounds
+        new, pool = self._arena.new, self._new_pool
+        pool("leaves", Leaves, {"boxes": (floats, 4), "angles": (floats, 9), "needs": floats, "heads": (ints, 5),
+                                "stale": np.bool_})  # fmt: skip
+        pool("lists", Lists, {"starts": ints, "lengths": ints, "classes": np.int8, "keys": np.int64})
+        pool("postings", Postings, {"rows": (np.float32, 8), "slots": ints, "lefts": ints, "groups": np.int8})
+        pool("runs", Runs, {"weights": (np.float32, 4), "lists": ints})
+        pool("members", Members, {"slots": ints})
+        pool("seats", Seats, {"bounds": (floats, 2), "leaves": ints, "places": ints})
+        new("nodes", ints, 0)
+        self._new_state("pool")
+        self._new_state("rooms")
+        new("counts", np.int64, 8)[:] = 0, -1, 1, 1, 0, 4, 0, 0
+        new("frame", floats, 4 + groups - 1)[:4] = bounds.xmin, bounds.ymin, bounds.xmax, bounds.ymax
+        self._spots = Table(self._arena, "spots")
+        self._is_new = True
+        self._make_room()
+        state = self._state()
+        open_leaf(state, 0, 0, 0)
+        set_box(state.leaves, 0, bounds.xmin, bounds.ymin, bounds.xmax, bounds.ymax)
+
+    def _post(self, slots: NDArray[np.int32], columns: Columns, places: NDArray[np.int64]) -> None:
+        if self._is_new:
+            alphas = self._profiles.arrays.points[slots, ALPHA]
+            self._arena["frame"][4:] = np.quantile(alphas, np.arange(1, self._groups) / self._groups)
+            self._is_new = False
+        self._arena.grow_all([f"seats.{name}" for name in Seats._fields], int(slots.max()) + 1)
+        self._arena.grow_all([f"runs.{name}" for name in Runs._fields], self._profiles.arrays.run_terms.size)
+        order = np.zeros(int(np.diff(columns.indptr).max()), np.int64)
+        weigh_rows(self._state().runs, columns, slots.size, places, order)
+        done = 0
+        while done < slots.size:
+            done = insert_slots(self._state(), slots, done, self._capacity)
+            self._make_room()
+
+    def _withdraw(self, slots: NDArray[np.int32]) -> None:
+        delete_slots(self._state(), slots)
+
+    def _move(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
+        move_thresholds(self._state(), slots, thresholds)
+
+    def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
+        return int(match_rows(self._state(), batch, row, stop, first, scratch, out))
+
+    def _make_room(self) -> None:
+        """Grow what was too small."""
+        counts, pool, rooms = self._arena["counts"], self._arena["pool"], self._arena["rooms"]
+        if counts[NEED_LISTS]:
+            self._spots.reserve(len(self._spots) + int(counts[NEED_LISTS]))
+        self._grow("lists", Lists, int(counts[N_LISTS]), int(counts[NEED_LISTS]))
+        self._grow("postings", Postings, int(pool[USED]), int(pool[NEEDED]))
+        self._grow("members", Members, int(rooms[USED]), int(rooms[NEEDED]))
+        if counts[NEED_LEAVES]:
+            needed = int(counts[N_LEAVES] + counts[NEED_LEAVES])
+            self._arena.grow_all([f"leaves.{name}" for name in Leaves._fields], needed)
+            self._arena.grow("nodes", int(counts[N_NODES] + 4 * counts[NEED_LEAVES]))
+        counts[[NEED_LISTS, NEED_LEAVES]] = pool[NEEDED] = rooms[NEEDED] = 0
+
+    def _state(self) -> State:
+        bundle = self._arena.bundle
+        return State(
+            self._ground(),
+            self._prunings,
+            self._arena["frame"],
+            self._arena["nodes"],
+            bundle("leaves", Leaves),
+            self._spots.arrays,
+            bundle("lists", Lists),
+            bundle("postings", Postings),
+            bundle("runs", Runs),
+            bundle("members", Members),
+            bundle("seats", Seats),
+            self._arena["pool"],
+            self._arena["rooms"],
+            self._arena["counts"],
+        )

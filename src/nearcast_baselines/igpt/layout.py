@@ -1,0 +1,140 @@
+"""What does IGPT keep? A quadtree, lists of postings in its leaves, and what bounds need to know of each.
+
+nodes ── leaves ── members            where subscriptions live, and the least nearness any of a leaf needs
+spots ── lists ── postings            by term and leaf: groups of alike alpha, each by rising bar
+runs, seats                           the way back, from a subscription to its postings and its leaf
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast._jit import TableArrays
+from nearcast_baselines.topk import Ground
+
+DEEPEST = 20
+"""Level of the quadtree at which leaves are parted no more."""
+
+# Columns of a posting: its bar (kScore*), the greatest weight and alpha (alpha*) of it and all behind it in its
+# group; its own alpha, the weight of its term, the sum of the later ones, the greatest with and without its own.
+THRESHOLD, MOST_WEIGHT, MOST_ALPHA, OWN_ALPHA, OWN, REST, GREATEST, GREATEST_LATER = range(8)
+# Columns of a subscription: nearness lost on the way to the border of its leaf, and the least it needs (lambda_S).
+INNER, NEEDS = 0, 1
+# Columns of a leaf on the sphere: sines and cosines of half the angles xmin, ymin, xmax, ymax, and the least cosine
+# of a latitude.
+SINE, COSINE, LEAST_COSINE = 0, 4, 8
+# Places in the counts.
+N_LISTS, FREE_LIST, N_LEAVES, N_NODES, NEED_LISTS, NEED_LEAVES = range(6)
+
+
+class Leaves(NamedTuple):
+    """The leaves of the quadtree."""
+
+    boxes: NDArray[np.float64]
+    """float64 (n, 4): xmin, ymin, xmax, ymax."""
+    angles: NDArray[np.float64]
+    """float64 (n, 9): see above; on the plane, nothing."""
+    needs: NDArray[np.float64]
+    """float64 (n,): the least nearness that any of its subscriptions needs."""
+    heads: NDArray[np.int32]
+    """int32 (n, 5): first member, how many, class of their block, node, depth."""
+    stale: NDArray[np.bool_]
+    """bool (n,): whether the needs are to be looked up again."""
+
+
+MEMBERS, N_MEMBERS, CLASS, NODE, DEPTH = range(5)
+"""Columns of the head of a leaf."""
+
+
+class Lists(NamedTuple):
+    """The lists of all leaves, in blocks of 1, 2, 4, ... postings."""
+
+    starts: NDArray[np.int32]
+    """int32 (n,): first posting; of a list that is free, the next one."""
+    lengths: NDArray[np.int32]
+    classes: NDArray[np.int8]
+    keys: NDArray[np.int64]
+    """int64 (n,): under which it is found, -1 if it is free."""
+
+
+class Postings(NamedTuple):
+    """The pool of postings."""
+
+    rows: NDArray[np.float32]
+    """float32 (n, 8): see above."""
+    slots: NDArray[np.int32]
+    """int32 (n,): the subscription; the next free block in the first of a free one."""
+    lefts: NDArray[np.int32]
+    """int32 (n,): how many there are in its group from here on."""
+    groups: NDArray[np.int8]
+    """int8 (n,): the number of its group."""
+
+
+class Runs(NamedTuple):
+    """The terms of subscriptions, parallel to the runs of profiles."""
+
+    weights: NDArray[np.float32]
+    """float32 (n, 4): OWN to GREATEST_LATER of a posting."""
+    lists: NDArray[np.int32]
+    """int32 (n,): the list of the posting."""
+
+
+class Members(NamedTuple):
+    """Who is in a leaf, and where."""
+
+    slots: NDArray[np.int32]
+    """int32 (n,): blocks of slots."""
+
+
+class Seats(NamedTuple):
+    """What the index knows of a subscription."""
+
+    bounds: NDArray[np.float64]
+    """float64 (n_slots, 2): INNER and NEEDS."""
+    leaves: NDArray[np.int32]
+    """int32 (n_slots,): the leaf."""
+    places: NDArray[np.int32]
+    """int32 (n_slots,): which member of it."""
+
+
+class Prunings(NamedTuple):
+    """Which of the paper's prunings are on; none of them changes what is found."""
+
+    cells: bool = True
+    """Whether leaves that are too far for all of theirs are skipped (lemma 6)."""
+    groups: bool = True
+    """Whether groups are skipped (theorem 3)."""
+    ends: bool = True
+    """Whether groups are left early (theorem 4)."""
+    prefix: bool = True
+    """Whether a term must be in the prefix of a subscription (theorem 1)."""
+    unseen: bool = True
+    """Whether terms yet to come must be able to do the rest (theorem 2)."""
+
+
+class State(NamedTuple):
+    """Everything."""
+
+    ground: Ground
+    prunings: Prunings
+    frame: NDArray[np.float64]
+    """float64 (4 + n_groups - 1,): the bounds, then where groups of alpha end, but for the last."""
+    nodes: NDArray[np.int32]
+    """int32 (n,): the first of four children, or of a leaf ~ its number."""
+    leaves: Leaves
+    spots: TableArrays
+    """Term and leaf -> list."""
+    lists: Lists
+    postings: Postings
+    runs: Runs
+    members: Members
+    seats: Seats
+    pool: NDArray[np.int64]
+    """int64 (STATE,): blocks of postings."""
+    rooms: NDArray[np.int64]
+    """int64 (STATE,): blocks of members."""
+    counts: NDArray[np.int64]
+    """int64 (8,): see above."""

@@ -1,0 +1,283 @@
+"""What does kind `social` cost as the paper has it? A quadtree of subscriptions (geo-social, section 3).
+
+    node    box, keywords, the least bar of all below (score_min), and for a message the greatest social score (T_ss)
+              │
+    4 children, or up to m = 10 subscriptions in a chain
+
+A message goes down from the root and leaves a node out where `near(box) + dice(keywords) + social` stays below the
+least bar (equations 6 and 7); whoever sits in a leaf that is reached is scored. A node's keywords are counted in one
+hash table of (node, term), so that subscriptions may leave; below a node only the terms that it shares are asked for.
+
+Departures: boxes are those of the points, not the quarters of the space, which is kinder. The list of social scores
+that the paper keeps for each place (L_ss) would hold some hundred million pairs, and would not follow the graph; here
+the scores of a message's place are computed when it comes, and only nodes above 0 are touched. The bound below which
+a result cannot be trusted (s_p) is theta of the engine's buffers.
+
+Cost: of 20,000 subscriptions, in a window of as many, a message visits 1,800 nodes and scores 760; a bar that moves
+walks up to the root.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast._jit import (
+    Arena,
+    PostingArrays,
+    Table,
+    column,
+    kernel,
+    postings_first,
+    postings_next,
+    table_find,
+    table_get,
+)
+from nearcast.index import scratch_pool
+from nearcast.index._kernels.shared.output import VISITED, MatchOutput
+from nearcast.index._kernels.shared.projection import BEND, to_frame, upper_bound_near
+from nearcast.index._kernels.social.layout import SocialColumns
+from nearcast.model import ScoringContext
+from nearcast.model.subscription_columns import KeywordColumns
+from nearcast_baselines.social.ground import (
+    PREFIX,
+    Ground,
+    Rival,
+    SocialWindow,
+    all_users_near,
+    forget_users,
+    friends_of,
+    verify,
+)
+from nearcast_baselines.social.tree import (
+    CHILD,
+    DEEPEST,
+    DEPTH,
+    DONE,
+    FIRST,
+    LEAF,
+    N_NODES,
+    NEEDED,
+    NEXT,
+    NOBODY,
+    NODES,
+    PARENT,
+    SIZE,
+    TERM_BITS,
+    Tree,
+    follow_thresholds,
+    plant,
+    uproot,
+)
+
+CAPACITY = 10
+"""Subscriptions a leaf holds, the paper's m."""
+
+
+class Scratch(NamedTuple):
+    """Room for one message; the first four are `SocialWindow`."""
+
+    socials: NDArray[np.float64]
+    met: NDArray[np.int32]
+    counts: NDArray[np.int32]
+    others: NDArray[np.int32]
+    node_socials: NDArray[np.float64]
+    """float64 (n_nodes,): the greatest social score below; 0 between messages."""
+    touched: NDArray[np.int32]
+    """int32 (n_nodes,): where it is not 0."""
+    held: NDArray[np.int64]
+    """int64 (DEEPEST + 2, n_terms), flat: by depth, dense numbers of the terms that the node above shares."""
+    n_held: NDArray[np.int64]
+    """int64 (DEEPEST + 2,): how many these are."""
+    stack: NDArray[np.int32]
+    """int32 (4 x DEEPEST + 8,): nodes to visit."""
+    found: NDArray[np.int32]
+    """int32 (n_slots,): subscriptions of the leaves that were reached."""
+
+
+@kernel
+def _raise(tree: Tree, users: PostingArrays, n_met: int, scratch: Scratch) -> int:
+    """Write the greatest social score below each node (equation 5); return how many nodes are touched."""
+    nodes, seats, node_socials, touched = tree.nodes, tree.seats, scratch.node_socials, scratch.touched
+    n = 0
+    for i in range(n_met):
+        user = scratch.met[i]
+        if user >= users.heads.size:
+            continue
+        social = scratch.socials[user]
+        chunk, n_items = postings_first(users, user)
+        while n_items > 0:
+            for place in range(n_items):
+                node = seats[users.items[chunk, place], LEAF]
+                while node >= 0 and node_socials[node] < social:
+                    if node_socials[node] == 0.0:
+                        touched[n] = node
+                        n += 1
+                    node_socials[node] = social
+                    node = nodes[node, PARENT]
+            chunk, n_items = postings_next(users, user, chunk)
+    return n
+
+
+@kernel
+def _walk(
+    tree: Tree, ground: Ground, x: float, y: float, z: float, n_terms: int, scratch: Scratch, work: NDArray[np.int64]
+) -> int:
+    """Find who sits in leaves that cannot be left out; return how many."""
+    nodes, boxes, leasts, seats, words = tree.nodes, tree.boxes, tree.leasts, tree.seats, tree.words
+    node_socials, held, n_held = scratch.node_socials, scratch.held, scratch.n_held
+    stack, found, width = scratch.stack, scratch.found, scratch.held.size // (DEEPEST + 2)
+    bend, unit, margin = BEND if ground.world.on_sphere else 0.0, ground.world.unit, ground.world.margin
+    n_found, top = 0, int(leasts[0] < np.inf)
+    stack[0] = 0
+    while top > 0:
+        top -= 1
+        node = int(stack[top])
+        depth, least = nodes[node, DEPTH], leasts[node]
+        work[VISITED] += 1
+        dx = max(boxes[node, 0] - x, 0.0, x - boxes[node, 3])
+        dy = max(boxes[node, 1] - y, 0.0, y - boxes[node, 4])
+        dz = max(boxes[node, 2] - z, 0.0, z - boxes[node, 5])
+        bound = upper_bound_near(dx, dy, dz, bend, unit, margin) + node_socials[node]
+        n, above = 0, n_held[depth]
+        if above > 0 and bound + 2.0 * above / (above + n_terms) < least:
+            continue
+        for i in range(depth * width, depth * width + above):
+            if table_find(words, (node << TERM_BITS) | held[i]) >= 0:
+                held[(depth + 1) * width + n] = held[i]
+                n += 1
+        n_held[depth + 1] = n
+        if n > 0:
+            bound += 2.0 * n / (n + n_terms)
+        if bound < least:
+            continue
+        child = nodes[node, CHILD]
+        if child < 0:
+            slot = nodes[node, FIRST]
+            while slot != NOBODY:
+                found[n_found] = slot
+                n_found += 1
+                slot = seats[slot, NEXT]
+        else:
+            for one in range(child, child + 4):
+                if leasts[one] < np.inf:
+                    stack[top] = one
+                    top += 1
+    return n_found
+
+
+@kernel
+def match_rows(
+    tree: Tree,
+    ground: Ground,
+    users: PostingArrays,
+    batch: SocialColumns,
+    rows: tuple[int, int, int],
+    scratch: Scratch,
+    out: MatchOutput,
+) -> int:
+    """Match messages from the first of three rows to the second; return where it stopped, see `Rival`.
+
+    Ends are counted from the third.
+    """
+    start, stop, first = rows
+    friends = SocialWindow(scratch.socials, scratch.met, scratch.counts, scratch.others)
+    total, before = int(out.ends[start - first - 1]) if start > first else 0, np.empty(4, np.int64)
+    for row in range(start, stop):
+        before[:] = out.work
+        n_terms, n = batch.indptr[row + 1] - batch.indptr[row], 0
+        for i in range(batch.indptr[row], batch.indptr[row + 1]):
+            number = table_get(tree.terms, batch.term_ids[i], -1)
+            if number >= 0:
+                scratch.held[n] = number
+                n += 1
+        scratch.n_held[0] = n
+        n_met = all_users_near(ground.graph, batch.places[row], friends)
+        n_touched = _raise(tree, users, n_met, scratch)
+        x, y, z = to_frame(ground.world, batch.xs[row], batch.ys[row])
+        n_found = _walk(tree, ground, x, y, z, n_terms, scratch, out.work)
+        out.work[VISITED] += n_found
+        total = verify(ground, batch, row, friends.socials, scratch.found, n_found, out, total)
+        for i in range(n_touched):
+            scratch.node_socials[scratch.touched[i]] = 0.0
+        forget_users(friends, n_met)
+        if total < 0:
+            out.work[:] = before
+            return row
+        out.ends[row - first] = total
+    return stop
+
+
+class Quadtree(Rival):
+    """The paper's index of subscriptions."""
+
+    def __init__(
+        self, scoring: ScoringContext, arena: Arena | None = None, *, capacity: int = CAPACITY, room: int = 1 << 12
+    ) -> None:
+        super().__init__(scoring, arena, room=room)
+        self._capacity, bounds = capacity, scoring.space.bounds
+        for name, kind, fill, columns in (
+            ("nodes", np.int32, -1, 5),
+            ("regions", np.float64, 0.0, 4),
+            ("boxes", np.float64, 0.0, 6),
+            ("leasts", np.float64, np.inf, None),
+        ):
+            self._arena.new(f"{PREFIX}.{name}", kind, 1, fill, columns=columns)
+        self._arena.new(f"{PREFIX}.seats", np.int32, 0, -1, columns=3)
+        self._arena.new(f"{PREFIX}.state", np.int64, 2)[N_NODES] = 1
+        self._words = Table(self._arena, f"{PREFIX}.words")
+        self._terms = Table(self._arena, f"{PREFIX}.terms")
+        tree = self._tree()
+        tree.nodes[0, DEPTH], tree.nodes[0, SIZE] = 0, 0
+        tree.regions[0] = bounds.as_tuple()
+        tree.boxes[0, :3], tree.boxes[0, 3:] = np.inf, -np.inf
+
+    def _scratch(self) -> Scratch:
+        return Scratch(
+            *friends_of(0),
+            np.zeros(0),
+            np.zeros(0, np.int32),
+            np.zeros(0, np.int64),
+            np.zeros(DEEPEST + 2, np.int64),
+            np.zeros(4 * DEEPEST + 8, np.int32),
+            np.zeros(0, np.int32),
+        )
+
+    def _post(self, slots: NDArray[np.int32], subscription_columns: KeywordColumns) -> None:
+        new = np.unique(column(subscription_columns.term_ids, np.int64))
+        new = new[self._terms.get_many(new) < 0]
+        self._terms.put_many(new, np.arange(len(self._terms), len(self._terms) + new.size))
+        self._arena.grow(f"{PREFIX}.seats", int(slots.max()) + 1)
+        done, code = plant(self._tree(), self._ground(), slots, 0)
+        while code != DONE:
+            tree = self._tree()
+            if code == NODES:
+                names = [f"{PREFIX}.{name}" for name in ("nodes", "regions", "boxes", "leasts")]
+                self._arena.grow_all(names, int(tree.state[N_NODES]) + 4)
+            else:
+                self._words.reserve(len(self._words) + int(tree.state[NEEDED]))
+            done, code = plant(self._tree(), self._ground(), slots, done)
+
+    def _withdraw(self, slots: NDArray[np.int32]) -> None:
+        uproot(self._tree(), self._ground(), slots)
+
+    def _follow(self, slots: NDArray[np.int32]) -> None:
+        follow_thresholds(self._tree(), self._ground(), slots)
+
+    def _prepare(self, workspace: scratch_pool.OutputWorkspace, n_terms: int) -> None:
+        workspace.need(len(self._arena[f"{PREFIX}.leasts"]), "node_socials", "touched")
+        workspace.need((DEEPEST + 2) * n_terms, "held")
+        workspace.need(len(self._sites), "found")
+
+    def _match_rows(
+        self, batch: SocialColumns, row: int, stop: int, first: int, scratch: Scratch, out: MatchOutput
+    ) -> int:
+        rows, users = (row, stop, first), self._users.arrays
+        return int(match_rows(self._tree(), self._ground(), users, batch, rows, scratch, out))
+
+    def _tree(self) -> Tree:
+        arrays = [self._arena[f"{PREFIX}.{name}"] for name in ("nodes", "regions", "boxes", "leasts", "seats")]
+        tables = self._words.arrays, self._terms.arrays
+        return Tree(self._capacity, *arrays, *tables, self._arena[f"{PREFIX}.state"])  # type: ignore[call-arg, arg-type]

@@ -1,0 +1,265 @@
+"""What if nothing is kept beside the k results? Baselines 2 and 3: all of the window is looked at (section 4).
+
+    a result expires ── every message of the window ── near + dice + social ── the k best
+                                                              │
+                       baseline 2   the social score of the pair, for each message
+                       baseline 3   first that of the leaf in which the subscription sits (L_ss): the pair is only
+                                    asked for where that may reach the k-th score
+
+The leaf's social scores by place are the greatest of those of its subscribers; the paper reads them off the lists of
+all places, here they are computed when the window is looked at. Messages are let in one by one, as in the paper. The
+window is looked at in a kernel, which is where the time goes; results are kept as the engine's slow keeper keeps
+them. When a subscription comes, its social scores are computed all at once, in both baselines.
+
+Cost: subscriptions that lose a result x window, and some hundred steps a pair for the social score.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast._jit import Arena, kernel
+from nearcast.index._kernels.shared.projection import project
+from nearcast.index._kernels.social.layout import USER
+from nearcast.index._kernels.social.match import n_shared_terms
+from nearcast.model import MessageBatch, Scorer, ScoringContext
+from nearcast.model._kernels.profiles import LENGTH, RUN, K, X, Y, near
+from nearcast.model.profiles import Profiles
+from nearcast.social._kernels.graph import GraphArrays, all_places_near
+from nearcast.window.ranked import Change, Found
+from nearcast.window.recompute import RecomputedResults
+from nearcast.window.result_store import Changes, Find, Moved, ScoredMessage
+from nearcast.window.sliding import SlidingWindow, Step, Steps
+from nearcast.window.store import FIRST, HORIZON, WindowArrays
+from nearcast.window.store import NEXT as NEXT_NUMBER
+from nearcast_baselines.social.ground import PREFIX, Ground
+from nearcast_baselines.social.tree import FIRST as FIRST_SEAT
+from nearcast_baselines.social.tree import LEAF, NEXT, NOBODY
+
+KNOWN, BY_PAIR, BY_LEAF = 0, 1, 2
+"""How social scores are come by: all are known, pair by pair, or by pair where the leaf's may do."""
+
+
+class View(NamedTuple):
+    """The window as it is at one step."""
+
+    window: WindowArrays
+    places: NDArray[np.int32]
+    """int32 (as many as the window has places,): where each message came from, or -1."""
+    keys: NDArray[np.int64]
+    """int64 (the same,): what decides when it leaves."""
+    first: int
+    last: int
+    """The numbers between which all live messages are."""
+    horizon: int
+    """The greatest key that has left."""
+
+
+class Scratch(NamedTuple):
+    """Room to look at a window."""
+
+    scores: NDArray[np.float64]
+    numbers: NDArray[np.int64]
+    """float64, int64 (k,): the best, and which messages these are."""
+    socials: NDArray[np.float64]
+    """float64 (n_places,): social scores of a user or a leaf; 0 before and after."""
+    goes: NDArray[np.int8]
+    """int8 (n_places,): 1 for the places of the user; 0 before and after."""
+    met: NDArray[np.int32]
+    counts: NDArray[np.int32]
+    others: NDArray[np.int32]
+    """int32 (n_places,), (n_users,), (n_users,): room for `all_places_near`."""
+
+
+@kernel
+def pair_social(graph: GraphArrays, n_own: int, goes: NDArray[np.int8], place: int) -> float:
+    """Return the social score of a place and the user who goes to so many places, which are marked."""
+    user_indptr, user_places, best = graph.user_indptr, graph.user_places, 0.0
+    if place < 0:
+        return 0.0
+    if goes[place]:
+        return 1.0
+    for i in range(graph.place_indptr[place], graph.place_indptr[place + 1]):
+        fan = graph.place_users[i]
+        shared, first, last = 0, user_indptr[fan], user_indptr[fan + 1]
+        for at in range(first, last):
+            shared += goes[user_places[at]]
+        best = max(best, 2.0 * shared / (n_own + last - first))
+    return best
+
+
+@kernel
+def _scan(ground: Ground, view: View, slot: int, way: int, n_own_places: int, scratch: Scratch) -> int:
+    """Write the k best messages of the window, best first and of equal ones the newest; return how many."""
+    window, places, keys, profiles = view.window, view.places, view.keys, ground.profiles
+    xs, ys, term_starts, n_terms, term_ids = (
+        window.xs, window.ys, window.term_starts, window.n_terms, window.term_ids
+    )  # fmt: skip
+    scores, numbers, socials, goes = scratch.scores, scratch.numbers, scratch.socials, scratch.goes
+    x, y, k = profiles.points[slot, X], profiles.points[slot, Y], profiles.heads[slot, K]
+    run, n_own = profiles.heads[slot, RUN], profiles.heads[slot, LENGTH]
+    on_sphere, max_distance = ground.world.on_sphere, ground.world.max_distance
+    mask, lane, n = xs.size - 1, term_ids.size - 1, 0
+    for number in range(view.first, view.last + 1):
+        at = number & mask
+        if keys[at] <= view.horizon:
+            continue
+        start = term_starts[at] & lane
+        shared = n_shared_terms(profiles.run_terms, run, run + n_own, term_ids, start, start + n_terms[at])
+        score = near(x, y, xs[at], ys[at], on_sphere, max_distance) + 2.0 * shared / (n_own + n_terms[at])
+        place = places[at]
+        if way != BY_PAIR:
+            social = socials[place] if place >= 0 else 0.0
+            if n == k and score + social < scores[k - 1]:
+                continue
+        if way != KNOWN:
+            social = pair_social(ground.graph, n_own_places, goes, place)
+        score += social
+        if n == k and score < scores[k - 1]:
+            continue
+        n = min(n + 1, k)
+        to = n - 1
+        while to > 0 and scores[to - 1] <= score:
+            scores[to], numbers[to] = scores[to - 1], numbers[to - 1]
+            to -= 1
+        scores[to], numbers[to] = score, number
+    return n
+
+
+@kernel
+def best_of_window(
+    ground: Ground,
+    nodes: NDArray[np.int32],
+    seats: NDArray[np.int32],
+    view: View,
+    slot: int,
+    way: int,
+    scratch: Scratch,
+) -> int:
+    """Look at all of a window for one subscription; see `_scan`. Nodes and seats are those of its quadtree."""
+    graph, user = ground.graph, int(ground.sites[slot, USER])
+    first, last = graph.user_indptr[user], graph.user_indptr[user + 1]
+    if way == KNOWN:
+        all_places_near(graph, user, scratch.socials, scratch.met, scratch.counts, scratch.others)
+    if way == BY_LEAF:
+        other = nodes[seats[slot, LEAF], FIRST_SEAT]
+        while other != NOBODY:
+            mate = int(ground.sites[other, USER])
+            all_places_near(graph, mate, scratch.socials, scratch.met, scratch.counts, scratch.others)
+            other = seats[other, NEXT]
+    for at in range(first, last):
+        scratch.goes[graph.user_places[at]] = 1
+    n = _scan(ground, view, slot, way, last - first, scratch)
+    for at in range(first, last):
+        scratch.goes[graph.user_places[at]] = 0
+    scratch.socials[:] = 0.0
+    return n
+
+
+class Whole(RecomputedResults):
+    """Keeps the k best of the window, and looks at all of it when one leaves; goes with a `Quadtree`."""
+
+    def __init__(self, scoring: ScoringContext, window: SlidingWindow, arena: Arena, *, way: int = BY_PAIR) -> None:
+        super().__init__()
+        self._graph, self._world = scoring.social, project(scoring.space)
+        self._window, self._arena, self._way = window, arena, way
+        self._profiles = Profiles(arena)
+        self._places = np.zeros(0, np.int32)
+        self._noted, self._known = 0, -1
+        self._touched: set[int] = set()
+        self._steps: Steps | None = None
+
+    def begin(self, slot: int, score: Scorer) -> list[ScoredMessage]:
+        """Start with the best of the window."""
+        self._scorers[slot] = score
+        state = self._window.store.state
+        self._note_places(int(state[FIRST]))
+        view = self._seen(int(state[FIRST]), int(state[NEXT_NUMBER]) - 1, int(state[HORIZON]))
+        self.change(slot, self._look(slot, view, KNOWN))
+        return self.results(slot)
+
+    def end(self, slot: int) -> list[ScoredMessage]:
+        """Forget a subscription."""
+        self._touched.discard(slot)
+        return super().end(slot)
+
+    def change(self, slot: int, best: list[ScoredMessage]) -> list[Change]:
+        """Set a result, and remember that its bar may have moved."""
+        self._touched.add(slot)
+        return super().change(slot, best)
+
+    def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
+        """Move on step by step."""
+        self._steps = steps
+        self._note_places(steps.before)
+        return super().publish(batch, steps, find)
+
+    def step(self, step: Step, found: Found) -> list[Change]:
+        """Let who comes compete, and look at the window for whoever lost a result."""
+        assert self._steps is not None
+        changes: list[Change] = []
+        lost: set[int] = set()
+        for document in step.leaving:
+            lost |= self._holders.get(document.seq, set())
+        coming = step.coming
+        if coming is not None:
+            for slot, score in found:
+                if slot not in lost:
+                    changes += self.compete(slot, ScoredMessage(coming.seq, coming.id, score))
+        if lost:
+            n_come = int(np.searchsorted(self._steps.of_rows, step.number, side="right"))
+            n_to_come = len(self._steps.of_rows) - n_come
+            last = int(self._window.store.state[NEXT_NUMBER]) - n_to_come - 1
+            view = self._seen(self._steps.before, last, int(self._steps.horizons[step.number]))
+            for slot in sorted(lost):
+                changes += self.change(slot, self._look(slot, view, self._way))
+        for document in step.leaving:
+            self._holders.pop(document.seq, None)
+        return changes
+
+    def moved(self) -> Moved:
+        """Return whose bars have changed since the last time, and what they are now."""
+        slots, self._touched = sorted(self._touched), set()
+        thresholds = [self.threshold(slot) for slot in slots]
+        return Moved(
+            np.array(slots, np.int32),
+            np.array([-np.inf if threshold is None else threshold for threshold in thresholds]),
+        )
+
+    def _look(self, slot: int, view: View, way: int) -> list[ScoredMessage]:
+        """Return the best of the window."""
+        n_places, n_users, k = len(self._graph.places), len(self._graph.users), self._k[slot]
+        scratch = Scratch(
+            np.zeros(k),
+            np.zeros(k, np.int64),
+            np.zeros(n_places),
+            np.zeros(n_places, np.int8),
+            np.zeros(n_places, np.int32),
+            np.zeros(n_users, np.int32),
+            np.zeros(n_users, np.int32),
+        )
+        sites, nodes, seats = (self._arena[f"{PREFIX}.{name}"] for name in ("sites", "nodes", "seats"))
+        ground = Ground(self._world, self._profiles.arrays, self._graph.arrays, sites)
+        n = int(best_of_window(ground, nodes, seats, view, slot, way, scratch))
+        numbers, store = scratch.numbers[:n], self._window.store
+        columns = store.of("seqs", numbers).tolist(), store.ids(numbers), scratch.scores[:n].tolist()
+        return [ScoredMessage(*row) for row in zip(*columns, strict=True)]
+
+    def _seen(self, first: int, last: int, horizon: int) -> View:
+        arrays, policy = self._window.store.arrays, self._window.policy
+        keys = arrays.ats if policy is not None and policy.needs_time else arrays.seqs
+        return View(arrays, self._places, keys, first, last, horizon)
+
+    def _note_places(self, first: int) -> None:
+        """Write down where messages came from: new ones, or all if the graph knows more places or the ring grew."""
+        store = self._window.store
+        size, stop = len(store.arrays.seqs), int(store.state[NEXT_NUMBER])
+        if size != len(self._places) or self._known != len(self._graph.places):
+            self._places, self._noted = np.full(size, -1, np.int32), first
+            self._known = len(self._graph.places)
+        numbers = np.arange(max(self._noted, first), stop)
+        self._places[numbers & (size - 1)] = self._graph.number_places(store.places(numbers))
+        self._noted = stop
