@@ -7,10 +7,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 TESTS ?=
 
-.PHONY: help setup demo test browser check soak lint types bench windows lock clean
+.PHONY: help setup demo test test-of browser check soak lint types bench windows lock clean
 
 help:                ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 10
 
 setup: $(READY)      ## a virtual environment from the lock file, and a Java runtime found or provided
 
@@ -34,9 +34,15 @@ browser:             # for tests of the live map: found, or installed where that
 check: lint types    ## format, lint, types, tests, doctests
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup $(TESTS)   # one more than cores: Spark mostly waits
 
+P ?= engine
+test-of: $(READY)    ## the doctests and tests of one package: make test-of P=partition
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup src/nearcast/$(P) $(wildcard tests/$(P))
+
 KILLS ?= 24
-soak: $(READY)       ## Spark and the service, killed again and again (KILLS=24), and what starts Spark several times
-	@NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/spark/test_crash.py tests/service/test_serve_command.py tests/cli/test_cli.py
+soak: $(READY)       ## what takes long: kernels uncompiled and with checked bounds, and processes killed KILLS times
+	@NEARCAST_SOAK=1 NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest -n 2 --dist loadgroup -m soak tests
+	@NEARCAST_SOAK=1 NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/spark/test_crash.py \
+		tests/service/test_serve_command.py tests/cli/test_cli.py
 
 lint: $(READY)       ## ruff, format and rules
 	@$(BIN)/ruff format --check .
@@ -45,7 +51,7 @@ lint: $(READY)       ## ruff, format and rules
 types: $(READY)      ## mypy
 	@$(BIN)/mypy
 
-bench: $(READY)      ## a small table of figures against the papers' indexes, with plots, into docs/benchmarks
+bench: $(READY)      ## run all experiments and generate docs/benchmarks
 	@$(BIN)/python -m experiments.report
 
 windows: $(READY)    ## top-k at the paper's size: 1 M subscriptions, windows of 1 to 4 M; an hour, and 4 GB of memory

@@ -15,7 +15,9 @@ _LONG = ("tests/spark/", "tests/extension/", "tests/cli/", "tests/test_examples.
 
 @pytest.hookimpl(tryfirst=True)  # before xdist distributes tests by their groups
 def pytest_collection_modifyitems(items):
-    """Start long tests first, and run all tests that use the Spark session in one process."""
+    """Start long tests first, run all tests that use the Spark session in one process, and leave out `soak` tests."""
+    if not os.environ.get("NEARCAST_SOAK"):
+        items[:] = [item for item in items if item.get_closest_marker("soak") is None]
     items.sort(key=lambda item: next((i for i, part in enumerate(_LONG) if part in item.nodeid), len(_LONG)))
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):

@@ -19,13 +19,13 @@ from nearcast.cli import main
 from nearcast.cli.city_job import write_job
 from nearcast.cli.run import settings_of
 from nearcast.errors import InvalidInput
+from nearcast.jobs.client import JobClient, subscribed
+from nearcast.jobs.plan import read_plan
+from nearcast.jobs.sink_files import Follower
 from nearcast.model import KINDS
 from nearcast.service.json_bodies import message_from
 from nearcast.service.store.cursor import Cursor
 from nearcast.service.store.journal import JournalReader
-from nearcast.jobs.client import JobClient, subscribed
-from nearcast.jobs.plan import read_plan
-from nearcast.jobs.sink_files import Follower
 from nearcast.workload.city import City
 
 NEARCAST = [sys.executable, "-m", "nearcast.cli"]
@@ -207,7 +207,7 @@ def test_the_demo_runs_on_spark_and_what_is_served_is_what_one_engine_says(tmp_p
     assert f"folder must be empty, or not there yet; got {str(folder)!r}" in capsys.readouterr().err
 
 
-@pytest.mark.skipif("NEARCAST_KILLS" not in os.environ, reason="starts Spark twice: with `make soak`")
+@pytest.mark.soak
 def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path):
     """Interrupted as a terminal does it, the whole group at once; then the same command again."""
     n_files, a_file = 3, 20

@@ -359,6 +359,7 @@ def test_few_subscriptions_are_candidates_on_tweets(tweets):
     assert {pair for pair in pairs[0] if pair[0] < 40 and pair[1] < 2000} == expected
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")
 @pytest.mark.parametrize("mode", MODES)
 def test_these_tests_pass_with(mode):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modes import MODES, check_passes
+from modes import check_passes
 from nearcast._jit import Arena
 from nearcast.index._kernels.nearest.groups import order_key, sort_list
 from nearcast.index._kernels.nearest.layout import (
@@ -422,6 +422,6 @@ def test_thresholds_rule_out_most_subscriptions_that_share_a_term():
 
 
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["uncompiled", pytest.param("checked", marks=pytest.mark.soak)])
 def test_these_tests_pass_with(mode):
     check_passes(mode, __file__, NEARCAST_TEST_SMALL="1")

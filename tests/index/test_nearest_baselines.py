@@ -89,6 +89,7 @@ def test_stale_entries_are_removed_after_a_message_found_them():
     assert after.visited - before.visited == after.candidates - before.candidates
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")
 def test_these_tests_pass_uncompiled():
     """Plain Python checks bounds by itself, so baselines are not compiled again with bounds checks."""

@@ -315,6 +315,7 @@ def test_every_method_of_the_paper_lowers_the_work(tweets):
         assert work_on(SimilarityIndex(tweets[0]), tweets).visited < works[-1].visited
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")
 @pytest.mark.parametrize("mode", MODES)
 def test_these_tests_pass_with(mode):

@@ -152,6 +152,7 @@ def test_few_subscriptions_are_candidates_on_tweets():
     assert work.verified <= work.candidates <= 0.1 * 200 * n
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")
 @pytest.mark.parametrize("mode", MODES)
 def test_these_tests_pass_with(mode):

@@ -257,6 +257,7 @@ def test_an_engine_with_a_baseline_emits_the_updates_of_the_reference(name, wind
     assert pair.n_updates > 0
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")
 def test_these_tests_pass_uncompiled():
     """Plain Python checks bounds by itself, so baselines are not compiled again with bounds checks."""

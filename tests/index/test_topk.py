@@ -341,6 +341,7 @@ def test_thresholds_rule_out_most_subscriptions_that_share_a_term(tweets):
     assert (candidates <= 0.15 * visited and visited < shared) or SMALL
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")
 @pytest.mark.parametrize("mode", MODES)
 def test_these_tests_pass_with(mode):

@@ -200,6 +200,7 @@ def test_groups_are_sorted_and_their_statistics_cover_all_later_postings(capacit
     assert (twin.index._state().counts[N_LEAVES] > 1) == (capacity == 4)
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")
 def test_these_tests_pass_uncompiled():
     """Plain Python checks bounds by itself, so baselines are not compiled again with bounds checks."""

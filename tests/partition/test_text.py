@@ -95,6 +95,7 @@ def test_nothing_to_learn_from_is_no_error(partitioner):
     assert routing.loads.tolist() == [0.0] * 4
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(SMALL, reason="is one of the passes itself")
 @pytest.mark.parametrize("mode", MODES)
 def test_all_of_this_holds_with(mode):

@@ -178,7 +178,7 @@ def test_nothing_is_lost_and_nothing_told_twice_when_processes_die(start, tmp_pa
     assert expected.total() > 8 * n_batches
 
 
-@pytest.mark.skipif("NEARCAST_KILLS" not in os.environ, reason="three JVMs at once: with `make soak`")
+@pytest.mark.soak
 def test_two_executors_say_what_one_engine_says(start, tmp_path, write_stream, random_fields):
     given = inputs.numbered(inputs.batches(5, random_fields, n=3))
     write_stream(given)

@@ -8,7 +8,6 @@ import pytest
 import nearcast as nc
 from nearcast.engine import EngineConfig
 from nearcast.errors import InvalidInput, StateError
-from nearcast.jobs.job import Job
 from nearcast.jobs.plan import make_plan, read_plan
 
 ROOT = Path(__file__).parents[2]
