@@ -30,7 +30,7 @@ class Plan(NamedTuple):
     """Numbers of subscriptions."""
     versus: int
     """The one at which rivals run."""
-    rivals: tuple[tuple[str, ...], ...]
+    baselines: tuple[tuple[str, ...], ...]
     """A name each, and what else the run is told."""
 
 
@@ -95,20 +95,20 @@ def measure_growth(kind: str, scale: float) -> list[Row]:
     return [bench(kind, int(n * scale), *plan.words) for n in plan.growth]
 
 
-def measure_rivals(kind: str, scale: float) -> list[Row]:
+def measure_baselines(kind: str, scale: float) -> list[Row]:
     """Run a kind against each of its rivals."""
     plan = PLANS[kind]
     n = int(plan.versus * scale)
-    return [bench(kind, n, *plan.words, "--baseline", name, *words) for name, *words in plan.rivals]
+    return [bench(kind, n, *plan.words, "--baseline", name, *words) for name, *words in plan.baselines]
 
 
 def kind_part(kind: str, out: Path, scale: float) -> str:
     """Measure growth and rivals of a kind, draw both, and return their tables."""
-    growth, versus = measure_growth(kind, scale), measure_rivals(kind, scale)
-    return "\n".join([f"## {kind}\n", growth_part(kind, growth, out), rivals_part(kind, versus, out)])
+    growth, versus = measure_growth(kind, scale), measure_baselines(kind, scale)
+    return "\n".join([f"## {kind}\n", growth_part(kind, growth, out), baselines_part(kind, versus, out)])
 
 
-def growth_part(kind: str, rows: list[Row], out: Path, *, said: str = "") -> str:
+def growth_part(kind: str, rows: list[Row], out: Path, *, messages: str = "") -> str:
     """Draw how a kind grows; return the table, the plot and what is to be said of it."""
     _plot_growth(kind, rows, out / f"{kind}-growth.svg")
     steps = ["step_ms"] if "step_ms" in rows[0] else []
@@ -123,12 +123,12 @@ def growth_part(kind: str, rows: list[Row], out: Path, *, said: str = "") -> str
         lines.append(f"| {' | '.join(map(str, cells))} |")
     lines += ["", f"A batch is {rows[0]['batch']:,} messages; latencies are of a batch. Work is a message.", "",
               f"![cost against subscriptions]({kind}-growth.svg)", ""]  # fmt: skip
-    return "\n".join([*lines, said, ""] if said else lines)
+    return "\n".join([*lines, messages, ""] if messages else lines)
 
 
-def rivals_part(kind: str, rows: list[Row], out: Path, *, said: str = "") -> str:
+def baselines_part(kind: str, rows: list[Row], out: Path, *, messages: str = "") -> str:
     """Draw how a kind stands against its rivals; return the table, the plot and what is to be said of it."""
-    _plot_rivals(kind, rows, out / f"{kind}-rivals.svg")
+    _plot_baselines(kind, rows, out / f"{kind}-rivals.svg")
     lines = ["| rival | queries | messages/s | rival's | ratio |", "|---|---|---|---|---|"]
     for row, queries in zip(rows, _queries(kind), strict=True):
         theirs = row["baseline"]["messages_per_second"]
@@ -137,13 +137,13 @@ def rivals_part(kind: str, rows: list[Row], out: Path, *, said: str = "") -> str
             f" {row['ratio']:.1f} |"
         )
     lines += ["", f"At {rows[0]['subscriptions']:,} subscriptions.", "", f"![rivals]({kind}-rivals.svg)", ""]
-    return "\n".join([*lines, said, ""] if said else lines)
+    return "\n".join([*lines, messages, ""] if messages else lines)
 
 
 def _queries(kind: str) -> list[str]:
     """Return which queries each run against a rival had, where there are several."""
-    told = (words[1:] for words in PLANS[kind].rivals)
-    return [dict(zip(words[::2], words[1::2], strict=True)).get("--queries", "") for words in told]
+    updates = (words[1:] for words in PLANS[kind].baselines)
+    return [dict(zip(words[::2], words[1::2], strict=True)).get("--queries", "") for words in updates]
 
 
 def _plot_growth(kind: str, rows: list[Row], path: Path) -> None:
@@ -158,7 +158,7 @@ def _plot_growth(kind: str, rows: list[Row], path: Path) -> None:
     figure.savefig(path)
 
 
-def _plot_rivals(kind: str, rows: list[Row], path: Path) -> None:
+def _plot_baselines(kind: str, rows: list[Row], path: Path) -> None:
     """Draw a bar for each rival."""
     axes, figure = axes_of(f"{kind}: messages a second against the papers' indexes")
     names = [f"{row['baseline']['name']} {queries}" for row, queries in zip(rows, _queries(kind), strict=True)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.kind_report import PLANS, Row, bench, growth_part, measure_growth, measure_rivals, rivals_part
+from experiments.kind_report import PLANS, Row, baselines_part, bench, growth_part, measure_baselines, measure_growth
 from experiments.plots import axes_of
 from experiments.spark_report import spark_part
 from experiments.topk_words import held_against, listed, verdict
@@ -19,15 +19,15 @@ SPARK = ("--batch", "1000", "--messages", "60000", "--workers", "2", "--spark", 
 
 def write(out: Path, scale: float) -> str:
     """Measure, draw the plots into a folder, and return the text that goes with them."""
-    plan, growth, versus = PLANS["nearest"], measure_growth("nearest", scale), measure_rivals("nearest", scale)
+    plan, growth, versus = PLANS["nearest"], measure_growth("nearest", scale), measure_baselines("nearest", scale)
     n = int(plan.versus * scale)
     by_k = [bench("nearest", n, *plan.words, "--k", str(k)) for k in KS]
     on_spark = {"nearest, packed": bench("nearest", n, *plan.words, *SPARK)}
     return "\n".join(
         [
             f"After {growth[0]['window']:,} messages; k is random, {growth[0]['k']} at most unless varied.\n",
-            growth_part("nearest", growth, out, said=_of_growth(growth)),
-            rivals_part("nearest", versus, out, said=_of_rivals(versus)),
+            growth_part("nearest", growth, out, messages=_of_growth(growth)),
+            baselines_part("nearest", versus, out, messages=_of_baselines(versus)),
             _of_k(by_k, out),
             spark_part(on_spark, out, "nearest-spark"),
         ]
@@ -45,7 +45,7 @@ def _of_growth(rows: list[Row]) -> str:
     )
 
 
-def _of_rivals(rows: list[Row]) -> str:
+def _of_baselines(rows: list[Row]) -> str:
     ratios = {row["baseline"]["name"]: row["baseline"]["step_ms"] / row["step_ms"] for row in rows}
     ratio = ratios["inverted"] / ratios["grid"]  # by ours: runs differ
     return (

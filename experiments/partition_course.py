@@ -51,15 +51,15 @@ def stream_of(
     """Return subscriptions of a kind and messages of a workload, by name or as it is."""
     workload = make(source) if isinstance(source, str) else source
     community = workload.social(n_subscriptions) if kind == "social" and isinstance(workload, Workload) else None
-    told: dict[str, Any] = {} if community is None else {"community": community}
+    updates: dict[str, Any] = {} if community is None else {"community": community}
     return Stream(
         workload.name,
         workload.space(max_distance=max_distance),
         workload.vocabulary(),
         SocialGraph() if community is None else community.graph,
         None if window is None else CountWindow(window),
-        pa.concat_tables(workload.subscriptions(kind, n_subscriptions, **told, **options)).combine_chunks(),
-        pa.concat_tables(workload.messages(n_messages, **told)).combine_chunks(),
+        pa.concat_tables(workload.subscriptions(kind, n_subscriptions, **updates, **options)).combine_chunks(),
+        pa.concat_tables(workload.messages(n_messages, **updates)).combine_chunks(),
     )
 
 
@@ -102,7 +102,7 @@ def _work_of(engine: Engine) -> npt.NDArray[np.int64]:
     return np.array(done, np.int64).T
 
 
-def prefix_homes(
+def prefix_replicas(
     source: Workload | Recording, *, window: int, k: int, n_shards: int, n_subscriptions: int, n_fit: int
 ) -> Row:
     """Return how many homes `keyword` and `prefix` give a subscription that comes into a window of some size.
@@ -120,8 +120,8 @@ def prefix_homes(
     rows = np.array([row_of[id_] for id_ in started["subscription"].to_pylist()], np.int64)
     worst = np.full(n, np.inf)
     np.minimum.at(worst, rows, started["score"].to_numpy())
-    bars = np.where(np.bincount(rows, minlength=n) == k, worst, -np.inf)
-    needed, _ = footprints.narrowed(footprints.needed(bars))
+    thresholds = np.where(np.bincount(rows, minlength=n) == k, worst, -np.inf)
+    needed, _ = footprints.narrowed(footprints.needed(thresholds))
     routing = NAMED["prefix"].fit(stream.sample, n_shards=n_shards)
     return {
         "stream": source.name,

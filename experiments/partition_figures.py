@@ -48,12 +48,12 @@ def in_paper(figures: dict[str, dict[str, float]], row: Row) -> str:
 
 def sizes(rows: list[Row]) -> str:
     """Say how many subscriptions and what windows each stream had."""
-    said = {
+    messages = {
         row["stream"]: f"{row['subscriptions']:,} subscriptions"
         + (f" and a window of {row['window']:,}" if "window" in row else "")
         for row in rows
     }
-    return "; ".join(f"{stream}: {size}" for stream, size in said.items())
+    return "; ".join(f"{stream}: {size}" for stream, size in messages.items())
 
 
 def table_of(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:

@@ -18,7 +18,7 @@ def workers(rows: list[Row]) -> str:
         for row in rows
     ]  # fmt: skip
     below = [row["kind"] for row in rows if row["ratio"] < _WANTED]
-    told = f"{', '.join(below)} stay{'s' if len(below) == 1 else ''} below" if below else "all reach it"
+    updates = f"{', '.join(below)} stay{'s' if len(below) == 1 else ''} below" if below else "all reach it"
     return "\n".join(
         [
             "## Two workers against one\n",
@@ -26,7 +26,7 @@ def workers(rows: list[Row]) -> str:
             " tweets, batch by batch in turns, by the clock; medians of 21 batches. Load is that of the machine,"
             " which counts: two threads need two cores for themselves.\n",
             *table_of(["kind", "subscriptions", "partitioner", "one", "two, messages/s", "ratio", "load"], table),
-            f"Wanted is {_WANTED}: {told}.\n",
+            f"Wanted is {_WANTED}: {updates}.\n",
         ]
     )
 
@@ -40,15 +40,15 @@ def fits(rows: list[Row]) -> str:
     table = [
         [name, kind, *(f"{of[n]:.2f}" if n in of else "-" for n in shards)] for (kind, name), of in times.items()
     ]
-    asked = {name: max(of.values()) for (_, name), of in times.items() if name in ("hybrid", "dkm")}
-    told = ", ".join(f"{name} takes {seconds:.1f} s at most" for name, seconds in asked.items())
-    within = all(seconds < _LONGEST_S for seconds in asked.values())
+    subscriptions = {name: max(of.values()) for (_, name), of in times.items() if name in ("hybrid", "dkm")}
+    updates = ", ".join(f"{name} takes {seconds:.1f} s at most" for name, seconds in subscriptions.items())
+    within = all(seconds < _LONGEST_S for seconds in subscriptions.values())
     return "\n".join(
         [
             "## How long a fit takes\n",
             f"{rows[0]['subscriptions']:,} subscriptions of tweets and 100,000 messages; seconds by the clock, one"
             " thread.\n",
             *table_of(["partitioner", "kind", *(f"{n} shards, s" for n in shards)], table),
-            f"Wanted is less than {_LONGEST_S:.0f} s: {told}, {'within' if within else 'beyond'} that.\n",
+            f"Wanted is less than {_LONGEST_S:.0f} s: {updates}, {'within' if within else 'beyond'} that.\n",
         ]
     )

@@ -65,14 +65,14 @@ def replication(rows: list[Row]) -> str:
             " message; visited and verified are what the index of each shard looked at and scored meanwhile.\n",
             *table_of(names, table),
             *_of_communication(runs),
-            _of_homes(runs, prefixes),
+            _of_replicas(runs, prefixes),
             *_of_words(timed),
         ]
     )
 
 
 def _of_communication(runs: list[Row]) -> list[str]:
-    said = []
+    messages = []
     for stream, claim in _SAVED.items():
         saved = {
             row["partitioner"]: 1 - row["reach"] / row["shards"]
@@ -80,17 +80,17 @@ def _of_communication(runs: list[Row]) -> list[str]:
             if row["stream"] == stream and row["shards"] == 32
         }
         least = min(saved["keyword"], saved["prefix"])
-        said.append(
+        messages.append(
             f"**Communication on {stream} (Figure 21).** In the paper keyword and prefix save about"
             f" {claim:.0%} of what is sent with hash, on 32 bolts; here {saved['keyword']:.0%} and"
             f" {saved['prefix']:.0%}: {verdict(least >= 0.8 * claim)}. With space and words together it is"
             f" {saved['spatial_first']:.0%} (spatial_first) and {saved['keyword_first']:.0%} (keyword_first), in the"
             " paper something between location and prefix.\n"
         )
-    return said
+    return messages
 
 
-def _of_homes(runs: list[Row], prefixes: list[Row]) -> str:
+def _of_replicas(runs: list[Row], prefixes: list[Row]) -> str:
     of = {row["partitioner"]: row for row in runs if row["stream"] == "tweets" and row["shards"] == 32}
     claim, ours = (
         _HOMES["tweets"]["prefix"] / _HOMES["tweets"]["keyword"],
@@ -105,7 +105,7 @@ def _of_homes(runs: list[Row], prefixes: list[Row]) -> str:
     ]  # fmt: skip
     recorded = [row for row in prefixes if row["is_recorded"]]
     last = max(recorded, key=lambda row: (row["window"], row["k"]), default=None)
-    told = (
+    updates = (
         ""
         if last is None
         else f" Recorded points of interest, whose texts recur, bear that out: with the paper's window of"
@@ -119,7 +119,7 @@ def _of_homes(runs: list[Row], prefixes: list[Row]) -> str:
             " bound, the length of the rest of the vector and not the sum of its weights; but words of a generated"
             " text meet by chance, so k-th scores are low, the lower the smaller the window and the larger k:\n",
             *table_of(["stream", "window", "k", "keyword", "prefix"], table),
-            f"(32 shards, subscriptions that come into a full window.){told} Keyword has less than the paper's"
+            f"(32 shards, subscriptions that come into a full window.){updates} Keyword has less than the paper's"
             " because 1 to 5 keywords are 3 at most on average, and some share a shard.\n",
         ]
     )
@@ -134,14 +134,14 @@ def _of_words(timed: list[Row]) -> list[str]:
         for row in timed
     ]  # fmt: skip
     words = {row["shards"]: uneven(row["us"]) for row in timed if row["partitioner"] == "keyword"}
-    told = " and ".join(f"{times:.2f} times the mean on {shards}" for shards, times in words.items())
+    updates = " and ".join(f"{times:.2f} times the mean on {shards}" for shards, times in words.items())
     return [
         "**Balance.** The paper says that load is well balanced by all four. The shards of tweets again, each alone"
         " and timed by the processor on 6,000 messages after the window has passed:\n",
         *table_of(
             ["shards", "partitioner", "slowest, µs", "time, max/mean", "own load", "verified", "visited"], table
         ),
-        f"The slowest shard of words takes {told}: {verdict(max(words.values()) <= 1.5)}. Equation 16, by which words"
+        f"The slowest shard of words takes {updates}: {verdict(max(words.values()) <= 1.5)}. Equation 16, by which words"
         " are cut, counts all pairs of a subscription and a message in a run. An index meets only those that share a"
         " word, and these crowd in the run of the most frequent words; but entries visited say less of the time than"
         " that equation does. Cutting by the pairs that share a word instead was tried: 22 µs for the slowest of 8"
@@ -177,7 +177,7 @@ def balance(rows: list[Row]) -> str:
 
 
 def _of_balance(rows: list[Row]) -> str:
-    told, agrees = [], True
+    updates, agrees = [], True
     for work in ("verified", "visited"):
         more: dict[str, list[float]] = {}
         for row in rows:
@@ -185,12 +185,12 @@ def _of_balance(rows: list[Row]) -> str:
         mean = {name: float(np.mean(values)) for name, values in more.items()}
         agrees &= mean["knn_space"] >= 5 * mean["knn_keyword"] >= 25 * mean["dkm"]
         named = ", ".join(f"{name} {mean[name]:.1%}" for name in sorted(mean, key=lambda name: mean[name]))
-        told.append(f"of what is {work}, {named}")
+        updates.append(f"of what is {work}, {named}")
     came = max(uneven(row["verified"]) for row in rows if row["later"])
     return (
         "**Balance (Table 2).** In the paper DkM-SKS is an order of magnitude more even than KOP (knn_keyword), and"
         " this than SOP (knn_space). Here the busiest shard has more than the mean, on average over the table:"
-        f" {'; '.join(told)}. {verdict(agrees).capitalize()}: space alone is the least even, but all are close, and"
+        f" {'; '.join(updates)}. {verdict(agrees).capitalize()}: space alone is the least even, but all are close, and"
         " times cannot tell them apart, which differ as much between two runs of one partitioner. In the paper SOP"
         " suffers from who comes later, as it underrates them; here, with half of the subscriptions coming after the"
         f" fit, the busiest shard verifies {came:.3f} times the mean at most, whichever partitioner places them.\n"
@@ -200,13 +200,13 @@ def _of_balance(rows: list[Row]) -> str:
 def _of_indexes(rows: list[Row]) -> str:
     theirs = {row["partitioner"]: row for row in rows if row["index"] != "auto"}
     apart = {name: spread(row["verified"]) for name, row in theirs.items()}
-    told = ", ".join(f"{apart[name]:,.0f} with {name} ({row['index']})" for name, row in theirs.items())
+    updates = ", ".join(f"{apart[name]:,.0f} with {name} ({row['index']})" for name, row in theirs.items())
     space, keyword = apart["knn_space"] / apart["knn_keyword"], apart["knn_keyword"] / apart["dkm"]
     place = _BALANCE_MS["places"]
     return (
         "**With the paper's indexes.** Its workers have an inverted file (KOP), one a square (SOP), or a grid of them"
         " (DkM-SKS); ours all have one index, which hardly verifies anything in vain. With theirs (one inverted"
-        f" file a shard for SOP) the busiest and the idlest shard verify so many apart: {told}. SOP is {space:.0f}"
+        f" file a shard for SOP) the busiest and the idlest shard verify so many apart: {updates}. SOP is {space:.0f}"
         f" times as uneven as KOP, in the paper {place['knn_space'] / place['knn_keyword']:.0f} times in"
         f" milliseconds: {verdict(space >= 5)}. KOP is {keyword:.1f} times as uneven as DkM-SKS, in the paper"
         f" {place['knn_keyword'] / place['dkm']:.0f} times: {verdict(keyword >= 5)}. There its step is also"
@@ -283,7 +283,7 @@ def _of_hybrid(rows: list[Row]) -> list[str]:
 
 
 def _of_text(rows: list[Row]) -> str:
-    told = []
+    updates = []
     agrees = True
     for queries, expected in (("q1", "space"), ("q2", "text")):
         for index in ("auto", "gi2"):
@@ -294,7 +294,7 @@ def _of_text(rows: list[Row]) -> str:
             }
             text, space = (max(rate_alone(r) for n, r in of.items() if n.startswith(f)) for f in ("text_", "space_"))
             agrees &= (space > text) == (expected == "space")
-            told.append(f"{space / text:.1f} on {queries} with {index_of(of['hash'])}")
+            updates.append(f"{space / text:.1f} on {queries} with {index_of(of['hash'])}")
     of = {
         row["partitioner"]: row
         for row in rows
@@ -302,7 +302,7 @@ def _of_text(rows: list[Row]) -> str:
     }
     return (
         "**Text against space (Figure 6).** In the paper space is better on Q1 and text on Q2. Here the best of space"
-        f" is, shards alone, so many times as fast as the best of text: {', '.join(told)}; {verdict(agrees)}. On Q2 a"
+        f" is, shards alone, so many times as fast as the best of text: {', '.join(updates)}; {verdict(agrees)}. On Q2 a"
         f" message reaches {of['text_metric']['reach']:.1f} shards by text_metric and {of['space_kd']['reach']:.1f}"
         f" by space_kd, and larger boxes give a subscription {of['space_kd']['assignment']:.2f} homes there, not enough to"
         " outweigh that. Keywords of Q2 are rare only in part: one of up to three has to be, and an OR is posted"

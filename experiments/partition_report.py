@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 from experiments import partition_here as here
 from experiments import partition_page as page
-from experiments.partition_course import NAMED, Row, apart, fits, in_turns, prefix_homes, stream_of, together
-from experiments.topk_course import register_rivals
+from experiments.partition_course import NAMED, Row, apart, fits, in_turns, prefix_replicas, stream_of, together
+from experiments.topk_course import register_baselines
 from nearcast.partition import Sample
 from nearcast.partition.candidate_pairs import spread
 from nearcast.partition.estimate import ENOUGH, ENOUGH_MESSAGES, estimate_partitioners, recommend
@@ -73,7 +73,7 @@ def replication(scale: float) -> list[Row]:
         for window in (50_000, 1_000_000):
             for k in (1, 20):
                 rows.append(
-                    prefix_homes(source, window=window, k=k, n_shards=32, n_subscriptions=2_000, n_fit=50_000)
+                    prefix_replicas(source, window=window, k=k, n_shards=32, n_subscriptions=2_000, n_fit=50_000)
                 )
                 _say(rows[-1])
     return rows
@@ -82,7 +82,7 @@ def replication(scale: float) -> list[Row]:
 def balance(scale: float) -> list[Row]:
     """Run the three of DkM-SKS, also with the indexes that shards have in the paper."""
     rows = []
-    register_rivals()
+    register_baselines()
     for name, n in (("places", 200_000), ("tweets", 200_000), ("reviews", 50_000)):
         stream = stream_of(name, "nearest", int(n * scale), 40_000, k=10)
         runs = [(one, shards, 0.0, "auto") for shards in SHARDS for one in OF_NEAREST]
@@ -99,7 +99,7 @@ def balance(scale: float) -> list[Row]:
 def throughput(scale: float) -> list[Row]:
     """Run those of PS2Stream, also with the index that shards have in the paper."""
     rows = []
-    register_rivals()
+    register_baselines()
     few, many = SHARDS
     for name, queries, runs in (
         ("tweets", "q1", ((few, "auto"), (few, "gi2"))),
@@ -110,8 +110,8 @@ def throughput(scale: float) -> list[Row]:
         n = int(200_000 * scale)
         stream = stream_of(name, "boolean", n, 150_000, queries=queries)
         for shards, index in runs:
-            is_asked = name == "tweets" and (shards, index) == (few, "auto")
-            for partitioner in (one for one in OF_BOOLEAN if one in NAMED and (one != SLOW or is_asked)):
+            is_requested = name == "tweets" and (shards, index) == (few, "auto")
+            for partitioner in (one for one in OF_BOOLEAN if one in NAMED and (one != SLOW or is_requested)):
                 row = apart(stream, partitioner, n_shards=shards, n_fit=50_000, batch=20_000, index=index)
                 rows.append({"stream": name, "queries": queries, "subscriptions": n, **row})
                 _say(rows[-1])
@@ -229,10 +229,10 @@ def _commit() -> str:
 
 
 def _say(row: Row | list[Row]) -> None:
-    told = (
+    updates = (
         {name: value for name, value in row.items() if not isinstance(value, list)} if isinstance(row, dict) else row
     )
-    print(told, file=sys.stderr, flush=True)
+    print(updates, file=sys.stderr, flush=True)
 
 
 def main() -> int:

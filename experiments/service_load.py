@@ -118,8 +118,10 @@ async def publishing(
 
     async def talk(line: Requester) -> None:
         while (began := time.monotonic()) < end:
-            said = [message(rng, n_clients, began, number) for number in range(at_once)]
-            await line.ask(request("POST", "/v1/messages", json.dumps(said if at_once > 1 else said[0]).encode()))
+            messages = [message(rng, n_clients, began, number) for number in range(at_once)]
+            await line.ask(
+                request("POST", "/v1/messages", json.dumps(messages if at_once > 1 else messages[0]).encode())
+            )
             took.append(time.monotonic() - began)
 
     await asyncio.gather(*[talk(await requester(url)) for _ in range(connections)])
@@ -137,8 +139,8 @@ async def publishing(
 async def streaming(url: str, pid: int | None, *, n_messages: int, n_clients: int) -> dict[str, Any]:
     """Publish lines of JSON, all in one request."""
     rng, line = random.Random(2), await requester(url)
-    said = (json.dumps(message(rng, n_clients, 0.0, number)) for number in range(n_messages))
-    sent = request("POST", "/v1/messages/stream", "\n".join(said).encode(), kind="application/x-ndjson")
+    messages = (json.dumps(message(rng, n_clients, 0.0, number)) for number in range(n_messages))
+    sent = request("POST", "/v1/messages/stream", "\n".join(messages).encode(), kind="application/x-ndjson")
     watch = Watch(pid)
     answer = json.loads(await line.ask(sent))
     assert answer["messages"] == n_messages, answer
@@ -166,12 +168,12 @@ class Round:
 
 async def pushing(url: str, pid: int | None, *, stalled: bool, options: argparse.Namespace) -> dict[str, Any]:
     """Let clients listen while messages come at a rate; one of them may never read."""
-    heard, before = Round(), Effort.of(pid)
+    received, before = Round(), Effort.of(pid)
     clients: list[Listener] = []
     for number in range(options.clients):
-        clients.append(await listener(url, f"/v1/updates?subscription=c{number}", heard.note))
+        clients.append(await listener(url, f"/v1/updates?subscription=c{number}", received.note))
     path = f"/v1/updates?subscription={BUSIEST}"
-    busiest = await listener(url, path, heard.note_busiest, buffer=_STALLED_BUFFER if stalled else None)
+    busiest = await listener(url, path, received.note_busiest, buffer=_STALLED_BUFFER if stalled else None)
     if stalled:
         busiest.transport.pause_reading()
     gc.collect()
@@ -184,24 +186,24 @@ async def pushing(url: str, pid: int | None, *, stalled: bool, options: argparse
     await asyncio.sleep(1.0)
     gc.enable()
     after = Effort.of(pid)
-    told: dict[str, Any] = {
+    updates: dict[str, Any] = {
         "messages_per_second": round(published / passed),
-        "updates": len(heard.delays) + heard.of_busiest,
-        **spread(heard.delays),
+        "updates": len(received.delays) + received.of_busiest,
+        **spread(received.delays),
         **busy,
         "rss_mb": [round(before.rss_mb), round(after.rss_mb)],
         "peak_mb": round(after.peak_mb),
     }
     closed.cancel()
     if stalled:
-        told["closed_after_s"] = None if closed.cancelled() or not closed.done() else closed.result()
+        updates["closed_after_s"] = None if closed.cancelled() or not closed.done() else closed.result()
         busiest.transport.resume_reading()
         await asyncio.wait([busiest.closed], timeout=10)
-        told |= {"close_code": busiest.code, "heard_by_stalled": heard.of_busiest}
+        updates |= {"close_code": busiest.code, "heard_by_stalled": received.of_busiest}
     for client in (*clients, busiest):
         client.transport.abort()
     await asyncio.gather(*(client.closed for client in (*clients, busiest)))
-    return told
+    return updates
 
 
 async def _lagged(url: str, began: float) -> float:
@@ -223,8 +225,8 @@ async def _paced(url: str, seconds: float, options: argparse.Namespace) -> int:
         idle.put_nowait(await requester(url))
 
     async def send(line: Requester, due: float) -> None:
-        said = [message(rng, options.clients, due, number) for number in range(options.at_once)]
-        await line.ask(request("POST", "/v1/messages", json.dumps(said).encode()))
+        messages = [message(rng, options.clients, due, number) for number in range(options.at_once)]
+        await line.ask(request("POST", "/v1/messages", json.dumps(messages).encode()))
         idle.put_nowait(line)
 
     async with asyncio.TaskGroup() as sending:
@@ -244,9 +246,9 @@ async def measured(url: str, pid: int | None, options: argparse.Namespace) -> di
     while b"true" not in await _maybe(line, request("GET", "/health/ready")):
         await asyncio.sleep(0.1)
     everywhere = {"kind": "boolean", "region": [0, 0, 1, 1]}
-    asked = [{"id": f"c{n}", **everywhere, "keywords": f"c{n}"} for n in range(options.clients)]
-    asked.append({"id": BUSIEST, **everywhere, "keywords": "all"})
-    await line.ask(request("POST", "/v1/subscriptions", json.dumps(asked).encode()))
+    subscriptions = [{"id": f"c{n}", **everywhere, "keywords": f"c{n}"} for n in range(options.clients)]
+    subscriptions.append({"id": BUSIEST, **everywhere, "keywords": "all"})
+    await line.ask(request("POST", "/v1/subscriptions", json.dumps(subscriptions).encode()))
     found: dict[str, Any] = {"machine": {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2)}}
     if "publish" in options.parts:
         found |= await _published(url, pid, options)
@@ -256,14 +258,14 @@ async def measured(url: str, pid: int | None, options: argparse.Namespace) -> di
 
 
 async def _published(url: str, pid: int | None, options: argparse.Namespace) -> dict[str, Any]:
-    told = []
+    updates = []
     for connections, at_once in ((1, 1), (64, 1), (1, 100), (4, 100)):
         say(f"publishing, {connections} connections, {at_once} messages a request")
         how = {"connections": connections, "at_once": at_once, "n_clients": options.clients}
-        told.append(await publishing(url, pid, seconds=options.seconds / 4, **how))
+        updates.append(await publishing(url, pid, seconds=options.seconds / 4, **how))
     say("publishing, one stream of lines")
     stream = await streaming(url, pid, n_messages=options.lines, n_clients=options.clients)
-    return {"publish": told, "stream": stream}
+    return {"publish": updates, "stream": stream}
 
 
 async def _pushed(url: str, pid: int | None, options: argparse.Namespace) -> dict[str, Any]:
@@ -273,9 +275,9 @@ async def _pushed(url: str, pid: int | None, options: argparse.Namespace) -> dic
         say(f"pushing to {options.clients} clients, {name.replace('_', ' ')}")
         rounds[name].append(await pushing(url, pid, stalled=name == "one_stalled", options=options))
     pushed: dict[str, Any] = {"clients": options.clients, "messages_a_request": options.at_once}
-    for name, told in rounds.items():
-        pushed[name] = {key: round(median(one[key] for one in told), 2) for key in ("p50_ms", "p99_ms")}
-        pushed[name]["rounds"] = told
+    for name, updates in rounds.items():
+        pushed[name] = {key: round(median(one[key] for one in updates), 2) for key in ("p50_ms", "p99_ms")}
+        pushed[name]["rounds"] = updates
     for share in ("p50", "p99"):
         stalled_ms, ms = (pushed[name][f"{share}_ms"] for name in ("one_stalled", "all_read"))
         pushed[f"ratio_{share}"] = round(stalled_ms / ms, 3)

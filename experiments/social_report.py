@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.kind_report import PLANS, Row, bench, growth_part, measure_growth, measure_rivals, rivals_part
+from experiments.kind_report import PLANS, Row, baselines_part, bench, growth_part, measure_baselines, measure_growth
 from experiments.plots import axes_of
 from experiments.topk_words import held_against, listed, shape, verdict
 
@@ -19,12 +19,12 @@ PAPER = {"quadtree": "falls", "baseline1": "hardly changes", "baseline3": "grows
 
 def write(out: Path, scale: float) -> str:
     """Measure, draw the plots into a folder, and return the text that goes with them."""
-    growth, versus = measure_growth("social", scale), measure_rivals("social", scale)
+    growth, versus = measure_growth("social", scale), measure_baselines("social", scale)
     return "\n".join(
         [
             f"A window of {growth[0]['window']:,} messages; k is random, {growth[0]['k']} at most.\n",
-            growth_part("social", growth, out, said=_of_growth(growth)),
-            rivals_part("social", versus, out, said=_of_rivals(versus)),
+            growth_part("social", growth, out, messages=_of_growth(growth)),
+            baselines_part("social", versus, out, messages=_of_baselines(versus)),
             _of_window(versus, out),
         ]
     )
@@ -40,7 +40,7 @@ def _of_growth(rows: list[Row]) -> str:
     )
 
 
-def _of_rivals(rows: list[Row]) -> str:
+def _of_baselines(rows: list[Row]) -> str:
     ratios = {row["baseline"]["name"]: row["ratio"] for row in rows}  # rivals are compared by them: runs differ
     papers = [ratios[name] / ratios["quadtree"] for name in BASELINES]
     best = min(BASELINES, key=lambda name: ratios[name])
@@ -57,7 +57,7 @@ def _of_rivals(rows: list[Row]) -> str:
 def _of_window(versus: list[Row], out: Path) -> str:
     """Figure 8: the window varies."""
     plan, at = PLANS["social"], {(row["baseline"]["name"], row["window"]): row for row in versus}
-    words = {name: more for name, *more in plan.rivals}
+    words = {name: more for name, *more in plan.baselines}
     curves: dict[str, list[float]] = {"nearcast": []}
     for name in PAPER:
         rows = [
@@ -74,13 +74,13 @@ def _of_window(versus: list[Row], out: Path) -> str:
     axes.set(xlabel="messages in the window", ylabel="microseconds a message", yscale="log", xticks=WINDOWS)
     axes.legend()
     figure.savefig(out / "social-window.svg")
-    said = [
+    messages = [
         f"{name}: in the paper the time {claim}, here it {shape(curves[name])} ({listed(curves[name])} microseconds),"
         f" {verdict(shape(curves[name]) == claim)}."
         for name, claim in PAPER.items()
     ]
     return (
         f"![cost against the window](social-window.svg)\n\n**Window (Figure 8).** Windows of"
-        f" {', '.join(f'{window:,}' for window in WINDOWS)}. {' '.join(said)} Ours {shape(curves['nearcast'])}"
+        f" {', '.join(f'{window:,}' for window in WINDOWS)}. {' '.join(messages)} Ours {shape(curves['nearcast'])}"
         f" ({listed(curves['nearcast'])}).\n"
     )

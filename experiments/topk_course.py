@@ -58,7 +58,7 @@ class Setting:
     index: str = "topk"
 
 
-def register_rivals() -> None:
+def register_baselines() -> None:
     """Let rivals be chosen by name: the papers' indexes, and our own index with the rivals' buffers."""
     for entry in BASELINES:
         register(entry)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments import topk_tuning
-from experiments.topk_course import BURST, TIMED, Setting, by_time, measure, register_rivals
+from experiments.topk_course import BURST, TIMED, Setting, by_time, measure, register_baselines
 from experiments.topk_drawing import lines, thresholds
 from experiments.topk_words import held_against, listed, shape, verdict
 
@@ -52,7 +52,7 @@ SWEEPS = (
 
 def write(folder: Path, *, scale: float = 1.0) -> str:
     """Measure, draw the plots into a folder, and return the text that goes with them."""
-    register_rivals()
+    register_baselines()
     base = Setting(int(SUBSCRIPTIONS * scale), WINDOW)
     parts = [
         "## The paper's figures, in small\n",
@@ -137,11 +137,11 @@ def _swept(sweep: Sweep, base: Setting, folder: Path) -> str:
     rows = [measure(replace(base, **setting)) for setting in settings]
     curves = {shown: [row[part] for row in rows] for part, shown in PARTS.items()}
     lines("cost of a message", sweep.label, xs, curves, folder / f"topk-{sweep.field}.svg")
-    said = []
+    messages = []
     for part, claim in sweep.paper.items():
         values = curves[PARTS[part]]
         ours = shape(values)
-        said.append(
+        messages.append(
             f"{PARTS[part].capitalize()}: in the paper the time {claim}, here it {ours}"
             f" ({listed(values)}), {verdict(ours == claim)}."
         )
@@ -152,14 +152,14 @@ def _swept(sweep: Sweep, base: Setting, folder: Path) -> str:
         is_less = grown < xs[-1] / xs[0]
         of += f', {"less" if is_less else "no less"} than in proportion; in the paper it "{sweep.growth}",'
         of += f" {verdict(is_less)}"
-    said.append(
+    messages.append(
         f"{of}; {rows[0]['updates']:.1f} to {rows[-1]['updates']:.1f} updates and {rows[0]['searches']:.2f} to"
         f" {rows[-1]['searches']:.2f} re-evaluations a message."
     )
     if sweep.at_full_size is not None:
-        said.append(f"[A page of its own]({sweep.at_full_size}) has this at the paper's size.")
+        messages.append(f"[A page of its own]({sweep.at_full_size}) has this at the paper's size.")
     return (
-        f"**Effect of {sweep.label} (Figure {sweep.figure}).** {' '.join(said)}\n\n"
+        f"**Effect of {sweep.label} (Figure {sweep.figure}).** {' '.join(messages)}\n\n"
         f"![cost against {sweep.label}](topk-{sweep.field}.svg)\n"
     )
 

@@ -68,8 +68,8 @@ def main() -> int:
             parser.error(f"windows and subscriptions must be more than {_BLOCK:,}; got {n:,}")
     options.out.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(options.at_once, get_context("spawn"), max_tasks_per_child=1) as pool:
-        asked = [pool.submit(measure, n, options.subscriptions) for n in options.windows or WINDOWS]
-        for done in as_completed(asked):
+        requested = [pool.submit(measure, n, options.subscriptions) for n in options.windows or WINDOWS]
+        for done in as_completed(requested):
             keep(done.result(), options.out)
     return 0
 
@@ -77,25 +77,25 @@ def main() -> int:
 def measure(window: int, n_subscriptions: int) -> Row:
     """Return what a message costs, and what it and a subscription take of memory."""
     workload, commit = make("tweets"), _commit()
-    told = partial(_told, say=partial(print, f"window {window:,}:", file=sys.stderr, flush=True))
+    emitted = partial(_with_updates, say=partial(print, f"window {window:,}:", file=sys.stderr, flush=True))
     messages = partial(workload.messages, block=_BLOCK)
     with Engine(space=workload.space(), vocabulary=workload.vocabulary(), window=CountWindow(window)) as engine:
         subscribers = workload.subscriptions("topk", n_subscriptions, k=K, block=_BLOCK)
         engine.subscribe(next(subscribers))  # so that the window is kept for them, and all code is loaded
         engine.publish(next(messages(_BLOCK)))
         empty = engine.stats().memory_bytes
-        for block in told("filled", messages(window - _BLOCK, start=_BLOCK)):
+        for block in emitted("filled", messages(window - _BLOCK, start=_BLOCK)):
             engine.publish(block)
         full = engine.stats().memory_bytes
         started = time.process_time()
-        for block in told("subscribed", subscribers):
+        for block in emitted("subscribed", subscribers):
             engine.subscribe(block)
         subscribing = time.process_time() - started
-        for block in told("passed", messages(window, start=window)):
+        for block in emitted("passed", messages(window, start=window)):
             engine.publish(block)
         buffers = buffers_of(engine)
         searches, updates, seconds = buffers.searches, 0, 0.0
-        for block in told("timed", messages(TIMED, start=2 * window, block=BURST)):
+        for block in emitted("timed", messages(TIMED, start=2 * window, block=BURST)):
             started = time.process_time()
             updates += engine.publish(block).num_rows
             seconds += time.process_time() - started
@@ -114,16 +114,16 @@ def measure(window: int, n_subscriptions: int) -> Row:
         }
 
 
-def _told(what: str, blocks: Iterable[pa.Table], *, say: Any) -> Iterator[pa.Table]:
+def _with_updates(what: str, blocks: Iterable[pa.Table], *, say: Any) -> Iterator[pa.Table]:
     """Yield blocks, and say now and then how many rows are done."""
-    started = said = time.monotonic()
+    started = published = time.monotonic()
     n = 0
     for block in blocks:
         yield block
         n += block.num_rows
-        if time.monotonic() - said > _SAY:
-            said = time.monotonic()
-            say(f"{what} {n:,} after {said - started:.0f} s")
+        if time.monotonic() - published > _SAY:
+            published = time.monotonic()
+            say(f"{what} {n:,} after {published - started:.0f} s")
     say(f"{what} {n:,} in {time.monotonic() - started:.0f} s")
 
 

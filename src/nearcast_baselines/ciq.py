@@ -39,10 +39,10 @@ from nearcast.space.metric import EARTH_RADIUS_M
 from nearcast_baselines.topk import (
     LEAST,
     VISITED,
+    BaselineIndex,
     Columns,
     Ground,
     Output,
-    Rival,
     Scratch,
     enter,
     threshold_of_bound,
@@ -386,7 +386,7 @@ def match_rows(state: State, batch: Columns, start: int, stop: int, first: int, 
     return stop
 
 
-class CIQ(Rival):
+class CIQ(BaselineIndex):
     """Subscriptions in the cells of their coverings."""
 
     def __init__(self, scoring: ScoringContext, arena: Arena, *, room: int = 1 << 12) -> None:

@@ -201,7 +201,7 @@ class Workspace(scratch_pool.Workspace):
         return sum(array.nbytes for array in self.scratch)
 
 
-class Rival:
+class BaselineIndex:
     """One of the papers' indexes, behind the protocol: how it posts, withdraws, moves bars and finds is its own."""
 
     def __init__(self, scoring: ScoringContext, arena: Arena, *, room: int = _ROOM) -> None:

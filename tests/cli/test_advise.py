@@ -93,8 +93,8 @@ def test_processes_take_for_kinds_that_keep_results_those_only_that_send_all(cap
     report = advise(capsys, *words, "--partitioner", "hash")
     assert [row["name"] for row in report["partitioners"]] == ["hash"]
     assert main(["advise", *SMALL, *words]) == 2
-    said = "partitioner must send every message to all processes, for stateful kinds; got ['space_kd']"
-    assert said in capsys.readouterr().err
+    published = "partitioner must send every message to all processes, for stateful kinds; got ['space_kd']"
+    assert published in capsys.readouterr().err
 
 
 def test_kinds_can_be_mixed(capsys):
@@ -130,7 +130,7 @@ def test_files_are_read_by_their_endings(files, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "published"),
     [
         (["--messages-file", "{messages}"], "subscriptions-file must be given too; got None"),
         (["--subscriptions-file", "{messages}"], "messages-file must be given too; got None"),
@@ -143,17 +143,17 @@ def test_files_are_read_by_their_endings(files, capsys):
         (["--shards", "65"], "n_shards must be between 1 and 64; got 65"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_said_with_field_rule_and_value(words, said, files, capsys, tmp_path):
+def test_bad_options_are_refused_with_field_rule_and_value(words, published, files, capsys, tmp_path):
     text, broken = tmp_path / "messages.txt", tmp_path / "broken.json"
     text.write_text("hello")
     broken.write_text('{"id": ')
     places = {"messages": files[0], "subscriptions": files[1], "text": text, "broken": broken}
     assert main(["advise", *(word.format(**places) for word in words)]) == 2
-    assert said in capsys.readouterr().err
+    assert published in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "published"),
     [
         (["--kind", "magic"], "argument --kind: invalid choice: 'magic'"),
         (["--workload", "magic"], "argument --workload: invalid choice: 'magic'"),
@@ -161,11 +161,11 @@ def test_what_cannot_be_is_said_with_field_rule_and_value(words, said, files, ca
         (["--shards", "0"], "must be a whole number of 1 or more; got '0'"),
     ],
 )
-def test_unknown_names_are_refused(words, said, capsys):
+def test_unknown_names_are_refused(words, published, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["advise", *words])
     assert stopped.value.code == 2
-    assert said in capsys.readouterr().err
+    assert published in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("n_subscriptions", [1, 3, 50])

@@ -79,7 +79,7 @@ def test_boolean_queries_can_be_chosen(queries, capsys):
     assert bench(capsys, *words)["visited"] == 400
 
 
-def test_the_papers_indexes_can_be_rivals(capsys, monkeypatch):
+def test_the_indexes_of_the_papers_can_be_baselines(capsys, monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
     words = ["boolean", "--subscriptions", "3000", "--messages", "200", "--baseline", "gi2"]
     report = bench(capsys, *words)
@@ -95,7 +95,7 @@ def test_without_json_there_is_a_table(capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "published"),
     [
         (["bench", "magic"], "invalid choice"),
         (["bench", "topk", "--subscriptions", "0"], "must be a whole number of 1 or more; got '0'"),
@@ -105,11 +105,11 @@ def test_without_json_there_is_a_table(capsys):
         ([], "COMMAND"),
     ],
 )
-def test_bad_arguments_say_what_is_wrong(words, said, capsys):
+def test_bad_arguments_say_what_is_wrong(words, published, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(words)
     assert stopped.value.code == 2
-    assert said in capsys.readouterr().err
+    assert published in capsys.readouterr().err
 
 
 def test_the_engines_errors_end_in_one_line(capsys):
@@ -142,9 +142,9 @@ def demo(*words):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as ran:  # fmt: skip
         lines = iter(ran.stdout.readline, "")
-        said = next((line for line in lines if "on the map at" in line), None)
-        assert said is not None, ran.stderr.read()
-        yield ran, said.partition(" at ")[2].split()[0]
+        published = next((line for line in lines if "on the map at" in line), None)
+        assert published is not None, ran.stderr.read()
+        yield ran, published.partition(" at ")[2].split()[0]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -192,15 +192,15 @@ def test_the_demo_runs_on_spark_and_what_is_served_is_what_one_engine_says(tmp_p
     assert ran.returncode == 0, err
     assert "starting Spark" in err and "WARN" not in err and "Traceback" not in err, "Spark talks to its log"
     journal = JournalReader(folder / "data" / "journal.sqlite")
-    said = [message_from(body) for body in journal.newest_messages(1000)]
-    told = journal.updates("local", after=Cursor(0, 0), up_to=Cursor(1 << 40, 0), limit=10_000)
+    published = [message_from(body) for body in journal.newest_messages(1000)]
+    emitted = journal.updates("local", after=Cursor(0, 0), up_to=Cursor(1 << 40, 0), limit=10_000)
     journal.close()
     city = City()
     engine = nc.Engine(space=city.space, vocabulary=city.vocabulary(), window=nc.TimeWindow(300), social=city.social)
     engine.subscribe(city.subscriptions(40))
-    expected = Counter((u.seq, u.subscription, u.message, u.change, u.score) for u in engine.publish(said))
+    expected = Counter((u.seq, u.subscription, u.message, u.change, u.score) for u in engine.publish(published))
     names = ("seq", "subscription", "message", "change", "score")
-    assert Counter(tuple(json.loads(one.body)[name] for name in names) for one in told) == expected
+    assert Counter(tuple(json.loads(one.body)[name] for name in names) for one in emitted) == expected
     assert f"60 messages said, {expected.total():,} updates told" in out
 
     assert main(["demo", "--folder", str(folder)]) == 2, "a folder with something in it is not written over"
@@ -265,15 +265,15 @@ def test_a_run_that_compiles_says_so_and_one_that_does_not_has_nothing_to_say(tm
     """A machine that lacks some kernels: what others have compiled already is taken over, so few are compiled here."""
     words = [*NEARCAST, "bench", "boolean", "--subscriptions", "300", "--messages", "100"]
 
-    def said(**environment):
+    def published(**environment):
         ran = subprocess.run(words, env=os.environ | environment, capture_output=True, text=True, check=True)
         return ran.stderr
 
-    said()
+    published()
     lacking = tmp_path / cache_folder().name
     lacking.mkdir()
     for path in cache_folder().glob("nearcast.*.code"):
         if not path.name.startswith("nearcast.text."):
             shutil.copy(path, lacking)
-    assert said(NEARCAST_CACHE=str(tmp_path)).count("compiling kernels (once per machine)") == 1
-    assert "compiling" not in said(NEARCAST_CACHE=str(tmp_path))
+    assert published(NEARCAST_CACHE=str(tmp_path)).count("compiling kernels (once per machine)") == 1
+    assert "compiling" not in published(NEARCAST_CACHE=str(tmp_path))

@@ -25,7 +25,7 @@ def document_of(drawn, vocabulary):
 @pytest.mark.parametrize("text", sorted(TEXT_SIMILARITIES))
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_a_message_that_scores_touches_the_footprint(kind, space, text, data):
+def test_a_message_with_a_score_matches_the_footprint(kind, space, text, data):
     scoring = world.scoring(space, text)
     subscription = world.make_subscription(kind, "s", data.draw(world.subscription_fields(kind, space)))
     document = document_of(data.draw(world.message_fields(space)), scoring.vocabulary)

@@ -35,7 +35,7 @@ def canonical(updates):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("workers", "space"), [(2, world.PLANE), (5, world.GLOBE)], ids=["two", "five"])
-def test_many_workers_say_what_one_says(name, workers, space, random_fields):
+def test_many_workers_give_the_updates_of_one(name, workers, space, random_fields):
     rng = random.Random(workers)
     with engine(space) as alone, engine(space, workers=workers, partitioner=name) as shared:
         for step in range(12):
@@ -51,9 +51,9 @@ def test_many_workers_say_what_one_says(name, workers, space, random_fields):
                 )
                 for i in range(5)
             ]  # fmt: skip
-            told, told_shared = alone.publish(batch), shared.publish(batch)
-            assert canonical(told) == canonical(told_shared)
-            assert [u.seq for u in told_shared] == sorted(u.seq for u in told_shared)
+            emitted, updates_shared = alone.publish(batch), shared.publish(batch)
+            assert canonical(emitted) == canonical(updates_shared)
+            assert [u.seq for u in updates_shared] == sorted(u.seq for u in updates_shared)
             edge = rng.choice(world.USERS), rng.choice(world.PLACES)
             assert canonical(alone.add_edges([edge])) == canonical(shared.add_edges([edge]))
             assert canonical(alone.remove_edges([edge])) == canonical(shared.remove_edges([edge]))
@@ -109,7 +109,7 @@ def sampled(rng, random_fields):
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS, ids=NAMES)
 @pytest.mark.parametrize("n_shards", [2, 7, 64])
-def test_every_message_reaches_who_it_may_touch(partitioner, n_shards, random_fields):
+def test_every_message_reaches_the_shards_of_matching_footprints(partitioner, n_shards, random_fields):
     rng = random.Random(3)
     known, early = sampled(rng, random_fields)
     routing = partitioner.fit(Sample(known, early), n_shards=n_shards)

@@ -52,10 +52,10 @@ def test_a_loaded_engine_goes_on_exactly(random_fields, tmp_path, workers):
     rng = random.Random(5)
     for step in range(4):
         batch = stream(rng, 100 + 10 * step, 10)
-        told, told_again = engine.publish(batch), loaded.publish(batch)
+        emitted, updates_again = engine.publish(batch), loaded.publish(batch)
         key = lambda u: (u.seq, str(u.subscription), str(u.message), u.change)  # noqa: E731
-        assert sorted(told, key=key) == sorted(told_again, key=key)
-        assert told, "the test would prove nothing"
+        assert sorted(emitted, key=key) == sorted(updates_again, key=key)
+        assert emitted, "the test would prove nothing"
     a, b = engine.stats(), loaded.stats()
     assert (a.messages, a.late, a.updates, a.window, a.kinds) == (b.messages, b.late, b.updates, b.window, b.kinds)
     matched = [{kind: work.matched for kind, work in stats.work.items()} for stats in (a, b)]

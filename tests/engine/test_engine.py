@@ -290,7 +290,7 @@ def test_a_list_column_is_terms_verbatim():
 # -- explain and stats
 
 
-def test_explain_says_each_part_and_the_bar():
+def test_explain_returns_each_part_and_the_threshold():
     e = engine(nc.CountWindow(9))
     e.subscribe([topk(k=1, alpha=0.5)])
     e.publish([at_x("m1", 1), at_x("m2", 5), at_x("other", 0, "z")])
@@ -399,13 +399,13 @@ def test_a_conflated_batch_tells_what_it_comes_to(kind):
         results: dict[object, set[object]] = {i: set() for i in range(4)}
         before = {i: {r.message for r in plain.results(i)} for i in range(4)} if kind == "topk" else results
         plain.publish(messages)
-        told = conflating.publish(messages, conflate=True)
+        emitted = conflating.publish(messages, conflate=True)
         columns = {
             "id": [m.id for m in messages], "x": [float(m.location[0]) for m in messages],
             "y": [float(m.location[1]) for m in messages], "text": [m.text for m in messages],
         }  # fmt: skip
         table = by_table.publish(pa.table(columns), conflate=True)
-        rows = [(u.seq, str(u.subscription), u.message, u.change, u.score) for u in told]
+        rows = [(u.seq, str(u.subscription), u.message, u.change, u.score) for u in emitted]
         by_row = [
             [row[n] for n in ("seq", "subscription", "message", "change", "score")] for row in table.to_pylist()
         ]
@@ -413,10 +413,10 @@ def test_a_conflated_batch_tells_what_it_comes_to(kind):
         if kind == "topk":
             for i in range(4):
                 after = {r.message for r in plain.results(i)}
-                changed = {(u.message, u.change) for u in told if u.subscription == i}
+                changed = {(u.message, u.change) for u in emitted if u.subscription == i}
                 assert changed == {(m, "enter") for m in after - before[i]} | {
                     (m, "leave") for m in before[i] - after
                 }
         else:
-            assert len(told) == 4 * sum(m.text in ("a", "b") for m in messages)
+            assert len(emitted) == 4 * sum(m.text in ("a", "b") for m in messages)
     assert conflating.stats().updates == by_table.stats().updates

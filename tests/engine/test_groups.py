@@ -55,12 +55,12 @@ def test_an_engine_says_the_same_in_groups(window, workers, conflate, random_fie
         plain, grouped = (nc.Engine.from_config(replace(of.config, workers=workers)) for _ in range(2))
         for batch in inputs.batches(seed, random_fields, timed=True):
             for engine in (plain, grouped):
-                asked = batch.subscriptions
-                engine.subscribe(asked.filter(pc.not_equal(pc.fill_null(asked["op"], ""), "unsubscribe")))
-            told = plain.publish(batch.messages, conflate=conflate)
-            said = grouped.publish(batch.messages, conflate=conflate, grouped=True)
-            assert nc.ungroup(said).to_pylist() == told.to_pylist()
-            n_groups, n_updates = n_groups + len(said), n_updates + len(told)
+                requested = batch.subscriptions
+                engine.subscribe(requested.filter(pc.not_equal(pc.fill_null(requested["op"], ""), "unsubscribe")))
+            emitted = plain.publish(batch.messages, conflate=conflate)
+            published = grouped.publish(batch.messages, conflate=conflate, grouped=True)
+            assert nc.ungroup(published).to_pylist() == emitted.to_pylist()
+            n_groups, n_updates = n_groups + len(published), n_updates + len(emitted)
         assert grouped.stats().updates == plain.stats().updates
     assert 0 < n_groups < n_updates
 
@@ -72,10 +72,10 @@ def test_names_in_several_pieces_are_grouped_piece_by_piece(monkeypatch):
     engine = nc.Engine(space=nc.Space(nc.Box(0, 0, 1, 1)))
     ids = [f"subscriber-{i}" for i in range(40)]
     engine.subscribe([nc.BooleanSubscription(id, region=nc.Box(0, 0, 1, 1), keywords="tea") for id in ids])
-    said = engine.publish(pa.table({"id": ["m"], "x": [0.5], "y": [0.5], "text": ["tea"]}), grouped=True)
-    assert len(said) > 1
-    assert set(said["message"].to_pylist()) == {"m"}
-    assert sorted(nc.ungroup(said)["subscription"].to_pylist()) == sorted(ids)
+    published = engine.publish(pa.table({"id": ["m"], "x": [0.5], "y": [0.5], "text": ["tea"]}), grouped=True)
+    assert len(published) > 1
+    assert set(published["message"].to_pylist()) == {"m"}
+    assert sorted(nc.ungroup(published)["subscription"].to_pylist()) == sorted(ids)
 
 
 def test_objects_are_not_grouped():

@@ -31,7 +31,9 @@ def test_a_preview_holds_what_the_subscription_would_have_from_the_start(kind, o
             alone.subscribe([subscription])
             alone.publish(messages)
             results = alone.results("s")
-        assert [(said.message, said.score) for said in previewed] == [tuple(result) for result in results]
+        assert [(published.message, published.score) for published in previewed] == [
+            tuple(result) for result in results
+        ]
 
 
 def test_a_preview_refuses_what_a_subscription_would_be_refused_for():
@@ -58,4 +60,4 @@ def test_a_preview_looks_at_the_newest_messages_only():
         with nc.Engine(**options, **more) as engine:
             engine.subscribe([nc.NearestSubscription(i, location=(i, i), keywords="tea", k=1) for i in range(8)])
             engine.publish([nc.Message(i, (i % 8, i % 8), "tea") for i in range(40)])
-            assert sorted(said.message for said in engine.preview(tea, among=5)) == [35, 36, 37, 38, 39]
+            assert sorted(published.message for published in engine.preview(tea, among=5)) == [35, 36, 37, 38, 39]

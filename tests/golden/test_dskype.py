@@ -11,7 +11,7 @@ WORDS = range(1, 11)  # w1 to w10
 BOLTS = [{1, 2}, {3, 4}, {5, 6, 7}, {8, 9, 10}]
 
 
-def wanting(*subscriptions):
+def footprints_of(*subscriptions):
     """Footprints anywhere, each given by the words of which a message must hold one."""
     lengths, n = [len(words) for words in subscriptions], len(subscriptions)
     return Footprints.of_any_term(
@@ -21,7 +21,7 @@ def wanting(*subscriptions):
     )  # fmt: skip
 
 
-def saying(*messages):
+def messages_of(*messages):
     terms = np.array([w for words in messages for w in sorted(words)], np.int64)
     n = len(messages)
     return MessageBatch.from_columns(
@@ -33,9 +33,9 @@ def saying(*messages):
 
 def example():
     """Ten words in the order of their frequencies, said and wanted so that the four bolts cost the same."""
-    said = [{w} for w, times in zip(WORDS, (9, 9, 9, 9, 6, 6, 6, 6, 6, 6), strict=True) for _ in range(times)]
+    published = [{w} for w, times in zip(WORDS, (9, 9, 9, 9, 6, 6, 6, 6, 6, 6), strict=True) for _ in range(times)]
     wanted = [{w} for w, times in zip(WORDS, (3, 3, 3, 3, 2, 2, 2, 2, 2, 2), strict=True) for _ in range(times)]
-    return Sample(wanting(*wanted), saying(*said))
+    return Sample(footprints_of(*wanted), messages_of(*published))
 
 
 def test_example_7_ten_keywords_are_cut_into_four_runs_of_equal_cost():
@@ -48,11 +48,11 @@ def test_example_7_ten_keywords_are_cut_into_four_runs_of_equal_cost():
 def test_example_7_a_subscription_lives_with_its_words_and_a_message_goes_to_its_own():
     routing = KeywordPartitioner().fit(example(), n_shards=4)
     s, m = {1, 2, 4, 7}, {6, 8, 9}
-    assert routing.place(wanting(s)).tolist() == [0b0111], "bolts 1, 2 and 3"
-    assert routing.route(saying(m)).tolist() == [0b1100], "bolts 3 and 4"
+    assert routing.place(footprints_of(s)).tolist() == [0b0111], "bolts 1, 2 and 3"
+    assert routing.route(messages_of(m)).tolist() == [0b1100], "bolts 3 and 4"
 
 
 def test_example_8_cut_to_its_loose_prefix_it_lives_in_the_first_alone_and_does_not_meet_the_message():
     routing = KeywordPartitioner().fit(example(), n_shards=4)
-    assert routing.place(wanting({1, 2})).tolist() == [0b0001]
-    assert int(routing.route(saying({6, 8, 9}))[0]) & 0b0001 == 0
+    assert routing.place(footprints_of({1, 2})).tolist() == [0b0001]
+    assert int(routing.route(messages_of({6, 8, 9}))[0]) & 0b0001 == 0

@@ -62,7 +62,7 @@ def engine(request):
     return engine
 
 
-def test_example_1_both_messages_reach_who_the_paper_says(engine):
+def test_example_1_both_messages_match_the_subscriptions_of_the_paper(engine):
     updates = engine.publish([nc.Message("m1", (0, 0), M1), nc.Message("m2", (0, 0), M2)])
     assert {u.subscription for u in updates if u.message == "m1"} == {"s0"}
     assert {u.subscription for u in updates if u.message == "m2"} == {"s2", "s5"}

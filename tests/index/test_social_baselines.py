@@ -29,7 +29,7 @@ for entry in social.BASELINES:
 
 
 MAKERS = {
-    "scan": social.Everyone,
+    "scan": social.UserScan,
     "quadtree": social.Quadtree,
     "quadtree of small leaves": partial(social.Quadtree, capacity=1),
 }
@@ -104,7 +104,7 @@ def test_nodes_summarise_all_subscriptions_below_them(capacity):
         n, held = int(tree.state[N_NODES]), np.array(sorted(twin.thresholds), np.int64)
         below = [set() for _ in range(n)]
         for slot in held.tolist():
-            node = int(tree.seats[slot, LEAF])
+            node = int(tree.slots_of[slot, LEAF])
             assert tree.nodes[node, CHILD] < 0, "only leaves hold subscriptions"
             while node >= 0:
                 below[node].add(slot)

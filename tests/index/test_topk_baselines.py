@@ -189,7 +189,7 @@ def test_groups_are_sorted_and_their_statistics_cover_all_later_postings(capacit
             n_postings += len(slots)
         held = np.array(sorted(twin.thresholds), np.int32)
         assert n_postings == state.ground.profiles.heads[held, 1].sum()
-        leaves, needs = state.seats.leaves[held], state.seats.bounds[held, NEEDS]
+        leaves, needs = state.slots_of.leaves[held], state.slots_of.bounds[held, NEEDS]
         for leaf in range(int(state.counts[N_LEAVES])):
             least = needs[leaves == leaf].min(initial=np.inf)
             assert state.leaves.needs[leaf] == least

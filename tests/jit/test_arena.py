@@ -148,7 +148,7 @@ def test_a_record_may_be_a_fill(arena):
     assert arena["records"]["corner"][1].tolist() == [0.5, 1.5]
 
 
-def test_what_is_mapped_is_there_for_who_attaches(folder):
+def test_mapped_arrays_are_visible_after_attach(folder):
     first = Arena(folder)
     first.new("xs", np.int64, 4)[:] = 1, 2, 3, 4
     second = Arena.attach(folder)

@@ -35,7 +35,7 @@ def test_whatever_holds_the_same_numbers_becomes_the_same_column(values):
     assert made.tolist() == [0, 2, 4]
 
 
-def test_an_empty_list_has_the_dtype_asked_for():
+def test_an_empty_list_has_the_requested_dtype():
     assert column([], np.int32).dtype == np.int32
 
 

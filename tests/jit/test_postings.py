@@ -170,7 +170,7 @@ def test_compacting_gives_room_back():
     assert postings.arrays.nexts[:3].tolist() == [1, 2, 3]  # side by side
 
 
-def test_rows_nobody_used_are_empty():
+def test_unused_rows_are_empty():
     postings = Postings(Arena(), "p")
     assert (postings[3].tolist(), postings.remove(3, 1)) == ([], False)
     postings.clear(3)

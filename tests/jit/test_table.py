@@ -53,12 +53,12 @@ def test_a_table_does_what_a_dict_does(steps):
 
 @thorough
 @given(st.lists(st.tuples(keys, values), max_size=200), st.lists(keys, max_size=50))
-def test_batches_do_what_single_calls_do(pairs, asked):
+def test_batches_do_what_single_calls_do(pairs, subscriptions):
     table = Table(Arena(), "t")
     table.put_many([key for key, _ in pairs], [value for _, value in pairs])
     model = dict(pairs)
     assert contents(table) == model
-    assert table.get_many(asked, default=5).tolist() == [model.get(key, 5) for key in asked]
+    assert table.get_many(subscriptions, default=5).tolist() == [model.get(key, 5) for key in subscriptions]
 
 
 @thorough
@@ -116,9 +116,9 @@ def test_regular_keys_stay_as_close_to_home_as_random_ones(spread):
     table.put_many([spread(i) for i in range(3000)], range(3000))
     slots = np.flatnonzero(table.arrays.tags)
     last = len(table.arrays.tags) - 1
-    homes = np.array([(mix(int(key)) >> 7) & last for key in table.arrays.entries[slots, 0]])
+    placements = np.array([(mix(int(key)) >> 7) & last for key in table.arrays.entries[slots, 0]])
     # At 3000 of 4096 slots linear probing of random keys expects a mean of 1.37 steps from home.
-    assert np.mean((slots - homes) & last) < 2
+    assert np.mean((slots - placements) & last) < 2
 
 
 def test_mixing_numpy_scalars_gives_what_mixing_integers_gives():

@@ -46,7 +46,9 @@ def rows(kind):
 @given(data=st.data())
 def test_columns_are_let_in_only_if_every_row_would_be(kind, data):
     drawn = data.draw(st.lists(rows(kind), min_size=1, max_size=3))
-    table = pa.Table.from_pylist([{**row, "id": f"s{i}"} for i, row in enumerate(drawn)], schema=subscriptions_schema())
+    table = pa.Table.from_pylist(
+        [{**row, "id": f"s{i}"} for i, row in enumerate(drawn)], schema=subscriptions_schema()
+    )
     scoring = world.scoring(world.PLANE)
     if not KIND_OF[kind].all_valid(table, scoring, Limits()):
         return
@@ -84,7 +86,7 @@ def test_what_is_written_down_can_be_read_again(kind, data):
         world.expressions() | st.sampled_from(["a", "a AND b", "b OR a", "c c", "b OR b"]), min_size=1, max_size=80
     )
 )
-def test_a_slate_of_expressions_holds_their_branches(expressions):
+def test_columns_of_expressions_hold_their_branches(expressions):
     subscriptions = [
         nc.BooleanSubscription(i, region=nc.Box(0, 0, i, 1), keywords=text) for i, text in enumerate(expressions)
     ]
@@ -103,7 +105,7 @@ def test_a_slate_of_expressions_holds_their_branches(expressions):
 
 
 @pytest.mark.parametrize("ids", [["a", "b7"], [7, "7", -1], [f"s{i}" for i in range(100)]])
-def test_keys_of_a_cohort_are_those_of_its_footprints(ids):
+def test_keys_of_a_batch_are_those_of_its_footprints(ids):
     subscriptions = [nc.NearestSubscription(id_, location=(0, 0), keywords="a", k=1) for id_ in ids]
     footprints = SubscriptionBatch.of(subscriptions, world.scoring()).footprints
     assert footprints.keys.tolist() == [id_key(id_) for id_ in ids]
@@ -120,11 +122,11 @@ def test_a_large_table_and_its_rows_lead_to_the_same_engine():
     )
     table = table.set_column(1, "id", pa.array([f"s{i}" for i in range(len(table))]))
     messages = next(workload.messages(80))
-    told = []
+    updates = []
     for given_as in (table, list(subscriptions_from_table(table))):
         engine = nc.Engine(space=workload.space(), vocabulary=workload.vocabulary(), window=nc.CountWindow(20))
         engine.subscribe(given_as)
         rows_ = engine.publish(messages).to_pylist()
-        told.append(sorted(rows_, key=lambda r: (r["seq"], r["subscription"], r["message"], r["change"])))
-    assert told[0] == told[1]
-    assert told[0]
+        updates.append(sorted(rows_, key=lambda r: (r["seq"], r["subscription"], r["message"], r["change"])))
+    assert updates[0] == updates[1]
+    assert updates[0]

@@ -51,8 +51,8 @@ def test_scores_are_those_of_the_reference_to_the_last_bit(space):
     subscriptions = [draw(space, rng) for _ in range(60)]
     profiles = Profiles(Arena())
     profiles.insert(np.arange(60, dtype=np.int32), columns_of(subscriptions, scoring))
-    said = [Message(i, draw(space, rng).location, rng.choices(TERMS, k=rng.randint(0, 8))) for i in range(40)]
-    batch = MessageBatch.from_messages(said, vocabulary=VOCABULARY)
+    messages = [Message(i, draw(space, rng).location, rng.choices(TERMS, k=rng.randint(0, 8))) for i in range(40)]
+    batch = MessageBatch.from_messages(messages, vocabulary=VOCABULARY)
     on_sphere, n_shared = space.metric == "haversine", 0
     for slot, subscription in enumerate(subscriptions):
         score_of = subscription.bind(scoring)

@@ -51,7 +51,7 @@ def test_sets_hold_each_once_and_loads_are_even(n_shards):
     assert loads.max() - loads.min() < 0.05 * loads.mean()
 
 
-def test_who_comes_later_goes_to_who_has_least_and_counts():
+def test_a_later_subscription_goes_to_the_least_loaded_shard_and_counts():
     sample = crowded()
     routing = DkmPartitioner().fit(sample, n_shards=4)
     later = replace(sample.footprints, keys=sample.footprints.keys + np.uint64(1))

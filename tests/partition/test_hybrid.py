@@ -16,7 +16,7 @@ from nearcast.partition.space_kd import SpaceKdPartitioner
 from nearcast.partition.term_frequencies import TermFrequencies
 from nearcast.partition.text_metric import TextMetricPartitioner
 from nearcast.space import Box
-from said import saying, wanting
+from term_samples import footprints_of, messages_of
 
 
 def work_of(sample):
@@ -31,43 +31,45 @@ def boxes_around(points, half):
 def two_lands(n=800, n_messages=1_200, seed=0):
     """In the west boxes are large and their terms, 100 to 139, are rarely said; in the east both are small talk."""
     rng = np.random.default_rng(seed)
-    asked, at, half = [], [], []
+    subscriptions, at, half = [], [], []
     for row in range(n):
         is_west = row % 2 == 0
         low = 100 + int(rng.integers(0, 40)) if is_west else int(rng.zipf(1.5)) % 30
-        asked.append([{low, 200 + row % 7}] if is_west else [{low}])
+        subscriptions.append([{low, 200 + row % 7}] if is_west else [{low}])
         at.append(rng.uniform([0, 0] if is_west else [60, 0], [40, 100] if is_west else [100, 100]))
         half.append(60.0 if is_west else 0.5)
     boxes = boxes_around(at, np.array(half)[:, None])
     boxes[::2, 2] = np.minimum(boxes[::2, 2], 50.0)
-    said, where = [], []
+    published, where = [], []
     for row in range(n_messages):
         is_west = row % 2 == 0
         terms = {int(term) % 30 for term in rng.zipf(1.5, 3)}
-        said.append(terms | {100 + int(rng.integers(0, 40))} if is_west and row % 8 == 0 else terms)
+        published.append(terms | {100 + int(rng.integers(0, 40))} if is_west and row % 8 == 0 else terms)
         where.append(rng.uniform([0, 0] if is_west else [60, 0], [40, 100] if is_west else [100, 100]))
-    return Sample(wanting(*asked, boxes=boxes), saying(*said, at=where))
+    return Sample(footprints_of(*subscriptions, boxes=boxes), messages_of(*published, at=where))
 
 
-def test_similarity_is_the_cosine_of_what_is_said_and_asked():
-    sample = Sample(wanting([{1, 2}], [{1}, {3}]), saying({1, 2}, {1}))
+def test_similarity_is_the_cosine_of_message_and_branch_terms():
+    sample = Sample(footprints_of([{1, 2}], [{1}, {3}]), messages_of({1, 2}, {1}))
     work = work_of(sample)  # said: 1 twice, 2 once; asked: 1 twice, 2 once, 3 once
     assert np.isclose(work.similarity(work.all()), 5 / (np.sqrt(5) * np.sqrt(6)))
     assert work_of(Sample.none()).similarity(work_of(Sample.none()).all()) == 1.0
 
 
 def test_a_part_counts_subscriptions_once_and_messages_that_somebody_wants():
-    sample = Sample(wanting([{1}, {2}], [{3, 4}]), saying({1, 2}, {4}, {3}, {9}))
+    sample = Sample(footprints_of([{1}, {2}], [{3, 4}]), messages_of({1, 2}, {4}, {3}, {9}))
     part = work_of(sample).all()
     assert part.sent.tolist() == [0, 2], "who asks for 3 and 4 is posted under 3, the lesser of two that are as rare"
     assert part.load == float(load_of(2, 2))
-    nothing = work_of(Sample(wanting([set()]), sample.messages)).all()
+    nothing = work_of(Sample(footprints_of([set()]), sample.messages)).all()
     assert nothing.sent.tolist() == [0, 1, 2, 3]
 
 
 def test_a_part_is_cut_in_space_where_loads_are_even_and_boxes_reach_across():
     boxes = boxes_around([(0, 0), (1, 0), (2, 0), (3, 0), (1.5, 0)], np.array([[0.1]] * 4 + [[5.0]]))
-    sample = Sample(wanting(*[[{1}]] * 5, boxes=boxes), saying(*[{1}] * 4, at=[(0, 0), (1, 0), (2, 0), (3, 0)]))
+    sample = Sample(
+        footprints_of(*[[{1}]] * 5, boxes=boxes), messages_of(*[{1}] * 4, at=[(0, 0), (1, 0), (2, 0), (3, 0)])
+    )
     work = work_of(sample)
     low, high = work.by_space(work.all(), 2)
     assert low.messages.tolist() == [0, 1]
@@ -79,7 +81,7 @@ def test_a_part_is_cut_in_space_where_loads_are_even_and_boxes_reach_across():
 
 
 def test_a_part_is_divided_by_the_terms_it_is_posted_under():
-    sample = Sample(wanting([{1}], [{2}], [{1}, {3}], [{4}]), saying({1, 2}, {1, 2}, {3, 4}, {3, 4}, {9}))
+    sample = Sample(footprints_of([{1}], [{2}], [{1}, {3}], [{4}]), messages_of({1, 2}, {1, 2}, {3, 4}, {3, 4}, {9}))
     work = work_of(sample)
     parts = work.by_text(work.all(), 2)
     assert sorted((part.sent.tolist(), part.branches.tolist()) for part in parts) == [
@@ -103,7 +105,7 @@ def test_the_numbers_of_parts_are_those_of_the_least_sum():
 
 
 def test_parts_that_share_messages_are_merged_if_no_shard_gets_more_than_any_has():
-    sample = Sample(wanting([{1}], [{2}], [{3}]), saying(*[{1}] * 9, *[{2, 3}] * 3))
+    sample = Sample(footprints_of([{1}], [{2}], [{3}]), messages_of(*[{1}] * 9, *[{2, 3}] * 3))
     work = work_of(sample)
     heavy, light = sorted(work.by_text(work.all(), 2), key=lambda part: -part.load)
     made = merged([heavy, *work.by_text(light, 2)], work, 2)
@@ -147,20 +149,20 @@ def test_of_many_subscriptions_some_are_looked_at_and_weigh_more(monkeypatch):
     assert np.isclose(plan(work, 4).loads.sum(), exact.loads.sum(), rtol=0.2)
 
 
-def test_a_message_that_nobody_wants_is_dropped_until_somebody_does():
+def test_a_message_is_dropped_until_a_subscription_is_posted_under_its_terms():
     sample = two_lands()
     routing = HybridPartitioner().fit(sample, n_shards=4)
     routing.place(sample.footprints)
-    late = saying({777}, {777}, set(), at=[(20, 50), (80, 50), (20, 50)])
+    late = messages_of({777}, {777}, set(), at=[(20, 50), (80, 50), (20, 50)])
     assert routing.route(late).tolist() == [0, 0, 0]
-    everywhere = wanting([{777}])
+    everywhere = footprints_of([{777}])
     home = routing.place(everywhere).tolist()[0]
     seen = routing.route(late).tolist()
     assert seen[0] & home
     assert seen[1] & home
     assert seen[2] == 0
     assert np.bitwise_count(np.array(seen[:2], np.uint64)).tolist() == [1, 1], "one home for a term in a leaf"
-    routing.place(wanting([set()], boxes=np.array([[0.0, 0.0, 50.0, 100.0]])))
+    routing.place(footprints_of([set()], boxes=np.array([[0.0, 0.0, 50.0, 100.0]])))
     assert all(routing.route(late)[[0, 2]]), "an empty branch wants whatever is said there"
 
 
@@ -169,9 +171,9 @@ def test_what_somebody_wants_is_kept_with_the_routing():
     routing = HybridPartitioner().fit(sample, n_shards=4)
     routing.place(sample.footprints)
     for term in range(1_000, 1_100):
-        routing.place(wanting([{term}]))
+        routing.place(footprints_of([{term}]))
     again = unpack(pack(routing))
-    late = saying(*[{term} for term in range(1_000, 1_200)], at=[(20, 50)] * 200)
+    late = messages_of(*[{term} for term in range(1_000, 1_200)], at=[(20, 50)] * 200)
     assert again.route(late).tolist() == routing.route(late).tolist()
     assert np.count_nonzero(again.route(late)) == 100
     assert again.route(sample.messages).tolist() == routing.route(sample.messages).tolist()
@@ -181,10 +183,10 @@ def test_a_fixed_routing_does_not_mind_what_was_placed_and_drops_nothing():
     sample = two_lands()
     routing = HybridPartitioner().fit(sample, n_shards=4)
     fixed = unpack(pack(routing.fixed()))
-    late = saying({777}, {101}, set(), at=[(20, 50), (20, 50), (80, 50)])
+    late = messages_of({777}, {101}, set(), at=[(20, 50), (20, 50), (80, 50)])
     before = fixed.route(late).tolist()
     assert all(before)
-    assert fixed.place(wanting([{777}])).tolist() == routing.place(wanting([{777}])).tolist()
+    assert fixed.place(footprints_of([{777}])).tolist() == routing.place(footprints_of([{777}])).tolist()
     assert fixed.route(late).tolist() == before
     assert fixed.fixed().route(late).tolist() == before
     assert routing.fixed().route(late).tolist() == before
@@ -192,7 +194,7 @@ def test_a_fixed_routing_does_not_mind_what_was_placed_and_drops_nothing():
 
 @pytest.mark.parametrize("n_shards", [3, 5, 9])
 @pytest.mark.parametrize("is_fixed", [False, True])
-def test_whoever_may_want_a_message_meets_it(n_shards, is_fixed):
+def test_every_matching_subscription_meets_the_message(n_shards, is_fixed):
     routing = HybridPartitioner().fit(two_lands(), n_shards=n_shards)
     assert (np.diff(routing.owners.shard_indptr) > 1).any(), "some leaf is parted by text"
     routing = routing.fixed() if is_fixed else routing
@@ -201,17 +203,17 @@ def test_whoever_may_want_a_message_meets_it(n_shards, is_fixed):
     def terms(most):
         return {int(term) for term in rng.choice([0, 1, 2, 101, 102, 120, 203, 5_000, -7], rng.integers(0, most))}
 
-    asked = [[terms(3) for _ in range(rng.integers(1, 3))] for _ in range(150)]
+    subscriptions = [[terms(3) for _ in range(rng.integers(1, 3))] for _ in range(150)]
     boxes = np.sort(rng.uniform(-50, 150, (150, 2, 2)), axis=1).reshape(150, 4)
-    footprints = wanting(*asked, boxes=boxes)
+    footprints = footprints_of(*subscriptions, boxes=boxes)
     footprints.boxes[:10] = [-np.inf, -np.inf, np.inf, np.inf]
     at = rng.uniform(-60, 160, (150, 2))
     assignment = routing.place(replace(footprints, keys=footprints.keys + np.uint64(9_999))).tolist()
-    said = [terms(5) for _ in range(150)]
-    seen = routing.route(saying(*said, at=at)).tolist()
+    published = [terms(5) for _ in range(150)]
+    seen = routing.route(messages_of(*published, at=at)).tolist()
     met = 0
     for (footprint, home), (row, frequencies) in itertools.product(
-        zip(footprints, assignment, strict=True), enumerate(said)
+        zip(footprints, assignment, strict=True), enumerate(published)
     ):
         if footprint.may_match(*at[row].tolist(), frequencies):
             assert home & seen[row]

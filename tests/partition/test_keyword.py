@@ -12,7 +12,7 @@ from nearcast.partition.prefix import PrefixPartitioner
 from nearcast.text import TermRows, Vocabulary
 
 
-def wanting(subscriptions):
+def footprints_of(subscriptions):
     """Footprints anywhere, each given by its branches of terms."""
     branches, n = [branch for one in subscriptions for branch in one], len(subscriptions)
     return Footprints(
@@ -22,7 +22,7 @@ def wanting(subscriptions):
     )  # fmt: skip
 
 
-def saying(rows):
+def messages_of(rows):
     terms, n = np.array([term for row in rows for term in sorted(row)], np.int64), len(rows)
     return MessageBatch.from_columns(
         ids=list(range(n)), xs=np.zeros(n), ys=np.zeros(n), ats_us=np.zeros(n, np.int64), places=[None] * n,
@@ -41,16 +41,19 @@ def skewed(seed=0, n=4_000, n_words=500):
     return [[{word} for word in words] for words in draw(n, 3)], draw(n, 6)
 
 
-def runs_as_written(wanted, said, n_shards):
+def runs_as_written(wanted, messages, n_shards):
     """Algorithm 4 as it stands, for subscriptions of one term a branch: count again for every place to cut."""
     words = sorted(
-        {w for words in said for w in words} | {w for one in wanted for branch in one for w in branch},
-        key=lambda word: (-sum(word in words for words in said), word),
+        {w for words in messages for w in words} | {w for one in wanted for branch in one for w in branch},
+        key=lambda word: (-sum(word in words for words in messages), word),
     )
     terms_of = [{w for branch in one for w in branch} for one in wanted]
 
     def cost(run):
-        held, seen = sum(not run.isdisjoint(one) for one in terms_of), sum(not run.isdisjoint(one) for one in said)
+        held, seen = (
+            sum(not run.isdisjoint(one) for one in terms_of),
+            sum(not run.isdisjoint(one) for one in messages),
+        )
         return held * (seen + 1)
 
     def cut(run, n):
@@ -70,28 +73,28 @@ words = st.sets(st.integers(0, 9), min_size=1, max_size=4)
 
 @settings(deadline=None)
 @given(st.lists(words, min_size=1, max_size=12), st.lists(words, max_size=12), st.integers(1, 6))
-def test_cuts_are_those_of_algorithm_4(wanted, said, n_shards):
+def test_cuts_are_those_of_algorithm_4(wanted, messages, n_shards):
     wanted = [[{word} for word in sorted(one)] for one in wanted]
-    routing = KeywordPartitioner().fit(Sample(wanting(wanted), saying(said)), n_shards=n_shards)
-    for shard, run in enumerate(runs_as_written(wanted, said, n_shards)):
+    routing = KeywordPartitioner().fit(Sample(footprints_of(wanted), messages_of(messages)), n_shards=n_shards)
+    for shard, run in enumerate(runs_as_written(wanted, messages, n_shards)):
         assert set(routing.words.shards_of(np.array(sorted(run), np.int64)).tolist()) == {shard}
         held = sum(any(branch <= run for branch in one) for one in wanted)
-        seen = sum(not run.isdisjoint(one) for one in said)
-        assert routing.loads[shard] == pytest.approx(held * seen / max(1, len(said)))
+        seen = sum(not run.isdisjoint(one) for one in messages)
+        assert routing.loads[shard] == pytest.approx(held * seen / max(1, len(messages)))
 
 
 @pytest.mark.parametrize("n_shards", [3, 8, 32])
 def test_costs_differ_less_than_if_terms_were_dealt_by_their_numbers(n_shards):
-    wanted, said = skewed(n_shards)
-    routing = KeywordPartitioner().fit(Sample(wanting(wanted), saying(said)), n_shards=n_shards)
+    wanted, messages = skewed(n_shards)
+    routing = KeywordPartitioner().fit(Sample(footprints_of(wanted), messages_of(messages)), n_shards=n_shards)
 
     def costs(shard_of):
         held, seen = np.zeros(n_shards), np.zeros(n_shards)
         for one in wanted:
             held[list({shard_of(word) for (word,) in one})] += 1
-        for one in said:
+        for one in messages:
             seen[list({shard_of(word) for word in one})] += 1
-        return held * seen / len(said)
+        return held * seen / len(messages)
 
     shards = dict(zip(routing.words.terms.tolist(), routing.words.shards.tolist(), strict=True))
     assert costs(shards.__getitem__) == pytest.approx(routing.loads)
@@ -99,23 +102,23 @@ def test_costs_differ_less_than_if_terms_were_dealt_by_their_numbers(n_shards):
     assert np.var(routing.loads) < np.var(costs(lambda word: word % n_shards))
 
 
-def test_where_nobody_spoke_yet_subscriptions_decide():
+def test_without_messages_the_subscriptions_decide():
     wanted = [[{word}] for word in range(40)]
-    routing = KeywordPartitioner().fit(Sample(wanting(wanted), saying([])), n_shards=4)
+    routing = KeywordPartitioner().fit(Sample(footprints_of(wanted), messages_of([])), n_shards=4)
     assert np.bincount(routing.words.shards).tolist() == [10, 10, 10, 10]
 
 
 def test_every_shard_has_a_word_if_there_are_enough():
-    wanted, said = [[{0}]] * 90 + [[{word}] for word in range(1, 6)], [{0}] * 90
-    routing = KeywordPartitioner().fit(Sample(wanting(wanted), saying(said)), n_shards=6)
+    wanted, messages = [[{0}]] * 90 + [[{word}] for word in range(1, 6)], [{0}] * 90
+    routing = KeywordPartitioner().fit(Sample(footprints_of(wanted), messages_of(messages)), n_shards=6)
     assert np.bincount(routing.words.shards, minlength=6).tolist() == [1] * 6
-    few = KeywordPartitioner().fit(Sample(wanting(wanted[:1]), saying(said)), n_shards=6)
-    assert few.place(wanting([[{0}], [{0}, set()], [{5}]])).tolist() == [1, 0b111111, 1 << 5]
+    few = KeywordPartitioner().fit(Sample(footprints_of(wanted[:1]), messages_of(messages)), n_shards=6)
+    assert few.place(footprints_of([[{0}], [{0}, set()], [{5}]])).tolist() == [1, 0b111111, 1 << 5]
 
 
 def test_prefix_parts_words_alike_and_asks_for_what_is_still_needed():
-    wanted, said = skewed(n=500)
-    sample = Sample(wanting(wanted), saying(said))
+    wanted, messages = skewed(n=500)
+    sample = Sample(footprints_of(wanted), messages_of(messages))
     keyword, prefix = (one().fit(sample, n_shards=8) for one in (KeywordPartitioner, PrefixPartitioner))
     assert prefix.words.shards.tolist() == keyword.words.shards.tolist()
     assert (keyword.narrows, prefix.narrows) == (False, True)

@@ -30,7 +30,7 @@ def test_costs_are_those_of_equation_1_and_the_dearest_goes_first():
     assert routing.loads.tolist() == [1.5, 1.25]
 
 
-def test_who_comes_later_goes_to_who_has_least_and_counts():
+def test_a_later_subscription_goes_to_the_least_loaded_shard_and_counts():
     sample = sampled(["a", "a b"], ["a", "b"])
     routing = KnnKeywordPartitioner().fit(sample, n_shards=2)
     assert routing.loads.tolist() == [1.0, 0.5]
@@ -45,8 +45,8 @@ def test_who_comes_later_goes_to_who_has_least_and_counts():
 def test_skewed_terms_end_up_even(n_shards):
     rng = np.random.default_rng(n_shards)
     words = [f"w{i}" for i in range(300)]
-    said = rng.zipf(1.3, (2_000, 3)) % 300
-    asked = rng.zipf(1.3, (2_000, 2)) % 300
-    sample = sampled([[words[i] for i in row] for row in said], [[words[i] for i in row] for row in asked])
+    published = rng.zipf(1.3, (2_000, 3)) % 300
+    requested = rng.zipf(1.3, (2_000, 2)) % 300
+    sample = sampled([[words[i] for i in row] for row in published], [[words[i] for i in row] for row in requested])
     loads = KnnKeywordPartitioner().fit(sample, n_shards=n_shards).loads
     assert loads.max() - loads.min() < 0.02 * loads.mean()

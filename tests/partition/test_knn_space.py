@@ -25,7 +25,7 @@ def test_most_look_about_as_far_as_their_k_nearest():
     assert 0.5 < np.median(ratios) < 4
 
 
-def test_who_needs_more_than_there_is_looks_everywhere():
+def test_a_subscription_that_needs_more_messages_than_there_are_depends_on_all_of_space():
     sample = crowded(n=4, n_messages=5, k=50)
     density, frequencies = DensityGrid.of(sample), TermFrequencies.of(sample.messages)
     assert not np.isfinite(density.dependency_boxes(sample.footprints, frequencies.costs(sample.footprints))).any()
@@ -34,7 +34,7 @@ def test_who_needs_more_than_there_is_looks_everywhere():
 
 
 @pytest.mark.parametrize("n_shards", [2, 8])
-def test_squares_are_small_where_the_crowd_is_and_cover_everything(n_shards):
+def test_squares_are_small_where_messages_are_dense_and_cover_space(n_shards):
     sample = crowded()
     routing = KnnSpacePartitioner().fit(sample, n_shards=n_shards)
     assert THETA * n_shards <= len(routing.squares) < THETA * n_shards + 4

@@ -27,7 +27,7 @@ def messages_at(xs, ys):
 
 
 @pytest.mark.parametrize("n_shards", [2, 3, 8, 32])
-def test_costs_are_even_where_subscriptions_and_messages_crowd_elsewhere(n_shards):
+def test_costs_are_even_where_subscriptions_and_messages_are_dense_in_different_places(n_shards):
     rng = np.random.default_rng(n_shards)
     subscriptions = footprints_at(rng.normal(3, 1, 20_000), rng.normal(3, 1, 20_000))
     messages = messages_at(rng.normal(4, 2, 20_000), rng.normal(4, 2, 20_000))

@@ -86,7 +86,7 @@ def test_a_box_that_is_everywhere_lives_in_every_cell_and_far_points_at_the_edge
     assert routing.route(far).tolist() == mask_of(routing.assignment[0, CELLS - 1 :]).tolist()
 
 
-def test_dealing_gives_the_next_piece_to_who_has_least():
+def test_greedy_assignment_gives_the_next_piece_to_the_least_loaded_shard():
     assert assign_greedily(np.array([1.0, 9.0, 2.0, 3.0, 4.0]), np.zeros(2)).tolist() == [0, 0, 1, 1, 1]
     assert assign_greedily(np.array([1.0, 1.0]), np.array([5.0, 0.0, 0.5])).tolist() == [1, 2]
     assert assign_greedily(np.zeros(0), np.zeros(3)).tolist() == []

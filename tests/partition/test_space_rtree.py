@@ -82,7 +82,7 @@ def test_the_regions_are_where_messages_go():
         assert seen in shards[inside].tolist()
 
 
-def test_points_that_cannot_be_told_apart_stay_together():
+def test_equal_points_stay_together():
     same = np.full(50, 3.0)
     routing = SpaceRtreePartitioner().fit(Sample(boxes_around(same, same, same), MessageBatch.empty()), n_shards=4)
     assert routing.tree.n_leaves == 1

@@ -12,7 +12,7 @@ from nearcast.partition.text_frequency import TextFrequencyPartitioner
 from nearcast.partition.text_metric import TextMetricPartitioner
 from nearcast.partition.text_postings import TermPostings
 from nearcast.space import Box
-from said import saying, wanting
+from term_samples import footprints_of, messages_of
 
 SMALL = "NEARCAST_TEST_SMALL" in os.environ
 BOTH = [TextFrequencyPartitioner(), TextMetricPartitioner()]
@@ -27,12 +27,12 @@ def skewed(n=600 if SMALL else 3_000, seed=0):
         return {topic * 10 + int(term) % 10 for term in rng.zipf(1.3, n_terms)}
 
     messages = [terms(4) for _ in range(n)]
-    asked = [[terms(2)] if rng.random() < 0.5 else [terms(1), terms(1)] for _ in range(n)]
-    return Sample(wanting(*asked), saying(*messages))
+    subscriptions = [[terms(2)] if rng.random() < 0.5 else [terms(1), terms(1)] for _ in range(n)]
+    return Sample(footprints_of(*subscriptions), messages_of(*messages))
 
 
 def test_postings_are_messages_and_branches_by_term():
-    sample = Sample(wanting([{1, 2}], [{1}, {3}], [{2, 9}], [set()]), saying({1, 2}, {1}, {1, 3}, set()))
+    sample = Sample(footprints_of([{1, 2}], [{1}, {3}], [{2, 9}], [set()]), messages_of({1, 2}, {1}, {1, 3}, set()))
     postings = TermPostings.of(sample)
     assert postings.terms.tolist() == [1, 2, 3, 9]
     assert postings.message_indptr.tolist() == [0, 3, 4, 5, 5]
@@ -43,7 +43,7 @@ def test_postings_are_messages_and_branches_by_term():
 
 def test_frequency_deals_the_dearest_term_first():
     # term 1 costs about 4 + 1, term 2 about 3 + 1, term 3 about 2, term 4 about 1
-    sample = Sample(wanting([{1}], [{2}]), saying({1, 2}, {1, 2}, {1, 2, 3}, {1, 3}, {4}))
+    sample = Sample(footprints_of([{1}], [{2}]), messages_of({1, 2}, {1, 2}, {1, 2, 3}, {1, 3}, {4}))
     routing = TextFrequencyPartitioner().fit(sample, n_shards=2)
     assert routing.words.terms.tolist() == [1, 2, 3, 4]
     assert routing.words.shards.tolist() == [0, 1, 1, 0]
@@ -52,8 +52,10 @@ def test_frequency_deals_the_dearest_term_first():
     assert np.allclose(routing.loads, load_of([5, 4], [1, 1]))
 
 
-def test_the_metric_keeps_terms_together_that_are_said_together():
-    sample = Sample(wanting([{1}], [{2}], [{3}], [{4}]), saying({1, 2}, {1, 2}, {1, 2}, {3, 4}, {3, 4}, {3, 4}))
+def test_the_metric_keeps_terms_together_that_occur_together():
+    sample = Sample(
+        footprints_of([{1}], [{2}], [{3}], [{4}]), messages_of({1, 2}, {1, 2}, {1, 2}, {3, 4}, {3, 4}, {3, 4})
+    )
     apart, together = (partitioner.fit(sample, n_shards=2) for partitioner in BOTH)
     assert apart.words.shards.tolist() == [0, 1, 0, 1]
     assert apart.route(sample.messages).tolist() == [3] * 6
@@ -90,8 +92,8 @@ def test_loads_are_those_of_the_sample_and_even(partitioner, n_shards):
 @pytest.mark.parametrize("partitioner", BOTH, ids=lambda p: p.name)
 def test_nothing_to_learn_from_is_no_error(partitioner):
     routing = partitioner.fit(Sample.none(), n_shards=4)
-    assert routing.place(wanting([{5}], [{6}, {7}], [set()])).tolist() == [0b0010, 0b1100, 0b1111]
-    assert routing.route(saying({5, 7}, set())).tolist() == [0b1010, 0b0001]
+    assert routing.place(footprints_of([{5}], [{6}, {7}], [set()])).tolist() == [0b0010, 0b1100, 0b1111]
+    assert routing.route(messages_of({5, 7}, set())).tolist() == [0b1010, 0b0001]
     assert routing.loads.tolist() == [0.0] * 4
 
 

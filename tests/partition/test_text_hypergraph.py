@@ -11,7 +11,7 @@ from nearcast.partition.base import Sample
 from nearcast.partition.load import load_of
 from nearcast.partition.text_frequency import TextFrequencyPartitioner
 from nearcast.partition.text_hypergraph import TextHypergraphPartitioner
-from said import saying, wanting
+from term_samples import footprints_of, messages_of
 
 needs_library = pytest.mark.skipif(
     not TextHypergraphPartitioner.is_installed(),
@@ -26,12 +26,14 @@ def topics(n_topics=20, n=1_000, seed=0):
     def terms(n_terms):
         return {int(term) for term in rng.integers(0, n_topics) * 10 + rng.integers(0, 10, n_terms)}
 
-    return Sample(wanting(*[[terms(1)] for _ in range(n)]), saying(*[terms(4) for _ in range(n)]))
+    return Sample(footprints_of(*[[terms(1)] for _ in range(n)]), messages_of(*[terms(4) for _ in range(n)]))
 
 
 @needs_library
-def test_terms_that_are_said_together_share_a_shard():
-    sample = Sample(wanting([{1}], [{2}], [{3}], [{4}]), saying({1, 2}, {1, 2}, {1, 2}, {3, 4}, {3, 4}, {3, 4}))
+def test_terms_that_occur_together_share_a_shard():
+    sample = Sample(
+        footprints_of([{1}], [{2}], [{3}], [{4}]), messages_of({1, 2}, {1, 2}, {1, 2}, {3, 4}, {3, 4}, {3, 4})
+    )
     routing = TextHypergraphPartitioner().fit(sample, n_shards=2)
     one, two, three, four = routing.words.shards.tolist()
     assert one == two != three == four
@@ -43,10 +45,10 @@ def test_terms_that_are_said_together_share_a_shard():
 def test_messages_of_a_topic_go_to_one_shard_and_loads_are_even(n_shards):
     sample = topics()
     routing = TextHypergraphPartitioner().fit(sample, n_shards=n_shards)
-    rival = TextFrequencyPartitioner().fit(sample, n_shards=n_shards)
+    baseline = TextFrequencyPartitioner().fit(sample, n_shards=n_shards)
     assert np.bitwise_count(routing.route(sample.messages)).mean() < 1.1
     assert routing.loads.max() < 1.2 * routing.loads.mean()
-    assert routing.loads.sum() < rival.loads.sum() or n_shards == 1
+    assert routing.loads.sum() < baseline.loads.sum() or n_shards == 1
 
 
 @needs_library
@@ -55,7 +57,7 @@ def test_it_can_be_repeated():
     assert fitted[0] == fitted[1]
 
 
-def test_it_says_what_to_install(monkeypatch):
+def test_a_missing_dependency_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mtkahypar", None)
     with pytest.raises(nc.StateError, match=r"mtkahypar must be installed .* pip install 'nearcast\[hypergraph\]'"):
         TextHypergraphPartitioner().fit(topics(), n_shards=4)

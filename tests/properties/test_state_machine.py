@@ -243,15 +243,15 @@ class Machine(RuleBasedStateMachine):
         assert held == {id_: dict(result) for id_, result in self.results().items()}
 
     def check_growing(self, step, message, in_time):
-        told = {u.subscription: u for u in step if self.oracle.subscriptions[u.subscription]["kind"] in GROWING}
+        emitted = {u.subscription: u for u in step if self.oracle.subscriptions[u.subscription]["kind"] in GROWING}
         for id_, s in self.oracle.subscriptions.items():
             if s["kind"] not in GROWING:
                 continue
             must, may, score = self.oracle.matches(id_, message)
-            if id_ in told:
-                assert may and in_time, f"{told[id_]} does not match"
-                assert told[id_].change == "enter" and told[id_].message == message["id"]
-                assert told[id_].score == pytest.approx(score, abs=1e-9)
+            if id_ in emitted:
+                assert may and in_time, f"{emitted[id_]} does not match"
+                assert emitted[id_].change == "enter" and emitted[id_].message == message["id"]
+                assert emitted[id_].score == pytest.approx(score, abs=1e-9)
             else:
                 assert not (must and in_time), f"{message} should match {s}"
 

@@ -48,13 +48,13 @@ def main(folder, local, master="local[2,4]"):
     )
     writer = matched.updates.writeStream.format("parquet").option("path", f"{folder}/out")
     query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start()
-    told = -1
+    emitted = -1
     while True:
         ended = query.awaitTermination(0.05)
         for progress in query.recentProgress:
-            if progress.batchId > told:
-                told = progress.batchId
-                print(f"batch {told}", flush=True)  # noqa: T201 - whom it is read by waits for it
+            if progress.batchId > emitted:
+                emitted = progress.batchId
+                print(f"batch {emitted}", flush=True)  # noqa: T201 - whom it is read by waits for it
         if ended:
             return
 

@@ -103,15 +103,15 @@ def table(rows, schema):
 
 def embedded(of, given):
     """Return what one engine says, row by row, about batches: the meaning that the pipeline has to meet."""
-    alone, told = engine(of), []
+    alone, updates = engine(of), []
     for batch in given:
         for row in in_order(batch.subscriptions).to_pylist():
             if row["op"] != "unsubscribe":
-                told.append(alone.subscribe(table([row | {"op": "subscribe"}], SUBSCRIPTIONS)))
+                updates.append(alone.subscribe(table([row | {"op": "subscribe"}], SUBSCRIPTIONS)))
             elif row["id"] in alone:
                 alone.unsubscribe([row["id"]])
-        told.append(alone.publish(in_order(batch.messages)))
-    return counted(told)
+        updates.append(alone.publish(in_order(batch.messages)))
+    return counted(updates)
 
 
 def in_order(rows):
@@ -122,7 +122,7 @@ def in_order(rows):
 
 def counted(tables):
     """Return updates as a multiset."""
-    return Counter(key(row) for told in tables for row in told.to_pylist())
+    return Counter(key(row) for updates in tables for row in updates.to_pylist())
 
 
 def key(row):

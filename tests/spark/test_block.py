@@ -40,7 +40,7 @@ def test_a_file_of_arrows_is_a_block_too(tmp_path):
 
 
 def test_columns_of_kindred_types_become_ours():
-    told = pa.table(
+    updates = pa.table(
         {
             "id": pa.array(["a", "b"], pa.large_string()),
             "x": pa.array([1, 2**60 + 1], pa.int64()),
@@ -51,7 +51,7 @@ def test_columns_of_kindred_types_become_ours():
             "price": [3, 4],
         }
     )
-    opened = open_block(pack(told))
+    opened = open_block(pack(updates))
     assert opened.schema.types == [pa.string(), pa.float64(), pa.float64(), pa.list_(pa.string()), TIMESTAMP]
     assert opened["text"].to_pylist() == [["a b"], []]
     assert opened["at"].cast(pa.int64()).to_pylist() == [1, None]
@@ -92,7 +92,7 @@ def test_what_is_no_block_is_refused_in_words(payload, words):
         open_block(payload)
 
 
-def test_who_packs_what_nobody_would_take_is_told_so():
+def test_packing_an_invalid_table_is_refused():
     with pytest.raises(InvalidInput, match="id must be a column of string; got 'int64'"):
         pack_messages(pa.table(PLAIN | {"id": [1]}))
 
@@ -138,7 +138,7 @@ def test_bytes_that_are_no_utf8_are_a_fault_of_their_row(text):
     assert shown["text"] in ("caf\ufffd", ["a", "\ufffd"])
 
 
-def test_who_makes_blocks_needs_no_spark():
+def test_packing_needs_no_spark():
     program = "import sys; from nearcast.spark import pack_messages; print('pyspark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

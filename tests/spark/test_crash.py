@@ -149,7 +149,7 @@ def forget_last_commit(folder):
     return newest[0] == newest[1]
 
 
-def test_nothing_is_lost_and_nothing_told_twice_when_processes_die(start, tmp_path, write_stream, random_fields):
+def test_updates_are_exactly_once_when_processes_die(start, tmp_path, write_stream, random_fields):
     kills = int(os.environ.get("NEARCAST_KILLS", "2"))
     seed = int(os.environ.get("NEARCAST_SEED", random.randrange(1 << 30)))
     rng = random.Random(seed)
@@ -179,7 +179,7 @@ def test_nothing_is_lost_and_nothing_told_twice_when_processes_die(start, tmp_pa
 
 
 @pytest.mark.soak
-def test_two_executors_say_what_one_engine_says(start, tmp_path, write_stream, random_fields):
+def test_two_executors_emit_the_updates_of_one_engine(start, tmp_path, write_stream, random_fields):
     given = inputs.numbered(inputs.batches(5, random_fields, n=3))
     write_stream(given)
     code, errors = start("local-cluster[2,1,1024]").end()

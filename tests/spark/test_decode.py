@@ -100,10 +100,10 @@ def test_messages_that_break_a_rule_are_rejected_with_the_engines_words(spark, s
     bad = [TEXT | {"id": f"bad{i}"} | fault for i, (fault, _) in enumerate(BAD_MESSAGES)]
     decoded = decode_messages(frame(spark, tmp_path, mixed(bad, TEXT), inputs.MESSAGES), sent)
     assert {row.id for row in decoded.good.collect()} == {f"good{i}" for i in range(50)}
-    told = {row["id"]: (row, reason) for row, reason in reasons(decoded.rejected, "message")}
-    assert len(told) == len(BAD_MESSAGES)
+    emitted = {row["id"]: (row, reason) for row, reason in reasons(decoded.rejected, "message")}
+    assert len(emitted) == len(BAD_MESSAGES)
     for i, (fault, words) in enumerate(BAD_MESSAGES):
-        row, reason = told[fault.get("id", f"bad{i}")]
+        row, reason = emitted[fault.get("id", f"bad{i}")]
         assert words in reason, fault
         assert row["text"] == fault.get("text", "a")
 
@@ -120,9 +120,9 @@ def test_packed_messages_that_break_a_rule_are_rejected_as_rows_are(spark, sent,
         )
     rows = decode_messages(spark.read.parquet(str(tmp_path / "rows.parquet")), sent).rejected
     packed = decode_messages(spark.read.format("binaryFile").load(str(tmp_path / "blocks")), sent).rejected
-    told = [sorted(reasons(rejected, "message"), key=str) for rejected in (rows, packed)]
-    assert told[0] == told[1]
-    assert len(told[0]) == len(BAD_MESSAGES) + 1
+    emitted = [sorted(reasons(rejected, "message"), key=str) for rejected in (rows, packed)]
+    assert emitted[0] == emitted[1]
+    assert len(emitted[0]) == len(BAD_MESSAGES) + 1
 
 
 def test_what_is_no_block_is_rejected_and_shown_by_its_size(spark, sent):
@@ -130,25 +130,25 @@ def test_what_is_no_block_is_rejected_and_shown_by_its_size(spark, sent):
     lacking = pa.table({"id": ["m"]})
     given = [("a", whole), ("b", b"{}"), ("c", None), ("d", pack(lacking)), ("e", whole[:-200])]
     blocks = spark.createDataFrame(given, "topic string, payload binary").coalesce(1)
-    told = {row["topic"]: (row["payload_bytes"], reason) for row, reason in reasons(
+    emitted = {row["topic"]: (row["payload_bytes"], reason) for row, reason in reasons(
         decode_messages(blocks, sent).rejected, "message"
     )}  # fmt: skip
-    assert {topic: size for topic, (size, _) in told.items()} == {
+    assert {topic: size for topic, (size, _) in emitted.items()} == {
         "b": 2, "c": None, "d": len(pack(lacking)), "e": len(whole) - 200
     }  # fmt: skip
-    assert told["b"][1].startswith("payload must be an Arrow stream of messages; got 2 bytes")
-    assert told["c"][1] == "payload must be an Arrow stream of messages; got None"
-    assert told["d"][1] == "columns must include ['x', 'y', 'text']; got ['id'] (messages)"
+    assert emitted["b"][1].startswith("payload must be an Arrow stream of messages; got 2 bytes")
+    assert emitted["c"][1] == "payload must be an Arrow stream of messages; got None"
+    assert emitted["d"][1] == "columns must include ['x', 'y', 'text']; got ['id'] (messages)"
 
 
 def test_subscriptions_that_break_a_rule_are_rejected_with_the_engines_words(spark, sent, blocks, tmp_path):
     bad = [row | {"id": row["id"] and f"bad{i}"} for i, (row, _) in enumerate(BAD_SUBSCRIPTIONS)]
     decoded = decode_subscriptions(frame(spark, tmp_path, mixed(bad, POINT), inputs.SUBSCRIPTIONS), sent)
     assert {row.id for row in decoded.good.collect()} == {f"good{i}" for i in range(50)}
-    told = reasons(decoded.rejected, "subscription")
-    assert len(told) == len(BAD_SUBSCRIPTIONS)
+    emitted = reasons(decoded.rejected, "subscription")
+    assert len(emitted) == len(BAD_SUBSCRIPTIONS)
     for i, (fault, words) in enumerate(BAD_SUBSCRIPTIONS):
-        mine = [reason for row, reason in told if row["id"] == (fault["id"] and f"bad{i}")]
+        mine = [reason for row, reason in emitted if row["id"] == (fault["id"] and f"bad{i}")]
         assert any(words in reason for reason in mine), (fault, mine)
 
 
@@ -172,8 +172,8 @@ def test_bytes_that_are_no_utf8_are_rejected_and_shown(spark, sent, tmp_path):
     pq.write_table(rows, tmp_path / "messages.parquet")
     decoded = decode_messages(spark.read.parquet(str(tmp_path / "messages.parquet")), sent)
     assert [row.id for row in decoded.good.collect()] == ["m0"]
-    told = sorted(reason for _, reason in reasons(decoded.rejected, "message"))
-    assert told == [
+    emitted = sorted(reason for _, reason in reasons(decoded.rejected, "message"))
+    assert emitted == [
         "id must be UTF-8; got '\ufffdm2' (message '\ufffdm2')",
         "place must be UTF-8; got '\ufffd\ufffd' (message 'm3')",
         "text must be UTF-8; got 'caf\ufffd' (message 'm1')",

@@ -59,6 +59,6 @@ def test_without_any_java_the_error_says_what_was_tried(tmp_path, monkeypatch):
         java.find_java()
 
 
-def test_it_can_be_asked_from_the_command_line():
+def test_the_command_line_prints_the_runtime():
     ran = subprocess.run([sys.executable, "-m", "nearcast.spark.java"], capture_output=True, text=True, check=True)
     assert ran.stdout.startswith("Java ")

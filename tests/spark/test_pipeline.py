@@ -63,7 +63,7 @@ def counted(rows):
 
 
 @pytest.mark.parametrize("n", [2, 8])
-def test_a_stream_says_what_the_engine_says(spark, shards, write_stream, tmp_path, random_fields, n):
+def test_a_stream_gives_the_updates_of_the_engine(spark, shards, write_stream, tmp_path, random_fields, n):
     shards(n)
     of = inputs.job(window=nc.TimeWindow(9) if n == 2 else nc.CountWindow(7), shards=n)
     given = inputs.batches(n, random_fields, n=6, timed=n == 2)
@@ -77,7 +77,7 @@ def test_a_stream_says_what_the_engine_says(spark, shards, write_stream, tmp_pat
 
 @pytest.mark.parametrize("n", [1, 2, 8])
 @pytest.mark.parametrize("timed", [False, True], ids=["by arrival", "by time"])
-def test_static_frames_say_what_the_engine_says(spark, shards, random_fields, n, timed):
+def test_static_frames_give_the_updates_of_the_engine(spark, shards, random_fields, n, timed):
     shards(n)
     of = inputs.job(window=nc.TimeWindow(9) if timed else nc.CountWindow(7), shards=n, space=world.GLOBE)
     drawn = inputs.batches(n, random_fields, n=4, timed=timed, space=world.GLOBE)
@@ -95,7 +95,7 @@ def test_static_frames_say_what_the_engine_says(spark, shards, random_fields, n,
 
 
 @pytest.mark.parametrize("kind", ["boolean", "similarity"])
-def test_a_larger_run_says_what_the_engine_says(spark, kind):
+def test_a_larger_run_gives_the_updates_of_the_engine(spark, kind):
     workload = make("tweets", seed=5)
     subscriptions = pa.concat_tables(workload.subscriptions(kind, 2_000, k=1, queries="q1", community=None))
     messages = pa.concat_tables(workload.messages(3_000))
@@ -104,8 +104,8 @@ def test_a_larger_run_says_what_the_engine_says(spark, kind):
     engine = inputs.engine(of)
     engine.subscribe(subscriptions)
     expected = inputs.counted([engine.publish(messages)])
-    said, asked = static(spark, inputs.Batch(messages, subscriptions))
-    matched = match(said, asked.repartition(3), **options(of))
+    published, requested = static(spark, inputs.Batch(messages, subscriptions))
+    matched = match(published, requested.repartition(3), **options(of))
     assert counted(matched.updates.collect()) == expected
     assert expected.total() > 100
 
@@ -122,7 +122,7 @@ def test_a_subscription_is_in_force_for_the_messages_of_its_batch(spark, write_s
     assert counted(rows) == {(1, "s", "m", "enter", 1.0): 1}
 
 
-def test_a_query_says_how_it_fares(spark, write_stream, tmp_path, random_fields):
+def test_a_query_reports_its_progress(spark, write_stream, tmp_path, random_fields):
     given = inputs.batches(2, random_fields, n=4)
     bad = inputs.table([{"id": "m", "x": 99.0, "y": 1.0, "text": "a"}], inputs.MESSAGES)
     given[1].messages = pa.concat_tables([given[1].messages, bad, bad])
@@ -177,9 +177,9 @@ def test_packed_messages_are_the_same_as_rows(spark, tmp_path, write_stream, ran
             (blocks / f"{i}.{j}").write_bytes(part)
             os.utime(blocks / f"{i}.{j}", (1_000_000 + 3 * i + j,) * 2)
     source = spark.readStream.format("binaryFile").schema(WHOLE_FILES).option("maxFilesPerTrigger", 3)
-    asked = streams(spark, folders)[1]
+    requested = streams(spark, folders)[1]
     of, state = inputs.job(), str(tmp_path / "state")
-    matched = match(source.load(str(blocks)), asked, **options(of), state=state)
+    matched = match(source.load(str(blocks)), requested, **options(of), state=state)
     rows, query = run(matched.updates, tmp_path)
     assert counted(rows) == inputs.embedded(of, given)
     tally = Tally()

@@ -14,14 +14,14 @@ def report(shard, *, updates=0, late=0, unknown=0, subscriptions=0, seconds=0.0)
     )  # fmt: skip
 
 
-def batch(number, *reports, rows=5, rejected=1, asked=0, broken=(0, 0), ms=500):
+def batch(number, *reports, rows=5, rejected=1, requested=0, broken=(0, 0), ms=500):
     return {
         "batchId": number,
         "numInputRows": rows,
         "durationMs": {"triggerExecution": ms},
         "observedMetrics": {
             "nearcast_messages": {"rows": rows, "rejected": rejected},
-            "nearcast_subscriptions": {"rows": 9, "rejected": asked},
+            "nearcast_subscriptions": {"rows": 9, "rejected": requested},
             "nearcast_malformed_messages": {"rejected": broken[0]},
             "nearcast_malformed_subscriptions": {"rejected": broken[1]},
             "nearcast_shards": {"reports": list(reports)},
@@ -34,7 +34,7 @@ def test_batches_are_added_up():
     first = batch(
         0, report(0, updates=3, late=1, subscriptions=7, seconds=3.0), report(1, updates=2, late=1, seconds=1.0)
     )
-    second = batch(1, report(1, updates=5, unknown=2, subscriptions=4), rows=10, asked=2, broken=(3, 4))
+    second = batch(1, report(1, updates=5, unknown=2, subscriptions=4), rows=10, requested=2, broken=(3, 4))
     assert tally.take([first]) and tally.take([first, second])
     figures = tally.figures()
     assert figures["batches"] == 2 and figures["batch"] == 1
@@ -65,9 +65,11 @@ def test_a_batch_without_observations_counts_as_a_batch():
     assert dict(tally.rows())["messages/s"] == "0"
 
 
-def test_everything_is_said_in_words():
+def test_progress_is_formatted_for_people():
     tally = Tally()
     tally.take([batch(0, report(0, updates=1234, subscriptions=2), rows=2001, ms=100)])
-    said = dict(tally.rows())
-    assert said["messages"] == "2,000" and said["messages/s"] == "20,000" and said["updates"] == "1,234"
-    assert said["last batch"] == "0.10 s" and said["rejected"] == "1"
+    published = dict(tally.rows())
+    assert (
+        published["messages"] == "2,000" and published["messages/s"] == "20,000" and published["updates"] == "1,234"
+    )
+    assert published["last batch"] == "0.10 s" and published["rejected"] == "1"

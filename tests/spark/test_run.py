@@ -76,7 +76,7 @@ def finish(started):
     return tally
 
 
-def told(plan):
+def emitted(plan):
     rows = SinkFiles(plan.place(plan.updates.path)).rows()
     return sorted((row["seq"], row["subscription"], row["message"], row["change"], row["score"]) for row in rows)
 
@@ -107,8 +107,8 @@ def test_lines_that_are_no_rows_are_rejected_as_they_stand_and_a_run_goes_on(spa
     (tmp_path / "subscriptions" / "1.json").write_text("oops\n")
     job = plan(rejected={"format": "json", "path": "rejected"})
     tally = finish(start_run(spark, job))
-    assert told(job) == expected(MESSAGES)
-    assert (tally.messages, tally.rejected, tally.updates) == (4, 6, len(told(job)))
+    assert emitted(job) == expected(MESSAGES)
+    assert (tally.messages, tally.rejected, tally.updates) == (4, 6, len(emitted(job)))
     rejected = list(SinkFiles(job.place("rejected")).rows())
     broken = {json.loads(row["row"]).get("_malformed"): row for row in rejected}
     assert set(broken) == {*(line.strip() for line in (*torn, late)), "oops", None}
@@ -121,7 +121,7 @@ def test_lines_that_are_no_rows_are_rejected_as_they_stand_and_a_run_goes_on(spa
     (tmp_path / "messages" / "1.json").write_text(lines([*more, "more nonsense\n"]))
     tally = finish(start_run(spark, job))
     assert (tally.messages, tally.rejected) == (1, 1)
-    assert told(job) == expected(MESSAGES, more)
+    assert emitted(job) == expected(MESSAGES, more)
 
     with pytest.raises(
         StateError, match=r"window must be 'CountWindow\(n=3\)', as when .*; got 'CountWindow\(n=4\)'"
@@ -135,11 +135,11 @@ def test_the_work_is_shared_as_files_teach_or_as_was_saved(spark, plan, tmp_path
     (tmp_path / "fitted.routing").write_bytes(pack(fit("knn_space", Sample.none(), n_shards=2)))
     job = plan(match={"partitioner": "location"} if how == "learned" else {"routing": "fitted.routing"})
     finish(start_run(spark, job))
-    assert told(job) == expected(MESSAGES)
+    assert emitted(job) == expected(MESSAGES)
     more = [{"id": "m5", "x": 3.0, "y": 3.0, "text": "jazz coffee", "place": "cafe"}]
     (tmp_path / "messages" / "1.json").write_text(lines(more))
     finish(start_run(spark, job))
-    assert told(job) == expected(MESSAGES, more)
+    assert emitted(job) == expected(MESSAGES, more)
     if how == "given":
         (tmp_path / "fitted.routing").write_bytes(b"something else")
         with pytest.raises(InvalidInput, match=r"routing must be a file that `nearcast advise --save` wrote"):
@@ -186,7 +186,7 @@ def test_texts_may_be_lists_and_files_parquet(spark, plan, tmp_path):
     schema = "id string, x double, y double, text array<string>, place string"
     job = plan(messages={"format": "parquet", "path": "lists", "schema": schema})
     assert finish(start_run(spark, job)).messages == 4
-    assert told(job) == expected(MESSAGES)
+    assert emitted(job) == expected(MESSAGES)
 
 
 def test_messages_may_come_as_files_of_arrow(spark, plan, tmp_path):
@@ -195,7 +195,7 @@ def test_messages_may_come_as_files_of_arrow(spark, plan, tmp_path):
     (tmp_path / "blocks" / "1.arrow").write_bytes(b"torn")
     job = plan(messages={"format": "arrow", "path": "blocks"}, rejected={"format": "json", "path": "rejected"})
     tally = finish(start_run(spark, job))
-    assert told(job) == expected(MESSAGES)
+    assert emitted(job) == expected(MESSAGES)
     assert (tally.messages, tally.rejected) == (len(MESSAGES), 1)
     (row,) = SinkFiles(job.place("rejected")).rows()
     assert json.loads(row["row"])["path"].endswith("/1.arrow")
@@ -226,7 +226,7 @@ def test_a_source_may_bring_values_of_json_and_columns_of_its_own(spark, plan, t
     finally:
         started.stop()
     assert (tally.messages, tally.rejected) == (4, 1)
-    assert (1, "s0", "m1", "enter", 0.0) in told(job)
+    assert (1, "s0", "m1", "enter", 0.0) in emitted(job)
 
 
 def refused(plan, tmp_path):
@@ -307,7 +307,7 @@ def test_a_query_that_fails_is_one_line(spark, plan):
     assert "\n" not in str(error.value)
 
 
-def test_a_header_that_is_not_the_schema_is_said(spark, plan, tmp_path):
+def test_a_header_that_differs_from_the_schema_is_rejected(spark, plan, tmp_path):
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "0.csv").write_text("id,y,x,text\nm1,1,2,jazz\n")
     schema = "id string, x double, y double, text string"

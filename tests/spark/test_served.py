@@ -25,14 +25,14 @@ class Client:
     """Publishes some messages, and knows how many were answered."""
 
     def __init__(self, city):
-        self.said = city.messages(1_000_000)
+        self.published = city.messages(1_000_000)
         self.answered = []
 
     def publish(self, address, n):
         with httpx.Client(base_url=address, timeout=60) as client:
             wait_ready(client)
             for _ in range(n):
-                message = next(self.said)
+                message = next(self.published)
                 body = {"id": message.id, "location": message.location, "text": message.text, "place": message.place}
                 client.post("/v1/messages", json=body).raise_for_status()
                 self.answered.append(message.id)
@@ -46,7 +46,7 @@ def engine_of(city):
     return nc.Engine(space=city.space, vocabulary=city.vocabulary(), window=nc.TimeWindow(300), social=city.social)
 
 
-def test_nothing_is_lost_or_told_twice_when_the_service_is_killed_and_the_job_stopped(spark, tmp_path):
+def test_updates_are_exactly_once_when_the_service_is_killed_and_the_job_stopped(spark, tmp_path):
     city, data = City(), tmp_path / "data"
     plan = read_plan(write_job(tmp_path / "job", city, window_s=300))
     client, words = Client(city), ["--spark", str(plan.file)]
@@ -56,7 +56,7 @@ def test_nothing_is_lost_or_told_twice_when_the_service_is_killed_and_the_job_st
             direct.post("/v1/subscriptions", json=[s.to_json() for s in city.subscriptions(30)]).raise_for_status()
         run = start_run(spark, plan)
         client.publish(address, 40)
-        heard(address, "0.0", enough=1)  # the pipeline tells, and the service passes it on
+        received(address, "0.0", enough=1)  # the pipeline tells, and the service passes it on
     for cycle in range(2):
         with run_serve(data) as (process, address):
             talking = threading.Thread(target=client.publish_until_killed, args=(address,))
@@ -72,22 +72,22 @@ def test_nothing_is_lost_or_told_twice_when_the_service_is_killed_and_the_job_st
     with run_serve(data) as (_, address):
         client.publish(address, 1)
         journal = JournalReader(data / "journal.sqlite")
-        said = [message_from(body) for body in journal.newest_messages(10_000)]
-        assert {message.id for message in said} >= set(client.answered)
+        published = [message_from(body) for body in journal.newest_messages(10_000)]
+        assert {message.id for message in published} >= set(client.answered)
         engine = engine_of(city)
         engine.subscribe(city.subscriptions(30))
-        expected = Counter((u.seq, u.subscription, u.message, u.change, u.score) for u in engine.publish(said))
-        heard(address, "0.0", enough=expected.total())
+        expected = Counter((u.seq, u.subscription, u.message, u.change, u.score) for u in engine.publish(published))
+        received(address, "0.0", enough=expected.total())
         run.stop()
-        told = journal.updates("local", after=Cursor(0, 0), up_to=END, limit=1_000_000)
+        emitted = journal.updates("local", after=Cursor(0, 0), up_to=END, limit=1_000_000)
         journal.close()
         names = ("seq", "subscription", "message", "change", "score")
-        assert Counter(tuple(json.loads(one.body)[name] for name in names) for one in told) == expected
+        assert Counter(tuple(json.loads(one.body)[name] for name in names) for one in emitted) == expected
         with httpx.Client(base_url=address, timeout=60) as direct:
-            for asked in city.subscriptions(30):
-                held = direct.get(f"/v1/subscriptions/{asked.id}/results").json()["results"]
-                expected = engine.results(asked.id)
-                assert [one["message"] for one in held] == [one.message for one in expected], asked
+            for requested in city.subscriptions(30):
+                held = direct.get(f"/v1/subscriptions/{requested.id}/results").json()["results"]
+                expected = engine.results(requested.id)
+                assert [one["message"] for one in held] == [one.message for one in expected], requested
                 assert [one["score"] for one in held] == pytest.approx([one.score for one in expected])
             stats = direct.get("/metrics").text
             assert (
@@ -95,7 +95,7 @@ def test_nothing_is_lost_or_told_twice_when_the_service_is_killed_and_the_job_st
             )
 
 
-def heard(address, cursor, *, enough):
+def received(address, cursor, *, enough):
     """Wait until so many updates were pushed from a cursor on."""
     with httpx.stream("GET", f"{address}/v1/updates/events", params={"after": cursor}, timeout=120) as response:
         n = idle = 0

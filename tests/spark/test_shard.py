@@ -52,15 +52,15 @@ def frames_of(batch, of, *, blocks=1):
 
 def answer(of, given, *, blocks=1, counts=None):
     engines = [of.new_shard_engine() for _ in range(of.shards)]
-    told = []
+    updates = []
     for batch in given:
         loose = []
         for number, frames in enumerate(frames_of(batch, of, blocks=blocks)):
-            random.Random(len(told)).shuffle(frames)  # a shuffle keeps no order
+            random.Random(len(updates)).shuffle(frames)  # a shuffle keeps no order
             unpacked = unpack_frames(pack_frames(frames))
             loose += apply(engines[number], unpacked, shard=number, job=of, counts=counts or ShardCounts())
-        told += map(nc.ungroup, joined(addressed(one, 0, [0]) for one in loose) if of.moves else loose)
-    return inputs.counted(told)
+        updates += map(nc.ungroup, joined(addressed(one, 0, [0]) for one in loose) if of.moves else loose)
+    return inputs.counted(updates)
 
 
 def fitted(of, given):
@@ -82,7 +82,7 @@ MATCHES = tuple(kind.kind for kind in KINDS if not kind.result_policy.is_statefu
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shards", [2, 5])
-def test_whoever_shares_the_work_shards_say_together_what_one_engine_says(name, shards, random_fields):
+def test_shards_with_any_partitioner_emit_the_updates_of_one_engine(name, shards, random_fields):
     for seed in range(3):
         of = inputs.job(window=nc.CountWindow(7), shards=shards, partitioner=name)
         serves_all = of.routing.sends_all
@@ -119,23 +119,23 @@ def test_all_shards_together_know_how_many_were_not_there():
 @pytest.mark.parametrize("timed", [False, True], ids=["by arrival", "by time"])
 @pytest.mark.parametrize("shards", [1, 2, 8])
 @pytest.mark.parametrize("space", world.SPACES, ids=lambda s: s.metric)
-def test_shards_say_together_what_one_engine_says(space, shards, timed, random_fields):
+def test_shards_emit_the_updates_of_one_engine(space, shards, timed, random_fields):
     window = nc.TimeWindow(9) if timed else nc.CountWindow(7)
     of = inputs.job(space=space, window=window, shards=shards)
-    told = 0
+    updates = 0
     for seed in range(8):
         given = inputs.batches(seed, random_fields, space=space, timed=timed)
         expected = inputs.embedded(of, given)
         assert answer(of, given, blocks=3) == expected, f"seed {seed}"
-        told += expected.total()
-    assert told > 120
+        updates += expected.total()
+    assert updates > 120
 
 
-@pytest.mark.parametrize(("most", "told"), [(3, 1 << 18), (100, 2)], ids=["messages", "updates"])
-def test_long_batches_are_published_in_parts(most, told, monkeypatch, random_fields):
+@pytest.mark.parametrize(("most", "updates"), [(3, 1 << 18), (100, 2)], ids=["messages", "updates"])
+def test_long_batches_are_published_in_parts(most, updates, monkeypatch, random_fields):
     monkeypatch.setattr(shard, "_FIRST", 1)
     monkeypatch.setattr(shard, "CHUNK", most)
-    monkeypatch.setattr(shard, "UPDATES_PER_ROW", told)
+    monkeypatch.setattr(shard, "UPDATES_PER_ROW", updates)
     of = inputs.job(window=nc.TimeWindow(9), shards=2)
     for seed in range(5):
         given = inputs.batches(seed, random_fields, timed=True, n=3)
@@ -183,12 +183,12 @@ def test_the_same_id_may_come_leave_and_come_again_in_one_batch():
         first.messages.slice(0, 0), inputs.table([near, near | {"k": 2}, gone, gone, near], inputs.SUBSCRIPTIONS)
     )
     counts = ShardCounts()
-    told = answer(of, [first, second], counts=counts)
-    assert told == {(1, "s", "m", "enter", 1.0): 2}
+    updates = answer(of, [first, second], counts=counts)
+    assert updates == {(1, "s", "m", "enter", 1.0): 2}
     assert counts.unknown == 1
 
 
-def test_a_term_may_be_said_more_often_than_a_byte_can_count():
+def test_a_term_may_occur_more_often_than_a_byte_can_count():
     of = inputs.job(window=nc.CountWindow(9), shards=2)
     wanted = {"op": "subscribe", "id": "s", "kind": "topk", "x": 0.0, "y": 0.0, "keywords": "a", "k": 9, "alpha": 0.0}
     texts = ("a b", "a " * 300 + "b", "a b b")

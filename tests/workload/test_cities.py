@@ -45,10 +45,10 @@ def test_how_crowded_it_is_hardly_depends_on_the_seed():
 
 def test_city_sizes_follow_zipf_and_a_few_points_are_rural():
     workload = make("tweets")
-    _, _, homes = points(workload)
-    rural = np.mean(homes < 0)
+    _, _, placements = points(workload)
+    rural = np.mean(placements < 0)
     assert abs(rural - workload.cities.rural) < 0.005
-    counts = np.bincount(homes[homes >= 0], minlength=workload.cities.sizes.size)
+    counts = np.bincount(placements[placements >= 0], minlength=workload.cities.sizes.size)
     assert len(counts) == workload.cities.sizes.size
     assert 2**0.9 * 0.85 < counts[0] / counts[1] < 2**0.9 * 1.15
     assert counts[:20].sum() > counts[200:].sum()
@@ -56,12 +56,12 @@ def test_city_sizes_follow_zipf_and_a_few_points_are_rural():
 
 def test_a_city_spreads_as_far_as_it_should():
     workload = make("tweets", seed=2)
-    xs, ys, homes = points(workload)
+    xs, ys, placements = points(workload)
     centre_xs, centre_ys = workload.cities.centres(workload.seed)
     spreads = workload.cities.spreads_m()
     assert 3_000 <= spreads.min() < spreads.max() == 20_000
     for city in (0, 5):
-        here = homes == city
+        here = placements == city
         space = Space.earth()
         centre = (centre_xs[city], centre_ys[city])
         metres = np.array([space.distance(centre, point) for point in zip(xs[here], ys[here], strict=True)])

@@ -21,7 +21,7 @@ def degrees(community):
     return np.diff(community.graph.user_indptr)
 
 
-def test_there_are_six_users_a_place_unless_said_otherwise(community):
+def test_there_are_six_users_per_place_by_default(community):
     assert (community.users, community.places) == (6_000, 1_000)
     assert make("reviews").social(10, places=3).places == 3
     assert make("reviews").social(2).places == 1
@@ -41,7 +41,7 @@ def test_users_have_four_places_on_average_and_a_few_have_many(community):
     assert counts[-60:].sum() > 0.1 * counts.sum()  # one in a hundred makes a tenth of the check-ins
 
 
-def pairs_sharing_two_places(graph_places, indptr, sample):
+def pairs_with_two_common_places(graph_places, indptr, sample):
     """Count the pairs of some users that share two places or more."""
     rows = [set(graph_places[indptr[u] : indptr[u + 1]].tolist()) for u in sample]
     return sum(len(one & other) >= 2 for one, other in itertools.combinations(rows, 2))
@@ -50,9 +50,9 @@ def pairs_sharing_two_places(graph_places, indptr, sample):
 def test_users_share_places_because_of_their_taste(community):
     graph = community.graph
     sample = np.flatnonzero((degrees(community) > 2) & (degrees(community) < 10))[:1_000]  # not those who go anywhere
-    shared = pairs_sharing_two_places(graph.user_places, graph.user_indptr, sample)
+    shared = pairs_with_two_common_places(graph.user_places, graph.user_indptr, sample)
     shuffled = np.random.default_rng(0).permutation(graph.user_places)
-    assert shared > 5 * pairs_sharing_two_places(shuffled, graph.user_indptr, sample)
+    assert shared > 5 * pairs_with_two_common_places(shuffled, graph.user_indptr, sample)
 
 
 def test_the_same_seed_gives_the_same_community():

@@ -39,7 +39,7 @@ def test_a_terminal_sees_what_streams_and_how_much(tables, monkeypatch):
     assert "4/4" in terminal.getvalue()
 
 
-def test_it_is_quiet_when_asked(tables, monkeypatch):
+def test_it_is_quiet_on_request(tables, monkeypatch):
     terminal = look(monkeypatch)
     monkeypatch.setenv("NEARCAST_QUIET", "1")
     assert list(progress(tables, 4, "messages")) == tables

@@ -88,7 +88,7 @@ def test_a_folder_streams_its_files_by_name_subfolders_included(tmp_path):
     assert whole(load(tmp_path))["id"].to_pylist() == ["0", "1", "2", "10", "11", "12", "99"]
 
 
-def test_tables_have_the_rows_asked_for(tmp_path):
+def test_tables_have_the_requested_rows(tmp_path):
     recording = load(write(tmp_path / "a.parquet", rows(100)))
     assert [table.num_rows for table in recording.messages(block=30)] == [30, 30, 30, 10]
     assert whole(recording.messages(35, start=25, block=20))["id"].to_pylist() == [str(i) for i in range(25, 60)]
@@ -203,12 +203,12 @@ def test_subscriptions_are_made_from_the_messages(tmp_path, kind):
     assert table.schema.equals(SUBSCRIPTIONS)
     assert table.equals(whole(load(file, seed=3).subscriptions(kind, 500, block=77)))
     assert not table.equals(whole(load(file, seed=4).subscriptions(kind, 500)))
-    said = [set(tokenize(row["text"])) - {"and"} for row in records]
-    at = {(row["lon"], row["lat"]): terms for row, terms in zip(records, said, strict=True)}
+    published = [set(tokenize(row["text"])) - {"and"} for row in records]
+    at = {(row["lon"], row["lat"]): terms for row, terms in zip(records, published, strict=True)}
     for row in table.to_pylist():
         words = {word for word in row["keywords"].split(" ") if word not in ("AND", "OR")}
         if kind == "boolean":
-            assert any(words <= terms for terms in said)
+            assert any(words <= terms for terms in published)
         else:
             assert words <= at[row["x"], row["y"]]
 

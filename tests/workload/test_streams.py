@@ -13,7 +13,7 @@ def endless(number):
 
 
 @given(n=st.integers(0, 3 * BLOCK), start=st.integers(0, 2 * BLOCK), block=st.integers(50, 4 * BLOCK))
-def test_any_cut_holds_the_rows_asked_for_in_tables_of_one_size(n, start, block):
+def test_any_cut_holds_the_requested_rows_in_tables_of_one_size(n, start, block):
     tables = list(cut(endless, n, start=start, block=block))
     rows = [table["row"].to_numpy() for table in tables]
     assert np.array_equal(np.concatenate([[], *rows]), np.arange(start, start + n))

@@ -196,8 +196,8 @@ def test_q1_keywords_are_as_frequent_as_terms_are(frequent_terms):
     tweets = make("tweets", seed=1)
     rows = subscriptions("tweets", "boolean")["keywords"].to_pylist()
     words = [word for row in rows for word in keywords_of(row)]
-    said = [term for terms in whole(tweets.messages(N, start=5_000_000))["text"].to_pylist() for term in terms]
-    shares = [np.mean([term in frequent_terms["tweets"] for term in terms]) for terms in (words, said)]
+    published = [term for terms in whole(tweets.messages(N, start=5_000_000))["text"].to_pylist() for term in terms]
+    shares = [np.mean([term in frequent_terms["tweets"] for term in terms]) for terms in (words, published)]
     assert 0.4 < shares[1] < 0.8
     assert abs(shares[0] - shares[1]) < 0.02
 

@@ -19,7 +19,7 @@ from nearcast.space import Box
 _WIDTH = 420.0  # width of a map
 _TALLEST, _FLATTEST = 420.0, 140.0
 _MOST_DOTS, _MOST_EDGES = 1_500, 500
-_BARS = 60.0, 16.0  # width and height of a chart of loads
+_CHART = 60.0, 16.0  # width and height of a chart of loads
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2329; --soft: #5d6975; --paper: #fbfbf9; --card: #fff; --line: #d9dde1;
@@ -88,19 +88,19 @@ def _rows(report: AdviceReport) -> Iterator[str]:
     for estimate, (name, cells) in zip(report.estimates, report.rows(), strict=True):
         taken = ' class="taken"' if estimate is report.taken else ""
         shown = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        yield f"<tr{taken}><td>{escape(name)}</td><td>{_bars(estimate, most)}</td>{shown}</tr>"
+        yield f"<tr{taken}><td>{escape(name)}</td><td>{_load_chart(estimate, most)}</td>{shown}</tr>"
 
 
-def _bars(estimate: Estimate, most: float) -> str:
+def _load_chart(estimate: Estimate, most: float) -> str:
     """Draw the load of each shard, on the scale of the busiest shard of all partitioners."""
-    width, height = _BARS
+    width, height = _CHART
     step = width / len(estimate.busy_us)
-    bars = "".join(
+    rects = "".join(
         f'<rect x="{i * step:.1f}" y="{height - tall:.1f}" width="{step * 0.85:.1f}" height="{tall:.1f}"/>'
         for i, tall in enumerate((height * estimate.busy_us / most if most else estimate.busy_us).tolist())
     )
     label = f"{escape(estimate.name)}: how busy each shard is"
-    return f'<svg class="bars" role="img" aria-label="{label}" width="{width:g}" height="{height:g}">{bars}</svg>'
+    return f'<svg class="bars" role="img" aria-label="{label}" width="{width:g}" height="{height:g}">{rects}</svg>'
 
 
 def _maps(report: AdviceReport, maps: list[str], bounds: Box, height: float) -> Iterator[str]:

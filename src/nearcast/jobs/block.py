@@ -26,7 +26,7 @@ _REQUIRED = ("id", "x", "y", "text")
 _RULE = "must be an Arrow stream of messages"
 
 
-class _ColumnType(NamedTuple):
+class _BlockColumn(NamedTuple):
     """The types that a column may have, and the type that it is converted to."""
 
     name: str
@@ -42,18 +42,18 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-_STRING = _ColumnType("string", _is_string, lambda _: pa.string())
-_TEXT = _ColumnType(
+_STRING = _BlockColumn("string", _is_string, lambda _: pa.string())
+_TEXT = _BlockColumn(
     "string or list of strings",
     lambda kind: _is_string(kind) or (_is_list(kind) and _is_string(kind.value_type)),
     lambda kind: pa.list_(pa.string()) if _is_list(kind) else pa.string(),
 )
-_NUMBER = _ColumnType(
+_NUMBER = _BlockColumn(
     "double or another number",
     lambda kind: bool(pa.types.is_floating(kind) or pa.types.is_integer(kind)),
     lambda _: pa.float64(),
 )
-_TIME = _ColumnType("timestamp", lambda kind: bool(pa.types.is_timestamp(kind)), lambda _: TIMESTAMP)
+_TIME = _BlockColumn("timestamp", lambda kind: bool(pa.types.is_timestamp(kind)), lambda _: TIMESTAMP)
 _SORTS = {"id": _STRING, "x": _NUMBER, "y": _NUMBER, "text": _TEXT, "at": _TIME, "place": _STRING}
 
 

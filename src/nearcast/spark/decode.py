@@ -62,7 +62,7 @@ class Decoded(NamedTuple):
     rejected: DataFrame
 
 
-class _ColumnType(NamedTuple):
+class _SparkColumn(NamedTuple):
     """The Spark types that a column may have."""
 
     name: str
@@ -74,17 +74,17 @@ def _is_text(kind: DataType) -> bool:
     return isinstance(kind, StringType) or (isinstance(kind, ArrayType) and isinstance(kind.elementType, StringType))
 
 
-_STRING = _ColumnType("string", "string", lambda kind: isinstance(kind, StringType))
-_TEXT = _ColumnType("string or array<string>", "string", _is_text)
-_NUMBER = _ColumnType("double or another number", "double", lambda kind: isinstance(kind, NumericType))
-_WHOLE = _ColumnType("int or another integer", "int", lambda kind: isinstance(kind, IntegralType))
-_TIME = _ColumnType("timestamp", "timestamp", lambda kind: isinstance(kind, TimestampType))
+_STRING = _SparkColumn("string", "string", lambda kind: isinstance(kind, StringType))
+_TEXT = _SparkColumn("string or array<string>", "string", _is_text)
+_NUMBER = _SparkColumn("double or another number", "double", lambda kind: isinstance(kind, NumericType))
+_WHOLE = _SparkColumn("int or another integer", "int", lambda kind: isinstance(kind, IntegralType))
+_TIME = _SparkColumn("timestamp", "timestamp", lambda kind: isinstance(kind, TimestampType))
 
 _MESSAGE_COLUMNS = {"id": _STRING, "x": _NUMBER, "y": _NUMBER, "text": _TEXT, "at": _TIME, "place": _STRING}
 _OF_ARROW = {pa.string(): _STRING, pa.float64(): _NUMBER, pa.int32(): _WHOLE, TIMESTAMP: _TIME}
 
 
-def _subscription_columns() -> dict[str, _ColumnType]:
+def _subscription_columns() -> dict[str, _SparkColumn]:
     return {field.name: _OF_ARROW[field.type] for field in subscriptions_schema()}
 
 
@@ -127,7 +127,7 @@ def _counts(good: str) -> list[Column]:
     return [F.count("*").alias("rows"), F.count_if(~F.col(good)).alias("rejected")]
 
 
-def _normal(frame: DataFrame, sorts: dict[str, _ColumnType], required: Iterable[str], what: str) -> DataFrame:
+def _normal(frame: DataFrame, sorts: dict[str, _SparkColumn], required: Iterable[str], what: str) -> DataFrame:
     """Return the known columns in order and with their types; raise `InvalidInput` if that is impossible."""
     found = {field.name: field.dataType for field in frame.schema}
     missing = [name for name in required if name not in found]

@@ -47,12 +47,12 @@ from nearcast_baselines.igpt.layout import (
     Postings,
     Prunings,
     Runs,
-    Seats,
+    SlotPlaces,
     State,
 )
 from nearcast_baselines.igpt.leaves import open_leaf
 from nearcast_baselines.igpt.match import match_rows
-from nearcast_baselines.topk import Columns, Output, Rival, Scratch
+from nearcast_baselines.topk import BaselineIndex, Columns, Output, Scratch
 
 CAPACITY = 1000
 """Subscriptions of a leaf."""
@@ -64,7 +64,7 @@ _ALL = Prunings()
 __all__ = ["CAPACITY", "GROUPS", "IGPT", "Prunings"]
 
 
-class IGPT(Rival):
+class IGPT(BaselineIndex):
     """A quadtree of subscriptions, with groups of postings in its leaves."""
 
     def __init__(
@@ -88,7 +88,7 @@ class IGPT(Rival):
         pool("postings", Postings, {"rows": (np.float32, 8), "slots": ints, "lefts": ints, "groups": np.int8})
         pool("runs", Runs, {"weights": (np.float32, 4), "lists": ints})
         pool("members", Members, {"slots": ints})
-        pool("seats", Seats, {"bounds": (floats, 2), "leaves": ints, "places": ints})
+        pool("slot_places", SlotPlaces, {"bounds": (floats, 2), "leaves": ints, "places": ints})
         new("nodes", ints, 0)
         self._new_state("pool")
         self._new_state("rooms")
@@ -106,7 +106,7 @@ class IGPT(Rival):
             alphas = self._profiles.arrays.points[slots, ALPHA]
             self._arena["frame"][4:] = np.quantile(alphas, np.arange(1, self._groups) / self._groups)
             self._is_new = False
-        self._arena.grow_all([f"seats.{name}" for name in Seats._fields], int(slots.max()) + 1)
+        self._arena.grow_all([f"slot_places.{name}" for name in SlotPlaces._fields], int(slots.max()) + 1)
         self._arena.grow_all([f"runs.{name}" for name in Runs._fields], self._profiles.arrays.run_terms.size)
         order = np.zeros(int(np.diff(columns.indptr).max()), np.int64)
         weigh_rows(self._state().runs, columns, slots.size, places, order)
@@ -151,7 +151,7 @@ class IGPT(Rival):
             bundle("postings", Postings),
             bundle("runs", Runs),
             bundle("members", Members),
-            bundle("seats", Seats),
+            bundle("slot_places", SlotPlaces),
             self._arena["pool"],
             self._arena["rooms"],
             self._arena["counts"],

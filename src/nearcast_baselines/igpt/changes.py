@@ -73,8 +73,8 @@ def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
                 drop_list(state, row)
         leave(state, slot)
     for slot in slots:
-        if state.leaves.stale[state.seats.leaves[slot]]:
-            look_up_needs(state, state.seats.leaves[slot])
+        if state.leaves.stale[state.slots_of.leaves[slot]]:
+            look_up_needs(state, state.slots_of.leaves[slot])
 
 
 @kernel
@@ -90,10 +90,10 @@ def move_thresholds(state: State, slots: NDArray[np.int32], thresholds: NDArray[
         state.ground.thresholds[slot] = thresholds[i]
         for at in range(first, stop):
             put_in(state, state.runs.lists[at], slot, at)
-        leaf, needs = state.seats.leaves[slot], needed_near(thresholds[i], points[slot, ALPHA])
-        leaves.stale[leaf] |= state.seats.bounds[slot, NEEDS] <= leaves.needs[leaf]
-        state.seats.bounds[slot, NEEDS] = needs
+        leaf, needs = state.slots_of.leaves[slot], needed_near(thresholds[i], points[slot, ALPHA])
+        leaves.stale[leaf] |= state.slots_of.bounds[slot, NEEDS] <= leaves.needs[leaf]
+        state.slots_of.bounds[slot, NEEDS] = needs
         leaves.needs[leaf] = min(leaves.needs[leaf], needs)
     for slot in slots:
-        if leaves.stale[state.seats.leaves[slot]]:
-            look_up_needs(state, state.seats.leaves[slot])
+        if leaves.stale[state.slots_of.leaves[slot]]:
+            look_up_needs(state, state.slots_of.leaves[slot])

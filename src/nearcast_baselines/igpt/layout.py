@@ -89,7 +89,7 @@ class Members(NamedTuple):
     """int32 (n,): blocks of slots."""
 
 
-class Seats(NamedTuple):
+class SlotPlaces(NamedTuple):
     """What the index knows of a subscription."""
 
     bounds: NDArray[np.float64]
@@ -131,7 +131,7 @@ class State(NamedTuple):
     postings: Postings
     runs: Runs
     members: Members
-    seats: Seats
+    slots_of: SlotPlaces
     pool: NDArray[np.int64]
     """int64 (STATE,): blocks of postings."""
     rooms: NDArray[np.int64]

@@ -43,7 +43,7 @@ def leaf_at(state: State, x: float, y: float) -> int:
 @kernel
 def join(state: State, leaf: int, slot: int) -> None:
     """Make a subscription a member of a leaf; there is room."""
-    leaves, members, seats = state.leaves, state.members.slots, state.seats
+    leaves, members, slots_of = state.leaves, state.members.slots, state.slots_of
     head, points = leaves.heads[leaf], state.ground.profiles.points
     if head[CLASS] < 0 or head[N_MEMBERS] == 1 << head[CLASS]:
         block = take_block(state.rooms, members, head[CLASS] + 1, 1 << (head[CLASS] + 1))
@@ -54,25 +54,25 @@ def join(state: State, leaf: int, slot: int) -> None:
         head[MEMBERS] = block
         head[CLASS] += 1
     members[head[MEMBERS] + head[N_MEMBERS]] = slot
-    seats.leaves[slot], seats.places[slot] = leaf, head[N_MEMBERS]
+    slots_of.leaves[slot], slots_of.places[slot] = leaf, head[N_MEMBERS]
     head[N_MEMBERS] += 1
     needs = needed_near(state.ground.thresholds[slot], points[slot, ALPHA])
-    seats.bounds[slot, INNER] = lost_inside(state.ground, leaves.boxes[leaf], points[slot, X], points[slot, Y])
-    seats.bounds[slot, NEEDS] = needs
+    slots_of.bounds[slot, INNER] = lost_inside(state.ground, leaves.boxes[leaf], points[slot, X], points[slot, Y])
+    slots_of.bounds[slot, NEEDS] = needs
     leaves.needs[leaf] = min(leaves.needs[leaf], needs)
 
 
 @kernel
 def leave(state: State, slot: int) -> None:
     """Take a subscription out of its leaf."""
-    leaves, members, seats = state.leaves, state.members.slots, state.seats
-    leaf, place = seats.leaves[slot], seats.places[slot]
+    leaves, members, slots_of = state.leaves, state.members.slots, state.slots_of
+    leaf, place = slots_of.leaves[slot], slots_of.places[slot]
     head = leaves.heads[leaf]
     head[N_MEMBERS] -= 1
     last = members[head[MEMBERS] + head[N_MEMBERS]]
     members[head[MEMBERS] + place] = last
-    seats.places[last] = place
-    leaves.stale[leaf] |= seats.bounds[slot, NEEDS] <= leaves.needs[leaf]
+    slots_of.places[last] = place
+    leaves.stale[leaf] |= slots_of.bounds[slot, NEEDS] <= leaves.needs[leaf]
     if head[N_MEMBERS] == 0:
         give_block(state.rooms, members, head[CLASS], head[MEMBERS])
         head[CLASS] = -1
@@ -84,7 +84,7 @@ def look_up_needs(state: State, leaf: int) -> None:
     leaves, head = state.leaves, state.leaves.heads[leaf]
     least = np.inf
     for i in range(head[MEMBERS], head[MEMBERS] + head[N_MEMBERS]):
-        least = min(least, state.seats.bounds[state.members.slots[i], NEEDS])
+        least = min(least, state.slots_of.bounds[state.members.slots[i], NEEDS])
     leaves.needs[leaf], leaves.stale[leaf] = least, False
 
 
@@ -100,7 +100,7 @@ def open_leaf(state: State, node: int, leaf: int, depth: int) -> None:
 @kernel
 def post(state: State, slot: int) -> None:
     """Write the postings of a subscription in its leaf; there is room."""
-    heads, numbers, leaf = state.ground.profiles.heads, state.ground.run_numbers, state.seats.leaves[slot]
+    heads, numbers, leaf = state.ground.profiles.heads, state.ground.run_numbers, state.slots_of.leaves[slot]
     for at in range(heads[slot, RUN], heads[slot, RUN] + heads[slot, LENGTH]):
         row = list_with_room(state, numbers[at], leaf)
         state.runs.lists[at] = row

@@ -130,7 +130,7 @@ def find(
     The lists of some leaves are looked up together, so that the memory of one is on its way while another is read.
     """
     tags, entries, starts, lengths = state.spots.tags, state.spots.entries, state.lists.starts, state.lists.lengths
-    rows, slots, lefts, inner = state.postings.rows, state.postings.slots, state.postings.lefts, state.seats.bounds
+    rows, slots, lefts, inner = state.postings.rows, state.postings.slots, state.postings.lefts, state.slots_of.bounds
     numbers, weights, greatest, sums = scratch.numbers, scratch.weights, scratch.greatest, scratch.sums
     prunings, seen, found, n_found, n_visited = state.prunings, scratch.seen, scratch.found, 0, 0
     hits = np.empty((_TOGETHER * n_terms, 3), np.int32)

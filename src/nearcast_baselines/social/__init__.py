@@ -12,11 +12,11 @@ from nearcast._jit import Arena
 from nearcast.index import IndexEntry
 from nearcast.model import BEST_IN_WINDOW, ScoringContext
 from nearcast.window import ResultStore, ResultStoreEntry, SlidingWindow
-from nearcast_baselines.social.everyone import Everyone
+from nearcast_baselines.social.all_of_them import UserScan
 from nearcast_baselines.social.quadtree import Quadtree
 from nearcast_baselines.social.whole import BY_LEAF, BY_PAIR, Whole
 
-__all__ = ["RESULT_STORES", "BASELINES", "Everyone", "Quadtree", "Whole"]
+__all__ = ["RESULT_STORES", "BASELINES", "UserScan", "Quadtree", "Whole"]
 
 _SOCIAL = frozenset({"social"})
 
@@ -33,7 +33,7 @@ RESULT_STORES = (_whole("whole-window", BY_PAIR), _whole("whole-window-by-leaf",
 BASELINES = tuple(
     IndexEntry(name, _SOCIAL, make, in_arena=False, result_store=result_store)
     for name, make, result_store in (
-        ("baseline1", Everyone, "cskyband"),
+        ("baseline1", UserScan, "cskyband"),
         ("baseline2", Quadtree, "whole-window"),
         ("baseline3", Quadtree, "whole-window-by-leaf"),
         ("quadtree", Quadtree, "cskyband"),

@@ -160,7 +160,7 @@ def verify(
     return total
 
 
-class Rival:
+class BaselineIndex:
     """One of the paper's indexes, behind the protocol: how it posts, withdraws, moves bars and finds is its own."""
 
     def __init__(self, scoring: ScoringContext, arena: Arena | None = None, *, room: int = _ROOM) -> None:

@@ -43,8 +43,8 @@ from nearcast.model import ScoringContext
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast_baselines.social.ground import (
     PREFIX,
+    BaselineIndex,
     Ground,
-    Rival,
     SocialWindow,
     all_users_near,
     forget_users,
@@ -100,7 +100,7 @@ class Scratch(NamedTuple):
 @kernel
 def _raise(tree: Tree, users: PostingArrays, n_met: int, scratch: Scratch) -> int:
     """Write the greatest social score below each node (equation 5); return how many nodes are touched."""
-    nodes, seats, node_socials, touched = tree.nodes, tree.seats, scratch.node_socials, scratch.touched
+    nodes, slots_of, node_socials, touched = tree.nodes, tree.slots_of, scratch.node_socials, scratch.touched
     n = 0
     for i in range(n_met):
         user = scratch.met[i]
@@ -110,7 +110,7 @@ def _raise(tree: Tree, users: PostingArrays, n_met: int, scratch: Scratch) -> in
         chunk, n_items = postings_first(users, user)
         while n_items > 0:
             for place in range(n_items):
-                node = seats[users.items[chunk, place], LEAF]
+                node = slots_of[users.items[chunk, place], LEAF]
                 while node >= 0 and node_socials[node] < social:
                     if node_socials[node] == 0.0:
                         touched[n] = node
@@ -126,7 +126,7 @@ def _walk(
     tree: Tree, ground: Ground, x: float, y: float, z: float, n_terms: int, scratch: Scratch, work: NDArray[np.int64]
 ) -> int:
     """Find who sits in leaves that cannot be left out; return how many."""
-    nodes, boxes, leasts, seats, words = tree.nodes, tree.boxes, tree.leasts, tree.seats, tree.words
+    nodes, boxes, leasts, slots_of, words = tree.nodes, tree.boxes, tree.leasts, tree.slots_of, tree.words
     node_socials, held, n_held = scratch.node_socials, scratch.held, scratch.n_held
     stack, found, width = scratch.stack, scratch.found, scratch.held.size // (DEEPEST + 2)
     bend, unit, margin = BEND if ground.world.on_sphere else 0.0, ground.world.unit, ground.world.margin
@@ -159,7 +159,7 @@ def _walk(
             while slot != NOBODY:
                 found[n_found] = slot
                 n_found += 1
-                slot = seats[slot, NEXT]
+                slot = slots_of[slot, NEXT]
         else:
             for one in range(child, child + 4):
                 if leasts[one] < np.inf:
@@ -178,7 +178,7 @@ def match_rows(
     scratch: Scratch,
     out: MatchOutput,
 ) -> int:
-    """Match messages from the first of three rows to the second; return where it stopped, see `Rival`.
+    """Match messages from the first of three rows to the second; return where it stopped, see `BaselineIndex`.
 
     Ends are counted from the third.
     """
@@ -210,7 +210,7 @@ def match_rows(
     return stop
 
 
-class Quadtree(Rival):
+class Quadtree(BaselineIndex):
     """The paper's index of subscriptions."""
 
     def __init__(
@@ -278,6 +278,6 @@ class Quadtree(Rival):
         return int(match_rows(self._tree(), self._ground(), users, batch, rows, scratch, out))
 
     def _tree(self) -> Tree:
-        arrays = [self._arena[f"{PREFIX}.{name}"] for name in ("nodes", "regions", "boxes", "leasts", "seats")]
+        arrays = [self._arena[f"{PREFIX}.{name}"] for name in ("nodes", "regions", "boxes", "leasts", "slots_of")]
         tables = self._words.arrays, self._terms.arrays
         return Tree(self._capacity, *arrays, *tables, self._arena[f"{PREFIX}.state"])  # type: ignore[call-arg, arg-type]

@@ -51,7 +51,7 @@ class Tree(NamedTuple):
     """float64 (n, 6): least and greatest coordinates, in the frame, of the points that were ever below."""
     leasts: NDArray[np.float64]
     """float64 (n,): the least bar below; infinite if nobody is."""
-    seats: NDArray[np.int32]
+    slots_of: NDArray[np.int32]
     """int32 (n_slots, 3): see the columns."""
     words: TableArrays
     """Node and term -> how many subscriptions below have it."""
@@ -85,11 +85,11 @@ def _has_room(tree: Tree, n_keys: int) -> bool:
 
 @kernel
 def _sit(tree: Tree, leaf: int, slot: int) -> None:
-    nodes, seats = tree.nodes, tree.seats
+    nodes, slots_of = tree.nodes, tree.slots_of
     after = nodes[leaf, FIRST]
-    seats[slot, LEAF], seats[slot, NEXT], seats[slot, PREVIOUS] = leaf, after, NOBODY
+    slots_of[slot, LEAF], slots_of[slot, NEXT], slots_of[slot, PREVIOUS] = leaf, after, NOBODY
     if after != NOBODY:
-        seats[after, PREVIOUS] = slot
+        slots_of[after, PREVIOUS] = slot
     nodes[leaf, FIRST] = slot
     nodes[leaf, SIZE] += 1
 
@@ -124,7 +124,7 @@ def _split(tree: Tree, ground: Ground, leaf: int) -> None:
     tree.state[N_NODES] += 4
     slot = nodes[leaf, FIRST]
     while slot != NOBODY:
-        after = tree.seats[slot, NEXT]
+        after = tree.slots_of[slot, NEXT]
         child = first + _part(tree, leaf, points[slot, PROFILE_X], points[slot, PROFILE_Y])
         _sit(tree, child, slot)
         _count_in(tree, ground, child, slot)
@@ -146,7 +146,7 @@ def plant(tree: Tree, ground: Ground, slots: NDArray[np.int32], start: int) -> t
             n_keys, one = 0, nodes[leaf, FIRST]
             while one != NOBODY:
                 n_keys += heads[one, LENGTH]
-                one = tree.seats[one, NEXT]
+                one = tree.slots_of[one, NEXT]
             if not _has_room(tree, n_keys):
                 return i, WORDS
             _split(tree, ground, leaf)
@@ -168,7 +168,7 @@ def _update_leasts(tree: Tree, ground: Ground, leaf: int) -> None:
     least, slot, node = np.inf, nodes[leaf, FIRST], leaf
     while slot != NOBODY:
         least = min(least, ground.sites[slot, THRESHOLD])
-        slot = tree.seats[slot, NEXT]
+        slot = tree.slots_of[slot, NEXT]
     while leasts[node] != least:
         leasts[node] = least
         node = nodes[node, PARENT]
@@ -182,15 +182,15 @@ def _update_leasts(tree: Tree, ground: Ground, leaf: int) -> None:
 @kernel
 def uproot(tree: Tree, ground: Ground, slots: NDArray[np.int32]) -> None:
     """Forget subscriptions whose profiles are still there."""
-    nodes, seats, profiles, words = tree.nodes, tree.seats, ground.profiles, tree.words
+    nodes, slots_of, profiles, words = tree.nodes, tree.slots_of, ground.profiles, tree.words
     for slot in slots:
-        leaf, before, after = seats[slot, LEAF], seats[slot, PREVIOUS], seats[slot, NEXT]
+        leaf, before, after = slots_of[slot, LEAF], slots_of[slot, PREVIOUS], slots_of[slot, NEXT]
         if before == NOBODY:
             nodes[leaf, FIRST] = after
         else:
-            seats[before, NEXT] = after
+            slots_of[before, NEXT] = after
         if after != NOBODY:
-            seats[after, PREVIOUS] = before
+            slots_of[after, PREVIOUS] = before
         nodes[leaf, SIZE] -= 1
         node, run = leaf, profiles.heads[slot, RUN]
         while node >= 0:
@@ -209,4 +209,4 @@ def uproot(tree: Tree, ground: Ground, slots: NDArray[np.int32]) -> None:
 def follow_thresholds(tree: Tree, ground: Ground, slots: NDArray[np.int32]) -> None:
     """Let nodes know that the bars of subscriptions have moved."""
     for slot in slots:
-        _update_leasts(tree, ground, tree.seats[slot, LEAF])
+        _update_leasts(tree, ground, tree.slots_of[slot, LEAF])

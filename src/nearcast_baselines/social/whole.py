@@ -133,7 +133,7 @@ def _scan(ground: Ground, view: View, slot: int, way: int, n_own_places: int, sc
 def best_of_window(
     ground: Ground,
     nodes: NDArray[np.int32],
-    seats: NDArray[np.int32],
+    slots_of: NDArray[np.int32],
     view: View,
     slot: int,
     way: int,
@@ -145,11 +145,11 @@ def best_of_window(
     if way == KNOWN:
         all_places_near(graph, user, scratch.socials, scratch.met, scratch.counts, scratch.others)
     if way == BY_LEAF:
-        other = nodes[seats[slot, LEAF], FIRST_SEAT]
+        other = nodes[slots_of[slot, LEAF], FIRST_SEAT]
         while other != NOBODY:
             mate = int(ground.sites[other, USER])
             all_places_near(graph, mate, scratch.socials, scratch.met, scratch.counts, scratch.others)
-            other = seats[other, NEXT]
+            other = slots_of[other, NEXT]
     for at in range(first, last):
         scratch.goes[graph.user_places[at]] = 1
     n = _scan(ground, view, slot, way, last - first, scratch)
@@ -241,9 +241,9 @@ class Whole(RecomputedResults):
             np.zeros(n_users, np.int32),
             np.zeros(n_users, np.int32),
         )
-        sites, nodes, seats = (self._arena[f"{PREFIX}.{name}"] for name in ("sites", "nodes", "seats"))
+        sites, nodes, slots_of = (self._arena[f"{PREFIX}.{name}"] for name in ("sites", "nodes", "slots_of"))
         ground = Ground(self._world, self._profiles.arrays, self._graph.arrays, sites)
-        n = int(best_of_window(ground, nodes, seats, view, slot, way, scratch))
+        n = int(best_of_window(ground, nodes, slots_of, view, slot, way, scratch))
         numbers, store = scratch.numbers[:n], self._window.store
         columns = store.of("seqs", numbers).tolist(), store.ids(numbers), scratch.scores[:n].tolist()
         return [ScoredMessage(*row) for row in zip(*columns, strict=True)]

@@ -44,7 +44,7 @@ def by_name(estimates):
 
 
 @pytest.mark.parametrize("kind", ["boolean", "nearest"])
-def test_touches_are_the_pairs_that_a_scan_finds(kind):
+def test_candidate_pairs_are_those_of_a_scan(kind):
     sample = town(60, 80, kind=kind)
     candidate_pairs = find_candidate_pairs(sample)
     found = set(zip(candidate_pairs.messages.tolist(), candidate_pairs.subscriptions.tolist(), strict=True))
@@ -57,7 +57,7 @@ def test_touches_are_the_pairs_that_a_scan_finds(kind):
     assert found
 
 
-def test_who_needs_no_term_is_touched_by_all_in_the_box_and_many_touches_are_thinned():
+def test_a_branch_without_terms_pairs_with_every_message_in_its_box_and_many_pairs_are_sampled():
     sample = town(30, 40)
     n = len(sample.footprints)
     anyone = replace(
@@ -120,7 +120,7 @@ def test_processes_are_quicker_if_a_message_goes_to_one():
     assert f"that of hash, the simplest, {by_name(estimates)['hash'].busiest_us:.3g}" in reason
 
 
-def test_kinds_that_keep_results_are_better_off_with_one_home():
+def test_stateful_kinds_prefer_one_replica():
     estimates = by_name(estimate_partitioners(town(kind="nearest"), n_shards=4, in_threads=False))
     keyword, kd = estimates["keyword"], estimates["space_kd"]
     assert kd.replication == 4
@@ -143,9 +143,9 @@ def test_without_messages_or_with_one_shard_it_is_the_first():
     assert "nothing tells them apart" in recommend(estimate_partitioners(town(), n_shards=1))[1]
     assert choose(silent, n_shards=4) == HashRouting(4)
     assert choose(town(), n_shards=1) == HashRouting(1)
-    nobody = Sample(Footprints.joined([]), town().messages)
-    assert choose(nobody, n_shards=4) == HashRouting(4)
-    assert estimate_partitioners(nobody, n_shards=4, partitioners=PARTITIONERS[:1])[0].replication == 1
+    none = Sample(Footprints.joined([]), town().messages)
+    assert choose(none, n_shards=4) == HashRouting(4)
+    assert estimate_partitioners(none, n_shards=4, partitioners=PARTITIONERS[:1])[0].replication == 1
 
 
 def test_what_is_chosen_is_fitted_to_all_of_the_sample_and_every_time_the_same():
@@ -153,17 +153,19 @@ def test_what_is_chosen_is_fitted_to_all_of_the_sample_and_every_time_the_same()
     chosen = choose(sample, n_shards=4, in_threads=False)
     again = choose(sample, n_shards=4, in_threads=False)
     (partitioner,) = (
-        p for p in PARTITIONERS if p.name == recommend(estimate_partitioners(sample, n_shards=4, in_threads=False))[0].name
+        p
+        for p in PARTITIONERS
+        if p.name == recommend(estimate_partitioners(sample, n_shards=4, in_threads=False))[0].name
     )
     on_all = partitioner.fit(sample, n_shards=4)
     assert chosen.place(sample.footprints).tolist() == on_all.place(sample.footprints).tolist()
     assert again.place(sample.footprints).tolist() == on_all.place(sample.footprints).tolist()
 
 
-def test_every_partitioner_is_asked_in_order_and_someone_may_watch():
-    asked = []
-    estimates = estimate_partitioners(town(50, 50), n_shards=2, watch=asked.append)
-    assert asked == NAMES == [estimate.name for estimate in estimates]
+def test_partitioners_are_estimated_in_order_and_reported_to_watch():
+    requested = []
+    estimates = estimate_partitioners(town(50, 50), n_shards=2, watch=requested.append)
+    assert requested == NAMES == [estimate.name for estimate in estimates]
 
 
 def test_balance_and_bad_input():

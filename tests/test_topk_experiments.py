@@ -32,7 +32,7 @@ def test_the_first_message_of_a_burst_pushes_out_a_burst_and_the_others_nothing(
 
 
 @pytest.mark.parametrize("keywords", [1, 5])
-def test_subscriptions_have_as_many_keywords_as_asked_for(keywords: int) -> None:
+def test_subscriptions_have_the_requested_number_of_keywords(keywords: int) -> None:
     setting = Setting(subscriptions=700, window=BURST, keywords=keywords)
     texts = [text for table in _subscriptions(setting) for text in table["keywords"].to_pylist()]
     assert [len(text.split()) for text in texts] == [keywords] * 700

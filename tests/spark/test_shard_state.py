@@ -31,10 +31,10 @@ def run_batch(shard, manifest, batch):
     kept, of = shard
     (frames,) = frames_of(batch, of)
     engine, counts = kept.open(manifest), ShardCounts()
-    told = [nc.ungroup(groups) for groups in apply(engine, frames, shard=0, job=of, counts=counts)]
+    emitted = [nc.ungroup(groups) for groups in apply(engine, frames, shard=0, job=of, counts=counts)]
     after = kept.write(manifest, frames, engine)
     after = after._replace(messages=manifest.messages + counts.messages)
-    return kept.close(after, engine), inputs.counted(told)
+    return kept.close(after, engine), inputs.counted(emitted)
 
 
 def another_worker(tmp_path):
@@ -54,15 +54,15 @@ def another_host(tmp_path):
 @pytest.mark.parametrize("again", [False, True], ids=["once", "each batch twice"])
 def test_whatever_is_lost_or_run_again_the_updates_are_the_same(shard, random_fields, tmp_path, lose, again):
     given = inputs.batches(8, random_fields, n=14)
-    manifest, told = ShardManifest(), []
+    manifest, emitted = ShardManifest(), []
     for batch in given:
         lose(tmp_path)
         if again:
             run_batch(shard, manifest, batch)  # the state was not committed
             lose(tmp_path)
         manifest, updates = run_batch(shard, manifest, batch)
-        told.append(updates)
-    assert sum(told, start=told[0] - told[0]) == inputs.embedded(shard[1], given)
+        emitted.append(updates)
+    assert sum(emitted, start=emitted[0] - emitted[0]) == inputs.embedded(shard[1], given)
     assert manifest.version == 14
 
 
@@ -71,18 +71,18 @@ def test_whatever_is_lost_or_run_again_the_updates_are_the_same(shard, random_fi
     [(("boolean", "similarity"), False), (("boolean", "nearest"), True)],
     ids=["nothing is kept", "the nearest are"],
 )
-def test_messages_are_written_down_only_for_those_who_keep_them(tmp_path, random_fields, kinds, is_kept):
+def test_messages_are_logged_only_for_stateful_kinds_or_windows(tmp_path, random_fields, kinds, is_kept):
     of = inputs.job(shards=1, frames_per_snapshot=1_000)
     of = replace(of, config=replace(of.config, window=None))
     given = inputs.batches(8, random_fields, n=14, kinds=kinds, timed=True)
-    manifest, told = ShardManifest(), []
+    manifest, emitted = ShardManifest(), []
     with LocalEngineCache(tmp_path / "local", of.config) as at_home:
         kept = ShardState(of, Folder(str(tmp_path)), at_home, 0), of
         for batch in given:
             another_host(tmp_path)
             manifest, updates = run_batch(kept, manifest, batch)
-            told.append(updates)
-    assert sum(told, start=told[0] - told[0]) == inputs.embedded(of, given)
+            emitted.append(updates)
+    assert sum(emitted, start=emitted[0] - emitted[0]) == inputs.embedded(of, given)
     written = [unpack_frames(file.read_bytes()) for file in (tmp_path / "0").glob("*.frames")]
     assert len(written) == 14
     rows = sum(unpack(f.payload).num_rows for frames in written for f in frames if f.source == "message")
@@ -98,15 +98,15 @@ def test_state_may_lie_on_any_file_system(scheme, tmp_path, random_fields):
     uri = f"{scheme}://{tmp_path}/state" if scheme == "file" else f"memory://{tmp_path.name}"
     of = inputs.job(shards=1, frames_per_snapshot=3)
     given = inputs.batches(8, random_fields, n=8)
-    manifest, told = ShardManifest(), []
+    manifest, emitted = ShardManifest(), []
     for i, batch in enumerate(given):
         with LocalEngineCache(tmp_path / str(i), of.config) as at_home:
             for _ in range(2):  # the first time it was not committed
                 after, updates = run_batch((ShardState(of, Folder(uri), at_home, 0), of), manifest, batch)
         engine_cache._MAPPED.clear()
         manifest = after
-        told.append(updates)
-    assert sum(told, start=told[0] - told[0]) == inputs.embedded(of, given)
+        emitted.append(updates)
+    assert sum(emitted, start=emitted[0] - emitted[0]) == inputs.embedded(of, given)
     assert manifest.snapshot >= 6
     folder = Folder(uri)
     assert folder.size("0/00000001.frames") is None and folder.size("0/00000008.frames")
@@ -129,7 +129,7 @@ def test_an_engine_whose_batch_failed_is_not_used_again(shard, random_fields):
     assert run_batch(shard, manifest, second)[1]
 
 
-def test_a_shard_that_someone_else_has_is_answered_from_memory(shard, random_fields, tmp_path):
+def test_a_locked_shard_uses_an_engine_in_memory(shard, random_fields, tmp_path):
     first, second = inputs.batches(8, random_fields, n=2)
     manifest, _ = run_batch(shard, ShardManifest(), first)
     with LocalEngineCache(tmp_path / "local", shard[1].config) as elsewhere:

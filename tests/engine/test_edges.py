@@ -82,8 +82,8 @@ def test_afterwards_all_is_as_if_the_graph_had_always_been_so(index, workers, se
             chosen = rng.sample(sorted(edges), rng.randint(1, 2))
             updates, edges = engine.remove_edges(chosen), edges - set(chosen)
         after = results(engine, subscriptions)
-        told = [(u.subscription, u.message, u.change) for u in updates]
-        assert set(told) == changes(before, after) and len(set(told)) == len(told)
+        emitted = [(u.subscription, u.message, u.change) for u in updates]
+        assert set(emitted) == changes(before, after) and len(set(emitted)) == len(emitted)
         assert {u.seq for u in updates} <= {len(messages)}
         fresh = make_engine(
             [*edges, *((user, f"home of {user}") for user in world.USERS if user not in dict(edges))], index
@@ -114,13 +114,13 @@ def test_what_changed_is_saved_and_sealed(index, tmp_path):
     attached = ShardEngine.attach(tmp_path / "engine", "now", EngineConfig.of(options))
     loaded = nc.Engine.load(tmp_path / "saved")
     more = random_messages(rng, 30, 40)
-    told = []
+    emitted = []
     for one in (attached, loaded):
         assert results(one, subscriptions) == held
         # Who has lost all friends is known, and so is who came later.
         one.subscribe([nc.SocialSubscription(user, (0, 0), "a", k=1, user=user) for user in ("u0", "eve")])
-        told.append(sorted((u.seq, u.subscription, u.message, u.change, u.score) for u in one.publish(more)))
-    assert told[0] == told[1]
+        emitted.append(sorted((u.seq, u.subscription, u.message, u.change, u.score) for u in one.publish(more)))
+    assert emitted[0] == emitted[1]
     assert world.social_graph().edges() == options["social"].edges(), "the graph that was given is its owner's"
 
 
@@ -129,8 +129,8 @@ def test_tables_are_answered_with_tables():
     engine.subscribe([nc.SocialSubscription("s", (0, 0), "a", k=1, user="ann")])
     engine.publish([nc.Message("m1", (0, 0), "x", place="bar"), nc.Message("m2", (0, 0), "x", place=None)])
     edges = pa.table({"user": ["ann"], "place": ["bar"]})
-    told = engine.add_edges(edges).to_pylist()
-    assert [(u["seq"], u["message"], u["change"], u["score"]) for u in told] == [
+    emitted = engine.add_edges(edges).to_pylist()
+    assert [(u["seq"], u["message"], u["change"], u["score"]) for u in emitted] == [
         (2, "m2", "leave", 1.0), (2, "m1", "enter", 2.0),
     ]  # fmt: skip
     assert len(engine.remove_edges(edges)) == 2

@@ -34,7 +34,7 @@ def arena(request, tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whoever_was_seated_is_found(seed, arena):
+def test_every_allocated_id_is_found(seed, arena):
     rng = random.Random(seed)
     registry, seated = SubscriptionRegistry(nc.NearestSubscription, arena), {}
     for round_ in range(40):
@@ -59,12 +59,12 @@ def test_whoever_was_seated_is_found(seed, arena):
         assert (registry.find(IdColumn.of([*gone, "never"])) == -1).all()
         held = sorted(seated)
         assert registry.find(IdColumn.of([seated[slot][0].id for slot in held])).tolist() == held
-        asked = slots_of(rng.choices(held, k=20) if seated else [])
-        assert registry.ids(asked).objects == [seated[slot][0].id for slot in asked.tolist()]
-        assert registry.names(asked).to_pylist() == [str(seated[slot][0].id) for slot in asked.tolist()]
-        assert registry.sinces(asked).tolist() == [seated[slot][1] for slot in asked.tolist()]
+        requested = slots_of(rng.choices(held, k=20) if seated else [])
+        assert registry.ids(requested).objects == [seated[slot][0].id for slot in requested.tolist()]
+        assert registry.names(requested).to_pylist() == [str(seated[slot][0].id) for slot in requested.tolist()]
+        assert registry.sinces(requested).tolist() == [seated[slot][1] for slot in requested.tolist()]
         if seated:
-            assert registry.subscription(int(asked[0])) == seated[int(asked[0])][0]
+            assert registry.subscription(int(requested[0])) == seated[int(requested[0])][0]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
@@ -80,7 +80,7 @@ def test_what_was_written_down_comes_back(kind, data):
     assert [registry.subscription(slot) for slot in slots.tolist()] == made
 
 
-def test_ids_that_look_alike_are_told_apart():
+def test_similar_ids_are_distinguished():
     registry = SubscriptionRegistry(nc.NearestSubscription)
     slots = registry.allocate(
         SubscriptionBatch.of([nearest(id_) for id_ in POOL], world.scoring()), np.zeros(len(POOL), np.int64)
@@ -89,7 +89,7 @@ def test_ids_that_look_alike_are_told_apart():
     assert registry.find(IdColumn.of([LONG + "z", "x" * 12, 17, "-4611686018427387904"])).tolist() == [-1] * 4
 
 
-def test_ids_of_one_hash_are_told_apart(monkeypatch):
+def test_ids_with_equal_hashes_are_distinguished(monkeypatch):
     monkeypatch.setattr(IdColumn, "keys", property(lambda self: np.full(len(self), 5 << 40, np.uint64)))
     registry, ids = SubscriptionRegistry(nc.NearestSubscription), [f"s{i}" for i in range(500)]
     slots = registry.allocate(
@@ -99,7 +99,7 @@ def test_ids_of_one_hash_are_told_apart(monkeypatch):
     assert registry.find(IdColumn.of(ids)).tolist() == [-1 if i % 2 == 0 else s for i, s in enumerate(slots.tolist())]
 
 
-def test_segments_split_and_everyone_is_still_found():
+def test_every_id_is_found_after_segments_split():
     registry, ids = SubscriptionRegistry(nc.NearestSubscription), [f"s{i}" for i in range(9_000)]
     for start in range(0, len(ids), 1_500):
         some = [nearest(id_, keywords="a") for id_ in ids[start : start + 1_500]]
@@ -121,7 +121,7 @@ def test_room_of_those_who_left_is_used_again():
     assert registry._array("state")[kernels.USED] == used
 
 
-def test_a_roster_in_files_is_gone_on_with(tmp_path):
+def test_a_registry_in_files_is_continued(tmp_path):
     with Arena(tmp_path / "arena") as arena:
         registry = SubscriptionRegistry(nc.NearestSubscription, arena)
         registry.allocate(SubscriptionBatch.of([nearest(id_) for id_ in POOL], world.scoring()), np.arange(len(POOL)))

@@ -5,34 +5,34 @@ import pytest
 
 from nearcast.partition.term_assignment import TermAssignment, TermRouting, posting_terms
 from nearcast.partition.term_frequencies import TermFrequencies
-from said import saying, wanting
+from term_samples import footprints_of, messages_of
 
 
 def test_a_branch_is_posted_under_its_rarest_term_and_of_several_the_least():
     frequencies = TermFrequencies.of(
-        saying({1, 2}, {1, 3}, {1, 2, 4}, {5})
+        messages_of({1, 2}, {1, 3}, {1, 2, 4}, {5})
     )  # 1 three times, 2 twice, 3, 4 and 5 once
-    footprints = wanting([{1, 2}], [{1}, {3, 4}], [set()], [{2, 9, 8}, set(), {1, 2, 5}])
+    footprints = footprints_of([{1, 2}], [{1}, {3, 4}], [set()], [{2, 9, 8}, set(), {1, 2, 5}])
     branches, terms = posting_terms(footprints, frequencies)
     assert branches.tolist() == [0, 1, 2, 4, 6]
     assert terms.tolist() == [2, 1, 3, 8, 5]
 
 
 def test_no_branch_with_terms_is_no_error():
-    branches, terms = posting_terms(wanting([set()], [set()]), TermFrequencies.of(saying({1})))
+    branches, terms = posting_terms(footprints_of([set()], [set()]), TermFrequencies.of(messages_of({1})))
     assert branches.tolist() == terms.tolist() == []
 
 
 def routed(n_shards=3):
     words = TermAssignment(np.array([1, 2, 3]), np.array([0, 1, 1], np.int32), n_shards)
-    return TermRouting(n_shards, words, TermFrequencies.of(saying({1, 2}, {1, 3})), np.zeros(n_shards))
+    return TermRouting(n_shards, words, TermFrequencies.of(messages_of({1, 2}, {1, 3})), np.zeros(n_shards))
 
 
-def test_homes_and_destinations_are_those_of_the_table_and_unknown_terms_go_by_number():
+def test_placement_and_routing_follow_the_table_and_unknown_terms_go_by_id():
     routing = routed()
-    assignment = routing.place(wanting([{1}], [{1, 2}], [{1}, {3}], [{1, 8}], [{1}, set()]))
+    assignment = routing.place(footprints_of([{1}], [{1, 2}], [{1}, {3}], [{1, 8}], [{1}, set()]))
     assert assignment.tolist() == [0b001, 0b010, 0b011, 0b100, 0b111]
-    assert routing.route(saying({1}, {1, 2}, {2, 3}, {1, 8}, {-1}, set())).tolist() == [1, 3, 2, 5, 4, 1]
+    assert routing.route(messages_of({1}, {1, 2}, {2, 3}, {1, 8}, {-1}, set())).tolist() == [1, 3, 2, 5, 4, 1]
 
 
 @pytest.mark.parametrize("n_shards", [1, 64])

@@ -42,15 +42,15 @@ class Replicas:
 
     def turn(self, step):
         """Change some results; return the rows that each shard tells."""
-        told = {shard: [] for shard in range(self.n_shards)}
+        updates = {shard: [] for shard in range(self.n_shards)}
         for (shard, slot), held in self.held.items():
             gone = [seq for seq in held if self.rng.random() < 0.3]
-            told[shard] += [(step, slot, False, held.pop(seq), seq) for seq in gone]
+            updates[shard] += [(step, slot, False, held.pop(seq), seq) for seq in gone]
             for seq in self.rng.sample(range(40), 3):
                 if seq not in held and seq not in gone and len(held) < self.ks[slot]:
                     held[seq] = (seq * 7 % 10) / 10
-                    told[shard].append((step, slot, True, held[seq], seq))
-        return told
+                    updates[shard].append((step, slot, True, held[seq], seq))
+        return updates
 
     def best(self, slot):
         """Return the k best of all, best first."""
@@ -69,7 +69,7 @@ def test_merged_changes_lead_from_the_k_best_to_the_k_best(kind, seed):
     slots = merger.allocate(subscription_batch, np.zeros(len(ks), np.int64))
     for shard in range(n_shards):
         merger.add(shard, slots, slots, subscription_batch.footprints.ks, Results.none())
-    told_so_far = [set() for _ in ks]
+    updates_so_far = [set() for _ in ks]
     for batch in range(30):
         parts = {shard: [] for shard in range(n_shards)}
         after = []
@@ -85,15 +85,15 @@ def test_merged_changes_lead_from_the_k_best_to_the_k_best(kind, seed):
                 row, slot = merged.rows[at], merged.slots[at]
                 entry = (int(merged.seqs[row]), float(merged.scores[at]))
                 assert merged.ids[row] == f"m{entry[0]}"
-                (told_so_far[slot].add if merged.enters[at] else told_so_far[slot].remove)(entry)
+                (updates_so_far[slot].add if merged.enters[at] else updates_so_far[slot].remove)(entry)
                 at += 1
-            assert told_so_far == [set(best) for best in after[step]]
+            assert updates_so_far == [set(best) for best in after[step]]
         assert at == len(merged.steps)
         for slot, best in enumerate(after[-1]):
             assert [(kept.seq, kept.score) for kept in merger.results(slot, list)] == best
 
 
-def test_nothing_is_told_of_what_only_changes_hands():
+def test_a_change_of_replicas_alone_emits_no_update():
     subscription_batch = subscription_batch_of("topk", [2])
     merger = ResultMerger(subscription_batch.kind, world.scoring(), 2)
     slots = merger.allocate(subscription_batch, np.zeros(1, np.int64))
@@ -120,7 +120,7 @@ def test_who_left_is_forgotten_and_its_room_is_used_again():
     assert (len(merger), merger._arrays.seqs.size) == (0, room)
 
 
-def test_names_of_messages_that_nobody_holds_are_forgotten():
+def test_ids_of_messages_outside_all_results_are_forgotten():
     subscription_batch = subscription_batch_of("nearest", [1])
     merger = ResultMerger(subscription_batch.kind, world.scoring(), 1, least=4)
     slots = merger.allocate(subscription_batch, np.zeros(1, np.int64))
@@ -133,7 +133,7 @@ def test_names_of_messages_that_nobody_holds_are_forgotten():
     assert merger.results(0, list)[0].message == "m29"
 
 
-def test_nobody_of_a_kind_is_saved_and_sealed_as_well(tmp_path):
+def test_an_empty_kind_is_saved_and_sealed(tmp_path):
     options = {"space": world.PLANE, "window": nc.CountWindow(3), "workers": 3, "partitioner": "keyword"}
     tea = nc.NearestSubscription("s", location=(1, 1), keywords="tea", k=1)
     with ShardEngine.create(EngineConfig.of(options), folder=tmp_path / "engine") as engine:

@@ -1,4 +1,4 @@
-"""What is asked and said in tests of partitioners? Subscriptions and messages given by the numbers of their terms."""
+"""Subscriptions and messages for tests of partitioners, given by the ids of their terms."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from nearcast.model.footprint import anywhere
 from nearcast.text import TermRows, Vocabulary
 
 
-def wanting(*subscriptions, boxes=None):
+def footprints_of(*subscriptions, boxes=None):
     """Footprints, each given by its branches of terms, anywhere or in boxes."""
     branches = [branch for one in subscriptions for branch in one]
     n = len(subscriptions)
@@ -23,7 +23,7 @@ def wanting(*subscriptions, boxes=None):
     )
 
 
-def saying(*rows, at=None):
+def messages_of(*rows, at=None):
     """Messages, each given by its terms, at the origin or at points."""
     at = np.zeros((len(rows), 2)) if at is None else np.array(at, float)
     terms = np.array([term for row in rows for term in sorted(row)], np.int64)

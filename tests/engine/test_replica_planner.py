@@ -50,26 +50,26 @@ def key(update):
 def test_replicas_are_fewer_and_come_when_they_are_needed(partitioner, window):
     rng = random.Random(7)
     with engine(window=window) as alone, engine(window=window, workers=4, partitioner=partitioner) as shared:
-        first, asked = messages(rng, 0, 60), subscriptions(rng, 120)
+        first, requested = messages(rng, 0, 60), subscriptions(rng, 120)
         for one in (alone, shared):
             one.publish(first)
-            one.subscribe(asked)
+            one.subscribe(requested)
         with engine(window=window, workers=4, partitioner="keyword") as everywhere:
             everywhere.publish(first)
-            everywhere.subscribe(asked)
+            everywhere.subscribe(requested)
             at_first = n_replicas(shared)
             if partitioner == "prefix":
                 assert at_first < 0.8 * n_replicas(everywhere)
         grew = 0
         for step in range(30):
             batch = messages(rng, 60 + 20 * step, 20)
-            told, told_shared = alone.publish(batch), shared.publish(batch)
-            assert sorted(told, key=key) == sorted(told_shared, key=key)
+            updates, updates_shared = alone.publish(batch), shared.publish(batch)
+            assert sorted(updates, key=key) == sorted(updates_shared, key=key)
             grew += n_replicas(shared) > at_first
-            for subscription in asked:
+            for subscription in requested:
                 assert shared.results(subscription.id) == alone.results(subscription.id)
         assert grew
-        shared.unsubscribe([subscription.id for subscription in asked])
+        shared.unsubscribe([subscription.id for subscription in requested])
         assert n_replicas(shared) == 0
 
 
@@ -109,16 +109,16 @@ def test_an_engine_that_goes_on_elsewhere_has_all_replicas_it_could_need(tmp_pat
             assert sorted(alone.publish(batch), key=key) == sorted(again.publish(batch), key=key)
 
 
-def test_no_message_without_the_needed_terms_reaches_the_bar():
+def test_no_message_without_the_needed_terms_reaches_the_threshold():
     rng = random.Random(10)
     with engine(window=nc.CountWindow(10)) as alone:
         scoring = alone._scoring
-        asked = subscriptions(rng, 60)
-        footprints = SubscriptionBatch.of(asked, scoring).footprints
-        thresholds = np.array([rng.uniform(0.2, 1.0) for _ in asked])
+        requested = subscriptions(rng, 60)
+        footprints = SubscriptionBatch.of(requested, scoring).footprints
+        thresholds = np.array([rng.uniform(0.2, 1.0) for _ in requested])
         narrowed, floors = footprints.narrowed(footprints.needed(thresholds))
         assert len(narrowed.term_ids) < len(footprints.term_ids)
-        for subscription, footprint, threshold, floor in zip(asked, narrowed, thresholds, floors, strict=True):
+        for subscription, footprint, threshold, floor in zip(requested, narrowed, thresholds, floors, strict=True):
             for message in messages(rng, 0, 40):
                 here = nc.Message(message.id, subscription.location, message.text)
                 if not footprint.may_match(*here.location, {term_id(word) for word in here.text.split()}):

@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))  # experiments live beside the package
 
 from experiments import partition_report
-from experiments.partition_course import apart, prefix_homes, stream_of, together
+from experiments.partition_course import apart, prefix_replicas, stream_of, together
 from experiments.partition_figures import table_of, uneven
 
 from nearcast import Engine
@@ -27,18 +27,18 @@ def test_shards_that_run_alone_do_the_work_of_one_engine():
         before = engine.stats().verified
         engine.publish(stream.messages.slice(N_FIT))
         assert sum(row["verified"]) == engine.stats().verified - before
-    assert (row["homes"], row["reach"], row["dropped"], len(row["us"])) == (1.0, 4.0, 0.0, 4)
+    assert (row["placements"], row["reach"], row["dropped"], len(row["us"])) == (1.0, 4.0, 0.0, 4)
 
 
-def test_who_comes_after_the_fit_has_a_home_too():
+def test_a_subscription_after_the_fit_is_placed():
     stream = stream_of("places", "nearest", 300, 800, k=3)
     row = apart(stream, "dkm", n_shards=4, n_fit=N_FIT, batch=BATCH, later=0.5)
-    assert row["homes"] == 1.0
+    assert row["placements"] == 1.0
     assert sum(row["verified"]) > 0
 
 
 @pytest.mark.parametrize("partitioner", ["hash", "prefix"])
-def test_homes_are_counted_before_and_after_a_window(partitioner):
+def test_replicas_are_counted_before_and_after_a_window(partitioner):
     stream = stream_of("tweets", "topk", 100, 600, window=300, k=1)
     row = together(stream, partitioner, n_shards=4)
     assert 1.0 <= row["homes_first"] <= row["homes_after"] <= 4.0, "nobody moves back"
@@ -47,12 +47,13 @@ def test_homes_are_counted_before_and_after_a_window(partitioner):
     assert sum(row["visited"]) >= sum(row["verified"]) > 0
 
 
-def test_a_prefix_needs_no_more_homes_than_all_keywords():
-    homes = [
-        prefix_homes(make("tweets"), window=2_000, k=k, n_shards=8, n_subscriptions=200, n_fit=500) for k in (1, 20)
+def test_a_prefix_needs_no_more_replicas_than_all_keywords():
+    placements = [
+        prefix_replicas(make("tweets"), window=2_000, k=k, n_shards=8, n_subscriptions=200, n_fit=500)
+        for k in (1, 20)
     ]
-    assert all(1.0 <= row["prefix"] <= row["keyword"] for row in homes)
-    assert homes[0]["prefix"] < homes[1]["prefix"], "one good message rules out more than twenty"
+    assert all(1.0 <= row["prefix"] <= row["keyword"] for row in placements)
+    assert placements[0]["prefix"] < placements[1]["prefix"], "one good message rules out more than twenty"
 
 
 def test_a_part_is_measured_anew_and_the_page_keeps_the_others(tmp_path, monkeypatch):

@@ -37,8 +37,8 @@ def test_auto_takes_one_that_suits_the_first_subscriptions():
             one.publish(messages())
             one.subscribe(subscriptions())
         assert shared._shards.router.packed() is not None
-        told = shared.publish(messages(seed=3))
-        assert sorted(told, key=key) == sorted(alone.publish(messages(seed=3)), key=key)
+        updates = shared.publish(messages(seed=3))
+        assert sorted(updates, key=key) == sorted(alone.publish(messages(seed=3)), key=key)
 
 
 def test_a_routing_that_was_fitted_before_is_taken_and_saved(tmp_path):
@@ -51,8 +51,8 @@ def test_a_routing_that_was_fitted_before_is_taken_and_saved(tmp_path):
         shared.save(tmp_path / "saved")
         with nc.Engine.load(tmp_path / "saved") as again:
             assert again.stats().shards == sizes
-            told = again.publish(messages())
-            assert sorted(told, key=key) == sorted(alone.publish(messages()), key=key)
+            updates = again.publish(messages())
+            assert sorted(updates, key=key) == sorted(alone.publish(messages()), key=key)
 
 
 def test_a_saved_engine_goes_on_as_it_was_shared(tmp_path):
