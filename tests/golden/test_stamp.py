@@ -51,7 +51,7 @@ def sig_plus(name, k):
     return terms(name)[ends[k - 1] : ends[k]] if k < len(ends) else []
 
 
-@pytest.fixture(params=[e.name for e in INDEXES if "similarity" in e.kinds])
+@pytest.fixture(params=[e.name for e in INDEXES if e.serves("similarity")])
 def engine(request):
     space = nc.Space(nc.Box(-1, -1, 1, 1), max_distance=1.0)
     engine = nc.Engine(space=space, vocabulary=nc.Vocabulary.with_weights(WEIGHT), index=request.param)

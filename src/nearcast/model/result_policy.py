@@ -63,7 +63,3 @@ class ResultPolicy:
 MATCHES = ResultPolicy("matches", is_stateful=False, needs_window=False)
 BEST_IN_WINDOW = ResultPolicy("best in window", is_stateful=True, needs_window=True)
 BEST_EVER = ResultPolicy("best ever", is_stateful=True, needs_window=False, greater_is_better=False)
-
-ResultPolicy.MATCHES = MATCHES  # type: ignore[attr-defined]
-ResultPolicy.BEST_IN_WINDOW = BEST_IN_WINDOW  # type: ignore[attr-defined]
-ResultPolicy.BEST_EVER = BEST_EVER  # type: ignore[attr-defined]

@@ -55,13 +55,6 @@ class Subscription(ABC):
     id: Id
     _: KW_ONLY
 
-    keeps: ClassVar[ResultPolicy]
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "result_policy" in vars(cls):
-            cls.keeps = cls.result_policy
-
     def __post_init__(self) -> None:
         check_id(self.id, "id", subject=f"{self.kind} subscription")
         for name, type_ in self.field_types().items():
