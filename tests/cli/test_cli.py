@@ -21,7 +21,7 @@ from nearcast.cli.run import settings_of
 from nearcast.errors import InvalidInput
 from nearcast.jobs.client import JobClient, subscribed
 from nearcast.jobs.plan import read_plan
-from nearcast.jobs.sink_files import Follower
+from nearcast.jobs.sink_files import SinkFiles
 from nearcast.model import KINDS
 from nearcast.service.json_bodies import message_from
 from nearcast.service.store.cursor import Cursor
@@ -180,7 +180,7 @@ def committed(folder):
     """Return the updates that a job has committed."""
     return Counter(
         (row["seq"], row["subscription"], row["message"], row["change"], row["score"])
-        for row in Follower(str(folder / "updates")).rows()
+        for row in SinkFiles(str(folder / "updates")).rows()
     )
 
 
