@@ -80,8 +80,8 @@ def together(stream: Stream, partitioner: str, *, n_shards: int) -> Row:
         return {
             "partitioner": partitioner,
             "shards": n_shards,
-            "homes_first": first,
-            "homes_after": sum(engine.stats().shards) / n,
+            "replicas_first": first,
+            "replicas_after": sum(engine.stats().shards) / n,
             "reach": float(np.bitwise_count(goals).mean()),
             "own": engine._shards.router._routing.loads.round(4).tolist(),  # type: ignore[union-attr]
             **{
@@ -195,7 +195,7 @@ def apart(
         "fitted_to": n_fit,
         "fresh": len(fresh),
         "fit_s": fit_s,
-        "assignment": float(np.bitwise_count(assignment).mean()),
+        "replicas": float(np.bitwise_count(assignment).mean()),
         "reach": float(np.bitwise_count(fresh).mean()),
         "dropped": float((fresh == 0).mean()),
         "load_s": float(loads.sum()) / 1e6,

@@ -45,7 +45,7 @@ _INSERTIONS = (
 
 def replication(rows: list[Row]) -> str:
     """Tell of DSkype's mechanisms."""
-    runs, timed = [row for row in rows if "homes_first" in row], [row for row in rows if "us" in row]
+    runs, timed = [row for row in rows if "replicas_first" in row], [row for row in rows if "us" in row]
     prefixes = [row for row in rows if "prefix" in row]
     names = ["stream", "shards", "partitioner", "homes at first", "after a window", "paper's", "reach"]
     names += ["visited, max/mean", "verified, max/mean", "own load, max/mean"]
@@ -94,7 +94,7 @@ def _of_replicas(runs: list[Row], prefixes: list[Row]) -> str:
     of = {row["partitioner"]: row for row in runs if row["stream"] == "tweets" and row["shards"] == 32}
     claim, ours = (
         _HOMES["tweets"]["prefix"] / _HOMES["tweets"]["keyword"],
-        of["prefix"]["homes_after"] / of["keyword"]["homes_after"],
+        of["prefix"]["replicas_after"] / of["keyword"]["replicas_after"],
     )
     table = [
         [
@@ -109,7 +109,7 @@ def _of_replicas(runs: list[Row], prefixes: list[Row]) -> str:
         ""
         if last is None
         else f" Recorded points of interest, whose texts recur, bear that out: with the paper's window of"
-        f" {last['window']:,} and k = {last['k']}, prefix needs {last['prefix']:.2f} homes of {last['keyword']:.2f}."
+        f" {last['window']:,} and k = {last['k']}, prefix needs {last['prefix']:.2f} replicas of {last['keyword']:.2f}."
     )
     return "\n".join(
         [
@@ -141,8 +141,8 @@ def _of_words(timed: list[Row]) -> list[str]:
         *table_of(
             ["shards", "partitioner", "slowest, µs", "time, max/mean", "own load", "verified", "visited"], table
         ),
-        f"The slowest shard of words takes {updates}: {verdict(max(words.values()) <= 1.5)}. Equation 16, by which words"
-        " are cut, counts all pairs of a subscription and a message in a run. An index meets only those that share a"
+        f"The slowest shard of words takes {updates}: {verdict(max(words.values()) <= 1.5)}. Equation 16, by which"
+        " words are cut, counts all pairs of a subscription and a message in a run. An index meets only those that share a"
         " word, and these crowd in the run of the most frequent words; but entries visited say less of the time than"
         " that equation does. Cutting by the pairs that share a word instead was tried: 22 µs for the slowest of 8"
         " shards and 20 of 32, with a part for each message 24 and 12, where the equation had 13 and 8.\n",
@@ -190,8 +190,8 @@ def _of_balance(rows: list[Row]) -> str:
     return (
         "**Balance (Table 2).** In the paper DkM-SKS is an order of magnitude more even than KOP (knn_keyword), and"
         " this than SOP (knn_space). Here the busiest shard has more than the mean, on average over the table:"
-        f" {'; '.join(updates)}. {verdict(agrees).capitalize()}: space alone is the least even, but all are close, and"
-        " times cannot tell them apart, which differ as much between two runs of one partitioner. In the paper SOP"
+        f" {'; '.join(updates)}. {verdict(agrees).capitalize()}: space alone is the least even, but all are close,"
+        " and times cannot tell them apart, which differ as much between two runs of one partitioner. In the paper SOP"
         " suffers from who comes later, as it underrates them; here, with half of the subscriptions coming after the"
         f" fit, the busiest shard verifies {came:.3f} times the mean at most, whichever partitioner places them.\n"
     )
@@ -217,11 +217,11 @@ def _of_indexes(rows: list[Row]) -> str:
 
 def throughput(rows: list[Row]) -> str:
     """Tell of PS2Stream's partitioners."""
-    names = ["stream", "queries", "shards", "index", "partitioner", "assignment", "reach", "dropped", "load s"]
+    names = ["stream", "queries", "shards", "index", "partitioner", "replicas", "reach", "dropped", "load s"]
     names += ["busiest s", "slowest shard, µs", "routing, µs", "shards alone, messages/s", "with routing, messages/s"]
     table = [
         [
-            row["stream"], row["queries"], row["shards"], index_of(row), row["partitioner"], f"{row['assignment']:.2f}",
+            row["stream"], row["queries"], row["shards"], index_of(row), row["partitioner"], f"{row['replicas']:.2f}",
             f"{row['reach']:.2f}", f"{row['dropped']:.1%}", f"{row['load_s']:.2f}", f"{row['busiest_load_s']:.3f}",
             f"{max(row['us']):.3f}", f"{row['route_us']:.3f}", f"{rate_alone(row):,.0f}", f"{rate_routed(row):,.0f}",
         ]
@@ -270,8 +270,8 @@ def _of_hybrid(rows: list[Row]) -> list[str]:
         f"In the paper hybrid is {_FASTER:.0%} faster than both on Q3. Here, tweets, 8 shards, shards alone, it is"
         f" {q3['auto']:+.0%} against the better with our index, {verdict(q3['auto'] >= 0.8 * _FASTER)}, and"
         f" {q3['gi2']:+.0%} with the paper's, {verdict(q3['gi2'] >= 0.8 * _FASTER)}. It behaves as space does: on"
-        f" Q3 a message reaches {hybrid['reach']:.2f} shards and a subscription has {hybrid['assignment']:.2f} homes,"
-        f" those of space_kd are {kd['reach']:.2f} and {kd['assignment']:.2f}. As text is nowhere better here (below),"
+        f" Q3 a message reaches {hybrid['reach']:.2f} shards and a subscription has {hybrid['replicas']:.2f} replicas,"
+        f" those of space_kd are {kd['reach']:.2f} and {kd['replicas']:.2f}. As text is nowhere better here (below),"
         f" space is right, and what is left to gain is what it drops, {hybrid['dropped']:.1%} of the messages. One"
         f" dispatcher spends more than that: it takes {hybrid['route_us']:.2f} µs to look up the words of a message,"
         f" {kd['route_us']:.2f} with space_kd. That is {1e6 / hybrid['route_us']:,.0f} messages a second, where the"
@@ -302,9 +302,9 @@ def _of_text(rows: list[Row]) -> str:
     }
     return (
         "**Text against space (Figure 6).** In the paper space is better on Q1 and text on Q2. Here the best of space"
-        f" is, shards alone, so many times as fast as the best of text: {', '.join(updates)}; {verdict(agrees)}. On Q2 a"
-        f" message reaches {of['text_metric']['reach']:.1f} shards by text_metric and {of['space_kd']['reach']:.1f}"
-        f" by space_kd, and larger boxes give a subscription {of['space_kd']['assignment']:.2f} homes there, not enough to"
+        f" is, shards alone, so many times as fast as the best of text: {', '.join(updates)}; {verdict(agrees)}. On Q2"
+        f" a message reaches {of['text_metric']['reach']:.1f} shards by text_metric and {of['space_kd']['reach']:.1f}"
+        f" by space_kd, and larger boxes give a subscription {of['space_kd']['replicas']:.2f} replicas there, not enough to"
         " outweigh that. Keywords of Q2 are rare only in part: one of up to three has to be, and an OR is posted"
         " under each of its terms. With hash a shard has an eighth of the subscriptions and all messages, and takes"
         f" {max(of['hash']['us']):.2f} µs a message; with space_kd an eighth of both, and takes"

@@ -24,7 +24,7 @@ def figures_block(recorded: dict[str, Any]) -> str:
     ]
     for kind, run in recorded.items():
         figures = run["figures"]
-        window = f"{figures['window']:,}" if "--window" in run["command"] else "–"
+        window = f"{figures['window']:,}" if "--window" in run["command"] else "none"
         updates = figures["updates"] / figures["messages"]
         lines.append(
             f"| `{kind}` | {figures['subscriptions']:,} | {window} | {figures['messages_per_second']:,.0f} |"

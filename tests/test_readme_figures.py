@@ -1,14 +1,12 @@
 """The figures of the README come from a committed data file."""
 
 import json
-import sys
 from pathlib import Path
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # experiments live beside the package
 
 from experiments import readme_figures
 from experiments.headline import DATA, RUNS
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_the_readme_shows_the_recorded_figures():

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-from nearcast import TimeWindow
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # experiments live beside the package
-
 from experiments.topk_course import BURST, Setting, _bursts, _engine, _subscriptions
 from experiments.topk_report import shape
+
+from nearcast import TimeWindow
 
 N_BURSTS = 2
 

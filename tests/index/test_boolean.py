@@ -2,7 +2,6 @@
 
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,10 +17,8 @@ from nearcast.model.subscription_rows import store
 from nearcast.space import Box, Space
 from nearcast.text import Vocabulary
 from nearcast.workload import make
-from twins import SMALL, FixedTwin, N, found, run_lifecycle, scoring_of
-
-ROOT = Path(__file__).parents[2]
 from nearcast_baselines.gi2 import GI2
+from twins import SMALL, FixedTwin, N, found, run_lifecycle, scoring_of
 
 INDEXES = [BooleanIndex, GI2]
 TERMS = [f"t{i}" for i in range(12)]

@@ -4,7 +4,6 @@ import itertools
 import random
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +21,7 @@ from nearcast.space import Box, Space
 from nearcast.testing import strategies
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 from nearcast.workload import make
+from nearcast_baselines import stamp
 from twins import (
     DOT,
     EDGES,
@@ -38,9 +38,6 @@ from twins import (
     run_lifecycle,
     scoring_of,
 )
-
-ROOT = Path(__file__).parents[2]
-from nearcast_baselines import stamp
 
 ROUNDS, N, M = (2, 30, 8) if SMALL else (5, 150, 25)
 EXAMPLES = 5 if SMALL else 60

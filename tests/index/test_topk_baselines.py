@@ -1,7 +1,6 @@
 """The papers' baselines of kind `topk` find what the reference finds, whatever the thresholds."""
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +12,6 @@ from nearcast.model import TopKSubscription
 from nearcast.model._kernels.profiles import ALPHA
 from nearcast.model.profiles import Profiles
 from nearcast.space import Space
-from twins import DOT, EDGES, FEW, FLAT, GLOBE, HALF, HUGE, METRE, PLANE, SMALL, ClusteredSource, Twin, run_lifecycle
-
-ROOT = Path(__file__).parents[2]
 from nearcast_baselines.ciq import CIQ
 from nearcast_baselines.igpt import IGPT, Prunings
 from nearcast_baselines.igpt.layout import (
@@ -29,6 +25,7 @@ from nearcast_baselines.igpt.layout import (
     OWN_ALPHA,
     THRESHOLD,
 )
+from twins import DOT, EDGES, FEW, FLAT, GLOBE, HALF, HUGE, METRE, PLANE, SMALL, ClusteredSource, Twin, run_lifecycle
 
 MAKERS = {"igpt": IGPT, "igpt of small leaves": partial(IGPT, capacity=4), "ciq": CIQ}
 NO_PRUNING = Prunings(*(False for _ in Prunings._fields))

@@ -1,7 +1,7 @@
 """Field types: what a field of a subscription may hold, and every form that it takes.
 
-A kind declares its fields as annotated types (`k: Annotated[int, CountField(...)]`). From that line come the check of a
-value, the check of a whole column, the columns of Arrow tables and Spark frames, the JSON of the REST API, the
+A kind declares its fields as annotated types (`k: Annotated[int, CountField(...)]`). From that line come the check of
+a value, the check of a whole column, the columns of Arrow tables and Spark frames, the JSON of the REST API, the
 documentation, and the control of the map's form.
 """
 
