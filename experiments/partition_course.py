@@ -1,6 +1,6 @@
 """What do partitioners make of a stream? Shards of one engine together, or each alone as on a machine of its own.
 
-    together   fill the window ── subscribe ── let the window pass once: homes, reach and work of each shard
+    together   fill the window ── subscribe ── let the window pass once: replicas, reach and work of each shard
     apart      fit ── place, route ── for each shard: its subscriptions, its messages (timed)
 
 `together` is for kinds that keep results, whose replicas one engine merges. `apart` runs the shards one after the
@@ -105,7 +105,7 @@ def _work_of(engine: Engine) -> npt.NDArray[np.int64]:
 def prefix_replicas(
     source: Workload | Recording, *, window: int, k: int, n_shards: int, n_subscriptions: int, n_fit: int
 ) -> Row:
-    """Return how many homes `keyword` and `prefix` give a subscription that comes into a window of some size.
+    """Return how many replicas `keyword` and `prefix` give a subscription that comes into a window of some size.
 
     The k-th scores, which decide what a prefix needs, are those of an engine that works alone.
     """

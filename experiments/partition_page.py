@@ -22,7 +22,7 @@ from experiments.partition_figures import (
 )
 from experiments.topk_words import verdict
 
-_HOMES = {  # DSkype, Table 5, on 32 bolts
+_REPLICAS = {  # DSkype, Table 5, on 32 bolts
     "tweets": {"hash": 1.0, "location": 1.0, "keyword": 3.2, "prefix": 1.9},
     "reviews": {"hash": 1.0, "location": 1.0, "keyword": 3.3, "prefix": 2.1},
 }
@@ -47,12 +47,12 @@ def replication(rows: list[Row]) -> str:
     """Tell of DSkype's mechanisms."""
     runs, timed = [row for row in rows if "replicas_first" in row], [row for row in rows if "us" in row]
     prefixes = [row for row in rows if "prefix" in row]
-    names = ["stream", "shards", "partitioner", "homes at first", "after a window", "paper's", "reach"]
+    names = ["stream", "shards", "partitioner", "replicas at first", "after a window", "paper's", "reach"]
     names += ["visited, max/mean", "verified, max/mean", "own load, max/mean"]
     table = [
         [
-            row["stream"], row["shards"], row["partitioner"], f"{row['homes_first']:.2f}",
-            f"{row['homes_after']:.2f}", in_paper(_HOMES, row), f"{row['reach']:.2f}",
+            row["stream"], row["shards"], row["partitioner"], f"{row['replicas_first']:.2f}",
+            f"{row['replicas_after']:.2f}", in_paper(_REPLICAS, row), f"{row['reach']:.2f}",
             *(f"{uneven(row[name]):.2f}" for name in ("visited", "verified", "own")),
         ]
         for row in runs
@@ -93,7 +93,7 @@ def _of_communication(runs: list[Row]) -> list[str]:
 def _of_replicas(runs: list[Row], prefixes: list[Row]) -> str:
     of = {row["partitioner"]: row for row in runs if row["stream"] == "tweets" and row["shards"] == 32}
     claim, ours = (
-        _HOMES["tweets"]["prefix"] / _HOMES["tweets"]["keyword"],
+        _REPLICAS["tweets"]["prefix"] / _REPLICAS["tweets"]["keyword"],
         of["prefix"]["replicas_after"] / of["keyword"]["replicas_after"],
     )
     table = [
@@ -113,7 +113,7 @@ def _of_replicas(runs: list[Row], prefixes: list[Row]) -> str:
     )
     return "\n".join(
         [
-            f"**Homes (Table 5).** In the paper prefix has {claim:.0%} of the homes that keyword has, here"
+            f"**Replicas (Table 5).** In the paper prefix has {claim:.0%} of the replicas that keyword has, here"
             f" {ours:.0%}: {verdict(ours <= 1.2 * claim)}. A term is left out once the k-th best message scores more"
             " than any could that holds none of the weightier ones, however near it is. Ours is even the tighter"
             " bound, the length of the rest of the vector and not the sum of its weights; but words of a generated"

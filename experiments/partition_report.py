@@ -2,7 +2,7 @@
 
     python -m experiments.partition_report [PART ...] [--scale 1.0] [--out docs/benchmarks]
 
-    replication   DSkype, Table 5 and Figure 21: homes of a subscription, shards that a message reaches
+    replication   DSkype, Table 5 and Figure 21: replicas of a subscription, shards that a message reaches
     balance       DkM-SKS, Table 2: how alike the work of shards is
     throughput    PS2Stream, Figures 6 and 7: shards on machines of their own
     workers       two threads against one, with the partitioner that is recommended
@@ -172,7 +172,7 @@ def fit_times(scale: float) -> list[Row]:
     return rows
 
 
-class WorkPart(NamedTuple):
+class ReportPart(NamedTuple):
     """A section of the page."""
 
     measure: Callable[[float], list[Row]]
@@ -180,11 +180,11 @@ class WorkPart(NamedTuple):
 
 
 PARTS = {
-    "replication": WorkPart(replication, page.replication),
-    "balance": WorkPart(balance, page.balance),
-    "throughput": WorkPart(throughput, page.throughput),
-    "workers": WorkPart(workers, here.workers),
-    "fits": WorkPart(fit_times, here.fits),
+    "replication": ReportPart(replication, page.replication),
+    "balance": ReportPart(balance, page.balance),
+    "throughput": ReportPart(throughput, page.throughput),
+    "workers": ReportPart(workers, here.workers),
+    "fits": ReportPart(fit_times, here.fits),
 }
 
 
@@ -218,7 +218,7 @@ def _by_line(kept: dict[str, Row]) -> str:
     return "{" + ",\n".join(parts) + "}\n"
 
 
-def _section(part: WorkPart, kept: Row) -> str:
+def _section(part: ReportPart, kept: Row) -> str:
     note = f"Commit {kept['commit']}, {kept['minutes']:.1f} minutes, with a load of {kept['load']:.1f} at first."
     return f"{part.write(kept['rows'])}\n{note}\n"
 

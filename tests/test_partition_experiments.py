@@ -22,13 +22,13 @@ def test_shards_that_run_alone_do_the_work_of_one_engine():
         before = engine.stats().verified
         engine.publish(stream.messages.slice(N_FIT))
         assert sum(row["verified"]) == engine.stats().verified - before
-    assert (row["placements"], row["reach"], row["dropped"], len(row["us"])) == (1.0, 4.0, 0.0, 4)
+    assert (row["replicas"], row["reach"], row["dropped"], len(row["us"])) == (1.0, 4.0, 0.0, 4)
 
 
 def test_a_subscription_after_the_fit_is_placed():
     stream = stream_of("places", "nearest", 300, 800, k=3)
     row = apart(stream, "dkm", n_shards=4, n_fit=N_FIT, batch=BATCH, later=0.5)
-    assert row["placements"] == 1.0
+    assert row["replicas"] == 1.0
     assert sum(row["verified"]) > 0
 
 
@@ -53,7 +53,7 @@ def test_a_prefix_needs_no_more_replicas_than_all_keywords():
 
 def test_a_part_is_measured_anew_and_the_page_keeps_the_others(tmp_path, monkeypatch):
     def part(name):
-        return partition_report.Part(lambda scale: [{"said": f"{name} at {scale}"}], lambda rows: rows[0]["said"])
+        return partition_report.ReportPart(lambda scale: [{"said": f"{name} at {scale}"}], lambda rows: rows[0]["said"])
 
     monkeypatch.setattr(partition_report, "PARTS", {name: part(name) for name in ("first", "second")})
     both = partition_report.write(tmp_path, 1.0, ["first", "second"])
