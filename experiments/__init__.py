@@ -1,1 +1,1 @@
-"""How fast is it, and against whom? Rivals in `baselines`, and `report`, which writes docs/benchmarks."""
+"""Experiments: measurements against the papers' indexes, and the pages of docs/benchmarks."""

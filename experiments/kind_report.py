@@ -1,4 +1,4 @@
-"""How does a kind grow with its subscriptions, and how does it stand against its rivals? Tables and plots.
+"""The growth of a kind with its subscriptions, and its comparison with baselines: tables and plots.
 
 Every row is one run of `nearcast bench` in a process of its own, so that peaks of memory do not mix. Ratios are
 within one run.

@@ -1,4 +1,4 @@
-"""Where do the k nearest behave as the paper says, and where not? Figures 9 and 10 and Table 3 of DkM-SKS, in small.
+"""Kind `nearest` against its paper: Figures 9 and 10 and Table 3 of DkM-SKS, in small.
 
 Time is that of the paper's step: a thousand messages, a hundred insertions and a hundred deletions. The lines
 compare, so the words follow the numbers.
@@ -11,7 +11,7 @@ from pathlib import Path
 from experiments.kind_report import PLANS, Row, baselines_part, bench, growth_part, measure_baselines, measure_growth
 from experiments.plots import axes_of
 from experiments.spark_report import spark_part
-from experiments.topk_words import held_against, listed, verdict
+from experiments.topk_sentences import held_against, listed, verdict
 
 KS = (5, 10, 20)
 SPARK = ("--batch", "1000", "--messages", "60000", "--workers", "2", "--spark", "--spark-batch", "20000", "--packed")

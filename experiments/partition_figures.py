@@ -1,4 +1,4 @@
-"""What is said of a run of shards, in a number or a line?"""
+"""Figures of a run of shards, as numbers and lines of tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.partition_course import Row
+from experiments.partition_runs import Row
 
 
 def rate_alone(row: Row) -> float:

@@ -1,4 +1,4 @@
-"""How are the papers' figures on partitioners told? A section each: what was run, a table, and what the papers say.
+"""The page on partitioners, one section per figure of the papers: what was run, a table, and what the papers say.
 
 The words follow the numbers: whether we agree is compared, and a figure in a sentence is one of the table.
 """
@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from experiments.partition_course import Row
 from experiments.partition_figures import (
     in_paper,
     index_of,
@@ -20,7 +19,8 @@ from experiments.partition_figures import (
     table_of,
     uneven,
 )
-from experiments.topk_words import verdict
+from experiments.partition_runs import Row
+from experiments.topk_sentences import verdict
 
 _REPLICAS = {  # DSkype, Table 5, on 32 bolts
     "tweets": {"hash": 1.0, "location": 1.0, "keyword": 3.2, "prefix": 1.9},

@@ -1,4 +1,4 @@
-"""Which partitioner is good for what, and do we see what the papers saw? The figures on partitioners, in small.
+"""Partitioners against their papers, at a smaller scale.
 
     python -m experiments.partition_report [PART ...] [--scale 1.0] [--out docs/benchmarks]
 
@@ -25,10 +25,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments import partition_here as here
+from experiments import partition_local as here
 from experiments import partition_page as page
-from experiments.partition_course import NAMED, Row, apart, fits, in_turns, prefix_replicas, stream_of, together
-from experiments.topk_course import register_baselines
+from experiments.partition_runs import NAMED, Row, apart, fits, in_turns, prefix_replicas, stream_of, together
+from experiments.topk_runs import register_baselines
 from nearcast.partition import Sample
 from nearcast.partition.candidate_pairs import spread
 from nearcast.partition.estimate import ENOUGH, ENOUGH_MESSAGES, estimate_partitioners, recommend

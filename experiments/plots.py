@@ -1,4 +1,4 @@
-"""What does every plot look like?"""
+"""The common style of plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does the service bear? Requests a second, and delays from publish to WebSocket, also beside a stalled client.
+"""The load that the service handles: requests per second, and delays from publish to WebSocket, also beside a stalled client.
 
     python -m experiments.service_load [--clients 1000 --rate 1000 --seconds 14 --json]
 

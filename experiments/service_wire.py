@@ -1,4 +1,4 @@
-"""How can a load be made that costs little itself? HTTP and WebSocket on bare sockets, for benchmarks only."""
+"""A cheap load generator: HTTP and WebSocket on bare sockets, for experiments only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where does kind `social` behave as the paper says, and where not? Figures 7 and 8 of geo-social, in small.
+"""Kind `social` against its paper: Figures 7 and 8 of geo-social, in small.
 
 The paper's own method is the rival `quadtree`. The lines compare, so the words follow the numbers.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from experiments.kind_report import PLANS, Row, baselines_part, bench, growth_part, measure_baselines, measure_growth
 from experiments.plots import axes_of
-from experiments.topk_words import held_against, listed, shape, verdict
+from experiments.topk_sentences import held_against, listed, shape, verdict
 
 BASELINES = ("baseline1", "baseline2", "baseline3")
 WINDOWS = (5_000, 10_000, 20_000)

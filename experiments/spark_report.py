@@ -1,4 +1,4 @@
-"""How fast is a kind on Spark, and where does a batch spend its time? Tables and a plot."""
+"""A kind on Spark, and the time of a batch by stage: tables and a plot."""
 
 from __future__ import annotations
 

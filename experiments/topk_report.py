@@ -1,4 +1,4 @@
-"""Where does top-k over a window behave as the paper says, and where not? Figures 10 to 20 of Skype, in small.
+"""Top-k over a window against its paper: Figures 10 to 20 of Skype, in small.
 
 Every plot comes with a line that holds what was measured against what section 8.1 of the paper says; the code that
 writes it compares, so the words follow the numbers. How the rivals were tuned, Figures 10 to 12, is in `topk_tuning`;
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments import topk_tuning
-from experiments.topk_course import BURST, TIMED, Setting, by_time, measure, register_baselines
-from experiments.topk_drawing import lines, thresholds
-from experiments.topk_words import held_against, listed, shape, verdict
+from experiments.topk_plots import lines, thresholds
+from experiments.topk_runs import BURST, TIMED, Setting, by_time, measure, register_baselines
+from experiments.topk_sentences import held_against, listed, shape, verdict
 
 SUBSCRIPTIONS = 30_000
 WINDOW = 30_000

@@ -1,4 +1,4 @@
-"""How were the rivals of top-k tuned, and what is each of their prunings worth? Figures 10 to 12 of Skype, in small.
+"""The tuning of the baselines of top-k, and the effect of each pruning: Figures 10 to 12 of Skype, in small.
 
 All three are about the index of the paper, IGPT, as `baselines.igpt` lays it out. Figure 12 holds it against IPT,
 individual pruning alone: everything of section 5.2 is off, cells, groups and early ends. Beyond the paper each
@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.topk_course import Row, Setting, by_count, by_time
-from experiments.topk_drawing import lines, lines_over_sizes, thresholds
-from experiments.topk_words import ENOUGH, held_against, listed, shape, verdict
+from experiments.topk_plots import lines, lines_over_sizes, thresholds
+from experiments.topk_runs import Row, Setting, by_count, by_time
+from experiments.topk_sentences import ENOUGH, held_against, listed, shape, verdict
 from nearcast import index, window
 from nearcast.index import IndexEntry
 from nearcast_baselines.igpt import GROUPS, IGPT, Prunings

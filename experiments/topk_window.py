@@ -1,4 +1,4 @@
-"""What does a large window cost? Figure 18 of Skype at the paper's own size: 1 M subscriptions, 1 to 4 M messages.
+"""The cost of a large window: Figure 18 of Skype at the paper's own size: 1 M subscriptions, 1 to 4 M messages.
 
     python -m experiments.topk_window [WINDOW ...] [--subscriptions N] [--at-once 1] [--out docs/benchmarks]
 
@@ -28,8 +28,8 @@ from typing import Any
 import pyarrow as pa
 
 from experiments.plots import axes_of
-from experiments.topk_course import BURST, Row, buffers_of
-from experiments.topk_words import listed, shape, verdict
+from experiments.topk_runs import BURST, Row, buffers_of
+from experiments.topk_sentences import listed, shape, verdict
 from nearcast import CountWindow, Engine
 from nearcast.workload import make
 

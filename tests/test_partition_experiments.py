@@ -4,8 +4,8 @@ import json
 
 import pytest
 from experiments import partition_report
-from experiments.partition_course import apart, prefix_replicas, stream_of, together
 from experiments.partition_figures import table_of, uneven
+from experiments.partition_runs import apart, prefix_replicas, stream_of, together
 
 from nearcast import Engine
 from nearcast.workload import make

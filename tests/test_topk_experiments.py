@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from experiments.topk_course import BURST, Setting, _bursts, _engine, _subscriptions
 from experiments.topk_report import shape
+from experiments.topk_runs import BURST, Setting, _bursts, _engine, _subscriptions
 
 from nearcast import TimeWindow
 

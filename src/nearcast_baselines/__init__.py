@@ -32,7 +32,7 @@ BASELINES: tuple[IndexEntry, ...] = (
         for result_store in result_stores
     ),
     *(
-        IndexEntry(name, frozenset({"nearest"}), make, in_arena=False, result_store="heaped")
+        IndexEntry(name, frozenset({"nearest"}), make, in_arena=False, result_store="heaps")
         for name, make in _NEAREST
     ),
     *SOCIAL,

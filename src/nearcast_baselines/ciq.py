@@ -1,4 +1,4 @@
-"""How fast is the rival of the paper? CIQ, as Skype adapts it (sections 2.2 and 8.1): without the decay of time.
+"""CIQ as Skype adapts it (sections 2.2 and 8.1), without decay over time.
 
     subscription ── covering: the cells of a quadtree around its own, which together are all of space
     cell ── (term, cell) ── table ──> list [ slot, weight ], by slot

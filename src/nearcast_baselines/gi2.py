@@ -1,4 +1,4 @@
-"""How fast is the index of the paper? GI2, the grid-inverted-index of PS2Stream (section IV-D), over flat arrays.
+"""GI2, the grid-inverted-index of PS2Stream (section IV-D), over flat arrays.
 
     term id ── table ──> number ─┐
     location ── 64 x 64 grid ────┴─ table ──> list of (subscription, branch)

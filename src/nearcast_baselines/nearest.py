@@ -1,4 +1,4 @@
-"""What does kind `nearest` cost as the paper has it? The index of DkM-SKS (section 4.3), over flat arrays.
+"""The index of DkM-SKS (section 4.3), over flat arrays.
 
     grid        term and cell ──> subscriptions with the term whose ball B(s) overlaps the cell
     inverted    the same with a single cell: an inverted file alone (section 3.1)

@@ -1,4 +1,4 @@
-"""What does kind `similarity` cost as STAMP has it? Algorithms 1 and 2, over the arrays of `SimilarityIndex`.
+"""Algorithms 1 and 2 of STAMP over the arrays of `SimilarityIndex`.
 
     sp          a list a term and one of the virtual token, the least nearness in each posting (section III)
     sp-hi       a tree of regions, a list a term and leaf, the least nearness of each term and region (section IV-A)

@@ -1,4 +1,4 @@
-"""What do the papers' indexes of kind `topk` share? Bars, numbers of terms, the terms of a message, and verification.
+"""What the papers' indexes of kind `topk` share: thresholds, term numbers, the terms of a message, and verification.
 
     match ── a message's terms, the rarest first ── candidates (each index in its own way) ── exact scores ── bars
 

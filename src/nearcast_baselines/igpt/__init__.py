@@ -1,4 +1,4 @@
-"""How fast is the index of the paper? IGPT, individual and group pruning of Skype (section 5.3, algorithm 1).
+"""IGPT, individual and group pruning of Skype (section 5.3, algorithm 1).
 
     quadtree ── leaf ── (term, leaf) ── table ──> list [ group of small alpha | ... | group of great alpha ]
                  │                                       by rising bar: a bar, and of it and all behind it in its

@@ -1,4 +1,4 @@
-"""How near, and how good, can anything be? The bounds of space of section 5.1.2, and what bars mean for them.
+"""The spatial bounds of section 5.1.2, and how thresholds relate to them.
 
 Where the paper divides by 1 - alpha or alpha, it is by no less than 1 / 1024, which loosens a bound.
 """

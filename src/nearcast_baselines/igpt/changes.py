@@ -1,4 +1,4 @@
-"""How do subscriptions come and go, and how do their bars move?"""
+"""Insertion and deletion of subscriptions, and changes of thresholds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does IGPT keep? A quadtree, lists of postings in its leaves, and what bounds need to know of each.
+"""The arrays of IGPT: a quadtree, lists of postings in its leaves, and what bounds need of each.
 
 nodes ── leaves ── members            where subscriptions live, and the least nearness any of a leaf needs
 spots ── lists ── postings            by term and leaf: groups of alike alpha, each by rising bar

@@ -1,4 +1,4 @@
-"""Who lives in which leaf of the quadtree? One that is full is parted in four, and its lists with it."""
+"""Leaves of the quadtree: a full one is divided in four, and its lists with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a list of postings stay in order? By group and rising bar, each with statistics of all behind it."""
+"""Lists of postings, ordered by group and rising threshold, with statistics of all later postings."""
 
 from __future__ import annotations
 

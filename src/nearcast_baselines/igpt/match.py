@@ -1,4 +1,4 @@
-"""Which subscriptions does a message concern? Leaf by leaf, term by term, group by group (algorithm 1)."""
+"""Matching, leaf by leaf, term by term, group by group (algorithm 1)."""
 
 from __future__ import annotations
 

@@ -12,11 +12,11 @@ from nearcast._jit import Arena
 from nearcast.index import IndexEntry
 from nearcast.model import BEST_IN_WINDOW, ScoringContext
 from nearcast.window import ResultStore, ResultStoreEntry, SlidingWindow
-from nearcast_baselines.social.user_scan import UserScan
 from nearcast_baselines.social.quadtree import Quadtree
+from nearcast_baselines.social.user_scan import UserScan
 from nearcast_baselines.social.whole import BY_LEAF, BY_PAIR, Whole
 
-__all__ = ["RESULT_STORES", "BASELINES", "UserScan", "Quadtree", "Whole"]
+__all__ = ["BASELINES", "RESULT_STORES", "Quadtree", "UserScan", "Whole"]
 
 _SOCIAL = frozenset({"social"})
 

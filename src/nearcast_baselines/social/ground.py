@@ -1,4 +1,4 @@
-"""What do the paper's indexes of kind `social` share? Sites of subscriptions, the friends of a place, verification.
+"""What the paper's indexes of kind `social` share: Sites of subscriptions, the friends of a place, verification.
 
     match ── all users that a place is close to ── candidates (each index in its own way) ── exact scores ── bars
 

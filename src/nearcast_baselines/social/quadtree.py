@@ -1,4 +1,4 @@
-"""What does kind `social` cost as the paper has it? A quadtree of subscriptions (geo-social, section 3).
+"""A quadtree of subscriptions (geo-social, section 3).
 
     node    box, keywords, the least bar of all below (score_min), and for a message the greatest social score (T_ss)
               │

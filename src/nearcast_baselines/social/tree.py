@@ -1,4 +1,4 @@
-"""How does the paper's quadtree grow and shrink? Its layout, and what a subscription changes on its way to the root.
+"""The paper's quadtree: its layout, and what a subscription changes on its way to the root.
 
     nodes    node -> first child, parent, depth, first subscription, number of them
     seats    slot -> leaf, the next and the previous subscription there

@@ -1,4 +1,4 @@
-"""What if there is no index at all? Baseline 1: a message is scored for every subscription (geo-social, section 4).
+"""Baseline 1, without an index: a message is scored for every subscription (geo-social, section 4).
 
     message ── social scores of its place ── slot 0, slot 1, slot 2, ... ── those whose bar is reached
 

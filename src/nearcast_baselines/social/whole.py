@@ -1,4 +1,4 @@
-"""What if nothing is kept beside the k results? Baselines 2 and 3: all of the window is looked at (section 4).
+"""Baselines 2 and 3, without buffers: the whole window is searched (section 4).
 
     a result expires ── every message of the window ── near + dice + social ── the k best
                                                               │
@@ -31,7 +31,7 @@ from nearcast.model.profiles import Profiles
 from nearcast.social._kernels.graph import GraphArrays, all_places_near
 from nearcast.window.ranked import Change, Found
 from nearcast.window.recompute import RecomputedResults
-from nearcast.window.result_store import Changes, Find, Moved, ScoredMessage
+from nearcast.window.result_store import Changes, Find, ScoredMessage, ThresholdChanges
 from nearcast.window.sliding import SlidingWindow, Step, Steps
 from nearcast.window.store import FIRST, HORIZON, WindowArrays
 from nearcast.window.store import NEXT as NEXT_NUMBER
@@ -204,14 +204,14 @@ class Whole(RecomputedResults):
         lost: set[int] = set()
         for document in step.leaving:
             lost |= self._holders.get(document.seq, set())
-        coming = step.coming
+        coming = step.arrival
         if coming is not None:
             for slot, score in found:
                 if slot not in lost:
                     changes += self.compete(slot, ScoredMessage(coming.seq, coming.id, score))
         if lost:
-            n_come = int(np.searchsorted(self._steps.of_rows, step.number, side="right"))
-            n_to_come = len(self._steps.of_rows) - n_come
+            n_come = int(np.searchsorted(self._steps.row_steps, step.number, side="right"))
+            n_to_come = len(self._steps.row_steps) - n_come
             last = int(self._window.store.state[NEXT_NUMBER]) - n_to_come - 1
             view = self._seen(self._steps.before, last, int(self._steps.horizons[step.number]))
             for slot in sorted(lost):
@@ -220,11 +220,11 @@ class Whole(RecomputedResults):
             self._holders.pop(document.seq, None)
         return changes
 
-    def moved(self) -> Moved:
+    def take_threshold_changes(self) -> ThresholdChanges:
         """Return whose bars have changed since the last time, and what they are now."""
         slots, self._touched = sorted(self._touched), set()
         thresholds = [self.threshold(slot) for slot in slots]
-        return Moved(
+        return ThresholdChanges(
             np.array(slots, np.int32),
             np.array([-np.inf if threshold is None else threshold for threshold in thresholds]),
         )

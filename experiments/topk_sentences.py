@@ -1,4 +1,4 @@
-"""How is a figure put into words? The words follow the numbers."""
+"""Sentences about figures, which follow from the numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a message cost the k best of a window, its arrival and its expiry apart?
+"""The cost of a message for top-k over a window, arrival and expiry apart.
 
     fill the window ── subscribe ── let the window pass once ── publish in batches (timed)
 

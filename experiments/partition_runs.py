@@ -1,4 +1,4 @@
-"""What do partitioners make of a stream? Shards of one engine together, or each alone as on a machine of its own.
+"""Runs of partitioners on a stream: shards of one engine together, or each alone as on a machine of its own.
 
     together   fill the window ── subscribe ── let the window pass once: replicas, reach and work of each shard
     apart      fit ── place, route ── for each shard: its subscriptions, its messages (timed)

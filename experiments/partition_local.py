@@ -1,9 +1,9 @@
-"""What do partitioners bring and cost on this machine? Two sections of the page, without a paper to hold against."""
+"""The gain and the cost of partitioners on this machine: two sections of the page, without a paper to hold against."""
 
 from __future__ import annotations
 
-from experiments.partition_course import Row
 from experiments.partition_figures import table_of
+from experiments.partition_runs import Row
 
 _WANTED, _LONGEST_S = 1.7, 60.0  # of two workers; of a fit
 

@@ -1,4 +1,4 @@
-"""What do the figures on top-k look like? Lines, lines over sizes, and bars."""
+"""Plots on top-k: lines, lines over sizes, and bars."""
 
 from __future__ import annotations
 
