@@ -1,4 +1,4 @@
-"""What should the answer be? A second opinion that shares no code with the package.
+"""The oracle: results computed a second time, without any code of the package.
 
 Everything is recomputed from the list of all messages ever published, straight from the definitions, with plain
 dictionaries. It is far too slow for anything but small tests.

@@ -1,4 +1,4 @@
-"""What do partitioners learn from in tests? A town, and some who live outside."""
+"""Samples for tests of partitioners: a town, and some subscriptions outside."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Do the examples run, and does the README print what it says?"""
+"""The examples run, and the README shows their real output."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Is what the package shows what it says it shows?"""
+"""The public names of the package are those that it lists."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""Do the figures on partitioners count what they say, and does the page keep what was measured before?"""
+"""The experiments on partitioners count what they claim, and the page keeps earlier measurements."""
 
 import json
 

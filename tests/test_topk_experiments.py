@@ -1,4 +1,4 @@
-"""Do the figures on top-k measure what they say?"""
+"""The experiments on top-k measure what they claim."""
 
 from __future__ import annotations
 

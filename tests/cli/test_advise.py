@@ -1,4 +1,4 @@
-"""Does `nearcast advise` weigh every partitioner, and show what it says?"""
+"""`nearcast advise` estimates every partitioner and presents the report."""
 
 import json
 from html.parser import HTMLParser

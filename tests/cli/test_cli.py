@@ -1,4 +1,4 @@
-"""Does the command line do what its help says?"""
+"""The commands do what their help says."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What must hold for every kind, whatever it means?"""
+"""Rules that hold for every kind."""
 
 import random
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""Does sharing the work change the answer? Every partitioner against one engine that works alone."""
+"""Every partitioner gives the updates of one engine without one."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""Does a saved engine go on as if nothing had happened, and is anything else refused?"""
+"""A saved engine continues where it stopped, and anything else is refused."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Does bad input get an error that names field, rule and value, and is nothing half-applied?"""
+"""Bad input raises an error with field, rule and value, and changes nothing."""
 
 from datetime import datetime
 

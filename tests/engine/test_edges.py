@@ -1,4 +1,4 @@
-"""Do results follow when friends change, exactly as if the graph had always been so?"""
+"""Results follow changes of edges as if the graph had always been so."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Does the engine keep its word? Steps, windows, lateness, replacing, tables, explanations, counts."""
+"""The engine: steps, windows, lateness, replacement, tables, explanations, counts."""
 
 import random
 from datetime import UTC, datetime, timedelta

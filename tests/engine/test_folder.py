@@ -1,4 +1,4 @@
-"""Can processes take turns with an engine in a folder, and is nothing half-done ever taken for whole?"""
+"""Processes take turns with an engine in a folder, and never use an incomplete one."""
 
 import subprocess
 import sys

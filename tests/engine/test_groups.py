@@ -1,4 +1,4 @@
-"""Do groups say what updates say, in the same order, and in fewer rows?"""
+"""Groups hold the updates in the same order, in fewer rows."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What would a subscription hold? Against an engine in which it is subscribed."""
+"""A preview equals the result of an engine in which the subscription exists."""
 
 import random
 

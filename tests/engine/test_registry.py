@@ -1,4 +1,4 @@
-"""Does the roster know who sits where, and where everyone sits, whatever came and went?"""
+"""The registry finds every id and slot after any sequence of inserts and deletes."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Does a subscription live where it must, and nowhere else? Results against an engine that works alone."""
+"""Replicas are where they are needed and nowhere else; results equal those of one engine."""
 
 import random
 

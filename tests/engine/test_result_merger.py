@@ -1,4 +1,4 @@
-"""Are the k best of all those that replicas hold? Against sets that are merged one by one."""
+"""Merged results are the k best of all replicas."""
 
 import random
 

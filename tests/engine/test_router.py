@@ -1,4 +1,4 @@
-"""How is the work shared? By name, by whatever suits, or by a routing that was fitted before."""
+"""The router takes a name, the recommended partitioner, or a fitted routing."""
 
 import random
 

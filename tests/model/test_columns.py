@@ -1,4 +1,4 @@
-"""Do subscriptions mean the same as columns and as objects?"""
+"""Subscriptions as columns and as objects are equal."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Is a profile what was subscribed, and does it score as the reference does, bit for bit?"""
+"""A profile holds the subscription and scores as the reference does, bit for bit."""
 
 import random
 

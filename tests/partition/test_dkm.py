@@ -1,4 +1,4 @@
-"""Are loads more even than by terms alone, and do those who come later count?"""
+"""Loads are more even than by terms alone, and later subscriptions count."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Is the partitioner that is advised the one whose busiest shard has least to do?"""
+"""The recommended partitioner has the least busy maximum."""
 
 from dataclasses import replace
 

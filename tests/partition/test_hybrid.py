@@ -1,4 +1,4 @@
-"""Is space parted where that is cheaper, and text where that is; and does nobody miss a message that he may want?"""
+"""Space and text are divided where each is cheaper, and every matching subscription meets its messages."""
 
 import itertools
 from dataclasses import replace

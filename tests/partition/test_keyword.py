@@ -1,4 +1,4 @@
-"""Are runs of words cut where the paper would cut them, and does everything find them?"""
+"""Runs of terms are cut as in the paper, and placement and routing find them."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Is what subscriptions cost dealt out evenly?"""
+"""The cost of subscriptions is assigned evenly."""
 
 from dataclasses import replace
 

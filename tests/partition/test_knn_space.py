@@ -1,4 +1,4 @@
-"""Do squares follow the crowd, and is how far a subscription looks about right?"""
+"""Squares follow the density of messages, and the estimated area of a subscription is about right."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Do parts of space cost the same?"""
+"""Parts of space cost the same."""
 
 import numpy as np
 import pytest

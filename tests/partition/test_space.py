@@ -1,4 +1,4 @@
-"""Are parts of space even, and are replicas few?"""
+"""Parts of space are even, and replicas are few."""
 
 import numpy as np
 import pytest

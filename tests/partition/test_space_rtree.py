@@ -1,4 +1,4 @@
-"""Are leaves packed evenly, and merged into parts of even load?"""
+"""Leaves are packed evenly and merged into parts of even load."""
 
 import numpy as np
 import pytest

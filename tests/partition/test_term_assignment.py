@@ -1,4 +1,4 @@
-"""Does a message meet every branch whose terms it holds, by its terms alone?"""
+"""A message meets every branch whose terms it holds, by its terms alone."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Are terms dealt out evenly, and are those together that are said together?"""
+"""Terms are assigned evenly, and terms that occur together share a shard."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Are terms together that are said together, if Mt-KaHyPar is there to part them?"""
+"""With Mt-KaHyPar, terms that occur together share a shard."""
 
 import sys
 

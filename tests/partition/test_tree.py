@@ -1,4 +1,4 @@
-"""Is every point in one leaf, and does a box find all leaves that it overlaps?"""
+"""Every point is in one leaf, and a box finds all leaves that it overlaps."""
 
 import numpy as np
 import pytest

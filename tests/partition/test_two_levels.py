@@ -1,4 +1,4 @@
-"""Do space and words together part what each of them parts alone?"""
+"""Space and terms together divide what each divides alone."""
 
 import numpy as np
 import pytest

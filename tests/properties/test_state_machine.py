@@ -1,4 +1,4 @@
-"""After every step, is every result right, and did the updates say exactly what changed?"""
+"""After every step every result is exact, and the updates are the difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do scores follow when edges come and go, and do loops find what the reference says?"""
+"""Scores follow changes of edges, and kernels agree with the reference."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Are distances right, and are box bounds safe?"""
+"""Distances are right, and bounds of boxes are safe."""
 
 import math
 import random

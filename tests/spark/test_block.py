@@ -1,4 +1,4 @@
-"""Is a block what was packed, and whatever else comes refused in words? Anyone may have written it."""
+"""A block holds what was packed, and anything else is refused with a reason."""
 
 import random
 import subprocess

@@ -1,4 +1,4 @@
-"""Is anything lost or told twice when processes die? A run is killed at random moments and started again until done.
+"""Nothing is lost or repeated when processes die: a run is killed at random moments and restarted until done.
 
 How often: NEARCAST_KILLS, 2 unless set. The seed is printed with a failure and can be set as NEARCAST_SEED.
 """

@@ -1,4 +1,4 @@
-"""Do bad rows leave with a reason, all of them and no others?"""
+"""All bad rows, and no others, are rejected with a reason."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Does a Python worker settle after its first task, and only then?"""
+"""A Python worker freezes its objects after its first task, and only then."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""Is there always a Java to run Spark on?"""
+"""There is always a Java runtime for Spark."""
 
 import os
 import subprocess

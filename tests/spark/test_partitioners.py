@@ -1,4 +1,4 @@
-"""Does the pipeline say what the engine says, whoever shares the work? On real Spark."""
+"""The pipeline gives the updates of the engine with any partitioner, on real Spark."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Does the pipeline say what the embedded engine says? On streams and on static frames, with any number of shards."""
+"""The pipeline gives the updates of the embedded engine, on streams and static frames, with any number of shards."""
 
 import os
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Does a job file become a plan, or an error that names the key, the rule, the value and the file?"""
+"""A job file becomes a plan, or an error with key, rule, value and file."""
 
 from copy import deepcopy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Are Spark's reports of batches added up as they should be?"""
+"""Spark's reports of batches add up."""
 
 import json
 

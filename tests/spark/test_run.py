@@ -1,4 +1,4 @@
-"""Does a job file run? From files of any format through `match` to files again, with what is wrong said in a line."""
+"""A job file runs from files of any format through `match` to files, and errors are one line."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Does the service beside a real pipeline tell everything once, though it is killed, and the pipeline stopped?"""
+"""The service beside a real pipeline emits every update once, although it is killed and the pipeline stopped."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Does the pipeline refuse a session that cannot give exact answers?"""
+"""The pipeline refuses a session that cannot give exact results."""
 
 import pytest
 

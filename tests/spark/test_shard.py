@@ -1,4 +1,4 @@
-"""Do shards that see frames of a stream say together what one engine says? Without Spark: stages are plain functions."""
+"""Shards with frames of a stream emit the updates of one engine; without Spark, since stages are plain functions."""
 
 import random
 from dataclasses import replace

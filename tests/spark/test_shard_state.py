@@ -1,4 +1,4 @@
-"""Is an engine always the one that the committed state speaks of? Whatever was lost, run twice or left half done."""
+"""An engine always has the committed state, whatever is lost, replayed or incomplete."""
 
 import shutil
 from dataclasses import replace

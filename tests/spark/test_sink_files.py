@@ -1,4 +1,4 @@
-"""Does a follower read what was committed, once and in order, and nothing else?"""
+"""Committed files are read once and in order, and nothing else is."""
 
 import json
 

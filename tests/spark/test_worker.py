@@ -1,4 +1,4 @@
-"""Does Spark take what a shard answers with?"""
+"""Spark accepts the output of a shard."""
 
 import pyarrow as pa
 from pyspark.sql.conversion import PandasToArrowConversion

@@ -1,4 +1,4 @@
-"""Do the two ways to encode agree, and with the library's XXH64?"""
+"""Both ways to encode agree with each other and with the XXH64 of the library."""
 
 import random
 

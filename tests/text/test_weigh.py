@@ -1,4 +1,4 @@
-"""Do many terms weigh, to the bit, what they weigh one row at a time?"""
+"""Many terms have, to the bit, the weights that they have one row at a time."""
 
 import itertools
 
