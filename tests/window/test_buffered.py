@@ -1,4 +1,4 @@
-"""Do buffers hold the best of the window, whatever their policy, and do they hold no more than they must?"""
+"""Buffers hold the best of the window under every policy and factor, and little more than that."""
 
 import random
 
@@ -20,7 +20,7 @@ from nearcast.window.store import NEXT
 
 KINDS = ("topk", "social")
 EDGES = [*params.EDGES, *(("u4", f"q{i}") for i in range(12)), ("u4", "p0"), ("u4", "p9")]
-"""The last user is a little like the first, so that some scores are above 0 and very small."""
+"""The last user resembles the first a little, so that some scores are above 0 and very small."""
 SCAN = IndexEntry("scan", frozenset(KINDS), lambda scoring, arena: Scan(scoring), False)
 FACTORS = [("skyband", 0.0), ("skyband", 0.5), ("skyband", 1.0), ("kmax", 1.0), ("kmax", 1.7), ("kmax", 6.0)]
 for policy in POLICIES:
@@ -49,7 +49,7 @@ def random_subscription(rng, space, kind="topk"):
 
 
 class Stream:
-    """Messages full of ties; some late, some in bursts."""
+    """Messages with many ties; some late, some in bursts."""
 
     def __init__(self, rng, space, window):
         self.rng, self.space, self.places = rng, space, random.Random(1)
@@ -70,11 +70,13 @@ class Stream:
         return made
 
 
-def told(updates):
+def sorted_changes(updates):
+    """Return the changes of updates in one order."""
     return sorted((u.seq, u.subscription, u.change, u.message, u.score) for u in updates)
 
 
 def leaves_come_first(updates):
+    """Report whether, per step and subscription, all leaves precede all enters."""
     entered = set()
     for update in updates:
         key = update.seq, update.subscription
@@ -91,7 +93,7 @@ def result_store_of(engine):
 
 
 def assert_theorem_5(engine):
-    """All of the window that reaches theta is in the buffer, but for those that k better ones outlive."""
+    """Assert that a buffer holds all messages that reach theta, except for those that k better ones outlive."""
     (matcher,) = engine._shards.shards[0].matchers.values()
     result_store, window = matcher._result_store, engine._shards.shards[0].window
     documents = window.documents()
@@ -103,7 +105,7 @@ def assert_theorem_5(engine):
         theta = float(result_store._thetas[slot])
         scored = [(score, d.seq) for d in documents if (score := score_of(d)) is not None]
         first, size = int(heads[slot, kernels.START]), int(heads[slot, kernels.SIZE])
-        held = window.store.of("seqs", numbers[first : first + size].astype(np.int64) + result_store._lists.base)
+        held = window.store.of("seqs", numbers[first : first + size].astype(np.int64) + result_store._source.base)
         held = set(held.tolist()) & set(key_of)
         assert all(score >= theta for score, seq in scored if seq in held)
         for score, seq in scored:
@@ -116,33 +118,33 @@ def assert_theorem_5(engine):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(8))
-def test_buffers_hold_what_looking_again_finds(kind, policy, seed):
-    live_beside_the_slow_one(kind, f"scan-{policy}", seed)
+def test_buffers_hold_what_recomputing_finds(kind, policy, seed):
+    compare_with_recompute(kind, f"scan-{policy}", seed)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("policy", "factor"), FACTORS)
 @pytest.mark.parametrize("seed", [8, 9])
-def test_no_factor_makes_results_differ(kind, policy, factor, seed):
-    live_beside_the_slow_one(kind, f"scan-{policy}-{factor}-{kind}", seed)
+def test_results_do_not_depend_on_the_factor(kind, policy, factor, seed):
+    compare_with_recompute(kind, f"scan-{policy}-{factor}-{kind}", seed)
 
 
-def live_beside_the_slow_one(kind, index, seed):
-    """Subscribe, unsubscribe, publish and advance by chance, and compare all that is told and held."""
+def compare_with_recompute(kind, index, seed):
+    """Subscribe, unsubscribe, publish and advance at random, and compare all changes and results."""
     rng = random.Random(seed)
     space = rng.choice(params.SPACES)
     span = rng.choice([1, 3, 10, 40, 200])
     window = nc.TimeWindow(seconds=span) if seed % 2 else nc.CountWindow(span)
     engines = [make_engine(index, space, window) for index in ("scan", index)]
-    stream, here = Stream(rng, space, window), set()
+    stream, subscribed = Stream(rng, space, window), set()
     for _ in range(40):
         choice = rng.random()
         if choice < 0.25:
             made = [random_subscription(rng, space, kind) for _ in range(rng.randint(1, 4))]
-            here |= {one.id for one in made}
+            subscribed |= {one.id for one in made}
             slow, fast = (engine.subscribe(made) for engine in engines)
-        elif choice < 0.3 and here:
-            leaving = [here.pop()]
+        elif choice < 0.3 and subscribed:
+            leaving = [subscribed.pop()]
             for engine in engines:
                 engine.unsubscribe(leaving)
             slow, fast = [], []
@@ -152,18 +154,18 @@ def live_beside_the_slow_one(kind, index, seed):
         else:
             messages = stream.take(rng.choice([1, 1, 3, 10, 40]))
             slow, fast = (engine.publish(messages) for engine in engines)
-        assert told(fast) == told(slow)
+        assert sorted_changes(fast) == sorted_changes(slow)
         assert leaves_come_first(fast)
-        for id_ in here:
+        for id_ in subscribed:
             assert engines[1].results(id_) == engines[0].results(id_)
-        if here:
+        if subscribed:
             assert_theorem_5(engines[1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_search_in_the_middle_of_a_batch_sees_what_is_yet_to_come(kind, policy):
-    rng, n = random.Random(5), 30 if kind == "topk" else 100  # there every message counts
+def test_a_search_in_the_middle_of_a_batch_includes_later_arrivals(kind, policy):
+    rng, n = random.Random(5), 30 if kind == "topk" else 100  # for social every message is a candidate
     one_by_one, at_once = (make_engine(f"scan-{policy}", params.PLANE, nc.CountWindow(n)) for _ in range(2))
     subscriptions = [random_subscription(rng, params.PLANE, kind) for _ in range(20)]
     messages = Stream(rng, params.PLANE, nc.CountWindow(n)).take(n + 370)
@@ -171,7 +173,7 @@ def test_a_search_in_the_middle_of_a_batch_sees_what_is_yet_to_come(kind, policy
         engine.publish(messages[:n])
         engine.subscribe(subscriptions)
     expected = [update for message in messages[n:] for update in one_by_one.publish([message])]
-    assert told(at_once.publish(messages[n:])) == told(expected)
+    assert sorted_changes(at_once.publish(messages[n:])) == sorted_changes(expected)
     assert result_store_of(at_once).searches > 0, "buffers must have run short for this to mean anything"
 
 
@@ -195,7 +197,7 @@ def test_buffers_stay_small_and_searches_rare():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_numbers_are_counted_anew_before_they_grow_too_large(kind):
+def test_the_base_moves_before_numbers_grow_too_large(kind):
     rng = random.Random(3)
     window = nc.CountWindow(20)
     plain, moving = (make_engine(index, params.PLANE, window) for index in ("scan", "scan-cskyband"))
@@ -203,15 +205,15 @@ def test_numbers_are_counted_anew_before_they_grow_too_large(kind):
     stream = Stream(rng, params.PLANE, window)
     for engine in (plain, moving):
         engine.subscribe(subscriptions)
-    result_store_of(moving)._far = 50
+    result_store_of(moving)._most_number = 50
     for _ in range(30):
         messages = stream.take(17)
-        assert told(moving.publish(messages)) == told(plain.publish(messages))
-    assert result_store_of(moving)._lists.base > 300
+        assert sorted_changes(moving.publish(messages)) == sorted_changes(plain.publish(messages))
+    assert result_store_of(moving)._source.base > 300
     assert int(result_store_of(moving)._window.store.state[NEXT]) == 510
 
 
-def test_everything_that_was_taken_is_given_back():
+def test_expired_messages_and_deleted_slots_free_their_memory():
     rng = random.Random(2)
     window = nc.TimeWindow(seconds=30)
     engine = make_engine("scan-cskyband", params.PLANE, window)
@@ -221,10 +223,10 @@ def test_everything_that_was_taken_is_given_back():
         engine.publish(stream.take(100))
     engine.advance(stream.now + 1000)
     result_store = result_store_of(engine)
-    buckets = result_store._lists.arrays.buckets
-    assert (buckets[:, 0] == -1).all(), "no list holds what has left"
-    assert result_store._lists.arrays.counts[1] == 0
-    assert (result_store._array("queues") == kernels.NOBODY).all()
+    buckets = result_store._source.lists.arrays.buckets
+    assert (buckets[:, 0] == -1).all(), "no list holds an expired message"
+    assert result_store._source.lists.arrays.counts[1] == 0
+    assert (result_store._array("queues") == kernels.NONE).all()
     ids = [
         id_
         for matcher in engine._shards.shards[0].matchers.values()
@@ -234,10 +236,10 @@ def test_everything_that_was_taken_is_given_back():
     before = int(result_store._array("state")[0])
     engine.publish(stream.take(50))
     engine.subscribe([random_subscription(rng, params.PLANE) for _ in range(10)])
-    assert int(result_store._array("state")[0]) <= max(before, 64), "blocks are used again"
+    assert int(result_store._array("state")[0]) <= max(before, 64), "blocks are reused"
 
 
-def test_blocks_are_no_larger_than_they_must_be():
+def test_a_block_is_the_smallest_that_fits():
     sizes = [kernels.places_of(block_class) for block_class in range(40)]
     assert sizes == sorted(set(sizes))
     for n in range(1, 3000):
@@ -247,7 +249,7 @@ def test_blocks_are_no_larger_than_they_must_be():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_arena_that_holds_buffers_is_gone_on_with(tmp_path, kind):
+def test_an_arena_that_holds_buffers_is_continued(tmp_path, kind):
     rng = random.Random(4)
     options = {"space": params.PLANE, "vocabulary": params.vocabulary(), "window": nc.CountWindow(40)}
     options["social"] = nc.SocialGraph(EDGES)
@@ -258,13 +260,13 @@ def test_an_arena_that_holds_buffers_is_gone_on_with(tmp_path, kind):
         messages = stream.take(60)
         for one in (plain, engine):
             one.subscribe(subscriptions)
-        assert told(engine.publish(messages)) == told(plain.publish(messages))
+        assert sorted_changes(engine.publish(messages)) == sorted_changes(plain.publish(messages))
         engine.seal(f"round {round_}")
         engine = ShardEngine.attach(tmp_path / "engine", f"round {round_}", EngineConfig.of(options))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_window_that_doubles_keeps_everyone_in_line(kind):
+def test_queues_survive_the_doubling_of_the_window(kind):
     rng = random.Random(6)
     window = nc.CountWindow(1000)
     slow, fast = (make_engine(index, params.PLANE, window) for index in ("scan", "scan-cskyband"))
@@ -274,11 +276,11 @@ def test_a_window_that_doubles_keeps_everyone_in_line(kind):
         engine.subscribe(subscriptions)
     for size in (3, 60, 5, 200, 7, 500, 400):
         messages = stream.take(size)
-        assert told(fast.publish(messages)) == told(slow.publish(messages))
+        assert sorted_changes(fast.publish(messages)) == sorted_changes(slow.publish(messages))
     assert len(result_store_of(fast)._array("queues")) >= 1000
 
 
-def test_a_larger_factor_of_k_keeps_more_and_searches_less():
+def test_a_larger_factor_of_k_holds_more_and_searches_less():
     sizes, searches = [], []
     for factor in (1.0, 1.7, 6.0):
         rng, window = random.Random(7), nc.CountWindow(300)
@@ -294,14 +296,15 @@ def test_a_larger_factor_of_k_keeps_more_and_searches_less():
     assert searches == sorted(set(searches), reverse=True)
 
 
-def refuse(rule, **options):
+def check_rejected(rule, **options):
+    """Assert that a result store with these options is rejected by a rule."""
     window = nc.Engine(space=params.PLANE, window=nc.CountWindow(3))._shards.shards[0].window
     with pytest.raises(nc.InvalidInput, match=rule):
         BufferedResults(params.scoring(), window, Arena(), **options)
 
 
-def test_a_policy_that_is_not_known_is_refused():
-    refuse("policy must be one of", policy="magic")
+def test_an_unknown_policy_is_rejected():
+    check_rejected("policy must be one of", policy="magic")
 
 
 @pytest.mark.parametrize(
@@ -314,10 +317,10 @@ def test_a_policy_that_is_not_known_is_refused():
         ("kmax", "3", r"factor must be in \[1, 1000\]; got '3'"),
     ],
 )
-def test_a_factor_that_does_not_fit_its_policy_is_refused(policy, factor, rule):
-    refuse(rule, policy=policy, factor=factor)
+def test_a_factor_outside_the_range_of_its_policy_is_rejected(policy, factor, rule):
+    check_rejected(rule, policy=policy, factor=factor)
 
 
-def test_a_keeper_must_not_take_the_name_of_another():
+def test_a_registered_result_store_must_have_a_new_name():
     with pytest.raises(nc.InvalidInput, match=r"name must not be one of .*'kmax'.*; got 'kmax'"):
         register_result_store(buffers("kmax", "topk", factor=2.0))

@@ -146,7 +146,7 @@ class Matcher:
         return changes
 
     def _set_thresholds(self) -> None:
-        moved = self._result_store.moved()
+        moved = self._result_store.take_threshold_changes()
         if len(moved.slots):
             self._index.set_thresholds(*moved)
 

@@ -80,7 +80,7 @@ INDEXES: tuple[IndexEntry, ...] = (
     IndexEntry("boolean", frozenset({"boolean"}), _boolean),
     IndexEntry("similarity", frozenset({"similarity"}), _similarity),
     IndexEntry("topk", frozenset({"topk"}), _topk, result_store="cskyband"),
-    IndexEntry("nearest", frozenset({"nearest"}), _nearest, result_store="heaped"),
+    IndexEntry("nearest", frozenset({"nearest"}), _nearest, result_store="heaps"),
     IndexEntry("social", frozenset({"social"}), _social, result_store="cskyband"),
 )
 """Every index, the slowest first: "auto" takes the last one that serves a kind. Choosing one loads its kernels."""

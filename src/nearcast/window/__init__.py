@@ -1,4 +1,4 @@
-"""KEEP: sliding windows, and what each kind keeps of what was found."""
+"""Sliding windows, and result stores: the current results of subscriptions, kept by each kind's result policy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nearcast.window.cumulative import CumulativeResults
 from nearcast.window.pass_through import PassThrough
 from nearcast.window.policy import CountWindow, TimeWindow, WindowPolicy
 from nearcast.window.recompute import RecomputedResults
-from nearcast.window.result_store import Changes, Find, Moved, Results, ResultStore, ScoredMessage
+from nearcast.window.result_store import Changes, Find, Results, ResultStore, ScoredMessage, ThresholdChanges
 from nearcast.window.sliding import SlidingWindow, Steps, Ticks
 from nearcast.window.store import LIVE
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 class ResultStoreEntry(NamedTuple):
-    """A keeper, and what it can keep."""
+    """A result store by name, with the policy and the kinds that it serves."""
 
     name: str
     policy: ResultPolicy
     make: Callable[[ScoringContext, SlidingWindow, Arena], ResultStore]
-    """Make one that keeps its state in an arena, if it can."""
+    """Make a store; its state is in the arena if `in_arena`."""
     kinds: frozenset[str] | None = None
-    """The kinds whose scores it knows, if it has to."""
+    """The kinds that it serves; None for all with its policy."""
     in_arena: bool = False
-    """Whether it does: an arena that holds its state already is gone on with."""
+    """True if the arena holds its state; an arena that holds one already is continued."""
 
 
 def buffers(policy: str, kind: str, *, factor: float | None = None, name: str | None = None) -> ResultStoreEntry:
-    """Return buffers of a kind by their policy, with its own factor or another; named after it unless told."""
+    """Return the entry of buffers of a kind and a policy, by default with the policy's factor and under its name."""
 
     def make(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> ResultStore:
         from nearcast.window.buffered import BufferedResults
@@ -50,28 +50,28 @@ def _heaps(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> Resu
 
 
 RESULT_STORES: tuple[ResultStoreEntry, ...] = (
-    ResultStoreEntry("forward", MATCHES, lambda scoring, window, arena: PassThrough(), in_arena=True),
+    ResultStoreEntry("pass_through", MATCHES, lambda scoring, window, arena: PassThrough(), in_arena=True),
     ResultStoreEntry(
         "recompute", BEST_IN_WINDOW, lambda scoring, window, arena: RecomputedResults(window.documents())
     ),
-    ResultStoreEntry("ever", BEST_EVER, lambda scoring, window, arena: CumulativeResults()),
+    ResultStoreEntry("cumulative", BEST_EVER, lambda scoring, window, arena: CumulativeResults()),
     *(buffers(policy, kind) for kind in ("topk", "social") for policy in ("kmax", "skyband", "cskyband")),
-    ResultStoreEntry("heaped", BEST_EVER, _heaps, in_arena=True),
+    ResultStoreEntry("heaps", BEST_EVER, _heaps, in_arena=True),
 )
-"""Every keeper; of those that keep one thing, the slow one that is always right comes first."""
+"""All result stores; of those with the same policy, the slow reference comes first."""
 
 _REGISTERED: dict[str, ResultStoreEntry] = {}
 
 
 def register(entry: ResultStoreEntry) -> None:
-    """Let a keeper be named by an index, as rivals in benchmarks name buffers with other factors."""
+    """Register a result store that an index may name, such as buffers with another factor in a benchmark."""
     taken = sorted({known.name for known in RESULT_STORES})
     require(entry.name not in taken, "name", f"must not be one of {taken}", entry.name, subject="result_store")
     _REGISTERED[entry.name] = entry
 
 
 def find_result_store(name: str | None, kind: type[Subscription]) -> ResultStoreEntry:
-    """Return the keeper of that name; without one, the slow one that serves every kind that keeps the same."""
+    """Return the result store of a name that serves a kind; the slow reference if there is none."""
     serving = [
         entry
         for entry in (*RESULT_STORES, *_REGISTERED.values())
@@ -87,13 +87,13 @@ __all__ = [
     "Changes",
     "CountWindow",
     "Find",
-    "Moved",
     "ResultStore",
     "ResultStoreEntry",
     "Results",
     "ScoredMessage",
     "SlidingWindow",
     "Steps",
+    "ThresholdChanges",
     "Ticks",
     "TimeWindow",
     "WindowPolicy",

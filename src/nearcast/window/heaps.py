@@ -1,17 +1,17 @@
-"""What are the k nearest since a subscription came, at full speed? Heaps in an arena, and the messages they hold.
+"""Heap results: the k nearest since a subscription at full speed, as heaps in an arena, and the messages they hold.
 
-    some messages ── index, against bars ── slots, distances ── heaps ── changes
-                          ▲                                       │
-                          └──────────────── bars ─────────────────┘
+    some messages ── index, against thresholds ── slots, distances ── heaps ── changes
+                          ▲                                             │
+                          └──────────────── thresholds ─────────────────┘
 
-An index is asked about some messages of a batch at a time, and told before each time whose bar has moved: about fewer
-if most of what it finds comes to nothing, since bars have moved on, about more if not. So results that are not full
-do not match a whole batch in vain, and what is found is never more than fits.
+The index matches some messages of a batch at a time, and receives the new thresholds before each call. The number of
+messages per call falls if most matches do not enter, since thresholds have moved meanwhile, and rises if they do. So
+results that are not full do not match a whole batch in vain, and the matches of a call always fit.
 
-Results cannot be found again, so messages that are in one are kept (see `held`), and all else is forgotten. Gaps are
-closed when there are twice as many as the last time.
+Results cannot be computed again, so messages that are in a result are stored (see `held_messages`), and all others
+are forgotten. Gaps are closed when there are twice as many messages as the last time.
 
-Cost: an arrival costs each result that it enters some ten nanoseconds, and log k; 12 bytes for each of k, 16 more.
+Cost: an arrival takes some ten nanoseconds and log k per result that it enters; 12 bytes for each of k, and 16 more.
 """
 
 from __future__ import annotations
@@ -23,23 +23,26 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast._jit import Arena, column
-from nearcast.model import Document, IdColumn, Matches, MessageBatch, SubscriptionBatch
+from nearcast.model import BEST_EVER, IdColumn, Matches, MessageBatch, SubscriptionBatch
 from nearcast.model._kernels import blocks
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.window._kernels import heaps as kernels
+from nearcast.window.best_results import BestResults
 from nearcast.window.held_messages import HeldMessages
-from nearcast.window.result_store import Changes, Find, Moved, Results, ScoredMessage
+from nearcast.window.result_store import Changes, Find, Results, ThresholdChanges
 from nearcast.window.sliding import Steps
 
 _PREFIX = "heaps"
-_LEAST = 1 << 10  # messages for which gaps are closed
-_FIRST_ASK = 32  # messages that an index is asked about at first
-_MOST_FOUND = 1 << 18  # matches that are wanted at a time
-_MUCH = 8  # times as much room as was needed is given back
+_LEAST = 1 << 10  # messages from which gaps are closed
+_FIRST_ROWS = 32  # messages that the index matches in the first call
+_MOST_FOUND = 1 << 18  # matches that a call should return at most
+_SHRINK = 8  # arrays that are this many times too large are freed
 
 
-class HeapResults:
-    """Keeps the k smallest scores since the subscription came; the older message wins a tie."""
+class HeapResults(BestResults):
+    """Stores the k smallest scores since the subscription; the older message wins a tie."""
+
+    policy = BEST_EVER
 
     def __init__(self, arena: Arena, *, least: int = _LEAST) -> None:
         self._arena, self._least = arena, least
@@ -52,15 +55,16 @@ class HeapResults:
         self._held = HeldMessages(arena)
         self._moved = np.zeros(0, np.int32)
         self._counts = np.zeros(5, np.int64)
-        self._told = _told(0)
-        self._mentions = np.zeros(0, np.int32)
-        self._ask = _FIRST_ASK
+        self._change_arrays = _make_changes(0)
+        self._message_rows = np.zeros(0, np.int32)
+        self._n_rows = _FIRST_ROWS
 
-    def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> Results:
-        """Take in subscriptions, whose results are empty."""
+    def insert(self, slots: npt.NDArray[np.int32], subscriptions: SubscriptionBatch) -> Results:
+        """Insert subscriptions, whose results are empty."""
         if len(slots):
-            assert isinstance(subscription_batch.subscription_columns, KeywordColumns)
-            slots, ks = column(slots, np.int32), column(subscription_batch.subscription_columns.ks, np.int32)
+            columns = subscriptions.subscription_columns
+            assert isinstance(columns, KeywordColumns)
+            slots, ks = column(slots, np.int32), column(columns.ks, np.int32)
             self._arena.grow(f"{_PREFIX}.heads", int(slots.max()) + 1)
             done = kernels.begin(self._heaps, slots, ks, 0)
             while done < len(slots):
@@ -71,100 +75,85 @@ class HeapResults:
         return Results.none()
 
     def delete(self, slots: npt.NDArray[np.int32]) -> Results:
-        """Forget subscriptions and return the results they had."""
-        had = self.held(slots)
+        """Delete subscriptions and return their last results."""
+        results = self.held(slots)
         kernels.end(self._heaps, column(slots, np.int32))
-        return had
+        return results
 
-    def restore(self, kept: Sequence[Results]) -> None:
-        """Set results as they were saved: messages that they hold stand in the order in which they came."""
-        once = [np.unique(part.seqs, return_index=True) for part in kept]
-        ids = IdColumn.joined([part.ids.take(rows) for part, (_, rows) in zip(kept, once, strict=True)])
-        kernels.renumber(self._heaps, self._held.merge(np.concatenate([seqs for seqs, _ in once]), ids))
-        for part in kept:
+    def restore(self, saved: Sequence[Results]) -> None:
+        """Set saved results; the messages that they hold are merged in the order of arrival."""
+        unique = [np.unique(part.seqs, return_index=True) for part in saved]
+        ids = IdColumn.joined([part.ids.take(rows) for part, (_, rows) in zip(saved, unique, strict=True)])
+        kernels.renumber(self._heaps, self._held.merge(np.concatenate([seqs for seqs, _ in unique]), ids))
+        for part in saved:
             handles = np.searchsorted(self._held.seqs, part.seqs).astype(np.int32)
             kernels.fill(self._heaps, column(part.slots, np.int32), column(part.scores, np.float64), handles)
             slots, n = np.unique(part.slots), int(self._counts[kernels.N_MOVED])
-            self._need_moved(len(slots))
+            self._fit_moved(len(slots))
             self._moved[n : n + len(slots)] = slots
             self._counts[kernels.N_MOVED] = n + len(slots)
 
     def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
-        """Ask the index about some messages at a time, and let what it finds compete."""
+        """Match some messages at a time with the index, and insert the matches into heaps."""
         self._close_gaps()
         n, counts = len(batch), self._counts
-        counts[[kernels.N_TOLD, kernels.N_MENTIONED, kernels.N_ENTERED]] = 0
+        counts[[kernels.N_CHANGES, kernels.N_MESSAGES, kernels.N_ENTERED]] = 0
         counts[kernels.NEXT] = len(self._held)
-        if len(self._mentions) < len(self._held) + n:
-            self._mentions = np.full(2 * (len(self._held) + n), kernels.NOBODY, np.int32)
-        row_handles = np.full(n, kernels.NOBODY, np.int32)
+        if len(self._message_rows) < len(self._held) + n:
+            self._message_rows = np.full(2 * (len(self._held) + n), kernels.NONE, np.int32)
+        row_handles = np.full(n, kernels.NONE, np.int32)
         row = 0
         while row < n:
-            stop = min(n, row + self._ask)
+            stop = min(n, row + self._n_rows)
             self._push(find(row, stop), steps, row_handles, stop - row)
             row = stop
-        coming = np.flatnonzero(row_handles != kernels.NOBODY)
-        self._held.append(batch.seqs[coming], batch.ids.take(coming))
+        entered = np.flatnonzero(row_handles != kernels.NONE)
+        self._held.append(batch.seqs[entered], batch.ids.take(entered))
         return self._changes()
 
     def _push(self, found: Matches, steps: Steps, row_handles: npt.NDArray[np.int32], n_rows: int) -> None:
-        """Let matches of some rows compete, and decide about how many the index is asked next."""
+        """Insert the matches of some rows, and choose the number of rows of the next call."""
         n_found, counts = len(found.slots), self._counts
         before = int(counts[kernels.N_ENTERED])
-        self._need_told(int(counts[kernels.N_TOLD]) + 2 * n_found)
-        self._need_moved(n_found)
-        matched = kernels.Found(*found, steps.of_rows, row_handles)
-        kernels.push(self._heaps, matched, self._told, self._mentions, self._moved, counts)
-        entered = int(counts[kernels.N_ENTERED]) - before
-        query = self._ask // 2 if 2 * entered < n_found else 2 * n_rows
-        self._ask = max(1, min(query, _MOST_FOUND * n_rows // max(n_found, 1)))
+        self._fit_changes(int(counts[kernels.N_CHANGES]) + 2 * n_found)
+        self._fit_moved(n_found)
+        matches = kernels.HeapMatches(*found, steps.row_steps, row_handles)
+        kernels.push(self._heaps, matches, self._change_arrays, self._message_rows, self._moved, counts)
+        n_entered = int(counts[kernels.N_ENTERED]) - before
+        n_next = self._n_rows // 2 if 2 * n_entered < n_found else 2 * n_rows
+        self._n_rows = max(1, min(n_next, _MOST_FOUND * n_rows // max(n_found, 1)))
 
     def _changes(self) -> Changes:
-        told, n = self._told, int(self._counts[kernels.N_TOLD])
-        mentioned = told.mentioned[: self._counts[kernels.N_MENTIONED]]
-        self._mentions[mentioned] = kernels.NOBODY
-        if len(told.steps) > _MOST_FOUND and len(told.steps) > _MUCH * n:
-            self._told = _told(0)  # many were open then, and are no more
+        changes, n = self._change_arrays, int(self._counts[kernels.N_CHANGES])
+        handles = changes.messages[: self._counts[kernels.N_MESSAGES]]
+        self._message_rows[handles] = kernels.NONE
+        if len(changes.steps) > _MOST_FOUND and len(changes.steps) > _SHRINK * n:
+            self._change_arrays = _make_changes(0)  # many results were open then, and no longer are
         return Changes(
-            told.steps[:n].copy(),
-            told.slots[:n].copy(),
-            told.enters[:n].copy(),
-            told.scores[:n].copy(),
-            self._held.ids(mentioned),
-            self._held.seqs[mentioned],
-            told.rows[:n].copy(),
+            changes.steps[:n].copy(),
+            changes.slots[:n].copy(),
+            changes.enters[:n].copy(),
+            changes.scores[:n].copy(),
+            self._held.ids(handles),
+            self._held.seqs[handles],
+            changes.rows[:n].copy(),
             int(self._counts[kernels.N_ENTERED]),
         )
 
-    def moved(self) -> Moved:
-        """Return whose bars have changed since the last time, and what they are now."""
+    def take_threshold_changes(self) -> ThresholdChanges:
+        """Return the thresholds that have changed since the last call."""
         moved = self._moved[: self._counts[kernels.N_MOVED]]
         thresholds = np.empty(len(moved))
         n = int(kernels.take_thresholds(self._heaps, moved, thresholds)) if len(moved) else 0
         self._counts[kernels.N_MOVED] = 0
-        return Moved(moved[:n].copy(), thresholds[:n])
+        return ThresholdChanges(moved[:n].copy(), thresholds[:n])
 
-    def results(self, slot: int) -> list[ScoredMessage]:
-        """Return a result, best first."""
-        return self.held(np.array([slot], np.int32)).by_slot().get(slot, [])
-
-    def would_enter(self, slot: int, document: Document, score: float) -> bool:
-        """Tell whether a message is in a result or, published now, would come in."""
-        held = self.results(slot)
-        if len(held) < self._k(slot) or any(kept.seq == document.seq for kept in held):
-            return True
-        return (score, document.seq) < (held[-1].score, held[-1].seq)
-
-    def threshold(self, slot: int) -> float | None:
-        """Return the score of the worst of k results; None if there is room."""
-        held = self.results(slot)
-        return held[-1].score if len(held) == self._k(slot) else None
-
-    def _k(self, slot: int) -> int:
+    def result_size(self, slot: int) -> int:
+        """Return k of a subscription."""
         return int(self._array("heads")[slot, kernels.K])
 
     def held(self, slots: npt.NDArray[np.int32]) -> Results:
-        """Return some results."""
+        """Return the results of some subscriptions."""
         slots = column(slots, np.int32)
         sizes = self._array("heads")[slots, kernels.SIZE]
         scores, handles = np.empty(int(sizes.sum())), np.empty(int(sizes.sum()), np.int32)
@@ -172,20 +161,22 @@ class HeapResults:
         return Results(np.repeat(slots, sizes), self._held.seqs[handles], scores, self._held.ids(handles))
 
     def _close_gaps(self) -> None:
-        """Forget the messages that no result holds any more, if there may be many."""
+        """Drop the messages that no result holds any more, if there may be many."""
         if len(self._held) < self._least or not self._held.has_doubled:
             return
         marks = np.zeros(len(self._held), np.bool_)
         kernels.mark(self._heaps, marks)
         kernels.renumber(self._heaps, self._held.keep(marks))
 
-    def _need_told(self, room: int) -> None:
-        if len(self._told.steps) < room:
-            before, self._told = self._told, _told(2 * room)
+    def _fit_changes(self, room: int) -> None:
+        """Make room for a number of changes."""
+        if len(self._change_arrays.steps) < room:
+            before, self._change_arrays = self._change_arrays, _make_changes(2 * room)
             for name in kernels.HeapChanges._fields:
-                getattr(self._told, name)[: len(before.steps)] = getattr(before, name)
+                getattr(self._change_arrays, name)[: len(before.steps)] = getattr(before, name)
 
-    def _need_moved(self, more: int) -> None:
+    def _fit_moved(self, more: int) -> None:
+        """Make room for more slots whose threshold moved."""
         room = int(self._counts[kernels.N_MOVED]) + more
         if len(self._moved) < room:
             self._moved = np.concatenate([self._moved, np.zeros(room, np.int32)])
@@ -198,7 +189,7 @@ class HeapResults:
         return self._arena[f"{_PREFIX}.{name}"]
 
 
-def _told(n: int) -> kernels.HeapChanges:
+def _make_changes(n: int) -> kernels.HeapChanges:
     return kernels.HeapChanges(
         np.zeros(n, np.int64),
         np.zeros(n, np.int32),

@@ -1,12 +1,12 @@
-"""Which messages do results hold that no window ends? Their seqs and ids, by handle, in the order they came.
+"""Messages held by results that no window ends: their seqs and ids by handle, in the order of arrival.
 
-    handles   0    1    2    3          rows of flat arrays: a handle is less than another if its seq is
+    handles   0    1    2    3          rows of flat arrays; handles ascend with seqs
     seqs      7    9   12   40
-    bytes     m7 | m9 | 12 | m40        ids as text; a flag tells 12 from "12"
+    bytes     m7 | m9 | 12 | m40        ids as text; a flag distinguishes 12 from "12"
 
-Messages are added at the end. Who is in no result any more leaves a gap, until all gaps are closed at once.
+Messages are appended. A message that is in no result any more leaves a gap, until all gaps are closed at once.
 
-Cost: 17 bytes a message and its id; closing gaps is a pass over all of them.
+Cost: 17 bytes per message, and its id; closing gaps is one pass over all messages.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from nearcast.window._kernels.heaps import copy_texts
 Handles = npt.NDArray[np.int32]
 
 _PREFIX = "held"
-_COUNT, _CLOSED = 0, 1  # places in the state: messages, and how many there were when gaps were closed last
+_COUNT, _CLOSED = 0, 1  # positions in the state: messages, and messages when gaps were last closed
 _ROWS: dict[str, Any] = {"seqs": np.int64, "starts": np.int64, "are_numbers": np.bool_}
 
 
 class HeldMessages:
-    """Messages by handle, in an arena; opened again if the arena holds them already.
+    """Messages by handle, in an arena; an arena that holds them already is continued.
 
     >>> held = HeldMessages(Arena())
     >>> held.append(np.array([7, 9]), IdColumn.of(["m7", 9]))
@@ -55,17 +55,17 @@ class HeldMessages:
 
     @property
     def has_doubled(self) -> bool:
-        """Whether there are twice as many as when gaps were closed last."""
+        """True if there are twice as many messages as when gaps were last closed."""
         state = self._array("state")
         return bool(state[_COUNT] >= 2 * state[_CLOSED])
 
     @property
     def seqs(self) -> npt.NDArray[np.int64]:
-        """The seqs of all."""
+        """The seqs of all messages."""
         return self._array("seqs")[: len(self)]
 
     def append(self, seqs: npt.NDArray[np.int64], ids: IdColumn) -> None:
-        """Add messages that are newer than all; they have the next handles."""
+        """Append messages that are newer than all others; they get the next handles."""
         n, more = len(self), len(seqs)
         data, offsets = bytes_of(ids.strings)
         start, size = int(self._array("starts")[n]), int(offsets[-1] - offsets[0])
@@ -91,22 +91,22 @@ class HeldMessages:
         return IdColumn(pc.if_else(flags, none, strings), pc.if_else(flags, strings, none).cast(pa.int64()))
 
     def merge(self, seqs: npt.NDArray[np.int64], ids: IdColumn) -> Handles:
-        """Add messages, each once, that came whenever; return the handles that those have now which were here."""
-        context = IdColumn.joined([self.ids(np.arange(len(self), dtype=np.int32)), ids])
+        """Insert messages of any age, each once; return the new handles of the messages that were here before."""
+        all_ids = IdColumn.joined([self.ids(np.arange(len(self), dtype=np.int32)), ids])
         merged, first, now = np.unique(np.concatenate([self.seqs, seqs]), return_index=True, return_inverse=True)
         handles: Handles = now[: len(self)].astype(np.int32)
         self._clear()
-        self.append(merged, context.take(first))
+        self.append(merged, all_ids.take(first))
         return handles
 
-    def keep(self, kept: npt.NDArray[np.bool_]) -> Handles:
-        """Forget all others; return the handles that messages have now, -1 for those that are gone."""
-        chosen = np.flatnonzero(kept).astype(np.int32)
+    def keep(self, is_held: npt.NDArray[np.bool_]) -> Handles:
+        """Drop all other messages; return the new handle of each message, -1 if it was dropped."""
+        chosen = np.flatnonzero(is_held).astype(np.int32)
         seqs, ids = self.seqs[chosen], self.ids(chosen)
         self._clear()
         self.append(seqs, ids)
         self._array("state")[_CLOSED] = len(chosen)
-        numbers = np.full(len(kept), -1, np.int32)
+        numbers = np.full(len(is_held), -1, np.int32)
         numbers[chosen] = np.arange(len(chosen), dtype=np.int32)
         return numbers
 

@@ -1,12 +1,13 @@
-"""Which messages of the window hold a term, or come from a place? Lists, made as messages come; see `_kernels.lists`.
+"""Lists of the messages of a window by term and by place, built as messages arrive; see `_kernels.lists`.
 
-Cost: some ten nanoseconds and 16 bytes a term of a message, and 16 bytes a bucket, of which there are about as
-many as messages: buckets and the rings beside them are made anew when the window doubles.
+Cost: some ten nanoseconds and 16 bytes per term of a message, and 16 bytes per bucket, of which there are about as
+many as messages: buckets and the rings beside them are rebuilt when the window doubles.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,20 +16,22 @@ import numpy.typing as npt
 from nearcast._jit import Arena
 from nearcast.model._kernels import blocks
 from nearcast.window._kernels import lists as kernels
-from nearcast.window._kernels import search, social_window
+from nearcast.window._kernels import search
+from nearcast.window._kernels.candidates import social
+from nearcast.window._kernels.horizon import Horizon
 from nearcast.window._kernels.params import BufferParams
 from nearcast.window.sliding import SlidingWindow
-from nearcast.window.store import FIRST, HORIZON, NEXT
+from nearcast.window.store import FIRST, NEXT
 
 _LEAST = 1 << 10
-_POSTINGS_A_BUCKET = 8
+_POSTINGS_PER_BUCKET = 8
 
 
 class MessageLists(ABC):
-    """Lists of messages by some key, in an arena; opened again if it holds them already."""
+    """Lists of messages by a key, in an arena; an arena that holds them already is continued."""
 
     def __init__(self, arena: Arena, window: SlidingWindow, params: BufferParams, prefix: str) -> None:
-        self._arena, self._window, self._make_params, self._prefix = arena, window, params, prefix
+        self._arena, self._window, self._params, self._prefix = arena, window, params, prefix
         if f"{prefix}.counts" not in arena:
             with arena.together():
                 arena.new(f"{prefix}.buckets", np.int32, _LEAST, -1, columns=4)[:, kernels.EDGES :] = 0
@@ -39,42 +42,42 @@ class MessageLists(ABC):
 
     @property
     def arrays(self) -> kernels.ListArrays:
-        """The lists as kernels take them; others after messages came."""
+        """The lists as kernels take them; they change when messages are added."""
         return self._arena.bundle(self._prefix, kernels.ListArrays)
 
     @property
     def base(self) -> int:
-        """What numbers are relative to."""
+        """The number that stored numbers are relative to."""
         return int(self._array("counts")[kernels.BASE])
 
     def move_base(self, by: int) -> None:
-        """Count numbers from a later one on."""
+        """Add to the base, and subtract the same from all numbers."""
         kernels.move_base(self.arrays, by)
 
-    def _take(self, first: int, n_postings: int) -> None:
-        """Put messages on their lists that came since; they bring about so many postings."""
+    def _extend(self, first: int, n_postings: int) -> None:
+        """Append the messages added since the last call, given an estimate of their postings."""
         done, stop = int(self._array("counts")[kernels.LISTED]), int(self._window.store.state[NEXT])
         n_postings += int(self._array("counts")[kernels.N_POSTINGS])
-        if len(self._array("buckets")) * _POSTINGS_A_BUCKET < n_postings:
-            self._begin_anew(first, done, n_buckets=1 << (n_postings // _POSTINGS_A_BUCKET).bit_length())
+        if len(self._array("buckets")) * _POSTINGS_PER_BUCKET < n_postings:
+            self._rebuild(first, done, n_buckets=1 << (n_postings // _POSTINGS_PER_BUCKET).bit_length())
         self._append(done, stop)
 
     @abstractmethod
-    def _put(self, start: int, stop: int) -> int:
-        """Put messages on their lists; return the first for which there was no room."""
+    def _append_some(self, start: int, stop: int) -> int:
+        """Append messages; return the first for which there was no room."""
 
     def _append(self, start: int, stop: int) -> None:
-        done = self._put(start, stop)
+        done = self._append_some(start, stop)
         while done < stop:
             state = self._array("state")
             self._arena.grow_all(
                 [f"{self._prefix}.{name}" for name in ("items", "spots")],
                 int(state[blocks.USED] + state[blocks.NEEDED]),
             )
-            done = self._put(done, stop)
+            done = self._append_some(done, stop)
 
-    def _begin_anew(self, first: int, done: int, *, n_buckets: int) -> None:
-        """Make lists anew, in so many buckets, of the messages that are alive."""
+    def _rebuild(self, first: int, done: int, *, n_buckets: int) -> None:
+        """Build the lists of the live messages again, with a number of buckets."""
         with self._arena.together():
             buckets = self._arena.renew(f"{self._prefix}.buckets", n_buckets)
             buckets[:, kernels.EDGES :] = 0
@@ -88,63 +91,65 @@ class MessageLists(ABC):
 
 
 class TermLists(MessageLists):
-    """The messages of a window by their terms."""
+    """The messages of a window by term."""
 
-    def __init__(self, arena: Arena, window: SlidingWindow, params: BufferParams) -> None:
+    def __init__(
+        self, arena: Arena, window: SlidingWindow, params: BufferParams, append_messages: Callable[..., int]
+    ) -> None:
+        """Start or continue lists; `append_messages` is the kernel of a source of candidates."""
         super().__init__(arena, window, params, "lists")
-        if "lists.signs" not in arena:
-            arena.new("lists.signs", np.int64, 0)
+        self._append_messages = append_messages
+        if "lists.signatures" not in arena:
+            arena.new("lists.signatures", np.int64, 0)
         self.catch_up(int(window.store.state[FIRST]))
 
     @property
-    def signs(self) -> npt.NDArray[np.int64]:
-        """A bit for each term of messages, by number modulo their size, which is that of the window."""
-        return self._array("signs")
+    def signatures(self) -> npt.NDArray[np.int64]:
+        """A bit per term of each message, by number modulo the size, which is that of the window's rings."""
+        return self._array("signatures")
 
     def catch_up(self, first: int) -> None:
-        """Put messages on their lists that came to the window since; who is before the first is not asked for."""
+        """Append the messages that were added to the window since the last call; `first` is the first live one."""
         store = self._window.store
         window, done, stop = store.arrays, int(self._array("counts")[kernels.LISTED]), int(store.state[NEXT])
-        signed = done
-        if len(self.signs) != len(window.seqs):
-            self._arena.renew("lists.signs", len(window.seqs))
-            signed = first
-        search.sign_messages(window, self.signs, signed, stop)
-        self._take(first, int(store.of("n_terms", np.arange(done, stop)).sum()))
+        n_signed = done
+        if len(self.signatures) != len(window.seqs):
+            self._arena.renew("lists.signatures", len(window.seqs))
+            n_signed = first
+        search.sign_messages(window, self.signatures, n_signed, stop)
+        self._extend(first, int(store.of("n_terms", np.arange(done, stop)).sum()))
 
-    def drop(self, leaving: npt.NDArray[np.int64], keys: npt.NDArray[np.int64], *, in_order: bool) -> None:
-        """Take messages off their lists that have left."""
-        store = self._window.store
-        first, horizon = int(store.state[FIRST]), int(store.state[HORIZON])
-        kernels.drop_messages(self.arrays, store.arrays, leaving, first, keys, horizon, in_order)
+    def drop(self, leaving: npt.NDArray[np.int64], horizon: Horizon) -> None:
+        """Remove expired messages."""
+        kernels.drop_messages(self.arrays, self._window.store.arrays, leaving, horizon)
 
-    def _put(self, start: int, stop: int) -> int:
-        return int(kernels.append_messages(self._make_params, self.arrays, self._window.store.arrays, start, stop))
+    def _append_some(self, start: int, stop: int) -> int:
+        window = self._window.store.arrays
+        return int(self._append_messages(self._params, self.arrays, window, start, stop))
 
 
 class PlaceLists(MessageLists):
-    """The messages of a window by the place that published them; see `friends` for how rows come about."""
+    """The messages of a window by the place that published them, given the array of rows with their places."""
 
-    def __init__(self, arena: Arena, window: SlidingWindow, params: BufferParams) -> None:
+    def __init__(self, arena: Arena, window: SlidingWindow, params: BufferParams, *, rows: str) -> None:
         super().__init__(arena, window, params, "places")
+        self._rows_name = rows
 
     @property
     def _rows(self) -> npt.NDArray[np.int64]:
-        return self._arena["friends.rows"]
+        return self._arena[self._rows_name]
 
     def catch_up(self, first: int) -> None:
-        """Put messages on their lists whose rows are written by now."""
-        self._take(first, int(self._window.store.state[NEXT]) - int(self._array("counts")[kernels.LISTED]))
+        """Append the messages whose rows were written since the last call."""
+        self._extend(first, int(self._window.store.state[NEXT]) - int(self._array("counts")[kernels.LISTED]))
 
-    def begin_anew(self, first: int) -> None:
-        """Make all lists anew: more places are known."""
-        self._begin_anew(first, int(self._array("counts")[kernels.LISTED]), n_buckets=len(self._array("buckets")))
+    def rebuild(self, first: int) -> None:
+        """Build all lists again, since more places are known."""
+        self._rebuild(first, int(self._array("counts")[kernels.LISTED]), n_buckets=len(self._array("buckets")))
 
-    def drop(self, leaving: npt.NDArray[np.int64], keys: npt.NDArray[np.int64], *, in_order: bool) -> None:
-        """Take messages off their lists that have left."""
-        state = self._window.store.state
-        first, horizon = int(state[FIRST]), int(state[HORIZON])
-        social_window.drop_places(self.arrays, self._rows, leaving, first, keys, horizon, in_order)
+    def drop(self, leaving: npt.NDArray[np.int64], horizon: Horizon) -> None:
+        """Remove expired messages."""
+        social.drop_places(self.arrays, self._rows, leaving, horizon)
 
-    def _put(self, start: int, stop: int) -> int:
-        return int(social_window.append_places(self.arrays, self._rows, start, stop))
+    def _append_some(self, start: int, stop: int) -> int:
+        return int(social.append_places(self.arrays, self._rows, start, stop))

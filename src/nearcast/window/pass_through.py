@@ -1,4 +1,4 @@
-"""What is kept of matches that only grow? Nothing: each one is passed on, a batch at a time."""
+"""Results of kinds that only grow: nothing is stored, and each match is passed through, a batch at a time."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Document, MessageBatch, SubscriptionBatch
-from nearcast.window.result_store import Changes, Find, Moved, Results, ScoredMessage
+from nearcast.window.result_store import Changes, Find, Results, ScoredMessage, ThresholdChanges
 from nearcast.window.sliding import Steps
 
 
 class PassThrough:
-    """Passes every match on."""
+    """Reports every match and stores nothing."""
 
-    def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> Results:
-        """Start with nothing."""
+    def insert(self, slots: npt.NDArray[np.int32], subscriptions: SubscriptionBatch) -> Results:
+        """Return empty results."""
         return Results.none()
 
     def delete(self, slots: npt.NDArray[np.int32]) -> Results:
-        """End with nothing."""
+        """Return empty results."""
         return Results.none()
 
-    def restore(self, kept: Sequence[Results]) -> None:
-        """Have nothing to restore."""
+    def restore(self, saved: Sequence[Results]) -> None:
+        """Do nothing."""
 
     def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
         """Report each match as an enter."""
         rows, slots, scores = find(0, len(batch))
         enters = np.broadcast_to(True, len(rows))
-        return Changes(steps.of_rows[rows], slots, enters, scores, batch.ids, batch.seqs, rows, len(rows))
+        return Changes(steps.row_steps[rows], slots, enters, scores, batch.ids, batch.seqs, rows, len(rows))
 
-    def moved(self) -> Moved:
-        """Have no bars."""
-        return Moved(np.zeros(0, np.int32), np.zeros(0))
+    def take_threshold_changes(self) -> ThresholdChanges:
+        """Return no changes: there are no thresholds."""
+        return ThresholdChanges(np.zeros(0, np.int32), np.zeros(0))
 
     def held(self, slots: npt.NDArray[np.int32]) -> Results:
-        """Hold nothing."""
+        """Return empty results."""
         return Results.none()
 
     def results(self, slot: int) -> list[ScoredMessage]:
-        """Know of no result: what matched has been passed on."""
+        """Return an empty result: matches were reported and not stored."""
         return []
 
     def would_enter(self, slot: int, document: Document, score: float) -> bool:
-        """Let in everything that scores."""
+        """Return True: every message that has a score enters."""
         return True
 
     def threshold(self, slot: int) -> float | None:
-        """Have no bar."""
+        """Return None: there is no threshold."""
         return None

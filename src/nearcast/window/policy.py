@@ -1,6 +1,7 @@
-"""How long does a message stay? Two sliding windows, and what both reduce to.
+"""Window policies: two sliding windows, and the keys and horizons that both reduce to.
 
-Each window gives a message a key and, at each step, a horizon; a message has left once its key is at or below it.
+Each policy gives a message a key and each step a horizon; a message has expired once its key is at or below the
+horizon.
 
     CountWindow(n)      key: its seq        horizon: seq of the step - n
     TimeWindow(s)       key: its time       horizon: greatest time seen - s
@@ -20,17 +21,17 @@ T = TypeVar("T", int, npt.NDArray[np.int64])
 
 
 class WindowPolicy(Protocol):
-    """How long messages stay; for one message or a column of them."""
+    """When messages expire; the methods take one message or a column of messages."""
 
     @property
     def needs_time(self) -> bool:
-        """True if a message without a time cannot be placed."""
+        """True if every message must have a time."""
 
     def key(self, seq: T, at_us: T) -> T:
-        """Return what decides when a message leaves."""
+        """Return the key that determines when a message expires."""
 
     def horizon(self, seq: T, now_us: T) -> T:
-        """Return the greatest key that has left, at the step of message `seq`."""
+        """Return the greatest key that has expired at the step of message `seq`."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class CountWindow:
 
 @dataclass(frozen=True)
 class TimeWindow:
-    """The messages of the last so many seconds, by their own times: `now` is the greatest time seen.
+    """The messages of the last seconds, by their own times: `now` is the greatest time seen.
 
     >>> TimeWindow(seconds=3600)
     TimeWindow(seconds=3600)
@@ -79,5 +80,5 @@ class TimeWindow:
         return at_us
 
     def horizon(self, seq: T, now_us: T) -> T:
-        """Return the latest time that is too long ago."""
+        """Return the latest time that is too old."""
         return now_us - round(self.seconds * 1_000_000)

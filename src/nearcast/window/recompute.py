@@ -1,9 +1,10 @@
-"""What are the k best of the window, beyond doubt? When one of them leaves, look at the whole window again.
+"""Recomputed results: the k best of the window, by scoring the whole window again when one of them expires.
 
     arrival: compete with the worst of k
-    expiry:  score every live message anew, for each subscription that lost one
+    expiry:  score every live message again, for each subscription that lost one
 
-The slow keeper that is always right; faster ones must agree with it. Cost: subscriptions that lose a result x window.
+The slow reference; faster stores must agree with it. Cost: subscriptions that lose a message x messages of the
+window.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from nearcast.model import Document, Scorer
+from nearcast.model import BEST_IN_WINDOW, Document, Scorer
 from nearcast.window.ranked import Change, Found, RankedResults
 from nearcast.window.result_store import ScoredMessage
 from nearcast.window.sliding import Step
 
 
 class RecomputedResults(RankedResults):
-    """Keeps the k greatest scores of the window; the newer message wins a tie."""
+    """Stores the k greatest scores of the window; the newer message wins a tie."""
 
+    policy = BEST_IN_WINDOW
     thresholds_hold = False  # an expiry lowers them
 
     def __init__(self, live: Iterable[Document] = ()) -> None:
-        super().__init__(lambda kept: (-kept.score, -kept.seq))
+        super().__init__()
         self._live = {document.seq: document for document in live}
         self._scorers: dict[int, Scorer] = {}
         self._holders: defaultdict[int, set[int]] = defaultdict(set)  # seq -> slots whose result holds it
@@ -35,18 +37,18 @@ class RecomputedResults(RankedResults):
         return self.results(slot)
 
     def end(self, slot: int) -> list[ScoredMessage]:
-        """Forget a subscription and who holds what."""
+        """Delete one subscription and return its last result."""
         del self._scorers[slot]
-        had = super().end(slot)
-        for kept in had:
-            self._holders[kept.seq].discard(slot)
-        return had
+        result = super().end(slot)
+        for scored in result:
+            self._holders[scored.seq].discard(slot)
+        return result
 
     def change(self, slot: int, best: list[ScoredMessage]) -> list[Change]:
-        """Set a result, and remember who holds what."""
+        """Set a result, and record which results hold each message."""
         changes = super().change(slot, best)
         for change in changes:
-            holders = self._holders[change.kept.seq]
+            holders = self._holders[change.scored.seq]
             if change.enter:
                 holders.add(slot)
             else:
@@ -54,15 +56,15 @@ class RecomputedResults(RankedResults):
         return changes
 
     def step(self, step: Step, found: Found) -> list[Change]:
-        """Let go who leaves, let who comes compete, and refill whoever lost a result."""
+        """Remove expired messages, insert the arrival, and recompute each result that lost a message."""
         changes: list[Change] = []
         lost = self._expire(step.leaving)
-        coming = step.coming
-        if coming is not None:
-            self._live[coming.seq] = coming
+        arrival = step.arrival
+        if arrival is not None:
+            self._live[arrival.seq] = arrival
             for slot, score in found:
                 if slot not in lost:
-                    changes += self.compete(slot, ScoredMessage(coming.seq, coming.id, score))
+                    changes += self.compete(slot, ScoredMessage(arrival.seq, arrival.id, score))
         for slot in lost:
             changes += self.change(slot, self._best_of_window(slot))
         for document in step.leaving:
@@ -70,6 +72,7 @@ class RecomputedResults(RankedResults):
         return changes
 
     def _expire(self, leaving: Iterable[Document]) -> set[int]:
+        """Remove messages from the window; return the slots whose results hold one of them."""
         lost: set[int] = set()
         for document in leaving:
             del self._live[document.seq]

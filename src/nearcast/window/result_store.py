@@ -1,4 +1,4 @@
-"""What does a kind keep of what it found? The protocol between an index and the results it feeds."""
+"""The protocol between an index and the results that it feeds, and the columns that results travel in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ScoredMessage(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What results hold, in columns: slot by slot, and within one best first."""
+    """Results in columns: slot by slot, and best first within a slot."""
 
     slots: npt.NDArray[np.int32]
     seqs: npt.NDArray[np.int64]
@@ -30,92 +30,92 @@ class Results(NamedTuple):
 
     @classmethod
     def of(cls, by_slot: Mapping[int, Sequence[ScoredMessage]]) -> Results:
-        """Put results into columns."""
-        rows = [(slot, kept) for slot, held in by_slot.items() for kept in held]
+        """Return results by slot as columns."""
+        rows = [(slot, scored) for slot, result in by_slot.items() for scored in result]
         return cls(
             np.array([slot for slot, _ in rows], np.int32),
-            np.array([kept.seq for _, kept in rows], np.int64),
-            np.array([kept.score for _, kept in rows], np.float64),
-            IdColumn.of([kept.message for _, kept in rows]),
+            np.array([scored.seq for _, scored in rows], np.int64),
+            np.array([scored.score for _, scored in rows], np.float64),
+            IdColumn.of([scored.message for _, scored in rows]),
         )
 
     @classmethod
     def none(cls) -> Results:
-        """Return results that hold nothing."""
+        """Return empty results."""
         return cls.of({})
 
     def move(self, slots: npt.NDArray[np.int32]) -> Results:
-        """Return what moves to other slots, given by its old one; -1 for who stays behind."""
+        """Return the results under other slots, given by the old slot; those whose new slot is -1 are dropped."""
         to = slots[self.slots]
         chosen = np.flatnonzero(to >= 0)
         return Results(to[chosen], self.seqs[chosen], self.scores[chosen], self.ids.take(chosen))
 
     def by_slot(self) -> dict[int, list[ScoredMessage]]:
-        """Return slot -> its result; who has an empty one is not there."""
-        held: dict[int, list[ScoredMessage]] = {}
+        """Return slot to result; empty results are left out."""
+        results: dict[int, list[ScoredMessage]] = {}
         columns = (self.slots.tolist(), self.seqs.tolist(), self.ids, self.scores.tolist())
         for slot, seq, id_, score in zip(*columns, strict=True):
-            held.setdefault(slot, []).append(ScoredMessage(seq, id_, score))
-        return held
+            results.setdefault(slot, []).append(ScoredMessage(seq, id_, score))
+        return results
 
 
-class Moved(NamedTuple):
-    """Subscriptions whose bar has changed: the score that a message must reach to matter to them."""
+class ThresholdChanges(NamedTuple):
+    """Subscriptions with a new threshold: the score that a message must reach to change their results."""
 
     slots: npt.NDArray[np.int32]
     thresholds: npt.NDArray[np.float64]
 
 
 class Changes(NamedTuple):
-    """What came into results and went out of them, in the order of the steps."""
+    """Messages that entered or left results, in the order of the steps."""
 
     steps: npt.NDArray[np.int64]
-    """Which step of the batch."""
+    """The step of the batch."""
     slots: npt.NDArray[np.int32]
-    """Whose result."""
+    """The subscription."""
     enters: npt.NDArray[np.bool_]
-    """True where the message came in."""
+    """True where the message enters."""
     scores: npt.NDArray[np.float64]
     ids: IdColumn
     """Ids of messages."""
     seqs: npt.NDArray[np.int64]
     """Their seqs."""
     rows: npt.NDArray[np.int64] | None
-    """Which of them each change is about; None if there is one a change."""
+    """The row of each change in `ids` and `seqs`; None if they have one row per change."""
     n_matched: int
-    """How many arrivals changed a result."""
+    """The number of arrivals that changed a result, counted per subscription."""
 
 
 Find = Callable[[int, int], Matches]
-"""Ask the index about some rows of the batch, against the bars that it was told."""
+"""Match a range of rows of the batch with the index, against the thresholds that it has."""
 
 
 class ResultStore(Protocol):
-    """Keeps the results of the subscriptions of one kind."""
+    """The results of the subscriptions of one kind."""
 
-    def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> Results:
-        """Take in subscriptions and return the results they start with."""
+    def insert(self, slots: npt.NDArray[np.int32], subscriptions: SubscriptionBatch) -> Results:
+        """Insert subscriptions and return their first results."""
 
     def delete(self, slots: npt.NDArray[np.int32]) -> Results:
-        """Forget subscriptions and return the results they had."""
+        """Delete subscriptions and return their last results."""
 
-    def restore(self, kept: Sequence[Results]) -> None:
-        """Give subscriptions just inserted the results they had when they were saved."""
+    def restore(self, saved: Sequence[Results]) -> None:
+        """Set the saved results of subscriptions that were just inserted."""
 
     def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
-        """Move on by a batch and return what changed: within a step and subscription, leaves before enters."""
+        """Publish a batch and return the changes: within a step and subscription, leaves before enters."""
 
-    def moved(self) -> Moved:
-        """Return whose bars have changed since the last time, and what they are now; a bar nobody set is open."""
+    def take_threshold_changes(self) -> ThresholdChanges:
+        """Return the thresholds that changed since the last call; a threshold that was never set is open."""
 
     def held(self, slots: npt.NDArray[np.int32]) -> Results:
-        """Return some results."""
+        """Return the results of some subscriptions."""
 
     def results(self, slot: int) -> list[ScoredMessage]:
         """Return a result, best first."""
 
     def would_enter(self, slot: int, document: Document, score: float) -> bool:
-        """Tell whether a message is in a result or, published now, would come in."""
+        """Report whether a message is in a result or, published now, would enter it."""
 
     def threshold(self, slot: int) -> float | None:
         """Return the score of the worst of k results; None if there is room."""

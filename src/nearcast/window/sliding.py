@@ -1,13 +1,13 @@
-"""Which messages are in the window, and which leave at each step?
+"""The sliding window: the messages that are in it, and those that expire at each step.
 
     store    the messages, by number (see `store`)
-    order    the numbers in the order of leaving; not written down while they leave as they came
+    order    the numbers in the order of expiry; not stored while messages expire in the order of arrival
 
-A window reduces to keys and horizons (see `policy`). A horizon never falls, so the step at which a message leaves is
-found by looking its key up among the horizons of a batch. Times need not come in order: a message that came late
-leaves early, and may lie dead among the living until those before it have left too.
+A window reduces to keys and horizons (see `policy`). A horizon never falls, so the step at which a message expires is
+found by a binary search for its key among the horizons of a batch. Times may be out of order: a message that arrives
+late expires early, and may stay in the store, dead, until those before it have expired too.
 
-Cost: a few passes over columns a batch; if times are out of order, one over the order of the window.
+Cost: a few passes over columns per batch; if times are out of order, one over the order of the window.
 """
 
 from __future__ import annotations
@@ -28,73 +28,73 @@ if TYPE_CHECKING:
     from nearcast._jit import Arena
 
 Longs = npt.NDArray[np.int64]
-_NOBODY = np.zeros(0, np.int64)
+_NO_NUMBERS = np.zeros(0, np.int64)
 
 
 class Ticks(NamedTuple):
-    """The steps of a batch, also those whose message a shard does not see: windows move on at all of them."""
+    """All steps of a batch, including those whose message a shard does not receive: each advances the window."""
 
     seqs: Longs
     ats_us: Longs
     nows_us: Longs
-    """The greatest time seen up to and with each step."""
+    """The greatest time seen, up to and including each step."""
 
 
 class Step(NamedTuple):
-    """What happens at one step: first these leave, then that one comes."""
+    """One step: first messages expire, then one arrives."""
 
     number: int
-    """Which step of its batch."""
+    """Its position in the batch."""
     leaving: tuple[Document, ...]
     row: int
-    """Row of the coming message among those the shard sees; -1 if it sees none at this step."""
-    coming: Document | None
+    """Row of the arrival among the messages that the shard receives; -1 if there is none at this step."""
+    arrival: Document | None
 
 
 class Steps(NamedTuple):
-    """The steps of a batch as one shard sees them."""
+    """The steps of a batch for one shard."""
 
     n_steps: int
-    of_rows: Longs
-    """The step at which each row of the batch comes."""
+    row_steps: Longs
+    """The step at which each row of the batch arrives."""
     numbers: Longs
-    """The number that each row has in the window; empty without one."""
+    """The number of each row in the window; empty without a window."""
     leaving: Longs
-    """The numbers that leave, the first to leave first."""
+    """The numbers that expire, in the order of expiry."""
     leaving_steps: Longs
-    """The step at which each does."""
+    """The step at which each expires."""
     horizons: Longs
     """The horizon at each step; empty without a window."""
     before: int
     """The first number that may have been alive before the batch."""
     in_order: bool
-    """Whether messages leave as they came."""
+    """True if messages expire in the order of arrival."""
     store: Store | None
 
     @classmethod
-    def without_window(cls, n_steps: int, of_rows: Longs) -> Steps:
-        """Return steps at which nobody leaves."""
-        return cls(n_steps, of_rows, _NOBODY, _NOBODY, _NOBODY, _NOBODY, 0, True, None)
+    def without_window(cls, n_steps: int, row_steps: Longs) -> Steps:
+        """Return steps at which no message expires."""
+        return cls(n_steps, row_steps, _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, 0, True, None)
 
     def slice(self, start: int, stop: int) -> Steps:
-        """Return the steps as those see them who are given some of the rows and keep nothing."""
-        return self._replace(of_rows=self.of_rows[start:stop], numbers=self.numbers[start:stop])
+        """Return the steps for a stateless store that receives a range of the rows."""
+        return self._replace(row_steps=self.row_steps[start:stop], numbers=self.numbers[start:stop])
 
     def walk(self, batch: MessageBatch) -> Iterator[Step]:
         """Yield the steps one by one."""
-        row_of = dict(zip(self.of_rows.tolist(), range(len(batch)), strict=True))
-        gone: dict[int, list[Document]] = {}
+        row_of = dict(zip(self.row_steps.tolist(), range(len(batch)), strict=True))
+        expired: dict[int, list[Document]] = {}
         if self.store is not None:
-            left = self.store.documents(self.leaving)
-            for step, document in zip(self.leaving_steps.tolist(), left, strict=True):
-                gone.setdefault(step, []).append(document)
+            documents = self.store.documents(self.leaving)
+            for step, document in zip(self.leaving_steps.tolist(), documents, strict=True):
+                expired.setdefault(step, []).append(document)
         for number in range(self.n_steps):
             row = row_of.get(number, -1)
-            yield Step(number, tuple(gone.get(number, ())), row, batch.documents[row] if row >= 0 else None)
+            yield Step(number, tuple(expired.get(number, ())), row, batch.documents[row] if row >= 0 else None)
 
 
 class SlidingWindow:
-    """The messages that are in the window; without a policy, none ever is."""
+    """The messages in the window; without a policy it is always empty."""
 
     def __init__(
         self,
@@ -103,102 +103,102 @@ class SlidingWindow:
         *,
         arena: Callable[[], Arena] | None = None,
     ) -> None:
-        """Start with the messages of a table (see `table`), or with those that the arena holds already."""
+        """Start with the messages of a table (see `table`), or continue with those that the arena holds."""
         self.policy = policy
         self._make_arena = arena
-        self._made: Store | None = None
+        self._store: Store | None = None
         self._order: Longs | None = None
         if policy is not None and live is not None and len(live):
-            self._take_order(self.store.append_table(live))
+            self._init_order(self.store.append_table(live))
         elif policy is not None and arena is not None:
-            self._take_order(self.store.numbers)
+            self._init_order(self.store.numbers)
 
     @property
     def store(self) -> Store:
-        """The messages themselves."""
-        if self._made is None:
+        """The messages, by number."""
+        if self._store is None:
             from nearcast._jit import Arena
 
-            self._made = Store(Arena() if self._make_arena is None else self._make_arena())
-        return self._made
+            self._store = Store(Arena() if self._make_arena is None else self._make_arena())
+        return self._store
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     @property
     def numbers(self) -> Longs:
-        """The numbers of the messages in the window, in the order they came."""
-        if self._made is None:
-            return _NOBODY
-        return self._made.numbers if self._order is None else np.sort(self._order)
+        """The numbers of the messages in the window, in the order of arrival."""
+        if self._store is None:
+            return _NO_NUMBERS
+        return self._store.numbers if self._order is None else np.sort(self._order)
 
     @property
     def in_order(self) -> bool:
-        """Whether all messages leave as they came."""
+        """True if all messages expire in the order of arrival."""
         return self._order is None
 
     def documents(self, newest: int | None = None) -> list[Document]:
-        """Return the messages of the window, or so many of the newest, in the order they came."""
-        if self._made is None:
+        """Return the messages of the window, or only the newest, in the order of arrival."""
+        if self._store is None:
             return []
         numbers = self.numbers
-        return self._made.documents(numbers if newest is None else numbers[max(0, len(numbers) - newest) :])
+        return self._store.documents(numbers if newest is None else numbers[max(0, len(numbers) - newest) :])
 
     def newest(self, n: int, vocabulary: Vocabulary) -> MessageBatch:
-        """Return up to n messages, the newest."""
-        return MessageBatch.empty() if self._made is None else self._made.batch(self.numbers[-n:], vocabulary)
+        """Return the newest n messages, or all if there are fewer."""
+        return MessageBatch.empty() if self._store is None else self._store.batch(self.numbers[-n:], vocabulary)
 
     def table(self) -> pa.Table | None:
         """Return the messages of the window as a table; None without a policy."""
         return None if self.policy is None else self.store.table(self.numbers)
 
     def find(self, id_: Id) -> Document | None:
-        """Return the newest message of an id."""
-        if self._made is None:
+        """Return the newest message with an id, or None."""
+        if self._store is None:
             return None
         numbers = self.numbers
-        ids = self._made.ids(numbers)
+        ids = self._store.ids(numbers)
         for row in reversed(range(len(numbers))):
             if ids[row] == id_:
-                return self._made.documents(numbers[row : row + 1])[0]
+                return self._store.documents(numbers[row : row + 1])[0]
         return None
 
     def admit(self, batch: MessageBatch, ticks: Ticks) -> Steps:
-        """Move on by the steps of `ticks`, at some of which a message of the batch comes."""
-        of_rows = np.searchsorted(ticks.seqs, batch.seqs).astype(np.int64)
+        """Add a batch and advance by the steps of `ticks`; its messages arrive at some of them."""
+        row_steps = np.searchsorted(ticks.seqs, batch.seqs).astype(np.int64)
         if self.policy is None:
-            return Steps.without_window(len(ticks.seqs), of_rows)
+            return Steps.without_window(len(ticks.seqs), row_steps)
         numbers = self.store.append(batch)
-        self._line_up(numbers)
+        self._merge_order(numbers)
         horizons = np.broadcast_to(self.policy.horizon(ticks.seqs, ticks.nows_us), len(ticks.seqs))
-        return self._steps(of_rows, numbers, np.ascontiguousarray(horizons, np.int64))
+        return self._steps(row_steps, numbers, np.ascontiguousarray(horizons, np.int64))
 
     def advance(self, seq: int, now_us: int) -> Steps:
-        """Let time pass without a message: one step at which nobody comes."""
+        """Advance without a message: one step at which messages only expire."""
         if self.policy is None:
-            return Steps.without_window(1, _NOBODY)
-        return self._steps(_NOBODY, _NOBODY, np.array([self.policy.horizon(seq, now_us)], np.int64))
+            return Steps.without_window(1, _NO_NUMBERS)
+        return self._steps(_NO_NUMBERS, _NO_NUMBERS, np.array([self.policy.horizon(seq, now_us)], np.int64))
 
-    def _steps(self, of_rows: Longs, numbers: Longs, horizons: Longs) -> Steps:
+    def _steps(self, row_steps: Longs, numbers: Longs, horizons: Longs) -> Steps:
         before = int(self.store.state[FIRST])
-        leaving = self._expire(int(horizons[-1])) if len(horizons) else _NOBODY
+        leaving = self._expire(int(horizons[-1])) if len(horizons) else _NO_NUMBERS
         at = np.searchsorted(horizons, self._keys(leaving)).astype(np.int64)
-        return Steps(len(horizons), of_rows, numbers, leaving, at, horizons, before, self.in_order, self.store)
+        return Steps(len(horizons), row_steps, numbers, leaving, at, horizons, before, self.in_order, self.store)
 
     def _keys(self, numbers: Longs) -> Longs:
         assert self.policy is not None
         return self.policy.key(self.store.of("seqs", numbers), self.store.of("ats", numbers))
 
     def leaving(self, ticks: Ticks) -> Longs:
-        """Return the seqs of messages that will leave at some steps, ascending."""
-        if self.policy is None or self._made is None or not len(ticks.seqs):
-            return _NOBODY
+        """Return the seqs of the messages that will expire at some steps, ascending."""
+        if self.policy is None or self._store is None or not len(ticks.seqs):
+            return _NO_NUMBERS
         horizon = int(self.policy.horizon(int(ticks.seqs[-1]), int(ticks.nows_us[-1])))
-        seqs: Longs = np.sort(self.store.of("seqs", self._gone(horizon)))
+        seqs: Longs = np.sort(self.store.of("seqs", self._expired(horizon)))
         return seqs
 
-    def _gone(self, horizon: int) -> Longs:
-        """Return the numbers of those at or below a horizon, in the order of leaving."""
+    def _expired(self, horizon: int) -> Longs:
+        """Return the numbers at or below a horizon, in the order of expiry."""
         if self._order is not None:
             return self._order[: int(np.searchsorted(self._keys(self._order), horizon, side="right"))]
         low, high = first, _ = int(self.store.state[FIRST]), int(self.store.state[NEXT])
@@ -208,33 +208,33 @@ class SlidingWindow:
         return np.arange(first, low)
 
     def _expire(self, horizon: int) -> Longs:
-        """Let go of who is at or below the horizon; return their numbers in the order of leaving."""
-        state, gone = self.store.state, self._gone(horizon)
+        """Remove the messages at or below the horizon; return their numbers in the order of expiry."""
+        state, expired = self.store.state, self._expired(horizon)
         state[HORIZON] = max(int(state[HORIZON]), horizon)
         if self._order is None:
-            state[FIRST] += len(gone)
+            state[FIRST] += len(expired)
         else:
-            self._order = self._order[len(gone) :]
+            self._order = self._order[len(expired) :]
             state[FIRST] = self._order.min() if len(self._order) else state[NEXT]
-        return gone
+        return expired
 
-    def _line_up(self, coming: Longs) -> None:
-        """Find out when messages leave that have just come."""
+    def _merge_order(self, arrivals: Longs) -> None:
+        """Insert messages that have just arrived into the order of expiry."""
         assert self.policy is not None
-        if not self.policy.needs_time or not len(coming):
+        if not self.policy.needs_time or not len(arrivals):
             return
         before = self._order
         if before is None:
-            before = np.arange(self.store.state[FIRST], coming[0])
-            keys = self._keys(np.arange(max(int(coming[0]) - 1, int(self.store.state[FIRST])), coming[-1] + 1))
+            before = np.arange(self.store.state[FIRST], arrivals[0])
+            keys = self._keys(np.arange(max(int(arrivals[0]) - 1, int(self.store.state[FIRST])), arrivals[-1] + 1))
             if (np.diff(keys) >= 0).all():
                 return
-        after = int(np.searchsorted(self._keys(before), self._keys(coming).min(), side="right"))
-        mixed = np.concatenate([before[after:], coming])
+        after = int(np.searchsorted(self._keys(before), self._keys(arrivals).min(), side="right"))
+        mixed = np.concatenate([before[after:], arrivals])
         self._order = np.concatenate([before[:after], mixed[np.argsort(self._keys(mixed), kind="stable")]])
 
-    def _take_order(self, numbers: Longs) -> None:
-        """Line up messages that were here before; those that lie dead among them are left out."""
+    def _init_order(self, numbers: Longs) -> None:
+        """Set the order of expiry of messages that were here before; dead messages are left out."""
         alive = numbers[self._keys(numbers) > int(self.store.state[HORIZON])]
         keys = self._keys(alive)
         if len(alive) < len(numbers) or (np.diff(keys) < 0).any():

@@ -1,14 +1,14 @@
-"""Where do the messages of a window lie? In rings of flat arrays: who comes is written ahead of who left last.
+"""The messages of a window, in rings of flat arrays: an arrival is written over messages that expired before.
 
     numbers      ... 41  42  43 | 44  45  46  47 ...       each message has the next number
-                  gone        first            next
-    by message   seqs xs ys ats weights, and where its terms and bytes begin           ring of a power of two
+                  expired     first            next
+    by message   seqs xs ys ats weights, and the starts of its terms and bytes         ring of a power of two
     lanes        terms: term_ids, units        bytes: ids and places as text           rings, a batch in one piece
 
-A number's place in a ring is the number modulo its size, so nothing is moved and leaving costs nothing. What has left
-stays readable until the next messages come. Rings that are too small are written anew at twice the size.
+The position of a number in a ring is the number modulo its size, so nothing is moved and expiry costs nothing.
+Expired messages stay readable until the next append. A ring that is too small is copied to one of twice the size.
 
-Cost: a message of nine terms takes about 280 bytes; adding a batch is a handful of copies, whatever its size.
+Cost: a message of nine terms takes about 280 bytes; appending a batch is a handful of copies, whatever its size.
 """
 
 from __future__ import annotations
@@ -58,31 +58,31 @@ _LANES: dict[str, dict[str, Any]] = {
 }
 _STARTS = {"terms": "term_starts", "bytes": "id_starts"}
 _NONE = -1
-FIRST, NEXT, HORIZON = 0, 1, 2  # places in the state
+FIRST, NEXT, HORIZON = 0, 1, 2  # positions in the state
 _HEADS = {"terms": 3, "bytes": 4}
-_NOTHING_LEFT = np.iinfo(np.int64).min
+_NO_HORIZON = np.iinfo(np.int64).min
 
 
 class WindowArrays(NamedTuple):
-    """The messages of a window, as kernels see them; all but the state by number modulo their size."""
+    """The messages of a window as kernels take them; all arrays but the state are by number modulo their size."""
 
     seqs: Longs
     xs: npt.NDArray[np.float64]
     ys: npt.NDArray[np.float64]
     ats: Longs
     term_starts: Longs
-    """int64: where the terms begin in their lane, to be taken modulo its size."""
+    """int64: start of the terms in their lane, modulo its size."""
     n_terms: npt.NDArray[np.int32]
     term_ids: Longs
     """int64: term numbers, ascending within a message."""
     units: npt.NDArray[np.float64]
-    """float64: tf-idf of each, in a vector of length 1."""
+    """float64: tf-idf of each term, normalised to length 1 per message."""
     state: Longs
-    """int64 (8,): the first number that may be alive, the next one, the horizon, and the ends of the lanes."""
+    """int64 (8,): the first number that may be alive, the next number, the horizon, and the ends of the lanes."""
 
 
 class _Columns(NamedTuple):
-    """Messages on their way into the store."""
+    """Messages to append."""
 
     seqs: Longs
     ids: IdColumn
@@ -90,7 +90,7 @@ class _Columns(NamedTuple):
     ys: npt.NDArray[np.float64]
     ats: Longs
     places: Sequence[Id | None]
-    """Empty if none has one."""
+    """Empty if no message has a place."""
     indptr: Longs
     term_ids: Longs
     units: npt.NDArray[np.float64]
@@ -98,7 +98,7 @@ class _Columns(NamedTuple):
 
 
 class Store:
-    """Messages by number, in an arena; opened again if the arena holds them already."""
+    """Messages by number, in an arena; an arena that holds them already is continued."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
@@ -109,7 +109,7 @@ class Store:
                 for lane in _LANES.values():
                     for name, kind in lane.items():
                         arena.new(f"{_PREFIX}.{name}", kind, _LEAST)
-                arena.new(f"{_PREFIX}.state", np.int64, 8)[HORIZON] = _NOTHING_LEFT
+                arena.new(f"{_PREFIX}.state", np.int64, 8)[HORIZON] = _NO_HORIZON
 
     @property
     def state(self) -> Longs:
@@ -118,12 +118,12 @@ class Store:
 
     @property
     def arrays(self) -> WindowArrays:
-        """The arrays as kernels take them; others after an append."""
+        """The arrays as kernels take them; they change with an append."""
         return self._arena.bundle(_PREFIX, WindowArrays)
 
     @property
     def numbers(self) -> Longs:
-        """All numbers that may be alive."""
+        """The numbers that may be alive."""
         return np.arange(self.state[FIRST], self.state[NEXT])
 
     def of(self, name: str, numbers: Longs) -> npt.NDArray[Any]:
@@ -133,7 +133,7 @@ class Store:
         return chosen
 
     def append(self, batch: MessageBatch) -> Longs:
-        """Write messages down; return their numbers."""
+        """Append messages; return their numbers."""
         places = batch.places
         if isinstance(places, pa.Array):
             places = [] if places.null_count == len(places) else places.to_pylist()
@@ -147,7 +147,7 @@ class Store:
         )  # fmt: skip
 
     def append_table(self, table: pa.Table) -> Longs:
-        """Write down messages that were written as a table."""
+        """Append the messages of a table; return their numbers."""
         table = table.combine_chunks()
         terms, units = (_flat(table[name]) for name in ("terms", "units"))
         ids, places = (join(table, name) for name in ("id", "place"))
@@ -200,11 +200,11 @@ class Store:
         return IdColumn(pa.StringArray.from_buffers(len(numbers), pa.py_buffer(offsets), pa.py_buffer(data)))
 
     def places(self, numbers: Longs) -> list[Id | None]:
-        """Return the places of messages, as they were given."""
+        """Return the places of messages, as published."""
         return self._texts("place", numbers)
 
     def documents(self, numbers: Longs) -> list[Document]:
-        """Return messages as the reference scores see them."""
+        """Return messages as the reference scores take them."""
         columns = [self.of(name, numbers).tolist() for name in ("seqs", "xs", "ys", "ats", "weights")]
         lengths = self.of("n_terms", numbers).astype(np.int64)
         at = self._places("term_ids", self.of("term_starts", numbers), lengths)
@@ -213,13 +213,13 @@ class Store:
         made, start = [], 0
         texts = self._texts("id", numbers), self._texts("place", numbers)
         for seq, x, y, at_us, weight, id_, place, stop in zip(*columns, *texts, stops, strict=True):
-            held = dict(zip(terms[start:stop], units[start:stop], strict=True))
-            made.append(Document(seq, id_, (x, y), at_us, place, held, weight))
+            message_units = dict(zip(terms[start:stop], units[start:stop], strict=True))
+            made.append(Document(seq, id_, (x, y), at_us, place, message_units, weight))
             start = stop
         return made
 
     def batch(self, numbers: Longs, vocabulary: Vocabulary) -> MessageBatch:
-        """Return messages as they came, but for how often a term stood in their texts."""
+        """Return messages as a batch, in which every term has a count of 1."""
         lengths = self.of("n_terms", numbers).astype(np.int64)
         term_ids = self._array("term_ids")[self._places("term_ids", self.of("term_starts", numbers), lengths)]
         return MessageBatch(
@@ -277,7 +277,7 @@ class Store:
             self._renew(_BY_MESSAGE, size, numbers & (before - 1), numbers & (size - 1))
 
     def _claim(self, lane: str, n: int) -> int:
-        """Return where a piece of a lane begins that lies in one piece; there is room for it then."""
+        """Reserve n contiguous items of a lane, enlarging it if necessary; return their start."""
         state, numbers = self.state, self.numbers
         size = before = len(self._array(next(iter(_LANES[lane]))))
         head = int(state[_HEADS[lane]])
@@ -305,7 +305,7 @@ class Store:
         lane[at : at + len(values)] = values
 
     def _write_texts(self, strings: pa.Array, are_numbers: npt.NDArray[np.bool_]) -> tuple[Longs, Longs]:
-        """Write texts down; return where each begins, and its size with a bit for numbers."""
+        """Write texts; return the start of each, and twice its size plus a flag for numbers."""
         data, offsets = bytes_of(strings)
         start = self._claim("bytes", int(offsets[-1] - offsets[0]))
         self._write("bytes", start, data[offsets[0] : offsets[-1]])
@@ -316,10 +316,10 @@ class Store:
         sizes = self.of(f"{what}_sizes", numbers)
         if (sizes == _NONE).all():
             return [None] * len(numbers)
-        lacks = sizes == _NONE
-        texts = self._strings(self.of(f"{what}_starts", numbers), np.where(lacks, 0, sizes >> 1)).to_pylist()
-        read = zip(texts, lacks.tolist(), (sizes & 1).tolist(), strict=True)
-        return [None if lack else int(text) if is_number else text for text, lack, is_number in read]
+        is_none = sizes == _NONE
+        texts = self._strings(self.of(f"{what}_starts", numbers), np.where(is_none, 0, sizes >> 1)).to_pylist()
+        read = zip(texts, is_none.tolist(), (sizes & 1).tolist(), strict=True)
+        return [None if missing else int(text) if is_number else text for text, missing, is_number in read]
 
     def _strings(self, starts: Longs, sizes: npt.NDArray[Any]) -> pa.Array:
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
@@ -327,7 +327,7 @@ class Store:
         return pa.StringArray.from_buffers(len(starts), pa.py_buffer(offsets), pa.py_buffer(data))
 
     def _places(self, lane: str, starts: Longs, lengths: Longs) -> Longs:
-        """Return where in a lane the items of pieces lie, one after the other."""
+        """Return the positions in a lane of the items of some pieces, one after the other."""
         ends = np.cumsum(lengths)
         size = len(self._array(lane))
         return np.repeat((starts & (size - 1)) - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
@@ -337,6 +337,6 @@ class Store:
 
 
 def _flat(column: pa.ChunkedArray) -> tuple[Longs, npt.NDArray[Any]]:
-    """Return the lengths of lists, and what is in them."""
+    """Return the lengths of lists, and their items."""
     lists = column.combine_chunks()
     return np.diff(lists.offsets.to_numpy()).astype(np.int64), lists.flatten().to_numpy()

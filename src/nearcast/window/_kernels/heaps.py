@@ -1,8 +1,8 @@
-"""Which are the k nearest so far? A heap a subscription, the furthest at its root; see `nearcast.window.heaps`.
+"""Result heaps: per subscription the k nearest messages so far, the farthest at the root; see `window.heaps`.
 
-heads    slot -> its block, size, k, and whether it is among those whose bar moved
-block    scores  [ 9.1 | 4.0 8.8 | 3.9 1.2 ... ]        the furthest first, of equal ones the newest
-         handles [  41 |  17  52 |   9  11 ... ]        messages, numbered as they came
+heads    slot -> its block, size, k, and whether its threshold moved
+block    scores  [ 9.1 | 4.0 8.8 | 3.9 1.2 ... ]        the farthest first, of equal ones the newest
+         handles [  41 |  17  52 |   9  11 ... ]        messages, numbered in the order of arrival
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from nearcast.model._kernels.blocks import class_of, give_block, size_of, take_b
 START, SIZE, K, MOVED = 0, 1, 2, 3
 """Columns of a head; k is 0 for a slot that is free."""
 
-N_TOLD, N_MOVED, N_MENTIONED, N_ENTERED, NEXT = 0, 1, 2, 3, 4
-"""Places in the counts: changes told, bars moved, messages mentioned, arrivals let in, the handle that comes next."""
+N_CHANGES, N_MOVED, N_MESSAGES, N_ENTERED, NEXT = 0, 1, 2, 3, 4
+"""Positions in the counts: changes, moved thresholds, messages of changes, arrivals that entered, the next handle."""
 
-NOBODY = -1
-_AHEAD = 32  # matches whose heads are on their way; blocks follow at half of it
+NONE = -1
+_AHEAD = 32  # matches whose heads are prefetched; their blocks follow at half the distance
 
 
 class ResultHeapArrays(NamedTuple):
@@ -37,34 +37,34 @@ class ResultHeapArrays(NamedTuple):
     """int64 (STATE,): see `blocks`."""
 
 
-class Found(NamedTuple):
-    """What an index found, and what is known of the rows that it was asked about."""
+class HeapMatches(NamedTuple):
+    """The matches of some rows of a batch."""
 
     rows: NDArray[np.int64]
     slots: NDArray[np.int32]
     scores: NDArray[np.float64]
-    of_rows: NDArray[np.int64]
+    row_steps: NDArray[np.int64]
     """int64 (n_rows,): the step of each row of the batch."""
     row_handles: NDArray[np.int32]
-    """int32 (n_rows,): the handle of each message, or -1 as long as no result holds it."""
+    """int32 (n_rows,): the handle of each message, or -1 while no result holds it."""
 
 
 class HeapChanges(NamedTuple):
-    """What changed."""
+    """The changes of results."""
 
     steps: NDArray[np.int64]
     slots: NDArray[np.int32]
     enters: NDArray[np.bool_]
     scores: NDArray[np.float64]
     rows: NDArray[np.int64]
-    """int64: which of the mentioned messages each change is about."""
-    mentioned: NDArray[np.int32]
-    """int32: handles, each once."""
+    """int64: the row of the message of each change in `messages`."""
+    messages: NDArray[np.int32]
+    """int32: the handles of the messages of all changes, each once."""
 
 
 @kernel
 def begin(heaps: ResultHeapArrays, slots: NDArray[np.int32], ks: NDArray[np.int32], start: int) -> int:
-    """Give slots from `start` on an empty heap; return where it stopped for want of room."""
+    """Allocate empty heaps for slots from `start` on; return where the pool was full."""
     heads = heaps.heads
     for i in range(start, slots.size):
         block_class = class_of(ks[i])
@@ -78,7 +78,7 @@ def begin(heaps: ResultHeapArrays, slots: NDArray[np.int32], ks: NDArray[np.int3
 
 @kernel
 def end(heaps: ResultHeapArrays, slots: NDArray[np.int32]) -> None:
-    """Take the heaps of slots back."""
+    """Free the heaps of slots."""
     heads = heaps.heads
     for slot in slots:
         give_block(heaps.state, heaps.handles, class_of(heads[slot, K]), heads[slot, START])
@@ -89,7 +89,7 @@ def end(heaps: ResultHeapArrays, slots: NDArray[np.int32]) -> None:
 def sift_down(
     scores: NDArray[np.float64], handles: NDArray[np.int32], first: int, size: int, score: float, handle: int
 ) -> None:
-    """Put an entry in the place of the root of a heap; the furthest becomes the root."""
+    """Replace the root of a heap by an entry; the farthest becomes the root."""
     at, child = 0, 1
     while child < size:
         left = first + child
@@ -110,7 +110,7 @@ def sift_down(
 def sift_up(
     scores: NDArray[np.float64], handles: NDArray[np.int32], first: int, at: int, score: float, handle: int
 ) -> None:
-    """Put an entry in a place behind all others of a heap."""
+    """Add an entry to a heap, at the position behind all others."""
     while at > 0:
         above = first + ((at - 1) >> 1)
         if scores[above] > score or (scores[above] == score and handles[above] > handle):
@@ -121,69 +121,77 @@ def sift_up(
 
 
 @kernel
-def mention(mentions: NDArray[np.int32], mentioned: NDArray[np.int32], counts: NDArray[np.int64], handle: int) -> int:
-    """Return which of the mentioned messages one is."""
-    which = int(mentions[handle])
+def number_message(
+    message_rows: NDArray[np.int32], messages: NDArray[np.int32], counts: NDArray[np.int64], handle: int
+) -> int:
+    """Return the row of a message among those of the changes."""
+    which = int(message_rows[handle])
     if which < 0:
-        which = int(counts[N_MENTIONED])
-        mentions[handle] = which
-        mentioned[which] = handle
-        counts[N_MENTIONED] = which + 1
+        which = int(counts[N_MESSAGES])
+        message_rows[handle] = which
+        messages[which] = handle
+        counts[N_MESSAGES] = which + 1
     return which
 
 
 @kernel
 def push(
     heaps: ResultHeapArrays,
-    found: Found,
-    told: HeapChanges,
-    mentions: NDArray[np.int32],
+    matches: HeapMatches,
+    changes: HeapChanges,
+    message_rows: NDArray[np.int32],
     moved: NDArray[np.int32],
     counts: NDArray[np.int64],
 ) -> None:
-    """Let arrivals compete in the order in which they came, and tell what changed; there is room for all of it."""
-    heads, scores, handles, mentioned = heaps.heads, heaps.scores, heaps.handles, told.mentioned
-    rows, slots, given, row_handles = found.rows, found.slots, found.scores, found.row_handles
-    steps, told_slots, enters, told_scores, about = told.steps, told.slots, told.enters, told.scores, told.rows
-    n, n_moved, n_entered, last = counts[N_TOLD], counts[N_MOVED], counts[N_ENTERED], slots.size - 1
+    """Insert matches into heaps in the order of arrival, and write the changes; requires room for all of them."""
+    heads, scores, handles, messages = heaps.heads, heaps.scores, heaps.handles, changes.messages
+    rows, slots, distances, row_handles = matches.rows, matches.slots, matches.scores, matches.row_handles
+    steps, change_slots, enters, change_scores, change_rows = (
+        changes.steps,
+        changes.slots,
+        changes.enters,
+        changes.scores,
+        changes.rows,
+    )
+    n, n_moved, n_entered, last = counts[N_CHANGES], counts[N_MOVED], counts[N_ENTERED], slots.size - 1
     for i in range(slots.size):
         prefetch(heads, slots[min(i + _AHEAD, last)])
         block = heads[slots[min(i + _AHEAD // 2, last)], START]
         prefetch(scores, block)
         prefetch(scores, block + 7)
         prefetch(handles, block)
-        slot, score, row = slots[i], given[i], rows[i]
+        slot, score, row = slots[i], distances[i], rows[i]
         first, size, k = int(heads[slot, START]), int(heads[slot, SIZE]), int(heads[slot, K])
         if size == k and not score < scores[first]:
             continue
-        handle, step = int(row_handles[row]), found.of_rows[row]
+        handle, step = int(row_handles[row]), matches.row_steps[row]
         if handle < 0:
             handle = int(counts[NEXT])
             row_handles[row] = handle
             counts[NEXT] = handle + 1
         if size == k:
-            about[n] = mention(mentions, mentioned, counts, handles[first])
-            steps[n], told_slots[n], enters[n], told_scores[n] = step, slot, False, scores[first]
+            change_rows[n] = number_message(message_rows, messages, counts, handles[first])
+            steps[n], change_slots[n], enters[n], change_scores[n] = step, slot, False, scores[first]
             n += 1
             sift_down(scores, handles, first, size, score, handle)
         else:
             sift_up(scores, handles, first, size, score, handle)
             size += 1
             heads[slot, SIZE] = size
-        about[n] = mention(mentions, mentioned, counts, handle)
-        steps[n], told_slots[n], enters[n], told_scores[n] = step, slot, True, score
+        change_rows[n] = number_message(message_rows, messages, counts, handle)
+        steps[n], change_slots[n], enters[n], change_scores[n] = step, slot, True, score
         n += 1
         n_entered += 1
         if size == k and heads[slot, MOVED] == 0:
             heads[slot, MOVED] = 1
             moved[n_moved] = slot
             n_moved += 1
-    counts[N_TOLD], counts[N_MOVED], counts[N_ENTERED] = n, n_moved, n_entered
+    counts[N_CHANGES], counts[N_MOVED], counts[N_ENTERED] = n, n_moved, n_entered
 
 
 @kernel
 def take_thresholds(heaps: ResultHeapArrays, moved: NDArray[np.int32], thresholds: NDArray[np.float64]) -> int:
-    """Write the bars of those that are here and have one, their slots to the front; return how many there are."""
+    """Write the thresholds of full heaps, and their slots to the front of `moved`; return how many there are."""
     heads, n = heaps.heads, 0
     for i in range(moved.size):
         slot = moved[i]
@@ -200,13 +208,13 @@ def take_thresholds(heaps: ResultHeapArrays, moved: NDArray[np.int32], threshold
 def read_results(
     heaps: ResultHeapArrays, slots: NDArray[np.int32], scores: NDArray[np.float64], handles: NDArray[np.int32]
 ) -> None:
-    """Write what heaps hold, one after the other, best first; they stay as they are."""
+    """Write the entries of heaps, one heap after the other, best first; the heaps do not change."""
     n = 0
     for slot in slots:
         first, size = heaps.heads[slot, START], int(heaps.heads[slot, SIZE])
         scores[n : n + size] = heaps.scores[first : first + size]
         handles[n : n + size] = heaps.handles[first : first + size]
-        for last in range(n + size - 1, n, -1):  # the furthest goes to the end, again and again
+        for last in range(n + size - 1, n, -1):  # the farthest of the rest goes to the end
             score, handle = scores[last], handles[last]
             scores[last], handles[last] = scores[n], handles[n]
             sift_down(scores, handles, n, last - n, score, handle)
@@ -217,7 +225,7 @@ def read_results(
 def fill(
     heaps: ResultHeapArrays, slots: NDArray[np.int32], scores: NDArray[np.float64], handles: NDArray[np.int32]
 ) -> None:
-    """Put entries into heaps that have room for them."""
+    """Add entries to heaps that have room for them."""
     heads = heaps.heads
     for i in range(slots.size):
         first, size = int(heads[slots[i], START]), int(heads[slots[i], SIZE])
@@ -236,7 +244,7 @@ def mark(heaps: ResultHeapArrays, marks: NDArray[np.bool_]) -> None:
 
 @kernel
 def renumber(heaps: ResultHeapArrays, numbers: NDArray[np.int32]) -> None:
-    """Give messages other handles, in the same order."""
+    """Replace the handles of messages by others in the same order."""
     heads, handles = heaps.heads, heaps.handles
     for slot in range(heads.shape[0]):
         for i in range(heads[slot, START], heads[slot, START] + heads[slot, SIZE]):
@@ -247,7 +255,7 @@ def renumber(heaps: ResultHeapArrays, numbers: NDArray[np.int32]) -> None:
 def copy_texts(
     data: NDArray[np.uint8], starts: NDArray[np.int64], handles: NDArray[np.int32], out: NDArray[np.uint8]
 ) -> None:
-    """Write the texts of messages one after the other."""
+    """Copy the texts of messages one after the other."""
     n = 0
     for i in range(handles.size):
         prefetch(starts, handles[min(i + _AHEAD, handles.size - 1)])

@@ -1,31 +1,32 @@
-"""Which messages of the window hold a term? Lists that grow at one end and are eaten from the other.
+"""Lists of the messages of a window by term or place: they grow at the tail and are consumed at the head.
 
-    bucket ──> [ next, class | posting posting posting ] ──> [ next, class | posting ... ]     the tail: room for more
-                               ▲ the head: what is before has left
+    bucket ──> [ next, class | posting posting posting ] ──> [ next, class | posting ... ]     tail: room for more
+                               ▲ head: earlier postings have expired
     posting    number 32 bits | tag 12 bits | weight 20 bits, rounded up
 
-Terms fall into buckets by their hash, and tags tell those of a bucket apart well enough: whoever reads a list holds
-the message's own terms against what it looks for. So no term is ever registered and none has to be forgotten. The
-first chunk of a bucket is small, each further one twice as large up to a limit. A message that leaves early stays on
-its lists until those before it have left too: readers skip it.
+Terms are assigned to buckets by hash, and tags distinguish most of the terms of a bucket; a reader compares the terms
+of the message itself. So no term is ever registered and none has to be deleted. The first chunk of a bucket is small,
+each further one twice as large up to a limit. A message that expires early stays on its lists until those before it
+have expired too; readers skip it.
 
-Numbers are kept relative to a base, which is moved long before they pass 31 bits.
+Numbers are relative to a base, which is moved long before they exceed 31 bits.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel, mix, prefetch
 from nearcast.model._kernels.blocks import give_block, take_block
-from nearcast.window._kernels.params import MOST_EXTRA, BufferParams, spot_of
+from nearcast.window._kernels.horizon import Horizon, is_dead
+from nearcast.window._kernels.params import BufferParams, spot_of
 from nearcast.window.store import WindowArrays
 
 HEAD, TAIL, EDGES, LENGTH = 0, 1, 2, 3
-"""Columns of a bucket: its first and last chunk or -1, where postings begin in one and end in the other, how many."""
+"""Columns of a bucket: first and last chunk or -1; start of the postings in the first and end in the last; count."""
 N_CLASSES = 6
 LEAST_CHUNK = 4
 WEIGHT_BITS, TAG_BITS = 20, 12
@@ -43,13 +44,13 @@ class ListArrays(NamedTuple):
     buckets: NDArray[np.int32]
     """int32 (a power of two, 4): see the columns."""
     items: NDArray[np.int64]
-    """int64 (room,): chunks; the first item of each is 1 + the next chunk, and the class."""
+    """int64 (room,): chunks; the first item of each holds 1 + the next chunk, and the class."""
     spots: NDArray[np.int64]
-    """int64 (room,): beside each posting, where its message is; see `params`."""
+    """int64 (room,): the spot of the message of each posting; see `params`."""
     state: NDArray[np.int64]
     """int64 (STATE,): see `blocks`."""
     counts: NDArray[np.int64]
-    """int64 (4,): the base, how many postings there are, the first number that is on no list yet."""
+    """int64 (4,): the base, the number of postings, the first number that is on no list yet."""
 
 
 BASE, N_POSTINGS, LISTED = 0, 1, 2
@@ -65,6 +66,12 @@ def bucket_of(n_buckets: int, term: int) -> int:
 def tag_of(term: int) -> int:
     """Return the tag of a term."""
     return (mix(term) >> 44) & TAG_MASK
+
+
+@kernel
+def list_length(lists: ListArrays, term: int) -> int:
+    """Return the number of postings in the bucket of a term."""
+    return int(lists.buckets[bucket_of(lists.buckets.shape[0], term), LENGTH])
 
 
 @kernel
@@ -88,7 +95,7 @@ def append_posting(
     posting: int,
     spot: int,
 ) -> None:
-    """Put a posting on the list of a term; there must be room for a chunk."""
+    """Append a posting to the list of a term; requires room for a chunk."""
     row = bucket_of(buckets.shape[0], term)
     tail = buckets[row, TAIL]
     end = buckets[row, EDGES] >> EDGE_BITS
@@ -111,8 +118,14 @@ def append_posting(
 
 
 @kernel
-def append_messages(params: BufferParams, lists: ListArrays, window: WindowArrays, start: int, stop: int) -> int:
-    """Put messages on the lists of their terms; return the first number for which there was no room."""
+def append_messages(
+    params: BufferParams, lists: ListArrays, window: WindowArrays, start: int, stop: int, extra_of: Any
+) -> int:
+    """Append messages to the lists of their terms; return the first number for which there was no room.
+
+    `extra_of(window, first, n)` is a kernel that returns the small number stored with a spot, for a message whose n
+    terms begin at `first`.
+    """
     buckets, items, spots, state = lists.buckets, lists.items, lists.spots, lists.state
     by_message, lane = window.term_starts.size - 1, window.term_ids.size - 1
     base = lists.counts[BASE]
@@ -123,13 +136,7 @@ def append_messages(params: BufferParams, lists: ListArrays, window: WindowArray
             state[1] = n * _chunk_size(N_CLASSES - 1)
             return number
         first = window.term_starts[place] & lane
-        extra = int(n)
-        if not params.is_social:
-            greatest = 0.0
-            for i in range(first, first + n):
-                greatest = max(greatest, window.units[i])
-            extra = int(greatest * MOST_EXTRA)
-        spot = spot_of(params, window.xs[place], window.ys[place], extra)
+        spot = spot_of(params, window.xs[place], window.ys[place], extra_of(window, first, n))
         for i in range(first, first + n):
             posting = _posting(number - base, window.term_ids[i], window.units[i])
             append_posting(buckets, items, spots, state, window.term_ids[i], posting, spot)
@@ -139,29 +146,15 @@ def append_messages(params: BufferParams, lists: ListArrays, window: WindowArray
 
 
 @kernel
-def is_dead(number: int, first: int, keys: NDArray[np.int64], horizon: int, in_order: bool) -> bool:
-    """Tell whether a message has left: it is before the first, or died among the living."""
-    return number < first or (not in_order and keys[number & (keys.size - 1)] <= horizon)
-
-
-@kernel
-def drop_messages(
-    lists: ListArrays,
-    window: WindowArrays,
-    leaving: NDArray[np.int64],
-    first: int,
-    keys: NDArray[np.int64],
-    horizon: int,
-    in_order: bool,
-) -> None:
-    """Take messages that left off the lists of their terms, as far as they stand in front."""
+def drop_messages(lists: ListArrays, window: WindowArrays, leaving: NDArray[np.int64], horizon: Horizon) -> None:
+    """Remove expired messages from the lists of their terms, as far as they are at the head."""
     by_message, lane = window.term_starts.size - 1, window.term_ids.size - 1
     buckets, items, term_ids = lists.buckets, lists.items, window.term_ids
     for at in range(leaving.size):
         place = leaving[at] & by_message
         start = window.term_starts[place] & lane
         stop = start + window.n_terms[place]
-        # Messages leave mostly as they came, so the next one's terms lie behind.
+        # Messages mostly expire in the order of arrival, so the terms of the next one follow.
         for i in range(stop, min(2 * stop - start, term_ids.size)):
             prefetch(buckets, bucket_of(buckets.shape[0], term_ids[i]))
         for i in range(start, stop):
@@ -169,21 +162,19 @@ def drop_messages(
             if buckets[row, HEAD] >= 0:
                 prefetch(items, buckets[row, HEAD] + (buckets[row, EDGES] & EDGE_MASK))
         for i in range(start, stop):
-            drop_front(lists, bucket_of(buckets.shape[0], term_ids[i]), first, keys, horizon, in_order)
+            drop_front(lists, bucket_of(buckets.shape[0], term_ids[i]), horizon)
 
 
 @kernel
-def drop_front(
-    lists: ListArrays, row: int, first: int, keys: NDArray[np.int64], horizon: int, in_order: bool
-) -> None:
-    """Take postings that have left off the front of a list."""
+def drop_front(lists: ListArrays, row: int, horizon: Horizon) -> None:
+    """Remove expired postings from the head of a list."""
     buckets, items, base = lists.buckets, lists.items, lists.counts[BASE]
     while buckets[row, LENGTH] > 0:
         head, at = buckets[row, HEAD], buckets[row, EDGES] & EDGE_MASK
         if at == _chunk_size(items[head] >> NEXT_BITS):
             _drop_chunk(lists, row)
             continue
-        if not is_dead((items[head + at] >> 32) + base, first, keys, horizon, in_order):
+        if not is_dead(horizon, (items[head + at] >> 32) + base):
             return
         buckets[row, EDGES] += 1
         buckets[row, LENGTH] -= 1
@@ -206,7 +197,7 @@ def _drop_chunk(lists: ListArrays, row: int) -> None:
 
 @kernel
 def move_base(lists: ListArrays, by: int) -> None:
-    """Count numbers from a later one on."""
+    """Add to the base, and subtract the same from all numbers."""
     lists.counts[BASE] += by
     for row in range(lists.buckets.shape[0]):
         chunk = lists.buckets[row, HEAD]

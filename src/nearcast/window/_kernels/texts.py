@@ -1,4 +1,4 @@
-"""Texts of many messages, one after the other; see `nearcast.window.store`."""
+"""Copies of the texts of many messages; see `nearcast.window.store`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from nearcast._jit import kernel, prefetch
 
-_AHEAD = 16  # messages whose texts are on their way
+_AHEAD = 16  # messages whose texts are prefetched
 
 
 @kernel
 def measure_texts(sizes: NDArray[np.int32], numbers: NDArray[np.int64], offsets: NDArray[np.int32]) -> int:
-    """Write where the texts of messages begin and end, by their sizes times two; return how many sizes are odd."""
+    """Write the offsets of texts, given twice their sizes plus a flag; return the number of flags."""
     total, n_odd, mask = 0, 0, sizes.size - 1
     for i in range(numbers.size):
         prefetch(sizes, numbers[min(i + _AHEAD, numbers.size - 1)] & mask)
@@ -31,7 +31,7 @@ def copy_texts(
     offsets: NDArray[np.int32],
     out: NDArray[np.uint8],
 ) -> None:
-    """Write the bytes of texts that begin at these places of a lane."""
+    """Copy the bytes of texts, given their positions in a lane, to their offsets."""
     mask, around, last = starts.size - 1, lane.size - 1, numbers.size - 1
     for i in range(numbers.size):
         prefetch(starts, numbers[min(i + 2 * _AHEAD, last)] & mask)

@@ -1,57 +1,60 @@
-"""Who is among the k best of the window, and who would be next? A buffer a subscription (Skype, section 6).
+"""Buffers: per subscription the k best messages of the window, and the next ones (Skype, section 6).
 
     heads    slot -> theta, its block, size, k, and its place in the queue of a message
     block    scores  [ 0.91 0.88 ... 0.71 | 0.70 0.66 ]        best first; the first k are the result
              numbers [   41   52       17 |   60   44 ]
-    queues   message -> the subscriptions whose result loses this one first
+    queues   message -> the subscriptions whose result loses this message first
 
-A buffer holds every message of the window that scores theta or more, but for those that k better ones outlive. While
-it holds k or more, or theta is -inf, its first k are the best of the window (theorem 5); when it runs short, the
-window is searched. Behind the first k a buffer may hold messages that have left: these are swept when it is full, or
-when one moves up. So an expiry costs those subscriptions something whose result it changes, and nobody else: each
-stands in the queue of the message that its result will lose first, or would have lost had it not been pushed out.
+A buffer holds every message of the window that scores theta or more, except for those that k better ones outlive.
+While it holds k or more, or theta is -inf, its first k are the best of the window (theorem 5); when it runs short,
+the window is searched. Behind the first k a buffer may hold expired messages, which are removed when it is full, or
+when one of them moves up. So an expiry costs only the subscriptions whose result it changes: each is in the queue of
+the message that its result will lose first, or would have lost had a better one not replaced it.
 
-A step first lets arrivals in, then asks the queues of who leaves; either sweeps a buffer before it changes it, so
-what is told is the difference that the whole step makes.
+A step first admits the arrival, then reads the queues of the expiring messages. Both remove expired messages from a
+buffer before they change it, so the reported changes are the difference that the whole step makes.
+
+The search is injected: see `candidates`.
 """
 
 from nearcast.window._kernels.buffers.layout import (
-    ALIVE,
-    COMING,
+    ARRIVING,
     CURSOR,
     DONE,
+    FIRST_ALIVE,
     FIRST_ROW,
     N_ENTERED,
     N_MOVED,
     N_OUT,
     N_SEARCHED,
     N_SWEPT,
-    NOBODY,
+    NONE,
     NOW,
     OUT,
     POOL,
-    ROOM_K,
+    RESULT_SIZE,
     SCRATCH,
     SIZE,
     START,
     THETA,
-    Batch,
+    BatchSteps,
     BufferArrays,
     BufferContext,
     ChangeBuffer,
-    Later,
+    PendingArrivals,
     class_for,
     places_of,
 )
-from nearcast.window._kernels.buffers.publish import begin, end, move_numbers, publish
+from nearcast.window._kernels.buffers.lifecycle import begin, end, move_numbers
+from nearcast.window._kernels.buffers.publish import publish
 
 __all__ = [
-    "ALIVE",
-    "COMING",
+    "ARRIVING",
     "CURSOR",
     "DONE",
+    "FIRST_ALIVE",
     "FIRST_ROW",
-    "NOBODY",
+    "NONE",
     "NOW",
     "N_ENTERED",
     "N_MOVED",
@@ -60,16 +63,16 @@ __all__ = [
     "N_SWEPT",
     "OUT",
     "POOL",
-    "ROOM_K",
+    "RESULT_SIZE",
     "SCRATCH",
     "SIZE",
     "START",
     "THETA",
-    "Batch",
+    "BatchSteps",
     "BufferArrays",
     "BufferContext",
     "ChangeBuffer",
-    "Later",
+    "PendingArrivals",
     "begin",
     "class_for",
     "end",

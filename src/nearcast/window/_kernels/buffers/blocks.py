@@ -1,4 +1,4 @@
-"""Where does a buffer lie, and what is swept when it is full?"""
+"""The blocks of buffers: where entries are stored, and what is removed when a block is full."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nearcast.window._kernels.buffers.layout import (
     N_MOVED,
     N_SWEPT,
     POOL,
-    ROOM_K,
+    RESULT_SIZE,
     SCRATCH,
     SIZE,
     START,
@@ -19,20 +19,22 @@ from nearcast.window._kernels.buffers.layout import (
     BufferArrays,
     BufferContext,
     ChangeBuffer,
-    Later,
+    PendingArrivals,
     class_for,
-    most_held,
+    max_places,
+    move_theta,
     places_of,
 )
-from nearcast.window._kernels.buffers.queues import outlived
+from nearcast.window._kernels.buffers.queues import drop_dominated
+from nearcast.window._kernels.horizon import Horizon
 from nearcast.window._kernels.lists import BASE
 from nearcast.window._kernels.params import BOUNDED
-from nearcast.window._kernels.search import n_to_read, round_up, wanted
+from nearcast.window._kernels.search import count_postings, round_up, target_size
 
 
 @kernel
-def _place_for(buffers: BufferArrays, slot: int, n: int) -> int:
-    """Return where n places of a slot may lie: its own block or a new one, which is not yet its own; -1 if none."""
+def _block_for(buffers: BufferArrays, slot: int, n: int) -> int:
+    """Return a block with n places: that of the slot, or a new one, which the slot does not own yet; -1 if none."""
     block_class = class_for(n)
     if block_class == buffers.heads[slot, CLASS]:
         return int(buffers.heads[slot, START])
@@ -40,8 +42,8 @@ def _place_for(buffers: BufferArrays, slot: int, n: int) -> int:
 
 
 @kernel
-def _settle(buffers: BufferArrays, slot: int, start: int, n: int) -> None:
-    """Make a place the block of a slot, and give the one it had to others."""
+def _assign_block(buffers: BufferArrays, slot: int, start: int, n: int) -> None:
+    """Assign a block to a slot, and free the one it had."""
     heads = buffers.heads
     block_class = class_for(n)
     if start != heads[slot, START] or heads[slot, CLASS] < 0:
@@ -52,14 +54,14 @@ def _settle(buffers: BufferArrays, slot: int, start: int, n: int) -> None:
 
 @kernel
 def write_buffer(context: BufferContext, slot: int, n: int, room: int) -> bool:
-    """Put what the scratch holds, sorted, into a buffer with some room; False, and nothing done, if there is none."""
-    buffers, base = context.buffers, context.lists.counts[BASE]
-    start = _place_for(buffers, slot, max(n, room))
+    """Write the sorted messages of the scratch into a buffer with some room; without a block, return False."""
+    buffers, base, scratch = context.buffers, context.source.lists.counts[BASE], context.source.scratch
+    start = _block_for(buffers, slot, max(n, room))
     if start < 0:
         return False
-    _settle(buffers, slot, start, max(n, room))
+    _assign_block(buffers, slot, start, max(n, room))
     scores, numbers = buffers.scores, buffers.numbers
-    from_scores, from_numbers = context.scratch.scores, context.scratch.found
+    from_scores, from_numbers = scratch.scores, scratch.found
     for i in range(n):
         scores[start + i] = from_scores[i]
         numbers[start + i] = from_numbers[i] - base
@@ -68,15 +70,16 @@ def write_buffer(context: BufferContext, slot: int, n: int, room: int) -> bool:
 
 
 @kernel
-def gather(context: BufferContext, slot: int, first: int, horizon: int, in_order: bool) -> int:
-    """Put the living of a buffer into the scratch; return how many they are."""
-    base, keys, n = context.lists.counts[BASE], context.keys, 0
+def copy_alive(context: BufferContext, slot: int, horizon: Horizon) -> int:
+    """Copy the messages of a buffer that are alive to the scratch; return how many there are."""
+    base, n = context.source.lists.counts[BASE], 0
     scores, numbers = context.buffers.scores, context.buffers.numbers
-    to_scores, to_numbers = context.scratch.scores, context.scratch.found
+    to_scores, to_numbers = context.source.scratch.scores, context.source.scratch.found
+    first, keys, key, in_order = horizon.first, horizon.keys, horizon.key, horizon.in_order
     start = context.buffers.heads[slot, START]
     for i in range(start, start + context.buffers.heads[slot, SIZE]):
         number = numbers[i] + base
-        if number >= first and (in_order or keys[number & (keys.size - 1)] > horizon):
+        if number >= first and (in_order or keys[number & (keys.size - 1)] > key):
             to_scores[n], to_numbers[n] = scores[i], number
             n += 1
     return n
@@ -84,25 +87,25 @@ def gather(context: BufferContext, slot: int, first: int, horizon: int, in_order
 
 @kernel
 def make_room(
-    context: BufferContext, slot: int, first: int, horizon: int, in_order: bool, told: ChangeBuffer, later: Later
+    context: BufferContext, slot: int, horizon: Horizon, changes: ChangeBuffer, pending: PendingArrivals
 ) -> int:
-    """Sweep a buffer that is full and give it more places, or a higher theta; the first k stay."""
-    params, buffers = context.params, context.buffers
-    heads, scratch = buffers.heads, context.scratch
-    k, size = int(heads[slot, ROOM_K]), int(heads[slot, SIZE])
+    """Remove expired messages from a full buffer and give it more places, or a higher theta; the first k remain."""
+    params, buffers = context.source.params, context.buffers
+    heads, scratch = buffers.heads, context.source.scratch
+    k, size = int(heads[slot, RESULT_SIZE]), int(heads[slot, SIZE])
     if scratch.scores.size <= size + 1:
         return SCRATCH
-    n = gather(context, slot, first, horizon, in_order)
+    n = copy_alive(context, slot, horizon)
     if params.policy != BOUNDED:
-        n = outlived(params.by_time, context.keys, scratch.scores, scratch.found, n, k)
-    n_read = n_to_read(context.lists, context.profiles, slot)
-    most = max(most_held(params, k, n_read), k + 1)
+        n = drop_dominated(params.by_time, context.keys, scratch.scores, scratch.found, n, k)
+    n_postings = count_postings(context.source.lists, context.source.profiles, slot)
+    most = max(max_places(params, k, n_postings), k + 1)
     theta = float(buffers.thetas[slot, THETA])
     if n >= most:
-        if told.cursor[N_MOVED] >= later.moved.size:
+        if changes.cursor[N_MOVED] >= pending.moved.size:
             return MOVED
-        # Theta passes the best that is dropped; scores too close to it for that are dropped as well.
-        fewer = most - 1 if params.policy == BOUNDED else min(most - 1, max(k, wanted(params, k, n_read)))
+        # Theta exceeds the best score that is dropped; scores too close to it for that are dropped as well.
+        fewer = most - 1 if params.policy == BOUNDED else min(most - 1, max(k, target_size(params, k, n_postings)))
         above = round_up(scratch.scores[fewer])
         while fewer > 0 and scratch.scores[fewer - 1] < above:
             fewer -= 1
@@ -110,9 +113,7 @@ def make_room(
             n, theta = fewer, above
     if not write_buffer(context, slot, n, max(n + 1, min(most, n + n // 8 + 2))):
         return POOL
-    told.cursor[N_SWEPT] += 1
+    changes.cursor[N_SWEPT] += 1
     if theta > buffers.thetas[slot, THETA]:
-        buffers.thetas[slot, THETA] = theta
-        later.moved[told.cursor[N_MOVED]] = slot
-        told.cursor[N_MOVED] += 1
+        move_theta(buffers, slot, theta, changes, pending)
     return DONE

@@ -1,4 +1,4 @@
-"""Whose result loses a message first? Each subscription stands in the queue of one message."""
+"""Queues: each subscription is in the queue of the message that its result loses first."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from nearcast._jit import kernel
 from nearcast.window._kernels.buffers.layout import (
     NEXT,
-    NOBODY,
+    NONE,
     PREVIOUS,
     QUEUE,
-    ROOM_K,
+    RESULT_SIZE,
     SIZE,
     START,
     BufferArrays,
@@ -22,61 +22,60 @@ from nearcast.window._kernels.lists import BASE
 
 @kernel
 def leave_queue(buffers: BufferArrays, base: int, slot: int) -> None:
-    """Take a subscription out of the queue it stands in."""
+    """Remove a subscription from its queue, if it is in one."""
     heads = buffers.heads
-    if heads[slot, QUEUE] == NOBODY:
+    if heads[slot, QUEUE] == NONE:
         return
     before, after = heads[slot, PREVIOUS], heads[slot, NEXT]
-    if before == NOBODY:
+    if before == NONE:
         buffers.queues[(heads[slot, QUEUE] + base) & (buffers.queues.size - 1)] = after
     else:
         heads[before, NEXT] = after
-    if after != NOBODY:
+    if after != NONE:
         heads[after, PREVIOUS] = before
-    heads[slot, QUEUE] = NOBODY
+    heads[slot, QUEUE] = NONE
 
 
 @kernel
-def join_queue(buffers: BufferArrays, base: int, slot: int, number: int) -> None:
-    """Put a subscription into the queue of a message, by its relative number."""
-    heads = buffers.heads
-    place = (number + base) & (buffers.queues.size - 1)
-    after = buffers.queues[place]
-    heads[slot, QUEUE], heads[slot, NEXT], heads[slot, PREVIOUS] = number, after, NOBODY
-    if after != NOBODY:
+def join_queue(heads: NDArray[np.int32], queues: NDArray[np.int32], base: int, slot: int, number: int) -> None:
+    """Put a subscription into the queue of a message, given by its relative number."""
+    place = (number + base) & (queues.size - 1)
+    after = queues[place]
+    heads[slot, QUEUE], heads[slot, NEXT], heads[slot, PREVIOUS] = number, after, NONE
+    if after != NONE:
         heads[after, PREVIOUS] = slot
-    buffers.queues[place] = slot
+    queues[place] = slot
 
 
 @kernel
-def queue_anew(context: BufferContext, slot: int) -> None:
-    """Let a subscription stand in the queue of the message that its result loses first."""
-    buffers, base = context.buffers, context.lists.counts[BASE]
-    heads, numbers = buffers.heads, buffers.numbers
-    start, n = heads[slot, START], min(heads[slot, SIZE], heads[slot, ROOM_K])
-    next_to_go = NOBODY
-    if not context.params.by_time:
-        for i in range(start, start + n):
-            if next_to_go == NOBODY or numbers[i] < next_to_go:
-                next_to_go = numbers[i]
-    else:
-        keys, soonest = context.keys, np.int64(0)
-        for i in range(start, start + n):
-            key = keys[(numbers[i] + base) & (keys.size - 1)]
-            if next_to_go == NOBODY or key < soonest or (key == soonest and numbers[i] < next_to_go):
-                next_to_go, soonest = numbers[i], key
-    if next_to_go == heads[slot, QUEUE]:
+def next_to_expire(
+    numbers: NDArray[np.int32], start: int, stop: int, keys: NDArray[np.int64], base: int, by_time: bool
+) -> int:
+    """Return the relative number of the message that expires first, of some entries of a block; -1 without any."""
+    soonest, soonest_key, mask = np.int32(NONE), np.int64(0), keys.size - 1
+    for i in range(start, stop):
+        key = keys[(numbers[i] + base) & mask] if by_time else np.int64(numbers[i])
+        if soonest == NONE or key < soonest_key or (key == soonest_key and numbers[i] < soonest):
+            soonest, soonest_key = numbers[i], key
+    return int(soonest)
+
+
+@kernel
+def requeue(context: BufferContext, slot: int) -> None:
+    """Move a subscription to the queue of the message that its result loses first."""
+    buffers, base = context.buffers, context.source.lists.counts[BASE]
+    heads = buffers.heads
+    start, n = heads[slot, START], min(heads[slot, SIZE], heads[slot, RESULT_SIZE])
+    soonest = next_to_expire(buffers.numbers, start, start + n, context.keys, base, context.source.params.by_time)
+    if soonest == heads[slot, QUEUE]:
         return
     leave_queue(buffers, base, slot)
-    if next_to_go != NOBODY:
-        join_queue(buffers, base, slot, next_to_go)
-
-
-# -- buffers --------------------------------------------------------------------------------------------------
+    if soonest != NONE:
+        join_queue(heads, buffers.queues, base, slot, soonest)
 
 
 @kernel
-def outlived(
+def drop_dominated(
     by_time: bool,
     keys: NDArray[np.int64],
     scores: NDArray[np.float64],
@@ -84,21 +83,21 @@ def outlived(
     n: int,
     k: int,
 ) -> int:
-    """Drop of what is sorted, best first, who k better ones outlive; return how many stay.
+    """Drop the messages that k better ones outlive, given messages sorted best first; return how many remain.
 
-    Numbers are absolute. The first k always stay.
+    Numbers are absolute. The first k always remain.
     """
-    kept, mask = min(k, n), keys.size - 1
-    for i in range(kept, n):
+    n_held, mask = min(k, n), keys.size - 1
+    for i in range(n_held, n):
         number, better = numbers[i], 0
         if by_time:
             key = keys[number & mask]
-            for other in range(kept):
+            for other in range(n_held):
                 better += keys[numbers[other] & mask] >= key
         else:
-            for other in range(kept):
+            for other in range(n_held):
                 better += numbers[other] > number
         if better < k:
-            scores[kept], numbers[kept] = scores[i], number
-            kept += 1
-    return kept
+            scores[n_held], numbers[n_held] = scores[i], number
+            n_held += 1
+    return n_held

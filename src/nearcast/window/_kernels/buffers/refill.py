@@ -1,199 +1,214 @@
-"""What is next, when a buffer runs short? The window is searched, and what changed is told."""
+"""Refill: a buffer that lost messages is swept, searched for if it runs short, and its changes are reported."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearcast._jit import kernel
+from nearcast.window._kernels.buffers.blocks import copy_alive, write_buffer
 from nearcast.window._kernels.buffers.layout import (
+    ARRIVING,
     CLASS,
-    COMING,
     DONE,
     FIRST_ROW,
-    LATER,
     MOVED,
     N_ENTERED,
-    N_LATER,
     N_MOVED,
     N_OUT,
+    N_PENDING,
     N_SEARCHED,
     NOW,
     OUT,
+    PENDING,
     POOL,
-    ROOM_K,
+    RESULT_SIZE,
     SCRATCH,
     SIZE,
     START,
     THETA,
-    TO_COME,
+    Arrival,
     BufferContext,
     ChangeBuffer,
-    Later,
+    PendingArrivals,
+    StepState,
+    move_theta,
     places_of,
+    write_change,
 )
-from nearcast.window._kernels.buffers.queues import outlived, queue_anew
-from nearcast.window._kernels.buffers.rooms import gather, write_buffer
-from nearcast.window._kernels.lists import BASE, is_dead
-from nearcast.window._kernels.search import n_to_read, score_later, search
-from nearcast.window._kernels.social_window import score_social_later, search_social
+from nearcast.window._kernels.buffers.queues import drop_dominated, requeue
+from nearcast.window._kernels.candidates.source import SourceKernels
+from nearcast.window._kernels.horizon import Horizon, is_dead
+from nearcast.window._kernels.lists import BASE
+from nearcast.window._kernels.search import N_PENDING as N_PENDING_POSTINGS
+from nearcast.window._kernels.search import SearchScratch
 
 
 @kernel
-def tell_change(told: ChangeBuffer, step: int, slot: int, enters: bool, score: float, number: int) -> None:
-    n = told.cursor[N_OUT]
-    told.steps[n], told.slots[n], told.enters[n] = step, slot, enters
-    told.scores[n], told.numbers[n] = score, number
-    told.cursor[N_OUT] = n + 1
-
-
-@kernel
-def refresh(
-    context: BufferContext, slot: int, score: float, number: int, step: int, first: int, horizon: int, in_order: bool,
-    told: ChangeBuffer, later: Later,
-) -> int:  # fmt: skip
-    """Sweep a buffer whose result may have lost a message, let one in (none if its number is below 0), and refill."""
-    buffers, base = context.buffers, context.lists.counts[BASE]
-    heads, scratch = buffers.heads, context.scratch
-    k, size, start = int(heads[slot, ROOM_K]), int(heads[slot, SIZE]), int(heads[slot, START])
-    if told.cursor[N_OUT] + 2 * k + 2 > told.steps.size:
+def refill(
+    context: BufferContext,
+    kernels: SourceKernels,
+    slot: int,
+    arrival: Arrival,
+    step: StepState,
+    changes: ChangeBuffer,
+    pending: PendingArrivals,
+) -> int:
+    """Sweep a buffer whose result may have lost a message, admit an arrival, if any, and search if it runs short."""
+    buffers, scratch, cursor = context.buffers, context.source.scratch, changes.cursor
+    heads = buffers.heads
+    k, size = int(heads[slot, RESULT_SIZE]), int(heads[slot, SIZE])
+    if cursor[N_OUT] + 2 * k + 2 > changes.steps.size:
         return OUT
     if scratch.scores.size <= size + 1:
         return SCRATCH
-    held = min(k, size)
-    stayed = 0
-    for i in range(start, start + held):
-        stayed += not is_dead(buffers.numbers[i] + base, first, context.keys, horizon, in_order)
-    if stayed == held and number < 0:  # it was pushed out before it left
-        queue_anew(context, slot)
+    n_stayed = _count_stayed(context, slot, step.horizon)
+    if n_stayed == min(k, size) and arrival.number < 0:  # a better message replaced it before it expired
+        requeue(context, slot)
         return DONE
     theta = float(buffers.thetas[slot, THETA])
-    n = gather(context, slot, first, horizon, in_order)
-    arrived = -1
-    if number >= 0 and score >= theta:
-        arrived = n
-        while arrived > 0 and scratch.scores[arrived - 1] <= score:
-            scratch.scores[arrived], scratch.found[arrived] = scratch.scores[arrived - 1], scratch.found[arrived - 1]
-            arrived -= 1
-        scratch.scores[arrived], scratch.found[arrived] = score, number
+    n, rank = copy_alive(context, slot, step.horizon), -1
+    if arrival.number >= 0 and arrival.score >= theta:
+        rank = _insert_sorted(scratch, n, arrival)
         n += 1
     searched = n < k and theta > -np.inf
     if searched:
-        code, n, theta = search_again(context, slot, step, first, horizon, in_order, told, later)
+        code, n, theta = _search_again(context, kernels, slot, step.horizon, changes, pending)
         if code != DONE:
             return code
-    # What is told follows from the old block and the new list, so the old block is read before it is given away.
-    n_out, n_entered, alive = told.cursor[N_OUT], told.cursor[N_ENTERED], 0
-    for i in range(start, start + held):
-        gone = buffers.numbers[i] + base
-        is_gone = is_dead(gone, first, context.keys, horizon, in_order)
-        if not is_gone:
-            is_gone = not searched and alive + (0 <= arrived <= alive) >= k
-            alive += 1
-        if is_gone:
-            tell_change(told, step, slot, False, buffers.scores[i], gone)
-    for i in range(min(k, n)):
-        if searched:
-            is_new = _is_new(context, start, held, scratch.found[i])
-        else:
-            is_new = i == arrived or i - (0 <= arrived < i) >= stayed
-        if is_new:
-            tell_change(told, step, slot, True, scratch.scores[i], scratch.found[i])
-            told.cursor[N_ENTERED] += scratch.found[i] == told.cursor[COMING]
+    # Changes follow from the old block and the new list, so the old block is read before it is freed.
+    n_out, n_entered = cursor[N_OUT], cursor[N_ENTERED]
+    if searched:
+        _report_search(context, slot, n, step, changes)
+    else:
+        _report_sweep(context, slot, n, n_stayed, rank, step, changes)
     room = n + n // 8 + 2
     if heads[slot, CLASS] >= 0 and n <= places_of(heads[slot, CLASS]) <= 2 * n:
         room = places_of(heads[slot, CLASS])
     if not write_buffer(context, slot, n, room):
-        told.cursor[N_OUT], told.cursor[N_ENTERED] = n_out, n_entered
+        cursor[N_OUT], cursor[N_ENTERED] = n_out, n_entered
         return POOL
     if searched:
-        buffers.thetas[slot, THETA] = theta
-        later.moved[told.cursor[N_MOVED]] = slot
-        told.cursor[N_MOVED] += 1
-        _note_later(context, slot, theta, told, later)
-    queue_anew(context, slot)
+        move_theta(buffers, slot, theta, changes, pending)
+        _note_pending(context, kernels, slot, theta, changes, pending)
+    requeue(context, slot)
     return DONE
 
 
 @kernel
-def _is_new(context: BufferContext, start: int, held: int, number: int) -> bool:
-    relative = number - context.lists.counts[BASE]
-    for i in range(start, start + held):  # noqa: SIM110 - a kernel
-        if context.buffers.numbers[i] == relative:
-            return False
-    return True
+def _count_stayed(context: BufferContext, slot: int, horizon: Horizon) -> int:
+    """Return how many messages of a result are alive."""
+    heads, base, n = context.buffers.heads, context.source.lists.counts[BASE], 0
+    start = heads[slot, START]
+    for i in range(start, start + min(heads[slot, RESULT_SIZE], heads[slot, SIZE])):
+        n += not is_dead(horizon, context.buffers.numbers[i] + base)
+    return n
 
 
 @kernel
-def most_to_note(context: BufferContext, slot: int) -> int:
-    """Return how many messages a search may note at most."""
-    if context.params.is_social:
-        return int(context.friends.rows.shape[0])
-    return n_to_read(context.lists, context.profiles, slot)
+def _insert_sorted(scratch: SearchScratch, n: int, arrival: Arrival) -> int:
+    """Insert an arrival into n sorted messages of the scratch, before those of equal score; return its rank."""
+    rank = n
+    while rank > 0 and scratch.scores[rank - 1] <= arrival.score:
+        scratch.scores[rank], scratch.found[rank] = scratch.scores[rank - 1], scratch.found[rank - 1]
+        rank -= 1
+    scratch.scores[rank], scratch.found[rank] = arrival.score, arrival.number
+    return rank
 
 
 @kernel
-def search_window(
-    context: BufferContext, slot: int, now: int, first: int, horizon: int, in_order: bool
-) -> tuple[int, float, int]:
-    """Look through the window, as the kind scores; see `search`."""
-    if context.params.is_social:
-        return search_social(
-            context.params, context.lists, context.window, context.profiles, context.friends, slot, now, first, context.keys,
-            horizon, in_order, context.scratch,
-        )  # fmt: skip
-    return search(
-        context.params, context.lists, context.window, context.profiles, context.signs, slot, now, first, context.keys, horizon,
-        in_order, context.scratch,
-    )  # fmt: skip
+def _report_sweep(
+    context: BufferContext, slot: int, n: int, n_stayed: int, rank: int, step: StepState, changes: ChangeBuffer
+) -> None:
+    """Report how a result differs from n messages of the scratch, with an arrival of a rank, or -1, among them."""
+    buffers, base, scratch = context.buffers, context.source.lists.counts[BASE], context.source.scratch
+    k, start = int(buffers.heads[slot, RESULT_SIZE]), int(buffers.heads[slot, START])
+    alive = 0
+    for i in range(start, start + min(k, buffers.heads[slot, SIZE])):
+        number = buffers.numbers[i] + base
+        leaves = is_dead(step.horizon, number)
+        if not leaves:
+            leaves = alive + (0 <= rank <= alive) >= k
+            alive += 1
+        if leaves:
+            write_change(changes, step.number, slot, False, buffers.scores[i], number)
+    for i in range(min(k, n)):
+        if i == rank or i - (0 <= rank < i) >= n_stayed:
+            _report_enter(scratch, i, slot, step, changes)
 
 
 @kernel
-def search_again(
+def _report_search(context: BufferContext, slot: int, n: int, step: StepState, changes: ChangeBuffer) -> None:
+    """Report how a result differs from n messages of the scratch that a search found."""
+    buffers, base, scratch = context.buffers, context.source.lists.counts[BASE], context.source.scratch
+    k, start = int(buffers.heads[slot, RESULT_SIZE]), int(buffers.heads[slot, START])
+    stop = start + min(k, buffers.heads[slot, SIZE])
+    for i in range(start, stop):
+        number = buffers.numbers[i] + base
+        if is_dead(step.horizon, number):
+            write_change(changes, step.number, slot, False, buffers.scores[i], number)
+    for i in range(min(k, n)):
+        if not _holds(buffers.numbers, start, stop, scratch.found[i] - base):
+            _report_enter(scratch, i, slot, step, changes)
+
+
+@kernel
+def _report_enter(scratch: SearchScratch, i: int, slot: int, step: StepState, changes: ChangeBuffer) -> None:
+    write_change(changes, step.number, slot, True, scratch.scores[i], scratch.found[i])
+    changes.cursor[N_ENTERED] += scratch.found[i] == changes.cursor[ARRIVING]
+
+
+@kernel
+def _holds(numbers: NDArray[np.int32], start: int, stop: int, number: int) -> bool:
+    for i in range(start, stop):  # noqa: SIM110 - a kernel
+        if numbers[i] == number:
+            return True
+    return False
+
+
+@kernel
+def _search_again(
     context: BufferContext,
+    kernels: SourceKernels,
     slot: int,
-    step: int,
-    first: int,
-    horizon: int,
-    in_order: bool,
-    told: ChangeBuffer,
-    later: Later,
+    horizon: Horizon,
+    changes: ChangeBuffer,
+    pending: PendingArrivals,
 ) -> tuple[int, int, float]:
-    """Look through the window; return how it ended, how many were found and theta."""
-    cursor = told.cursor
-    if context.scratch.bounds.size <= most_to_note(context, slot):
+    """Search the window; return a code, how many messages were found, and theta."""
+    source, cursor = context.source, changes.cursor
+    scratch = source.scratch
+    if scratch.bounds.size <= kernels.max_noted(source, slot):
         return SCRATCH, 0, 0.0
-    if cursor[N_MOVED] >= later.moved.size:
+    if cursor[N_MOVED] >= pending.moved.size:
         return MOVED, 0, 0.0
-    if cursor[N_LATER] + later.heads.size > later.slots.size:
-        return LATER, 0, 0.0
-    n, theta, n_later = search_window(context, slot, cursor[NOW], first, horizon, in_order)
+    if cursor[N_PENDING] + pending.heads.size > pending.slots.size:
+        return PENDING, 0, 0.0
+    n, theta, n_pending = kernels.search(source, slot, cursor[NOW], horizon)
     cursor[N_SEARCHED] += 1
-    context.scratch.counts[TO_COME] = n_later
-    n = outlived(
-        context.params.by_time, context.keys, context.scratch.scores, context.scratch.found, n,
-        int(context.buffers.heads[slot, ROOM_K]),
-    )  # fmt: skip
+    scratch.counts[N_PENDING_POSTINGS] = n_pending
+    k = int(context.buffers.heads[slot, RESULT_SIZE])
+    n = drop_dominated(source.params.by_time, context.keys, scratch.scores, scratch.found, n, k)
     return DONE, n, theta
 
 
 @kernel
-def _note_later(context: BufferContext, slot: int, theta: float, told: ChangeBuffer, later: Later) -> None:
-    """Note messages of the batch that are to come and that the index was not asked for."""
-    scratch, cursor, threshold = context.scratch, told.cursor, later.thresholds[slot]
+def _note_pending(
+    context: BufferContext,
+    kernels: SourceKernels,
+    slot: int,
+    theta: float,
+    changes: ChangeBuffer,
+    pending: PendingArrivals,
+) -> None:
+    """Note the messages that arrive later in the batch and that the index did not report, since theta was higher."""
+    scratch, cursor, threshold = context.source.scratch, changes.cursor, pending.thresholds[slot]
     if theta >= threshold:
         return
-    if context.params.is_social:
-        n_found = score_social_later(
-            context.params, context.window, context.profiles, context.friends, slot, scratch, scratch.counts[TO_COME], theta,
-            threshold,
-        )  # fmt: skip
-    else:
-        n_found = score_later(
-            context.params, context.window, context.profiles, slot, scratch, scratch.counts[TO_COME], theta, threshold
-        )
+    n_found = kernels.score_pending(context.source, slot, scratch.counts[N_PENDING_POSTINGS], theta, threshold)
     for i in range(n_found):
-        row, n = scratch.found[i] - cursor[FIRST_ROW], cursor[N_LATER]
-        later.slots[n], later.scores[n], later.links[n] = slot, scratch.scores[i], later.heads[row]
-        later.heads[row] = n
-        cursor[N_LATER] = n + 1
-    later.thresholds[slot] = theta
+        row, n = scratch.found[i] - cursor[FIRST_ROW], cursor[N_PENDING]
+        pending.slots[n], pending.scores[n], pending.links[n] = slot, scratch.scores[i], pending.heads[row]
+        pending.heads[row] = n
+        cursor[N_PENDING] = n + 1
+    pending.thresholds[slot] = theta

@@ -1,4 +1,4 @@
-"""Do heaps hold the nearest since a subscription came, and are messages forgotten that no result holds?"""
+"""Heaps hold the k nearest messages since a subscription, and messages in no result are dropped."""
 
 import os
 import random
@@ -25,7 +25,7 @@ from nearcast.window.result_store import Results, ScoredMessage
 SMALL = "NEARCAST_TEST_SMALL" in os.environ
 """Set for the pass without compiled code."""
 
-register(IndexEntry("scan-heaped", frozenset({"nearest"}), lambda scoring, arena: Scan(scoring), False, "heaped"))
+register(IndexEntry("scan-heaps", frozenset({"nearest"}), lambda scoring, arena: Scan(scoring), False, "heaps"))
 
 
 def random_subscription(rng, space, n_ids=12):
@@ -39,7 +39,7 @@ def random_subscription(rng, space, n_ids=12):
 
 
 class Stream:
-    """Messages full of ties, ids of both sorts."""
+    """Messages with many ties, and ids that are texts or integers."""
 
     def __init__(self, rng, space):
         self.rng, self.space, self.n = rng, space, 0
@@ -54,7 +54,8 @@ class Stream:
         return made
 
 
-def told(updates):
+def sorted_changes(updates):
+    """Return the changes of updates in one order."""
     return sorted((u.seq, str(u.subscription), u.change, str(u.message), u.score) for u in updates)
 
 
@@ -63,7 +64,7 @@ def result_store_of(engine):
 
 
 def leaves_come_right_before(updates):
-    """Those of a step and subscription stand together: at most a leave, then an enter."""
+    """Assert that the changes of a step and subscription are adjacent: at most one leave, then one enter."""
     seen = set()
     for before, update in zip([None, *updates], updates, strict=False):
         key = update.seq, update.subscription
@@ -73,50 +74,50 @@ def leaves_come_right_before(updates):
         seen.add(key)
 
 
-@pytest.mark.parametrize("index", ["scan-heaped", "nearest"])
+@pytest.mark.parametrize("index", ["scan-heaps", "nearest"])
 @pytest.mark.parametrize("seed", range(2 if SMALL else 8))
-def test_heaps_hold_what_the_slow_keeper_holds(index, seed):
+def test_heaps_hold_what_cumulative_results_hold(index, seed):
     rng = random.Random(seed)
     space = params.SPACES[seed % 2]
     slow, fast = (nc.Engine(space=space, vocabulary=params.vocabulary(), index=name) for name in ("scan", index))
-    stream, here = Stream(rng, space), set()
+    stream, subscribed = Stream(rng, space), set()
     for step in range(40):
         choice = rng.random()
-        if choice < 0.3 or not here:
+        if choice < 0.3 or not subscribed:
             made = [random_subscription(rng, space) for _ in range(rng.randint(1, 4))]
-            here |= {one.id for one in made}
+            subscribed |= {one.id for one in made}
             changes = [engine.subscribe(made) for engine in (slow, fast)]
         elif choice < 0.4:
-            leaving = [here.pop()]
+            leaving = [subscribed.pop()]
             changes = [engine.unsubscribe(leaving) or [] for engine in (slow, fast)]
         else:
             messages = stream.take(rng.choice([1, 1, 3, 10, 100]))
             changes = [engine.publish(messages) for engine in (slow, fast)]
             leaves_come_right_before(changes[1])
         result_store_of(fast)._least = 8
-        assert told(changes[1]) == told(changes[0]), step
-        for id_ in here:
+        assert sorted_changes(changes[1]) == sorted_changes(changes[0]), step
+        for id_ in subscribed:
             assert fast.results(id_) == slow.results(id_)
             message = nc.Message("new", rng.choice(params.GRID[space]), rng.choices(params.TERMS, k=3))
             assert fast.explain(id_, message) == slow.explain(id_, message)
 
 
-def test_a_subscriber_that_moves_starts_anew_where_it_is():
+def test_a_subscription_that_is_replaced_starts_empty_at_its_new_location():
     rng = random.Random(3)
     slow, fast = (nc.Engine(space=params.PLANE, vocabulary=params.vocabulary(), index=i) for i in ("scan", "auto"))
     stream = Stream(rng, params.PLANE)
     for _ in range(12):
-        here = [
+        subscribed = [
             nc.NearestSubscription(i, location=rng.choice(params.GRID[params.PLANE]), keywords="a b", k=3)
             for i in range(6)
         ]
         messages = stream.take(15)
-        assert told(fast.subscribe(here)) == told(slow.subscribe(here))
-        assert told(fast.publish(messages)) == told(slow.publish(messages))
+        assert sorted_changes(fast.subscribe(subscribed)) == sorted_changes(slow.subscribe(subscribed))
+        assert sorted_changes(fast.publish(messages)) == sorted_changes(slow.publish(messages))
     assert fast.stats().subscriptions == 6
 
 
-def test_messages_that_no_result_holds_are_forgotten():
+def test_messages_that_no_result_holds_are_dropped():
     engine, rng = nc.Engine(space=params.PLANE, vocabulary=params.vocabulary()), random.Random(4)
     engine.subscribe(
         [nc.NearestSubscription(i, rng.choice(params.GRID[params.PLANE]), rng.choice("abc"), 3) for i in range(20)]
@@ -128,12 +129,12 @@ def test_messages_that_no_result_holds_are_forgotten():
             twin = nc.Message(f"{message.id}", (8 * rng.random() ** (1 + stream.n / 50), 0), message.text)
             engine.publish([twin])
             longest = max(longest, len(result_store._held))
-    assert longest <= 2 * 60 + 2, "at most twice what twenty results of three hold"
-    held = {kept.seq for i in range(20) for kept in result_store.results(engine._locate(i)[1])}
+    assert longest <= 2 * 60 + 2, "at most twice the messages of twenty results of three"
+    held = {scored.seq for i in range(20) for scored in result_store.results(engine._locate(i)[1])}
     assert held <= set(result_store._held.seqs.tolist())
 
 
-def test_handles_stay_in_the_order_in_which_messages_came():
+def test_handles_stay_in_the_order_of_arrival():
     held = HeldMessages(Arena())
     held.append(np.array([3, 5]), IdColumn.of(["m3", 5]))
     held.append(np.zeros(0, np.int64), IdColumn.of([]))
@@ -155,16 +156,16 @@ def make_result_store(ks):
     return result_store
 
 
-def publish(result_store, distances, first_seq=1, asked=None):
-    """Let every message be as far from all slots as it is said."""
-    said = [nc.Message(f"m{first_seq + i}", (0, 0), "a") for i in range(len(distances))]
-    batch = MessageBatch.from_messages(said, vocabulary=params.vocabulary(), first_seq=first_seq)
+def publish(result_store, distances, first_seq=1, calls=None):
+    """Publish messages at given distances from all slots; append the rows of each call of the index to `calls`."""
+    messages = [nc.Message(f"m{first_seq + i}", (0, 0), "a") for i in range(len(distances))]
+    batch = MessageBatch.from_messages(messages, vocabulary=params.vocabulary(), first_seq=first_seq)
     n_slots = len(result_store._array("heads"))
     slots = np.flatnonzero(result_store._array("heads")[:, 2]).astype(np.int32)
 
     def find(start, stop):
-        if asked is not None:
-            asked.append(stop - start)
+        if calls is not None:
+            calls.append(stop - start)
         rows = np.repeat(np.arange(start, stop), len(slots))
         return Matches(rows, np.tile(slots, stop - start), np.asarray(distances, float)[rows])
 
@@ -172,34 +173,34 @@ def publish(result_store, distances, first_seq=1, asked=None):
     return result_store.publish(batch, Steps.without_window(len(batch), np.arange(len(batch))), find)
 
 
-def test_bars_are_told_once_after_they_moved():
+def test_threshold_changes_are_reported_once():
     result_store = make_result_store([1, 2, 3])
     publish(result_store, [5.0, 4.0])
-    slots, thresholds = result_store.moved()
+    slots, thresholds = result_store.take_threshold_changes()
     assert dict(zip(slots.tolist(), thresholds.tolist(), strict=True)) == {0: 4.0, 1: 5.0}
-    assert len(result_store.moved().slots) == 0
+    assert len(result_store.take_threshold_changes().slots) == 0
     publish(result_store, [9.0], 3)
-    assert result_store.moved().slots.tolist() == [2]
+    assert result_store.take_threshold_changes().slots.tolist() == [2]
     assert [result_store.threshold(slot) for slot in range(3)] == [4.0, 5.0, 9.0]
     publish(result_store, [1.0], 4)
     result_store.delete(np.array([1], np.int32))
-    assert sorted(result_store.moved().slots.tolist()) == [0, 2]
+    assert sorted(result_store.take_threshold_changes().slots.tolist()) == [0, 2]
 
 
-def test_an_index_is_asked_about_fewer_messages_if_most_come_to_nothing():
-    result_store, asked = make_result_store([1, 1]), []
-    publish(result_store, [7.0] * 400, asked=asked)
-    assert asked[:3] == [32, 16, 8]
-    assert max(asked[6:]) == 1
-    asked.clear()
-    publish(result_store, 6.0 - np.arange(200) / 100, 401, asked=asked)
-    assert max(asked) > 64, "about more again if they do not"
+def test_the_index_matches_fewer_messages_per_call_if_most_matches_do_not_enter():
+    result_store, calls = make_result_store([1, 1]), []
+    publish(result_store, [7.0] * 400, calls=calls)
+    assert calls[:3] == [32, 16, 8]
+    assert max(calls[6:]) == 1
+    calls.clear()
+    publish(result_store, 6.0 - np.arange(200) / 100, 401, calls=calls)
+    assert max(calls) > 64, "more messages per call if matches enter"
 
 
-def test_results_that_were_saved_are_as_they_were():
+def test_restored_results_are_as_they_were_saved():
     result_store = make_result_store([1, 2, 3, 4])
     publish(result_store, [3.0, 1.0], 11)
-    result_store.moved()
+    result_store.take_threshold_changes()
     for slot in (2, 3):
         result_store.delete(np.array([slot], np.int32))
     made = [nc.NearestSubscription(i, (0, 0), "a", k) for i, k in ((2, 2), (3, 9))]
@@ -211,24 +212,24 @@ def test_results_that_were_saved_are_as_they_were():
     assert result_store.results(2) == early
     assert result_store.results(0) == [ScoredMessage(12, "m12", 1.0)]
     assert result_store.results(1) == [ScoredMessage(12, "m12", 1.0), ScoredMessage(11, "m11", 3.0)]
-    assert result_store.moved().slots.tolist() == [2]
+    assert result_store.take_threshold_changes().slots.tolist() == [2]
     assert result_store._held.seqs.tolist() == [2, 4, 11, 12]
 
 
-def test_blocks_are_given_back():
+def test_deleted_subscriptions_free_their_blocks():
     result_store = make_result_store([1, 5, 16, 17, 40])
     publish(result_store, [3.0] * 50)
     used = int(result_store._array("state")[blocks.USED])
-    had = result_store.delete(np.arange(5, dtype=np.int32))
-    assert np.bincount(had.slots).tolist() == [1, 5, 16, 17, 40]
-    assert had.seqs[had.slots == 3].tolist() == list(range(1, 18)), "the older wins a tie"
+    results = result_store.delete(np.arange(5, dtype=np.int32))
+    assert np.bincount(results.slots).tolist() == [1, 5, 16, 17, 40]
+    assert results.seqs[results.slots == 3].tolist() == list(range(1, 18)), "the older message wins a tie"
     made = [nc.NearestSubscription(i, (0, 0), "a", k) for i, k in enumerate([40, 17, 16, 5, 1])]
     result_store.insert(np.arange(5, dtype=np.int32), SubscriptionBatch.of(made, params.scoring()))
     assert result_store._array("state")[blocks.USED] == used
     assert result_store.results(0) == []
 
 
-def test_a_folder_is_gone_on_with(tmp_path):
+def test_an_attached_folder_continues_exactly(tmp_path):
     rng = random.Random(4)
     options = {"space": params.GLOBE, "vocabulary": params.vocabulary()}
     plain, engine = (
@@ -241,13 +242,13 @@ def test_a_folder_is_gone_on_with(tmp_path):
         messages = stream.take(60)
         for one in (plain, engine):
             one.subscribe(subscriptions)
-        assert told(engine.publish(messages)) == told(plain.publish(messages))
+        assert sorted_changes(engine.publish(messages)) == sorted_changes(plain.publish(messages))
         engine.seal(f"round {round_}")
         engine = ShardEngine.attach(tmp_path / "engine", f"round {round_}", EngineConfig.of(options))
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_loaded_engine_goes_on_exactly(tmp_path, workers):
+def test_a_loaded_engine_continues_exactly(tmp_path, workers):
     rng = random.Random(5)
     options = {"space": params.GLOBE, "vocabulary": params.vocabulary()}
     plain, engine = nc.Engine(**options, index="scan"), nc.Engine(**options, workers=workers)
@@ -257,7 +258,7 @@ def test_a_loaded_engine_goes_on_exactly(tmp_path, workers):
         messages = stream.take(40)
         for one in (plain, engine):
             one.subscribe(subscriptions)
-        assert told(engine.publish(messages)) == told(plain.publish(messages))
+        assert sorted_changes(engine.publish(messages)) == sorted_changes(plain.publish(messages))
         engine.save(tmp_path / f"{round_}")
         engine = nc.Engine.load(tmp_path / f"{round_}")
         ids = {one.id for one in subscriptions}
@@ -268,9 +269,9 @@ def test_a_loaded_engine_goes_on_exactly(tmp_path, workers):
                 threshold = matcher._result_store.threshold(slot)
                 assert matcher._index._array("sites")[slot, THRESHOLD] == (
                     np.inf if threshold is None else threshold
-                ), "told at once"
+                ), "the index has the thresholds at once"
 
 
-@pytest.mark.skipif(SMALL, reason="is one of the passes itself")
-def test_all_of_this_holds_uncompiled():
+@pytest.mark.skipif(SMALL, reason="this is that pass")
+def test_this_file_passes_uncompiled():
     check_passes("uncompiled", __file__, NEARCAST_TEST_SMALL="1")

@@ -1,4 +1,4 @@
-"""Does a search find the best of the window, and does it look closely at few messages only?"""
+"""A search by terms finds the best of the window and scores few of the messages that it reads."""
 
 import random
 
@@ -8,7 +8,7 @@ import pytest
 import nearcast as nc
 from nearcast.text.terms import term_id
 from nearcast.window._kernels.lists import bucket_of, tag_of
-from nearcast.window._kernels.search import AGAIN, SCANNED, SCORED
+from nearcast.window._kernels.search import N_RETRIES, SCANNED, SCORED
 from nearcast.window.lists import _LEAST
 
 SPACE = nc.Space(bounds=nc.Box(-100, 20, -60, 50), metric="haversine")
@@ -20,7 +20,7 @@ def make_engine(index, n):
     )  # fmt: skip
 
 
-def somewhere(rng):
+def random_point(rng):
     return rng.uniform(-100, -60), rng.uniform(20, 50)
 
 
@@ -28,7 +28,7 @@ def counts_of(engine):
     return engine._shards.shards[0].matchers["topk"]._result_store._scratch.counts
 
 
-def two_terms_taken_for_each_other():
+def colliding_terms():
     """Return two terms of one bucket and one tag."""
     seen = {}
     for i in range(100_000):
@@ -37,62 +37,62 @@ def two_terms_taken_for_each_other():
         if key in seen:
             return seen[key], f"w{i}"
         seen[key] = f"w{i}"
-    raise AssertionError("some two of so many terms must meet")
+    raise AssertionError("two of so many terms must collide")
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.9])
-def test_false_witnesses_are_found_out(alpha):
+def test_false_witnesses_are_detected(alpha):
     rng = random.Random(1)
-    asked, other = two_terms_taken_for_each_other()
-    wanted = nc.TopKSubscription("s", location=(-80, 35), keywords=asked, k=5, alpha=alpha)
+    term, other = colliding_terms()
+    subscription = nc.TopKSubscription("s", location=(-80, 35), keywords=term, k=5, alpha=alpha)
     messages = [nc.Message(f"near{i}", (-80 + i / 1000, 35), other) for i in range(60)]
-    messages += [nc.Message(f"far{i}", somewhere(rng), [asked, "more"]) for i in range(20)]
+    messages += [nc.Message(f"far{i}", random_point(rng), [term, "more"]) for i in range(20)]
     fast, slow = make_engine("topk", 500), make_engine("scan", 500)
     for engine in (fast, slow):
         engine.publish(messages)
-        engine.subscribe([wanted])
-    assert counts_of(fast)[AGAIN] > 0
+        engine.subscribe([subscription])
+    assert counts_of(fast)[N_RETRIES] > 0
     assert fast.results("s") == slow.results("s")
 
 
-def test_few_messages_are_scored_of_many_that_are_read():
+def test_few_of_the_messages_that_are_read_are_scored():
     rng = random.Random(2)
     words = [f"w{i}" for i in range(8)]
-    messages = [nc.Message(i, somewhere(rng), rng.choices(words, k=4)) for i in range(4_000)]
-    wanted = [
-        nc.TopKSubscription(f"s{i}", location=somewhere(rng), keywords=rng.choices(words, k=2), k=5, alpha=0.8)
+    messages = [nc.Message(i, random_point(rng), rng.choices(words, k=4)) for i in range(4_000)]
+    subscriptions = [
+        nc.TopKSubscription(f"s{i}", location=random_point(rng), keywords=rng.choices(words, k=2), k=5, alpha=0.8)
         for i in range(50)
     ]
     fast, slow = make_engine("topk", 4_000), make_engine("scan", 4_000)
     for engine in (fast, slow):
         engine.publish(messages)
-        engine.subscribe(wanted)
-    for one in wanted:
+        engine.subscribe(subscriptions)
+    for one in subscriptions:
         assert fast.results(one.id) == slow.results(one.id)
     counts = counts_of(fast)
-    assert counts[AGAIN] == 0, "terms that nobody takes for each other keep what they promise"
+    assert counts[N_RETRIES] == 0, "without colliding terms no witness is false"
     assert 50 * 5 <= counts[SCORED] <= counts[SCANNED] / 20
 
 
 def test_bounds_hold_at_both_ends_of_alpha():
     rng = random.Random(3)
     words = [f"w{i}" for i in range(12)]
-    messages = [nc.Message(i, somewhere(rng), rng.choices(words, k=rng.randint(1, 6))) for i in range(1_500)]
+    messages = [nc.Message(i, random_point(rng), rng.choices(words, k=rng.randint(1, 6))) for i in range(1_500)]
     fast, slow = make_engine("topk", 1_000), make_engine("scan", 1_000)
-    wanted = [
+    subscriptions = [
         nc.TopKSubscription(
             f"s{i}",
-            location=somewhere(rng),
+            location=random_point(rng),
             keywords=rng.choices(words, k=rng.randint(1, 5)),
             k=int(rng.choice([1, 7, 40])),
             alpha=float(alpha),
         )
         for i, alpha in enumerate(np.repeat([0.0, 0.001, 0.5, 0.999, 1.0], 12))
     ]
-    told = []
+    updates = []
     for engine in (fast, slow):
         engine.publish(messages[:1_000])
-        engine.subscribe(wanted)
-        told.append([engine.publish(messages[start : start + 50]) for start in range(1_000, 1_500, 50)])
-    by_row = [[sorted(map(repr, batch)) for batch in one] for one in told]
+        engine.subscribe(subscriptions)
+        updates.append([engine.publish(messages[start : start + 50]) for start in range(1_000, 1_500, 50)])
+    by_row = [[sorted(map(repr, batch)) for batch in one] for one in updates]
     assert by_row[0] == by_row[1]

@@ -1,0 +1,387 @@
+"""Candidates of kind `topk`: the messages that share a term with a subscription, found on its term lists.
+
+    lists of its terms, longest first ── bound of each posting ── those that reach the floor ── exact scores ── theta
+                                                    └── witnesses, a histogram: as many as needed raise the floor
+
+The bound of a posting is that of a message whose first shared term it stands for: the contribution of the term, the
+most that the other terms can contribute (the weights of a message have length 1, so the remainder is known), and the
+nearness of its point. Bounds are computed for a piece of a list at once, without a branch. A message that is on
+several lists is scored for the first of them only. Messages that arrive after `now` are noted separately: the batch
+has yet to publish them.
+
+A message that shares no term of a list read before is a witness: it scores little less than its bound. The floor is
+what as many witnesses as needed reach. Two terms of one tag and bucket are indistinguishable on a list, so a witness
+can be false; the exact scores show it, and the search is repeated without a floor.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast._jit import kernel, prefetch
+from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, K, ProfileArrays, X, Y, near
+from nearcast.window._kernels.buffers import BatchSteps, BufferContext, ChangeBuffer, PendingArrivals
+from nearcast.window._kernels.buffers import begin as begin_buffers
+from nearcast.window._kernels.buffers import publish as publish_buffers
+from nearcast.window._kernels.candidates.source import SourceKernels
+from nearcast.window._kernels.horizon import Horizon, is_dead
+from nearcast.window._kernels.lists import (
+    BASE,
+    EDGE_BITS,
+    EDGE_MASK,
+    EDGES,
+    HEAD,
+    LEAST_CHUNK,
+    MOST_WEIGHT,
+    NEXT_BITS,
+    NEXT_MASK,
+    TAG_MASK,
+    TAIL,
+    WEIGHT_BITS,
+    ListArrays,
+    bucket_of,
+    tag_of,
+)
+from nearcast.window._kernels.lists import append_messages as append_to_lists
+from nearcast.window._kernels.params import MOST_EXTRA, SPOT_BITS, SPOT_MASK, BufferParams, to_frame
+from nearcast.window._kernels.search import (
+    ALL_OTHERS,
+    AT_ALPHA,
+    AT_X,
+    AT_Y,
+    AT_Z,
+    BEND,
+    CUT,
+    LOST,
+    MARGIN,
+    MOST_BEND,
+    N_BINS,
+    N_RETRIES,
+    OTHERS,
+    OWN,
+    ROUNDING,
+    SCANNED,
+    SCORED,
+    UNIT,
+    WITNESSED,
+    SearchScratch,
+    choose_pending,
+    count_postings,
+    cut_below,
+    drop_from,
+    raise_floor,
+    signature_bit,
+    sort_found,
+    sort_terms,
+    split_noted,
+    target_size,
+    theta_of,
+)
+from nearcast.window.store import WindowArrays
+
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_PER_WEIGHT, _PER_EXTRA = np.float32(1.0 / MOST_WEIGHT), np.float32(1.0 / MOST_EXTRA)
+_LEFT_OVER = np.float32(4.0 / MOST_WEIGHT)
+_WEIGHT_STEP = 1.0 / MOST_WEIGHT
+_BIN_WIDTH = 1.0 / N_BINS
+_LINE = 8  # postings per cache line
+
+
+class TermSource(NamedTuple):
+    """The arrays that a search by terms reads."""
+
+    params: BufferParams
+    lists: ListArrays
+    window: WindowArrays
+    profiles: ProfileArrays
+    signatures: NDArray[np.int64]
+    """int64 (a power of two,): signatures by number modulo the size."""
+    scratch: SearchScratch
+
+
+class TermSearch(NamedTuple):
+    """What one search looks for."""
+
+    slot: int
+    now: int
+    need: int
+    """How many witnesses raise the floor; 0 for none."""
+    horizon: Horizon
+
+
+class TermQuery(NamedTuple):
+    """The query of one list, in 64 bits."""
+
+    turn: int
+    """Position of the term among those of the subscription, the shortest list first."""
+    n_terms: int
+    x: float
+    y: float
+    z: float
+    alpha: float
+    lost: float
+    """Alpha times the nearness lost per unit of the frame."""
+    own: float
+    """The weight of the term, times 1 - alpha."""
+
+
+@kernel
+def greatest_weight(window: WindowArrays, first: int, n: int) -> int:
+    """Return the weight of the heaviest term of a message, in eight bits."""
+    greatest = 0.0
+    for i in range(first, first + n):
+        greatest = max(greatest, window.units[i])
+    return int(greatest * MOST_EXTRA)
+
+
+@kernel
+def _bound_piece(
+    items: NDArray[np.int64],
+    spots: NDArray[np.int64],
+    start: int,
+    stop: int,
+    query: NDArray[np.float32],
+    values: NDArray[np.float32],
+) -> None:
+    """Write the bounds of a piece of a list; there is no branch, so the loop is vectorised."""
+    x, y, z, unit, alpha, lost = query[AT_X], query[AT_Y], query[AT_Z], query[UNIT], query[AT_ALPHA], query[LOST]
+    own, others, all_others, margin, bend = query[OWN], query[OTHERS], query[ALL_OTHERS], query[MARGIN], query[BEND]
+    here, there = items[start:stop], spots[start:stop]
+    for i in range(stop - start):
+        spot = there[i]
+        weight = np.float32(np.int32(here[i] & MOST_WEIGHT)) * _PER_WEIGHT
+        dx = x + np.float32(np.int32(spot & SPOT_MASK)) * unit
+        dy = y + np.float32(np.int32((spot >> SPOT_BITS) & SPOT_MASK)) * unit
+        dz = z + np.float32(np.int32((spot >> 2 * SPOT_BITS) & SPOT_MASK)) * unit
+        square = dx * dx + dy * dy + dz * dz
+        far = np.sqrt(square) * (_ONE + square * bend)
+        left = max(_ZERO, _ONE - weight * weight) + _LEFT_OVER  # the message has length 1
+        greatest = np.float32(np.int32(spot >> 3 * SPOT_BITS)) * _PER_EXTRA
+        rest = min(np.sqrt(others * left), all_others * greatest)
+        values[i] = max(_ZERO, alpha - lost * far) + own * weight + rest + margin
+
+
+@kernel
+def _aim(source: TermSource, slot: int, turn: int) -> TermQuery:
+    """Write the query of one list of a subscription, and return it in 64 bits."""
+    params, profiles, order, query = source.params, source.profiles, source.scratch.order, source.scratch.query
+    run_units, n_terms = profiles.run_units, profiles.heads[slot, LENGTH]
+    px, py, pz = to_frame(params.on_sphere, profiles.points[slot, X], profiles.points[slot, Y])
+    px, py, pz = params.x0 - px, params.y0 - py, params.z0 - pz
+    alpha = profiles.points[slot, ALPHA]
+    lost, text = alpha * params.near_per_unit, 1.0 - alpha
+    own, others, all_others = text * run_units[order[turn]], 0.0, 0.0
+    for j in range(turn + 1, n_terms):
+        source.scratch.bits[j] = signature_bit(profiles.run_terms[order[j]])
+        others += run_units[order[j]] * run_units[order[j]]
+        all_others += run_units[order[j]]
+    query[AT_X], query[AT_Y], query[AT_Z], query[UNIT] = px, py, pz, params.unit
+    query[AT_ALPHA], query[LOST], query[MARGIN] = alpha, lost, params.margin + ROUNDING
+    query[OWN], query[OTHERS], query[ALL_OTHERS] = own, text * text * others, text * all_others
+    query[BEND] = 1.0 / 24.0 if params.on_sphere else 0.0  # the arc is longer than this
+    return TermQuery(turn, int(n_terms), px, py, pz, alpha, lost, own)
+
+
+@kernel
+def _read(source: TermSource, search: TermSearch, turn: int, floor: float, n: int) -> tuple[int, float]:
+    """Bound the postings of one list; return how many are noted, including earlier lists, and the raised floor.
+
+    Postings below the floor are not noted. Messages may share terms whose turn comes later. The floor rises as soon
+    as as many witnesses as needed reach it.
+    """
+    params, lists, scratch = source.params, source.lists, source.scratch
+    items, spots, buckets, signatures = lists.items, lists.spots, lists.buckets, source.signatures
+    chosen, values, bins, counts = scratch.chosen, scratch.values, scratch.bins, scratch.counts
+    base, mask, need = lists.counts[BASE], signatures.size - 1, search.need
+    query = _aim(source, search.slot, turn)
+    row = bucket_of(buckets.shape[0], source.profiles.run_terms[scratch.order[turn]])
+    chunk, at = buckets[row, HEAD], buckets[row, EDGES] & EDGE_MASK
+    tail, end = buckets[row, TAIL], buckets[row, EDGES] >> EDGE_BITS
+    while chunk >= 0:
+        stop = end if chunk == tail else LEAST_CHUNK << (items[chunk] >> NEXT_BITS)
+        start, after, n_chosen = chunk + at, (items[chunk] & NEXT_MASK) - 1, 0
+        if after >= 0:
+            for line in range(0, 4 * _LINE, _LINE):
+                prefetch(items, after + line)
+                prefetch(spots, after + line)
+        _bound_piece(items, spots, start, chunk + stop, scratch.query, values)
+        for i in range(stop - at):
+            chosen[n_chosen] = start + i
+            n_chosen += values[i] >= floor
+        for i in range(n_chosen):
+            prefetch(signatures, ((items[chosen[i]] >> 32) + base) & mask)
+        if n_chosen > 0:
+            n = _note(source, search, query, n_chosen, floor, n)
+        if need > 0 and counts[WITNESSED] >= need:
+            floor = raise_floor(params, bins, counts, need, floor, _BIN_WIDTH)
+        chunk, at = after, 1
+    return n, floor
+
+
+@kernel
+def _note(source: TermSource, search: TermSearch, query: TermQuery, n_chosen: int, floor: float, n: int) -> int:
+    """Note the chosen postings whose exact bound reaches the floor; return how many are noted in total."""
+    items, spots, base, signatures = (
+        source.lists.items,
+        source.lists.spots,
+        source.lists.counts[BASE],
+        source.signatures,
+    )
+    run_units, scratch, horizon = source.profiles.run_units, source.scratch, search.horizon
+    order, bits, chosen, bins, counts = scratch.order, scratch.bits, scratch.chosen, scratch.bins, scratch.counts
+    bounds, numbers, firsts = scratch.bounds, scratch.numbers, scratch.firsts
+    on_sphere, unit, mask = source.params.on_sphere, source.params.unit, signatures.size - 1
+    alpha, lost, own, margin = query.alpha, query.lost, query.own, source.params.margin + ROUNDING
+    tag = tag_of(source.profiles.run_terms[order[query.turn]])
+    for i in range(n_chosen):
+        posting, spot = items[chosen[i]], spots[chosen[i]]
+        number = (posting >> 32) + base
+        if (posting >> WEIGHT_BITS) & TAG_MASK != tag or is_dead(horizon, number):
+            continue
+        rest, total, signature = 0.0, 0.0, signatures[number & mask]
+        for j in range(query.turn + 1, query.n_terms):
+            if (signature >> bits[j]) & 1:
+                other = run_units[order[j]]
+                rest += other * other
+                total += other
+        weight = (posting & MOST_WEIGHT) * _WEIGHT_STEP
+        dx = query.x + (spot & SPOT_MASK) * unit
+        dy = query.y + ((spot >> SPOT_BITS) & SPOT_MASK) * unit
+        dz = query.z + ((spot >> 2 * SPOT_BITS) & SPOT_MASK) * unit
+        far = sqrt(dx * dx + dy * dy + dz * dz)
+        bend = far * far if on_sphere else 0.0
+        bound = max(0.0, alpha - lost * far * (1.0 + bend * (1.0 / 24.0))) + own * weight + margin
+        if rest > 0.0:
+            left = max(0.0, 1.0 - weight * weight) + 4.0 * _WEIGHT_STEP
+            greatest = (spot >> 3 * SPOT_BITS) * (1.0 / MOST_EXTRA)
+            bound += (1.0 - alpha) * min(sqrt(rest * left), total * greatest)
+        if bound < floor:
+            continue
+        bounds[n], numbers[n], firsts[n] = np.float32(bound), number, query.turn
+        n += 1
+        if search.need > 0 and rest == 0.0 and number <= search.now:
+            least = max(0.0, alpha - lost * (far * (1.0 + bend * (1.0 / 24.0 + bend * MOST_BEND)) + unit))
+            level = int((least + own * (weight - _WEIGHT_STEP) - ROUNDING) * N_BINS)
+            if level >= counts[CUT]:
+                bins[min(N_BINS - 1, level)] += 1
+                counts[WITNESSED] += 1
+    return n
+
+
+@kernel
+def _score(source: TermSource, slot: int, n_chosen: int, floor: float, are_distinct: bool) -> int:
+    """Score the messages of chosen postings; return how many reach the floor.
+
+    Unless all messages are distinct, a message counts where its posting stands for the first shared term, in the
+    order of the lists.
+    """
+    window, profiles, scratch, n_found = source.window, source.profiles, source.scratch, 0
+    xs, ys, term_starts, n_terms = window.xs, window.ys, window.term_starts, window.n_terms
+    term_ids, units = window.term_ids, window.units
+    run_terms, run_units, order = profiles.run_terms, profiles.run_units, scratch.order
+    scores, found, picked = scratch.scores, scratch.found, scratch.chosen
+    numbers, firsts = scratch.numbers, scratch.firsts
+    x, y, alpha = profiles.points[slot, X], profiles.points[slot, Y], profiles.points[slot, ALPHA]
+    run, n_own = profiles.heads[slot, RUN], profiles.heads[slot, LENGTH]
+    on_sphere, max_distance = source.params.on_sphere, source.params.max_distance
+    mask, lane = xs.size - 1, term_ids.size - 1
+    scratch.counts[SCORED] += n_chosen
+    for chosen in range(n_chosen):
+        if chosen + 16 < n_chosen:
+            ahead = numbers[picked[chosen + 16]] & mask
+            prefetch(term_starts, ahead)
+            prefetch(n_terms, ahead)
+            prefetch(xs, ahead)
+            prefetch(ys, ahead)
+        if chosen + 8 < n_chosen:
+            ahead = term_starts[numbers[picked[chosen + 8]] & mask] & lane
+            prefetch(term_ids, ahead)
+            prefetch(term_ids, ahead + 8)
+            prefetch(units, ahead)
+        i = picked[chosen]
+        number = numbers[i]
+        place = number & mask
+        start = term_starts[place] & lane
+        stop, at, total, first = start + n_terms[place], run, 0.0, -1
+        while at < run + n_own and start < stop:
+            mine, other = run_terms[at], term_ids[start]
+            if mine == other:
+                total += run_units[at] * units[start]
+                for j in range(n_own if first < 0 else first):
+                    if order[j] == at:
+                        first = j
+                        break
+            at += mine <= other
+            start += other <= mine
+        if first < 0 or (not are_distinct and first != firsts[i]):
+            continue
+        score = alpha * near(x, y, xs[place], ys[place], on_sphere, max_distance) + (1.0 - alpha) * total
+        if score >= floor:
+            scores[n_found], found[n_found] = score, number
+            n_found += 1
+    return n_found
+
+
+@kernel
+def search_terms(source: TermSource, slot: int, now: int, horizon: Horizon) -> tuple[int, float, int]:
+    """Find the best messages up to `now`; see `SourceKernels.search`."""
+    params, lists, profiles, scratch = source.params, source.lists, source.profiles, source.scratch
+    k, n_terms = int(profiles.heads[slot, K]), profiles.heads[slot, LENGTH]
+    sort_terms(lists, profiles, slot, scratch.order)
+    n_postings = count_postings(lists, profiles, slot)
+    scratch.counts[SCANNED] += n_postings
+    need = target_size(params, k, n_postings)
+    search = TermSearch(slot, now, need, horizon)
+    while True:
+        n, floor = 0, -np.inf
+        scratch.bins[:], scratch.counts[WITNESSED], scratch.counts[CUT] = 0, 0, 0
+        for turn in range(n_terms - 1, -1, -1):
+            n, floor = _read(source, search, turn, floor, n)
+        n_chosen, n_pending = split_noted(scratch, n, floor, now)
+        n_found = _score(source, slot, n_chosen, floor, n_terms == 1)
+        sort_found(scratch.scores, scratch.found, n_found)
+        theta = theta_of(params, k, need, scratch.scores, n_found)
+        if theta >= floor:
+            break
+        search = TermSearch(slot, now, 0, horizon)  # some witnesses were false: no floor
+        scratch.counts[N_RETRIES] += 1
+    return cut_below(scratch.scores, n_found, theta), theta, n_pending
+
+
+@kernel
+def score_pending_terms(source: TermSource, slot: int, n_pending: int, floor: float, ceiling: float) -> int:
+    """Score messages that arrive later; see `SourceKernels.score_pending`."""
+    n_chosen = choose_pending(source.scratch, n_pending, floor)
+    return drop_from(source.scratch, _score(source, slot, n_chosen, floor, False), ceiling)
+
+
+@kernel
+def max_noted_terms(source: TermSource, slot: int) -> int:
+    """Return an upper bound of the postings that a search notes: all that its lists hold."""
+    return count_postings(source.lists, source.profiles, slot)
+
+
+@kernel
+def append_messages(params: BufferParams, lists: ListArrays, window: WindowArrays, start: int, stop: int) -> int:
+    """Append messages to term lists; see `lists.append_messages`."""
+    return append_to_lists(params, lists, window, start, stop, greatest_weight)
+
+
+@kernel
+def begin(
+    context: BufferContext, slots: NDArray[np.int32], start: int, now: int, horizon: Horizon, changes: ChangeBuffer
+) -> tuple[int, int]:
+    """Start buffers; see `buffers.begin`."""
+    kernels = SourceKernels(search_terms, score_pending_terms, max_noted_terms)
+    return begin_buffers(context, kernels, slots, start, now, horizon, changes)
+
+
+@kernel
+def publish(context: BufferContext, batch: BatchSteps, changes: ChangeBuffer, pending: PendingArrivals) -> int:
+    """Publish a batch; see `buffers.publish`."""
+    kernels = SourceKernels(search_terms, score_pending_terms, max_noted_terms)
+    return publish_buffers(context, kernels, batch, changes, pending)

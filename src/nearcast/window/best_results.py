@@ -1,0 +1,47 @@
+"""Base class of the result stores that hold k messages per subscription, ranked by the result policy of the kind."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.model import Document, ResultPolicy
+from nearcast.window.result_store import Results, ScoredMessage
+
+
+class BestResults(ABC):
+    """The k best messages of each subscription; `ResultPolicy` determines what is better and what enters."""
+
+    policy: ClassVar[ResultPolicy]
+
+    @abstractmethod
+    def held(self, slots: npt.NDArray[np.int32]) -> Results:
+        """Return the results of some subscriptions."""
+
+    @abstractmethod
+    def result_size(self, slot: int) -> int:
+        """Return k of a subscription."""
+
+    def results(self, slot: int) -> list[ScoredMessage]:
+        """Return a result, best first."""
+        return self.held(np.array([slot], np.int32)).by_slot().get(slot, [])
+
+    def worst(self, slot: int) -> ScoredMessage | None:
+        """Return the worst of k results; None if there is room."""
+        results = self.results(slot)
+        return results[-1] if len(results) == self.result_size(slot) else None
+
+    def would_enter(self, slot: int, document: Document, score: float) -> bool:
+        """Report whether a message is in a result or, published now, would enter it."""
+        if any(scored.seq == document.seq for scored in self.results(slot)):
+            return True
+        worst = self.worst(slot)
+        return self.policy.would_enter(score, document.seq, None if worst is None else (worst.score, worst.seq))
+
+    def threshold(self, slot: int) -> float | None:
+        """Return the score of the worst of k results; None if there is room."""
+        worst = self.worst(slot)
+        return None if worst is None else worst.score
