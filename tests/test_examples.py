@@ -24,7 +24,7 @@ def test_there_is_an_example_for_every_kind():
     assert {kind.kind for kind in KINDS} <= {example.stem for example in EXAMPLES}
 
 
-def test_the_readme_prints_what_it_says():
+def test_the_readme_shows_the_real_output():
     blocks = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
     assert blocks, "README shows code with its output"
     for code, output in blocks:

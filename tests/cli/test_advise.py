@@ -73,7 +73,7 @@ def test_every_partitioner_is_weighed_and_run_and_one_is_advised(capsys, tmp_pat
     assert read.fetched == []
 
 
-def test_a_table_says_which_and_why(capsys):
+def test_the_table_shows_the_recommendation_and_the_reason(capsys):
     assert main(["advise", *SMALL, "--partitioner", "space_kd", "--partitioner", "hash"]) == 0
     out = capsys.readouterr().out
     assert "300 boolean subscriptions, 400 messages, 4 threads" in " ".join(out.split())

@@ -105,7 +105,7 @@ def test_without_json_there_is_a_table(capsys):
         ([], "COMMAND"),
     ],
 )
-def test_bad_arguments_say_what_is_wrong(words, published, capsys):
+def test_bad_arguments_are_explained(words, published, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(words)
     assert stopped.value.code == 2
@@ -184,7 +184,7 @@ def committed(folder):
     )
 
 
-def test_the_demo_runs_on_spark_and_what_is_served_is_what_one_engine_says(tmp_path, capsys):
+def test_the_demo_on_spark_serves_the_results_of_one_engine(tmp_path, capsys):
     folder = tmp_path / "city"
     with demo("--messages", "60", "--master", "local[2]", "--folder", str(folder)) as (ran, address):
         assert httpx.get(f"{address}/v1/config").json()["window_seconds"] == 300
@@ -208,7 +208,7 @@ def test_the_demo_runs_on_spark_and_what_is_served_is_what_one_engine_says(tmp_p
 
 
 @pytest.mark.soak
-def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path):
+def test_a_stopped_job_continues_where_it_was(tmp_path):
     """Interrupted as a terminal does it, the whole group at once; then the same command again."""
     n_files, a_file = 3, 20
     city = City()
@@ -261,7 +261,7 @@ def test_settings_of_spark_are_pairs(capsys):
             settings_of([wrong])
 
 
-def test_a_run_that_compiles_says_so_and_one_that_does_not_has_nothing_to_say(tmp_path):
+def test_compilation_is_reported_and_a_cached_run_is_silent(tmp_path):
     """A machine that lacks some kernels: what others have compiled already is taken over, so few are compiled here."""
     words = [*NEARCAST, "bench", "boolean", "--subscriptions", "300", "--messages", "100"]
 

@@ -69,7 +69,7 @@ def test_many_workers_give_the_updates_of_one(name, workers, space, random_field
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_results_saving_and_leaving_do_not_mind_replicas(name, random_fields, tmp_path):
+def test_results_saving_and_unsubscribing_are_independent_of_replicas(name, random_fields, tmp_path):
     rng = random.Random(2)
     with engine(world.PLANE) as alone, engine(world.PLANE, workers=4, partitioner=name) as shared:
         subscriptions = [

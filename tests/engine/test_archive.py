@@ -45,7 +45,7 @@ def stream(rng, start, n):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_loaded_engine_goes_on_exactly(random_fields, tmp_path, workers):
+def test_a_loaded_engine_continues_exactly(random_fields, tmp_path, workers):
     engine = busy_engine(random_fields, workers=workers)
     engine.save(tmp_path / "saved")
     loaded = nc.Engine.load(tmp_path / "saved")

@@ -160,7 +160,7 @@ def test_a_string_is_not_a_list_of_ids():
         here.unsubscribe("t")
 
 
-def test_kinds_that_need_a_window_say_so():
+def test_kinds_that_need_a_window_are_refused_without_one():
     here = Engine(space=SPACE, social=nc.SocialGraph([("ann", "cafe")]))
     for kind in ("topk", "social"):
         with pytest.raises(nc.StateError, match="needs a window"):

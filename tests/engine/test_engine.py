@@ -381,7 +381,7 @@ def test_a_slice_that_does_not_fit_its_messages_is_refused_and_changes_nothing()
 
 
 @pytest.mark.parametrize("kind", ["topk", "boolean"])
-def test_a_conflated_batch_tells_what_it_comes_to(kind):
+def test_a_conflated_batch_returns_the_net_updates(kind):
     rng = random.Random(kind)
     plain, conflating, by_table = (engine(window=nc.CountWindow(8)) for _ in range(3))
     region, point = nc.Box(0, 0, 8, 8), (1, 1)

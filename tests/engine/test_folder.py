@@ -46,7 +46,7 @@ def test_an_engine_that_is_handed_on_tells_what_one_in_memory_does(tmp_path, wor
     assert replace(folder.stats(), memory_bytes=0) == replace(memory.stats(), memory_bytes=0)
 
 
-def test_another_process_goes_on(tmp_path):
+def test_another_process_continues(tmp_path):
     engine = ShardEngine.create(EngineConfig(space=world.PLANE), folder=tmp_path / "e")
     engine.subscribe(SUBSCRIPTIONS[:1])
     engine.seal("one")
@@ -116,7 +116,7 @@ def test_a_seal_from_before_the_machine_started_counts_for_nothing(tmp_path, mon
         ShardEngine.attach(tmp_path / "e", "whole", EngineConfig.of(OPTIONS))
 
 
-def test_a_saved_engine_can_go_on_in_a_folder(tmp_path):
+def test_a_saved_engine_can_continue_in_a_folder(tmp_path):
     engine = nc.Engine(**OPTIONS)
     engine.subscribe(SUBSCRIPTIONS)
     engine.publish(STREAM[:7])

@@ -48,7 +48,7 @@ def test_nothing_is_no_group():
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("window", [nc.CountWindow(7), nc.TimeWindow(9)], ids=["count", "time"])
 @pytest.mark.parametrize("conflate", [False, True], ids=["all", "net"])
-def test_an_engine_says_the_same_in_groups(window, workers, conflate, random_fields):
+def test_grouped_updates_equal_plain_ones(window, workers, conflate, random_fields):
     n_groups = n_updates = 0
     for seed in range(6):
         of = inputs.job(space=world.SPACES[0], window=window)

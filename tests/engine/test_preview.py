@@ -53,7 +53,7 @@ def test_regions_are_those_of_the_routing():
         assert [region.shards for region in engine.regions()] == [1, 2, 4]
 
 
-def test_a_preview_looks_at_the_newest_messages_only():
+def test_a_preview_considers_the_newest_messages_only():
     options = {"space": world.PLANE, "window": nc.CountWindow(50)}
     tea = nc.NearestSubscription("s", location=(1, 1), keywords="tea", k=50)
     for more in ({}, {"workers": 3, "partitioner": "space_kd"}):

@@ -110,7 +110,7 @@ def test_every_id_is_found_after_segments_split():
     assert (registry.find(IdColumn.of(ids)) >= 0).tolist() == [i % 3 != 0 for i in range(9_000)]
 
 
-def test_room_of_those_who_left_is_used_again():
+def test_freed_blocks_are_reused():
     registry = SubscriptionRegistry(nc.NearestSubscription)
     for round_ in range(200):
         some = [nearest(f"{round_:03}.{i}", keywords="w " * (1 + i)) for i in range(20)]

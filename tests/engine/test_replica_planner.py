@@ -86,7 +86,7 @@ def test_time_that_passes_without_a_message_lets_results_leave_as_well():
         assert sorted(alone.publish(batch), key=key) == sorted(shared.publish(batch), key=key)
 
 
-def test_an_engine_that_goes_on_elsewhere_has_all_replicas_it_could_need(tmp_path):
+def test_an_attached_engine_has_all_replicas_that_it_may_need(tmp_path):
     rng = random.Random(9)
     options = {"space": SPACE, "vocabulary": VOCABULARY, "window": nc.CountWindow(60)}
     shared_options = {**options, "workers": 4, "partitioner": "prefix"}

@@ -107,7 +107,7 @@ def test_a_change_of_replicas_alone_emits_no_update():
     assert merger.results(0, list)[0].message == "m5"
 
 
-def test_who_left_is_forgotten_and_its_room_is_used_again():
+def test_deleted_subscriptions_are_forgotten_and_their_space_is_reused():
     subscription_batch = subscription_batch_of("topk", [3, 3])
     merger = ResultMerger(subscription_batch.kind, world.scoring(), 1)
     room = 0

@@ -55,7 +55,7 @@ def test_a_routing_that_was_fitted_before_is_taken_and_saved(tmp_path):
             assert sorted(updates, key=key) == sorted(alone.publish(messages()), key=key)
 
 
-def test_a_saved_engine_goes_on_as_it_was_shared(tmp_path):
+def test_a_saved_engine_continues_with_its_routing(tmp_path):
     with engine(workers=4, partitioner="space_kd") as shared:
         shared.subscribe(subscriptions(4))  # what is fitted to few
         shared.subscribe(subscriptions(40))  # holds for many
@@ -103,7 +103,7 @@ def test_what_cannot_be_shared_is_refused(options, rule):
         nc.Engine(space=world.PLANE, **options)
 
 
-def test_a_partitioner_whose_library_is_missing_says_what_to_install(monkeypatch):
+def test_a_partitioner_without_its_library_names_the_package(monkeypatch):
     known = [name for name in fitting.NAMES if name != "text_hypergraph"]
     monkeypatch.setattr(fitting, "NAMES", known)
     monkeypatch.setattr(fitting._OPTIONAL, "is_installed", lambda: False)

@@ -45,14 +45,14 @@ def test_example_7_ten_keywords_are_cut_into_four_runs_of_equal_cost():
     assert routing.loads.tolist() == [6 * 18 / 72] * 4  # equation 16: subscriptions, times the share of messages
 
 
-def test_example_7_a_subscription_lives_with_its_words_and_a_message_goes_to_its_own():
+def test_example_7_a_subscription_is_placed_and_a_message_routed_by_its_terms():
     routing = KeywordPartitioner().fit(example(), n_shards=4)
     s, m = {1, 2, 4, 7}, {6, 8, 9}
     assert routing.place(footprints_of(s)).tolist() == [0b0111], "bolts 1, 2 and 3"
     assert routing.route(messages_of(m)).tolist() == [0b1100], "bolts 3 and 4"
 
 
-def test_example_8_cut_to_its_loose_prefix_it_lives_in_the_first_alone_and_does_not_meet_the_message():
+def test_example_8_cut_to_its_loose_prefix_it_is_in_the_first_shard_only_and_misses_the_message():
     routing = KeywordPartitioner().fit(example(), n_shards=4)
     assert routing.place(footprints_of({1, 2})).tolist() == [0b0001]
     assert int(routing.route(messages_of({6, 8, 9}))[0]) & 0b0001 == 0

@@ -61,7 +61,7 @@ def bolts_of(words):
     return {bolt for bolt, own in BOLTS.items() if own & set(words)}
 
 
-def test_example_7_a_footprint_says_which_keyword_shards_to_ask():
+def test_example_7_a_footprint_gives_the_keyword_shards():
     scoring = ScoringContext(
         nc.Space(nc.Box(0, 0, 1, 1)), nc.Vocabulary.with_weights({}), nc.SocialGraph(), TEXT_SIMILARITIES["dice"]
     )

@@ -100,7 +100,7 @@ def test_what_cannot_be_an_array_is_refused(arena, name, dtype, length, complain
     assert arena.names == ("xs",)
 
 
-def test_a_closed_arena_says_so(arena):
+def test_a_closed_arena_raises(arena):
     arena.new("xs", np.int64, 1)
     arena.close()
     for use in (lambda: arena["xs"], lambda: arena.new("ys", np.int64, 1), lambda: arena.save("anywhere")):

@@ -27,7 +27,7 @@ def read_only(xs):
         read_only(np.arange(0, 6, 2)),
     ],
 )
-def test_whatever_holds_the_same_numbers_becomes_the_same_column(values):
+def test_equal_numbers_in_any_container_become_the_same_column(values):
     made = column(values, np.int64)
     assert (type(made), made.dtype, made.dtype.isnative) == (np.ndarray, np.int64, True)
     assert made.flags.c_contiguous

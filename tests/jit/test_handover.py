@@ -27,7 +27,7 @@ with Arena.attach(sys.argv[1]) as arena:
 """
 
 
-def test_a_second_process_goes_on_where_the_first_stopped(tmp_path):
+def test_a_second_process_continues_where_the_first_stopped(tmp_path):
     folder = tmp_path / "arena"
     with Arena(folder) as arena:
         Table(arena, "terms").put_many(-np.arange(10), np.arange(10) * 10)
@@ -55,7 +55,7 @@ Table(Arena.attach(sys.argv[1]), "terms").put_many(range(100), range(100))
 """
 
 
-def test_a_table_whose_owner_died_while_it_grew_is_as_it_was_before(tmp_path):
+def test_a_table_is_unchanged_if_its_process_dies_while_it_grows(tmp_path):
     Table(Arena(tmp_path / "arena"), "terms").put(-1, 5)
     died = subprocess.run([sys.executable, "-c", DIES_WHILE_IT_GROWS, os.fspath(tmp_path / "arena")], timeout=120)
     assert died.returncode == 9

@@ -525,7 +525,7 @@ class TestCache:
         assert process.returncode == 0
         assert not cache.exists()
 
-    def test_warming_says_so_once_and_only_when_it_compiles(self, tmp_path):
+    def test_warming_reports_compilation_once(self, tmp_path):
         script = """
         from nearcast._jit import mix, warm
         lines = []

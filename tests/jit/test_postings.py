@@ -192,7 +192,7 @@ def test_wrong_chunk_sizes_are_refused():
         Postings(arena, "p", chunk_size=4)
 
 
-def test_postings_go_on_after_load_and_after_attach():
+def test_postings_continue_after_load_and_after_attach():
     with tempfile.TemporaryDirectory() as folder:
         arena = Arena()
         Postings(arena, "p", chunk_size=2).append_many([0, 1, 0, 0], [1, 2, 3, 4])

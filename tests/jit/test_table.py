@@ -133,7 +133,7 @@ def test_columns_that_differ_in_length_are_refused():
 
 @thorough
 @given(st.lists(st.tuples(keys, values), max_size=60), st.lists(st.tuples(keys, values), max_size=60))
-def test_a_table_goes_on_after_load_and_after_attach(first, second):
+def test_a_table_continues_after_load_and_after_attach(first, second):
     with tempfile.TemporaryDirectory() as folder:
         arena = Arena()
         Table(arena, "t").put_many([key for key, _ in first], [value for _, value in first])

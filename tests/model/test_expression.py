@@ -69,7 +69,7 @@ def test_no_branch_implies_another_and_the_order_is_fixed(text):
         ("(" * 101 + "a" + ")" * 101, "nest deeper"),
     ],
 )
-def test_what_does_not_parse_says_where(text, hint):
+def test_a_syntax_error_has_its_position(text, hint):
     with pytest.raises(nc.InvalidInput) as caught:
         parse(text)
     assert hint in str(caught.value)

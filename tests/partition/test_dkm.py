@@ -63,7 +63,7 @@ def test_a_later_subscription_goes_to_the_least_loaded_shard_and_counts():
     assert routing.loads.max() - routing.loads.min() < 0.05 * routing.loads.mean()
 
 
-def test_nothing_to_learn_from_is_no_error():
+def test_an_empty_sample_is_accepted():
     routing = DkmPartitioner().fit(Sample.none(), n_shards=4)
     assignment = routing.place(crowded(n=40).footprints).tolist()
     assert set(assignment) == {1, 2, 4, 8}

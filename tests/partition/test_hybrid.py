@@ -56,7 +56,7 @@ def test_similarity_is_the_cosine_of_message_and_branch_terms():
     assert work_of(Sample.none()).similarity(work_of(Sample.none()).all()) == 1.0
 
 
-def test_a_part_counts_subscriptions_once_and_messages_that_somebody_wants():
+def test_a_part_counts_subscriptions_once_and_messages_with_postings():
     sample = Sample(footprints_of([{1}, {2}], [{3, 4}]), messages_of({1, 2}, {4}, {3}, {9}))
     part = work_of(sample).all()
     assert part.sent.tolist() == [0, 2], "who asks for 3 and 4 is posted under 3, the lesser of two that are as rare"
@@ -139,7 +139,7 @@ def test_loads_are_those_of_the_sample_and_even(n_shards):
     assert routing.loads.max() < 1.6 * routing.loads.mean()
 
 
-def test_of_many_subscriptions_some_are_looked_at_and_weigh_more(monkeypatch):
+def test_many_subscriptions_are_sampled_with_weights(monkeypatch):
     sample = two_lands()
     exact = plan(work_of(sample), 4)
     monkeypatch.setattr("nearcast.partition.hybrid_parts._PLANNED", 300)
@@ -166,7 +166,7 @@ def test_a_message_is_dropped_until_a_subscription_is_posted_under_its_terms():
     assert all(routing.route(late)[[0, 2]]), "an empty branch wants whatever is said there"
 
 
-def test_what_somebody_wants_is_kept_with_the_routing():
+def test_posted_terms_are_saved_with_the_routing():
     sample = two_lands()
     routing = HybridPartitioner().fit(sample, n_shards=4)
     routing.place(sample.footprints)
@@ -179,7 +179,7 @@ def test_what_somebody_wants_is_kept_with_the_routing():
     assert again.route(sample.messages).tolist() == routing.route(sample.messages).tolist()
 
 
-def test_a_fixed_routing_does_not_mind_what_was_placed_and_drops_nothing():
+def test_a_fixed_routing_is_independent_of_placements_and_drops_nothing():
     sample = two_lands()
     routing = HybridPartitioner().fit(sample, n_shards=4)
     fixed = unpack(pack(routing.fixed()))

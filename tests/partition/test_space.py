@@ -74,7 +74,7 @@ def test_the_regions_are_where_messages_go(partitioner):
         assert seen in shards[inside].tolist()
 
 
-def test_a_box_that_is_everywhere_lives_in_every_cell_and_far_points_at_the_edge():
+def test_an_unbounded_box_is_in_every_cell_and_distant_points_are_at_the_edge():
     footprints, messages = crowded(300, 300)
     routing = SpaceGridPartitioner().fit(Sample(footprints, messages), n_shards=4)
     everywhere = Footprints(

@@ -90,7 +90,7 @@ def test_loads_are_those_of_the_sample_and_even(partitioner, n_shards):
 
 
 @pytest.mark.parametrize("partitioner", BOTH, ids=lambda p: p.name)
-def test_nothing_to_learn_from_is_no_error(partitioner):
+def test_an_empty_sample_is_accepted(partitioner):
     routing = partitioner.fit(Sample.none(), n_shards=4)
     assert routing.place(footprints_of([{5}], [{6}, {7}], [set()])).tolist() == [0b0010, 0b1100, 0b1111]
     assert routing.route(messages_of({5, 7}, set())).tolist() == [0b1010, 0b0001]

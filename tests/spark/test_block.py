@@ -97,7 +97,7 @@ def test_packing_an_invalid_table_is_refused():
         pack_messages(pa.table(PLAIN | {"id": [1]}))
 
 
-def test_whatever_is_done_to_a_block_it_is_opened_or_refused():
+def test_any_modified_block_is_opened_or_refused():
     """Bytes are changed at random; what opens can be sifted, and what is left can be published."""
     of = inputs.job(window=nc.TimeWindow(9))
     rng = random.Random(3)

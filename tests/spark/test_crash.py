@@ -187,7 +187,7 @@ def test_two_executors_emit_the_updates_of_one_engine(start, tmp_path, write_str
     assert committed(tmp_path) == inputs.embedded(inputs.job(), given)
 
 
-def test_a_batch_whose_commit_was_lost_is_run_again(spark, tmp_path, write_stream, random_fields):
+def test_a_batch_with_a_lost_commit_is_replayed(spark, tmp_path, write_stream, random_fields):
     of = inputs.job()
     given = inputs.batches(11, random_fields, n=9)
 

@@ -51,7 +51,7 @@ def test_the_wrapper_drops_the_flag_that_the_wheels_runtime_refuses(monkeypatch)
     assert "some.key = two words" in ran.stderr
 
 
-def test_without_any_java_the_error_says_what_was_tried(tmp_path, monkeypatch):
+def test_without_java_the_error_lists_what_was_tried(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "jdk", "11.0.1")))
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(java, "_wheel_java", lambda: None)

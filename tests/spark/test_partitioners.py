@@ -37,7 +37,7 @@ def test_static_frames_learn_from_themselves(spark, random_fields, name):
     assert expected.total() > 5
 
 
-def test_a_stream_goes_on_with_the_routing_it_had(spark, shards, write_stream, tmp_path, random_fields):
+def test_a_stream_continues_with_its_routing(spark, shards, write_stream, tmp_path, random_fields):
     shards(3)
     of = inputs.job(window=nc.CountWindow(7), shards=3)
     given = inputs.batches(5, random_fields, n=6)

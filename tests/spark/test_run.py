@@ -99,7 +99,7 @@ def expected(*batches, vocabulary=None):
     return sorted((u.seq, u.subscription, u.message, u.change, u.score) for u in updates)
 
 
-def test_lines_that_are_no_rows_are_rejected_as_they_stand_and_a_run_goes_on(spark, plan, tmp_path):
+def test_malformed_lines_are_rejected_and_the_run_continues(spark, plan, tmp_path):
     torn = ['{"id": "m9", "x": 1.0, "y"\n', "nonsense\n", '{"id": "m8", "x": "east", "y": 1.0, "text": "jazz"}\n']
     late = '{"id": "m7", "x": 1.0, "y": 1.0, "text": "jazz", "at": "noon"}\n'
     bad = {"id": "m6", "x": 99.0, "y": 1.0, "text": "jazz"}

@@ -52,7 +52,7 @@ def another_host(tmp_path):
     "lose", [lambda tmp_path: None, another_worker, another_host], ids=["kept", "worker", "host"]
 )
 @pytest.mark.parametrize("again", [False, True], ids=["once", "each batch twice"])
-def test_whatever_is_lost_or_run_again_the_updates_are_the_same(shard, random_fields, tmp_path, lose, again):
+def test_updates_are_the_same_after_any_loss_or_replay(shard, random_fields, tmp_path, lose, again):
     given = inputs.batches(8, random_fields, n=14)
     manifest, emitted = ShardManifest(), []
     for batch in given:
@@ -120,7 +120,7 @@ def test_an_engine_that_is_ahead_of_the_state_is_not_used(shard, random_fields):
     assert once == twice
 
 
-def test_an_engine_whose_batch_failed_is_not_used_again(shard, random_fields):
+def test_an_engine_with_a_failed_batch_is_not_used_again(shard, random_fields):
     first, second = inputs.batches(8, random_fields, n=2)
     manifest, _ = run_batch(shard, ShardManifest(), first)
     shard[0].close(manifest, shard[0].open(manifest))

@@ -44,7 +44,7 @@ def test_columns_of_lists_encode_like_objects(texts):
         same(encode_column(pa.array([["skipped", "too"], *texts], kind)[1:]), encode_texts(texts))
 
 
-def test_a_very_long_text_takes_the_other_way_and_says_the_same():
+def test_a_very_long_text_is_encoded_the_other_way_with_the_same_result():
     rng = random.Random(1)
     texts = [" ".join(str(rng.randrange(9000)) for _ in range(6000)), *["a b a"] * 70]
     same(encode_column(pa.array(texts)), encode_texts(texts))

@@ -86,7 +86,7 @@ def test_messages_have_as_many_terms_as_they_should_and_at_least_one(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_message_says_a_term_once(name):
+def test_a_message_holds_a_term_once(name):
     for terms in next(make(name).messages(3_000))["text"].to_pylist():
         assert len(set(terms)) == len(terms)
 

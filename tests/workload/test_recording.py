@@ -174,7 +174,7 @@ def test_a_path_that_leads_nowhere_is_refused(tmp_path):
         load()
 
 
-def test_the_environment_says_where_data_is(tmp_path, monkeypatch):
+def test_the_environment_names_the_data_folder(tmp_path, monkeypatch):
     write(tmp_path / "traffic" / "a.parquet", rows(4))
     monkeypatch.setenv("NEARCAST_DATA", str(tmp_path))
     for path in (None, "traffic", "traffic/a.parquet"):

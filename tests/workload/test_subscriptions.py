@@ -90,7 +90,7 @@ def test_kinds_and_messages_are_independent_but_share_their_cities():
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("kind", "most"), [("topk", 5), ("similarity", 5), ("nearest", 5), ("social", 11)])
-def test_keywords_are_distinct_terms_and_no_more_than_the_paper_says(name, kind, most):
+def test_keywords_are_distinct_terms_up_to_the_number_of_the_paper(name, kind, most):
     rows = [keywords.split(" ") for keywords in subscriptions(name, kind, 2_000)["keywords"].to_pylist()]
     sizes = np.array([len(row) for row in rows])
     assert sizes.min() == 1

@@ -5,7 +5,7 @@ from nearcast.errors import InvalidInput
 from nearcast.workload.zipf import Zipf
 
 
-def test_ranks_are_drawn_as_often_as_the_law_says():
+def test_ranks_are_drawn_with_the_frequencies_of_the_law():
     law = Zipf(size=50, exponent=1.2, shift=3.0)
     weights = (np.arange(1, 51) + 3.0) ** -1.2
     expected = weights / weights.sum()
