@@ -1,4 +1,4 @@
-"""Sliding windows, and result stores: the current results of subscriptions, kept by each kind's result policy."""
+"""Sliding windows, and result stores, which hold the current results of subscriptions by result policy."""
 
 from __future__ import annotations
 
