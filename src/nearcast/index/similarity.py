@@ -256,7 +256,7 @@ class SimilarityIndex(ArenaIndex[SimilarityWorkspace]):
 
     def _need_plan(self, n_terms: int) -> None:
         """Lengthen the scratch arrays of `plan_prefix` for subscriptions of so many terms."""
-        self._changes.need(n_terms, "weights", "order", "reaches", "solo_reaches", "rows")
+        self._changes.need(n_terms, "order", "reaches", "solo_reaches", "rows")
 
     def _number(self, term_ids: NDArray[np.int64], idfs: NDArray[np.float64]) -> NDArray[np.int32]:
         """Return the dense numbers of terms; new terms get the next numbers."""
@@ -396,7 +396,6 @@ def _scratch(params: kernels.SimilarityParams) -> kernels.SimilarityScratch:
         found=np.zeros(_CANDIDATES, np.int32),
         found_terms=np.zeros(_CANDIDATES, np.int32),
         found_runs=np.zeros(_CANDIDATES, np.int32),
-        weights=np.zeros(16),
         order=np.zeros(16, np.int32),
         reaches=np.zeros(16),
         solo_reaches=np.zeros(16),

@@ -67,11 +67,15 @@ def unit_vector(longitude: float, latitude: float) -> tuple[float, float, float]
 
 
 @kernel
+def scale_point(projection: Projection, x: float, y: float) -> tuple[float, float, float]:
+    """Return the point of the frame of a point of the plane."""
+    return (x - projection.x0) * projection.scale, (y - projection.y0) * projection.scale, 0.0
+
+
+@kernel
 def to_frame(projection: Projection, x: float, y: float) -> tuple[float, float, float]:
     """Return the point of the frame."""
-    if projection.on_sphere:
-        return unit_vector(x, y)
-    return (x - projection.x0) * projection.scale, (y - projection.y0) * projection.scale, 0.0
+    return unit_vector(x, y) if projection.on_sphere else scale_point(projection, x, y)
 
 
 @kernel

@@ -30,15 +30,15 @@ def plan_prefix(state: SimilarityState, slot: int) -> int:
     of the remaining terms. `solo_reaches` is the reach if it shares nothing else.
     """
     params, records, scratch = state.params, state.records, state.scratch
-    weights, order = state.scratch.weights, state.scratch.order
+    idfs, order = state.terms.idfs, state.scratch.order
     start, n = records.heads[slot, RUN], records.heads[slot, LENGTH]
     delta, tau, weight = records.floats[slot, DELTA], records.floats[slot, TAU], records.floats[slot, WEIGHT]
     for j in range(n):
-        weights[j] = state.terms.idfs[records.run_terms[start + j]]
-    order_by_weight(weights, 0, n, order)
+        scratch.reaches[j] = idfs[records.run_terms[start + j]]  # until the terms are in order
+    order_by_weight(scratch.reaches, 0, n, order)
     left = 0.0
     for i in range(n - 1, -1, -1):
-        own = weights[order[i]]
+        own = idfs[records.run_terms[start + order[i]]]
         left += own
         most = upper_bound_text(params.text, n - i, left, n, weight)
         scratch.reaches[i] = reach_of_nearness(params, tau - delta * most, 1.0 - delta)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel
-from nearcast.index._kernels.shared.projection import CHORD_SLACK, Projection, to_frame, unit_vector
+from nearcast.index._kernels.shared.projection import CHORD_SLACK, Projection, scale_point, unit_vector
 from nearcast.index._kernels.similarity.layout import MARGIN, SimilarityParams, SimilarityRecords
 from nearcast.model._kernels.profiles import near
 from nearcast.space.metric import EARTH_RADIUS_M
@@ -104,7 +104,7 @@ def set_frame(projection: Projection, point: NDArray[np.float64], out: NDArray[n
     if projection.on_sphere:
         out[0], out[1], out[2] = point[0], point[1], point[2]
     else:
-        out[0], out[1], out[2] = to_frame(projection, point[0], point[1])
+        out[0], out[1], out[2] = scale_point(projection, point[0], point[1])
 
 
 @kernel
