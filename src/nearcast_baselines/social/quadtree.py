@@ -225,7 +225,7 @@ class Quadtree(BaselineIndex):
             ("leasts", np.float64, np.inf, None),
         ):
             self._arena.new(f"{PREFIX}.{name}", kind, 1, fill, columns=columns)
-        self._arena.new(f"{PREFIX}.seats", np.int32, 0, -1, columns=3)
+        self._arena.new(f"{PREFIX}.slots_of", np.int32, 0, -1, columns=3)
         self._arena.new(f"{PREFIX}.state", np.int64, 2)[N_NODES] = 1
         self._words = Table(self._arena, f"{PREFIX}.words")
         self._terms = Table(self._arena, f"{PREFIX}.terms")
@@ -249,7 +249,7 @@ class Quadtree(BaselineIndex):
         new = np.unique(column(subscription_columns.term_ids, np.int64))
         new = new[self._terms.get_many(new) < 0]
         self._terms.put_many(new, np.arange(len(self._terms), len(self._terms) + new.size))
-        self._arena.grow(f"{PREFIX}.seats", int(slots.max()) + 1)
+        self._arena.grow(f"{PREFIX}.slots_of", int(slots.max()) + 1)
         done, code = plant(self._tree(), self._ground(), slots, 0)
         while code != DONE:
             tree = self._tree()

@@ -1,7 +1,7 @@
 """The paper's quadtree: its layout, and what a subscription changes on its way to the root.
 
     nodes    node -> first child, parent, depth, first subscription, number of them
-    seats    slot -> leaf, the next and the previous subscription there
+    slots_of slot -> leaf, the next and the previous subscription there
     words    (node, term) -> subscriptions below that have it
 
 A leaf that is full is parted into four; no node ever goes. Every change of a subscription walks up to the root.
