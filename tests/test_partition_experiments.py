@@ -53,7 +53,9 @@ def test_a_prefix_needs_no_more_replicas_than_all_keywords():
 
 def test_a_part_is_measured_anew_and_the_page_keeps_the_others(tmp_path, monkeypatch):
     def part(name):
-        return partition_report.ReportPart(lambda scale: [{"said": f"{name} at {scale}"}], lambda rows: rows[0]["said"])
+        return partition_report.ReportPart(
+            lambda scale: [{"said": f"{name} at {scale}"}], lambda rows: rows[0]["said"]
+        )
 
     monkeypatch.setattr(partition_report, "PARTS", {name: part(name) for name in ("first", "second")})
     both = partition_report.write(tmp_path, 1.0, ["first", "second"])

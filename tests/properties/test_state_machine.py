@@ -283,7 +283,10 @@ def table_of(kind, id_, fields):
     return pa.Table.from_pylist([row])
 
 
-CHOICES = [("auto", KIND_NAMES), *((entry.name, [kind for kind in KIND_NAMES if entry.serves(kind)]) for entry in INDEXES)]
+CHOICES = [
+    ("auto", KIND_NAMES),
+    *((entry.name, [kind for kind in KIND_NAMES if entry.serves(kind)]) for entry in INDEXES),
+]
 
 
 @pytest.mark.parametrize(("index", "kinds"), CHOICES, ids=[name for name, _ in CHOICES])

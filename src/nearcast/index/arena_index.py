@@ -21,12 +21,12 @@ from nearcast.index.base import Work
 from nearcast.index.scratch_pool import AnyWorkspace, ScratchPool
 from nearcast.model._kernels import blocks
 
-__all__ = ["ArenaIndex", "ArraySpec", "GroupedIndex"]
+__all__ = ["ArenaIndex", "ArrayLayout", "GroupedIndex"]
 
 _TERMS_AT_ONCE = 4096  # terms for which the table gets room at a time
 
 
-class ArraySpec(NamedTuple):
+class ArrayLayout(NamedTuple):
     """An array of an index, empty when the index is new."""
 
     dtype: DTypeLike
@@ -61,7 +61,7 @@ class ArenaIndex(Generic[AnyWorkspace]):
         """Report whether the arena does not hold an array of the index yet."""
         return f"{self.prefix}.{name}" not in self._arena
 
-    def _new_arrays(self, specs: Mapping[str, ArraySpec]) -> None:
+    def _new_arrays(self, specs: Mapping[str, ArrayLayout]) -> None:
         for name, spec in specs.items():
             self._arena.new(f"{self.prefix}.{name}", spec.dtype, 0, spec.fill, columns=spec.columns)
 
@@ -94,7 +94,7 @@ class GroupedIndex(ArenaIndex[AnyWorkspace]):
         arena: Arena | None,
         make_workspace: Callable[[], AnyWorkspace],
         *,
-        arrays: Mapping[str, ArraySpec],
+        arrays: Mapping[str, ArrayLayout],
         n_fields: int,
         n_bounds: int,
     ) -> None:
@@ -104,9 +104,9 @@ class GroupedIndex(ArenaIndex[AnyWorkspace]):
                 self._new_arrays(arrays)
                 self._new_arrays(
                     {
-                        "postings.bodies": ArraySpec(np.float32, n_fields * LANES),
-                        "postings.slots": ArraySpec(np.int32),
-                        "postings.tiles": ArraySpec(np.float32, n_bounds * TILE),
+                        "postings.bodies": ArrayLayout(np.float32, n_fields * LANES),
+                        "postings.slots": ArrayLayout(np.int32),
+                        "postings.tiles": ArrayLayout(np.float32, n_bounds * TILE),
                     }
                 )
                 self._new_pool("postings.pool")

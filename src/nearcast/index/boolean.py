@@ -39,7 +39,7 @@ import numpy.typing as npt
 from nearcast._jit import Arena, Table, column
 from nearcast.index._kernels import boolean as kernels
 from nearcast.index._kernels.shared.output import MatchOutput
-from nearcast.index.arena_index import ArenaIndex, ArraySpec
+from nearcast.index.arena_index import ArenaIndex, ArrayLayout
 from nearcast.index.base import Matches
 from nearcast.index.scratch_pool import OutputWorkspace
 from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
@@ -52,16 +52,16 @@ _MOST_ENTRIES = 1 << 17
 _ROOM = 1 << 12  # matches
 
 _ARRAYS = {
-    "nodes": ArraySpec(np.int32, 4),
-    "ids": ArraySpec(np.int64),
-    "refs": ArraySpec(np.int32),
-    "sides": ArraySpec(np.int64),
-    "slots": ArraySpec(np.int32),
-    "others": ArraySpec(np.int64),
-    "boxes": ArraySpec(np.float64, 4),
-    "records": ArraySpec(np.int64, fill=-1),
-    "words": ArraySpec(np.int32),
-    "free_tags": ArraySpec(np.uint8),
+    "nodes": ArrayLayout(np.int32, 4),
+    "ids": ArrayLayout(np.int64),
+    "refs": ArrayLayout(np.int32),
+    "sides": ArrayLayout(np.int64),
+    "slots": ArrayLayout(np.int32),
+    "others": ArrayLayout(np.int64),
+    "boxes": ArrayLayout(np.float64, 4),
+    "records": ArrayLayout(np.int64, fill=-1),
+    "words": ArrayLayout(np.int32),
+    "free_tags": ArrayLayout(np.uint8),
 }
 
 

@@ -30,7 +30,7 @@ from nearcast._jit import Arena, column
 from nearcast.index._kernels import nearest as kernels
 from nearcast.index._kernels.shared.grouped_postings import LANES, LONGEST
 from nearcast.index._kernels.shared.projection import project
-from nearcast.index.arena_index import ArraySpec, GroupedIndex
+from nearcast.index.arena_index import ArrayLayout, GroupedIndex
 from nearcast.index.base import Matches
 from nearcast.index.scratch_pool import OutputWorkspace
 from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
@@ -41,9 +41,9 @@ _CANDIDATES = 1 << 10  # verified at a time
 _ROOM = 1 << 12  # matches
 
 _ARRAYS = {
-    "sites": ArraySpec(np.float64, kernels.SITE, np.nan),
-    "runs": ArraySpec(np.int64),
-    "lists": ArraySpec(np.int32, kernels.LIST),
+    "sites": ArrayLayout(np.float64, kernels.SITE, np.nan),
+    "runs": ArrayLayout(np.int64),
+    "lists": ArrayLayout(np.int32, kernels.LIST),
 }
 
 

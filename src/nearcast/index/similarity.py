@@ -41,7 +41,7 @@ from nearcast.index._kernels import similarity as kernels
 from nearcast.index._kernels.shared.output import MatchOutput
 from nearcast.index._kernels.shared.projection import project
 from nearcast.index._kernels.shared.term_numbers import number_terms
-from nearcast.index.arena_index import ArenaIndex, ArraySpec
+from nearcast.index.arena_index import ArenaIndex, ArrayLayout
 from nearcast.index.base import Matches
 from nearcast.index.scratch_pool import OutputWorkspace
 from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
@@ -61,29 +61,29 @@ _ROOM = 1 << 14  # matches
 
 _POOLS = ("near", "term")
 _LIST_ARRAYS = {
-    "starts": ArraySpec(np.int32),
-    "lengths": ArraySpec(np.int32),
-    "classes": ArraySpec(np.int8, fill=-1),
-    "reaches": ArraySpec(np.float32),
-    "owners": ArraySpec(np.int32),
-    "cells": ArraySpec(np.int32),
+    "starts": ArrayLayout(np.int32),
+    "lengths": ArrayLayout(np.int32),
+    "classes": ArrayLayout(np.int8, fill=-1),
+    "reaches": ArrayLayout(np.float32),
+    "owners": ArrayLayout(np.int32),
+    "cells": ArrayLayout(np.int32),
 }
 _POOL_ARRAYS = {
-    "points": ArraySpec(np.float32, 4),
-    "solo_reaches": ArraySpec(np.float32),
-    "others": ArraySpec(np.int64),
-    "slots": ArraySpec(np.int32),
-    "exact": ArraySpec(np.float64, 6),
+    "points": ArrayLayout(np.float32, 4),
+    "solo_reaches": ArrayLayout(np.float32),
+    "others": ArrayLayout(np.int64),
+    "slots": ArrayLayout(np.int32),
+    "exact": ArrayLayout(np.float64, 6),
 }
 _ARRAYS = {
-    "records.floats": ArraySpec(np.float64, 8),
-    "records.heads": ArraySpec(np.int32, 4, -1),
-    "records.run_terms": ArraySpec(np.int32),
-    "records.run_places": ArraySpec(np.int32),
-    "terms.ids": ArraySpec(np.int64),
-    "terms.idfs": ArraySpec(np.float64),
-    "terms.fingerprints": ArraySpec(np.int32),
-    "terms.only_lists": ArraySpec(np.int32, fill=-1),
+    "records.floats": ArrayLayout(np.float64, 8),
+    "records.heads": ArrayLayout(np.int32, 4, -1),
+    "records.run_terms": ArrayLayout(np.int32),
+    "records.run_places": ArrayLayout(np.int32),
+    "terms.ids": ArrayLayout(np.int64),
+    "terms.idfs": ArrayLayout(np.float64),
+    "terms.fingerprints": ArrayLayout(np.int32),
+    "terms.only_lists": ArrayLayout(np.int32, fill=-1),
     **{f"{pool}_lists.{name}": spec for pool in _POOLS for name, spec in _LIST_ARRAYS.items()},
     **{f"{pool}_pool.{name}": spec for pool in _POOLS for name, spec in _POOL_ARRAYS.items()},
 }

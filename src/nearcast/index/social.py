@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from nearcast._jit import Arena, Postings, Table, column
 from nearcast.index._kernels import social as kernels
 from nearcast.index._kernels.shared.projection import project
-from nearcast.index.arena_index import ArenaIndex, ArraySpec
+from nearcast.index.arena_index import ArenaIndex, ArrayLayout
 from nearcast.index.base import Matches
 from nearcast.index.scratch_pool import OutputWorkspace
 from nearcast.model import Id, MessageBatch, ScoringContext, SubscriptionBatch
@@ -45,9 +45,9 @@ _ROOM = 1 << 12  # matches
 _TERMS_PER_CHUNK, _SLOTS_PER_CHUNK = 16, 2
 
 _ARRAYS = {
-    "sites": ArraySpec(np.float64, kernels.SITE, np.nan),
-    "open_slots": ArraySpec(np.int32),
-    "open_rows": ArraySpec(np.float32, 4 * kernels.LANES),
+    "sites": ArrayLayout(np.float64, kernels.SITE, np.nan),
+    "open_slots": ArrayLayout(np.int32),
+    "open_rows": ArrayLayout(np.float32, 4 * kernels.LANES),
 }
 
 

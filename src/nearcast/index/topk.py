@@ -39,7 +39,7 @@ from nearcast._jit import Arena, column
 from nearcast.index._kernels import topk as kernels
 from nearcast.index._kernels.shared.grouped_postings import LANES, LONGEST, TILE
 from nearcast.index._kernels.shared.projection import project
-from nearcast.index.arena_index import ArraySpec, GroupedIndex
+from nearcast.index.arena_index import ArrayLayout, GroupedIndex
 from nearcast.index.base import Matches
 from nearcast.index.scratch_pool import OutputWorkspace
 from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
@@ -52,13 +52,13 @@ _HELD = 256  # least size of the hash set of a message's terms
 _MOST_UNIT = 1e30  # keeps all values in float32 finite
 
 _ARRAYS = {
-    "refs.thresholds": ArraySpec(np.float64, fill=np.nan),
-    "refs.run_lists": ArraySpec(np.int32),
-    "refs.run_places": ArraySpec(np.int32),
-    "lists.starts": ArraySpec(np.int32),
-    "lists.lengths": ArraySpec(np.int32),
-    "lists.classes": ArraySpec(np.int8, fill=-1),
-    "lists.unsorted": ArraySpec(np.int32),
+    "refs.thresholds": ArrayLayout(np.float64, fill=np.nan),
+    "refs.run_lists": ArrayLayout(np.int32),
+    "refs.run_places": ArrayLayout(np.int32),
+    "lists.starts": ArrayLayout(np.int32),
+    "lists.lengths": ArrayLayout(np.int32),
+    "lists.classes": ArrayLayout(np.int8, fill=-1),
+    "lists.unsorted": ArrayLayout(np.int32),
 }
 
 
