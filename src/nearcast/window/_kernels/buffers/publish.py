@@ -105,8 +105,9 @@ def _expire(
     `following` is the place of the message that expires next.
     """
     keys, queues, horizon = context.keys, context.buffers.queues, step.horizon
-    heads, thetas = context.buffers.heads, context.buffers.thetas
-    scores, numbers, queued = context.buffers.scores, context.buffers.numbers, context.source.scratch.queued
+    buffers = context.buffers
+    heads, thetas = buffers.heads, buffers.thetas
+    scores, numbers, queued = buffers.scores, buffers.numbers, context.source.scratch.queued
     by_time, base = context.source.params.by_time, context.source.lists.counts[BASE]
     ahead = queues[following]
     while queues[place] != NONE:
@@ -135,7 +136,7 @@ def _expire(
                     continue
                 if changes.cursor[N_OUT] + 2 * held > changes.steps.size:
                     return OUT
-                _remove_dead(context.buffers, slot, stayed, base, step, changes)
+                _remove_dead(buffers, slot, stayed, base, step, changes)
                 held = min(k, alive)
             soonest = next_to_expire(numbers, start, start + held, keys, base, by_time)
             after = heads[slot, NEXT]  # the slot is the first of the queue
@@ -181,20 +182,30 @@ def _count_alive(
 def _remove_dead(
     buffers: BufferArrays, slot: int, stayed: int, base: int, step: StepState, changes: ChangeBuffer
 ) -> None:
-    """Remove expired messages from a buffer, of whose result some stayed, and report the changes of its result."""
-    heads, scores, numbers = buffers.heads, buffers.scores, buffers.numbers
+    """Remove expired messages from a buffer and report the changes of its result, of which `stayed` are alive.
+
+    Arrays and the number of changes are local variables, as in `_arrive`.
+    """
+    heads, scores, numbers, horizon = buffers.heads, buffers.scores, buffers.numbers, step.horizon
+    first, keys, horizon_key, in_order = horizon.first, horizon.keys, horizon.key, horizon.in_order
+    steps, slots, enters, change_scores = changes.steps, changes.slots, changes.enters, changes.scores
+    change_numbers, step_number, mask = changes.numbers, step.number, keys.size - 1
     k, size, start, n = heads[slot, RESULT_SIZE], heads[slot, SIZE], heads[slot, START], 0
-    held = min(k, size)
+    held, out = min(k, size), changes.cursor[N_OUT]
     for i in range(size):
         number = numbers[start + i] + base
-        if not is_dead(step.horizon, number):
+        if number >= first and (in_order or keys[number & mask] > horizon_key):
             scores[start + n], numbers[start + n] = scores[start + i], numbers[start + i]
             n += 1
         elif i < held:
-            write_change(changes, step.number, slot, False, scores[start + i], number)
+            steps[out], slots[out], enters[out] = step_number, slot, False
+            change_scores[out], change_numbers[out] = scores[start + i], number
+            out += 1
     for i in range(start + stayed, start + min(k, n)):
-        write_change(changes, step.number, slot, True, scores[i], numbers[i] + base)
-    heads[slot, SIZE] = n
+        steps[out], slots[out], enters[out] = step_number, slot, True
+        change_scores[out], change_numbers[out] = scores[i], numbers[i] + base
+        out += 1
+    changes.cursor[N_OUT], heads[slot, SIZE] = out, n
 
 
 # -- arrival --------------------------------------------------------------------------------------------------
@@ -216,8 +227,8 @@ def _arrive(
     passes the whole context costs more than the insertion.
     """
     cursor, horizon, number = changes.cursor, step.horizon, batch.first_number + row
-    heads, thetas = context.buffers.heads, context.buffers.thetas
-    scores, numbers = context.buffers.scores, context.buffers.numbers
+    buffers, keys, by_time = context.buffers, context.keys, context.source.params.by_time
+    heads, thetas, scores, numbers = buffers.heads, buffers.thetas, buffers.scores, buffers.numbers
     rows, slots, found = batch.rows, batch.slots, batch.scores
     base = context.source.lists.counts[BASE]
     cursor[NOW] = cursor[ARRIVING] = number
@@ -247,10 +258,8 @@ def _arrive(
                 if code == DONE and score >= thetas[slot, THETA]:
                     rank = _insert(heads, scores, numbers, slot, score, number - base)
                     if rank < heads[slot, RESULT_SIZE]:
-                        _report_arrival(context.buffers, slot, rank, base, step.number, changes)
-                        _update_queue(
-                            context.buffers, slot, number, base, horizon.keys, context.source.params.by_time
-                        )
+                        _report_arrival(buffers, slot, rank, base, step.number, changes)
+                        _update_queue(buffers, slot, number, base, keys, by_time)
             if code != DONE:
                 return code
         if link < 0:
