@@ -204,7 +204,7 @@ def test_the_demo_on_spark_serves_the_results_of_one_engine(tmp_path, capsys):
     assert f"60 messages published, {expected.total():,} updates" in out
 
     assert main(["demo", "--folder", str(folder)]) == 2, "a folder with something in it is not written over"
-    assert f"folder must be empty, or not there yet; got {str(folder)!r}" in capsys.readouterr().err
+    assert f"folder must be empty or new; got {str(folder)!r}" in capsys.readouterr().err
 
 
 @pytest.mark.soak
