@@ -83,7 +83,7 @@ def test_nothing_happens_to_an_engine_without_a_window_by_asking():
     with nc.Engine(space=nc.Space(nc.Box(0, 0, 5, 5)), workers=2, partitioner="space_kd") as bare:
         bare.subscribe(subscriptions())
         assert bare.stats().window == 0
-        assert all(shard.window._made is None for shard in bare._shards.shards)
+        assert all(shard.window._store is None for shard in bare._shards.shards)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_what_cannot_be_shared_is_refused(options, rule):
 
 
 def test_a_partitioner_without_its_library_names_the_package(monkeypatch):
-    known = [name for name in fitting.NAMES if name != "text_hypergraph"]
-    monkeypatch.setattr(fitting, "NAMES", known)
+    known = [name for name in fitting.partitioner_names() if name != "text_hypergraph"]
+    monkeypatch.setattr(fitting, "partitioner_names", lambda: known)
     monkeypatch.setattr(fitting._OPTIONAL, "is_installed", lambda: False)
     with pytest.raises(nc.InvalidInput, match=r"got 'text_hypergraph' .*pip install 'nearcast\[hypergraph\]'"):
         nc.Engine(space=world.PLANE, workers=2, partitioner="text_hypergraph")

@@ -19,6 +19,8 @@ from hypothesis.stateful import (
 )
 
 import nearcast as nc
+from nearcast.engine import EngineConfig
+from nearcast.engine.shard_engine import ShardEngine
 from nearcast.index import INDEXES
 from nearcast.model import KINDS
 from nearcast.partition import PARTITIONERS
@@ -47,7 +49,7 @@ class Machine(RuleBasedStateMachine):
     def set_up(self, space, window, workers, partitioner, text_similarity, in_folder):
         self.space, self.clock, self.published, self.fields = space, 100.0, 0, []
         kind, size = window
-        self.options = {
+        options = {
             "space": space,
             "vocabulary": world.vocabulary(),
             "window": nc.CountWindow(size) if kind == "count" else nc.TimeWindow(size),
@@ -58,7 +60,8 @@ class Machine(RuleBasedStateMachine):
             "index": self.index,
         }
         self.folder = tempfile.TemporaryDirectory() if in_folder else None
-        self.engine = nc.Engine(**self.options, folder=self.folder and self.folder.name)
+        self.config = EngineConfig.of(options)
+        self.engine = ShardEngine.create(self.config, folder=self.folder and self.folder.name)
         self.oracle = Oracle(
             metric=space.metric,
             max_distance=space.max_distance,
@@ -175,7 +178,7 @@ class Machine(RuleBasedStateMachine):
         with tempfile.TemporaryDirectory() as folder:
             self.engine.save(Path(folder) / "engine")
             self.engine.close()
-            self.engine = nc.Engine.load(Path(folder) / "engine")
+            self.engine = ShardEngine.load(Path(folder) / "engine")
         self.check_same(before, stats)
 
     @precondition(lambda self: self.folder is not None)
@@ -184,7 +187,7 @@ class Machine(RuleBasedStateMachine):
         before, stats = self.results(), self.engine.stats()
         self.engine.seal("now")
         self.engine.close()
-        self.engine = nc.Engine.attach(self.folder.name, "now", **self.options)
+        self.engine = ShardEngine.attach(self.folder.name, "now", self.config)
         self.check_same(before, stats)
 
     def check_same(self, before, stats):
