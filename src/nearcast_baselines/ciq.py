@@ -321,7 +321,7 @@ def walk(
     n_lists: int, cursors: NDArray[np.int64], units: NDArray[np.float64],
     found: NDArray[np.int32], n_found: int,
 ) -> int:  # fmt: skip
-    """Walk lists side by side; write whom the message brings the text it needs, and return how many there are.
+    """Walk lists side by side; write the subscriptions whose text bound is met, and return how many there are now.
 
     `cursors` are pairs of a place and an end; those that come to their end give way to the last.
     """

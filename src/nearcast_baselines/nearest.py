@@ -3,12 +3,14 @@
     grid        term and cell ──> subscriptions with the term whose ball B(s) overlaps the cell
     inverted    the same with a single cell: an inverted file alone (section 3.1)
 
-A message looks up its terms in its cell, and measures how far it is from everyone it finds there. A subscription
-without k results has no ball: the paper puts it into every cell. Kinder than the paper: who would stand in more than
-MOST_CELLS cells stands once, on a list of the term that every message with it reads, whatever its cell; so do those
-that are open. To read, that is the same, and filling the cells of a million balls would take all memory. A ball that
-shrinks is posted anew once it overlaps half as many cells; what it leaves behind is told by a version, and goes after
-a message has come past it, as with deletions. A difference in latitude alone rules out most of what is far away.
+A message looks up its terms in its cell, and measures the distance to each subscription there. A subscription without
+k results has no ball: the paper puts it into every cell.
+
+Kinder than the paper: a subscription in more than MOST_CELLS cells, or without a ball, stands once, on a list of its
+term that every message with the term reads. The messages read the same postings, and the cells of a million balls
+would not fit into memory. A ball that shrinks is posted again once it overlaps half as many cells; its old postings
+carry an older version, and are removed when a message reads past them, as with deletions. The difference in latitude
+alone rules out most subscriptions that are far away.
 
 Cost: a cache miss or two for every subscription that shares a term, in the cell or on the list of the term.
 """

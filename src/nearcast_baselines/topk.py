@@ -8,6 +8,7 @@ scored anew from there: sums along the way fall short wherever a list or group w
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,7 +70,7 @@ class Scratch(NamedTuple):
     sums: NDArray[np.float64]
     """float64 (n_terms + 1,): the sum of the weights from each on; 0 past the end."""
     places: NDArray[np.int64]
-    """int64 (2 x n_terms,): for whoever needs places."""
+    """int64 (2 x n_terms,): places in the runs of profiles, for indexes that need them."""
     found: NDArray[np.int32]
     """int32 (n_slots,): candidates."""
     seen: NDArray[np.int64]
@@ -201,7 +202,7 @@ class Workspace(scratch_pool.Workspace):
         return sum(array.nbytes for array in self.scratch)
 
 
-class BaselineIndex:
+class BaselineIndex(ABC):
     """One of the papers' indexes, behind the protocol: how it posts, withdraws, moves bars and finds is its own."""
 
     def __init__(self, scoring: ScoringContext, arena: Arena, *, room: int = _ROOM) -> None:
@@ -277,19 +278,21 @@ class BaselineIndex:
         rows = start + np.repeat(np.arange(n_rows, dtype=np.int64), np.diff(out.ends, prepend=0))
         return Matches(rows, out.slots[:n].copy(), out.scores[:n].copy())
 
+    @abstractmethod
     def _post(self, slots: NDArray[np.int32], columns: Columns, places: NDArray[np.int64]) -> None:
-        """Take in subscriptions; `places` of their terms in the runs of profiles."""
-        raise NotImplementedError
+        """Add subscriptions; `places` are those of their terms in the runs of profiles."""
 
+    @abstractmethod
     def _withdraw(self, slots: NDArray[np.int32]) -> None:
-        raise NotImplementedError
+        """Remove subscriptions."""
 
+    @abstractmethod
     def _move(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
-        raise NotImplementedError
+        """Follow thresholds that have changed."""
 
+    @abstractmethod
     def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
         """Match messages from `row` on; return the one whose matches do not fit, or `stop`."""
-        raise NotImplementedError
 
     def _ground(self) -> Ground:
         space = self._scoring.space

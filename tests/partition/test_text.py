@@ -98,7 +98,7 @@ def test_an_empty_sample_is_accepted(partitioner):
 
 
 @pytest.mark.soak
-@pytest.mark.skipif(SMALL, reason="is one of the passes itself")
+@pytest.mark.skipif(SMALL, reason="it would start itself again")
 @pytest.mark.parametrize("mode", MODES)
 def test_all_of_this_holds_with(mode):
     check_passes(mode, __file__, NEARCAST_TEST_SMALL="1")

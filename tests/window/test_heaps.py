@@ -272,6 +272,6 @@ def test_a_loaded_engine_continues_exactly(tmp_path, workers):
                 ), "the index has the thresholds at once"
 
 
-@pytest.mark.skipif(SMALL, reason="this is that pass")
+@pytest.mark.skipif(SMALL, reason="it would start itself again")
 def test_this_file_passes_uncompiled():
     check_passes("uncompiled", __file__, NEARCAST_TEST_SMALL="1")

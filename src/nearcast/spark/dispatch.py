@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from nearcast.errors import InvalidInput
 from nearcast.jobs.block import open_block

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from nearcast.engine.groups import count_updates
 from nearcast.jobs.frame import OP, PACKED, SHARD_UPDATES, pack

@@ -10,8 +10,8 @@ its postings (theorems 3 and 4), which are those of a whole group at its first o
 prefix (theorem 1) with inner and outer spatial bound, and the bound for unseen terms (theorem 2).
 
 Leaves hold 1,000 subscriptions and lists are parted into ten groups, as in the paper's experiments; groups end at
-quantiles of alpha among those who came first. A leaf of the deepest level holds any number. Other numbers of groups
-can be asked for, and each pruning can be switched off, as in Figures 11 and 12.
+quantiles of alpha among the first subscriptions. A leaf of the deepest level holds any number. Other numbers of
+groups can be asked for, and each pruning can be switched off, as in Figures 11 and 12.
 
 Kinder than the paper: the outer bound of the sphere takes no trigonometric function; weights stand in the postings,
 only the inner bound is the subscription's; sets of candidates are stamps in an array, and memory is asked for in

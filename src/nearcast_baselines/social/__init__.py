@@ -1,6 +1,6 @@
 """The rivals of kind `social`: the paper's three baselines, and its own method (geo-social, sections 3 and 4).
 
-baseline1   everyone is scored                        what may yet be among the best is kept
+baseline1   all subscriptions are scored              what may yet be among the best is kept
 baseline2   quadtree                                  k results; all of the window when one expires
 baseline3   quadtree                                  the same, by social scores of leaves first
 quadtree    quadtree                                  what may yet be among the best is kept

@@ -11,6 +11,7 @@ the index finds, and some hundred nanoseconds for each of these.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,7 +161,7 @@ def verify(
     return total
 
 
-class BaselineIndex:
+class BaselineIndex(ABC):
     """One of the paper's indexes, behind the protocol: how it posts, withdraws, moves bars and finds is its own."""
 
     def __init__(self, scoring: ScoringContext, arena: Arena | None = None, *, room: int = _ROOM) -> None:
@@ -235,27 +236,27 @@ class BaselineIndex:
                 lambda row, out: self._match_rows(columns, row, stop, start, workspace.scratch, out), start, stop
             )
 
+    @abstractmethod
     def _scratch(self) -> Any:
         """Return room for one message; its first fields are those of `SocialWindow`."""
-        raise NotImplementedError
 
-    def _post(self, slots: NDArray[np.int32], subscription_columns: KeywordColumns) -> None:
-        """Take in subscriptions whose sites are there."""
+    def _post(self, slots: NDArray[np.int32], subscription_columns: KeywordColumns) -> None:  # noqa: B027 - optional
+        """Add subscriptions whose sites are already stored."""
 
-    def _withdraw(self, slots: NDArray[np.int32]) -> None:
-        """Forget subscriptions whose sites are still there."""
+    def _withdraw(self, slots: NDArray[np.int32]) -> None:  # noqa: B027 - optional
+        """Remove subscriptions whose sites are still stored."""
 
-    def _follow(self, slots: NDArray[np.int32]) -> None:
-        """Hear that bars have moved."""
+    def _follow(self, slots: NDArray[np.int32]) -> None:  # noqa: B027 - optional
+        """Follow thresholds that have changed."""
 
-    def _prepare(self, workspace: scratch_pool.OutputWorkspace, n_terms: int) -> None:
+    def _prepare(self, workspace: scratch_pool.OutputWorkspace, n_terms: int) -> None:  # noqa: B027 - optional
         """Make room for messages of so many terms at most."""
 
+    @abstractmethod
     def _match_rows(
         self, batch: SocialColumns, row: int, stop: int, first: int, scratch: Any, out: MatchOutput
     ) -> int:
         """Match messages from `row` on; return the one whose matches do not fit, or `stop`."""
-        raise NotImplementedError
 
     @property
     def _sites(self) -> NDArray[np.float64]:

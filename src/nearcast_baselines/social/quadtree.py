@@ -5,7 +5,7 @@
     4 children, or up to m = 10 subscriptions in a chain
 
 A message goes down from the root and leaves a node out where `near(box) + dice(keywords) + social` stays below the
-least bar (equations 6 and 7); whoever sits in a leaf that is reached is scored. A node's keywords are counted in one
+least bar (equations 6 and 7); all subscriptions of a leaf it reaches are scored. A node's keywords are counted in one
 hash table of (node, term), so that subscriptions may leave; below a node only the terms that it shares are asked for.
 
 Departures: boxes are those of the points, not the quarters of the space, which is kinder. The list of social scores
@@ -61,7 +61,7 @@ from nearcast_baselines.social.tree import (
     N_NODES,
     NEEDED,
     NEXT,
-    NOBODY,
+    NO_SLOT,
     NODES,
     PARENT,
     SIZE,
@@ -156,7 +156,7 @@ def _walk(
         child = nodes[node, CHILD]
         if child < 0:
             slot = nodes[node, FIRST]
-            while slot != NOBODY:
+            while slot != NO_SLOT:
                 found[n_found] = slot
                 n_found += 1
                 slot = slots_of[slot, NEXT]

@@ -33,7 +33,7 @@ N_NODES, NEEDED = 0, 1
 """Places in the state: nodes that there are, and keys that found no room."""
 DONE, NODES, WORDS = 0, 1, 2
 """How planting ends: all done, or for want of room in this."""
-NOBODY = -1
+NO_SLOT = -1
 """Where a chain ends."""
 TERM_BITS = 32
 """Of a key of `words`; the node is above them."""
@@ -50,7 +50,7 @@ class Tree(NamedTuple):
     boxes: NDArray[np.float64]
     """float64 (n, 6): least and greatest coordinates, in the frame, of the points that were ever below."""
     leasts: NDArray[np.float64]
-    """float64 (n,): the least bar below; infinite if nobody is."""
+    """float64 (n,): the least threshold below the node; infinite if it holds no subscription."""
     slots_of: NDArray[np.int32]
     """int32 (n_slots, 3): see the columns."""
     words: TableArrays
@@ -87,8 +87,8 @@ def _has_room(tree: Tree, n_keys: int) -> bool:
 def _sit(tree: Tree, leaf: int, slot: int) -> None:
     nodes, slots_of = tree.nodes, tree.slots_of
     after = nodes[leaf, FIRST]
-    slots_of[slot, LEAF], slots_of[slot, NEXT], slots_of[slot, PREVIOUS] = leaf, after, NOBODY
-    if after != NOBODY:
+    slots_of[slot, LEAF], slots_of[slot, NEXT], slots_of[slot, PREVIOUS] = leaf, after, NO_SLOT
+    if after != NO_SLOT:
         slots_of[after, PREVIOUS] = slot
     nodes[leaf, FIRST] = slot
     nodes[leaf, SIZE] += 1
@@ -117,19 +117,19 @@ def _split(tree: Tree, ground: Ground, leaf: int) -> None:
     for part in range(4):
         child = first + part
         nodes[child, CHILD], nodes[child, PARENT], nodes[child, DEPTH] = -1, leaf, nodes[leaf, DEPTH] + 1
-        nodes[child, FIRST], nodes[child, SIZE] = NOBODY, 0
+        nodes[child, FIRST], nodes[child, SIZE] = NO_SLOT, 0
         tree.regions[child, 0], tree.regions[child, 2] = (xm, x1) if part & 1 else (x0, xm)
         tree.regions[child, 1], tree.regions[child, 3] = (ym, y1) if part & 2 else (y0, ym)
         tree.boxes[child, :3], tree.boxes[child, 3:], tree.leasts[child] = np.inf, -np.inf, np.inf
     tree.state[N_NODES] += 4
     slot = nodes[leaf, FIRST]
-    while slot != NOBODY:
+    while slot != NO_SLOT:
         after = tree.slots_of[slot, NEXT]
         child = first + _part(tree, leaf, points[slot, PROFILE_X], points[slot, PROFILE_Y])
         _sit(tree, child, slot)
         _count_in(tree, ground, child, slot)
         slot = after
-    nodes[leaf, CHILD], nodes[leaf, FIRST], nodes[leaf, SIZE] = first, NOBODY, 0
+    nodes[leaf, CHILD], nodes[leaf, FIRST], nodes[leaf, SIZE] = first, NO_SLOT, 0
 
 
 @kernel
@@ -144,7 +144,7 @@ def plant(tree: Tree, ground: Ground, slots: NDArray[np.int32], start: int) -> t
             if tree.state[N_NODES] + 4 > nodes.shape[0]:
                 return i, NODES
             n_keys, one = 0, nodes[leaf, FIRST]
-            while one != NOBODY:
+            while one != NO_SLOT:
                 n_keys += heads[one, LENGTH]
                 one = tree.slots_of[one, NEXT]
             if not _has_room(tree, n_keys):
@@ -166,7 +166,7 @@ def _update_leasts(tree: Tree, ground: Ground, leaf: int) -> None:
     """Let a leaf, and the nodes above it, know the least bar below."""
     nodes, leasts = tree.nodes, tree.leasts
     least, slot, node = np.inf, nodes[leaf, FIRST], leaf
-    while slot != NOBODY:
+    while slot != NO_SLOT:
         least = min(least, ground.sites[slot, THRESHOLD])
         slot = tree.slots_of[slot, NEXT]
     while leasts[node] != least:
@@ -185,11 +185,11 @@ def uproot(tree: Tree, ground: Ground, slots: NDArray[np.int32]) -> None:
     nodes, slots_of, profiles, words = tree.nodes, tree.slots_of, ground.profiles, tree.words
     for slot in slots:
         leaf, before, after = slots_of[slot, LEAF], slots_of[slot, PREVIOUS], slots_of[slot, NEXT]
-        if before == NOBODY:
+        if before == NO_SLOT:
             nodes[leaf, FIRST] = after
         else:
             slots_of[before, NEXT] = after
-        if after != NOBODY:
+        if after != NO_SLOT:
             slots_of[after, PREVIOUS] = before
         nodes[leaf, SIZE] -= 1
         node, run = leaf, profiles.heads[slot, RUN]

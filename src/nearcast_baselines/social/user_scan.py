@@ -49,7 +49,7 @@ def match_rows(
     all_of_them: NDArray[np.int32],
     out: MatchOutput,
 ) -> int:
-    """Score messages from `start` on for everyone; return where it stopped, see `BaselineIndex`."""
+    """Score messages from `start` on for all subscriptions; return where it stopped, see `BaselineIndex`."""
     total = int(out.ends[start - first - 1]) if start > first else 0
     for row in range(start, stop):
         n_met = all_users_near(ground.graph, batch.places[row], friends)
@@ -63,7 +63,7 @@ def match_rows(
 
 
 class UserScan(BaselineIndex):
-    """Asks everyone, compiled."""
+    """Scores all subscriptions, compiled."""
 
     def _scratch(self) -> Scratch:
         return Scratch(*friends_of(0), np.zeros(0, np.int32))

@@ -37,7 +37,7 @@ from nearcast.window.store import FIRST, HORIZON, WindowArrays
 from nearcast.window.store import NEXT as NEXT_NUMBER
 from nearcast_baselines.social.ground import PREFIX, Ground
 from nearcast_baselines.social.tree import FIRST as FIRST_SEAT
-from nearcast_baselines.social.tree import LEAF, NEXT, NOBODY
+from nearcast_baselines.social.tree import LEAF, NEXT, NO_SLOT
 
 KNOWN, BY_PAIR, BY_LEAF = 0, 1, 2
 """How social scores are come by: all are known, pair by pair, or by pair where the leaf's may do."""
@@ -146,7 +146,7 @@ def best_of_window(
         all_places_near(graph, user, scratch.socials, scratch.met, scratch.counts, scratch.others)
     if way == BY_LEAF:
         other = nodes[slots_of[slot, LEAF], FIRST_SEAT]
-        while other != NOBODY:
+        while other != NO_SLOT:
             mate = int(ground.sites[other, USER])
             all_places_near(graph, mate, scratch.socials, scratch.met, scratch.counts, scratch.others)
             other = slots_of[other, NEXT]
@@ -198,7 +198,7 @@ class Whole(RecomputedResults):
         return super().publish(batch, steps, find)
 
     def step(self, step: Step, found: Found) -> list[Change]:
-        """Let who comes compete, and look at the window for whoever lost a result."""
+        """Let new messages compete, and search the window again for subscriptions that lost a result."""
         assert self._steps is not None
         changes: list[Change] = []
         lost: set[int] = set()

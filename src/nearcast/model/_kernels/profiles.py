@@ -103,7 +103,7 @@ def cosine(
     """Return the cosine of a run and the terms of a message, and the position of the first shared term, or -1.
 
     The first is that of the greatest idf, of equal ones that of the least number. Both lists ascend, and the sum runs
-    in that order, as the reference does. Whoever does not ask for the first may hand in `units` for `idfs`.
+    in that order, as the reference does. A caller that does not need the first may pass `units` for `idfs`.
     """
     first, total = -1, 0.0
     while run < run_stop and start < stop:
