@@ -8,9 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from nearcast.advice import generated
-from nearcast.advice.trial import measure_constants
+from nearcast.advice.report import recommend_measured
+from nearcast.advice.trial import Trial, measure_constants
 from nearcast.cli import main
 from nearcast.partition import PARTITIONERS
+from nearcast.partition.estimate import estimate_partitioners
 from nearcast.partition.serialization import unpack
 
 NAMES = [partitioner.name for partitioner in PARTITIONERS]
@@ -78,7 +80,26 @@ def test_the_table_shows_the_recommendation_and_the_reason(capsys):
     out = capsys.readouterr().out
     assert "300 boolean subscriptions, 400 messages, 4 threads" in " ".join(out.split())
     assert "space_kd" in out and "location" not in out
-    assert "hash: its busiest shard works" in out
+    assert "messages per second in a short run" in out
+    assert "replicas: shards that hold a subscription" in " ".join(out.split())
+    assert "reach: shards that receive a message" in " ".join(out.split())
+
+
+def test_the_recommendation_follows_the_runs_when_there_are_runs():
+    stream = generated("tweets", ["boolean"], n_subscriptions=60, n_messages=80, window=10)
+    partitioners = [one for one in PARTITIONERS if one.name in ("hash", "space_kd")]
+    estimates = estimate_partitioners(stream.sample, n_shards=2, partitioners=partitioners)
+
+    def recommended(hash_rate, kd_rate):
+        trials = {"hash": Trial(hash_rate, 1.0), "space_kd": Trial(kd_rate, 1.0)}
+        return recommend_measured(estimates, trials)
+
+    taken, reason = recommended(100.0, 160.0)
+    assert taken.name == "space_kd"
+    assert reason == "it handled 160 messages per second in a short run, hash, the simplest, 100"
+    taken, reason = recommended(100.0, 105.0)
+    assert taken.name == "hash"
+    assert "no other was faster by more than a tenth" in reason
 
 
 def test_processes_are_not_run_and_do_not_share_messages(capsys):
@@ -127,6 +148,28 @@ def test_files_are_read_by_their_endings(files, capsys):
     assert report["stream"] == "messages.ndjson and subscriptions.parquet"
     few = advise(capsys, *words, "--kind", "nearest", "--sample", "50", "--metric", "euclidean")
     assert (few["subscriptions"], few["messages"], few["kinds"]) == (30, 50, ["nearest"])
+
+
+@pytest.mark.parametrize(("x", "y"), [("lon", "lat"), ("longitude", "latitude")])
+def test_longitude_and_latitude_of_files_are_coordinates(x, y, files, capsys, tmp_path):
+    def renamed(row):
+        return {{"x": x, "y": y}.get(name, name): value for name, value in row.items() if value is not None}
+
+    messages, subscriptions = tmp_path / "messages.jsonl", tmp_path / "subscriptions.jsonl"
+    rows = [json.loads(line) for line in files[0].read_text().splitlines()]
+    messages.write_text("".join(json.dumps(renamed(row)) + "\n" for row in rows))
+    rows = pq.read_table(files[1]).to_pylist()
+    subscriptions.write_text("".join(json.dumps(renamed(row), default=str) + "\n" for row in rows))
+    words = ["--messages-file", str(messages), "--subscriptions-file", str(subscriptions), "--partitioner", "hash"]
+    report = advise(capsys, *words)
+    assert (report["subscriptions"], report["messages"], report["kinds"]) == (60, 80, ["boolean", "nearest"])
+
+
+def test_a_file_of_lines_without_coordinates_lacks_columns(files, capsys, tmp_path):
+    messages = tmp_path / "messages.jsonl"
+    messages.write_text(json.dumps({"id": "m1", "text": "coffee"}) + "\n")
+    assert main(["advise", "--messages-file", str(messages), "--subscriptions-file", str(files[1])]) == 2
+    assert "messages-file must have the columns ['x', 'y']; got ['id', 'text']" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 import nearcast as nc
 from nearcast._jit import cache_folder
-from nearcast.cli import main
+from nearcast.cli import main, serve
 from nearcast.cli.city_job import write_job
 from nearcast.cli.run import settings_of
 from nearcast.errors import InvalidInput
@@ -117,6 +117,26 @@ def test_the_engines_errors_end_in_one_line(capsys):
     err = capsys.readouterr().err
     assert err.startswith("nearcast: k must be 10000 at most; got 20000")
     assert "Traceback" not in err
+
+
+def test_the_version_is_printed(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"nearcast {nc.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "window"),
+    [("5min", {"window_seconds": 300.0}), ("1h", {"window_seconds": 3600.0}), ("100k", {"window_count": 100_000})],
+)
+def test_a_service_takes_negative_bounds_and_windows_with_units(text, window, monkeypatch):
+    taken = []
+    monkeypatch.setattr(serve, "run", lambda options: taken.append(serve._config(options)) or 0)
+    assert main(["serve", "--data", "new", "--bounds", "-10,35,30,60", "--window", text]) == 0
+    (config,) = taken
+    assert config.bounds == (-10.0, 35.0, 30.0, 60.0)
+    assert {name: getattr(config, name) for name in window} == window
 
 
 def test_help_is_light():

@@ -144,7 +144,7 @@ def test_a_port_in_use_is_reported_before_anything_is_created(tmp_path, capsys):
         (["--data", "{}", "--bounds", "0,0,1,1", "--city"], "bounds must not be given together with --city; got '0,0,1,1'"),
         (["--data", "{}", "--city", "--spark", "{}/job.toml"], "city must not be given together with --spark; got 0"),
         (["--data", "{}", "--spark", "{}/job.toml"], "job.toml must be a job file: No such file or directory"),
-        (["--data", "{}", "--city", "--window", "long"], "window must be a number of messages, or of seconds such as 60s; got 'long'"),
+        (["--data", "{}", "--city", "--window", "long"], "window must be a number of messages, or a duration such as 90s, 5min, 1h or 7d; got 'long'"),
         (["--data", "{}/new", "--bounds", "0,0,1,1", "--metric", "magic"], "metric must be one of ['euclidean', 'haversine']; got 'magic'"),
         (["--data", "{}/new", "--bounds", "1,0,0,1"], "xmin must not exceed xmax; got 1.0 > 0.0"),
         (["--data", "{}/new", "--city", "--partitioner", "magic"], "partitioner must be one of"),

@@ -11,7 +11,7 @@ from html import escape
 
 import numpy as np
 
-from nearcast.advice.report import HEADINGS, AdviceReport
+from nearcast.advice.report import COLUMNS_EXPLAINED, HEADINGS, AdviceReport
 from nearcast.partition.base import Region
 from nearcast.partition.estimate import Estimate
 from nearcast.space import Box
@@ -76,10 +76,9 @@ def page_of(report: AdviceReport) -> str:
 def _words(report: AdviceReport) -> str:
     check, handle, insert = report.constants
     return (
-        "Busy: time per message of each shard; replicas: shards per subscription; "
-        "reach: shards per message; load: definition 1 of PS2Stream over all shards, with "
-        f"{check:.2g} microseconds for a message and a subscription, {handle:.2g} for a message and {insert:.2g} for "
-        "a subscription, as measured here; messages/s: a short run."
+        f"Busy: the time per message of each shard; {COLUMNS_EXPLAINED}. The load counts {check:.2g} microseconds for "
+        f"a message and a subscription, {handle:.2g} for a message and {insert:.2g} for a subscription, as measured "
+        "here."
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -19,7 +19,15 @@ HEADINGS = (
 )  # fmt: skip
 """Headings of the table, after the name."""
 
+COLUMNS_EXPLAINED = (
+    "replicas: shards that hold a subscription; reach: shards that receive a message; busiest: estimated time per "
+    "message of the busiest shard; max/mean and max/min: how evenly the shards are busy; load: PS2Stream's cost of "
+    "the whole sample; fit: time to fit the routing; messages/s: measured in a short run"
+)
+"""What the headings mean."""
+
 _ROUNDS = 2  # short runs per partitioner, in turns, because other work on the machine comes and goes
+_CLEARLY = 1.1  # a run must be this many times as fast before a simpler partitioner is given up
 
 
 @dataclass(frozen=True)
@@ -128,4 +136,18 @@ def advise(
         watch(f"running {name}")
         trial = try_out(stream, name, workers=workers)
         trials[name] = max(trial, trials.get(name, trial))
-    return AdviceReport(stream, n_shards, in_threads, constants, estimates, trials, *recommend(estimates))
+    taken, reason = recommend_measured(estimates, trials) if trials else recommend(estimates)
+    if trials and workers < n_shards:
+        reason += f"; the runs had {workers} threads, one per core, not {n_shards}"
+    return AdviceReport(stream, n_shards, in_threads, constants, estimates, trials, taken, reason)
+
+
+def recommend_measured(estimates: Sequence[Estimate], trials: Mapping[str, Trial]) -> tuple[Estimate, str]:
+    """Return the first estimate whose trial is close to the fastest, and the reason as a sentence."""
+    rates = {name: trial.messages_per_second for name, trial in trials.items()}
+    first, best = estimates[0], max(rates.values())
+    taken = next(estimate for estimate in estimates if rates[estimate.name] * _CLEARLY >= best)
+    measured = f"it handled {rates[taken.name]:,.0f} messages per second in a short run"
+    if taken is first:
+        return taken, f"{measured}, no other was faster by more than a tenth, and it is the simplest"
+    return taken, f"{measured}, {first.name}, the simplest, {rates[first.name]:,.0f}"

@@ -1,6 +1,7 @@
 """Streams for advice: messages and subscriptions, generated or from files.
 
-file            Parquet (also a folder), or JSON lines: json, jsonl, ndjson; the columns that Nearcast knows
+file            Parquet (also a folder), or JSON lines: json, jsonl, ndjson; the columns that Nearcast knows, where
+                lon and lat are read as x and y
 bounds          the smallest box around everything
 vocabulary      counted in the messages
 """
@@ -34,6 +35,7 @@ from nearcast.window import CountWindow
 from nearcast.workload import make
 
 _LINES = (".json", ".jsonl", ".ndjson")
+_ALIASES = {"lon": "x", "lng": "x", "longitude": "x", "lat": "y", "latitude": "y"}
 
 
 @dataclass(frozen=True)
@@ -149,20 +151,25 @@ def recorded(
 
 
 def read_rows(path: Path, schema: pa.Schema, field: str) -> pa.Table:
-    """Read a file by its suffix: the columns of a schema, texts as they are."""
+    """Read a file by its suffix: the columns of a schema that hold a value, texts as they are."""
     is_lines = path.suffix in _LINES
     require(path.exists(), field, "must exist", str(path))
     rule = f"must be Parquet or end in one of {list(_LINES)}"
     require(is_lines or path.is_dir() or path.suffix == ".parquet", field, rule, str(path))
     try:
         if is_lines:
-            explicit = pa.schema([column for column in schema if column.name != "text"])
+            aliases = [pa.field(alias, pa.float64()) for alias in _ALIASES]
+            explicit = pa.schema([*(column for column in schema if column.name != "text"), *aliases])
             table = pj.read_json(path, parse_options=pj.ParseOptions(explicit_schema=explicit))
         else:
             table = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{path} cannot be read: {error}") from error
-    return table.select([name for name in table.column_names if name in schema.names])
+    columns = {name: table[name] for name in table.column_names if table[name].null_count < table.num_rows}
+    for alias, name in _ALIASES.items():
+        if alias in columns and name in schema.names:
+            columns.setdefault(name, columns[alias])
+    return pa.table({name: column for name, column in columns.items() if name in schema.names})
 
 
 def _window(names: Sequence[str], n: int) -> CountWindow | None:

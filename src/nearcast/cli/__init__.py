@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 
+from nearcast import __version__
 from nearcast.cli import advise, bench, demo, run, serve
 from nearcast.errors import NearcastError
 
@@ -16,8 +18,9 @@ COMMANDS = (demo, run, serve, bench, advise)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="nearcast", description="Standing subscriptions over a stream of places and words, answered exactly."
+        prog="nearcast", description="Match a stream of geotagged messages against standing subscriptions, exactly."
     )
+    parser.add_argument("--version", action="version", version=f"nearcast {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         sub = commands.add_parser(
@@ -26,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )  # fmt: skip
         command.add_options(sub)
         sub.set_defaults(run=command.run)
-    options = parser.parse_args(argv)
+    options = parser.parse_args(_attach_negative_values(sys.argv[1:] if argv is None else argv))
     try:
         status: int = options.run(options)
     except NearcastError as error:
@@ -36,3 +39,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("nearcast: stopped", file=sys.stderr)
         return 130
     return status
+
+
+def _attach_negative_values(arguments: Sequence[str]) -> list[str]:
+    """Join options with values that start with a negative number, which argparse would take for options.
+
+    >>> _attach_negative_values(["serve", "--bounds", "-10,35,30,60", "--port", "0"])
+    ['serve', '--bounds=-10,35,30,60', '--port', '0']
+    """
+    joined: list[str] = []
+    for argument in arguments:
+        if joined and re.match(r"-\.?\d", argument) and re.fullmatch(r"--[a-z][a-z-]*", joined[-1]):
+            joined[-1] = f"{joined[-1]}={argument}"
+        else:
+            joined.append(argument)
+    return joined

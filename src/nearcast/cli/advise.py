@@ -122,7 +122,7 @@ def _print_table(report: AdviceReport) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from nearcast.advice.report import HEADINGS
+    from nearcast.advice.report import COLUMNS_EXPLAINED, HEADINGS
 
     table = Table(title=report.title, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
     table.add_column("partitioner", no_wrap=True)
@@ -132,4 +132,5 @@ def _print_table(report: AdviceReport) -> None:
         table.add_row(name, *cells, style="bold" if name == report.taken.name else None)
     console = Console(width=None if sys.stdout.isatty() else _WIDE)
     console.print(table)
+    console.print(f"{COLUMNS_EXPLAINED}.\n", style="dim", highlight=False)
     console.print(f"[bold]{report.taken.name}[/bold]: {report.reason}.", highlight=False)

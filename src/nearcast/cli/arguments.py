@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 from math import isfinite
+
+_SECONDS = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 
 
 def count(text: str) -> int:
@@ -39,3 +42,15 @@ def amount(text: str) -> float:
     if not isfinite(number) or number < 0:
         raise argparse.ArgumentTypeError(f"must be a number of 0 or more; got {text!r}")
     return number
+
+
+def duration(text: str) -> float:
+    """Parse a duration in seconds with its unit: s, min, h or d.
+
+    >>> duration("90s"), duration("1.5h"), duration("2min"), duration("7d")
+    (90.0, 5400.0, 120.0, 604800.0)
+    """
+    parts = re.fullmatch(r"([0-9.]+)(s|min|h|d)", text)
+    if parts is None:
+        raise argparse.ArgumentTypeError(f"must be a duration such as 90s, 5min, 1h or 7d; got {text!r}")
+    return amount(parts[1]) * _SECONDS[parts[2]]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearcast.cli.arguments import amount, count, positive
+from nearcast.cli.arguments import amount, count, duration, positive
 from nearcast.errors import InvalidInput, StateError, require
 
 if TYPE_CHECKING:
@@ -43,8 +45,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     config.add_argument(
         "--window",
         default="100000",
-        metavar="N|SECONDSs",
-        help="window: a number of messages, or seconds such as 3600s",
+        metavar="N|DURATION",
+        help="window: a number of messages, such as 100k, or a duration, such as 90s, 5min, 1h or 7d",
     )
     config.add_argument("--workers", type=positive, default=1, help="number of threads")
     config.add_argument("--partitioner", default="hash", help="how subscriptions are distributed over threads")
@@ -197,10 +199,11 @@ def _bounds(text: str) -> tuple[float, float, float, float]:
 def _window(text: str) -> dict[str, Any]:
     """Parse a window.
 
-    >>> _window("5000"), _window("60s")
-    ({'window_count': 5000}, {'window_seconds': 60.0})
+    >>> _window("5000"), _window("1h")
+    ({'window_count': 5000}, {'window_seconds': 3600.0})
     """
-    try:
-        return {"window_seconds": amount(text[:-1])} if text.endswith("s") else {"window_count": positive(text)}
-    except argparse.ArgumentTypeError:
-        raise InvalidInput("window", "must be a number of messages, or of seconds such as 60s", text) from None
+    parsers: dict[str, Callable[[str], float]] = {"window_count": positive, "window_seconds": duration}
+    for name, parse in parsers.items():
+        with suppress(argparse.ArgumentTypeError):
+            return {name: parse(text)}
+    raise InvalidInput("window", "must be a number of messages, or a duration such as 90s, 5min, 1h or 7d", text)
