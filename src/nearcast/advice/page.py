@@ -76,7 +76,7 @@ def page_of(report: AdviceReport) -> str:
 def _words(report: AdviceReport) -> str:
     check, handle, insert = report.constants
     return (
-        f"Busy: the time per message of each shard; {COLUMNS_EXPLAINED}. The load counts {check:.2g} microseconds for "
+        f"Busy: the time per message of each shard; {COLUMNS_EXPLAINED}. The load counts {check:.2g} µs for "
         f"a message and a subscription, {handle:.2g} for a message and {insert:.2g} for a subscription, as measured "
         "here."
     )
