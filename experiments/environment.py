@@ -7,6 +7,9 @@ import platform
 import subprocess
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
+"""The checkout."""
+
 
 def describe_machine() -> str:
     """Return the number of cores, the processor and the version of Python."""
@@ -19,8 +22,5 @@ def describe_machine() -> str:
 
 def repository_commit() -> str:
     """Return the short hash of the current commit."""
-    here = Path(__file__).parent
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
