@@ -3,9 +3,9 @@
     run_together   fill the window ── subscribe ── let the window pass once: replicas, reach and work of each shard
     run_apart      fit ── place, route ── for each shard: its subscriptions, its messages (timed)
 
-`run_together` is for stateful kinds, whose replicas one engine merges. `run_apart` runs the shards one after the other
-and times them by the processor, so that other work on the machine counts less and the number of shards does not depend
-on the number of cores. Messages come in a few large batches, of which the median counts.
+`run_together` is for stateful kinds, whose replicas one engine merges. `run_apart` runs the shards one after the
+other and times them by the processor, so that other work on the machine counts less and the number of shards does not
+depend on the number of cores. Messages come in a few large batches, of which the median counts.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _work_of(engine: Engine) -> npt.NDArray[np.int64]:
 def prefix_replicas(
     source: Workload | Recording, *, window: int, k: int, n_shards: int, n_subscriptions: int, n_fit: int
 ) -> Row:
-    """Return the average number of replicas of a subscription that arrives at a full window, by `keyword` and `prefix`.
+    """Return the average number of replicas of a subscription that is added to a full window, by two partitioners.
 
     The k-th scores, which decide the length of a prefix, are those of an engine with one shard.
     """

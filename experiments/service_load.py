@@ -1,12 +1,12 @@
-"""The load that the service handles: requests per second, and delays from publish to WebSocket, also beside a stalled client.
+"""The load that the service handles: requests per second, and delays from publish to WebSocket.
 
     python -m experiments.service_load [--clients 1000 --rate 1000 --seconds 14 --json]
 
-It starts `nearcast serve` on a temporary folder (or takes `--url`) and generates the load in this process. Each client
-has a subscription of its own and receives about one message in `--clients`; one more subscription, the busiest, matches
-every message. In every second round the client of the busiest never reads, and the delays of the others show its effect.
-Delays count from the moment a message was due, so that they include the delay of a generator that falls behind.
-Unknown options are passed to `nearcast serve`.
+It starts `nearcast serve` on a temporary folder (or takes `--url`) and generates the load in this process. Each
+client has a subscription of its own and receives about one message in `--clients`; one more subscription, the
+busiest, matches every message. In every second round the client of the busiest never reads, and the delays of the
+others show its effect. Delays count from the moment a message was due, so that they include the delay of a generator
+that falls behind. Unknown options are passed to `nearcast serve`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Question: how do our index and our buffers for top-k compare with the alternatives? Figures 13, 14 and 20 of Skype."""
+"""Question: how do our index and buffers for top-k compare with the alternatives? Figures 13, 14 and 20 of Skype."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Question: what does a large window of top-k cost? Figure 18 of Skype at its size: 1 M subscriptions, 1 to 4 M messages.
+"""Question: what does a large window of top-k cost? Figure 18 of Skype at its own size.
+
+There are 1 M subscriptions, and windows of 1 to 4 M messages.
 
     fill the window ── subscribe ── let the window pass once ── publish 100,000 messages in batches (timed)
 

@@ -19,8 +19,8 @@ def render(data: Data, plots: Plots) -> str:
     first = growth.rows[0]
     return join(
         paragraph(
-            f"Timed after {first['window']:,} messages. k is random, at most {first['k']} unless varied. A step is that"
-            " of the paper: 1,000 messages, 100 insertions and 100 deletions."
+            f"Timed after {first['window']:,} messages. k is random, at most {first['k']} unless varied. A step is"
+            " that of the paper: 1,000 messages, 100 insertions and 100 deletions."
         ),
         "## Subscriptions and baselines",
         kinds.growth("nearest", growth, plots, remark=_on_growth(growth.rows)),
@@ -55,8 +55,8 @@ def _on_baselines(rows: list[Row]) -> str:
         "**Baselines (Table 3).** In the paper an index of keywords and space (DkM-SKS, the grid) is more than 10"
         " times as fast as one of keywords alone (KOP, the inverted file), on 20 workers that share the"
         f" subscriptions. Here, the indexes alone on one worker, it is {ratio:.1f} times as fast,"
-        f" {gain_verdict(ratio, 10)}. Our step is {ratios['inverted']:.1f} times as fast as with the inverted file and"
-        f" {ratios['grid']:.1f} times as fast as with the grid."
+        f" {gain_verdict(ratio, 10)}. Our step is {ratios['inverted']:.1f} times as fast as with the inverted file"
+        f" and {ratios['grid']:.1f} times as fast as with the grid."
     )
 
 

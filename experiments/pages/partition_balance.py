@@ -32,9 +32,9 @@ def balance(rows: list[Row]) -> str:
         "## Nearest: the partitioners of DkM-SKS",
         paragraph(
             f"{sizes(rows)}; k is at most 10. Partitioners are fitted to {rows[0]['fitted_to']:,} messages, which are"
-            f" then published, and {rows[0]['fresh']:,} further messages are timed. Each shard runs alone, timed by the"
-            " processor. The slowest shard is per message; the difference of the slowest and the fastest shard is per"
-            " step of 1,000 messages, in the paper on 20 workers with 10 M subscriptions."
+            f" then published, and {rows[0]['fresh']:,} further messages are timed. Each shard runs alone, timed by"
+            " the processor. The slowest shard is per message; the difference of the slowest and the fastest shard is"
+            " per step of 1,000 messages, in the paper on 20 workers with 10 M subscriptions."
         ),
         table(names, cells),
         _on_balance([row for row in rows if row["index"] == "auto"]),
@@ -72,14 +72,14 @@ def _on_indexes(rows: list[Row]) -> str:
     paper = _BALANCE_MS["places"]
     return paragraph(
         "**With the paper's indexes.** The paper's workers have an inverted file (KOP), an inverted file per square"
-        " (SOP), or a grid of inverted files (DkM-SKS). Ours all have the same index, which verifies hardly anything in"
-        " vain. With the paper's indexes (one inverted file per shard for SOP) the busiest and the idlest shard differ"
-        f" in verified entries by {listed(texts)}. SOP is {space:.0f} times as uneven as KOP, in the paper"
-        f" {paper['knn_space'] / paper['knn_keyword']:.0f} times in milliseconds; KOP is {keyword:.1f} times as uneven"
-        f" as DkM-SKS, in the paper {paper['knn_keyword'] / paper['dkm']:.0f} times. So the first ratio"
-        f" {_agrees(space)} with the paper, the second {_agrees(keyword)}. In the paper the step of KOP is also 16 times"
-        " as long (Table 3), so the index may cause some of the difference. The times of these three runs do not show"
-        " it."
+        " (SOP), or a grid of inverted files (DkM-SKS). Ours all have the same index, which verifies hardly anything"
+        " in vain. With the paper's indexes (one inverted file per shard for SOP) the busiest and the idlest shard"
+        f" differ in verified entries by {listed(texts)}. SOP is {space:.0f} times as uneven as KOP, in the paper"
+        f" {paper['knn_space'] / paper['knn_keyword']:.0f} times in milliseconds; KOP is {keyword:.1f} times as"
+        f" uneven as DkM-SKS, in the paper {paper['knn_keyword'] / paper['dkm']:.0f} times. So the first ratio"
+        f" {_agrees(space)} with the paper, the second {_agrees(keyword)}. In the paper the step of KOP is also 16"
+        " times as long (Table 3), so the index may cause some of the difference. The times of these three runs do"
+        " not show it."
     )
 
 

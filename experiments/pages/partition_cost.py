@@ -23,9 +23,9 @@ def workers(rows: list[Row]) -> str:
     return join(
         "## Two workers against one",
         paragraph(
-            "With the partitioner that is recommended for two threads. Both engines match the same messages of tweets,"
-            f" batch by batch in turns; rates are of the median of {rows[0]['batches']} batches, in wall-clock time. The"
-            " load average of the machine matters: two threads need two idle cores."
+            "With the partitioner that is recommended for two threads. Both engines match the same messages of"
+            f" tweets, batch by batch in turns; rates are of the median of {rows[0]['batches']} batches, in"
+            " wall-clock time. The load average of the machine matters: two threads need two idle cores."
         ),
         table([*names, "load average"], cells),
         paragraph(f"The goal is {_WANTED_RATIO}: {result}."),

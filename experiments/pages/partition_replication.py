@@ -33,8 +33,8 @@ def replication(rows: list[Row]) -> str:
     return join(
         "## Top-k: the partitioners of DSkype",
         paragraph(
-            f"{sizes(runs)}. All subscriptions, with k = {runs[0]['k']}, are added to a full window, which then passes"
-            " once. The paper's replicas are those on 32 bolts. The estimated load is the partitioner's own."
+            f"{sizes(runs)}. All subscriptions, with k = {runs[0]['k']}, are added to a full window, which then"
+            " passes once. The paper's replicas are those on 32 bolts. The estimated load is the partitioner's own."
         ),
         table(names, cells),
         *(_on_communication(stream, claim, runs) for stream, claim in _SAVED.items()),
@@ -79,8 +79,8 @@ def _on_replicas(runs: list[Row], prefixes: list[Row]) -> str:
             f" {ratio:.0%}, {verdict(ratio <= 1.2 * claim)}. Prefix leaves a term out once the k-th best message"
             " scores more than any message could that holds none of the weightier terms, however near it is. Our"
             " bound is tighter than the paper's, as it uses the length of the rest of the vector instead of the sum"
-            " of its weights. But words of a generated text meet by chance, so k-th scores are low, the more so with a"
-            " small window and a large k. Replicas on 32 shards, of subscriptions that are added to a full window:"
+            " of its weights. But words of a generated text meet by chance, so k-th scores are low, the more so with"
+            " a small window and a large k. Replicas on 32 shards, of subscriptions that are added to a full window:"
         ),
         table(["stream", "window", "k", "keyword", "prefix"], cells),
         paragraph(

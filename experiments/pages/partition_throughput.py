@@ -15,13 +15,13 @@ _FAMILIES = ("text_", "space_")
 _SETTING = ("stream", "queries", "shards", "index")
 _INSERTIONS = (
     "Hybrid loses at 32 shards for a reason that seems removable. Definition 1, as partitioners use it, counts an"
-    " insertion for every subscription of the sample, as if all were added while its messages pass (in the paper there is"
-    " one insertion in ten messages). So it evens out what shards hold more than what they receive. An experiment at"
-    " the commit of these figures, one run beside other work, counted one insertion in a hundred. On Q3 with 32 shards"
-    " a message then reached 0.95 shards instead of 1.29 (tweets) and 0.99 instead of 1.47 (reviews), and the slowest"
-    " shard took 0.084 µs instead of 0.139 and 0.193 instead of 0.279; the best partitioner by space took 0.081 and"
-    " 0.190. With 8 shards the reach stayed the same, and times changed by less than runs differ: 0.160 instead of"
-    " 0.185 on Q3, 0.201 instead of 0.186 on Q2."
+    " insertion for every subscription of the sample, as if all were added while its messages pass (in the paper"
+    " there is one insertion in ten messages). So it evens out what shards hold more than what they receive. An"
+    " experiment at the commit of these figures, one run beside other work, counted one insertion in a hundred. On Q3"
+    " with 32 shards a message then reached 0.95 shards instead of 1.29 (tweets) and 0.99 instead of 1.47 (reviews),"
+    " and the slowest shard took 0.084 µs instead of 0.139 and 0.193 instead of 0.279; the best partitioner by space"
+    " took 0.081 and 0.190. With 8 shards the reach stayed the same, and times changed by less than runs differ:"
+    " 0.160 instead of 0.185 on Q3, 0.201 instead of 0.186 on Q2."
 )
 
 
@@ -42,12 +42,12 @@ def throughput(rows: list[Row]) -> str:
     return join(
         "## Boolean: the partitioners of PS2Stream",
         paragraph(
-            f"{first['subscriptions']:,} subscriptions. Partitioners are fitted to {first['fitted_to']:,} messages, which"
-            f" are published first, and {first['fresh']:,} further messages are timed, in the median of batches of"
-            f" {first['batch']:,}. Each shard runs alone, timed by the processor; slowest shard and routing are per"
-            " message of the stream. Load is definition 1 of the paper over the timed messages. *Shards alone*: as if"
-            " every shard had a core of its own and dispatchers never limited the rate. *With routing*: one dispatcher,"
-            " whose time is added. `gi2` is the index of the paper's workers."
+            f"{first['subscriptions']:,} subscriptions. Partitioners are fitted to {first['fitted_to']:,} messages,"
+            f" which are published first, and {first['fresh']:,} further messages are timed, in the median of batches"
+            f" of {first['batch']:,}. Each shard runs alone, timed by the processor; slowest shard and routing are"
+            " per message of the stream. Load is definition 1 of the paper over the timed messages. *Shards alone*:"
+            " as if every shard had a core of its own and dispatchers never limited the rate. *With routing*: one"
+            " dispatcher, whose time is added. `gi2` is the index of the paper's workers."
         ),
         table(names, cells),
         *_compare_hybrid(rows),
@@ -98,9 +98,9 @@ def _on_hybrid(found: dict[str, Row], ours: float, papers: float) -> str:
         f" rate is {ours:+.0%} against the better with our index, {verdict(ours >= 0.8 * _GAIN)}, and {papers:+.0%}"
         f" with the paper's, {verdict(papers >= 0.8 * _GAIN)}. Hybrid behaves like space: on Q3 a message reaches"
         f" {hybrid['reach']:.2f} shards and a subscription has {hybrid['replicas']:.2f} replicas, with space_kd"
-        f" {kd['reach']:.2f} and {kd['replicas']:.2f}. As text is nowhere better here (below), space is right, and the"
-        f" remaining gain is the {hybrid['dropped']:.1%} of the messages that it drops. One dispatcher spends more than"
-        f" that: to look up the words of a message takes {hybrid['route_us']:.2f} µs, routing by space_kd"
+        f" {kd['reach']:.2f} and {kd['replicas']:.2f}. As text is nowhere better here (below), space is right, and"
+        f" the remaining gain is the {hybrid['dropped']:.1%} of the messages that it drops. One dispatcher spends"
+        f" more than that: to look up the words of a message takes {hybrid['route_us']:.2f} µs, routing by space_kd"
         f" {kd['route_us']:.2f}. That is {1e6 / hybrid['route_us']:,.0f} messages per second, where the paper's four"
         " dispatchers handle 160,000 to 270,000 tuples, so it does not show there. Another run with shards alone, of"
         " three batches instead of five, gave +4%, -21% and -6% over the best by space on tweets, Q1 to Q3 and 8"
@@ -120,12 +120,12 @@ def _on_text(rows: list[Row]) -> str:
     found = _by_partitioner(rows, ("tweets", "q2", 8, "auto"))
     kd = found["space_kd"]
     return paragraph(
-        "**Text against space (Figure 6).** In the paper space is better on Q1 and text on Q2. Here, shards alone, the"
-        f" best by space is faster than the best by text by these factors: {listed(texts)}, {verdict(agrees)}. On Q2 a"
-        f" message reaches {found['text_metric']['reach']:.1f} shards by text_metric and {kd['reach']:.1f} by space_kd."
-        f" Larger boxes give a subscription {kd['replicas']:.2f} replicas with space_kd, too few to outweigh that."
-        " Keywords of Q2 are only partly rare: one of up to three has to be, and an OR is indexed under each of its"
-        " terms. With hash a shard has an eighth of the subscriptions and all messages, and takes"
+        "**Text against space (Figure 6).** In the paper space is better on Q1 and text on Q2. Here, shards alone,"
+        f" the best by space is faster than the best by text by these factors: {listed(texts)}, {verdict(agrees)}. On"
+        f" Q2 a message reaches {found['text_metric']['reach']:.1f} shards by text_metric and {kd['reach']:.1f} by"
+        f" space_kd. Larger boxes give a subscription {kd['replicas']:.2f} replicas with space_kd, too few to"
+        " outweigh that. Keywords of Q2 are only partly rare: one of up to three has to be, and an OR is indexed"
+        " under each of its terms. With hash a shard has an eighth of the subscriptions and all messages, and takes"
         f" {max(found['hash']['us']):.2f} µs per message; with space_kd it has an eighth of both, and takes"
         f" {max(kd['us']):.2f}: the cost lies in handling a message at all."
     )

@@ -22,9 +22,9 @@ _SECTIONS = {
 def render(data: Data, plots: Plots) -> str:
     """Return the sections."""
     explained = paragraph(
-        "A subscription has a replica in each shard that holds it. Reach is the number of shards that a message is sent"
-        " to. Visited and verified are the entries that the index of a shard reads, and the scores that it computes."
-        " Max/mean compares the busiest shard with the mean: 1.00 is perfectly even."
+        "A subscription has a replica in each shard that holds it. Reach is the number of shards that a message is"
+        " sent to. Visited and verified are the entries that the index of a shard reads, and the scores that it"
+        " computes. Max/mean compares the busiest shard with the mean: 1.00 is perfectly even."
     )
     records = {part: data[f"partitioners/{part}"] for part in _SECTIONS}
     sections = [join(_SECTIONS[part](record.rows), provenance(record)) for part, record in records.items()]

@@ -1,4 +1,7 @@
-"""The page social: Figures 7 and 8 of geo-social at a smaller scale. The paper's own method is the baseline `quadtree`."""
+"""The page social: Figures 7 and 8 of geo-social at a smaller scale.
+
+The paper's own method is the baseline `quadtree`.
+"""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def _on_buffers(found: dict[str, Row]) -> str:
     others = min(row["expiries_us"] for name, row in found.items() if name != "cSkyband")
     ratio = others / found["cSkyband"]["expiries_us"]
     return paragraph(
-        "**Buffers (Figure 14, Table 4).** In the paper cSkyband has the smallest buffers, and its expiries are 4 to 20"
-        f" times as fast as those of the second best. Here the smallest are those of {smallest},"
+        "**Buffers (Figure 14, Table 4).** In the paper cSkyband has the smallest buffers, and its expiries are 4 to"
+        f" 20 times as fast as those of the second best. Here the smallest are those of {smallest},"
         f" {verdict(smallest == 'cSkyband')}. Expiries with cSkyband are {ratio:.2f} times as fast as with the better"
         f" of the others, {verdict(ratio >= 4)}; the fastest is {fastest}. The fastest at both together is {best}."
     )
