@@ -21,6 +21,10 @@ def describe_machine() -> str:
 
 
 def repository_commit() -> str:
-    """Return the short hash of the current commit."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    """Return the short hash of the current commit, with `-dirty` if code differs from it; data files may differ."""
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "src", ":(glob)experiments/*.py")
+    return _git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
