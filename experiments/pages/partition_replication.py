@@ -120,8 +120,8 @@ def _on_balance(timed: list[Row]) -> str:
             f"The slowest shard of keyword takes {slowest}, {verdict(max(by_shards.values()) <= _EVEN)}. Equation 16,"
             " by which words are divided, counts all pairs of a subscription and a message in a range of words. An"
             " index visits only pairs that share a word, and these gather in the range of the most frequent words."
-            " But visited entries predict the time less well than the equation does. Dividing by pairs that share a"
-            " word was tried at the commit of these figures: the slowest of 8 shards then took 22 µs and of 32 shards"
+            " But visited entries predict the time less well than the equation does. An earlier trial, which has"
+            " no data file, divided by pairs that share a word: the slowest of 8 shards took 22 µs and of 32 shards"
             " 20 µs (24 and 12 with a cost per message added), where the equation gave 13 and 8."
         ),
     )

@@ -17,7 +17,7 @@ _INSERTIONS = (
     "Hybrid loses at 32 shards for a reason that seems removable. Definition 1, as partitioners use it, counts an"
     " insertion for every subscription of the sample, as if all were added while its messages pass (in the paper"
     " there is one insertion in ten messages). So it evens out what shards hold more than what they receive. An"
-    " experiment at the commit of these figures, one run beside other work, counted one insertion in a hundred. On Q3"
+    " earlier trial, which has no data file, counted one insertion in a hundred, in one run beside other work. On Q3"
     " with 32 shards a message then reached 0.95 shards instead of 1.29 (tweets) and 0.99 instead of 1.47 (reviews),"
     " and the slowest shard took 0.084 µs instead of 0.139 and 0.193 instead of 0.279; the best partitioner by space"
     " took 0.081 and 0.190. With 8 shards the reach stayed the same, and times changed by less than runs differ:"
@@ -102,8 +102,8 @@ def _on_hybrid(found: dict[str, Row], ours: float, papers: float) -> str:
         f" the remaining gain is the {hybrid['dropped']:.1%} of the messages that it drops. One dispatcher spends"
         f" more than that: to look up the words of a message takes {hybrid['route_us']:.2f} µs, routing by space_kd"
         f" {kd['route_us']:.2f}. That is {1e6 / hybrid['route_us']:,.0f} messages per second, where the paper's four"
-        " dispatchers handle 160,000 to 270,000 tuples, so it does not show there. Another run with shards alone, of"
-        " three batches instead of five, gave +4%, -21% and -6% over the best by space on tweets, Q1 to Q3 and 8"
+        " dispatchers handle 160,000 to 270,000 tuples, so it does not show there. An earlier run with shards alone,"
+        " of three batches instead of five, gave +4%, -21% and -6% over the best by space on tweets, Q1 to Q3 and 8"
         " shards: differences of a fifth mean little here."
     )
 
