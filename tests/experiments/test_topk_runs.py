@@ -1,9 +1,8 @@
-"""The experiments on top-k measure what they claim."""
+"""The runs of top-k time and draw what they claim."""
 
 from __future__ import annotations
 
 import pytest
-from experiments.topk_report import shape
 from experiments.topk_runs import BURST, Setting, _bursts, _engine, _subscriptions
 
 from nearcast import TimeWindow
@@ -13,7 +12,9 @@ N_BURSTS = 2
 
 def test_the_first_message_of_a_burst_pushes_out_a_burst_and_the_others_nothing() -> None:
     window = N_BURSTS * BURST
-    setting = Setting(subscriptions=50, window=window, k=2 * window)  # room for all: only who expires leaves
+    setting = Setting(
+        subscriptions=50, window=window, k=2 * window
+    )  # room for all: a message leaves only when it expires
     left = {"first": 0, "others": 0}
     with _engine(setting, TimeWindow(seconds=N_BURSTS)) as engine:
         for table in _subscriptions(setting):
@@ -39,17 +40,3 @@ def test_zipf_keywords_are_as_many_as_before_and_others() -> None:
     )
     assert [len(text.split()) for text in usual] == [len(text.split()) for text in zipf]
     assert usual != zipf
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ([1.0, 2.0, 3.0], "grows"),
-        ([3.0, 2.0, 1.0], "falls"),
-        ([3.0, 1.0, 3.0], "falls, then grows"),
-        ([1.0, 3.0, 1.0], "grows, then falls"),
-        ([1.0, 1.05, 1.02], "hardly changes"),
-    ],
-)
-def test_shapes_have_words(values: list[float], words: str) -> None:
-    assert shape(values) == words
