@@ -263,8 +263,8 @@ class GI2:
 
     def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free."""
-        assert isinstance(subscription_batch.subscription_columns, BooleanColumns)
-        self.insert_columns(slots, subscription_batch.subscription_columns)
+        assert isinstance(subscription_batch.columns, BooleanColumns)
+        self.insert_columns(slots, subscription_batch.columns)
 
     def insert_columns(self, slots: npt.NDArray[np.int32], subscription_columns: BooleanColumns) -> None:
         """Take in subscriptions under slots that are free."""

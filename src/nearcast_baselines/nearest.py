@@ -357,14 +357,14 @@ class Grid:
 
     def insert(self, slots: npt.NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free, without a ball."""
-        assert isinstance(subscription_batch.subscription_columns, KeywordColumns)
+        assert isinstance(subscription_batch.columns, KeywordColumns)
         if len(slots):
             slots = column(slots, np.int32)
-            self._profiles.insert(slots, subscription_batch.subscription_columns)
+            self._profiles.insert(slots, subscription_batch.columns)
             self._arena.grow_all([f"balls.{name}" for name in Balls._fields], int(slots.max()) + 1)
             self._arena["balls.thresholds"][slots] = np.inf
             self._arena["balls.ranges"][slots] = -1
-            _number(self._terms, column(subscription_batch.subscription_columns.term_ids, np.int64))
+            _number(self._terms, column(subscription_batch.columns.term_ids, np.int64))
             self._post(slots)
 
     def delete(self, slots: npt.NDArray[np.int32]) -> None:

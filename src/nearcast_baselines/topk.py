@@ -224,7 +224,7 @@ class BaselineIndex(ABC):
 
     def insert(self, slots: NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free, their bars open."""
-        subscription_columns = subscription_batch.subscription_columns
+        subscription_columns = subscription_batch.columns
         assert isinstance(subscription_columns, KeywordColumns)
         if not len(slots):
             return

@@ -285,7 +285,7 @@ def test_profiles_may_exist_before_the_insertion():
     twin = grid_twin(PLANE, 14, arena=arena)
     subscriptions = {slot: twin.source.subscription() for slot in range(20)}
     batch = SubscriptionBatch.of(list(subscriptions.values()), twin.scoring)
-    Profiles(arena).insert(np.arange(20, dtype=np.int32), batch.subscription_columns)
+    Profiles(arena).insert(np.arange(20, dtype=np.int32), batch.columns)
     twin.insert(subscriptions)
     twin.check(twin.batch())
 

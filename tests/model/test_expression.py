@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 import nearcast as nc
 from nearcast.model.expression import parse
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from oracle import satisfies
 
 
@@ -38,16 +38,16 @@ def test_canonical_form(text, expected):
 
 
 @settings(max_examples=300)
-@given(world.expressions())
+@given(strategies.expressions())
 def test_the_canonical_form_means_the_same(text):
     canonical = parse(text).branches(limit=1000)
-    for size in range(len(world.TERMS) + 1):
-        for held in map(set, itertools.combinations(world.TERMS, size)):
+    for size in range(len(strategies.TERMS) + 1):
+        for held in map(set, itertools.combinations(strategies.TERMS, size)):
             assert any(branch <= held for branch in canonical) == satisfies(text, held)
 
 
 @settings(max_examples=200)
-@given(world.expressions())
+@given(strategies.expressions())
 def test_no_branch_implies_another_and_the_order_is_fixed(text):
     canonical = parse(text).branches(limit=1000)
     assert not any(a < b for a in canonical for b in canonical)

@@ -11,7 +11,7 @@ from nearcast.model._kernels.profiles import LENGTH, RUN, K, topk_score
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 
 SPACES = [Space.earth(max_distance=300_000.0), Space.earth(), Space(Box(-3, 10, 5, 11), max_distance=0.5)]
@@ -38,7 +38,7 @@ def draw(space, rng, most=9):
 
 
 def columns_of(subscriptions, scoring):
-    return SubscriptionBatch.of(subscriptions, scoring).subscription_columns
+    return SubscriptionBatch.of(subscriptions, scoring).columns
 
 
 def slots_of(*slots):
@@ -71,26 +71,22 @@ def test_scores_are_those_of_the_reference_to_the_last_bit(space):
 
 
 def test_a_profile_holds_point_terms_and_k():
-    scoring = world.scoring()
+    scoring = strategies.scoring()
     one = TopKSubscription("t", location=(1, 2), keywords="b a b", k=7, alpha=0.25)
-    subscription_columns = columns_of([one], scoring)
+    columns = columns_of([one], scoring)
     profiles = Profiles(Arena())
-    profiles.insert(slots_of(3), subscription_columns)
+    profiles.insert(slots_of(3), columns)
     arrays = profiles.arrays
     assert arrays.points[3].tolist() == [1.0, 2.0, 0.25]
     assert (arrays.heads[3, LENGTH], arrays.heads[3, K]) == (2, 7)
     run = arrays.heads[3, RUN]
-    assert (
-        arrays.run_terms[run : run + 2].tolist()
-        == subscription_columns.term_ids.tolist()
-        == sorted(subscription_columns.term_ids)
-    )
-    assert arrays.run_units[run : run + 2].tolist() == subscription_columns.units.tolist()
+    assert arrays.run_terms[run : run + 2].tolist() == columns.term_ids.tolist() == sorted(columns.term_ids)
+    assert arrays.run_units[run : run + 2].tolist() == columns.units.tolist()
     assert arrays.heads[:3, RUN].tolist() == [-1, -1, -1]
 
 
 def test_a_slot_that_is_taken_stays_and_a_free_one_stays_free():
-    scoring, arena = world.scoring(), Arena()
+    scoring, arena = strategies.scoring(), Arena()
     index, result_store = Profiles(arena), Profiles(arena)
     a, b = (TopKSubscription("t", location=(x, 0), keywords="a", k=1, alpha=0.5) for x in (1, 2))
     index.insert(slots_of(0), columns_of([a], scoring))
@@ -104,7 +100,7 @@ def test_a_slot_that_is_taken_stays_and_a_free_one_stays_free():
 
 
 def test_growth_by_one_is_seen_by_the_other():
-    scoring, arena = world.scoring(), Arena()
+    scoring, arena = strategies.scoring(), Arena()
     index, result_store = Profiles(arena), Profiles(arena)
     rng = random.Random(2)
     many = [TopKSubscription("t", location=(1, 2), keywords=rng.choices("abcdef", k=3), k=1, alpha=0.5)] * 500
@@ -121,21 +117,21 @@ def test_runs_are_used_again_and_long_ones_fit():
         made = [
             TopKSubscription("t", location=(1, 2), keywords=rng.sample(words, size), k=1, alpha=0.5) for size in sizes
         ]
-        subscription_columns = columns_of(made, scoring)
+        columns = columns_of(made, scoring)
         slots = np.array(rng.sample(range(100), len(sizes)), np.int32)
-        profiles.insert(slots, subscription_columns)
+        profiles.insert(slots, columns)
         arrays = profiles.arrays
         for row, slot in enumerate(slots):
             run, n = arrays.heads[slot, RUN], arrays.heads[slot, LENGTH]
-            first, stop = subscription_columns.term_indptr[row : row + 2]
-            assert arrays.run_terms[run : run + n].tolist() == subscription_columns.term_ids[first:stop].tolist()
+            first, stop = columns.term_indptr[row : row + 2]
+            assert arrays.run_terms[run : run + n].tolist() == columns.term_ids[first:stop].tolist()
         profiles.delete(slots)
         held.append(profiles.arrays.run_terms.size)
     assert len(set(held)) == 1
 
 
 def test_an_arena_in_a_folder_holds_profiles(tmp_path):
-    scoring = world.scoring()
+    scoring = strategies.scoring()
     one = TopKSubscription("t", location=(1, 2), keywords="a b", k=1, alpha=0.5)
     Profiles(Arena(tmp_path / "arena")).insert(slots_of(0), columns_of([one], scoring))
     again = Profiles(Arena.attach(tmp_path / "arena"))

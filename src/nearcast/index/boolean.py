@@ -146,7 +146,7 @@ class BooleanIndex(ArenaIndex[BooleanWorkspace]):
 
     def insert(self, slots: npt.NDArray[np.int32], subscriptions: SubscriptionBatch) -> None:
         """Insert subscriptions under free slots."""
-        columns = subscriptions.subscription_columns
+        columns = subscriptions.columns
         assert isinstance(columns, BooleanColumns)
         self.insert_columns(slots, columns)
 

@@ -188,7 +188,7 @@ class BaselineIndex(ABC):
 
     def insert(self, slots: NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
         """Take in subscriptions under slots that are free, their bars open."""
-        subscription_columns, slots = subscription_batch.subscription_columns, column(slots, np.int32)
+        subscription_columns, slots = subscription_batch.columns, column(slots, np.int32)
         assert isinstance(subscription_columns, KeywordColumns)
         if slots.size == 0:
             return
