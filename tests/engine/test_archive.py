@@ -9,22 +9,24 @@ import pytest
 
 import nearcast as nc
 from nearcast.model import KINDS
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 
 def busy_engine(random_fields, **options):
     rng = random.Random(11)
     engine = nc.Engine(
-        space=world.GLOBE,
+        space=strategies.GLOBE,
         vocabulary=nc.Vocabulary(documents=1000, frequencies={"a": 17, "b": 3}),
         window=nc.TimeWindow(7.25),
-        social=nc.SocialGraph([*world.EDGES, (7, "p1"), ("7", 8)]),
+        social=nc.SocialGraph([*strategies.EDGES, (7, "p1"), ("7", 8)]),
         text_similarity="jaccard",
         limits=nc.Limits(k=99),
         **options,
     )
     engine.subscribe(
-        world.make_subscription(kind.kind, i if i % 2 else f"s{i}", random_fields(kind.kind, world.GLOBE, rng))
+        strategies.make_subscription(
+            kind.kind, i if i % 2 else f"s{i}", random_fields(kind.kind, strategies.GLOBE, rng)
+        )
         for i, kind in enumerate(KINDS * 4)
     )
     engine.publish(stream(rng, 0, 30))
@@ -35,10 +37,10 @@ def stream(rng, start, n):
     return [
         nc.Message(
             i if i % 3 else f"m{i}",
-            rng.choice(world.GRID[world.GLOBE]),
-            rng.choices(world.TERMS, k=3),
+            rng.choice(strategies.GRID[strategies.GLOBE]),
+            rng.choices(strategies.TERMS, k=3),
             at=1.7e9 + i * 0.3 - rng.choice([0, 0, 5]),
-            place=rng.choice([None, 8, *world.PLACES]),
+            place=rng.choice([None, 8, *strategies.PLACES]),
         )
         for i in range(start, start + n)
     ]
@@ -115,7 +117,7 @@ def test_a_folder_that_is_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.txt").write_text("years of work")
     with pytest.raises(nc.FormatError, match="must be new or hold a saved engine"):
-        nc.Engine(space=world.PLANE).save(tmp_path / "thesis")
+        nc.Engine(space=strategies.PLANE).save(tmp_path / "thesis")
     assert (tmp_path / "thesis" / "chapter1.txt").read_text() == "years of work"
 
 

@@ -8,16 +8,16 @@ import pytest
 import nearcast as nc
 from nearcast.engine import EngineConfig
 from nearcast.engine.shard_engine import ShardEngine
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 INDEXES = ("auto", "scan")
-USERS, PLACES = (*world.USERS, "eve"), (*world.PLACES, "new", "newer")
+USERS, PLACES = (*strategies.USERS, "eve"), (*strategies.PLACES, "new", "newer")
 
 
 def make_engine(edges, index, **options):
     return nc.Engine(
-        space=world.PLANE,
-        vocabulary=world.vocabulary(),
+        space=strategies.PLANE,
+        vocabulary=strategies.vocabulary(),
         window=nc.CountWindow(25),
         social=nc.SocialGraph(edges),
         index=index,
@@ -29,8 +29,8 @@ def random_messages(rng, n, first):
     return [
         nc.Message(
             f"m{first + i}",
-            rng.choice(world.GRID[world.PLANE]),
-            rng.choices(world.TERMS, k=rng.randint(0, 4)),
+            rng.choice(strategies.GRID[strategies.PLANE]),
+            rng.choices(strategies.TERMS, k=rng.randint(0, 4)),
             place=rng.choice([None, *PLACES]),
         )
         for i in range(n)
@@ -41,10 +41,10 @@ def random_subscriptions(rng, n):
     return [
         nc.SocialSubscription(
             f"s{i}",
-            location=rng.choice(world.GRID[world.PLANE]),
-            keywords=rng.choices(world.TERMS, k=rng.randint(1, 3)),
+            location=rng.choice(strategies.GRID[strategies.PLANE]),
+            keywords=rng.choices(strategies.TERMS, k=rng.randint(1, 3)),
             k=rng.randint(1, 4),
-            user=rng.choice(world.USERS),
+            user=rng.choice(strategies.USERS),
         )
         for i in range(n)
     ]
@@ -69,7 +69,7 @@ def changes(before, after):
 @pytest.mark.parametrize("seed", range(3))
 def test_afterwards_all_is_as_if_the_graph_had_always_been_so(index, workers, seed):
     rng = random.Random(seed)
-    edges, messages, subscriptions = set(world.EDGES), random_messages(rng, 40, 0), random_subscriptions(rng, 12)
+    edges, messages, subscriptions = set(strategies.EDGES), random_messages(rng, 40, 0), random_subscriptions(rng, 12)
     engine = make_engine(edges, index, workers=workers)
     engine.subscribe(subscriptions)
     engine.publish(messages)
@@ -86,7 +86,7 @@ def test_afterwards_all_is_as_if_the_graph_had_always_been_so(index, workers, se
         assert set(emitted) == changes(before, after) and len(set(emitted)) == len(emitted)
         assert {u.seq for u in updates} <= {len(messages)}
         fresh = make_engine(
-            [*edges, *((user, f"home of {user}") for user in world.USERS if user not in dict(edges))], index
+            [*edges, *((user, f"home of {user}") for user in strategies.USERS if user not in dict(edges))], index
         )
         fresh.publish(messages)
         fresh.subscribe(subscriptions)
@@ -101,8 +101,13 @@ def test_afterwards_all_is_as_if_the_graph_had_always_been_so(index, workers, se
 def test_what_changed_is_saved_and_sealed(index, tmp_path):
     rng = random.Random(3)
     subscriptions = random_subscriptions(rng, 8)
-    options = {"space": world.PLANE, "vocabulary": world.vocabulary(), "window": nc.CountWindow(25), "index": index}
-    options["social"] = world.social_graph()
+    options = {
+        "space": strategies.PLANE,
+        "vocabulary": strategies.vocabulary(),
+        "window": nc.CountWindow(25),
+        "index": index,
+    }
+    options["social"] = strategies.social_graph()
     engine = ShardEngine.create(EngineConfig.of(options), folder=tmp_path / "engine")
     engine.subscribe(subscriptions)
     engine.publish(random_messages(rng, 40, 0))
@@ -121,7 +126,7 @@ def test_what_changed_is_saved_and_sealed(index, tmp_path):
         one.subscribe([nc.SocialSubscription(user, (0, 0), "a", k=1, user=user) for user in ("u0", "eve")])
         emitted.append(sorted((u.seq, u.subscription, u.message, u.change, u.score) for u in one.publish(more)))
     assert emitted[0] == emitted[1]
-    assert world.social_graph().edges() == options["social"].edges(), "the graph that was given is its owner's"
+    assert strategies.social_graph().edges() == options["social"].edges(), "the graph that was given is its owner's"
 
 
 def test_tables_are_answered_with_tables():

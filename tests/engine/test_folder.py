@@ -10,12 +10,12 @@ import nearcast as nc
 from nearcast.engine import EngineConfig
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.errors import StateError
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 OPTIONS = {
-    "space": world.PLANE,
-    "vocabulary": world.vocabulary(),
-    "social": world.social_graph(),
+    "space": strategies.PLANE,
+    "vocabulary": strategies.vocabulary(),
+    "social": strategies.social_graph(),
     "window": nc.CountWindow(3),
 }
 SUBSCRIPTIONS = [
@@ -23,7 +23,9 @@ SUBSCRIPTIONS = [
     nc.SimilaritySubscription(7, location=(1, 1), keywords="a", delta=0.5, tau=0.3),
     nc.TopKSubscription("t", location=(1, 1), keywords="a b", k=2, alpha=0.5),
     nc.NearestSubscription("n", location=(1, 1), keywords="a", k=2),
-    nc.SocialSubscription("g", location=(1, 1), keywords=["b"], k=1, user=next(iter(world.social_graph().users))),
+    nc.SocialSubscription(
+        "g", location=(1, 1), keywords=["b"], k=1, user=next(iter(strategies.social_graph().users))
+    ),
 ]
 STREAM = [nc.Message(f"m{i}", (i % 8, i % 5), ["a", "b"][i % 2]) for i in range(24)]
 
@@ -47,22 +49,22 @@ def test_an_engine_that_is_handed_on_tells_what_one_in_memory_does(tmp_path, wor
 
 
 def test_another_process_continues(tmp_path):
-    engine = ShardEngine.create(EngineConfig(space=world.PLANE), folder=tmp_path / "e")
+    engine = ShardEngine.create(EngineConfig(space=strategies.PLANE), folder=tmp_path / "e")
     engine.subscribe(SUBSCRIPTIONS[:1])
     engine.seal("one")
     script = (
         "import nearcast as nc, sys\n"
         "from nearcast.engine import EngineConfig\n"
         "from nearcast.engine.shard_engine import ShardEngine\n"
-        "from nearcast.testing import strategies as world\n"
-        "engine = ShardEngine.attach(sys.argv[1], 'one', EngineConfig(space=world.PLANE))\n"
+        "from nearcast.testing import strategies\n"
+        "engine = ShardEngine.attach(sys.argv[1], 'one', EngineConfig(space=strategies.PLANE))\n"
         "engine.subscribe([nc.BooleanSubscription(f's{i}', region=nc.Box(0, 0, 8, 8), keywords='a') for i in range(300)])\n"
         "engine.seal('two')\n"
     )
     subprocess.run([sys.executable, "-c", script, tmp_path / "e"], check=True)
     with pytest.raises(StateError, match=r"sealed with 'one'.*got 'two'"):
-        ShardEngine.attach(tmp_path / "e", "one", EngineConfig(space=world.PLANE))
-    engine = ShardEngine.attach(tmp_path / "e", "two", EngineConfig(space=world.PLANE))
+        ShardEngine.attach(tmp_path / "e", "one", EngineConfig(space=strategies.PLANE))
+    engine = ShardEngine.attach(tmp_path / "e", "two", EngineConfig(space=strategies.PLANE))
     assert len(engine.publish([nc.Message("m", (1, 1), "a")])) == 301
 
 

@@ -13,7 +13,7 @@ import nearcast as nc
 from nearcast.engine import group, groups, id_strings
 from nearcast.errors import InvalidInput
 from nearcast.model.columns import GROUPS, UPDATES
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from spark import inputs
 
 ROWS = st.tuples(
@@ -51,7 +51,7 @@ def test_nothing_is_no_group():
 def test_grouped_updates_equal_plain_ones(window, workers, conflate, random_fields):
     n_groups = n_updates = 0
     for seed in range(6):
-        of = inputs.job(space=world.SPACES[0], window=window)
+        of = inputs.job(space=strategies.SPACES[0], window=window)
         plain, grouped = (nc.Engine.from_config(replace(of.config, workers=workers)) for _ in range(2))
         for batch in inputs.batches(seed, random_fields, timed=True):
             for engine in (plain, grouped):

@@ -7,7 +7,7 @@ import pytest
 import nearcast as nc
 from nearcast.partition import Sample, fitting
 from nearcast.partition.fitting import fit
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 
 def subscriptions(n=40, seed=1):
@@ -100,7 +100,7 @@ def test_nothing_happens_to_an_engine_without_a_window_by_asking():
 )
 def test_what_cannot_be_shared_is_refused(options, rule):
     with pytest.raises(nc.InvalidInput, match=rule):
-        nc.Engine(space=world.PLANE, **options)
+        nc.Engine(space=strategies.PLANE, **options)
 
 
 def test_a_partitioner_without_its_library_names_the_package(monkeypatch):
@@ -108,4 +108,4 @@ def test_a_partitioner_without_its_library_names_the_package(monkeypatch):
     monkeypatch.setattr(fitting, "partitioner_names", lambda: known)
     monkeypatch.setattr(fitting._OPTIONAL, "is_installed", lambda: False)
     with pytest.raises(nc.InvalidInput, match=r"got 'text_hypergraph' .*pip install 'nearcast\[hypergraph\]'"):
-        nc.Engine(space=world.PLANE, workers=2, partitioner="text_hypergraph")
+        nc.Engine(space=strategies.PLANE, workers=2, partitioner="text_hypergraph")

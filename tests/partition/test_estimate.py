@@ -12,7 +12,7 @@ from nearcast.partition import PARTITIONERS, Sample
 from nearcast.partition.candidate_pairs import find_candidate_pairs
 from nearcast.partition.estimate import Balance, Constants, choose, estimate_partitioners, recommend
 from nearcast.partition.hash import HashRouting
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 NAMES = [p.name for p in PARTITIONERS]
 
@@ -20,7 +20,7 @@ NAMES = [p.name for p in PARTITIONERS]
 def town(n=400, n_messages=600, seed=0, kind="boolean"):
     """Small boxes, or points that keep results, and messages all over a square."""
     rng = np.random.default_rng(seed)
-    scoring = replace(world.scoring(), space=nc.Space(nc.Box(-10, -10, 110, 110)))
+    scoring = replace(strategies.scoring(), space=nc.Space(nc.Box(-10, -10, 110, 110)))
     words = [f"w{i}" for i in range(50)]
 
     def make(i):

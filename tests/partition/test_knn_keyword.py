@@ -9,11 +9,11 @@ import nearcast as nc
 from nearcast.model import MessageBatch, SubscriptionBatch
 from nearcast.partition.base import Sample
 from nearcast.partition.knn_keyword import KnnKeywordPartitioner
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 
 def sampled(texts, keywords):
-    scoring = world.scoring()
+    scoring = strategies.scoring()
     messages = [nc.Message(i, (0, 0), text) for i, text in enumerate(texts)]
     subscriptions = [
         nc.NearestSubscription(f"s{i}", location=(0, 0), keywords=words, k=1) for i, words in enumerate(keywords)

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import nearcast as nc
 from nearcast.spark import match, session
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 MESSAGES = "id string, x double, y double, text string, at timestamp, place string"
 SUBSCRIPTIONS = (
@@ -40,9 +40,9 @@ def main(folder, local, master="local[2,4]"):
     matched = match(
         messages,
         subscriptions,
-        space=world.PLANE,
-        vocabulary=world.vocabulary(),
-        social=world.social_graph(),
+        space=strategies.PLANE,
+        vocabulary=strategies.vocabulary(),
+        social=strategies.social_graph(),
         window=nc.CountWindow(7),
         state=f"{folder}/state",
     )

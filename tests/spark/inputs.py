@@ -12,7 +12,7 @@ from nearcast.engine import EngineConfig
 from nearcast.jobs.job import Job
 from nearcast.model import KINDS
 from nearcast.model.columns import MESSAGES, TIMESTAMP, subscriptions_schema
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 SUBSCRIPTIONS = subscriptions_schema()
 
@@ -28,13 +28,13 @@ class Batch:
 JOB_OPTIONS = ("partitioner", "local", "frames_per_snapshot", "fitted")
 
 
-def job(*, space=world.PLANE, window=None, shards=2, **options):
+def job(*, space=strategies.PLANE, window=None, shards=2, **options):
     of_job = {name: options.pop(name) for name in JOB_OPTIONS if name in options}
     config = EngineConfig.of(
         {
             "space": space,
-            "vocabulary": world.vocabulary(),
-            "social": world.social_graph(),
+            "vocabulary": strategies.vocabulary(),
+            "social": strategies.social_graph(),
             "window": nc.CountWindow(7) if window is None else window,
             **options,
         }
@@ -46,7 +46,7 @@ def engine(of):
     return nc.Engine.from_config(of.config)
 
 
-def batches(seed, fields, *, space=world.PLANE, n=4, kinds=tuple(k.kind for k in KINDS), timed=False):
+def batches(seed, fields, *, space=strategies.PLANE, n=4, kinds=tuple(k.kind for k in KINDS), timed=False):
     """Draw batches; with times, these run against the order of arrival, and some are late."""
     rng = random.Random(seed)
     drawn = []
@@ -56,11 +56,11 @@ def batches(seed, fields, *, space=world.PLANE, n=4, kinds=tuple(k.kind for k in
                 "id": f"m{step}.{i}",
                 "x": x,
                 "y": y,
-                "text": " ".join(rng.choices(world.TERMS, k=rng.randint(0, 4))),
+                "text": " ".join(rng.choices(strategies.TERMS, k=rng.randint(0, 4))),
                 "at": (step * 6 + rng.randrange(8)) * 1_000_000 if timed else None,
-                "place": rng.choice([None, *world.PLACES]),
+                "place": rng.choice([None, *strategies.PLACES]),
             }
-            for i, (x, y) in enumerate(rng.choices(world.GRID[space], k=rng.randint(0, 9)))
+            for i, (x, y) in enumerate(rng.choices(strategies.GRID[space], k=rng.randint(0, 9)))
         ]
         changes = []
         for _ in range(rng.randint(0, 9)):

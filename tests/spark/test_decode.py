@@ -12,7 +12,7 @@ from nearcast.jobs.frame import pack
 from nearcast.spark import match, pack_messages
 from nearcast.spark.broadcast import broadcast_job
 from nearcast.spark.decode import decode_messages, decode_subscriptions
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from spark import inputs
 
 NAN, INF = float("nan"), float("inf")
@@ -198,7 +198,7 @@ def test_bad_rows_never_stop_a_query(spark, tmp_path):
     changes = [row for row, _ in BAD_SUBSCRIPTIONS] + [POINT | {"id": "t"}]
     subscriptions = frame(spark, tmp_path / "s", changes, inputs.SUBSCRIPTIONS)
     matched = match(
-        messages, subscriptions, space=world.PLANE, vocabulary=world.vocabulary(), social=world.social_graph(),
+        messages, subscriptions, space=strategies.PLANE, vocabulary=strategies.vocabulary(), social=strategies.social_graph(),
         window=nc.TimeWindow(9), limits=nc.Limits(text_bytes=100, terms=3),
     )  # fmt: skip
     rows = matched.updates.collect()

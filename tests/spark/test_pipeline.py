@@ -13,7 +13,7 @@ from nearcast.spark import match, pack_messages, unpack_updates
 from nearcast.spark.query_progress import batches_of
 from nearcast.spark.shard_keys import keys_of, spark_hash
 from nearcast.spark.streams import WHOLE_FILES
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from nearcast.workload import make
 from spark import inputs
 
@@ -79,8 +79,8 @@ def test_a_stream_gives_the_updates_of_the_engine(spark, shards, write_stream, t
 @pytest.mark.parametrize("timed", [False, True], ids=["by arrival", "by time"])
 def test_static_frames_give_the_updates_of_the_engine(spark, shards, random_fields, n, timed):
     shards(n)
-    of = inputs.job(window=nc.TimeWindow(9) if timed else nc.CountWindow(7), shards=n, space=world.GLOBE)
-    drawn = inputs.batches(n, random_fields, n=4, timed=timed, space=world.GLOBE)
+    of = inputs.job(window=nc.TimeWindow(9) if timed else nc.CountWindow(7), shards=n, space=strategies.GLOBE)
+    drawn = inputs.batches(n, random_fields, n=4, timed=timed, space=strategies.GLOBE)
     batch = inputs.Batch(
         *(pa.concat_tables([getattr(b, name) for b in drawn]) for name in ("messages", "subscriptions"))
     )
@@ -197,7 +197,7 @@ def test_texts_may_be_lists_of_terms(spark):
         [("m1", 1, 1, ["a", "b"]), ("m2", 1, 1, ["a b"]), ("m3", 1, 1, None), ("m4", 1, 1, ["a", None])],
         "id string, x int, y int, text array<string>",
     ).coalesce(1)
-    matched = match(messages, subscriptions, space=world.PLANE)
+    matched = match(messages, subscriptions, space=strategies.PLANE)
     assert counted(matched.updates.collect()) == {(1, "s", "m1", "enter", 1.0): 1}
     assert {row.reason for row in matched.rejected.collect()} == {
         "text must be a string or a list of strings; got None (message 'm3')",
@@ -221,9 +221,9 @@ def test_sources_must_be_alike_and_streams_need_a_place_for_state(spark, write_s
     flowing = streams(spark, write_stream(given))
     still = static(spark, given[0])
     with pytest.raises(StateError, match="must both be streams or both be static"):
-        match(flowing[0], still[1], space=world.PLANE)
+        match(flowing[0], still[1], space=strategies.PLANE)
     with pytest.raises(StateError, match="state must be a folder for streaming frames"):
-        match(*flowing, space=world.PLANE)
+        match(*flowing, space=strategies.PLANE)
 
 
 def test_wrong_columns_are_one_clear_error(spark):
@@ -236,7 +236,7 @@ def test_wrong_columns_are_one_clear_error(spark):
         "id string, x double, y double, text string, at string": "at must be a column of timestamp; got 'string'",
     }.items():
         with pytest.raises(InvalidInput, match=words):
-            match(spark.createDataFrame([], schema), good, space=world.PLANE)
+            match(spark.createDataFrame([], schema), good, space=strategies.PLANE)
 
 
 def test_every_shard_has_a_task_of_its_own(spark):

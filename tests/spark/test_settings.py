@@ -4,7 +4,7 @@ import pytest
 
 from nearcast.errors import StateError
 from nearcast.spark import check_session, match, session
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 STORE = "spark.sql.streaming.stateStore.providerClass"
 
@@ -27,4 +27,4 @@ def test_a_setting_that_is_wrong_is_named_with_its_rule_and_value(spark, shards)
     other.conf.set(STORE, "somewhere.Else")
     with pytest.raises(StateError, match=r"providerClass must be .*RocksDB.*; got somewhere\.Else"):
         empty = other.createDataFrame([], "id string, x double, y double, text string, kind string")
-        match(empty, empty, space=world.PLANE)
+        match(empty, empty, space=strategies.PLANE)

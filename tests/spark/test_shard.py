@@ -20,7 +20,7 @@ from nearcast.spark.broadcast import BroadcastJob
 from nearcast.spark.merge import joined
 from nearcast.spark.shard_keys import keys_of
 from nearcast.spark.worker import addressed
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from spark import inputs
 
 
@@ -68,9 +68,9 @@ def fitted(of, given):
     with_subscriptions = next(batch for batch in given if len(batch.subscriptions))
     ops = [op or "subscribe" for op in with_subscriptions.subscriptions["op"].to_pylist()]
     comes = with_subscriptions.subscriptions.filter(pa.array([op == "subscribe" for op in ops])).drop_columns(["op"])
-    subscription_batches = of.admission.admit(comes)
+    batches = of.admission.admit(comes)
     sample = Sample(
-        Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches]),
+        Footprints.joined([batch.footprints for batch in batches]),
         MessageBatch.empty(),
     )
     return replace(of, fitted=serialization.pack(fit(of.partitioner, sample, n_shards=of.shards).fixed()))
@@ -118,7 +118,7 @@ def test_all_shards_together_know_how_many_were_not_there():
 
 @pytest.mark.parametrize("timed", [False, True], ids=["by arrival", "by time"])
 @pytest.mark.parametrize("shards", [1, 2, 8])
-@pytest.mark.parametrize("space", world.SPACES, ids=lambda s: s.metric)
+@pytest.mark.parametrize("space", strategies.SPACES, ids=lambda s: s.metric)
 def test_shards_emit_the_updates_of_one_engine(space, shards, timed, random_fields):
     window = nc.TimeWindow(9) if timed else nc.CountWindow(7)
     of = inputs.job(space=space, window=window, shards=shards)
