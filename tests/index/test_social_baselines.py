@@ -19,7 +19,7 @@ from nearcast.testing import strategies
 from nearcast.text import TEXT_SIMILARITIES
 from nearcast.workload import make as make_workload
 from nearcast_baselines import social
-from nearcast_baselines.social.tree import CHILD, DEEPEST, DEPTH, LEAF, N_NODES, PARENT, SIZE
+from nearcast_baselines.social.quadtree_nodes import CHILD, DEEPEST, DEPTH, LEAF, N_NODES, PARENT, SIZE
 from twins import DOT, EDGES, FEW, FLAT, GLOBE, HUGE, PLACES, PLANE, SMALL, USERS, SocialTwin, run_lifecycle
 
 for result_store in social.RESULT_STORES:
@@ -29,7 +29,7 @@ for entry in social.BASELINES:
 
 
 MAKERS = {
-    "scan": social.UserScan,
+    "scan": social.SubscriptionScan,
     "quadtree": social.Quadtree,
     "quadtree of small leaves": partial(social.Quadtree, capacity=1),
 }

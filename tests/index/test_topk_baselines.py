@@ -100,7 +100,7 @@ def test_groups_end_at_quantiles_of_alpha(groups):
     twin = TopKTwin(partial(IGPT, groups=groups), PLANE, 13)
     twin.insert(range(N))
     state = twin.index._state()
-    alphas = state.ground.profiles.points[:N, ALPHA]
+    alphas = state.context.profiles.points[:N, ALPHA]
     ends = np.quantile(alphas, np.arange(1, groups) / groups)
     for part in lists_of(state):
         of_slots = np.searchsorted(ends, alphas[state.postings.slots[part]])
@@ -185,7 +185,7 @@ def test_groups_are_sorted_and_their_statistics_cover_all_later_postings(capacit
                 assert rows[i, MOST_ALPHA] == behind[:, OWN_ALPHA].max()
             n_postings += len(slots)
         held = np.array(sorted(twin.thresholds), np.int32)
-        assert n_postings == state.ground.profiles.heads[held, 1].sum()
+        assert n_postings == state.context.profiles.heads[held, 1].sum()
         leaves, needs = state.slots_of.leaves[held], state.slots_of.bounds[held, NEEDS]
         for leaf in range(int(state.counts[N_LEAVES])):
             least = needs[leaves == leaf].min(initial=np.inf)
