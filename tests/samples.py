@@ -1,4 +1,4 @@
-"""Samples for tests of partitioners: a town, and some subscriptions outside."""
+"""Samples for tests of partitioners: a town, and some subscriptions outside it."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Every partitioner gives the updates of one engine without one."""
+"""With every partitioner, an engine emits the updates of an engine with one worker."""
 
 import itertools
 import os
@@ -118,7 +118,7 @@ def test_every_message_reaches_the_shards_of_matching_footprints(partitioner, n_
     rng = random.Random(3)
     known, early = sampled(rng, random_fields)
     routing = partitioner.fit(Sample(known, early), n_shards=n_shards)
-    new, late = sampled(rng, random_fields)  # nobody saw them when it was fitted
+    new, late = sampled(rng, random_fields)  # not part of the sample that it was fitted to
     new = replace(new, keys=new.keys + np.uint64(1))
     assignment = {id(some): routing.place(some).tolist() for some in (known, new)}
     seen_by = {id(batch): routing.route(batch).tolist() for batch in (early, late)}
@@ -133,7 +133,7 @@ def test_every_message_reaches_the_shards_of_matching_footprints(partitioner, n_
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS, ids=NAMES)
 @pytest.mark.parametrize("n_shards", [1, 4])
-def test_a_routing_can_be_kept(partitioner, n_shards, random_fields):
+def test_a_routing_can_be_saved(partitioner, n_shards, random_fields):
     footprints, batch = sampled(random.Random(4), random_fields)
     routing = partitioner.fit(Sample(footprints, batch), n_shards=n_shards)
     again = unpack(pack(routing))
@@ -150,7 +150,7 @@ def test_a_routing_can_be_kept(partitioner, n_shards, random_fields):
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS, ids=NAMES)
-def test_masks_hold_no_more_shards_than_they_have_bits(partitioner):
+def test_more_shards_than_bits_of_a_mask_are_refused(partitioner):
     with pytest.raises(nc.InvalidInput, match="n_shards must be between 1 and 64; got 65"):
         partitioner.fit(Sample.none(), n_shards=65)
 

@@ -39,7 +39,7 @@ def test_groups_hold_the_updates_in_order(rows, cuts):
     assert group(updates).num_rows == 1 + sum(a[0:4:2] + a[3:4] != b[0:4:2] + b[3:4] for a, b in pairwise(rows))
 
 
-def test_nothing_is_no_group():
+def test_no_updates_give_no_groups():
     assert group(UPDATES.empty_table()).num_rows == 0
     assert nc.ungroup(GROUPS.empty_table()).num_rows == 0
     assert groups.count_updates(GROUPS.empty_table()) == 0
@@ -66,7 +66,7 @@ def test_grouped_updates_equal_plain_ones(window, workers, conflate, random_fiel
 
 
 def test_names_in_several_pieces_are_grouped_piece_by_piece(monkeypatch):
-    """A column of strings holds two gigabytes: longer ones come in pieces, and a list lies in one of them."""
+    """A column of strings holds two gigabytes; longer ones are chunked, and no list spans two chunks."""
 
     monkeypatch.setattr(id_strings._columns, "__kwdefaults__", {"most_words": 20})
     engine = nc.Engine(space=nc.Space(nc.Box(0, 0, 1, 1)))

@@ -37,7 +37,7 @@ def test_a_preview_holds_what_the_subscription_would_have_from_the_start(kind, o
         ]
 
 
-def test_a_preview_refuses_what_a_subscription_would_be_refused_for():
+def test_a_preview_refuses_invalid_subscriptions():
     with (
         nc.Engine(space=strategies.PLANE, window=nc.CountWindow(5)) as engine,
         pytest.raises(nc.InvalidInput, match="location must lie in"),

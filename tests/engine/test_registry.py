@@ -68,7 +68,7 @@ def test_every_allocated_id_is_found(seed, arena):
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 @given(data=st.data())
 @settings(max_examples=30, deadline=None)
-def test_what_was_written_down_comes_back(kind, data):
+def test_stored_subscriptions_are_read_back(kind, data):
     fields = data.draw(st.lists(strategies.subscription_fields(kind.kind), min_size=1, max_size=len(POOL)))
     made = [strategies.make_subscription(kind.kind, id_, f) for id_, f in zip(POOL, fields, strict=False)]
     batch = SubscriptionBatch.of(made, strategies.scoring())
@@ -119,7 +119,7 @@ def test_freed_blocks_are_reused():
     assert registry._array("state")[kernels.USED] == used
 
 
-def test_a_registry_in_files_is_continued(tmp_path):
+def test_a_registry_in_files_continues_after_attach(tmp_path):
     with Arena(tmp_path / "arena") as arena:
         registry = SubscriptionRegistry(nc.NearestSubscription, arena)
         registry.allocate(
@@ -131,7 +131,7 @@ def test_a_registry_in_files_is_continued(tmp_path):
     assert again.sinces(again.taken()).tolist() == list(range(len(POOL)))
 
 
-def test_names_past_two_gigabytes_come_in_several_columns():
+def test_long_columns_of_strings_are_returned_in_chunks():
     rows = np.array([0, 1, 2, 2, 1] * 40)
     strings = pa.array(["ab", "c" * 30, ""])
     data, offsets = id_strings.bytes_of(strings)

@@ -33,7 +33,7 @@ def changes(rows):
 
 
 class Replicas:
-    """Shards that hold messages as they like, and say so."""
+    """Replicas whose results change at random, and the changes that they report."""
 
     def __init__(self, kind, ks, n_shards, rng):
         self.rng, self.ks, self.n_shards = rng, ks, n_shards
@@ -41,7 +41,7 @@ class Replicas:
         self.held = {(shard, slot): {} for shard in range(n_shards) for slot in range(len(ks))}
 
     def turn(self, step):
-        """Change some results; return the rows that each shard tells."""
+        """Change some results; return the rows that each shard reports."""
         updates = {shard: [] for shard in range(self.n_shards)}
         for (shard, slot), held in self.held.items():
             gone = [seq for seq in held if self.rng.random() < 0.3]

@@ -44,7 +44,7 @@ def rows(kind):
 @pytest.mark.parametrize("kind", KIND_NAMES)
 @settings(max_examples=80, deadline=None)
 @given(data=st.data())
-def test_columns_are_let_in_only_if_every_row_would_be(kind, data):
+def test_a_table_is_accepted_only_if_every_row_is_valid(kind, data):
     drawn = data.draw(st.lists(rows(kind), min_size=1, max_size=3))
     table = pa.Table.from_pylist(
         [{**row, "id": f"s{i}"} for i, row in enumerate(drawn)], schema=subscriptions_schema()
@@ -60,7 +60,7 @@ def test_columns_are_let_in_only_if_every_row_would_be(kind, data):
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
-def test_ordinary_columns_are_let_in_at_once(kind):
+def test_valid_columns_are_accepted_and_nulls_are_not(kind):
     row = {"op": "subscribe", "id": "s", "kind": kind, "x": 1.0, "y": 1.0, "xmin": 0.0, "ymin": 0.0, "xmax": 1.0,
            "ymax": 1.0, "keywords": "a AND b", "k": 3, "alpha": 0.5, "delta": 0.0, "tau": 1.0, "user": "u0"}  # fmt: skip
     table = pa.Table.from_pylist([row], schema=subscriptions_schema())
@@ -75,7 +75,7 @@ def test_ordinary_columns_are_let_in_at_once(kind):
 @pytest.mark.parametrize("kind", KIND_NAMES)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_what_is_written_down_can_be_read_again(kind, data):
+def test_stored_subscriptions_are_restored(kind, data):
     drawn = data.draw(st.lists(strategies.subscriptions(kind), min_size=1, max_size=4))
     assert restore(store(drawn, KIND_OF[kind]), KIND_OF[kind]) == drawn
 
@@ -113,7 +113,7 @@ def test_keys_of_a_batch_are_those_of_its_footprints(ids):
     assert footprints.keys.dtype == np.uint64
 
 
-def test_a_large_table_and_its_rows_lead_to_the_same_engine():
+def test_a_large_table_and_its_rows_give_the_same_engine():
     from nearcast.workload import make
 
     workload = make("tweets", seed=3)

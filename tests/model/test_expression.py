@@ -1,4 +1,4 @@
-"""Boolean expressions: what they mean, and their one canonical form."""
+"""Boolean expressions and their canonical form."""
 
 import itertools
 
@@ -39,7 +39,7 @@ def test_canonical_form(text, expected):
 
 @settings(max_examples=300)
 @given(strategies.expressions())
-def test_the_canonical_form_means_the_same(text):
+def test_the_canonical_form_is_equivalent(text):
     canonical = parse(text).branches(limit=1000)
     for size in range(len(strategies.TERMS) + 1):
         for held in map(set, itertools.combinations(strategies.TERMS, size)):
@@ -76,7 +76,7 @@ def test_a_syntax_error_has_its_position(text, hint):
     assert caught.value.field == "keywords"
 
 
-def test_a_small_form_of_a_wide_product_is_let_through():
+def test_a_wide_product_with_a_small_canonical_form_is_accepted():
     text = " AND ".join(["(a OR b)"] * 60)
     assert branches(text, limit=2) == [["a"], ["b"]]
 

@@ -1,4 +1,4 @@
-"""A profile holds the subscription and scores as the reference does, bit for bit."""
+"""A profile holds the subscription, and its score equals the reference bit by bit."""
 
 import random
 
@@ -46,7 +46,7 @@ def slots_of(*slots):
 
 
 @pytest.mark.parametrize("space", SPACES, ids=["near", "earth", "plane"])
-def test_scores_are_those_of_the_reference_to_the_last_bit(space):
+def test_scores_equal_the_reference_bit_by_bit(space):
     rng, scoring = random.Random(1), scoring_of(space)
     subscriptions = [draw(space, rng) for _ in range(60)]
     profiles = Profiles(Arena())
@@ -85,7 +85,7 @@ def test_a_profile_holds_point_terms_and_k():
     assert arrays.heads[:3, RUN].tolist() == [-1, -1, -1]
 
 
-def test_a_slot_that_is_taken_stays_and_a_free_one_stays_free():
+def test_taken_slots_are_not_overwritten_and_free_slots_stay_free():
     scoring, arena = strategies.scoring(), Arena()
     index, result_store = Profiles(arena), Profiles(arena)
     a, b = (TopKSubscription("t", location=(x, 0), keywords="a", k=1, alpha=0.5) for x in (1, 2))
@@ -99,7 +99,7 @@ def test_a_slot_that_is_taken_stays_and_a_free_one_stays_free():
     assert (index.arrays.heads[:2, RUN] >= 0).tolist() == [False, True]
 
 
-def test_growth_by_one_is_seen_by_the_other():
+def test_growth_is_visible_to_all_users_of_the_arena():
     scoring, arena = strategies.scoring(), Arena()
     index, result_store = Profiles(arena), Profiles(arena)
     rng = random.Random(2)
@@ -108,7 +108,7 @@ def test_growth_by_one_is_seen_by_the_other():
     assert (result_store.arrays.heads[:500, RUN] >= 0).all()
 
 
-def test_runs_are_used_again_and_long_ones_fit():
+def test_freed_runs_are_reused_and_long_runs_fit():
     rng, scoring = random.Random(3), scoring_of(SPACES[0])
     words = [f"w{i}" for i in range(1024)]
     profiles, held = Profiles(Arena()), []

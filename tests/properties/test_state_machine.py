@@ -77,7 +77,7 @@ class Machine(RuleBasedStateMachine):
             if self.folder:
                 self.folder.cleanup()
 
-    # -- what can happen
+    # -- rules
 
     @rule(data=st.data(), id_=IDS, as_table=st.booleans())
     def subscribe(self, data, id_, as_table):
@@ -110,7 +110,7 @@ class Machine(RuleBasedStateMachine):
             self.published += 1
             late = data.draw(st.sampled_from([0.0, 0.0, 0.0, 2.0, 5.0]))
             again = st.sampled_from(self.fields) if self.fields else st.nothing()
-            fields = data.draw(strategies.message_fields(self.space) | again)  # twins make ties
+            fields = data.draw(strategies.message_fields(self.space) | again)  # equal messages tie
             self.fields.append(fields)
             batch.append({"id": f"m{self.published}", "at": self.clock - late, **fields})
         before = self.results()
@@ -198,7 +198,7 @@ class Machine(RuleBasedStateMachine):
         )  # fmt: skip
         assert after.work == stats.work
 
-    # -- what must hold
+    # -- invariants
 
     @invariant()
     def every_result_is_right(self):
@@ -241,8 +241,8 @@ class Machine(RuleBasedStateMachine):
                     seqs = {m["id"]: m["seq"] for m in self.oracle.log}
                     ranked = sorted(held[id_].items(), key=lambda r: (sign * r[1], sign * seqs[r[0]]))
                     self.oracle.check_result(id_, ranked)
-            assert len({(u.subscription, u.message) for u in step}) == len(step), "a step told twice"
-        assert not by_step, f"updates of no message: {by_step}"
+            assert len({(u.subscription, u.message) for u in step}) == len(step), "a step reports a message twice"
+        assert not by_step, f"updates without a message: {by_step}"
         assert held == {id_: dict(result) for id_, result in self.results().items()}
 
     def check_growing(self, step, message, in_time):
@@ -268,7 +268,7 @@ class Machine(RuleBasedStateMachine):
         return int(id_) if id_.isdigit() else id_
 
     def results(self):
-        """Every result that is kept; what only grows has none."""
+        """Return the results of the stateful kinds."""
         return {
             id_: [] if s["kind"] in GROWING else [(r.message, r.score) for r in self.engine.results(id_)]
             for id_, s in self.oracle.subscriptions.items()

@@ -1,6 +1,6 @@
-"""A run of the pipeline over the files of a folder, to be killed: `python driver.py FOLDER LOCAL`.
+"""A run of the pipeline over the files of a folder, for tests that kill it: `python driver.py FOLDER LOCAL`.
 
-Says `batch N` after each batch, and ends when all files are done. Started again, it goes on where it stopped.
+Prints `batch N` after each batch, and ends after the last file. When restarted, it continues where it stopped.
 """
 
 import sys
@@ -54,7 +54,7 @@ def main(folder, local, master="local[2,4]"):
         for progress in query.recentProgress:
             if progress.batchId > emitted:
                 emitted = progress.batchId
-                print(f"batch {emitted}", flush=True)  # noqa: T201 - whom it is read by waits for it
+                print(f"batch {emitted}", flush=True)  # noqa: T201 - the test waits for this line
         if ended:
             return
 

@@ -1,4 +1,4 @@
-"""Random streams for the pipeline in a small world full of ties, and what one embedded engine says about them."""
+"""Random streams for the pipeline, with many ties, and the updates of one embedded engine for them."""
 
 import random
 from collections import Counter
@@ -19,7 +19,7 @@ SUBSCRIPTIONS = subscriptions_schema()
 
 @dataclass
 class Batch:
-    """What arrives together."""
+    """Messages and subscriptions of one batch."""
 
     messages: pa.Table
     subscriptions: pa.Table
@@ -47,7 +47,7 @@ def engine(of):
 
 
 def batches(seed, fields, *, space=strategies.PLANE, n=4, kinds=tuple(k.kind for k in KINDS), timed=False):
-    """Draw batches; with times, these run against the order of arrival, and some are late."""
+    """Draw batches; times, if any, are out of order, and some messages are late."""
     rng = random.Random(seed)
     drawn = []
     for step in range(n):
@@ -74,7 +74,7 @@ def batches(seed, fields, *, space=strategies.PLANE, n=4, kinds=tuple(k.kind for
 
 
 def numbered(given):
-    """Give every row a time of its own, as they come: then it does not matter how files are read."""
+    """Give the rows distinct times in their order, so that the order in which files are read does not matter."""
     made, n = [], 0
     for batch in given:
         timed = []
@@ -102,7 +102,7 @@ def table(rows, schema):
 
 
 def embedded(of, given):
-    """Return what one engine says, row by row, about batches: the meaning that the pipeline has to meet."""
+    """Return the updates of one engine that processes batches row by row, which the pipeline must equal."""
     alone, updates = engine(of), []
     for batch in given:
         for row in in_order(batch.subscriptions).to_pylist():
@@ -115,7 +115,7 @@ def embedded(of, given):
 
 
 def in_order(rows):
-    """Return rows by time, those without one first; a sort that keeps ties as they are."""
+    """Return rows sorted by time, those without a time first; the sort is stable."""
     at = pc.fill_null(rows["at"].cast(pa.int64()), -(1 << 62)).to_pylist()
     return rows.take(pa.array(sorted(range(len(rows)), key=at.__getitem__), pa.int64()))
 

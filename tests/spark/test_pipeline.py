@@ -36,8 +36,8 @@ def options(of):
 
 
 def static(spark, batch):
-    """Return the tables of a batch as DataFrames of one partition, whose order is theirs."""
-    # PySpark loses the rows behind a chunk that is empty, so the tables have one chunk each.
+    """Return the tables of a batch as DataFrames of one partition, in the same order."""
+    # PySpark loses the rows after an empty chunk, so the tables have one chunk each.
     tables = (batch.messages.combine_chunks(), batch.subscriptions.combine_chunks())
     return [spark.createDataFrame(rows).coalesce(1) for rows in tables]
 
@@ -50,7 +50,7 @@ def streams(spark, folders):
 
 
 def run(frame, folder):
-    """Run a streaming query over everything there is; return its rows and the query."""
+    """Run a streaming query over all files; return its rows and the query."""
     out, checkpoint = str(folder / "out"), str(folder / "checkpoint")
     writer = frame.writeStream.format("parquet").option("path", out).option("checkpointLocation", checkpoint)
     query = writer.trigger(availableNow=True).start()
@@ -146,7 +146,7 @@ def test_a_query_reports_its_progress(spark, write_stream, tmp_path, random_fiel
     assert all(tally.state_bytes[shard] > 0 for shard in (0, 1))
 
 
-def test_packed_updates_are_the_same_in_blocks(spark, write_stream, tmp_path, random_fields):
+def test_packed_updates_equal_unpacked_ones(spark, write_stream, tmp_path, random_fields):
     given = inputs.batches(4, random_fields, n=3)
     folders = write_stream(given)
     of = inputs.job()
@@ -159,8 +159,8 @@ def test_packed_updates_are_the_same_in_blocks(spark, write_stream, tmp_path, ra
     assert len(blocks) > 3
 
 
-def test_packed_messages_are_the_same_as_rows(spark, tmp_path, write_stream, random_fields):
-    """Blocks, bad rows and what is no block among them, several to a batch: matched, counted and rejected as rows."""
+def test_packed_messages_give_the_updates_of_rows(spark, tmp_path, write_stream, random_fields):
+    """Blocks with good and bad rows, and invalid blocks, several per batch, are matched, counted and rejected like rows."""
     given = inputs.numbered(inputs.batches(4, random_fields, n=4))
     folders = write_stream(given)
     bad = inputs.table([{"id": "bad", "x": 99.0, "y": 1.0, "text": "a"}], inputs.MESSAGES)
@@ -205,7 +205,7 @@ def test_texts_may_be_lists_of_terms(spark):
     }
 
 
-def test_a_query_that_is_started_with_something_else_is_refused(spark, write_stream, tmp_path, random_fields):
+def test_a_restart_with_other_options_is_refused(spark, write_stream, tmp_path, random_fields):
     folders = write_stream(inputs.batches(1, random_fields, n=2))
     kept = {"state": str(tmp_path / "state")}
     matched = match(*streams(spark, folders), **options(inputs.job()), **kept)
@@ -216,7 +216,7 @@ def test_a_query_that_is_started_with_something_else_is_refused(spark, write_str
         run(other.updates, tmp_path)
 
 
-def test_sources_must_be_alike_and_streams_need_a_place_for_state(spark, write_stream, random_fields):
+def test_frames_must_both_be_streams_or_static_and_streams_need_a_state_folder(spark, write_stream, random_fields):
     given = inputs.batches(1, random_fields, n=1)
     flowing = streams(spark, write_stream(given))
     still = static(spark, given[0])
@@ -226,7 +226,7 @@ def test_sources_must_be_alike_and_streams_need_a_place_for_state(spark, write_s
         match(*flowing, space=strategies.PLANE)
 
 
-def test_wrong_columns_are_one_clear_error(spark):
+def test_wrong_columns_are_refused_in_one_error(spark):
     good = spark.createDataFrame([], SUBSCRIPTIONS)
     for schema, words in {
         "id string, x double, text string": r"columns must include \['y'\]; got \['id', 'x', 'text'\] \(messages\)",

@@ -9,11 +9,11 @@ from nearcast.testing import strategies
 STORE = "spark.sql.streaming.stateStore.providerClass"
 
 
-def test_a_session_of_ours_is_fit(spark):
+def test_a_session_with_our_settings_is_accepted(spark):
     check_session(spark, shards=2)
 
 
-def test_further_settings_are_taken(spark):
+def test_further_settings_are_applied(spark):
     again = session(shards=2, settings={"spark.sql.streaming.minBatchesToRetain": 7})
     assert again.conf.get("spark.sql.streaming.minBatchesToRetain") == "7"
     again.conf.unset("spark.sql.streaming.minBatchesToRetain")
