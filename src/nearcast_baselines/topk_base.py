@@ -22,7 +22,7 @@ from nearcast.index.base import Matches, Work
 from nearcast.index.scratch_pool import OutputWorkspace, ScratchPool
 from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels import blocks
-from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, ProfileArrays, X, Y, cosine, near
+from nearcast.model._kernels.profiles import LENGTH, RUN, ProfileArrays, topk_score
 from nearcast.model.profiles import Profiles
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast_baselines.dense_numbers import number_keys
@@ -112,6 +112,32 @@ def look_up(tags: NDArray[np.uint8], entries: NDArray[np.int64], key: int) -> in
 
 
 @kernel
+def cosine(
+    run_terms: NDArray[np.int64],
+    run_units: NDArray[np.float64],
+    run: int,
+    run_stop: int,
+    term_ids: NDArray[np.int64],
+    units: NDArray[np.float64],
+    start: int,
+    stop: int,
+) -> tuple[bool, float]:
+    """Return whether a run and the terms of a message share a term, and the cosine of both.
+
+    Both lists ascend, and the sum runs in that order, as in the reference.
+    """
+    shares, total = False, 0.0
+    while run < run_stop and start < stop:
+        mine, other = run_terms[run], term_ids[start]
+        if mine == other:
+            total += run_units[run] * units[start]
+            shares = True
+        run += mine <= other
+        start += other <= mine
+    return shares, total
+
+
+@kernel
 def verify(
     context: IndexContext,
     batch: TopKColumns,
@@ -143,12 +169,10 @@ def verify(
         prefetch(run_units, heads[found[i], RUN])
     for i in range(n_found):
         slot = found[i]
-        run, alpha = heads[slot, RUN], points[slot, ALPHA]
-        shared, text = cosine(
-            run_terms, run_units, run, run + heads[slot, LENGTH], term_ids, units, units, first, stop
-        )
-        score = alpha * near(points[slot, X], points[slot, Y], x, y, on_sphere, max_distance) + (1.0 - alpha) * text
-        if shared >= 0 and score >= thresholds[slot]:
+        run = heads[slot, RUN]
+        shares, text = cosine(run_terms, run_units, run, run + heads[slot, LENGTH], term_ids, units, first, stop)
+        score = topk_score(points, slot, x, y, text, on_sphere, max_distance)
+        if shares and score >= thresholds[slot]:
             slots[total] = slot
             scores[total] = score
             total += 1

@@ -53,19 +53,15 @@ def test_scores_equal_the_reference_bit_by_bit(space):
     profiles.insert(np.arange(60, dtype=np.int32), columns_of(subscriptions, scoring))
     messages = [Message(i, draw(space, rng).location, rng.choices(TERMS, k=rng.randint(0, 8))) for i in range(40)]
     batch = MessageBatch.from_messages(messages, vocabulary=VOCABULARY)
-    on_sphere, n_shared = space.metric == "haversine", 0
+    on_sphere, n_shared, points = space.metric == "haversine", 0, profiles.arrays.points
     for slot, subscription in enumerate(subscriptions):
         score_of = subscription.bind(scoring)
-        for row, document in enumerate(batch.documents):
-            start, stop = batch.term_indptr[row : row + 2]
-            shares, score = topk_score(
-                profiles.arrays, slot, batch.xs[row], batch.ys[row], batch.term_ids, batch.units, start, stop,
-                on_sphere, space.max_distance,
-            )  # fmt: skip
+        for document in batch.documents:
             expected = score_of(document)
-            assert shares == (expected is not None)
-            if shares:
+            if expected is not None:
                 n_shared += 1
+                (part,) = (part for part in subscription.explain(document, scoring).parts if part.name == "text")
+                score = topk_score(points, slot, *document.location, part.value, on_sphere, space.max_distance)
                 assert score == expected
     assert n_shared > 100
 
