@@ -150,7 +150,7 @@ def list_key(number: int, cell: int) -> int:
 
 @kernel
 def is_covering(quarters: NDArray[np.int64], level: int, quarter: int) -> bool:
-    """Report whether a quarter is a cell of the covering of a subscription in `quarters`."""
+    """Return whether a quarter is a cell of the covering of a subscription in `quarters`."""
     return level == LEVELS - 1 or quarters[level] != quarter
 
 
@@ -232,7 +232,7 @@ def list_with_room(state: State, key: int) -> int:
 
 @kernel
 def put_in(state: State, key: int, slot: int, weight: float) -> bool:
-    """Add a posting to a list, unless it exists; report whether there was room."""
+    """Add a posting to a list, unless it exists; return whether there was room."""
     row = list_with_room(state, key)
     if row < 0:
         return False
@@ -265,7 +265,7 @@ def take_out(state: State, key: int, slot: int) -> None:
 
 @kernel
 def post(state: State, slot: int, quarters: NDArray[np.int64]) -> bool:
-    """Post a subscription in all cells of its covering; report whether there was room. Postings that exist stay."""
+    """Post a subscription in all cells of its covering; return whether there was room. Postings that exist stay."""
     profiles, numbers = state.context.profiles, state.context.run_numbers
     first, stop = profiles.heads[slot, RUN], profiles.heads[slot, RUN] + profiles.heads[slot, LENGTH]
     for level in range(LEVELS):

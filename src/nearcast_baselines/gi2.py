@@ -95,7 +95,7 @@ def _mark(dead: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> None:
 
 @kernel
 def _holds(subscriptions: Subscriptions, branch: int, message: npt.NDArray[np.int64]) -> bool:
-    """Report whether a message, given by its terms in ascending order, holds all terms of a branch."""
+    """Return whether a message, given by its terms in ascending order, holds all terms of a branch."""
     at = 0
     for i in range(subscriptions.term_indptr[branch], subscriptions.term_indptr[branch + 1]):
         term = subscriptions.term_ids[i]
@@ -108,7 +108,7 @@ def _holds(subscriptions: Subscriptions, branch: int, message: npt.NDArray[np.in
 
 @kernel
 def _reports(subscriptions: Subscriptions, i: int, branch: int, message: npt.NDArray[np.int64]) -> bool:
-    """Report whether a branch is the first of its subscription that holds."""
+    """Return whether a branch is the first of its subscription that holds."""
     if not _holds(subscriptions, branch, message):
         return False
     for earlier in range(subscriptions.branch_indptr[i], branch):

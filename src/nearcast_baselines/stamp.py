@@ -251,7 +251,7 @@ def verify(state: SimilarityState, n_found: int, out: MatchOutput, total: int) -
 
 @kernel
 def may_hold(state: SimilarityState, node: int, gap: float, n_known: int) -> bool:
-    """Report whether an inner region may hold a match, by its signature; over-approximates."""
+    """Return whether an inner region may hold a match, by its signature; over-approximates."""
     for i in range(n_known):
         row = table_get(state.cell_lists, cell_list_key(state.scratch.message_terms[i], node), -1)
         if row >= 0 and gap <= state.term_lists.reaches[row]:

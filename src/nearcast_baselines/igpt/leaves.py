@@ -109,7 +109,7 @@ def post(state: State, slot: int) -> None:
 
 @kernel
 def has_room(state: State, n_lists: int, n_postings: int, n_members: int, n_leaves: int) -> bool:
-    """Report whether so many more of each fit; if not, record how many are needed."""
+    """Return whether so many more of each fit; if not, record how many are needed."""
     counts, pool, rooms, leaf_lists = state.counts, state.pool, state.rooms, state.leaf_lists
     lacks_lists = counts[N_LISTS] + n_lists > state.lists.starts.size
     lacks_lists |= leaf_lists.n_taken[0] + n_lists > leaf_lists.tags.size - leaf_lists.tags.size // 4
@@ -124,7 +124,7 @@ def has_room(state: State, n_lists: int, n_postings: int, n_members: int, n_leav
 
 @kernel
 def split(state: State, leaf: int) -> bool:
-    """Split a leaf into four, of which it is the first; report whether there was room."""
+    """Split a leaf into four, of which it is the first; return whether there was room."""
     counts, leaves, runs, heads = state.counts, state.leaves, state.runs, state.context.profiles.heads
     head, points = leaves.heads[leaf], state.context.profiles.points
     n, size_class, first_member = int(head[N_MEMBERS]), int(head[CLASS]), int(head[MEMBERS])

@@ -79,7 +79,7 @@ def _leaf_of(tree: Tree, x: float, y: float) -> int:
 
 @kernel
 def _has_room(tree: Tree, n_keys: int) -> bool:
-    """Report whether so many keys fit into `words`; record how many are needed."""
+    """Return whether so many keys fit into `words`; record how many are needed."""
     tree.state[NEEDED] = n_keys
     return bool(tree.words.n_taken[0] + n_keys <= tree.words.tags.size - tree.words.tags.size // 4)
 

@@ -10,7 +10,7 @@ several lists is scored for the first of them only. Messages that arrive after `
 has yet to publish them.
 
 A message that shares no term of a list read before is a witness: it scores little less than its bound. The floor is
-what as many witnesses as needed reach. Two terms of one tag and bucket are indistinguishable on a list, so a witness
+the score that enough witnesses reach. Two terms of one tag and bucket are indistinguishable on a list, so a witness
 can be false; the exact scores show it, and the search is repeated without a floor.
 """
 
