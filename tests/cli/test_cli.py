@@ -115,7 +115,7 @@ def test_bad_arguments_are_explained(words, published, capsys):
 def test_an_error_of_the_engine_is_printed_in_one_line(capsys):
     assert main(["bench", "topk", "--subscriptions", "5", "--messages", "5", "--k", "20_000"]) == 2
     err = capsys.readouterr().err
-    assert err.startswith("nearcast: k must be 10000 at most; got 20000")
+    assert err.startswith("nearcast: k must be at most 10000; got 20000")
     assert "Traceback" not in err
 
 

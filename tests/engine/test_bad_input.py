@@ -97,7 +97,7 @@ def test_an_error_names_field_rule_value_and_subject():
 
 def test_an_expression_of_too_many_branches_is_refused_before_it_is_expanded():
     wide = " AND ".join(f"(a{i} OR b{i})" for i in range(40))
-    with pytest.raises(nc.InvalidInput, match="1024 AND-branches at most"):
+    with pytest.raises(nc.InvalidInput, match="at most 1024 branches"):
         engine().subscribe([nc.BooleanSubscription("b", region=BOX, keywords=wide)])
 
 
@@ -111,7 +111,7 @@ def test_limits_are_configurable():
     ):
         with pytest.raises(nc.InvalidInput):
             small.subscribe([bad])
-    with pytest.raises(nc.InvalidInput, match="text must be 3 bytes at most; got 4"):
+    with pytest.raises(nc.InvalidInput, match="text must be at most 3 bytes; got 4"):
         small.publish([nc.Message("m", (0, 0), "four")])
     with pytest.raises(nc.InvalidInput, match="k must be an integer"):
         nc.Limits(k=0)

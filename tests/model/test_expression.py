@@ -83,5 +83,5 @@ def test_a_wide_product_with_a_small_canonical_form_is_accepted():
 
 def test_the_limit_counts_branches():
     assert len(branches("a OR b OR c", limit=3)) == 3
-    with pytest.raises(nc.InvalidInput, match=r"must be 2 AND-branches at most .*; got 3"):
+    with pytest.raises(nc.InvalidInput, match=r"must have at most 2 branches .*; got 3"):
         branches("a OR b OR c", limit=2)

@@ -173,5 +173,5 @@ def test_balance_handles_idle_shards_and_bad_input_is_refused():
     assert Balance.of(np.array([0.0, 2.0])) == (2, np.inf)
     with pytest.raises(InvalidInput, match="n_shards must be between 1 and 64; got 0"):
         estimate_partitioners(town(5, 5), n_shards=0)
-    with pytest.raises(InvalidInput, match=r"estimates must hold one at least; got \[\]"):
+    with pytest.raises(InvalidInput, match=r"estimates must hold at least one; got \[\]"):
         recommend([])

@@ -27,8 +27,8 @@ BAD_MESSAGES = [
     ({"x": 8.5}, "location must lie in Box"),
     ({"y": -0.5}, "location must lie in Box"),
     ({"text": None}, "text must be a string or a list of strings; got None"),
-    ({"text": "a" * 101}, "text must be 100 bytes at most; got 101"),
-    ({"text": "é" * 51}, "text must be 100 bytes at most; got 102"),
+    ({"text": "a" * 101}, "text must be at most 100 bytes; got 101"),
+    ({"text": "é" * 51}, "text must be at most 100 bytes; got 102"),
     ({"at": None}, "at must be given where the window is a TimeWindow; got None"),
 ]
 
@@ -48,9 +48,9 @@ BAD_SUBSCRIPTIONS = [
     (POINT | {"y": None}, "y must be given for kind 'topk'"),
     (POINT | {"keywords": "!?"}, "keywords must hold at least one term; got '!?'"),
     (POINT | {"keywords": None}, "keywords must be given"),
-    (POINT | {"keywords": "a b c d"}, "keywords must hold 3 terms at most; got 4"),
+    (POINT | {"keywords": "a b c d"}, "keywords must hold at most 3 terms; got 4"),
     (POINT | {"k": 0}, "k must be an integer of 1 or more; got 0"),
-    (POINT | {"k": 10_001}, "k must be 10000 at most; got 10001"),
+    (POINT | {"k": 10_001}, "k must be at most 10000; got 10001"),
     (POINT | {"alpha": 1.7}, "alpha must be in [0, 1]; got 1.7"),
     (POINT | {"alpha": NAN}, "alpha must be in [0, 1]; got nan"),
     (NEAR | {"delta": -0.1}, "delta must be in [0, 1]; got -0.1"),

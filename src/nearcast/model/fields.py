@@ -287,7 +287,7 @@ class CountField(NumberField):
 
     def check(self, value: Any, name: str, scoring: ScoringContext, limits: Limits, subject: str) -> None:
         """Refuse more than the limit."""
-        require(value <= limits.k, name, f"must be {limits.k} at most", value, subject=subject)
+        require(value <= limits.k, name, f"must be at most {limits.k}", value, subject=subject)
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
         """Return whether all are integers from 1 to the limit."""

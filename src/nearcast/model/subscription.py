@@ -214,7 +214,7 @@ class KeywordSubscription(Subscription):
         """Raise `InvalidInput` also for too many terms."""
         super().check(scoring, limits)
         n = len(self.counts)
-        require(n <= limits.terms, "keywords", f"must hold {limits.terms} terms at most", n, subject=self.subject)
+        require(n <= limits.terms, "keywords", f"must hold at most {limits.terms} terms", n, subject=self.subject)
 
     @classmethod
     def subscription_columns(cls, stored: pa.Table, vocabulary: Vocabulary) -> SubscriptionColumns:

@@ -151,7 +151,7 @@ def estimate_partitioners(
 
 def recommend(estimates: Sequence[Estimate]) -> tuple[Estimate, str]:
     """Return the recommended estimate and the reason as a sentence."""
-    require(len(estimates) > 0, "estimates", "must hold one at least", list(estimates))
+    require(len(estimates) > 0, "estimates", "must hold at least one", list(estimates))
     first = estimates[0]
     best = min(estimate.busiest_us for estimate in estimates)
     if best == 0 or len(first.busy_us) == 1:
