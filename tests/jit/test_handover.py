@@ -1,4 +1,4 @@
-"""One process builds, another goes on in the same folder, the first sees all of it."""
+"""One process builds an arena, another continues in the same folder, and the first sees the changes."""
 
 import os
 import subprocess

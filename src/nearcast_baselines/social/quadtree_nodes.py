@@ -1,10 +1,10 @@
-"""The paper's quadtree: its layout, and what a subscription changes on its way to the root.
+"""The nodes of the paper's quadtree: their arrays, and their changes when a subscription changes.
 
     nodes    node -> first child, parent, depth, first subscription, number of them
     slots_of slot -> leaf, the next and the previous subscription there
-    words    (node, term) -> subscriptions below that have it
+    words    (node, term) -> number of subscriptions below the node with the term
 
-A leaf that is full is parted into four; no node ever goes. Every change of a subscription walks up to the root.
+A full leaf is split into four; nodes are never merged. Every change of a subscription walks up to the root.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from nearcast.index._kernels.social.layout import THRESHOLD, X
 from nearcast.model._kernels.profiles import LENGTH, RUN
 from nearcast.model._kernels.profiles import X as PROFILE_X
 from nearcast.model._kernels.profiles import Y as PROFILE_Y
-from nearcast_baselines.social.ground import Ground
+from nearcast_baselines.social.base import IndexContext
 
 DEEPEST = 24
-"""A leaf this deep is never parted: its points may be one."""
+"""A leaf at this depth is never split: all its points may be equal."""
 
 CHILD, PARENT, DEPTH, FIRST, SIZE = 0, 1, 2, 3, 4
 """Columns of a node: its first child or -1, its parent or -1, its depth; of a leaf, the first subscription and how
 many there are."""
 LEAF, NEXT, PREVIOUS = 0, 1, 2
-"""Columns of a seat: the leaf of a subscription, and its neighbours there."""
+"""Columns of `slots_of`: the leaf of a subscription, and the next and previous subscription of the leaf."""
 N_NODES, NEEDED = 0, 1
-"""Places in the state: nodes that there are, and keys that found no room."""
+"""Positions in the state: the number of nodes, and the number of keys that found no room."""
 DONE, NODES, WORDS = 0, 1, 2
-"""How planting ends: all done, or for want of room in this."""
+"""How an insertion ends: completed, or stopped because this array or table is full."""
 NO_SLOT = -1
-"""Where a chain ends."""
+"""End of a linked list of subscriptions."""
 TERM_BITS = 32
-"""Of a key of `words`; the node is above them."""
+"""Bits of the term in a key of `words`; the node is above them."""
 
 
 class Tree(NamedTuple):
@@ -44,47 +44,49 @@ class Tree(NamedTuple):
 
     capacity: int
     nodes: NDArray[np.int32]
-    """int32 (n, 5): see the columns; the four children of a node stand together."""
+    """int32 (n, 5): see the columns; the four children of a node are adjacent."""
     regions: NDArray[np.float64]
-    """float64 (n, 4): xmin, ymin, xmax, ymax of the part of the space whose points are below."""
+    """float64 (n, 4): xmin, ymin, xmax, ymax of the part of the space that the node covers."""
     boxes: NDArray[np.float64]
-    """float64 (n, 6): least and greatest coordinates, in the frame, of the points that were ever below."""
+    """float64 (n, 6): least and greatest coordinates, in the frame, of all points ever inserted below the node."""
     leasts: NDArray[np.float64]
     """float64 (n,): the least threshold below the node; infinite if it holds no subscription."""
     slots_of: NDArray[np.int32]
     """int32 (n_slots, 3): see the columns."""
     words: TableArrays
-    """Node and term -> how many subscriptions below have it."""
+    """Node and term -> number of subscriptions below the node with the term."""
     terms: TableArrays
     """Term id -> dense number."""
     state: NDArray[np.int64]
-    """int64 (2,): see the places."""
+    """int64 (2,): see the positions."""
 
 
 @kernel
-def _part(tree: Tree, node: int, x: float, y: float) -> int:
-    """Return which of the four children of a node, or to be, a point belongs to."""
+def _quarter(tree: Tree, node: int, x: float, y: float) -> int:
+    """Return which quarter of a node's region a point lies in."""
     region = tree.regions[node]
     return int(x >= region[0] * 0.5 + region[2] * 0.5) + 2 * int(y >= region[1] * 0.5 + region[3] * 0.5)
 
 
 @kernel
 def _leaf_of(tree: Tree, x: float, y: float) -> int:
+    """Return the leaf of a point."""
     node = 0
     while tree.nodes[node, CHILD] >= 0:
-        node = tree.nodes[node, CHILD] + _part(tree, node, x, y)
+        node = tree.nodes[node, CHILD] + _quarter(tree, node, x, y)
     return node
 
 
 @kernel
 def _has_room(tree: Tree, n_keys: int) -> bool:
-    """Tell whether so many keys fit; if not, say how many are needed."""
+    """Return whether so many keys fit into `words`; record how many are needed."""
     tree.state[NEEDED] = n_keys
     return bool(tree.words.n_taken[0] + n_keys <= tree.words.tags.size - tree.words.tags.size // 4)
 
 
 @kernel
-def _sit(tree: Tree, leaf: int, slot: int) -> None:
+def _link(tree: Tree, leaf: int, slot: int) -> None:
+    """Add a subscription to the linked list of a leaf."""
     nodes, slots_of = tree.nodes, tree.slots_of
     after = nodes[leaf, FIRST]
     slots_of[slot, LEAF], slots_of[slot, NEXT], slots_of[slot, PREVIOUS] = leaf, after, NO_SLOT
@@ -95,23 +97,23 @@ def _sit(tree: Tree, leaf: int, slot: int) -> None:
 
 
 @kernel
-def _count_in(tree: Tree, ground: Ground, node: int, slot: int) -> None:
-    """Let a node know the keywords, the point and the bar of a subscription; there is room."""
-    profiles, words, box = ground.profiles, tree.words, tree.boxes[node]
+def _add_to_node(tree: Tree, context: IndexContext, node: int, slot: int) -> None:
+    """Add the keywords, the point and the threshold of a subscription to a node; requires room."""
+    profiles, words, box = context.profiles, tree.words, tree.boxes[node]
     run, first_key = profiles.heads[slot, RUN], int(node) << TERM_BITS
     for i in range(run, run + profiles.heads[slot, LENGTH]):
         key = first_key | table_get(tree.terms, profiles.run_terms[i], -1)
         table_put(words, key, table_get(words, key, 0) + 1)
     for axis in range(3):
-        box[axis] = min(box[axis], ground.sites[slot, X + axis])
-        box[3 + axis] = max(box[3 + axis], ground.sites[slot, X + axis])
-    tree.leasts[node] = min(tree.leasts[node], ground.sites[slot, THRESHOLD])
+        box[axis] = min(box[axis], context.sites[slot, X + axis])
+        box[3 + axis] = max(box[3 + axis], context.sites[slot, X + axis])
+    tree.leasts[node] = min(tree.leasts[node], context.sites[slot, THRESHOLD])
 
 
 @kernel
-def _split(tree: Tree, ground: Ground, leaf: int) -> None:
-    """Part a leaf into four; there is room."""
-    nodes, points, first = tree.nodes, ground.profiles.points, int(tree.state[N_NODES])
+def _split(tree: Tree, context: IndexContext, leaf: int) -> None:
+    """Split a leaf into four; requires room."""
+    nodes, points, first = tree.nodes, context.profiles.points, int(tree.state[N_NODES])
     x0, y0, x1, y1 = tree.regions[leaf]
     xm, ym = x0 * 0.5 + x1 * 0.5, y0 * 0.5 + y1 * 0.5
     for part in range(4):
@@ -125,17 +127,17 @@ def _split(tree: Tree, ground: Ground, leaf: int) -> None:
     slot = nodes[leaf, FIRST]
     while slot != NO_SLOT:
         after = tree.slots_of[slot, NEXT]
-        child = first + _part(tree, leaf, points[slot, PROFILE_X], points[slot, PROFILE_Y])
-        _sit(tree, child, slot)
-        _count_in(tree, ground, child, slot)
+        child = first + _quarter(tree, leaf, points[slot, PROFILE_X], points[slot, PROFILE_Y])
+        _link(tree, child, slot)
+        _add_to_node(tree, context, child, slot)
         slot = after
     nodes[leaf, CHILD], nodes[leaf, FIRST], nodes[leaf, SIZE] = first, NO_SLOT, 0
 
 
 @kernel
-def plant(tree: Tree, ground: Ground, slots: NDArray[np.int32], start: int) -> tuple[int, int]:
-    """Take in subscriptions from `start` on; return where it stopped, and for want of what."""
-    nodes, points, heads = tree.nodes, ground.profiles.points, ground.profiles.heads
+def insert_slots(tree: Tree, context: IndexContext, slots: NDArray[np.int32], start: int) -> tuple[int, int]:
+    """Insert subscriptions from `start` on; return where it stopped, and why."""
+    nodes, points, heads = tree.nodes, context.profiles.points, context.profiles.heads
     for i in range(start, slots.size):
         slot = slots[i]
         x, y = points[slot, PROFILE_X], points[slot, PROFILE_Y]
@@ -149,25 +151,25 @@ def plant(tree: Tree, ground: Ground, slots: NDArray[np.int32], start: int) -> t
                 one = tree.slots_of[one, NEXT]
             if not _has_room(tree, n_keys):
                 return i, WORDS
-            _split(tree, ground, leaf)
+            _split(tree, context, leaf)
             leaf = _leaf_of(tree, x, y)
         if not _has_room(tree, heads[slot, LENGTH] * (nodes[leaf, DEPTH] + 1)):
             return i, WORDS
-        _sit(tree, leaf, slot)
+        _link(tree, leaf, slot)
         node = leaf
         while node >= 0:
-            _count_in(tree, ground, node, slot)
+            _add_to_node(tree, context, node, slot)
             node = nodes[node, PARENT]
     return slots.size, DONE
 
 
 @kernel
-def _update_leasts(tree: Tree, ground: Ground, leaf: int) -> None:
-    """Let a leaf, and the nodes above it, know the least bar below."""
+def _update_leasts(tree: Tree, context: IndexContext, leaf: int) -> None:
+    """Recompute the least threshold of a leaf and of the nodes above it."""
     nodes, leasts = tree.nodes, tree.leasts
     least, slot, node = np.inf, nodes[leaf, FIRST], leaf
     while slot != NO_SLOT:
-        least = min(least, ground.sites[slot, THRESHOLD])
+        least = min(least, context.sites[slot, THRESHOLD])
         slot = tree.slots_of[slot, NEXT]
     while leasts[node] != least:
         leasts[node] = least
@@ -180,9 +182,9 @@ def _update_leasts(tree: Tree, ground: Ground, leaf: int) -> None:
 
 
 @kernel
-def uproot(tree: Tree, ground: Ground, slots: NDArray[np.int32]) -> None:
-    """Forget subscriptions whose profiles are still there."""
-    nodes, slots_of, profiles, words = tree.nodes, tree.slots_of, ground.profiles, tree.words
+def delete_slots(tree: Tree, context: IndexContext, slots: NDArray[np.int32]) -> None:
+    """Delete subscriptions; their profiles must still exist."""
+    nodes, slots_of, profiles, words = tree.nodes, tree.slots_of, context.profiles, tree.words
     for slot in slots:
         leaf, before, after = slots_of[slot, LEAF], slots_of[slot, PREVIOUS], slots_of[slot, NEXT]
         if before == NO_SLOT:
@@ -202,11 +204,11 @@ def uproot(tree: Tree, ground: Ground, slots: NDArray[np.int32]) -> None:
                 else:
                     table_remove(words, key)
             node = nodes[node, PARENT]
-        _update_leasts(tree, ground, leaf)
+        _update_leasts(tree, context, leaf)
 
 
 @kernel
-def follow_thresholds(tree: Tree, ground: Ground, slots: NDArray[np.int32]) -> None:
-    """Let nodes know that the bars of subscriptions have moved."""
+def follow_thresholds(tree: Tree, context: IndexContext, slots: NDArray[np.int32]) -> None:
+    """Update nodes after changes of thresholds."""
     for slot in slots:
-        _update_leasts(tree, ground, tree.slots_of[slot, LEAF])
+        _update_leasts(tree, context, tree.slots_of[slot, LEAF])

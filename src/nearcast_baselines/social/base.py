@@ -1,12 +1,12 @@
-"""What the paper's indexes of kind `social` share: Sites of subscriptions, the friends of a place, verification.
+"""The common part of the paper's indexes of kind `social`: points and thresholds, social scores, verification.
 
-    match ── all users that a place is close to ── candidates (each index in its own way) ── exact scores ── bars
+    match ── social scores of the place ── candidates, found by each index in its way ── exact scores ── thresholds
 
-Profiles of subscriptions are those of the engine, so that index and keeper hold one copy. Kinder than the paper: the
-social scores of a message are computed for all users at once, from the graph as it is, and not pair by pair.
+Profiles of subscriptions are those of the engine, so that the index and the result store share one copy. Faster than
+the paper: the social scores of a message are computed for all users at once from the current graph, not pair by pair.
 
-Cost: to find the users, a step for each user of each place of each user of the place, some ten thousand; then what
-the index finds, and some hundred nanoseconds for each of these.
+Cost: for the social scores, a step for each user of each place of each user of the place, some ten thousand; then the
+candidates, some hundred nanoseconds each.
 """
 
 from __future__ import annotations
@@ -43,50 +43,50 @@ from nearcast.model.profiles import Profiles
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.social._kernels.graph import GraphArrays
 
-PREFIX = "rival"
-"""Of names in the arena, which a keeper may look up."""
+PREFIX = "baseline"
+"""Prefix of the names in the arena, which a result store may look up."""
 _ROOM = 1 << 12  # matches
-_AHEAD = 8  # candidates that are on their way
+_AHEAD = 8  # candidates that are prefetched
 
 
-class Ground(NamedTuple):
-    """What every index stands on."""
+class IndexContext(NamedTuple):
+    """Arrays that every index uses."""
 
-    world: Projection
+    projection: Projection
     profiles: ProfileArrays
     graph: GraphArrays
     sites: NDArray[np.float64]
-    """float64 (n_slots, SITE): point of the frame, bar, number of terms, user; the bar of a free slot is NaN."""
+    """float64 (n_slots, SITE): point in the frame, threshold (NaN for a free slot), number of terms, user."""
 
 
-class SocialWindow(NamedTuple):
-    """Room to find the users that a place is close to."""
+class UserScores(NamedTuple):
+    """Social scores of all users for one place, with scratch arrays."""
 
     socials: NDArray[np.float64]
     """float64 (n_users,): social scores; 0 between messages."""
     met: NDArray[np.int32]
-    """int32 (n_users,): whose are not 0."""
+    """int32 (n_users,): users whose score is not 0."""
     counts: NDArray[np.int32]
-    """int32 (n_users,): places that are shared with one user; 0 but within."""
+    """int32 (n_users,): number of places shared with the visitor at hand; 0 between visitors."""
     others: NDArray[np.int32]
-    """int32 (n_users,): who shares one."""
+    """int32 (n_users,): users who share one."""
 
 
 @kernel
-def all_users_near(graph: GraphArrays, place: int, friends: SocialWindow) -> int:
-    """Write all social scores of a place that are above 0 by user, and whose these are; return how many.
+def score_users(graph: GraphArrays, place: int, user_scores: UserScores) -> int:
+    """Write the social scores of a place above 0, and the users who have them; return how many there are.
 
-    Bit for bit those of the reference.
+    The scores equal those of the reference bit by bit.
     """
     user_indptr, user_places = graph.user_indptr, graph.user_places
     place_indptr, place_users = graph.place_indptr, graph.place_users
-    socials, met, counts, others = friends.socials, friends.met, friends.counts, friends.others
+    socials, met, counts, others = user_scores.socials, user_scores.met, user_scores.counts, user_scores.others
     n = 0
     if place < 0:
         return 0
     for i in range(place_indptr[place], place_indptr[place + 1]):
-        fan, n_others = place_users[i], 0
-        first, last = user_indptr[fan], user_indptr[fan + 1]
+        visitor, n_others = place_users[i], 0
+        first, last = user_indptr[visitor], user_indptr[visitor + 1]
         for at in range(first, last):
             for j in range(place_indptr[user_places[at]], place_indptr[user_places[at] + 1]):
                 other = place_users[j]
@@ -106,26 +106,26 @@ def all_users_near(graph: GraphArrays, place: int, friends: SocialWindow) -> int
 
 
 @kernel
-def forget_users(friends: SocialWindow, n_met: int) -> None:
-    """Let all social scores be 0 again."""
+def clear_user_scores(user_scores: UserScores, n_met: int) -> None:
+    """Set all social scores to 0 again."""
     for i in range(n_met):
-        friends.socials[friends.met[i]] = 0.0
+        user_scores.socials[user_scores.met[i]] = 0.0
 
 
 @kernel
-def place_sites(ground: Ground, slots: NDArray[np.int32], users: NDArray[np.int64]) -> None:
-    """Write down what bounds ask of subscriptions whose profiles are there; bars are open."""
-    sites, profiles = ground.sites, ground.profiles
+def place_sites(context: IndexContext, slots: NDArray[np.int32], users: NDArray[np.int64]) -> None:
+    """Write points, numbers of terms and users of subscriptions whose profiles exist; thresholds are open."""
+    sites, profiles = context.sites, context.profiles
     for i in range(slots.size):
         slot = slots[i]
-        x, y, z = to_frame(ground.world, profiles.points[slot, PROFILE_X], profiles.points[slot, PROFILE_Y])
+        x, y, z = to_frame(context.projection, profiles.points[slot, PROFILE_X], profiles.points[slot, PROFILE_Y])
         sites[slot, X], sites[slot, Y], sites[slot, Z], sites[slot, THRESHOLD] = x, y, z, -np.inf
         sites[slot, N_TERMS], sites[slot, USER] = profiles.heads[slot, LENGTH], users[i]
 
 
 @kernel
 def verify(
-    ground: Ground,
+    context: IndexContext,
     batch: SocialColumns,
     row: int,
     socials: NDArray[np.float64],
@@ -134,11 +134,11 @@ def verify(
     out: MatchOutput,
     total: int,
 ) -> int:
-    """Score candidates as the reference does, write the matches and return how many in all; -1 for want of room."""
-    points, heads, run_terms = ground.profiles.points, ground.profiles.heads, ground.profiles.run_terms
-    sites, term_ids, slots, scores = ground.sites, batch.term_ids, out.slots, out.scores
+    """Score candidates and write the matches; return how many there are in all, or -1 if they do not fit."""
+    points, heads, run_terms = context.profiles.points, context.profiles.heads, context.profiles.run_terms
+    sites, term_ids, slots, scores = context.sites, batch.term_ids, out.slots, out.scores
     start, stop, x, y = batch.indptr[row], batch.indptr[row + 1], batch.xs[row], batch.ys[row]
-    on_sphere, max_distance, n_terms = ground.world.on_sphere, ground.world.max_distance, stop - start
+    on_sphere, max_distance, n_terms = context.projection.on_sphere, context.projection.max_distance, stop - start
     for i in range(n_found):
         if i + _AHEAD < n_found:
             prefetch(heads, found[i + _AHEAD])
@@ -162,14 +162,14 @@ def verify(
 
 
 class BaselineIndex(ABC):
-    """One of the paper's indexes, behind the protocol: how it posts, withdraws, moves bars and finds is its own."""
+    """Base class of the paper's indexes; subclasses find the candidates."""
 
     def __init__(self, scoring: ScoringContext, arena: Arena | None = None, *, room: int = _ROOM) -> None:
-        self._scoring, self._world = scoring, project(scoring.space)
+        self._scoring, self._projection = scoring, project(scoring.space)
         self._scratch_pool = scratch_pool.ScratchPool(lambda: scratch_pool.OutputWorkspace(self._scratch(), room))
         self._arena = Arena() if arena is None else arena
         for name in self._arena.names:
-            if name.startswith(f"{PREFIX}."):  # a rival is always made anew
+            if name.startswith(f"{PREFIX}."):  # a baseline never continues from saved arrays
                 self._arena.drop(name)
         self._profiles = Profiles(self._arena)
         self._arena.new(f"{PREFIX}.sites", np.float64, 0, np.nan, columns=SITE)
@@ -177,31 +177,31 @@ class BaselineIndex(ABC):
 
     @property
     def work(self) -> Work:
-        """How much was done so far."""
+        """Work done so far."""
         return self._scratch_pool.work
 
     @property
     def nbytes(self) -> int:
-        """Bytes of everything, profiles and room to work included."""
+        """Bytes of all arrays, including profiles and workspaces."""
         names = (name for name in self._arena.names if name.startswith(f"{PREFIX}."))
         return sum(self._arena[name].nbytes for name in names) + self._profiles.nbytes + self._scratch_pool.nbytes
 
-    def insert(self, slots: NDArray[np.int32], subscription_batch: SubscriptionBatch) -> None:
-        """Take in subscriptions under slots that are free, their bars open."""
-        subscription_columns, slots = subscription_batch.subscription_columns, column(slots, np.int32)
-        assert isinstance(subscription_columns, KeywordColumns)
+    def insert(self, slots: NDArray[np.int32], subscriptions: SubscriptionBatch) -> None:
+        """Insert subscriptions under free slots, with open thresholds."""
+        columns, slots = subscriptions.columns, column(slots, np.int32)
+        assert isinstance(columns, KeywordColumns)
         if slots.size == 0:
             return
         known = self._scoring.social.users
-        users = np.array([known[user] for user in subscription_columns.users if user is not None], np.int64)
-        self._profiles.insert(slots, subscription_columns)
+        users = np.array([known[user] for user in columns.users if user is not None], np.int64)
+        self._profiles.insert(slots, columns)
         self._arena.grow(f"{PREFIX}.sites", int(slots.max()) + 1)
-        place_sites(self._ground(), slots, users)
+        place_sites(self._context(), slots, users)
         self._users.append_many(users, slots.astype(np.int64))
-        self._post(slots, subscription_columns)
+        self._post(slots, columns)
 
     def delete(self, slots: NDArray[np.int32]) -> None:
-        """Forget the subscriptions of some slots; their profiles must still be there."""
+        """Delete the subscriptions of some slots; their profiles must still exist."""
         slots = self._held(slots)
         if slots.size == 0:
             return
@@ -212,7 +212,7 @@ class BaselineIndex(ABC):
         self._profiles.delete(slots)
 
     def set_thresholds(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
-        """Say which score messages have to reach from now on."""
+        """Set the scores that messages must reach."""
         slots, thresholds = column(slots, np.int32), column(thresholds, np.float64)
         held = ~np.isnan(self._sites[slots, THRESHOLD])
         slots, thresholds = slots[held], thresholds[held]
@@ -221,7 +221,7 @@ class BaselineIndex(ABC):
             self._follow(slots)
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
-        """Return the pairs that reach the bar that was set."""
+        """Return the pairs that reach the threshold."""
         given = batch.places[start:stop]
         places = np.full(len(batch), -1, np.int32)
         places[start:stop] = self._scoring.social.number_places(
@@ -230,7 +230,7 @@ class BaselineIndex(ABC):
         columns = SocialColumns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, places)
         with self._scratch_pool.take() as workspace:
             if start < stop:
-                workspace.need(len(self._scoring.social.users), *SocialWindow._fields)
+                workspace.need(len(self._scoring.social.users), *UserScores._fields)
                 self._prepare(workspace, int(np.diff(batch.term_indptr[start : stop + 1]).max()))
             return workspace.collect(
                 lambda row, out: self._match_rows(columns, row, stop, start, workspace.scratch, out), start, stop
@@ -238,19 +238,19 @@ class BaselineIndex(ABC):
 
     @abstractmethod
     def _scratch(self) -> Any:
-        """Return room for one message; its first fields are those of `SocialWindow`."""
+        """Return scratch arrays for one message; the first fields are those of `UserScores`."""
 
-    def _post(self, slots: NDArray[np.int32], subscription_columns: KeywordColumns) -> None:  # noqa: B027 - optional
+    def _post(self, slots: NDArray[np.int32], columns: KeywordColumns) -> None:  # noqa: B027 - optional
         """Add subscriptions whose sites are already stored."""
 
     def _withdraw(self, slots: NDArray[np.int32]) -> None:  # noqa: B027 - optional
         """Remove subscriptions whose sites are still stored."""
 
     def _follow(self, slots: NDArray[np.int32]) -> None:  # noqa: B027 - optional
-        """Follow thresholds that have changed."""
+        """Update the index after changes of thresholds."""
 
     def _prepare(self, workspace: scratch_pool.OutputWorkspace, n_terms: int) -> None:  # noqa: B027 - optional
-        """Make room for messages of so many terms at most."""
+        """Lengthen the scratch arrays for messages of up to `n_terms` terms."""
 
     @abstractmethod
     def _match_rows(
@@ -262,8 +262,8 @@ class BaselineIndex(ABC):
     def _sites(self) -> NDArray[np.float64]:
         return self._arena[f"{PREFIX}.sites"]
 
-    def _ground(self) -> Ground:
-        return Ground(self._world, self._profiles.arrays, self._scoring.social.arrays, self._sites)
+    def _context(self) -> IndexContext:
+        return IndexContext(self._projection, self._profiles.arrays, self._scoring.social.arrays, self._sites)
 
     def _held(self, slots: NDArray[np.int32]) -> NDArray[np.int32]:
         slots = column(slots, np.int32)
@@ -271,6 +271,6 @@ class BaselineIndex(ABC):
         return held
 
 
-def friends_of(n: int) -> SocialWindow:
-    """Return room for so many users."""
-    return SocialWindow(np.zeros(n), np.zeros(n, np.int32), np.zeros(n, np.int32), np.zeros(n, np.int32))
+def new_user_scores(n: int) -> UserScores:
+    """Return scratch arrays for `n` users."""
+    return UserScores(np.zeros(n), np.zeros(n, np.int32), np.zeros(n, np.int32), np.zeros(n, np.int32))
