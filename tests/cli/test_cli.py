@@ -150,7 +150,7 @@ def demo(*words):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_embedded_demo_serves_a_city_until_it_is_stopped_and_leaves_no_files(tmp_path, monkeypatch, number):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with demo("--embedded") as (ran, address), httpx.Client(base_url=address, timeout=60) as client:
+    with demo("--embedded") as (ran, address), httpx.Client(base_url=address, timeout=600) as client:
         assert "<title>Nearcast</title>" in client.get("/").text
         kinds = Counter(one["kind"] for one in client.get("/v1/subscriptions").json()["subscriptions"])
         assert set(kinds.values()) == {8} and len(kinds) == 5

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import index_checks
+from effort import sampled
 from modes import MODES, check_passes
 from nearcast._jit import Arena
 from nearcast.errors import InvalidInput
@@ -85,21 +86,19 @@ def run_short_lifecycle(twin):
     run_lifecycle(twin, sizes=(ROUNDS, N, M))
 
 
-@pytest.mark.parametrize("space", strategies.SPACES, ids=lambda s: s.metric)
-@pytest.mark.parametrize("text", TEXT_SIMILARITIES)
-def test_ties_at_tau_are_decided_as_by_the_reference(make_index, text, space):
-    run_short_lifecycle(grid_twin(make_index, space, 1, text))
+@pytest.mark.parametrize(("index", "text", "space"), sampled([*MAKERS], [*TEXT_SIMILARITIES], strategies.SPACES))
+def test_ties_at_tau_are_decided_as_by_the_reference(index, text, space):
+    run_short_lifecycle(grid_twin(MAKERS[index], space, 1, text))
 
 
-@pytest.mark.parametrize("space", [EDGES, FLAT], ids=lambda s: s.metric)
-@pytest.mark.parametrize("text", TEXT_SIMILARITIES)
-def test_matches_equal_the_reference_for_every_text_function(make_index, text, space):
-    run_short_lifecycle(clustered_twin(make_index, space, 3, text))
+@pytest.mark.parametrize(("index", "text", "space"), sampled([*MAKERS], [*TEXT_SIMILARITIES], [EDGES, FLAT]))
+def test_matches_equal_the_reference_for_every_text_function(index, text, space):
+    run_short_lifecycle(clustered_twin(MAKERS[index], space, 3, text))
 
 
-@pytest.mark.parametrize("space", [METRE, HALF, DOT], ids=["metre", "half", "dot"])
-def test_nearness_may_end_after_a_metre_or_at_the_antipode(make_index, space):
-    twin = clustered_twin(make_index, space, 5)
+@pytest.mark.parametrize(("index", "space"), sampled([*MAKERS], [METRE, HALF, DOT]))
+def test_nearness_may_end_after_a_metre_or_at_the_antipode(index, space):
+    twin = clustered_twin(MAKERS[index], space, 5)
     if space is HALF:
         twin.source.centres += [((x + 360) % 360 - 180, -y) for x, y in twin.source.centres]
     run_short_lifecycle(twin)

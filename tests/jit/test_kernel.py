@@ -55,7 +55,7 @@ def start(script, cache, stdin=None, **environment):
 
 
 def finish(process, typed=None):
-    out, error = process.communicate(typed, timeout=120)
+    out, error = process.communicate(typed, timeout=600)
     assert process.returncode == 0, error
     assert error == ""
     return json.loads(out.splitlines()[-1])
@@ -511,6 +511,45 @@ class TestCache:
         first, second = (run(script, tmp_path / "cache", PYTHONPATH=path) for _ in range(2))
         assert (first["value"], second["value"]) == (4, 4)
         assert (first["misses"], second["misses"]) == (2, misses_again)
+
+    def test_a_kernel_that_passes_kernels_on_is_stored(self, tmp_path):
+        (tmp_path / "helper.py").write_text(
+            textwrap.dedent(
+                """
+                from typing import Any, NamedTuple
+                from nearcast._jit import kernel
+
+                class Steps(NamedTuple):
+                    first: Any
+                    second: Any
+
+                @kernel
+                def inc(x): return x + 1
+
+                @kernel
+                def double(x): return 2 * x
+
+                @kernel
+                def through(steps, x): return steps.second(steps.first(x))
+
+                @kernel
+                def total(x): return through(Steps(inc, double), x)
+                """
+            )
+        )
+        path = os.pathsep.join([os.fspath(tmp_path), os.fspath(PACKAGE.parent)])
+        script = "import helper; value = helper.total(3)"
+        first, second = (run(script, tmp_path / "cache", PYTHONPATH=path) for _ in range(2))
+        assert (first["value"], second["value"]) == (8, 8)
+        assert (first["misses"], second["misses"]) == (4, 0)
+
+    def test_no_kernel_of_any_kind_is_compiled_twice(self):
+        script = """
+        from nearcast.cli.serve import _small_city
+        value = _small_city()
+        """
+        run(script, cache_folder().parent)
+        assert run(script, cache_folder().parent)["compiled"] == []
 
     def test_with_the_jit_off_nothing_is_written(self, tmp_path):
         script = """

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 )
 
 import nearcast as nc
+from effort import effort
 from nearcast.engine import EngineConfig
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.index import INDEXES
@@ -298,6 +299,9 @@ def test_every_result_is_right_after_every_step(index, kinds):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=80, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=effort(60 if index == "auto" else 20, 400),
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )

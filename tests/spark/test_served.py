@@ -29,7 +29,7 @@ class Client:
         self.answered = []
 
     def publish(self, address, n):
-        with httpx.Client(base_url=address, timeout=60) as client:
+        with httpx.Client(base_url=address, timeout=600) as client:
             wait_ready(client)
             for _ in range(n):
                 message = next(self.published)
@@ -51,7 +51,7 @@ def test_updates_are_exactly_once_when_the_service_is_killed_and_the_job_stopped
     plan = read_plan(write_job(tmp_path / "job", city, window_s=300))
     client, words = Client(city), ["--spark", str(plan.file)]
     with run_serve(data, *words) as (_, address):
-        with httpx.Client(base_url=address, timeout=60) as direct:
+        with httpx.Client(base_url=address, timeout=600) as direct:
             wait_ready(direct)
             direct.post("/v1/subscriptions", json=[s.to_json() for s in city.subscriptions(30)]).raise_for_status()
         run = start_run(spark, plan)
@@ -83,7 +83,7 @@ def test_updates_are_exactly_once_when_the_service_is_killed_and_the_job_stopped
         journal.close()
         names = ("seq", "subscription", "message", "change", "score")
         assert Counter(tuple(json.loads(one.body)[name] for name in names) for one in emitted) == expected
-        with httpx.Client(base_url=address, timeout=60) as direct:
+        with httpx.Client(base_url=address, timeout=600) as direct:
             for requested in city.subscriptions(30):
                 held = direct.get(f"/v1/subscriptions/{requested.id}/results").json()["results"]
                 expected = engine.results(requested.id)
@@ -97,7 +97,7 @@ def test_updates_are_exactly_once_when_the_service_is_killed_and_the_job_stopped
 
 def received(address, cursor, *, enough):
     """Return the updates pushed from a cursor on, once there are enough."""
-    with httpx.stream("GET", f"{address}/v1/updates/events", params={"after": cursor}, timeout=120) as response:
+    with httpx.stream("GET", f"{address}/v1/updates/events", params={"after": cursor}, timeout=600) as response:
         n = idle = 0
         for line in response.iter_lines():
             n += line == "event: update"

@@ -31,7 +31,8 @@ from numba.core import event
 from numba.core import types as _types
 from numba.core.bytecode import FunctionIdentity
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.datamodel import models, register_default
+from numba.core.datamodel import models
+from numba.core.datamodel.registry import register_default
 from numba.core.imputils import lower_constant
 from numba.core.registry import CPUDispatcher
 
@@ -108,7 +109,7 @@ class KernelType(types.Dispatcher):  # type: ignore[misc]
 register_default(KernelType)(models.OpaqueModel)
 
 
-@lower_constant(KernelType)
+@lower_constant(KernelType)  # type: ignore[no-untyped-call]
 def _lower_kernel(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     return context.get_dummy_value()
 
