@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 TESTS ?=
 
-.PHONY: help setup demo test test-of browser check soak lint types bench windows lock clean
+.PHONY: help setup demo test test-of browser check soak lint types bench pages windows lock clean
 
 help:                ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 10
@@ -51,11 +51,16 @@ lint: $(READY)       ## ruff, format and rules
 types: $(READY)      ## mypy
 	@$(BIN)/mypy
 
-bench: $(READY)      ## run all experiments and generate docs/benchmarks
-	@$(BIN)/python -m experiments.report
+bench: $(READY)      ## measure all questions of experiments/ and generate docs/benchmarks; an hour
+	@$(BIN)/python -m experiments all
+	@$(BIN)/python -m experiments.pages
+
+pages: $(READY)      ## generate docs/benchmarks and the figures of the README from experiments/data
+	@$(BIN)/python -m experiments.pages
 
 windows: $(READY)    ## top-k at the paper's size: 1 M subscriptions, windows of 1 to 4 M; an hour, and 4 GB of memory
-	@$(BIN)/python -m experiments.topk_window
+	@$(BIN)/python -m experiments topk-windows
+	@$(BIN)/python -m experiments.pages topk-windows
 
 lock: $(READY)       ## pin the newest versions again (needs uv)
 	uv pip compile pyproject.toml --group dev --extra hypergraph --extra java --extra service --extra spark --universal \

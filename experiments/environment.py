@@ -7,6 +7,9 @@ import platform
 import subprocess
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
+"""The checkout."""
+
 
 def describe_machine() -> str:
     """Return the number of cores, the processor and the version of Python."""
@@ -18,9 +21,10 @@ def describe_machine() -> str:
 
 
 def repository_commit() -> str:
-    """Return the short hash of the current commit."""
-    here = Path(__file__).parent
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
+    """Return the short hash of the current commit, with `-dirty` if code differs from it; data files may differ."""
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "src", ":(glob)experiments/*.py")
+    return _git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,84 +1,86 @@
-"""The throughput of each kind on one core, for the README.
+"""Question: how fast is each kind on one core? The README shows the answer.
 
-    python -m experiments.headline                     measure and write experiments/data/headline.json
-    python -m experiments.headline --against CHECKOUT  measure in turns with another checkout, and print the ratios
-
-Every run is a process of `nearcast bench`, so that neither memory nor compiled code of one run helps the next.
+python -m experiments headline                                  measure
+python -m experiments.headline --against CHECKOUT [--rounds N]  compare with another checkout; records nothing
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from experiments.environment import describe_machine, repository_commit
+from experiments.bench_process import bench
+from experiments.environment import ROOT
+from experiments.question import Question, Row
 
-DATA = Path(__file__).parent / "data" / "headline.json"
-ROOT = Path(__file__).parents[1]
-RUNS = {
-    "boolean": "boolean --subscriptions 1M --messages 100k --batch 1000",
-    "similarity": "similarity --subscriptions 1M --messages 2000 --batch 100 --max-distance 500000",
-    "topk": "topk --subscriptions 300k --window 200k --messages 50k --batch 1000",
-    "nearest": "nearest --workload places --subscriptions 1M --window 200k --k 10 --messages 50k --batch 1000",
-    "social": "social --subscriptions 100k --window 100k --k 10 --messages 5000 --batch 500",
-}
-"""Kind to the arguments of `nearcast bench`."""
-
-
-def bench(arguments: str, checkout: Path = ROOT) -> dict[str, Any]:
-    """Run `nearcast bench` of a checkout and return its figures."""
-    command = [sys.executable, "-m", "nearcast.cli", "bench", *arguments.split(), "--json"]
-    environment = os.environ | {"PYTHONPATH": str(checkout / "src"), "NEARCAST_QUIET": "1"}
-    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=True)
-    figures: dict[str, Any] = json.loads(done.stdout)
-    return figures
+RUNS: dict[str, dict[str, Any]] = {
+    "boolean": {"subscriptions": 1_000_000, "messages": 100_000, "batch": 1_000},
+    "similarity": {"subscriptions": 1_000_000, "messages": 2_000, "batch": 100, "max_distance": 500_000},
+    "topk": {"subscriptions": 300_000, "window": 200_000, "messages": 50_000, "batch": 1_000},
+    "nearest": {
+        "workload": "places", "subscriptions": 1_000_000, "window": 200_000, "k": 10, "messages": 50_000,
+        "batch": 1_000,
+    },
+    "social": {"subscriptions": 100_000, "window": 100_000, "k": 10, "messages": 5_000, "batch": 500},
+}  # fmt: skip
+"""Kind to the options of `nearcast bench`."""
 
 
-def measure(kinds: list[str]) -> None:
-    """Measure kinds and update the data file."""
-    recorded = json.loads(DATA.read_text()) if DATA.exists() else {}
+def measure(kind: str, scale: float) -> list[Row]:
+    """Run a kind alone."""
+    return [bench(kind, scale=scale, **RUNS[kind])]
+
+
+QUESTION = Question(
+    "headline",
+    "How fast is each kind on one core?",
+    {kind: partial(measure, kind) for kind in RUNS},
+    minutes=3,
+)
+
+
+def compare(kinds: Sequence[str], other: Path, *, rounds: int, scale: float = 1.0) -> None:
+    """Measure kinds in turns in another checkout and here, and print medians and their ratio.
+
+    Every second round runs in the opposite order, so that an effect of the order cancels.
+    """
+    checkouts = (other, ROOT)
     for kind in kinds:
-        figures = bench(RUNS[kind])
-        recorded[kind] = {
-            "command": f"nearcast bench {RUNS[kind]}",
-            "commit": repository_commit(),
-            "machine": describe_machine(),
-            "figures": figures,
-        }
-        print(f"{kind}: {figures['messages_per_second']:,.0f} messages/s", file=sys.stderr)
-    DATA.parent.mkdir(exist_ok=True)
-    DATA.write_text(json.dumps({kind: recorded[kind] for kind in RUNS if kind in recorded}, indent=1) + "\n")
-
-
-def compare(kinds: list[str], other: Path, rounds: int) -> None:
-    """Measure kinds in turns here and in another checkout, and print medians and their ratio."""
-    for kind in kinds:
-        rates: dict[Path, list[float]] = {other: [], ROOT: []}
-        for _ in range(rounds):
-            for checkout, measured in rates.items():
-                measured.append(bench(RUNS[kind], checkout)["messages_per_second"])
-        before, after = (median(measured) for measured in rates.values())
+        rates: tuple[list[float], list[float]] = ([], [])
+        for number in turns(rounds):
+            row = bench(kind, scale=scale, checkout=checkouts[number], **RUNS[kind])
+            rates[number].append(row["messages_per_second"])
+        before, after = map(median, rates)
         print(f"{kind}: {before:,.0f} before, {after:,.0f} after, ratio {after / before:.3f}", flush=True)
 
 
+def turns(rounds: int) -> list[int]:
+    """Return which of two runs next, in some rounds.
+
+    >>> turns(3)
+    [0, 1, 1, 0, 0, 1]
+    """
+    return [turn for number in range(rounds) for turn in ((1, 0) if number % 2 else (0, 1))]
+
+
 def main() -> int:
-    """Parse the command line and measure."""
+    """Compare with another checkout."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"some of {', '.join(RUNS)}; by default all")
-    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="compare with another checkout instead")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each, for --against")
+    parser.add_argument(
+        "--against", type=Path, required=True, metavar="CHECKOUT", help="the checkout to compare with"
+    )
+    parser.add_argument("--rounds", type=int, default=4, help="runs of each; an even number cancels effects of order")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies numbers of subscriptions and messages")
     options = parser.parse_args()
-    kinds = options.kinds or list(RUNS)
-    if options.against is not None:
-        compare(kinds, options.against, options.rounds)
-    else:
-        measure(kinds)
+    if unknown := [kind for kind in options.kinds if kind not in RUNS]:
+        parser.error(f"KIND must be one of {', '.join(RUNS)}; got {unknown[0]!r}")
+    compare(options.kinds or list(RUNS), options.against.resolve(), rounds=options.rounds, scale=options.scale)
     return 0
 
 

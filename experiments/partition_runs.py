@@ -1,11 +1,11 @@
-"""Runs of partitioners on a stream: shards of one engine together, or each alone as on a machine of its own.
+"""Runs of partitioners on a stream: the shards of one engine, or each shard alone as on a machine of its own.
 
-    together   fill the window ── subscribe ── let the window pass once: replicas, reach and work of each shard
-    apart      fit ── place, route ── for each shard: its subscriptions, its messages (timed)
+    run_together   fill the window ── subscribe ── let the window pass once: replicas, reach and work of each shard
+    run_apart      fit ── place, route ── for each shard: its subscriptions, its messages (timed)
 
-`together` is for kinds that keep results, whose replicas one engine merges. `apart` runs the shards one after the
-other and times them by the processor, so what else the machine does counts less, and as many shards can be asked for
-as one likes. Messages come in a few large batches, and the median batch counts.
+`run_together` is for stateful kinds, whose replicas one engine merges. `run_apart` runs the shards one after the
+other and times them by the processor, so that other work on the machine counts less and the number of shards does not
+depend on the number of cores. Messages come in a few large batches, of which the median counts.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from experiments.question import Row
 from nearcast import CountWindow, Engine
 from nearcast.advice import Stream
 from nearcast.engine import EngineConfig
@@ -29,12 +30,11 @@ from nearcast.partition.load import load_of
 from nearcast.social import SocialGraph
 from nearcast.workload import Recording, Workload, make
 
-Row = dict[str, Any]
 Floats = npt.NDArray[np.float64]
 
 NAMED = {partitioner.name: partitioner for partitioner in PARTITIONERS}
-_BLOCK = 5_000  # messages a call while a window fills or passes
-_NEW = 100  # subscriptions that come at a time, after the fit
+_BLOCK = 5_000  # messages per call while a window fills or passes
+_NEW = 100  # subscriptions per call after the fit
 _WORK = ("visited", "verified")
 
 
@@ -48,25 +48,25 @@ def stream_of(
     max_distance: float | None = None,
     **options: Any,
 ) -> Stream:
-    """Return subscriptions of a kind and messages of a workload, by name or as it is."""
+    """Return subscriptions of a kind and messages of a workload or a recording."""
     workload = make(source) if isinstance(source, str) else source
     community = workload.social(n_subscriptions) if kind == "social" and isinstance(workload, Workload) else None
-    updates: dict[str, Any] = {} if community is None else {"community": community}
+    of_social: dict[str, Any] = {} if community is None else {"community": community}
     return Stream(
         workload.name,
         workload.space(max_distance=max_distance),
         workload.vocabulary(),
         SocialGraph() if community is None else community.graph,
         None if window is None else CountWindow(window),
-        pa.concat_tables(workload.subscriptions(kind, n_subscriptions, **updates, **options)).combine_chunks(),
-        pa.concat_tables(workload.messages(n_messages, **updates)).combine_chunks(),
+        pa.concat_tables(workload.subscriptions(kind, n_subscriptions, **of_social, **options)).combine_chunks(),
+        pa.concat_tables(workload.messages(n_messages, **of_social)).combine_chunks(),
     )
 
 
-# -- together -----------------------------------------------------------------------------------------------------
+# -- run_together -------------------------------------------------------------------------------------------------
 
 
-def together(stream: Stream, partitioner: str, *, n_shards: int) -> Row:
+def run_together(stream: Stream, partitioner: str, *, n_shards: int) -> Row:
     """Run one engine; the first half of the messages fills its window, the second lets it pass."""
     half = stream.messages.num_rows // 2
     n = stream.subscriptions.num_rows
@@ -76,13 +76,13 @@ def together(stream: Stream, partitioner: str, *, n_shards: int) -> Row:
         first, before = sum(engine.stats().shards) / n, _work_of(engine)
         publish(engine, stream.messages.slice(half), _BLOCK)
         fresh = stream.sample.messages.slice(half, 2 * half)
-        goals, _ = engine._shards.router.route(fresh)
+        destinations, _ = engine._shards.router.route(fresh)
         return {
             "partitioner": partitioner,
             "shards": n_shards,
             "replicas_first": first,
             "replicas_after": sum(engine.stats().shards) / n,
-            "reach": float(np.bitwise_count(goals).mean()),
+            "reach": float(np.bitwise_count(destinations).mean()),
             "own": engine._shards.router._routing.loads.round(4).tolist(),  # type: ignore[union-attr]
             **{
                 name: (after - was).tolist() for name, was, after in zip(_WORK, before, _work_of(engine), strict=True)
@@ -91,13 +91,13 @@ def together(stream: Stream, partitioner: str, *, n_shards: int) -> Row:
 
 
 def publish(engine: Engine, messages: pa.Table, block: int) -> None:
-    """Publish messages, so many a call."""
+    """Publish messages in blocks."""
     for start in range(0, messages.num_rows, block):
         engine.publish(messages.slice(start, block))
 
 
 def _work_of(engine: Engine) -> npt.NDArray[np.int64]:
-    """Return how much each shard did so far, int64 (len(_WORK), n_shards)."""
+    """Return the work of each shard so far, int64 (len(_WORK), n_shards)."""
     done = [[getattr(m.work, name) for name in _WORK] for s in engine._shards.shards for m in s.matchers.values()]
     return np.array(done, np.int64).T
 
@@ -105,9 +105,9 @@ def _work_of(engine: Engine) -> npt.NDArray[np.int64]:
 def prefix_replicas(
     source: Workload | Recording, *, window: int, k: int, n_shards: int, n_subscriptions: int, n_fit: int
 ) -> Row:
-    """Return how many replicas `keyword` and `prefix` give a subscription that comes into a window of some size.
+    """Return the average number of replicas of a subscription that is added to a full window, by two partitioners.
 
-    The k-th scores, which decide what a prefix needs, are those of an engine that works alone.
+    The k-th scores, which decide the length of a prefix, are those of an engine with one shard.
     """
     n = n_subscriptions
     stream = stream_of(source, "topk", n, n_fit, window=window, k=k)
@@ -134,28 +134,28 @@ def prefix_replicas(
     }
 
 
-# -- apart --------------------------------------------------------------------------------------------------------
+# -- run_apart ----------------------------------------------------------------------------------------------------
 
 
-class _Sent(NamedTuple):
-    """Who gets what, and when."""
+class _Distribution(NamedTuple):
+    """The shards of each subscription and of each message, and the batches."""
 
     assignment: Masks
-    goals: Masks
+    destinations: Masks
     starts: range
-    """Of the timed batches; what is before them is not timed."""
+    """First message of each timed batch; the messages before the first are not timed."""
     batch: int
 
 
-class _Lot(NamedTuple):
-    """What one shard did."""
+class _ShardRun(NamedTuple):
+    """The work of one shard."""
 
     work: npt.NDArray[np.int64]
     us: float
-    """Of the processor, a message of the stream: of all of them, those included that went elsewhere."""
+    """Processor time per message of the stream, including messages that went to other shards."""
 
 
-def apart(
+def run_apart(
     stream: Stream,
     partitioner: str,
     *,
@@ -165,9 +165,9 @@ def apart(
     later: float = 0.0,
     index: str = "auto",
 ) -> Row:
-    """Fit to the first messages, let them pass, and time the others, in batches.
+    """Fit to the first messages, publish them, and time the others in batches.
 
-    A share of the subscriptions comes `later` than the fit, a few at a time.
+    `later` is the share of the subscriptions that arrive after the fit, a few at a time.
     """
     footprints, messages = stream.sample
     known, new = np.split(np.arange(len(footprints)), [round((1.0 - later) * len(footprints))])
@@ -179,10 +179,10 @@ def apart(
     placed += [routing.place(footprints.take(new[i : i + _NEW])) for i in range(0, len(new), _NEW)]
     assignment = np.concatenate(placed)
     starts = range(n_fit, len(messages), batch)
-    goals, route_us = _route(routing, stream, starts, batch)
-    fresh = goals[n_fit:]
-    sent = _Sent(assignment, goals, starts, batch)
-    lots = [_alone(stream, sent, shard, index) for shard in range(n_shards)]
+    destinations, route_us = _route(routing, stream, starts, batch)
+    fresh = destinations[n_fit:]
+    distribution = _Distribution(assignment, destinations, starts, batch)
+    runs = [_run_shard(stream, distribution, shard, index) for shard in range(n_shards)]
     held, seen = (
         np.array([has_shard(masks, shard).sum() for shard in range(n_shards)]) for masks in (assignment, fresh)
     )
@@ -194,6 +194,7 @@ def apart(
         "index": index,
         "fitted_to": n_fit,
         "fresh": len(fresh),
+        "batch": batch,
         "fit_s": fit_s,
         "replicas": float(np.bitwise_count(assignment).mean()),
         "reach": float(np.bitwise_count(fresh).mean()),
@@ -202,13 +203,13 @@ def apart(
         "busiest_load_s": float(loads.max()) / 1e6,
         "own": own.round(4).tolist(),
         "route_us": route_us,
-        "us": [round(lot.us, 4) for lot in lots],
-        **{name: [int(lot.work[number]) for lot in lots] for number, name in enumerate(_WORK)},
+        "us": [round(run.us, 4) for run in runs],
+        **{name: [int(run.work[number]) for run in runs] for number, name in enumerate(_WORK)},
     }
 
 
 def _route(routing: Routing, stream: Stream, starts: range, batch: int) -> tuple[Masks, float]:
-    """Return where all messages go, and what that takes of the processor, a message of the timed ones."""
+    """Return the shards of all messages, and the processor time per timed message that routing takes."""
     messages = stream.sample.messages
     seconds: list[float] = []
     parts = [routing.route(messages.slice(0, starts.start))]
@@ -218,9 +219,9 @@ def _route(routing: Routing, stream: Stream, starts: range, batch: int) -> tuple
     return np.concatenate(parts), float(np.median(seconds)) / batch * 1e6
 
 
-def _alone(stream: Stream, sent: _Sent, shard: int, index: str) -> _Lot:
+def _run_shard(stream: Stream, distribution: _Distribution, shard: int, index: str) -> _ShardRun:
     """Run one shard."""
-    assignment, goals, starts, batch = sent
+    assignment, destinations, starts, batch = distribution
     messages = stream.sample.messages
     seconds: list[float] = []
     rows = np.flatnonzero(has_shard(assignment, shard))
@@ -229,7 +230,7 @@ def _alone(stream: Stream, sent: _Sent, shard: int, index: str) -> _Lot:
         engine.subscribe_replicas(stream.subscriptions.take(rows), before_it(assignment[rows], shard))
 
         def send(start: int, stop: int, seconds: list[float]) -> None:
-            part, to = messages.slice(start, stop), goals[start:stop]
+            part, to = messages.slice(start, stop), destinations[start:stop]
             mine = np.flatnonzero(has_shard(to, shard))
             own, stream_slice = part.take(mine), StreamSlice(mine, part.ats_us, to[mine])
             _timed(lambda: engine.publish_slice(own, stream_slice), seconds)
@@ -239,7 +240,7 @@ def _alone(stream: Stream, sent: _Sent, shard: int, index: str) -> _Lot:
         before = _work_of(engine)
         for start in starts:
             send(start, min(start + batch, len(messages)), seconds)
-        return _Lot((_work_of(engine) - before).sum(axis=1), float(np.median(seconds)) / batch * 1e6)
+        return _ShardRun((_work_of(engine) - before).sum(axis=1), float(np.median(seconds)) / batch * 1e6)
 
 
 def _timed(call: Callable[[], Any], seconds: list[float]) -> Any:
@@ -252,8 +253,8 @@ def _timed(call: Callable[[], Any], seconds: list[float]) -> Any:
 # -- threads ------------------------------------------------------------------------------------------------------
 
 
-def in_turns(stream: Stream, partitioner: str, *, n_before: int, batch: int) -> Row:
-    """Run one worker and two on the same messages, batch by batch in turns: other work then falls on both alike."""
+def run_workers(stream: Stream, partitioner: str, *, n_before: int, batch: int) -> Row:
+    """Run one worker and two on the same messages, batch by batch in turns, so that other work slows both alike."""
     footprints, messages = stream.sample
     routing = NAMED[partitioner].fit(Sample(footprints, messages.slice(0, n_before)), n_shards=2)
     engines = {
@@ -282,8 +283,8 @@ def in_turns(stream: Stream, partitioner: str, *, n_before: int, batch: int) -> 
 # -- fits ---------------------------------------------------------------------------------------------------------
 
 
-def fits(stream: Stream, partitioners: Sequence[str], *, n_shards: int) -> list[Row]:
-    """Return how long each partitioner takes to fit, by the clock."""
+def time_fits(stream: Stream, partitioners: Sequence[str], *, n_shards: int) -> list[Row]:
+    """Return the wall-clock time that each partitioner takes to fit."""
     rows, sample = [], stream.sample
     for name in partitioners:
         started = time.perf_counter()

@@ -1,12 +1,12 @@
-"""The load that the service handles: requests per second, and delays from publish to WebSocket, also beside a stalled client.
+"""The load that the service handles: requests per second, and delays from publish to WebSocket.
 
     python -m experiments.service_load [--clients 1000 --rate 1000 --seconds 14 --json]
 
-It starts `nearcast serve` on a folder that passes (or takes `--url`), and makes the load itself, in this process.
-Each client has a subscription of its own and hears of about one message in `--clients`; one more, the busiest, is for
-every message. In every second round the client of the busiest never reads: what do the others notice? Delays count
-from the moment a message was due, so that a generator that falls behind shows. Options that it does not know go to
-`nearcast serve`.
+It starts `nearcast serve` on a temporary folder (or takes `--url`) and generates the load in this process. Each
+client has a subscription of its own and receives about one message in `--clients`; one more subscription, the
+busiest, matches every message. In every second round the client of the busiest never reads, and the delays of the
+others show its effect. Delays count from the moment a message was due, so that they include the delay of a generator
+that falls behind. Unknown options are passed to `nearcast serve`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from experiments.question import report_progress
 from experiments.service_wire import Listener, Requester, listener, request, requester
 
 BUSIEST = "busiest"
@@ -37,13 +38,9 @@ _PUBLISHERS = 4  # connections
 _HERTZ = os.sysconf("SC_CLK_TCK")
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 @contextmanager
 def service(words: list[str]) -> Iterator[tuple[str, int]]:
-    """Run a service on a folder that passes; lend its address and its process."""
+    """Run a service on a temporary folder; yield its address and its process."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "nearcast.cli", "serve", "--data", folder, "--bounds", "0,0,1,1"]
         process = subprocess.Popen([*command, "--port", "0", *words], stdout=subprocess.PIPE, text=True)
@@ -58,7 +55,7 @@ def service(words: list[str]) -> Iterator[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class Effort:
-    """What a process has used so far."""
+    """Processor time and memory that a process has used so far."""
 
     cpu_s: float
     rss_mb: float
@@ -76,7 +73,7 @@ class Effort:
 
 @dataclass
 class Watch:
-    """How busy the service and this process were, and for how long."""
+    """Measures the share of a core that the service and this process use."""
 
     pid: int | None
     began: float = field(default_factory=time.monotonic)
@@ -100,7 +97,7 @@ def message(rng: random.Random, n_clients: int, due: float, number: int) -> dict
 
 
 def spread(seconds: list[float]) -> dict[str, float]:
-    """Return the middle and the slow end, in milliseconds."""
+    """Return median and 99th percentile, in milliseconds."""
     ordered = sorted(seconds) or [float("nan")]
     at = {"p50_ms": 0.50, "p99_ms": 0.99}
     return {name: round(1e3 * ordered[int(share * (len(ordered) - 1))], 2) for name, share in at.items()}
@@ -112,7 +109,7 @@ def spread(seconds: list[float]) -> dict[str, float]:
 async def publishing(
     url: str, pid: int | None, *, connections: int, at_once: int, seconds: float, n_clients: int
 ) -> dict[str, Any]:
-    """Publish as fast as answers come, over so many connections, so many messages a request."""
+    """Publish as fast as answers arrive, over some connections, with `at_once` messages per request."""
     rng, took, end = random.Random(1), list[float](), time.monotonic() + seconds
     watch = Watch(pid)
 
@@ -128,7 +125,7 @@ async def publishing(
     passed = time.monotonic() - watch.began
     return {
         "connections": connections,
-        "messages_a_request": at_once,
+        "messages_per_request": at_once,
         "requests_per_second": round(len(took) / passed),
         "messages_per_second": round(at_once * len(took) / passed),
         **spread(took),
@@ -152,7 +149,7 @@ async def streaming(url: str, pid: int | None, *, n_messages: int, n_clients: in
 
 @dataclass
 class Round:
-    """What clients heard in one round."""
+    """The updates that clients received in one round."""
 
     delays: list[float] = field(default_factory=list)
     of_busiest: int = 0
@@ -167,7 +164,7 @@ class Round:
 
 
 async def pushing(url: str, pid: int | None, *, stalled: bool, options: argparse.Namespace) -> dict[str, Any]:
-    """Let clients listen while messages come at a rate; one of them may never read."""
+    """Publish at a rate while clients listen, of which one may never read."""
     received, before = Round(), Effort.of(pid)
     clients: list[Listener] = []
     for number in range(options.clients):
@@ -179,14 +176,14 @@ async def pushing(url: str, pid: int | None, *, stalled: bool, options: argparse
     gc.collect()
     gc.disable()
     watch = Watch(pid)
-    closed = asyncio.ensure_future(_lagged(url, watch.began))  # also where nobody is: asking costs something
+    closed = asyncio.ensure_future(_lagged(url, watch.began))  # also where none is stalled, as it costs something
     published = await _paced(url, options.seconds, options)
     passed = time.monotonic() - watch.began
     busy = watch.busy()
     await asyncio.sleep(1.0)
     gc.enable()
     after = Effort.of(pid)
-    updates: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "messages_per_second": round(published / passed),
         "updates": len(received.delays) + received.of_busiest,
         **spread(received.delays),
@@ -196,18 +193,18 @@ async def pushing(url: str, pid: int | None, *, stalled: bool, options: argparse
     }
     closed.cancel()
     if stalled:
-        updates["closed_after_s"] = None if closed.cancelled() or not closed.done() else closed.result()
+        figures["closed_after_s"] = None if closed.cancelled() or not closed.done() else closed.result()
         busiest.transport.resume_reading()
         await asyncio.wait([busiest.closed], timeout=10)
-        updates |= {"close_code": busiest.code, "heard_by_stalled": received.of_busiest}
+        figures |= {"close_code": busiest.code, "received_by_stalled": received.of_busiest}
     for client in (*clients, busiest):
         client.transport.abort()
     await asyncio.gather(*(client.closed for client in (*clients, busiest)))
-    return updates
+    return figures
 
 
 async def _lagged(url: str, began: float) -> float:
-    """Return after how many seconds the service let go of a client."""
+    """Return after how many seconds the service closed a client that lags."""
     line, before = await requester(url), None
     while True:
         text = (await line.ask(request("GET", "/metrics"))).decode()
@@ -218,7 +215,7 @@ async def _lagged(url: str, began: float) -> float:
 
 
 async def _paced(url: str, seconds: float, options: argparse.Namespace) -> int:
-    """Publish at a rate, some messages a request; return how many."""
+    """Publish at a rate, some messages per request; return the number of messages."""
     rng, published, began = random.Random(3), 0, time.monotonic()
     idle: asyncio.Queue[Requester] = asyncio.Queue()
     for _ in range(_PUBLISHERS):
@@ -240,7 +237,7 @@ async def _paced(url: str, seconds: float, options: argparse.Namespace) -> int:
 # -- the whole --------------------------------------------------------------------------------------------------
 
 
-async def measured(url: str, pid: int | None, options: argparse.Namespace) -> dict[str, Any]:
+async def measure(url: str, pid: int | None, options: argparse.Namespace) -> dict[str, Any]:
     """Measure everything."""
     line = await requester(url)
     while b"true" not in await _maybe(line, request("GET", "/health/ready")):
@@ -258,26 +255,26 @@ async def measured(url: str, pid: int | None, options: argparse.Namespace) -> di
 
 
 async def _published(url: str, pid: int | None, options: argparse.Namespace) -> dict[str, Any]:
-    updates = []
+    runs = []
     for connections, at_once in ((1, 1), (64, 1), (1, 100), (4, 100)):
-        say(f"publishing, {connections} connections, {at_once} messages a request")
+        report_progress(f"publishing, {connections} connections, {at_once} messages per request")
         how = {"connections": connections, "at_once": at_once, "n_clients": options.clients}
-        updates.append(await publishing(url, pid, seconds=options.seconds / 4, **how))
-    say("publishing, one stream of lines")
+        runs.append(await publishing(url, pid, seconds=options.seconds / 4, **how))
+    report_progress("publishing, one stream of lines")
     stream = await streaming(url, pid, n_messages=options.lines, n_clients=options.clients)
-    return {"publish": updates, "stream": stream}
+    return {"publish": runs, "stream": stream}
 
 
 async def _pushed(url: str, pid: int | None, options: argparse.Namespace) -> dict[str, Any]:
-    """Take turns with all reading and one stalled; of rounds the middle one counts, as machines have hiccups."""
+    """Take turns with all clients reading and one stalled, and return the medians of the rounds."""
     rounds: dict[str, list[dict[str, Any]]] = {"all_read": [], "one_stalled": []}
     for name in list(rounds) * options.rounds:
-        say(f"pushing to {options.clients} clients, {name.replace('_', ' ')}")
+        report_progress(f"pushing to {options.clients} clients, {name.replace('_', ' ')}")
         rounds[name].append(await pushing(url, pid, stalled=name == "one_stalled", options=options))
-    pushed: dict[str, Any] = {"clients": options.clients, "messages_a_request": options.at_once}
-    for name, updates in rounds.items():
-        pushed[name] = {key: round(median(one[key] for one in updates), 2) for key in ("p50_ms", "p99_ms")}
-        pushed[name]["rounds"] = updates
+    pushed: dict[str, Any] = {"clients": options.clients, "messages_per_request": options.at_once}
+    for name, figures in rounds.items():
+        pushed[name] = {key: round(median(one[key] for one in figures), 2) for key in ("p50_ms", "p99_ms")}
+        pushed[name]["rounds"] = figures
     for share in ("p50", "p99"):
         stalled_ms, ms = (pushed[name][f"{share}_ms"] for name in ("one_stalled", "all_read"))
         pushed[f"ratio_{share}"] = round(stalled_ms / ms, 3)
@@ -295,22 +292,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.service_load", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("--url", help="of a service that runs, with one subscriber; else one is started")
-    parser.add_argument("--pid", type=int, help="of that service, to see how busy it is")
+    parser.add_argument("--url", help="a running service with one subscriber; by default one is started")
+    parser.add_argument("--pid", type=int, help="the process of that service, to measure its processor time")
     parser.add_argument("--parts", nargs="+", choices=("publish", "push"), default=["publish", "push"])
     parser.add_argument("--clients", type=int, default=1_000)
-    parser.add_argument("--rate", type=float, default=1_000.0, help="messages a second while clients listen")
-    parser.add_argument("--at-once", type=int, default=10, help="of them in a request")
-    parser.add_argument("--seconds", type=float, default=14.0, help="of a round")
-    parser.add_argument("--rounds", type=int, default=5, help="with all reading, and as many with one stalled")
-    parser.add_argument("--lines", type=int, default=50_000, help="of the stream")
+    parser.add_argument("--rate", type=float, default=1_000.0, help="messages per second while clients listen")
+    parser.add_argument("--at-once", type=int, default=10, help="messages per request")
+    parser.add_argument("--seconds", type=float, default=14.0, help="duration of a round")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="rounds with all clients reading, and as many with one stalled"
+    )
+    parser.add_argument("--lines", type=int, default=50_000, help="lines of the stream")
     parser.add_argument("--json", action="store_true", help="print one object")
     options, words = parser.parse_known_args()
     if options.url is not None:
-        found = asyncio.run(measured(options.url, options.pid, options))
+        found = asyncio.run(measure(options.url, options.pid, options))
     else:
         with service(words) as (url, pid):
-            found = asyncio.run(measured(url, pid, options))
+            found = asyncio.run(measure(url, pid, options))
     print(json.dumps(found, indent=None if options.json else 2))
 
 

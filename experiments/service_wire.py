@@ -20,7 +20,7 @@ def address_of(url: str) -> tuple[str, int]:
 
 
 def request(method: str, path: str, body: bytes = b"", kind: str = "application/json") -> bytes:
-    """Return a request as it goes over the wire."""
+    """Return the bytes of a request."""
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
@@ -116,7 +116,7 @@ class Listener(asyncio.Protocol):
 
 
 def _frame(data: bytes, at: int) -> tuple[int, int, int] | None:
-    """Return the kind of the frame that begins at a place, and where its content begins and ends, if it is whole."""
+    """Return the kind of the frame at an offset, and start and end of its content; None if it is incomplete."""
     if len(data) < at + 2:
         return None
     length, start = data[at + 1], at + 2
@@ -130,7 +130,7 @@ def _frame(data: bytes, at: int) -> tuple[int, int, int] | None:
 async def listener(
     url: str, path: str, on_text: Callable[[bytes, int, int], None], *, buffer: int | None = None
 ) -> Listener:
-    """Return a client that was told `ready`; with so small a buffer for what it does not read."""
+    """Return a client that has received `ready`, optionally with a small buffer for what it does not read."""
     sock = socket.socket()
     sock.setblocking(False)
     if buffer is not None:

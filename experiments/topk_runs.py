@@ -1,34 +1,33 @@
-"""The cost of a message for top-k over a window, arrival and expiry apart.
+"""The cost of a message for top-k over a window, with arrivals and expiries timed apart.
 
     fill the window ── subscribe ── let the window pass once ── publish in batches (timed)
 
-Two runs a setting. In a window by count every message that comes pushes one out, so only both together can be timed.
-In a window by time the messages come in bursts that share a moment, and nothing leaves in the middle of a burst:
+A setting is run twice. In a window by count every message that arrives pushes one out, so only both together can be
+timed. In a window by time the messages come in bursts that share a timestamp, and nothing expires within a burst:
 
     burst          ...  i - n     ...     i - 1     i                        n bursts fill the window
     published                                       1 message │ the others
-                                                        │          └── arrivals: nothing leaves
-                                                        └── expiries: burst i - n leaves, all of it
+                                                        │          └── arrivals: nothing expires
+                                                        └── expiries: all of burst i - n expires
 
-so the first message of a burst, published alone, is timed as the expiries, and the rest as the arrivals. The one
-arrival that is timed with the expiries is a share of 1 in `BURST`. A subscription that loses several messages of a
-burst is told once, where a window by count would tell it step by step. Times are those of the median
-batch, a message, and of the processor: with one worker nothing waits, and other work on the machine counts less.
+The first message of a burst, published alone, is timed as the expiries, the others as the arrivals. The one arrival
+that is timed with the expiries is 1 of `BURST`. A subscription that loses several messages of a burst gets their
+updates at once, where a window by count gives them step by step. Times are those of the median batch, in microseconds
+of processor time per message: with one worker nothing waits, and other work on the machine counts less.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from experiments.question import Row, report_progress, scaled
 from nearcast import CountWindow, Engine, EngineConfig, TimeWindow
 from nearcast.cli.warmup import warm_up
 from nearcast.index import IndexEntry, find_index, register
@@ -38,10 +37,10 @@ from nearcast.workload.generator import Workload
 from nearcast_baselines import BASELINES
 from nearcast_baselines.ciq import CIQ
 
-Row = dict[str, Any]
-
 BURST = 500
-TIMED = 20  # bursts
+"""Messages per batch."""
+TIMED = 20
+"""Batches that are timed."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +51,19 @@ class Setting:
     window: int
     k: int = 20
     keywords: int | None = None
-    """Exactly so many; None: 1 to 5, as the workload has them."""
+    """The exact number of keywords; None stands for 1 to 5, as in the workload."""
     is_zipf: bool = False
-    """Whether keywords follow the law of all terms, not those of one message."""
+    """Whether keywords follow the distribution of all terms instead of being those of one message."""
     index: str = "topk"
 
 
+def default_setting(scale: float) -> Setting:
+    """Return the setting of which every figure varies one thing."""
+    return Setting(scaled(30_000, scale, least=2_000), scaled(30_000, scale, least=2_000))
+
+
 def register_baselines() -> None:
-    """Let rivals be chosen by name: the papers' indexes, and our own index with the rivals' buffers."""
+    """Register the papers' indexes, CIQ with our buffers, and our index with the buffers of the papers."""
     for entry in BASELINES:
         register(entry)
     register(IndexEntry("ciq-cskyband", frozenset({"topk"}), CIQ, in_arena=False, result_store="cskyband"))
@@ -70,31 +74,32 @@ def register_baselines() -> None:
 
 
 def measure(setting: Setting) -> Row:
-    """Return microseconds a message, buffers and re-evaluations of one setting."""
+    """Return the times of one setting, its buffers and its re-evaluations."""
     return {**by_count(setting)[0], **by_time(setting)[0]}
 
 
-def _in_turns(course: Callable[[Setting], Iterator[Row]]) -> Callable[..., list[Row]]:
-    """Let several settings take a course burst by burst in turns: what else the machine does falls on all alike.
+def _in_turns(run: Callable[[Setting], Iterator[Row]]) -> Callable[..., list[Row]]:
+    """Run several settings burst by burst in turns, so that other work on the machine slows all of them alike.
 
-    A course yields after each burst and, last, its row. It is taken once, whoever asks.
+    A run yields after each burst and, last, its row. Rows are cached: figures share settings.
     """
 
     @cache
     def rows(*settings: Setting) -> list[Row]:
         for setting in settings:
-            print(f"topk, {course.__name__}: {setting}", file=sys.stderr)
-        *_, last = zip(*map(course, settings), strict=True)
-        return list(last)
+            report_progress(f"topk, {run.__name__}: {setting}")
+        *_, last = zip(*map(run, settings), strict=True)
+        timing = {"batch": BURST, "batches": TIMED}
+        return [asdict(setting) | timing | row for setting, row in zip(settings, last, strict=True)]
 
     return rows
 
 
 @_in_turns
 def by_count(setting: Setting) -> Iterator[Row]:
-    """Measure what arrivals and expiries cost together, in a window by count, and what buffers have to do with it."""
+    """Time arrivals and expiries together in a window by count, and count updates, re-evaluations and buffers."""
     with _engine(setting, CountWindow(setting.window)) as engine:
-        bursts = _set_going(engine, setting)
+        bursts = _start(engine, setting)
         buffers = buffers_of(engine)
         searches = buffers.searches
         seconds, updates = [], 0
@@ -114,9 +119,9 @@ def by_count(setting: Setting) -> Iterator[Row]:
 
 @_in_turns
 def by_time(setting: Setting) -> Iterator[Row]:
-    """Measure what arrivals and expiries cost apart, in a window by time, and how much of the index messages met."""
+    """Time arrivals and expiries apart in a window by time, and count what the index visits."""
     with _engine(setting, TimeWindow(seconds=setting.window // BURST)) as engine:
-        bursts = _set_going(engine, setting)
+        bursts = _start(engine, setting)
         before = engine.stats().work["topk"]
         arrivals, expiries = [], []
         for burst in bursts:
@@ -137,7 +142,7 @@ def by_time(setting: Setting) -> Iterator[Row]:
 
 
 def buffers_of(engine: Engine) -> BufferedResults:
-    """Return the keeper of an engine of one shard."""
+    """Return the buffers of an engine with one shard."""
     result_store = engine._shards.shards[0].matchers["topk"]._result_store
     assert isinstance(result_store, BufferedResults)
     return result_store
@@ -163,8 +168,8 @@ def _engine(setting: Setting, window: CountWindow | TimeWindow) -> Engine:
     return Engine.from_config(config)
 
 
-def _set_going(engine: Engine, setting: Setting) -> list[pa.Table]:
-    """Fill the window, subscribe, let it pass once, and return the bursts that are to be timed."""
+def _start(engine: Engine, setting: Setting) -> list[pa.Table]:
+    """Fill the window, subscribe, let the window pass once, and return the bursts to time."""
     n = setting.window // BURST
     for burst in _bursts(0, n):
         engine.publish(burst)
@@ -176,7 +181,7 @@ def _set_going(engine: Engine, setting: Setting) -> list[pa.Table]:
 
 
 def _bursts(first: int, end: int) -> Iterator[pa.Table]:
-    """Yield bursts of messages, one a second."""
+    """Yield bursts of messages, one per second."""
     tables = _workload().messages((end - first) * BURST, start=first * BURST, block=BURST)
     for number, table in enumerate(tables, first):
         column = table.schema.get_field_index("at")
@@ -201,7 +206,7 @@ def _subscriptions(setting: Setting) -> Iterator[pa.Table]:
 
 
 def _with_zipf_keywords(table: pa.Table, number: int) -> pa.Table:
-    """Replace keywords by as many that are drawn from the law of all terms."""
+    """Replace keywords by as many that are drawn from the distribution of all terms."""
     rng = np.random.default_rng(number)
     counts = np.asarray(pc.add(pc.count_substring(table["keywords"], " "), 1))
     ends = np.cumsum(counts)

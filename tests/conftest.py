@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 # A JVM that lives for seconds does not earn back the cost of its optimizing compiler and parallel collector.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -51,17 +51,17 @@ def random_fields():
 
     def draw(kind, space, rng):
         if kind == "boolean":
-            (x1, y1), (x2, y2) = rng.choices(world.GRID[space], k=2)
-            words = rng.choices(world.TERMS, k=rng.randint(1, 4))
+            (x1, y1), (x2, y2) = rng.choices(strategies.GRID[space], k=2)
+            words = rng.choices(strategies.TERMS, k=rng.randint(1, 4))
             joined = words[0] + "".join(rng.choice([" AND ", " OR ", " "]) + word for word in words[1:])
             return {"region": (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)), "keywords": joined}
         extra = {
-            "similarity": {"delta": rng.choice(world.SHARES), "tau": rng.choice(world.SHARES)},
-            "topk": {"k": rng.randint(1, 4), "alpha": rng.choice(world.SHARES)},
+            "similarity": {"delta": rng.choice(strategies.SHARES), "tau": rng.choice(strategies.SHARES)},
+            "topk": {"k": rng.randint(1, 4), "alpha": rng.choice(strategies.SHARES)},
             "nearest": {"k": rng.randint(1, 4)},
-            "social": {"k": rng.randint(1, 4), "user": rng.choice(world.USERS)},
+            "social": {"k": rng.randint(1, 4), "user": rng.choice(strategies.USERS)},
         }
-        words = rng.choices(world.TERMS, k=rng.randint(1, 4))
-        return {"location": rng.choice(world.GRID[space]), "keywords": words, **extra[kind]}
+        words = rng.choices(strategies.TERMS, k=rng.randint(1, 4))
+        return {"location": rng.choice(strategies.GRID[space]), "keywords": words, **extra[kind]}
 
     return draw

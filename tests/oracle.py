@@ -3,8 +3,8 @@
 Everything is recomputed from the list of all messages ever published, straight from the definitions, with plain
 dictionaries. It is far too slow for anything but small tests.
 
-Two messages whose scores differ by less than TOLERANCE may stand in either order, unless they are twins, which
-tie exactly: there the rule for ties decides.
+Two messages whose scores differ by less than TOLERANCE may be in either order, unless they are equivalent to the kind
+and tie exactly: then the rule for ties decides.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Oracle:
         self.late = 0
         self.subscriptions = {}  # id -> dict with kind, since and fields
 
-    # -- what happens
+    # -- events
 
     def subscribe(self, id_, kind, fields):
         self.subscriptions[id_] = {"kind": kind, "since": self.seq, **fields}
@@ -38,7 +38,7 @@ class Oracle:
         del self.subscriptions[id_]
 
     def publish(self, message):
-        """Take one message; return whether it came in time."""
+        """Publish one message; return whether it was in time."""
         self.seq += 1
         if message.get("at") is not None:
             self.now = max(self.now, message["at"])
@@ -59,10 +59,10 @@ class Oracle:
             return [m for m in self.log if m["seq"] > self.seq - size]
         return [m for m in self.log if m["at"] > self.now - size]
 
-    # -- what should hold
+    # -- checks
 
     def matches(self, id_, message):
-        """Return (must it match, may it match, score) for the kinds whose results only grow."""
+        """Return (must match, may match, score) for the stateless kinds."""
         s = self.subscriptions[id_]
         if s["kind"] == "boolean":
             xmin, ymin, xmax, ymax = s["region"]
@@ -74,7 +74,7 @@ class Oracle:
         return exact or score >= s["tau"] + TOLERANCE, exact or score >= s["tau"] - TOLERANCE, score
 
     def check_result(self, id_, result):
-        """Raise AssertionError unless a list of (message id, score), best first, is a right result."""
+        """Raise AssertionError unless a list of (message id, score), best first, is a correct result."""
         s = self.subscriptions[id_]
         eligible = {}
         for m in self.pool(s):
@@ -82,7 +82,7 @@ class Oracle:
             if score is not None:
                 eligible[m["id"]] = (score, m)
         got = [message for message, _ in result]
-        assert len(got) == len(set(got)), f"{id_}: a message stands twice in {got}"
+        assert len(got) == len(set(got)), f"{id_}: a message occurs twice in {got}"
         assert len(got) == min(s["k"], len(eligible)), f"{id_}: {got} of {sorted(eligible)}"
         for message, score in result:
             assert message in eligible, f"{id_}: {message} does not belong in the result"
@@ -102,7 +102,7 @@ class Oracle:
 
     def may_precede(self, s, a, b):
         sign = 1 if s["kind"] == "nearest" else -1
-        if twins(s["kind"], a[1], b[1]):
+        if are_equivalent(s["kind"], a[1], b[1]):
             older_first = s["kind"] == "nearest"
             return (a[1]["seq"] < b[1]["seq"]) == older_first
         scale = max(1.0, abs(a[0]), abs(b[0]))
@@ -168,8 +168,8 @@ class Oracle:
         return best
 
 
-def twins(kind, a, b):
-    """Tell whether two messages are the same to a kind, so that their scores tie to the last bit."""
+def are_equivalent(kind, a, b):
+    """Return whether two messages are the same to a kind, so that their scores tie bit by bit."""
     if a["location"] != b["location"]:
         return False
     if kind == "nearest":
@@ -183,7 +183,7 @@ def terms(text):
 
 
 def satisfies(expression, held):
-    """Evaluate an expression by handing it to Python, words side by side joined by `and`."""
+    """Evaluate an expression in Python, with adjacent words joined by `and`."""
     out, previous = [], None
     for symbol in re.findall(r"[()]|\w+", expression):
         if symbol in ("AND", "OR"):

@@ -1,4 +1,4 @@
-"""Samples for tests of partitioners: a town, and some subscriptions outside."""
+"""Samples for tests of partitioners: a town, and some subscriptions outside it."""
 
 from dataclasses import replace
 
@@ -7,12 +7,12 @@ import numpy as np
 import nearcast as nc
 from nearcast.model import MessageBatch, SubscriptionBatch
 from nearcast.partition import Sample
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 
 def crowded(n=2_000, n_messages=6_000, k=3, seed=0):
     rng = np.random.default_rng(seed)
-    scoring = replace(world.scoring(), space=nc.Space(nc.Box(-100, -100, 200, 200)))
+    scoring = replace(strategies.scoring(), space=nc.Space(nc.Box(-100, -100, 200, 200)))
     words = ["a", "b", "c", "d"]
 
     def points(n):

@@ -8,7 +8,7 @@ from nearcast.text import TermRows, Vocabulary
 
 
 def footprints_of(*subscriptions, boxes=None):
-    """Footprints, each given by its branches of terms, anywhere or in boxes."""
+    """Return footprints, each given by its branches of terms, unbounded or in boxes."""
     branches = [branch for one in subscriptions for branch in one]
     n = len(subscriptions)
     return Footprints(
@@ -24,7 +24,7 @@ def footprints_of(*subscriptions, boxes=None):
 
 
 def messages_of(*rows, at=None):
-    """Messages, each given by its terms, at the origin or at points."""
+    """Return messages, each given by its terms, at the origin or at points."""
     at = np.zeros((len(rows), 2)) if at is None else np.array(at, float)
     terms = np.array([term for row in rows for term in sorted(row)], np.int64)
     return MessageBatch.from_columns(

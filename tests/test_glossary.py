@@ -1,4 +1,4 @@
-"""The words that the glossary retires are no part of any identifier, and no class name has two meanings."""
+"""No identifier contains a word that the glossary retires, and every class name is unique."""
 
 import ast
 import io
@@ -15,12 +15,12 @@ FOLDERS = [
 ]
 FILES = sorted(path for folder in FOLDERS for path in folder.rglob("*.py"))
 OF_LIBRARIES = {"BarColumn", "bar", "barh"}
-"""Names that a library gives: progress bars of rich, bars of matplotlib."""
+"""Names of libraries: progress bars of rich, bars of matplotlib."""
 _PART = re.compile(r"[a-z]+|[A-Z][a-z]*|[A-Z]+(?![a-z])")
 
 
 def retired_words():
-    """Read the first column of the last table of the glossary; a plural is retired with its word."""
+    """Return the first column of the last table of the glossary, and the plurals."""
     rows = (ROOT / "docs" / "glossary.md").read_text().partition("## Retired words")[2].splitlines()
     cells = [row.split("|")[1] for row in rows if row.startswith("|")][2:]
     words = {word.strip() for cell in cells for word in cell.split(",")}
@@ -36,7 +36,7 @@ def identifiers(path):
             yield token.string, token.start[0]
 
 
-def test_the_glossary_lists_the_words():
+def test_the_glossary_is_parsed():
     assert {"told", "cohort", "keeper", "steward", "crowd", "befriend"} <= RETIRED
 
 

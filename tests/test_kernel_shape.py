@@ -1,4 +1,4 @@
-"""Every kernel has at most 60 lines and 8 parameters; the exceptions are listed with their reasons."""
+"""Every kernel has at most 60 lines and 8 parameters."""
 
 import ast
 from pathlib import Path
@@ -6,12 +6,6 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src"
 MOST_LINES = 60
 MOST_PARAMETERS = 8
-_TO_SPLIT = "to be split: bundle its arrays in a NamedTuple"
-EXCEPTIONS = {
-    "model/_kernels/profiles.py:cosine": _TO_SPLIT,
-    "model/_kernels/profiles.py:topk_score": _TO_SPLIT,
-}
-"""`path:function` below `src/nearcast` -> why the kernel exceeds the limits."""
 
 
 def is_kernel(decorator):
@@ -37,7 +31,4 @@ def test_kernels_are_short_and_take_few_parameters():
     shapes = {name: (lines, parameters) for name, lines, parameters in kernels()}
     assert len(shapes) > 100, "the kernels were not found"
     too_large = {name: shape for name, shape in shapes.items() if shape[0] > MOST_LINES or shape[1] > MOST_PARAMETERS}
-    unlisted = {name: shape for name, shape in too_large.items() if name not in EXCEPTIONS}
-    assert not unlisted, f"kernels with more than {MOST_LINES} lines or {MOST_PARAMETERS} parameters: {unlisted}"
-    outdated = sorted(set(EXCEPTIONS) - set(too_large))
-    assert not outdated, f"exceptions that no longer exceed the limits: {outdated}"
+    assert not too_large, f"kernels with more than {MOST_LINES} lines or {MOST_PARAMETERS} parameters: {too_large}"

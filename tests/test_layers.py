@@ -40,7 +40,7 @@ def imports(path):
 
 
 def modules_at_import(path):
-    """Yield what the module imports when it is imported, not what a function imports later."""
+    """Yield the imports at module level, without those inside functions."""
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
@@ -51,7 +51,7 @@ def modules_at_import(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_a_module_imports_only_from_its_left(path):
     own = package_of(path)
-    assert own in LEVEL, f"{own} has no place in the layers"
+    assert own in LEVEL, f"{own} is not listed in the layers"
     for name in imports(path):
         if name.startswith("nearcast."):
             other = name.split(".")[1]
@@ -64,17 +64,19 @@ LOADED_LATE = {
     "window/held_messages.py", "window/candidates/source.py", "window/candidates/terms.py",
     "window/candidates/social.py", "model/profiles.py",
 }  # fmt: skip
-"""Besides indexes, what is imported with the first subscription, and not before."""
+"""Modules that, like the indexes, are imported with the first subscription and not before."""
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_heavy_libraries_stay_where_they_belong(path):
+def test_heavy_libraries_are_imported_only_where_allowed(path):
     own = package_of(path)
     in_kernels = own == "_jit" or "_kernels" in path.parts
     for name in imports(path):
         top = name.split(".")[0]
         assert top != "pyspark" or own == "spark", "only spark/ imports pyspark"
-        assert not name.startswith("nearcast.spark") or own in ("spark", "cli"), "a service needs no Spark"
+        assert not name.startswith("nearcast.spark") or own in ("spark", "cli"), (
+            "only spark/ and cli/ import nearcast.spark"
+        )
         assert top != "numba" or in_kernels, "only _jit/ and _kernels/ import numba"
     is_late = own == "index" or str(path.relative_to(ROOT)) in LOADED_LATE
     if own != "_jit" and not in_kernels and not is_late:

@@ -1,4 +1,4 @@
-"""Test twin of an index: the index beside the reference scores of its subscriptions, and sources of random data.
+"""Twins: an index beside the reference scores of its subscriptions; and sources of random data.
 
 source ── subscriptions, messages ──> twin ── insert, delete, set_thresholds, match ──> index
                                         └── the same by the reference scorers ──> must be equal
@@ -40,7 +40,7 @@ def scoring_of(space, text="containment", vocabulary=VOCABULARY, edges=()):
 
 
 class GridSource:
-    """Few places, few terms, dyadic weights: scores tie all the time. `make(source)` draws a subscription."""
+    """Few locations, few terms, dyadic weights: scores often tie. `make(source)` draws a subscription."""
 
     vocabulary = strategies.vocabulary()
 
@@ -100,6 +100,19 @@ class ClusteredSource:
         return Message("m", self.point(), self.terms(12) if self.rng.random() < 0.9 else [])
 
 
+class HotSource(ClusteredSource):
+    """Subscriptions that nearly all share a term."""
+
+    vocabulary = Vocabulary.with_weights({"hot": 1.0, "warm": 1.25, "cold": 4.0, "rare": 6.0})
+
+    def terms(self, most=0, least=0):
+        return self.rng.choice(["hot", "hot warm", "hot cold", "warm hot cold", "rare hot", "rare"])
+
+    def message(self):
+        text = self.rng.choice(["hot", "warm hot", "rare cold hot", "hot hot cold", "cold", ""])
+        return Message("m", self.point(), text)
+
+
 def found(index, batch, start=0, stop=None):
     """Return the matches of an index by row and slot, after checking their form."""
     rows, slots, scores = index.match(batch, start, len(batch) if stop is None else stop)
@@ -129,7 +142,7 @@ class Twin:
         return score >= threshold
 
     def threshold_near(self, exact):
-        """Draw a threshold: a score that occurs, right beside it, anywhere, or open."""
+        """Draw a threshold: a score that occurs, the next float, any value, or open."""
         beside = [np.nextafter(exact, 9), np.nextafter(exact, -9), exact + 0.01]
         return self.rng.choice([exact, exact, *beside, self.rng.random(), -np.inf, np.inf])
 

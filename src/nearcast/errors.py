@@ -90,7 +90,7 @@ def require(ok: bool, field: str, rule: str, value: Any, *, subject: str = "", h
 
 
 def is_finite(value: Any) -> TypeGuard[float]:
-    """Tell whether a value is a finite number; booleans do not count."""
+    """Return whether a value is a finite number; booleans do not count."""
     return isinstance(value, Real) and value is not True and value is not False and isfinite(value)
 
 
@@ -98,7 +98,7 @@ WHOLE = "must hold no halves of characters (lone surrogates), which cannot be wr
 
 
 def is_whole(text: str) -> bool:
-    """Tell whether a string can be encoded as UTF-8: it holds no lone surrogates.
+    """Return whether a string can be encoded as UTF-8: it holds no lone surrogates.
 
     >>> is_whole("café"), is_whole(chr(0xD83D))
     (True, False)

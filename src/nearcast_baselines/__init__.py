@@ -1,4 +1,4 @@
-"""Baselines: the indexes of the papers over the same arrays as those of Nearcast, so that comparisons are fair.
+"""Baselines: the papers' indexes over the same kind of arrays as those of Nearcast, for fair comparisons.
 
 `nearcast bench KIND --baseline NAME` finds them through the entry point `nearcast.indexes`.
 """

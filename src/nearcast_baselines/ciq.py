@@ -1,25 +1,26 @@
 """CIQ as Skype adapts it (sections 2.2 and 8.1), without decay over time.
 
-    subscription ── covering: the cells of a quadtree around its own, which together are all of space
+    subscription ── covering: cells of a quadtree around the subscription that together cover all of space
     cell ── (term, cell) ── table ──> list [ slot, weight ], by slot
-    subscription and cell ──> the least text a message in that cell needs (MinT)
+    subscription and cell ──> the least text score that a message in that cell needs (MinT)
 
-    + ------- + --- + --- +      three levels: each halves the cell that holds the subscription (*), and the other
-    |         |     |     |      three quarters are cells of the covering, at the last level all four
+    + ------- + --- + --- +      three levels: each quarters the cell that holds the subscription (*); the other three
+    |         |     |     |      quarters are cells of the covering, at the last level all four
     |         + --- + -+--+
     |         |     |  |* |
     + ------- + --- + -+--+
 
-A message lies in one cell of each level and thereby in exactly one cell of every covering. Those inverted files are
-traversed document at a time: the lists of the message's terms side by side, in order of slots, so that the cosine of
-each subscription is known when it is met. If that is at least the text it needs in this cell, it is verified.
+A message lies in one cell of each level, and so in exactly one cell of every covering. The inverted files of these
+cells are traversed document at a time: the lists of the message's terms are merged by slot, so the cosine of each
+subscription is complete when it is reached. If the cosine is at least the text score that the subscription needs in
+this cell, the subscription is verified.
 
-The needed text follows from the bar and the nearness to the nearest point of the cell, which is worked out once. The
-paper chooses coverings by cost and says that they cannot be large; here all go down three levels, ten cells. Where
-the paper divides by 1 - alpha, it is by no less than 1 / 1024, which loosens the bound.
+The text score needed follows from the threshold and the nearness of the nearest point of the cell, which is computed
+once. The paper chooses coverings by cost and says that they cannot be large; here all have three levels, ten cells.
+Where the paper divides by 1 - alpha, the divisor here is at least 1 / 1024, which loosens the bound.
 
-Cost: all postings of the message's terms in the cells on its way, which are as many as a list a term would have. A
-subscription takes ten postings a term; a bar that moves sets ten numbers.
+Cost: all postings of the message's terms in its cells, as many as one list per term would have. A subscription takes
+ten postings per term; a change of a threshold sets ten numbers.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import Arena, Table, TableArrays, kernel, table_get, table_put, table_remove
+from nearcast.index._kernels.shared.output import VISITED, MatchOutput
+from nearcast.index._kernels.topk.layout import TopKColumns
 from nearcast.model import ScoringContext
 from nearcast.model._kernels.blocks import NEEDED, USED, give_block, take_block
 from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, X, Y, haversine
 from nearcast.space import metric
 from nearcast.space.metric import EARTH_RADIUS_M
-from nearcast_baselines.topk import (
+from nearcast_baselines.topk_base import (
     LEAST,
-    VISITED,
+    ROOM,
     BaselineIndex,
-    Columns,
-    Ground,
-    Output,
+    IndexContext,
     Scratch,
     enter,
     threshold_of_bound,
@@ -51,28 +52,28 @@ from nearcast_baselines.topk import (
 
 LEVELS = 3
 QUARTERS = 4 * LEVELS
-"""Quarters of all levels; those that hold the subscription are cells of its covering at the last level only."""
+"""Quarters of all levels; a quarter that holds the subscription is a cell of its covering at the last level only."""
 _CELL_BITS = 2 * LEVELS + 2
-# Places in the counts.
+# Positions in the counts.
 N_LISTS, FREE_LIST, NEED_LISTS = 0, 1, 2
 
 plane_nearest = kernel(metric.euclidean_nearest)
 
 
 class Coverings(NamedTuple):
-    """What is known of each subscription and the cells of its covering, by level and quarter."""
+    """Bounds of each subscription for the cells of its covering, by level and quarter."""
 
     nears: NDArray[np.float64]
-    """float64 (n_slots, QUARTERS): the greatest nearness to a message there."""
+    """float64 (n_slots, QUARTERS): the greatest nearness of a message in the cell."""
     texts: NDArray[np.float32]
-    """float32 (n_slots, QUARTERS): the least text that such a message needs."""
+    """float32 (n_slots, QUARTERS): the least text score that such a message needs."""
 
 
 class Lists(NamedTuple):
     """The lists of all cells, in blocks of 1, 2, 4, ... postings."""
 
     starts: NDArray[np.int32]
-    """int32 (n,): first posting; of a list that is free, the next one."""
+    """int32 (n,): the first posting; for a free list, the next free list."""
     lengths: NDArray[np.int32]
     classes: NDArray[np.int8]
 
@@ -81,18 +82,18 @@ class Postings(NamedTuple):
     """The pool of postings."""
 
     slots: NDArray[np.int32]
-    """int32 (n,): the subscription, ascending; the next free block in the first of a free one."""
+    """int32 (n,): the subscription, ascending; the first of a free block holds the next free block."""
     weights: NDArray[np.float32]
     """float32 (n,): the weight of the term."""
 
 
 class State(NamedTuple):
-    """Everything."""
+    """All arrays of the index."""
 
-    ground: Ground
+    context: IndexContext
     bounds: NDArray[np.float64]
-    """float64 (4,): of space."""
-    spots: TableArrays
+    """float64 (4,): the bounds of the space."""
+    cell_lists: TableArrays
     """Term and cell -> list."""
     lists: Lists
     postings: Postings
@@ -105,7 +106,7 @@ class State(NamedTuple):
 
 @kernel
 def to_meridian(x: float, y: float, meridian: float, low: float, high: float) -> float:
-    """Return the distance on the sphere to a piece of a meridian, at its ends or where it comes closest."""
+    """Return the distance on the sphere to a segment of a meridian."""
     best = min(haversine(x, y, meridian, low), haversine(x, y, meridian, high))
     top = atan2(sin(radians(y)), cos(radians(y)) * cos(radians(meridian - x))) * (180.0 / pi)
     return min(best, haversine(x, y, meridian, top)) if low < top < high else best
@@ -123,7 +124,7 @@ def sphere_nearest(x: float, y: float, left: float, low: float, right: float, hi
 
 @kernel
 def quarters_of(bounds: NDArray[np.float64], x: float, y: float, quarters: NDArray[np.int64]) -> None:
-    """Write which quarter a point is in, level by level."""
+    """Write the quarter of a point at each level."""
     xmin, ymin, xmax, ymax = bounds[0], bounds[1], bounds[2], bounds[3]
     for level in range(LEVELS):
         x0, y0 = xmin * 0.5 + xmax * 0.5, ymin * 0.5 + ymax * 0.5
@@ -134,7 +135,7 @@ def quarters_of(bounds: NDArray[np.float64], x: float, y: float, quarters: NDArr
 
 @kernel
 def cell_of(quarters: NDArray[np.int64], level: int, quarter: int) -> int:
-    """Return the number of a cell: its level, the way to it, and the quarter it is there."""
+    """Return the number of a cell, from the quarters on the path to it."""
     way = 1
     for i in range(level):
         way = 4 * way + quarters[i]
@@ -142,41 +143,41 @@ def cell_of(quarters: NDArray[np.int64], level: int, quarter: int) -> int:
 
 
 @kernel
-def spot_key(number: int, cell: int) -> int:
+def list_key(number: int, cell: int) -> int:
     """Return the key of a term in a cell."""
     return int((np.int64(number) << _CELL_BITS) | np.int64(cell))
 
 
 @kernel
 def is_covering(quarters: NDArray[np.int64], level: int, quarter: int) -> bool:
-    """Say whether a quarter is a cell of the covering of who lies in `quarters`."""
+    """Return whether a quarter is a cell of the covering of a subscription in `quarters`."""
     return level == LEVELS - 1 or quarters[level] != quarter
 
 
 @kernel
 def near_cells(state: State, slot: int) -> None:
-    """Write how near a message can be in each quarter of each level; never underestimates."""
-    ground, bounds = state.ground, state.bounds
-    x, y = float(ground.profiles.points[slot, X]), float(ground.profiles.points[slot, Y])
+    """Write the greatest nearness of a message in each quarter of each level; never underestimates."""
+    context, bounds = state.context, state.bounds
+    x, y = float(context.profiles.points[slot, X]), float(context.profiles.points[slot, Y])
     xmin, ymin, xmax, ymax = float(bounds[0]), float(bounds[1]), float(bounds[2]), float(bounds[3])
     for level in range(LEVELS):
         x0, y0 = xmin * 0.5 + xmax * 0.5, ymin * 0.5 + ymax * 0.5
         for quarter in range(4):
             left, right = (x0, xmax) if quarter & 1 else (xmin, x0)
             low, high = (y0, ymax) if quarter & 2 else (ymin, y0)
-            if ground.on_sphere:
+            if context.on_sphere:
                 gap = sphere_nearest(x, y, left, low, right, high)
             else:
                 gap = plane_nearest(x, y, left, low, right, high)
-            state.coverings.nears[slot, 4 * level + quarter] = max(0.0, 1.0 - gap / ground.max_distance)
+            state.coverings.nears[slot, 4 * level + quarter] = max(0.0, 1.0 - gap / context.max_distance)
         xmin, xmax = (x0, xmax) if x > x0 else (xmin, x0)
         ymin, ymax = (y0, ymax) if y > y0 else (ymin, y0)
 
 
 @kernel
 def set_texts(state: State, slot: int) -> None:
-    """Set the least text that messages need, cell by cell, or less."""
-    alpha, threshold = state.ground.profiles.points[slot, ALPHA], threshold_of_bound(state.ground.thresholds[slot])
+    """Set the least text score that messages need in each cell; never overestimates."""
+    alpha, threshold = state.context.profiles.points[slot, ALPHA], threshold_of_bound(state.context.thresholds[slot])
     text = max(1.0 - alpha, LEAST)
     for i in range(QUARTERS):
         state.coverings.texts[slot, i] = (threshold - alpha * state.coverings.nears[slot, i]) / text
@@ -184,7 +185,7 @@ def set_texts(state: State, slot: int) -> None:
 
 @kernel
 def place_of(slots: NDArray[np.int32], start: int, stop: int, slot: int) -> int:
-    """Return the first posting of a list that is not before a slot; most new ones go to the end."""
+    """Return the position of the first posting at or after a slot; most new postings go to the end."""
     if start < stop and slots[stop - 1] < slot:
         return stop
     while start < stop:
@@ -198,12 +199,13 @@ def place_of(slots: NDArray[np.int32], start: int, stop: int, slot: int) -> int:
 
 @kernel
 def list_with_room(state: State, key: int) -> int:
-    """Return the list of a key, with room for one more; -1 if there was no room to make it."""
+    """Return the list of a key with room for one more posting, or -1 if there is no room for it."""
     lists, counts, pool, postings = state.lists, state.counts, state.pool, state.postings
-    row = table_get(state.spots, key, -1)
+    row = table_get(state.cell_lists, key, -1)
     if row < 0:
         row = counts[FREE_LIST] if counts[FREE_LIST] >= 0 else counts[N_LISTS]
-        if row >= lists.starts.size or state.spots.n_taken[0] >= state.spots.tags.size - state.spots.tags.size // 4:
+        n_keys, size = state.cell_lists.n_taken[0], state.cell_lists.tags.size
+        if row >= lists.starts.size or n_keys >= size - size // 4:
             counts[NEED_LISTS] = 1
             return -1
         block = take_block(pool, postings.slots, 0, 1)
@@ -213,7 +215,7 @@ def list_with_room(state: State, key: int) -> int:
             counts[N_LISTS] += 1
         else:
             counts[FREE_LIST] = lists.starts[row]
-        table_put(state.spots, key, row)
+        table_put(state.cell_lists, key, row)
         lists.starts[row], lists.lengths[row], lists.classes[row] = block, 0, 0
     elif lists.lengths[row] == 1 << int(lists.classes[row]):
         before, size_class = int(lists.starts[row]), int(lists.classes[row])
@@ -230,7 +232,7 @@ def list_with_room(state: State, key: int) -> int:
 
 @kernel
 def put_in(state: State, key: int, slot: int, weight: float) -> bool:
-    """Add a posting to a list, unless it is there; say whether there was room."""
+    """Add a posting to a list, unless it exists; return whether there was room."""
     row = list_with_room(state, key)
     if row < 0:
         return False
@@ -248,30 +250,30 @@ def put_in(state: State, key: int, slot: int, weight: float) -> bool:
 
 @kernel
 def take_out(state: State, key: int, slot: int) -> None:
-    """Remove a posting; a list that is empty then is given back."""
+    """Remove a posting; an empty list is freed."""
     lists, counts, slots, weights = state.lists, state.counts, state.postings.slots, state.postings.weights
-    row = table_get(state.spots, key, -1)
+    row = table_get(state.cell_lists, key, -1)
     start, stop = lists.starts[row], lists.starts[row] + lists.lengths[row]
     for i in range(place_of(slots, start, stop, slot), stop - 1):
         slots[i], weights[i] = slots[i + 1], weights[i + 1]
     lists.lengths[row] -= 1
     if lists.lengths[row] == 0:
         give_block(state.pool, slots, int(lists.classes[row]), start)
-        table_remove(state.spots, key)
+        table_remove(state.cell_lists, key)
         lists.starts[row], counts[FREE_LIST] = counts[FREE_LIST], row
 
 
 @kernel
 def post(state: State, slot: int, quarters: NDArray[np.int64]) -> bool:
-    """Post a subscription in all cells of its covering; say whether there was room. It may be there in part."""
-    profiles, numbers = state.ground.profiles, state.ground.run_numbers
+    """Post a subscription in all cells of its covering; return whether there was room. Postings that exist stay."""
+    profiles, numbers = state.context.profiles, state.context.run_numbers
     first, stop = profiles.heads[slot, RUN], profiles.heads[slot, RUN] + profiles.heads[slot, LENGTH]
     for level in range(LEVELS):
         for quarter in range(4):
             if is_covering(quarters, level, quarter):
                 cell = cell_of(quarters, level, quarter)
                 for at in range(first, stop):
-                    key = spot_key(numbers[at], cell)
+                    key = list_key(numbers[at], cell)
                     if not put_in(state, key, slot, profiles.run_units[at]):
                         return False
     return True
@@ -279,8 +281,8 @@ def post(state: State, slot: int, quarters: NDArray[np.int64]) -> bool:
 
 @kernel
 def insert_slots(state: State, slots: NDArray[np.int32], start: int) -> int:
-    """Take in subscriptions from `start` on; return where it stopped for want of room, which may be there in part."""
-    points, quarters = state.ground.profiles.points, np.zeros(LEVELS, np.int64)
+    """Insert subscriptions from `start` on; return where room ran out, which may be posted in part."""
+    points, quarters = state.context.profiles.points, np.zeros(LEVELS, np.int64)
     for i in range(start, slots.size):
         slot = slots[i]
         quarters_of(state.bounds, points[slot, X], points[slot, Y], quarters)
@@ -294,7 +296,7 @@ def insert_slots(state: State, slots: NDArray[np.int32], start: int) -> int:
 @kernel
 def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
     """Remove all postings of subscriptions."""
-    profiles, numbers, quarters = state.ground.profiles, state.ground.run_numbers, np.zeros(LEVELS, np.int64)
+    profiles, numbers, quarters = state.context.profiles, state.context.run_numbers, np.zeros(LEVELS, np.int64)
     for slot in slots:
         quarters_of(state.bounds, profiles.points[slot, X], profiles.points[slot, Y], quarters)
         for level in range(LEVELS):
@@ -304,26 +306,26 @@ def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
                     for at in range(
                         profiles.heads[slot, RUN], profiles.heads[slot, RUN] + profiles.heads[slot, LENGTH]
                     ):
-                        take_out(state, spot_key(numbers[at], cell), slot)
+                        take_out(state, list_key(numbers[at], cell), slot)
 
 
 @kernel
 def move_thresholds(state: State, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
-    """Change bars, and the text that messages need with them."""
+    """Set thresholds, and with them the text scores that messages need."""
     for i in range(slots.size):
-        state.ground.thresholds[slots[i]] = thresholds[i]
+        state.context.thresholds[slots[i]] = thresholds[i]
         set_texts(state, slots[i])
 
 
 @kernel
-def walk(
+def merge_lists(
     slots: NDArray[np.int32], weights: NDArray[np.float32], texts: NDArray[np.float32], column: int,
     n_lists: int, cursors: NDArray[np.int64], units: NDArray[np.float64],
     found: NDArray[np.int32], n_found: int,
 ) -> int:  # fmt: skip
-    """Walk lists side by side; write the subscriptions whose text bound is met, and return how many there are now.
+    """Merge lists by slot; write the subscriptions whose text score suffices, and return how many there are in all.
 
-    `cursors` are pairs of a place and an end; those that come to their end give way to the last.
+    `cursors` are pairs of a position and an end; a list that is finished is replaced by the last one.
     """
     while n_lists > 0:
         slot = slots[cursors[0]]
@@ -348,15 +350,15 @@ def walk(
 
 
 @kernel
-def find(state: State, n_terms: int, quarters: NDArray[np.int64], scratch: Scratch, out: Output) -> int:
-    """Walk the inverted files of the cells that hold a message; return how many candidates there are."""
+def find(state: State, n_terms: int, quarters: NDArray[np.int64], scratch: Scratch, out: MatchOutput) -> int:
+    """Merge the lists of the cells that hold a message; return how many candidates there are."""
     lists, cursors, units = state.lists, scratch.places, scratch.greatest
     slots, weights, texts = state.postings.slots, state.postings.weights, state.coverings.texts
     n_found = 0
     for level in range(LEVELS):
         cell, n_lists = cell_of(quarters, level, quarters[level]), 0
         for i in range(n_terms):
-            row = table_get(state.spots, spot_key(scratch.numbers[i], cell), -1)
+            row = table_get(state.cell_lists, list_key(scratch.numbers[i], cell), -1)
             if row >= 0:
                 cursors[2 * n_lists] = lists.starts[row]
                 cursors[2 * n_lists + 1] = lists.starts[row] + lists.lengths[row]
@@ -364,21 +366,23 @@ def find(state: State, n_terms: int, quarters: NDArray[np.int64], scratch: Scrat
                 n_lists += 1
                 out.work[VISITED] += lists.lengths[row]
         column = 4 * level + quarters[level]
-        n_found = walk(slots, weights, texts, column, n_lists, cursors, units, scratch.found, n_found)
+        n_found = merge_lists(slots, weights, texts, column, n_lists, cursors, units, scratch.found, n_found)
     return n_found
 
 
 @kernel
-def match_rows(state: State, batch: Columns, start: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
+def match_rows(
+    state: State, batch: TopKColumns, start: int, stop: int, first: int, scratch: Scratch, out: MatchOutput
+) -> int:
     """Match messages from `start` on; return where it stopped: `stop`, or a message whose matches may not fit."""
     total = out.ends[start - first - 1] if start > first else np.int64(0)
-    before, quarters = np.empty(3, np.int64), np.zeros(LEVELS, np.int64)
+    before, quarters = np.empty(4, np.int64), np.zeros(LEVELS, np.int64)
     for row in range(start, stop):
         before[:] = out.work
-        n_terms = enter(state.ground.terms, batch, row, scratch)
+        n_terms = enter(state.context.terms, batch, row, scratch)
         quarters_of(state.bounds, batch.xs[row], batch.ys[row], quarters)
         n_found = find(state, n_terms, quarters, scratch, out)
-        total = verify(state.ground, batch, row, scratch.found, n_found, out, total)  # type: ignore[arg-type]
+        total = verify(state.context, batch, row, scratch.found, n_found, out, total)  # type: ignore[arg-type]
         if total < 0:
             out.work[:] = before
             return row
@@ -389,7 +393,11 @@ def match_rows(state: State, batch: Columns, start: int, stop: int, first: int, 
 class CIQ(BaselineIndex):
     """Subscriptions in the cells of their coverings."""
 
-    def __init__(self, scoring: ScoringContext, arena: Arena, *, room: int = 1 << 12) -> None:
+    delete_slots = staticmethod(delete_slots)
+    move_thresholds = staticmethod(move_thresholds)
+    match_rows = staticmethod(match_rows)
+
+    def __init__(self, scoring: ScoringContext, arena: Arena, *, room: int = ROOM) -> None:
         super().__init__(scoring, arena, room=room)
         bounds = scoring.space.bounds
         self._arena.new("bounds", np.float64, 4)[:] = bounds.xmin, bounds.ymin, bounds.xmax, bounds.ymax
@@ -398,29 +406,20 @@ class CIQ(BaselineIndex):
         self._new_pool("coverings", Coverings, {"nears": (np.float64, QUARTERS), "texts": (np.float32, QUARTERS)})
         self._new_state("pool")
         self._arena.new("counts", np.int64, 4)[FREE_LIST] = -1
-        self._spots = Table(self._arena, "spots")
+        self._cell_lists = Table(self._arena, "cell_lists")
 
-    def _post(self, slots: NDArray[np.int32], columns: Columns, places: NDArray[np.int64]) -> None:
+    def _post(self, slots: NDArray[np.int32], columns: TopKColumns, places: NDArray[np.int64]) -> None:
         self._arena.grow_all([f"coverings.{name}" for name in Coverings._fields], int(slots.max()) + 1)
         done = 0
         while done < slots.size:
             done = insert_slots(self._state(), slots, done)
             self._make_room()
 
-    def _withdraw(self, slots: NDArray[np.int32]) -> None:
-        delete_slots(self._state(), slots)
-
-    def _move(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
-        move_thresholds(self._state(), slots, thresholds)
-
-    def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
-        return int(match_rows(self._state(), batch, row, stop, first, scratch, out))
-
     def _make_room(self) -> None:
-        """Grow what was too small."""
+        """Grow the arrays that were too small."""
         counts, pool = self._arena["counts"], self._arena["pool"]
         if counts[NEED_LISTS]:
-            self._spots.reserve(len(self._spots) + 1)
+            self._cell_lists.reserve(len(self._cell_lists) + 1)
         self._grow("lists", Lists, int(counts[N_LISTS]), int(counts[NEED_LISTS]))
         self._grow("postings", Postings, int(pool[USED]), int(pool[NEEDED]))
         counts[NEED_LISTS] = pool[NEEDED] = 0
@@ -428,9 +427,9 @@ class CIQ(BaselineIndex):
     def _state(self) -> State:
         bundle = self._arena.bundle
         return State(
-            self._ground(),
+            self._context(),
             self._arena["bounds"],
-            self._spots.arrays,
+            self._cell_lists.arrays,
             bundle("lists", Lists),
             bundle("postings", Postings),
             bundle("coverings", Coverings),

@@ -1,16 +1,16 @@
 """Algorithms 1 and 2 of STAMP over the arrays of `SimilarityIndex`.
 
-    sp          a list a term and one of the virtual token, the least nearness in each posting (section III)
-    sp-hi       a tree of regions, a list a term and leaf, the least nearness of each term and region (section IV-A)
-    sp-rp-hi    the same with region-aware prefixes: a message outside a region is held against the tokens that can
-                still match across its border (sections IV-B and IV-C)
+    sp          a list per term and one of the virtual token, the least nearness in each posting (section III)
+    sp-hi       a tree of regions, a list per term and leaf, the least nearness per term and region (section IV-A)
+    sp-rp-hi    the same with region-aware prefixes: a message outside a region is compared with the tokens that can
+                still match across its border only (sections IV-B and IV-C)
 
-A posting names its subscription and the least nearness, as in the paper; the point is the subscription's. Kinder than
-the paper: bounds are squared chords, so that a posting that fails costs no root, sets of candidates are stamps in an
-array, and the five text functions, ties and deletions are exact. `SimilarityIndex` with the filter `reach` alone is
-`sp` with the point in the posting. The regions are cubes over the frame of the index, each halved down to a fixed
-depth. The nearness of a region's border is that of the nearest face of its cube. A token is in the region-aware
-prefix exactly if its reach passes the border: equations 4 and 10 are one condition.
+A posting holds its subscription and the least nearness, as in the paper; the point is read from the subscription.
+Improvements on the paper: bounds are squared chords, so that a posting that fails costs no square root; sets of
+candidates are marks in an array; the five text functions, ties and deletions are exact. `SimilarityIndex` with the
+filter `reach` alone is `sp` with the point in the posting. The regions are cubes over the frame of the index, each
+halved down to a fixed depth. The nearness of a region's border is that of the nearest face of its cube. A token is in
+the region-aware prefix exactly if its reach passes the border: equations 4 and 10 are one condition.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from nearcast.model._kernels.blocks import NEEDED, USED
 DEPTH = 6  # of the tree; a leaf of the earth is 200 km wide
 STAR = 0  # dense number of the virtual token
 _STAR_ID = -(1 << 62) - 1
-SP, HI, RP = 0, 1, 2  # methods, each with all that the one before does
+SP, HI, RP = 0, 1, 2  # methods; each includes the one before
 
 
 @kernel
@@ -64,7 +64,7 @@ def side_of(level: int) -> float:
 
 @kernel
 def region_of(state: SimilarityState, level: int) -> int:
-    """Return the region of a level that holds the point in the frame; a new one if need be."""
+    """Return the region of a level that holds the point in the frame; it is created if it does not exist."""
     frame, side = state.scratch.frame, side_of(level)
     x, y, z = cell_along(frame[0], side), cell_along(frame[1], side), cell_along(frame[2], side)
     key = cell_key(level, x, y, z)
@@ -77,13 +77,13 @@ def region_of(state: SimilarityState, level: int) -> int:
 
 @kernel
 def leaf_of(state: SimilarityState, method: int) -> int:
-    """Return the leaf that holds the point in the frame; without regions all is one leaf."""
+    """Return the leaf that holds the point in the frame; without regions there is one leaf."""
     return region_of(state, DEPTH) if method >= HI else GLOBAL_CELL
 
 
 @kernel
 def border_of(state: SimilarityState, level: int) -> float:
-    """Return how far the point in the frame is from the nearest border of its region."""
+    """Return the distance from the point in the frame to the nearest border of its region."""
     frame, side, least = state.scratch.frame, side_of(level), np.inf
     for axis in range(3):
         low = (cell_along(frame[axis], side) - (1 << 19)) * side
@@ -93,7 +93,7 @@ def border_of(state: SimilarityState, level: int) -> float:
 
 @kernel
 def region_list(state: SimilarityState, term: int, node: int) -> int:
-    """Return the list of a token in a region; a new one if need be."""
+    """Return the list of a token in a region; it is created if it does not exist."""
     key = cell_list_key(term, node)
     row = table_get(state.cell_lists, key, -1)
     if row < 0:
@@ -104,10 +104,10 @@ def region_list(state: SimilarityState, term: int, node: int) -> int:
 
 @kernel
 def sign(state: SimilarityState, term: int, reach: float, change: int, method: int) -> None:
-    """Count a token in, or out of, the signatures of all inner regions around the point in the frame."""
+    """Add a token to the signatures of all inner regions around the point in the frame, or remove it."""
     lists = state.term_lists
     for level in range(DEPTH if method >= HI else 0):
-        node = region_of(state, level)  # also of a token that is not in its signature: a message may lie inside
+        node = region_of(state, level)  # created even if the token is not in its signature: a message may lie inside
         if method >= RP and reach < border_of(state, level):
             continue
         row = region_list(state, term, node)
@@ -119,7 +119,7 @@ def sign(state: SimilarityState, term: int, reach: float, change: int, method: i
 
 @kernel
 def post(state: SimilarityState, slot: int, term: int, reach: float, method: int) -> int:
-    """Post a token of a subscription; return its place on the list of the leaf."""
+    """Post a token of a subscription; return its position on the list of the leaf."""
     lists = state.term_lists
     set_frame(state.params.projection, state.records.floats[slot], state.scratch.frame)
     row = region_list(state, term, leaf_of(state, method))
@@ -139,7 +139,7 @@ def insert_subscriptions(
     start: int,
     method: int,
 ) -> int:
-    """Take in subscriptions from `start` on; return where it stopped for want of room."""
+    """Insert subscriptions from `start` on; return where room ran out, or their number."""
     records, scratch, lists = state.records, state.scratch, state.term_lists
     for row in range(start, slots.size):
         slot = slots[row]
@@ -167,7 +167,7 @@ def insert_subscriptions(
 
 @kernel
 def withdraw(state: SimilarityState, slot: int, term: int, place: int, reach: float, method: int) -> None:
-    """Take a posting out of its leaf and of all signatures."""
+    """Remove a posting from its leaf and from all signatures."""
     records, lists = state.records, state.term_lists
     set_frame(state.params.projection, records.floats[slot], state.scratch.frame)
     row = region_list(state, term, leaf_of(state, method))
@@ -184,7 +184,7 @@ def withdraw(state: SimilarityState, slot: int, term: int, place: int, reach: fl
 
 @kernel
 def delete_subscriptions(state: SimilarityState, slots: NDArray[np.int32], method: int) -> None:
-    """Remove all postings of subscriptions, and what is known of them."""
+    """Remove all postings and records of subscriptions."""
     records, scratch = state.records, state.scratch
     for slot in slots:
         n_posted, near = plan_prefix(state, slot), near_reach(state, slot)
@@ -199,7 +199,7 @@ def delete_subscriptions(state: SimilarityState, slots: NDArray[np.int32], metho
 
 @kernel
 def scan_list(state: SimilarityState, row: int, is_outside: bool, seen: NDArray[np.int64], out: MatchOutput) -> int:
-    """Write the candidates of a list that are new to the message to `found`; return how many."""
+    """Write the new candidates of a list to `found`; return how many there are."""
     scratch, pool, lists, floats = state.scratch, state.term_pool, state.term_lists, state.records.floats
     x, y, z = scratch.point[0], scratch.point[1], scratch.point[2]
     unit = state.params.projection.scale * state.params.projection.scale
@@ -251,7 +251,7 @@ def verify(state: SimilarityState, n_found: int, out: MatchOutput, total: int) -
 
 @kernel
 def may_hold(state: SimilarityState, node: int, gap: float, n_known: int) -> bool:
-    """Say whether an inner region may hold a match, by its signature; never denies one."""
+    """Return whether an inner region may hold a match, by its signature; over-approximates."""
     for i in range(n_known):
         row = table_get(state.cell_lists, cell_list_key(state.scratch.message_terms[i], node), -1)
         if row >= 0 and gap <= state.term_lists.reaches[row]:
@@ -268,7 +268,7 @@ def match_message(
     out: MatchOutput,
     total: int,
 ) -> int:
-    """Match one message down the tree; return how many matches there are in all, or -1 if they do not fit."""
+    """Match one message from the root down; return how many matches there are in all, or -1 if they do not fit."""
     frame, lists = state.scratch.frame, state.term_lists
     root = cell_along(-1.0, side_of(0))
     n_stacked = 0
@@ -306,7 +306,7 @@ def match_message(
 
 @kernel
 def match_terms(state: SimilarityState, n_known: int, seen: NDArray[np.int64], out: MatchOutput, total: int) -> int:
-    """Match one message against the lists of its tokens; the answer is that of `match_message`."""
+    """Match one message against the lists of its tokens; the result is that of `match_message`."""
     for i in range(n_known):
         row = table_get(state.cell_lists, cell_list_key(state.scratch.message_terms[i], GLOBAL_CELL), -1)
         if row >= 0:
@@ -328,7 +328,7 @@ def match_rows(
 ) -> int:
     """Match messages from `start` on; return where it stopped: `stop`, or a message whose matches do not fit.
 
-    `seen` begins with the number of the message and the method; then, by slot, the last message it was candidate of.
+    `seen` begins with the number of the message and the method; then, by slot, the last message that found it.
     """
     total = out.ends[start - first - 1] if start > first else np.int64(0)
     before, stack = np.empty(4, np.int64), np.empty(8 + 8 * (DEPTH + 1) * 8, np.int64)
@@ -350,14 +350,14 @@ def match_rows(
 
 
 class Workspace(similarity.SimilarityWorkspace):
-    """Room to match, with the stamps of candidates."""
+    """Scratch arrays of one match, with the marks of candidates."""
 
     def __init__(self, world: SimilarityParams, room: int, method: int) -> None:
         super().__init__(world, room)
         self._seen = np.array([0, method], np.int64)
 
     def seen_for(self, n_slots: int) -> NDArray[np.int64]:
-        """Return the stamps, long enough for so many slots."""
+        """Return the marks, long enough for so many slots."""
         if self._seen.size < 2 + n_slots:
             self._seen = np.append(self._seen, np.zeros(2 + n_slots - self._seen.size, np.int64))
         return self._seen
@@ -371,7 +371,7 @@ class Stamp(similarity.SimilarityIndex):
         super().__init__(scoring)
 
     def delete(self, slots: NDArray[np.int32]) -> None:
-        """Forget the subscriptions of some slots."""
+        """Delete the subscriptions of some slots."""
         delete_subscriptions(self._state(), slots, self._method)
 
     def _insert_slice(self, slots: NDArray[np.int32], part: SimilarityColumns) -> None:
@@ -407,4 +407,4 @@ BASELINES: dict[str, Callable[[ScoringContext], Any]] = {
     "sp-hi": partial(Stamp, method=HI),
     "sp-rp-hi": partial(Stamp, method=RP),
 }
-"""Name -> maker, the weakest first."""
+"""Name -> factory, the weakest first."""

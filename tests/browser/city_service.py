@@ -36,7 +36,7 @@ class CityService:
         self._thread.start()
         while not is_started.wait(1):
             assert self._thread.is_alive(), "the service did not start"
-        self.client = httpx.Client(base_url=self.address, timeout=60)
+        self.client = httpx.Client(base_url=self.address, timeout=600)
         while self.client.get("/health/ready").status_code == 503:
             pass
 

@@ -30,7 +30,7 @@ def advise(capsys, *words):
 
 
 class Page(HTMLParser):
-    """Counts maps and rows, and keeps what a page would fetch; every tag must be closed by its own."""
+    """Counts maps and rows, records what a page would fetch, and checks that every tag is closed."""
 
     EMPTY = ("meta", "!doctype")
 
@@ -56,7 +56,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_every_partitioner_is_weighed_and_run_and_one_is_advised(capsys, tmp_path):
+def test_every_partitioner_is_estimated_and_run_and_one_is_recommended(capsys, tmp_path):
     page, routing = tmp_path / "page.html", tmp_path / "routing"
     report = advise(capsys, "--html", str(page), "--save", str(routing))
     assert [row["name"] for row in report["partitioners"]] == NAMES
@@ -109,7 +109,7 @@ def test_processes_are_not_run_and_do_not_share_messages(capsys):
     assert rows["hash"]["messages_per_second"] is None
 
 
-def test_processes_take_for_kinds_that_keep_results_those_only_that_send_all(capsys):
+def test_for_processes_and_stateful_kinds_only_partitioners_that_route_to_all_are_considered(capsys):
     words = ["--processes", "--kind", "nearest", "--partitioner", "space_kd"]
     report = advise(capsys, *words, "--partitioner", "hash")
     assert [row["name"] for row in report["partitioners"]] == ["hash"]
@@ -128,7 +128,7 @@ def test_kinds_can_be_mixed(capsys):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A stream as people have it: messages as JSON lines, subscriptions as Parquet."""
+    """Write messages as JSON lines and subscriptions as Parquet."""
     folder, stream = (
         tmp_path_factory.mktemp("files"),
         generated("places", ["boolean", "nearest"], n_subscriptions=60, n_messages=80, window=10),

@@ -1,4 +1,4 @@
-"""The commands do what their help says."""
+"""The commands of the command line."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_bench_prints_one_object_with_all_figures(kind, capsys):
     assert ("step_ms" in report) == (kind == "nearest")
 
 
-def test_two_runs_with_one_seed_tell_the_same_updates(capsys):
+def test_two_runs_with_one_seed_emit_the_same_updates(capsys):
     words = ["topk", "--subscriptions", "200", "--messages", "100", "--window", "50", "--k", "5"]
     first, second = bench(capsys, *words), bench(capsys, *words)
     other = bench(capsys, *words, "--seed", "1")
@@ -88,7 +88,7 @@ def test_the_indexes_of_the_papers_can_be_baselines(capsys, monkeypatch):
     assert "baseline must be one of ['scan', 'baseline1'," in capsys.readouterr().err
 
 
-def test_without_json_there_is_a_table(capsys):
+def test_without_json_a_table_is_printed(capsys):
     assert main(["bench", "boolean", "--subscriptions", "20", "--messages", "10", "--baseline", "scan"]) == 0
     out = capsys.readouterr().out
     assert "messages_per_second" in out and "ratio" in out
@@ -112,10 +112,10 @@ def test_bad_arguments_are_explained(words, published, capsys):
     assert published in capsys.readouterr().err
 
 
-def test_the_engines_errors_end_in_one_line(capsys):
+def test_an_error_of_the_engine_is_printed_in_one_line(capsys):
     assert main(["bench", "topk", "--subscriptions", "5", "--messages", "5", "--k", "20_000"]) == 2
     err = capsys.readouterr().err
-    assert err.startswith("nearcast: k must be 10000 at most; got 20000")
+    assert err.startswith("nearcast: k must be at most 10000; got 20000")
     assert "Traceback" not in err
 
 
@@ -139,8 +139,8 @@ def test_a_service_takes_negative_bounds_and_windows_with_units(text, window, mo
     assert {name: getattr(config, name) for name in window} == window
 
 
-def test_help_is_light():
-    """Half a second of CPU time is what a user notices; the imports are what can be tested without a clock."""
+def test_help_imports_no_heavy_library():
+    """Help must be fast; imports can be tested without a clock."""
     code = (
         "import sys\n"
         "from nearcast.cli import main\n"
@@ -155,7 +155,7 @@ def test_help_is_light():
 
 @contextmanager
 def demo(*words):
-    """Run the demo as a terminal would, in a group of its own; lend it with the address of the map."""
+    """Run the demo in its own process group, as a terminal does; yield the process and the address of the map."""
     command = [*NEARCAST, "demo", "--port", "0", "--subscriptions", "40", *words]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -168,14 +168,14 @@ def demo(*words):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_embedded_demo_serves_a_city_until_it_is_ended_and_leaves_nothing(tmp_path, monkeypatch, number):
+def test_the_embedded_demo_serves_a_city_until_it_is_stopped_and_leaves_no_files(tmp_path, monkeypatch, number):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with demo("--embedded") as (ran, address), httpx.Client(base_url=address, timeout=60) as client:
+    with demo("--embedded") as (ran, address), httpx.Client(base_url=address, timeout=600) as client:
         assert "<title>Nearcast</title>" in client.get("/").text
         kinds = Counter(one["kind"] for one in client.get("/v1/subscriptions").json()["subscriptions"])
         assert set(kinds.values()) == {8} and len(kinds) == 5
         with client.stream("GET", "/v1/updates/events") as updates:
-            assert any(line == "event: update" for line in updates.iter_lines()), "the city talks"
+            assert any(line == "event: update" for line in updates.iter_lines()), "the city emits updates"
         assert any(tmp_path.iterdir())
         os.killpg(ran.pid, number)
         out, err = ran.communicate()
@@ -187,7 +187,7 @@ def test_the_embedded_demo_serves_a_city_until_it_is_ended_and_leaves_nothing(tm
 
 
 def city_updates(*, messages, subscriptions, seed=0):
-    """Return what one engine says about the demo's city."""
+    """Return the updates of one engine for the city of the demo."""
     city = City(seed=seed)
     engine = nc.Engine(space=city.space, vocabulary=city.vocabulary(), window=nc.TimeWindow(300), social=city.social)
     engine.subscribe(city.subscriptions(subscriptions))
@@ -210,7 +210,7 @@ def test_the_demo_on_spark_serves_the_results_of_one_engine(tmp_path, capsys):
         assert httpx.get(f"{address}/v1/config").json()["window_seconds"] == 300
         out, err = ran.communicate()
     assert ran.returncode == 0, err
-    assert "starting Spark" in err and "WARN" not in err and "Traceback" not in err, "Spark talks to its log"
+    assert "starting Spark" in err and "WARN" not in err and "Traceback" not in err, "Spark writes to its log"
     journal = JournalReader(folder / "data" / "journal.sqlite")
     published = [message_from(body) for body in journal.newest_messages(1000)]
     emitted = journal.updates("local", after=Cursor(0, 0), up_to=Cursor(1 << 40, 0), limit=10_000)
@@ -223,13 +223,13 @@ def test_the_demo_on_spark_serves_the_results_of_one_engine(tmp_path, capsys):
     assert Counter(tuple(json.loads(one.body)[name] for name in names) for one in emitted) == expected
     assert f"60 messages published, {expected.total():,} updates" in out
 
-    assert main(["demo", "--folder", str(folder)]) == 2, "a folder with something in it is not written over"
+    assert main(["demo", "--folder", str(folder)]) == 2, "a folder that is not empty is refused"
     assert f"folder must be empty or new; got {str(folder)!r}" in capsys.readouterr().err
 
 
 @pytest.mark.soak
-def test_a_stopped_job_continues_where_it_was(tmp_path):
-    """Interrupted as a terminal does it, the whole group at once; then the same command again."""
+def test_a_stopped_job_continues_where_it_stopped(tmp_path):
+    """The process group is interrupted, as a terminal does it; then the same command runs again."""
     n_files, a_file = 3, 20
     city = City()
     job = write_job(tmp_path, city, window_s=300)
@@ -254,17 +254,17 @@ def test_a_stopped_job_continues_where_it_was(tmp_path):
     assert "the same command continues from here" in err and "Traceback" not in err
     assert first["messages"] > 0
     expected = city_updates(messages=n_files * a_file, subscriptions=40)
-    assert committed(tmp_path) < expected, "stopped on the way"
+    assert committed(tmp_path) < expected, "stopped before the end"
 
     again = subprocess.run(words, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     last = json.loads(again.stdout.splitlines()[-1])
-    assert 0 < last["messages"] < n_files * a_file, "what was done is not done again"
+    assert 0 < last["messages"] < n_files * a_file, "committed batches are not repeated"
     assert (last["subscriptions"], last["rejected"], last["late"]) == (40, 0, 0)
     assert committed(tmp_path) == expected
 
 
-def test_a_job_that_cannot_be_read_never_starts_spark(tmp_path, capsys):
+def test_an_invalid_job_file_does_not_start_spark(tmp_path, capsys):
     file = tmp_path / "job.toml"
     assert main(["run", str(file)]) == 2
     assert f"nearcast: {file} must be a job file: No such file" in capsys.readouterr().err
@@ -274,7 +274,7 @@ def test_a_job_that_cannot_be_read_never_starts_spark(tmp_path, capsys):
     assert err == f"nearcast: bounds must be a list; got 3 ([space], {file})\n"
 
 
-def test_settings_of_spark_are_pairs(capsys):
+def test_settings_of_spark_are_keys_and_values(capsys):
     assert settings_of(["a.b=c=d", "e="]) == {"a.b": "c=d", "e": ""}
     for wrong in ("nothing", "=x"):
         with pytest.raises(InvalidInput, match=f"conf must be NAME=VALUE; got '{wrong}'"):
@@ -282,7 +282,7 @@ def test_settings_of_spark_are_pairs(capsys):
 
 
 def test_compilation_is_reported_and_a_cached_run_is_silent(tmp_path):
-    """A machine that lacks some kernels: what others have compiled already is taken over, so few are compiled here."""
+    """Most kernels are copied from an existing cache, so that few are compiled."""
     words = [*NEARCAST, "bench", "boolean", "--subscriptions", "300", "--messages", "100"]
 
     def published(**environment):

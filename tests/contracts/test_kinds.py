@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import nearcast as nc
 from nearcast.model import KINDS, Limits, MessageBatch, SubscriptionBatch
 from nearcast.model.columns import subscriptions_schema
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from nearcast.text import TEXT_SIMILARITIES
 
 KIND_NAMES = [kind.kind for kind in KINDS]
@@ -21,14 +21,14 @@ def document_of(drawn, vocabulary):
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
-@pytest.mark.parametrize("space", world.SPACES, ids=lambda s: s.metric)
+@pytest.mark.parametrize("space", strategies.SPACES, ids=lambda s: s.metric)
 @pytest.mark.parametrize("text", sorted(TEXT_SIMILARITIES))
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_message_with_a_score_matches_the_footprint(kind, space, text, data):
-    scoring = world.scoring(space, text)
-    subscription = world.make_subscription(kind, "s", data.draw(world.subscription_fields(kind, space)))
-    document = document_of(data.draw(world.message_fields(space)), scoring.vocabulary)
+    scoring = strategies.scoring(space, text)
+    subscription = strategies.make_subscription(kind, "s", data.draw(strategies.subscription_fields(kind, space)))
+    document = document_of(data.draw(strategies.message_fields(space)), scoring.vocabulary)
     if subscription.bind(scoring)(document) is not None:
         footprint = SubscriptionBatch.of([subscription], scoring).footprints[0]
         assert footprint.may_match(*document.location, document.units.keys())
@@ -38,9 +38,9 @@ def test_a_message_with_a_score_matches_the_footprint(kind, space, text, data):
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_explain_agrees_with_the_score(kind, data):
-    scoring = world.scoring(world.PLANE)
-    subscription = world.make_subscription(kind, "s", data.draw(world.subscription_fields(kind)))
-    document = document_of(data.draw(world.message_fields(world.PLANE)), scoring.vocabulary)
+    scoring = strategies.scoring(strategies.PLANE)
+    subscription = strategies.make_subscription(kind, "s", data.draw(strategies.subscription_fields(kind)))
+    document = document_of(data.draw(strategies.message_fields(strategies.PLANE)), scoring.vocabulary)
     score = subscription.bind(scoring)(document)
     explained = subscription.explain(document, scoring)
     weighted = [part for part in explained.parts if part.weight is not None]
@@ -60,8 +60,8 @@ def test_explain_agrees_with_the_score(kind, data):
 @pytest.mark.parametrize("kind", KIND_NAMES)
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_a_subscription_survives_its_row(kind, data):
-    subscription = world.make_subscription(kind, "s", data.draw(world.subscription_fields(kind)))
+def test_a_subscription_is_restored_from_its_row(kind, data):
+    subscription = strategies.make_subscription(kind, "s", data.draw(strategies.subscription_fields(kind)))
     row = subscription.to_row()
     assert set(row) <= set(subscriptions_schema().names)
     assert type(subscription).from_row(row, subject="s") == subscription
@@ -78,7 +78,7 @@ def test_every_field_has_a_column(kind):
 @pytest.mark.parametrize("kind", KIND_NAMES)
 def test_scores_do_not_depend_on_the_order_of_words(kind):
     rng = random.Random(7)
-    scoring = world.scoring(world.PLANE)
+    scoring = strategies.scoring(strategies.PLANE)
     words = list("abcdef")
     given = {
         "boolean": {"region": (0, 0, 8, 8), "keywords": "a b"},
@@ -91,15 +91,15 @@ def test_scores_do_not_depend_on_the_order_of_words(kind):
     for _ in range(20):
         rng.shuffle(words)
         shuffled = {**given, "keywords": list(words)} if kind != "boolean" else given
-        subscription = world.make_subscription(kind, "s", shuffled)
+        subscription = strategies.make_subscription(kind, "s", shuffled)
         rng.shuffle(words)
         message = {"location": (2.0, 3.0), "text": list(words), "place": None}
         seen.add(subscription.bind(scoring)(document_of(message, scoring.vocabulary)))
-    assert len(seen) == 1, "the same terms must give the same bits"
+    assert len(seen) == 1, "the order of the terms changes the score"
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
-def test_what_can_be_drawn_passes_the_check(kind, data):
-    data.draw(world.subscriptions(kind)).check(world.scoring(world.PLANE), Limits())
+def test_generated_subscriptions_are_valid(kind, data):
+    data.draw(strategies.subscriptions(kind)).check(strategies.scoring(strategies.PLANE), Limits())

@@ -1,4 +1,4 @@
-"""Every partitioner gives the updates of one engine without one."""
+"""With every partitioner, an engine emits the updates of an engine with one worker."""
 
 import itertools
 import os
@@ -14,7 +14,7 @@ import nearcast as nc
 from nearcast.model import KINDS, Footprints, MessageBatch, SubscriptionBatch
 from nearcast.partition import PARTITIONERS, Sample
 from nearcast.partition.serialization import pack, unpack
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 NAMES = [p.name for p in PARTITIONERS]
 
@@ -22,8 +22,8 @@ NAMES = [p.name for p in PARTITIONERS]
 def engine(space, **options):
     return nc.Engine(
         space=space,
-        vocabulary=world.vocabulary(),
-        social=world.social_graph(),
+        vocabulary=strategies.vocabulary(),
+        social=strategies.social_graph(),
         window=nc.TimeWindow(6),
         **options,
     )
@@ -34,27 +34,27 @@ def canonical(updates):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("workers", "space"), [(2, world.PLANE), (5, world.GLOBE)], ids=["two", "five"])
+@pytest.mark.parametrize(("workers", "space"), [(2, strategies.PLANE), (5, strategies.GLOBE)], ids=["two", "five"])
 def test_many_workers_give_the_updates_of_one(name, workers, space, random_fields):
     rng = random.Random(workers)
     with engine(space) as alone, engine(space, workers=workers, partitioner=name) as shared:
         for step in range(12):
             subscriptions = [
-                world.make_subscription(kind.kind, rng.randrange(30), random_fields(kind.kind, space, rng))
+                strategies.make_subscription(kind.kind, rng.randrange(30), random_fields(kind.kind, space, rng))
                 for kind in rng.choices(KINDS, k=6)
             ]
             assert canonical(alone.subscribe(subscriptions)) == canonical(shared.subscribe(subscriptions))
             batch = [
                 nc.Message(
-                    f"m{step}.{i}", rng.choice(world.GRID[space]), rng.choices(world.TERMS, k=3), step + i / 4,
-                    rng.choice(world.PLACES),
+                    f"m{step}.{i}", rng.choice(strategies.GRID[space]), rng.choices(strategies.TERMS, k=3), step + i / 4,
+                    rng.choice(strategies.PLACES),
                 )
                 for i in range(5)
             ]  # fmt: skip
             emitted, updates_shared = alone.publish(batch), shared.publish(batch)
             assert canonical(emitted) == canonical(updates_shared)
             assert [u.seq for u in updates_shared] == sorted(u.seq for u in updates_shared)
-            edge = rng.choice(world.USERS), rng.choice(world.PLACES)
+            edge = rng.choice(strategies.USERS), rng.choice(strategies.PLACES)
             assert canonical(alone.add_edges([edge])) == canonical(shared.add_edges([edge]))
             assert canonical(alone.remove_edges([edge])) == canonical(shared.remove_edges([edge]))
             here = [id_ for id_ in range(30) if id_ in alone]
@@ -71,13 +71,15 @@ def test_many_workers_give_the_updates_of_one(name, workers, space, random_field
 @pytest.mark.parametrize("name", NAMES)
 def test_results_saving_and_unsubscribing_are_independent_of_replicas(name, random_fields, tmp_path):
     rng = random.Random(2)
-    with engine(world.PLANE) as alone, engine(world.PLANE, workers=4, partitioner=name) as shared:
+    with engine(strategies.PLANE) as alone, engine(strategies.PLANE, workers=4, partitioner=name) as shared:
         subscriptions = [
-            world.make_subscription(kind.kind, i, random_fields(kind.kind, world.PLANE, rng))
+            strategies.make_subscription(kind.kind, i, random_fields(kind.kind, strategies.PLANE, rng))
             for i, kind in enumerate(list(KINDS) * 6)
         ]
         messages = [
-            nc.Message(f"m{i}", rng.choice(world.GRID[world.PLANE]), rng.choices(world.TERMS, k=3), i / 10)
+            nc.Message(
+                f"m{i}", rng.choice(strategies.GRID[strategies.PLANE]), rng.choices(strategies.TERMS, k=3), i / 10
+            )
             for i in range(60)
         ]
         for one in (alone, shared):
@@ -96,13 +98,16 @@ def test_results_saving_and_unsubscribing_are_independent_of_replicas(name, rand
 
 def sampled(rng, random_fields):
     """Return footprints of all kinds, and messages."""
-    scoring = world.scoring(world.PLANE)
+    scoring = strategies.scoring(strategies.PLANE)
     subscriptions = [
-        world.make_subscription(kind.kind, i, random_fields(kind.kind, world.PLANE, rng))
+        strategies.make_subscription(kind.kind, i, random_fields(kind.kind, strategies.PLANE, rng))
         for i, kind in enumerate(rng.choices(KINDS, k=60))
     ]
     footprints = Footprints.joined([SubscriptionBatch.of([s], scoring).footprints for s in subscriptions])
-    messages = [nc.Message(i, rng.choice(world.GRID[world.PLANE]), rng.choices(world.TERMS, k=3)) for i in range(40)]
+    messages = [
+        nc.Message(i, rng.choice(strategies.GRID[strategies.PLANE]), rng.choices(strategies.TERMS, k=3))
+        for i in range(40)
+    ]
     batch = MessageBatch.from_messages(messages, vocabulary=scoring.vocabulary)
     return footprints, batch
 
@@ -113,7 +118,7 @@ def test_every_message_reaches_the_shards_of_matching_footprints(partitioner, n_
     rng = random.Random(3)
     known, early = sampled(rng, random_fields)
     routing = partitioner.fit(Sample(known, early), n_shards=n_shards)
-    new, late = sampled(rng, random_fields)  # nobody saw them when it was fitted
+    new, late = sampled(rng, random_fields)  # not part of the sample that it was fitted to
     new = replace(new, keys=new.keys + np.uint64(1))
     assignment = {id(some): routing.place(some).tolist() for some in (known, new)}
     seen_by = {id(batch): routing.route(batch).tolist() for batch in (early, late)}
@@ -128,7 +133,7 @@ def test_every_message_reaches_the_shards_of_matching_footprints(partitioner, n_
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS, ids=NAMES)
 @pytest.mark.parametrize("n_shards", [1, 4])
-def test_a_routing_can_be_kept(partitioner, n_shards, random_fields):
+def test_a_routing_can_be_saved(partitioner, n_shards, random_fields):
     footprints, batch = sampled(random.Random(4), random_fields)
     routing = partitioner.fit(Sample(footprints, batch), n_shards=n_shards)
     again = unpack(pack(routing))
@@ -136,7 +141,7 @@ def test_a_routing_can_be_kept(partitioner, n_shards, random_fields):
     assert again.route(batch).tolist() == routing.route(batch).tolist()
     assert routing.loads.shape == (n_shards,)
     assert (routing.loads >= 0).all()
-    bounds = world.PLANE.bounds
+    bounds = strategies.PLANE.bounds
     for region in again.regions(bounds):
         assert 0 < region.shards < 1 << n_shards
         xmin, ymin, xmax, ymax = region.box
@@ -145,7 +150,7 @@ def test_a_routing_can_be_kept(partitioner, n_shards, random_fields):
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS, ids=NAMES)
-def test_masks_hold_no_more_shards_than_they_have_bits(partitioner):
+def test_more_shards_than_bits_of_a_mask_are_refused(partitioner):
     with pytest.raises(nc.InvalidInput, match="n_shards must be between 1 and 64; got 65"):
         partitioner.fit(Sample.none(), n_shards=65)
 
@@ -154,9 +159,9 @@ PLACE = """
 import nearcast as nc
 from nearcast.model import SubscriptionBatch, MessageBatch
 from nearcast.partition import PARTITIONERS, Sample
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 subscriptions = [nc.NearestSubscription(f"s{i}", location=(0, 0), keywords="a b", k=1) for i in range(50)]
-footprints = SubscriptionBatch.of(subscriptions, world.scoring()).footprints
+footprints = SubscriptionBatch.of(subscriptions, strategies.scoring()).footprints
 for partitioner in PARTITIONERS:
     print(partitioner.fit(Sample(footprints, MessageBatch.empty()), n_shards=4).place(footprints).tolist())
 """

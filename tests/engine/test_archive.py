@@ -9,22 +9,24 @@ import pytest
 
 import nearcast as nc
 from nearcast.model import KINDS
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 
 def busy_engine(random_fields, **options):
     rng = random.Random(11)
     engine = nc.Engine(
-        space=world.GLOBE,
+        space=strategies.GLOBE,
         vocabulary=nc.Vocabulary(documents=1000, frequencies={"a": 17, "b": 3}),
         window=nc.TimeWindow(7.25),
-        social=nc.SocialGraph([*world.EDGES, (7, "p1"), ("7", 8)]),
+        social=nc.SocialGraph([*strategies.EDGES, (7, "p1"), ("7", 8)]),
         text_similarity="jaccard",
         limits=nc.Limits(k=99),
         **options,
     )
     engine.subscribe(
-        world.make_subscription(kind.kind, i if i % 2 else f"s{i}", random_fields(kind.kind, world.GLOBE, rng))
+        strategies.make_subscription(
+            kind.kind, i if i % 2 else f"s{i}", random_fields(kind.kind, strategies.GLOBE, rng)
+        )
         for i, kind in enumerate(KINDS * 4)
     )
     engine.publish(stream(rng, 0, 30))
@@ -35,10 +37,10 @@ def stream(rng, start, n):
     return [
         nc.Message(
             i if i % 3 else f"m{i}",
-            rng.choice(world.GRID[world.GLOBE]),
-            rng.choices(world.TERMS, k=3),
+            rng.choice(strategies.GRID[strategies.GLOBE]),
+            rng.choices(strategies.TERMS, k=3),
             at=1.7e9 + i * 0.3 - rng.choice([0, 0, 5]),
-            place=rng.choice([None, 8, *world.PLACES]),
+            place=rng.choice([None, 8, *strategies.PLACES]),
         )
         for i in range(start, start + n)
     ]
@@ -55,11 +57,11 @@ def test_a_loaded_engine_continues_exactly(random_fields, tmp_path, workers):
         emitted, updates_again = engine.publish(batch), loaded.publish(batch)
         key = lambda u: (u.seq, str(u.subscription), str(u.message), u.change)  # noqa: E731
         assert sorted(emitted, key=key) == sorted(updates_again, key=key)
-        assert emitted, "the test would prove nothing"
+        assert emitted, "the test needs updates"
     a, b = engine.stats(), loaded.stats()
     assert (a.messages, a.late, a.updates, a.window, a.kinds) == (b.messages, b.late, b.updates, b.window, b.kinds)
     matched = [{kind: work.matched for kind, work in stats.work.items()} for stats in (a, b)]
-    assert matched[0] == matched[1], "what is looked at may differ: buffers are filled anew"
+    assert matched[0] == matched[1], "the work may differ, since buffers are filled again"
     for i in range(20):
         id_ = i if i % 2 else f"s{i}"
         assert engine.results(id_) == loaded.results(id_)
@@ -79,10 +81,10 @@ def test_saving_over_a_saved_engine_replaces_it_as_a_whole(random_fields, tmp_pa
     engine.unsubscribe(["s0"])
     engine.save(tmp_path / "saved")
     assert "s0" not in nc.Engine.load(tmp_path / "saved")
-    assert [p.name for p in tmp_path.iterdir()] == ["saved"], "nothing is left beside it"
+    assert [p.name for p in tmp_path.iterdir()] == ["saved"], "no temporary files are left"
 
 
-def test_a_failed_save_leaves_the_old_one(random_fields, tmp_path, monkeypatch):
+def test_a_failed_save_leaves_the_previous_one(random_fields, tmp_path, monkeypatch):
     engine = busy_engine(random_fields)
     engine.save(tmp_path / "saved")
     monkeypatch.setattr("nearcast.engine.archive.table_of_results", lambda rows: 1 / 0)
@@ -93,7 +95,7 @@ def test_a_failed_save_leaves_the_old_one(random_fields, tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["saved"]
 
 
-def test_a_save_that_cannot_be_put_in_place_leaves_the_old_one(random_fields, tmp_path, monkeypatch):
+def test_a_save_that_cannot_be_moved_into_place_leaves_the_previous_one(random_fields, tmp_path, monkeypatch):
     engine = busy_engine(random_fields)
     engine.save(tmp_path / "saved")
     rename = Path.rename
@@ -111,11 +113,11 @@ def test_a_save_that_cannot_be_put_in_place_leaves_the_old_one(random_fields, tm
     assert [p.name for p in tmp_path.iterdir()] == ["saved"]
 
 
-def test_a_folder_that_is_something_else_is_left_alone(tmp_path):
+def test_saving_over_a_folder_of_other_files_is_refused(tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.txt").write_text("years of work")
     with pytest.raises(nc.FormatError, match="must be new or hold a saved engine"):
-        nc.Engine(space=world.PLANE).save(tmp_path / "thesis")
+        nc.Engine(space=strategies.PLANE).save(tmp_path / "thesis")
     assert (tmp_path / "thesis" / "chapter1.txt").read_text() == "years of work"
 
 
@@ -137,7 +139,7 @@ def refused(folder, match):
         nc.Engine.load(folder)
 
 
-def test_what_is_no_engine_is_refused(tmp_path):
+def test_loading_anything_but_a_saved_engine_is_refused(tmp_path):
     refused(tmp_path / "nothing", "has no manifest")
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "manifest.json").write_text("{")
@@ -164,13 +166,13 @@ def test_what_is_no_engine_is_refused(tmp_path):
         (lambda m: m["files"].pop("window"), "window"),
     ],
 )
-def test_what_it_does_not_know_is_refused(saved, change, match):
+def test_a_manifest_with_unknown_or_missing_entries_is_refused(saved, change, match):
     edit(saved, change)
     refused(saved, match)
 
 
 @pytest.mark.parametrize("name", ["vocabulary", "graph", "results", "window", *(kind.kind for kind in KINDS)])
-def test_a_file_that_is_missing_cut_or_changed_is_refused(saved, name, tmp_path):
+def test_a_missing_truncated_or_changed_file_is_refused(saved, name, tmp_path):
     file = saved / f"{name}.arrow"
     whole = file.read_bytes()
     file.write_bytes(whole[:-9])

@@ -1,4 +1,4 @@
-"""Results follow changes of edges as if the graph had always been so."""
+"""After changes of edges, results equal those of an engine that started with the changed graph."""
 
 import random
 
@@ -8,16 +8,16 @@ import pytest
 import nearcast as nc
 from nearcast.engine import EngineConfig
 from nearcast.engine.shard_engine import ShardEngine
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 INDEXES = ("auto", "scan")
-USERS, PLACES = (*world.USERS, "eve"), (*world.PLACES, "new", "newer")
+USERS, PLACES = (*strategies.USERS, "eve"), (*strategies.PLACES, "new", "newer")
 
 
 def make_engine(edges, index, **options):
     return nc.Engine(
-        space=world.PLANE,
-        vocabulary=world.vocabulary(),
+        space=strategies.PLANE,
+        vocabulary=strategies.vocabulary(),
         window=nc.CountWindow(25),
         social=nc.SocialGraph(edges),
         index=index,
@@ -29,8 +29,8 @@ def random_messages(rng, n, first):
     return [
         nc.Message(
             f"m{first + i}",
-            rng.choice(world.GRID[world.PLANE]),
-            rng.choices(world.TERMS, k=rng.randint(0, 4)),
+            rng.choice(strategies.GRID[strategies.PLANE]),
+            rng.choices(strategies.TERMS, k=rng.randint(0, 4)),
             place=rng.choice([None, *PLACES]),
         )
         for i in range(n)
@@ -41,10 +41,10 @@ def random_subscriptions(rng, n):
     return [
         nc.SocialSubscription(
             f"s{i}",
-            location=rng.choice(world.GRID[world.PLANE]),
-            keywords=rng.choices(world.TERMS, k=rng.randint(1, 3)),
+            location=rng.choice(strategies.GRID[strategies.PLANE]),
+            keywords=rng.choices(strategies.TERMS, k=rng.randint(1, 3)),
             k=rng.randint(1, 4),
-            user=rng.choice(world.USERS),
+            user=rng.choice(strategies.USERS),
         )
         for i in range(n)
     ]
@@ -67,9 +67,9 @@ def changes(before, after):
 @pytest.mark.parametrize("index", INDEXES)
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("seed", range(3))
-def test_afterwards_all_is_as_if_the_graph_had_always_been_so(index, workers, seed):
+def test_changed_edges_give_the_results_of_an_engine_started_with_them(index, workers, seed):
     rng = random.Random(seed)
-    edges, messages, subscriptions = set(world.EDGES), random_messages(rng, 40, 0), random_subscriptions(rng, 12)
+    edges, messages, subscriptions = set(strategies.EDGES), random_messages(rng, 40, 0), random_subscriptions(rng, 12)
     engine = make_engine(edges, index, workers=workers)
     engine.subscribe(subscriptions)
     engine.publish(messages)
@@ -86,7 +86,7 @@ def test_afterwards_all_is_as_if_the_graph_had_always_been_so(index, workers, se
         assert set(emitted) == changes(before, after) and len(set(emitted)) == len(emitted)
         assert {u.seq for u in updates} <= {len(messages)}
         fresh = make_engine(
-            [*edges, *((user, f"home of {user}") for user in world.USERS if user not in dict(edges))], index
+            [*edges, *((user, f"home of {user}") for user in strategies.USERS if user not in dict(edges))], index
         )
         fresh.publish(messages)
         fresh.subscribe(subscriptions)
@@ -98,11 +98,16 @@ def test_afterwards_all_is_as_if_the_graph_had_always_been_so(index, workers, se
 
 
 @pytest.mark.parametrize("index", INDEXES)
-def test_what_changed_is_saved_and_sealed(index, tmp_path):
+def test_changed_edges_are_saved_and_sealed(index, tmp_path):
     rng = random.Random(3)
     subscriptions = random_subscriptions(rng, 8)
-    options = {"space": world.PLANE, "vocabulary": world.vocabulary(), "window": nc.CountWindow(25), "index": index}
-    options["social"] = world.social_graph()
+    options = {
+        "space": strategies.PLANE,
+        "vocabulary": strategies.vocabulary(),
+        "window": nc.CountWindow(25),
+        "index": index,
+    }
+    options["social"] = strategies.social_graph()
     engine = ShardEngine.create(EngineConfig.of(options), folder=tmp_path / "engine")
     engine.subscribe(subscriptions)
     engine.publish(random_messages(rng, 40, 0))
@@ -117,14 +122,14 @@ def test_what_changed_is_saved_and_sealed(index, tmp_path):
     emitted = []
     for one in (attached, loaded):
         assert results(one, subscriptions) == held
-        # Who has lost all friends is known, and so is who came later.
+        # Users without edges are still known, and so are users that were added later.
         one.subscribe([nc.SocialSubscription(user, (0, 0), "a", k=1, user=user) for user in ("u0", "eve")])
         emitted.append(sorted((u.seq, u.subscription, u.message, u.change, u.score) for u in one.publish(more)))
     assert emitted[0] == emitted[1]
-    assert world.social_graph().edges() == options["social"].edges(), "the graph that was given is its owner's"
+    assert strategies.social_graph().edges() == options["social"].edges(), "the engine changes a copy of the graph"
 
 
-def test_tables_are_answered_with_tables():
+def test_edges_in_a_table_return_updates_in_a_table():
     engine = make_engine([("ann", "cafe")], "auto")
     engine.subscribe([nc.SocialSubscription("s", (0, 0), "a", k=1, user="ann")])
     engine.publish([nc.Message("m1", (0, 0), "x", place="bar"), nc.Message("m2", (0, 0), "x", place=None)])
@@ -139,7 +144,7 @@ def test_tables_are_answered_with_tables():
 
 
 @pytest.mark.parametrize("index", INDEXES)
-def test_an_edge_that_is_not_there_is_an_error_and_nothing_is_half_applied(index):
+def test_removing_an_unknown_edge_fails_and_changes_nothing(index):
     engine = make_engine([("ann", "cafe"), ("bob", "bar")], index)
     engine.subscribe([nc.SocialSubscription("s", (0, 0), "a", k=1, user="ann")])
     engine.publish([nc.Message("m", (0, 0), "x", place="cafe")])

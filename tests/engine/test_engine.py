@@ -32,7 +32,7 @@ def changes_of(updates):
     return [(u.seq, u.subscription, u.message, u.change) for u in updates]
 
 
-def test_the_readme_example_of_the_design():
+def test_the_readme_example():
     e = nc.Engine(
         space=nc.Space(bounds=nc.Box(0, 0, 1, 1)),
         vocabulary=nc.Vocabulary.from_texts(["coffee sale", "jazz tonight"]),
@@ -55,7 +55,7 @@ def test_the_readme_example_of_the_design():
     assert {u.subscription for u in updates} == {"b1", "g1"}
 
 
-def test_expiry_comes_before_arrival_and_what_comes_and_goes_in_one_step_is_not_changes_of():
+def test_messages_expire_before_one_arrives_and_a_message_that_enters_and_leaves_in_one_step_is_not_reported():
     e = engine(nc.CountWindow(1))
     e.subscribe([topk(k=1)])
     assert changes_of(e.publish([at_x("m1", 5)])) == [(1, "t", "m1", "enter")]
@@ -63,14 +63,14 @@ def test_expiry_comes_before_arrival_and_what_comes_and_goes_in_one_step_is_not_
     assert changes_of(e.publish([at_x("m2", 9)])) == [(2, "t", "m1", "leave"), (2, "t", "m2", "enter")]
 
 
-def test_an_expiry_brings_back_what_was_driven_out():
+def test_a_displaced_message_returns_when_a_better_one_expires():
     e = engine(nc.CountWindow(2))
     e.subscribe([topk(k=1)])
     updates = e.publish([at_x("near", 1), at_x("far", 5), at_x("farther", 7)])
     assert changes_of(updates) == [(1, "t", "near", "enter"), (3, "t", "near", "leave"), (3, "t", "far", "enter")]
 
 
-def test_the_newer_wins_a_tie_among_the_best_of_the_window_the_older_among_the_nearest():
+def test_ties_go_to_the_newer_message_in_a_window_and_to_the_older_one_for_nearest():
     e = engine(nc.CountWindow(10))
     e.subscribe([topk(k=1), nc.NearestSubscription("n", location=(0, 0), keywords="a", k=1)])
     e.publish([at_x("old", 3), at_x("new", 3)])
@@ -85,7 +85,7 @@ def test_nearest_has_no_window_and_its_score_is_the_distance():
     assert e.results("n") == [nc.Result("m1", 1.0), nc.Result("m4", 5.0)]
 
 
-def test_a_time_window_ends_just_there():
+def test_a_message_expires_exactly_at_the_end_of_a_time_window():
     e = engine(nc.TimeWindow(10))
     e.subscribe([topk(k=5)])
     e.publish([at_x("m1", 1, at=100.0)])
@@ -93,14 +93,14 @@ def test_a_time_window_ends_just_there():
     assert changes_of(e.publish([at_x("m3", 3, at=110.0)])) == [(3, "t", "m1", "leave"), (3, "t", "m3", "enter")]
 
 
-def test_times_in_tenths_do_not_suffer_from_binary_fractions():
+def test_times_in_tenths_of_a_second_are_exact():
     e = engine(nc.TimeWindow(0.2))
     e.subscribe([topk(k=5)])
     e.publish([at_x("m1", 1, at=0.1)])
     assert (2, "t", "m1", "leave") in changes_of(e.publish([at_x("m2", 2, at=0.3)]))
 
 
-def test_a_late_message_is_dropped_and_counted_but_keeps_its_number():
+def test_a_late_message_is_dropped_and_counted_but_takes_a_seq():
     e = engine(nc.TimeWindow(10))
     e.subscribe([topk(k=5), nc.BooleanSubscription("b", region=SPACE.bounds, keywords="a")])
     e.publish([at_x("m1", 1, at=100)])
@@ -110,7 +110,7 @@ def test_a_late_message_is_dropped_and_counted_but_keeps_its_number():
     assert (stats.messages, stats.late, stats.window) == (3, 1, 2)
 
 
-def test_a_message_that_comes_out_of_order_leaves_by_its_own_time():
+def test_a_message_out_of_order_expires_by_its_own_time():
     e = engine(nc.TimeWindow(10))
     e.subscribe([topk(k=5)])
     e.publish([at_x("m1", 1, at=100), at_x("older", 2, at=95)])
@@ -118,7 +118,7 @@ def test_a_message_that_comes_out_of_order_leaves_by_its_own_time():
     assert [r.message for r in e.results("t")] == ["m1"]
 
 
-def test_time_can_pass_without_messages_but_never_backwards():
+def test_time_advances_without_messages_but_never_goes_backwards():
     e = engine(nc.TimeWindow(10))
     e.subscribe([topk(k=5)])
     e.publish([at_x("m1", 1, at=100)])
@@ -152,7 +152,7 @@ def test_a_new_subscription_starts_with_the_best_of_the_window():
     assert changes_of(updates) == [(4, "t", "m2", "enter"), (4, "t", "m3", "enter"), (4, "g", "m2", "enter")]
 
 
-def test_replacing_tells_the_difference():
+def test_replacing_a_subscription_returns_the_difference():
     e = engine(nc.CountWindow(10))
     e.subscribe([topk(k=2)])
     e.publish([at_x("m1", 1), at_x("m5", 5), at_x("m9", 9)])
@@ -177,21 +177,21 @@ def test_replacing_by_another_kind_ends_the_old_result():
     assert e.stats().kinds["nearest"] == 1
 
 
-def test_of_an_id_given_twice_the_last_counts():
+def test_the_last_of_several_subscriptions_with_one_id_counts():
     e = engine()
     e.subscribe([topk("x", k=1), nc.BooleanSubscription("x", region=SPACE.bounds, keywords="a")])
     assert len(e) == 1
     assert [u.score for u in e.publish([at_x("m", 1)])] == [1.0]
 
 
-def test_seven_and_its_string_are_two_ids():
+def test_an_integer_and_its_string_are_different_ids():
     e = engine()
     e.subscribe([topk(7), topk("7")])
     assert len(e) == 2
     assert {u.subscription for u in e.publish([at_x("m", 1)])} == {7, "7"}
 
 
-def test_results_of_growing_kinds_are_what_came_since_and_is_in_the_window():
+def test_results_of_stateless_kinds_are_the_matches_since_the_subscription_in_the_window():
     e = engine(nc.CountWindow(3))
     e.publish([at_x("before", 1)])
     e.subscribe([nc.SimilaritySubscription("s", location=(0, 0), keywords="a", delta=0.0, tau=0.5)])
@@ -201,7 +201,7 @@ def test_results_of_growing_kinds_are_what_came_since_and_is_in_the_window():
     assert [r.message for r in e.results("s")] == ["m3", "m5"]
 
 
-def test_text_may_be_terms_and_terms_are_verbatim():
+def test_text_may_be_a_list_of_terms_which_are_taken_verbatim():
     e = engine()
     e.subscribe([nc.BooleanSubscription("b", region=SPACE.bounds, keywords=["New York", "pizza"])])
     assert e.publish([nc.Message("m1", (0, 0), "New York pizza")]) == []
@@ -225,7 +225,7 @@ def test_an_empty_batch_changes_nothing():
                                "y": pa.array([], pa.float64()), "text": pa.array([], pa.string())})).num_rows == 0  # fmt: skip
 
 
-def test_a_message_without_terms_can_only_be_near():
+def test_a_message_without_terms_matches_only_kinds_that_need_no_shared_term():
     e = engine(social=nc.SocialGraph([("ann", "cafe")]))
     e.subscribe([
         nc.SocialSubscription("g", location=(0, 0), keywords="z", k=1, user="ann"),
@@ -235,7 +235,7 @@ def test_a_message_without_terms_can_only_be_near():
     assert {u.subscription for u in e.publish([nc.Message("m", (0, 0), "?!")])} == {"g", "s"}
 
 
-def test_weights_of_zero_bring_nothing_and_break_nothing():
+def test_terms_of_weight_zero_add_nothing_to_a_score():
     e = engine(vocabulary=nc.Vocabulary(documents=0, frequencies={}))
     e.subscribe([topk(alpha=0.5), nc.SimilaritySubscription("s", location=(0, 0), keywords="a", delta=1, tau=0.5)])
     (update,) = e.publish([at_x("m", 0)])
@@ -245,7 +245,7 @@ def test_weights_of_zero_bring_nothing_and_break_nothing():
 # -- tables
 
 
-def test_a_table_in_gives_a_table_out():
+def test_publishing_a_table_returns_a_table():
     e = engine(nc.CountWindow(9))
     subscribed = e.subscribe(pa.table({
         "op": ["subscribe", "subscribe"], "id": ["t", "b"], "kind": ["topk", "boolean"], "x": [0.0, None],
@@ -268,7 +268,7 @@ def test_a_table_in_gives_a_table_out():
     assert len(e) == 1
 
 
-def test_a_table_may_hold_integer_ids_large_strings_and_columns_of_its_own():
+def test_a_table_may_hold_integer_ids_large_strings_and_further_columns():
     e = engine()
     e.subscribe([topk(7)])
     table = pa.table({
@@ -280,7 +280,7 @@ def test_a_table_may_hold_integer_ids_large_strings_and_columns_of_its_own():
     assert e.results(7) == [nc.Result(1, 0.9)]
 
 
-def test_a_list_column_is_terms_verbatim():
+def test_a_list_column_is_taken_as_terms():
     e = engine()
     e.subscribe([nc.BooleanSubscription("b", region=SPACE.bounds, keywords=["New York"])])
     table = pa.table({"id": ["m"], "x": [0.0], "y": [0.0], "text": [["New York"]]})
@@ -302,41 +302,41 @@ def test_explain_returns_each_part_and_the_threshold():
     assert "near" in str(best) and "threshold 0.95" in str(best)
 
 
-def test_explain_takes_a_message_that_was_never_published():
+def test_explain_accepts_a_message_that_was_never_published():
     e = engine(nc.CountWindow(9))
     e.subscribe([topk(k=1)])
     e.publish([at_x("m1", 4)])
     assert e.explain("t", at_x("tie", 4)).passes, "newer, so it would win the tie"
     assert not e.explain("t", at_x("worse", 5)).passes
-    assert e.stats().messages == 1, "asking does not publish"
+    assert e.stats().messages == 1, "explain does not publish"
 
 
-def test_explain_by_id_takes_the_newest_of_that_id():
+def test_explain_by_id_uses_the_newest_message_with_the_id():
     e = engine(nc.CountWindow(9))
     e.subscribe([topk(k=1)])
     e.publish([at_x("again", 8), at_x("again", 2)])
     assert e.explain("t", "again").score == 0.8
 
 
-def test_explain_tells_which_part_of_boolean_and_similarity_failed():
+def test_explain_names_the_failed_part_of_boolean_and_similarity():
     e = engine()
     e.subscribe([
         nc.BooleanSubscription("b", region=nc.Box(0, 0, 1, 1), keywords="a AND b OR c"),
         nc.SimilaritySubscription("s", location=(0, 0), keywords="a", delta=0.5, tau=0.9),
     ])  # fmt: skip
-    ask = lambda id_, x, text: e.explain(id_, at_x("m", x, text))  # noqa: E731
-    assert ask("b", 0, "c").passes
-    assert "region failed" in ask("b", 5, "c").reason
-    assert "keywords failed" in ask("b", 0, "a").reason
-    assert "region and keywords failed" in ask("b", 5, "z").reason
-    assert [p.note for p in ask("b", 0, "z").parts][1] == "missing: c"
-    assert ask("s", 0, "a").passes
-    assert "near failed" in ask("s", 9, "a").reason
-    assert "text failed" in ask("s", 0, "z").reason
-    assert "text and near failed" in ask("s", 9, "z").reason
+    explain = lambda id_, x, text: e.explain(id_, at_x("m", x, text))  # noqa: E731
+    assert explain("b", 0, "c").passes
+    assert "region failed" in explain("b", 5, "c").reason
+    assert "keywords failed" in explain("b", 0, "a").reason
+    assert "region and keywords failed" in explain("b", 5, "z").reason
+    assert [p.note for p in explain("b", 0, "z").parts][1] == "missing: c"
+    assert explain("s", 0, "a").passes
+    assert "near failed" in explain("s", 9, "a").reason
+    assert "text failed" in explain("s", 0, "z").reason
+    assert "text and near failed" in explain("s", 9, "z").reason
 
 
-def test_explain_knows_what_came_before_the_subscription():
+def test_explain_reports_messages_published_before_the_subscription():
     e = engine(nc.CountWindow(9))
     e.publish([at_x("m1", 1)])
     e.subscribe([nc.NearestSubscription("n", location=(0, 0), keywords="a", k=1)])
@@ -344,7 +344,7 @@ def test_explain_knows_what_came_before_the_subscription():
     assert not explained.passes and "before the subscription" in explained.reason
 
 
-def test_stats_count():
+def test_stats_count_messages_subscriptions_and_work():
     e = engine(nc.CountWindow(2), workers=2, index="scan")
     e.subscribe([topk("t1", k=1), topk("t2", k=1), nc.BooleanSubscription("b", region=SPACE.bounds, keywords="z")])
     e.publish([at_x(f"m{i}", i) for i in range(4)])
@@ -354,7 +354,7 @@ def test_stats_count():
     assert sum(stats.shards) == 3
     assert stats.visited == stats.verified == 12
     assert stats.work["boolean"].matched == 0
-    assert stats.work["topk"].matched == stats.matched == 2  # m0 for both; m1 and m2 come in when another leaves
+    assert stats.work["topk"].matched == stats.matched == 2  # m0 for both; m1 and m2 enter when another expires
     assert stats.memory_bytes > 1_000_000
     e.close()
 

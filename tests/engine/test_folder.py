@@ -1,4 +1,4 @@
-"""Processes take turns with an engine in a folder, and never use an incomplete one."""
+"""Several processes use an engine in a folder in turn, and an incomplete one is refused."""
 
 import subprocess
 import sys
@@ -10,12 +10,12 @@ import nearcast as nc
 from nearcast.engine import EngineConfig
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.errors import StateError
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 OPTIONS = {
-    "space": world.PLANE,
-    "vocabulary": world.vocabulary(),
-    "social": world.social_graph(),
+    "space": strategies.PLANE,
+    "vocabulary": strategies.vocabulary(),
+    "social": strategies.social_graph(),
     "window": nc.CountWindow(3),
 }
 SUBSCRIPTIONS = [
@@ -23,14 +23,16 @@ SUBSCRIPTIONS = [
     nc.SimilaritySubscription(7, location=(1, 1), keywords="a", delta=0.5, tau=0.3),
     nc.TopKSubscription("t", location=(1, 1), keywords="a b", k=2, alpha=0.5),
     nc.NearestSubscription("n", location=(1, 1), keywords="a", k=2),
-    nc.SocialSubscription("g", location=(1, 1), keywords=["b"], k=1, user=next(iter(world.social_graph().users))),
+    nc.SocialSubscription(
+        "g", location=(1, 1), keywords=["b"], k=1, user=next(iter(strategies.social_graph().users))
+    ),
 ]
 STREAM = [nc.Message(f"m{i}", (i % 8, i % 5), ["a", "b"][i % 2]) for i in range(24)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("index", ["auto", "scan"])
-def test_an_engine_that_is_handed_on_tells_what_one_in_memory_does(tmp_path, workers, index):
+def test_an_engine_in_a_folder_emits_the_updates_of_one_in_memory(tmp_path, workers, index):
     options = OPTIONS | {"workers": workers, "index": index}
     memory, folder = nc.Engine(**options), ShardEngine.create(EngineConfig.of(options), folder=tmp_path / "e")
     assert folder.subscribe(SUBSCRIPTIONS) == memory.subscribe(SUBSCRIPTIONS)
@@ -46,23 +48,23 @@ def test_an_engine_that_is_handed_on_tells_what_one_in_memory_does(tmp_path, wor
     assert replace(folder.stats(), memory_bytes=0) == replace(memory.stats(), memory_bytes=0)
 
 
-def test_another_process_continues(tmp_path):
-    engine = ShardEngine.create(EngineConfig(space=world.PLANE), folder=tmp_path / "e")
+def test_another_process_continues_with_a_sealed_folder(tmp_path):
+    engine = ShardEngine.create(EngineConfig(space=strategies.PLANE), folder=tmp_path / "e")
     engine.subscribe(SUBSCRIPTIONS[:1])
     engine.seal("one")
     script = (
         "import nearcast as nc, sys\n"
         "from nearcast.engine import EngineConfig\n"
         "from nearcast.engine.shard_engine import ShardEngine\n"
-        "from nearcast.testing import strategies as world\n"
-        "engine = ShardEngine.attach(sys.argv[1], 'one', EngineConfig(space=world.PLANE))\n"
+        "from nearcast.testing import strategies\n"
+        "engine = ShardEngine.attach(sys.argv[1], 'one', EngineConfig(space=strategies.PLANE))\n"
         "engine.subscribe([nc.BooleanSubscription(f's{i}', region=nc.Box(0, 0, 8, 8), keywords='a') for i in range(300)])\n"
         "engine.seal('two')\n"
     )
     subprocess.run([sys.executable, "-c", script, tmp_path / "e"], check=True)
     with pytest.raises(StateError, match=r"sealed with 'one'.*got 'two'"):
-        ShardEngine.attach(tmp_path / "e", "one", EngineConfig(space=world.PLANE))
-    engine = ShardEngine.attach(tmp_path / "e", "two", EngineConfig(space=world.PLANE))
+        ShardEngine.attach(tmp_path / "e", "one", EngineConfig(space=strategies.PLANE))
+    engine = ShardEngine.attach(tmp_path / "e", "two", EngineConfig(space=strategies.PLANE))
     assert len(engine.publish([nc.Message("m", (1, 1), "a")])) == 301
 
 
@@ -86,7 +88,7 @@ def test_the_first_change_breaks_the_seal(tmp_path, change):
         ShardEngine.attach(tmp_path / "e", "whole", EngineConfig.of(OPTIONS))
 
 
-def test_an_engine_knows_whether_anybody_had_its_folder_since(tmp_path):
+def test_an_engine_detects_that_its_folder_was_attached_since(tmp_path):
     mine = ShardEngine.create(EngineConfig.of(OPTIONS), folder=tmp_path / "e")
     assert not mine.is_sealed("a")
     mine.seal("a")
@@ -100,7 +102,7 @@ def test_an_engine_knows_whether_anybody_had_its_folder_since(tmp_path):
     assert not ShardEngine.create(EngineConfig.of(OPTIONS)).is_sealed("a")
 
 
-def test_what_is_refused_does_not_break_the_seal(tmp_path):
+def test_refused_input_does_not_break_the_seal(tmp_path):
     engine = ShardEngine.create(EngineConfig.of(OPTIONS), folder=tmp_path / "e")
     engine.seal("whole")
     with pytest.raises(nc.InvalidInput):
@@ -108,7 +110,7 @@ def test_what_is_refused_does_not_break_the_seal(tmp_path):
     ShardEngine.attach(tmp_path / "e", "whole", EngineConfig.of(OPTIONS))
 
 
-def test_a_seal_from_before_the_machine_started_counts_for_nothing(tmp_path, monkeypatch):
+def test_a_seal_from_before_a_reboot_is_invalid(tmp_path, monkeypatch):
     engine = ShardEngine.create(EngineConfig.of(OPTIONS), folder=tmp_path / "e")
     engine.seal("whole")
     monkeypatch.setattr("nearcast.engine.folder._boot", lambda: "another")

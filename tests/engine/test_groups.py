@@ -13,7 +13,7 @@ import nearcast as nc
 from nearcast.engine import group, groups, id_strings
 from nearcast.errors import InvalidInput
 from nearcast.model.columns import GROUPS, UPDATES
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from spark import inputs
 
 ROWS = st.tuples(
@@ -39,7 +39,7 @@ def test_groups_hold_the_updates_in_order(rows, cuts):
     assert group(updates).num_rows == 1 + sum(a[0:4:2] + a[3:4] != b[0:4:2] + b[3:4] for a, b in pairwise(rows))
 
 
-def test_nothing_is_no_group():
+def test_no_updates_give_no_groups():
     assert group(UPDATES.empty_table()).num_rows == 0
     assert nc.ungroup(GROUPS.empty_table()).num_rows == 0
     assert groups.count_updates(GROUPS.empty_table()) == 0
@@ -51,7 +51,7 @@ def test_nothing_is_no_group():
 def test_grouped_updates_equal_plain_ones(window, workers, conflate, random_fields):
     n_groups = n_updates = 0
     for seed in range(6):
-        of = inputs.job(space=world.SPACES[0], window=window)
+        of = inputs.job(space=strategies.SPACES[0], window=window)
         plain, grouped = (nc.Engine.from_config(replace(of.config, workers=workers)) for _ in range(2))
         for batch in inputs.batches(seed, random_fields, timed=True):
             for engine in (plain, grouped):
@@ -66,7 +66,7 @@ def test_grouped_updates_equal_plain_ones(window, workers, conflate, random_fiel
 
 
 def test_names_in_several_pieces_are_grouped_piece_by_piece(monkeypatch):
-    """A column of strings holds two gigabytes: longer ones come in pieces, and a list lies in one of them."""
+    """A column of strings holds two gigabytes; longer ones are chunked, and no list spans two chunks."""
 
     monkeypatch.setattr(id_strings._columns, "__kwdefaults__", {"most_words": 20})
     engine = nc.Engine(space=nc.Space(nc.Box(0, 0, 1, 1)))

@@ -6,19 +6,20 @@ import pytest
 
 import nearcast as nc
 from nearcast.model import KINDS
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 
 @pytest.mark.parametrize("kind", [kind.kind for kind in KINDS])
 @pytest.mark.parametrize("options", [{}, {"workers": 3, "partitioner": "keyword"}], ids=["alone", "shared"])
 def test_a_preview_holds_what_the_subscription_would_have_from_the_start(kind, options, random_fields):
     rng = random.Random(4)
-    made = {"space": world.PLANE, "vocabulary": world.vocabulary(), "social": world.social_graph()}
+    made = {"space": strategies.PLANE, "vocabulary": strategies.vocabulary(), "social": strategies.social_graph()}
     for _ in range(8):
-        subscription = world.make_subscription(kind, "s", random_fields(kind, world.PLANE, rng))
-        other = world.make_subscription("topk", "t", random_fields("topk", world.PLANE, rng))
+        subscription = strategies.make_subscription(kind, "s", random_fields(kind, strategies.PLANE, rng))
+        other = strategies.make_subscription("topk", "t", random_fields("topk", strategies.PLANE, rng))
         messages = [
-            nc.Message(i, rng.choice(world.GRID[world.PLANE]), rng.choices(world.TERMS, k=3)) for i in range(30)
+            nc.Message(i, rng.choice(strategies.GRID[strategies.PLANE]), rng.choices(strategies.TERMS, k=3))
+            for i in range(30)
         ]
         with nc.Engine(**made, window=nc.CountWindow(40), **options) as engine:
             engine.subscribe([other])
@@ -36,16 +37,16 @@ def test_a_preview_holds_what_the_subscription_would_have_from_the_start(kind, o
         ]
 
 
-def test_a_preview_refuses_what_a_subscription_would_be_refused_for():
+def test_a_preview_refuses_invalid_subscriptions():
     with (
-        nc.Engine(space=world.PLANE, window=nc.CountWindow(5)) as engine,
+        nc.Engine(space=strategies.PLANE, window=nc.CountWindow(5)) as engine,
         pytest.raises(nc.InvalidInput, match="location must lie in"),
     ):
         engine.preview(nc.TopKSubscription("s", location=(99, 0), keywords="tea", k=1, alpha=0.5))
 
 
 def test_regions_are_those_of_the_routing():
-    with nc.Engine(space=world.PLANE, window=nc.CountWindow(5), workers=3, partitioner="location") as engine:
+    with nc.Engine(space=strategies.PLANE, window=nc.CountWindow(5), workers=3, partitioner="location") as engine:
         assert engine.regions() == []
         engine.subscribe(
             [nc.NearestSubscription(i, location=(i % 8, i // 8), keywords="tea", k=1) for i in range(40)]
@@ -54,7 +55,7 @@ def test_regions_are_those_of_the_routing():
 
 
 def test_a_preview_considers_the_newest_messages_only():
-    options = {"space": world.PLANE, "window": nc.CountWindow(50)}
+    options = {"space": strategies.PLANE, "window": nc.CountWindow(50)}
     tea = nc.NearestSubscription("s", location=(1, 1), keywords="tea", k=50)
     for more in ({}, {"workers": 3, "partitioner": "space_kd"}):
         with nc.Engine(**options, **more) as engine:

@@ -14,7 +14,7 @@ from nearcast.engine import id_strings
 from nearcast.engine._kernels import registry as kernels
 from nearcast.engine.registry import SubscriptionRegistry
 from nearcast.model import KINDS, IdColumn, SubscriptionBatch
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 LONG = "x" * 300
 POOL = ["", "a", "s17", "eleven byte", "twelve bytes", "ünïcode", LONG, LONG + "y", "7", 7, -(1 << 62)]
@@ -43,14 +43,12 @@ def test_every_allocated_id_is_found(seed, arena):
             for i in range(rng.randint(1, 60))
         ]
         words = [rng.choice([None, "plain words", "w " * rng.randint(1, 400)]) for _ in ids]
-        subscription_batch = SubscriptionBatch.of(
-            [nearest(id_, 1 + i, words[i]) for i, id_ in enumerate(ids)], world.scoring()
+        batch = SubscriptionBatch.of(
+            [nearest(id_, 1 + i, words[i]) for i, id_ in enumerate(ids)], strategies.scoring()
         )
-        slots = registry.allocate(subscription_batch, np.full(len(subscription_batch), round_))
+        slots = registry.allocate(batch, np.full(len(batch), round_))
         assert len(set(slots.tolist())) == len(slots) and not set(slots.tolist()) & set(seated)
-        seated |= {
-            slot: (s, round_) for slot, s in zip(slots.tolist(), subscription_batch.subscriptions, strict=True)
-        }
+        seated |= {slot: (s, round_) for slot, s in zip(slots.tolist(), batch.subscriptions, strict=True)}
         leaving = rng.sample(sorted(seated), rng.randint(0, len(seated)))
         gone = [seated.pop(slot)[0].id for slot in leaving]
         registry.free(slots_of(leaving))
@@ -70,20 +68,20 @@ def test_every_allocated_id_is_found(seed, arena):
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 @given(data=st.data())
 @settings(max_examples=30, deadline=None)
-def test_what_was_written_down_comes_back(kind, data):
-    fields = data.draw(st.lists(world.subscription_fields(kind.kind), min_size=1, max_size=len(POOL)))
-    made = [world.make_subscription(kind.kind, id_, f) for id_, f in zip(POOL, fields, strict=False)]
-    subscription_batch = SubscriptionBatch.of(made, world.scoring())
+def test_stored_subscriptions_are_read_back(kind, data):
+    fields = data.draw(st.lists(strategies.subscription_fields(kind.kind), min_size=1, max_size=len(POOL)))
+    made = [strategies.make_subscription(kind.kind, id_, f) for id_, f in zip(POOL, fields, strict=False)]
+    batch = SubscriptionBatch.of(made, strategies.scoring())
     registry = SubscriptionRegistry(kind)
-    slots = registry.allocate(subscription_batch, np.zeros(len(made), np.int64))
-    assert registry.rows(slots).equals(subscription_batch.stored)
+    slots = registry.allocate(batch, np.zeros(len(made), np.int64))
+    assert registry.rows(slots).equals(batch.stored)
     assert [registry.subscription(slot) for slot in slots.tolist()] == made
 
 
 def test_similar_ids_are_distinguished():
     registry = SubscriptionRegistry(nc.NearestSubscription)
     slots = registry.allocate(
-        SubscriptionBatch.of([nearest(id_) for id_ in POOL], world.scoring()), np.zeros(len(POOL), np.int64)
+        SubscriptionBatch.of([nearest(id_) for id_ in POOL], strategies.scoring()), np.zeros(len(POOL), np.int64)
     )
     assert registry.find(IdColumn.of(POOL)).tolist() == slots.tolist()
     assert registry.find(IdColumn.of([LONG + "z", "x" * 12, 17, "-4611686018427387904"])).tolist() == [-1] * 4
@@ -93,7 +91,7 @@ def test_ids_with_equal_hashes_are_distinguished(monkeypatch):
     monkeypatch.setattr(IdColumn, "keys", property(lambda self: np.full(len(self), 5 << 40, np.uint64)))
     registry, ids = SubscriptionRegistry(nc.NearestSubscription), [f"s{i}" for i in range(500)]
     slots = registry.allocate(
-        SubscriptionBatch.of([nearest(id_) for id_ in ids], world.scoring()), np.zeros(len(ids), np.int64)
+        SubscriptionBatch.of([nearest(id_) for id_ in ids], strategies.scoring()), np.zeros(len(ids), np.int64)
     )
     registry.free(slots[::2])
     assert registry.find(IdColumn.of(ids)).tolist() == [-1 if i % 2 == 0 else s for i, s in enumerate(slots.tolist())]
@@ -103,7 +101,7 @@ def test_every_id_is_found_after_segments_split():
     registry, ids = SubscriptionRegistry(nc.NearestSubscription), [f"s{i}" for i in range(9_000)]
     for start in range(0, len(ids), 1_500):
         some = [nearest(id_, keywords="a") for id_ in ids[start : start + 1_500]]
-        registry.allocate(SubscriptionBatch.of(some, world.scoring()), np.zeros(len(some), np.int64))
+        registry.allocate(SubscriptionBatch.of(some, strategies.scoring()), np.zeros(len(some), np.int64))
     assert registry._array("state")[kernels.N_SEGMENTS] > 8
     assert registry.find(IdColumn.of(ids)).tolist() == list(range(9_000))
     registry.free(np.arange(0, 9_000, 3, dtype=np.int32))
@@ -114,24 +112,26 @@ def test_freed_blocks_are_reused():
     registry = SubscriptionRegistry(nc.NearestSubscription)
     for round_ in range(200):
         some = [nearest(f"{round_:03}.{i}", keywords="w " * (1 + i)) for i in range(20)]
-        registry.free(registry.allocate(SubscriptionBatch.of(some, world.scoring()), np.zeros(20, np.int64)))
+        registry.free(registry.allocate(SubscriptionBatch.of(some, strategies.scoring()), np.zeros(20, np.int64)))
         if round_ == 0:
             used = registry._array("state")[kernels.USED]
     assert registry._array("state")[kernels.N_SLOTS] == 20
     assert registry._array("state")[kernels.USED] == used
 
 
-def test_a_registry_in_files_is_continued(tmp_path):
+def test_a_registry_in_files_continues_after_attach(tmp_path):
     with Arena(tmp_path / "arena") as arena:
         registry = SubscriptionRegistry(nc.NearestSubscription, arena)
-        registry.allocate(SubscriptionBatch.of([nearest(id_) for id_ in POOL], world.scoring()), np.arange(len(POOL)))
+        registry.allocate(
+            SubscriptionBatch.of([nearest(id_) for id_ in POOL], strategies.scoring()), np.arange(len(POOL))
+        )
     again = SubscriptionRegistry(nc.NearestSubscription, Arena.attach(tmp_path / "arena"))
     assert again.ids(again.taken()).objects == POOL
     assert again.find(IdColumn.of(POOL)).tolist() == list(range(len(POOL)))
     assert again.sinces(again.taken()).tolist() == list(range(len(POOL)))
 
 
-def test_names_past_two_gigabytes_come_in_several_columns():
+def test_long_columns_of_strings_are_returned_in_chunks():
     rows = np.array([0, 1, 2, 2, 1] * 40)
     strings = pa.array(["ab", "c" * 30, ""])
     data, offsets = id_strings.bytes_of(strings)

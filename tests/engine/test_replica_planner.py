@@ -1,4 +1,4 @@
-"""Replicas are where they are needed and nowhere else; results equal those of one engine."""
+"""Subscriptions have only the replicas that they need, and results equal those of one engine."""
 
 import random
 
@@ -47,7 +47,7 @@ def key(update):
 
 @pytest.mark.parametrize("partitioner", NARROWING)
 @pytest.mark.parametrize("window", [nc.CountWindow(60), nc.TimeWindow(60)], ids=["count", "time"])
-def test_replicas_are_fewer_and_come_when_they_are_needed(partitioner, window):
+def test_replicas_are_fewer_and_are_added_when_they_are_needed(partitioner, window):
     rng = random.Random(7)
     with engine(window=window) as alone, engine(window=window, workers=4, partitioner=partitioner) as shared:
         first, requested = messages(rng, 0, 60), subscriptions(rng, 120)
@@ -73,7 +73,7 @@ def test_replicas_are_fewer_and_come_when_they_are_needed(partitioner, window):
         assert n_replicas(shared) == 0
 
 
-def test_time_that_passes_without_a_message_lets_results_leave_as_well():
+def test_results_expire_when_time_advances_without_a_message():
     rng = random.Random(8)
     options = {"window": nc.TimeWindow(30)}
     with engine(**options) as alone, engine(workers=4, partitioner="prefix", **options) as shared:
@@ -86,7 +86,7 @@ def test_time_that_passes_without_a_message_lets_results_leave_as_well():
         assert sorted(alone.publish(batch), key=key) == sorted(shared.publish(batch), key=key)
 
 
-def test_an_attached_engine_has_all_replicas_that_it_may_need(tmp_path):
+def test_an_attached_engine_has_all_needed_replicas(tmp_path):
     rng = random.Random(9)
     options = {"space": SPACE, "vocabulary": VOCABULARY, "window": nc.CountWindow(60)}
     shared_options = {**options, "workers": 4, "partitioner": "prefix"}

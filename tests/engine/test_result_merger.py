@@ -10,17 +10,17 @@ from nearcast.engine import EngineConfig
 from nearcast.engine.result_merger import ResultMerger
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.model import IdColumn, SubscriptionBatch
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from nearcast.window import Changes, Results, Ticks
 
 KINDS = ["topk", "nearest"]
 
 
-def subscription_batch_of(kind, ks):
+def batch_of(kind, ks):
     given = {"alpha": 0.5} if kind == "topk" else {}
     make = {"topk": nc.TopKSubscription, "nearest": nc.NearestSubscription}[kind]
     subscriptions = [make(f"s{i}", location=(1, 1), keywords="tea", k=k, **given) for i, k in enumerate(ks)]
-    return SubscriptionBatch.of(subscriptions, world.scoring())
+    return SubscriptionBatch.of(subscriptions, strategies.scoring())
 
 
 def changes(rows):
@@ -33,7 +33,7 @@ def changes(rows):
 
 
 class Replicas:
-    """Shards that hold messages as they like, and say so."""
+    """Replicas whose results change at random, and the changes that they report."""
 
     def __init__(self, kind, ks, n_shards, rng):
         self.rng, self.ks, self.n_shards = rng, ks, n_shards
@@ -41,7 +41,7 @@ class Replicas:
         self.held = {(shard, slot): {} for shard in range(n_shards) for slot in range(len(ks))}
 
     def turn(self, step):
-        """Change some results; return the rows that each shard tells."""
+        """Change some results; return the rows that each shard reports."""
         updates = {shard: [] for shard in range(self.n_shards)}
         for (shard, slot), held in self.held.items():
             gone = [seq for seq in held if self.rng.random() < 0.3]
@@ -64,20 +64,20 @@ class Replicas:
 @pytest.mark.parametrize("seed", range(4))
 def test_merged_changes_lead_from_the_k_best_to_the_k_best(kind, seed):
     rng, ks, n_shards = random.Random(seed), [1, 2, 3, 7], 3
-    subscription_batch, replicas = subscription_batch_of(kind, ks), Replicas(kind, ks, n_shards, rng)
-    merger = ResultMerger(subscription_batch.kind, world.scoring(), n_shards)
-    slots = merger.allocate(subscription_batch, np.zeros(len(ks), np.int64))
+    batch, replicas = batch_of(kind, ks), Replicas(kind, ks, n_shards, rng)
+    merger = ResultMerger(batch.kind, strategies.scoring(), n_shards)
+    slots = merger.allocate(batch, np.zeros(len(ks), np.int64))
     for shard in range(n_shards):
-        merger.add(shard, slots, slots, subscription_batch.footprints.ks, Results.none())
+        merger.add(shard, slots, slots, batch.footprints.ks, Results.none())
     updates_so_far = [set() for _ in ks]
-    for batch in range(30):
+    for round_ in range(30):
         parts = {shard: [] for shard in range(n_shards)}
         after = []
         for step in range(4):
             for shard, rows in replicas.turn(step).items():
                 parts[shard] += rows
             after.append([replicas.best(slot) for slot in range(len(ks))])
-        seqs = np.arange(4, dtype=np.int64) + 4 * batch
+        seqs = np.arange(4, dtype=np.int64) + 4 * round_
         merged = merger.merge([(s, changes(rows)) for s, rows in parts.items()], Ticks(seqs, seqs, seqs))
         at = 0
         for step in range(4):
@@ -94,12 +94,12 @@ def test_merged_changes_lead_from_the_k_best_to_the_k_best(kind, seed):
 
 
 def test_a_change_of_replicas_alone_emits_no_update():
-    subscription_batch = subscription_batch_of("topk", [2])
-    merger = ResultMerger(subscription_batch.kind, world.scoring(), 2)
-    slots = merger.allocate(subscription_batch, np.zeros(1, np.int64))
+    batch = batch_of("topk", [2])
+    merger = ResultMerger(batch.kind, strategies.scoring(), 2)
+    slots = merger.allocate(batch, np.zeros(1, np.int64))
     started = Results(slots, np.array([5]), np.array([0.5]), IdColumn.of(["m5"]))
-    merger.add(0, slots, slots, subscription_batch.footprints.ks, started)
-    merger.add(1, slots, slots, subscription_batch.footprints.ks, Results.none())
+    merger.add(0, slots, slots, batch.footprints.ks, started)
+    merger.add(1, slots, slots, batch.footprints.ks, Results.none())
     moment = np.array([6], np.int64)
     leaves, comes = changes([(0, 0, False, 0.5, 5)]), changes([(0, 0, True, 0.5, 5)])
     merged = merger.merge([(0, leaves), (1, comes)], Ticks(moment, moment, moment))
@@ -108,23 +108,23 @@ def test_a_change_of_replicas_alone_emits_no_update():
 
 
 def test_deleted_subscriptions_are_forgotten_and_their_space_is_reused():
-    subscription_batch = subscription_batch_of("topk", [3, 3])
-    merger = ResultMerger(subscription_batch.kind, world.scoring(), 1)
+    batch = batch_of("topk", [3, 3])
+    merger = ResultMerger(batch.kind, strategies.scoring(), 1)
     room = 0
     for _ in range(50):
-        slots = merger.allocate(subscription_batch, np.zeros(2, np.int64))
+        slots = merger.allocate(batch, np.zeros(2, np.int64))
         started = Results(slots, np.array([5, 6]), np.array([0.5, 0.6]), IdColumn.of(["a", "b"]))
-        merger.add(0, slots, slots, subscription_batch.footprints.ks, started)
+        merger.add(0, slots, slots, batch.footprints.ks, started)
         room = room or merger._arrays.seqs.size
         assert merger.forget(slots).ids.objects == ["a", "b"]
     assert (len(merger), merger._arrays.seqs.size) == (0, room)
 
 
 def test_ids_of_messages_outside_all_results_are_forgotten():
-    subscription_batch = subscription_batch_of("nearest", [1])
-    merger = ResultMerger(subscription_batch.kind, world.scoring(), 1, least=4)
-    slots = merger.allocate(subscription_batch, np.zeros(1, np.int64))
-    merger.add(0, slots, slots, subscription_batch.footprints.ks, Results.none())
+    batch = batch_of("nearest", [1])
+    merger = ResultMerger(batch.kind, strategies.scoring(), 1, least=4)
+    slots = merger.allocate(batch, np.zeros(1, np.int64))
+    merger.add(0, slots, slots, batch.footprints.ks, Results.none())
     for seq in range(1, 30):
         rows = [(0, 0, False, 1.0 / (seq - 1), seq - 1)] if seq > 1 else []
         moment = np.array([seq], np.int64)
@@ -134,7 +134,7 @@ def test_ids_of_messages_outside_all_results_are_forgotten():
 
 
 def test_an_empty_kind_is_saved_and_sealed(tmp_path):
-    options = {"space": world.PLANE, "window": nc.CountWindow(3), "workers": 3, "partitioner": "keyword"}
+    options = {"space": strategies.PLANE, "window": nc.CountWindow(3), "workers": 3, "partitioner": "keyword"}
     tea = nc.NearestSubscription("s", location=(1, 1), keywords="tea", k=1)
     with ShardEngine.create(EngineConfig.of(options), folder=tmp_path / "engine") as engine:
         engine.subscribe([tea, nc.TopKSubscription("t", location=(1, 1), keywords="tea milk", k=1, alpha=0.5)])

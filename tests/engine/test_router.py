@@ -7,7 +7,7 @@ import pytest
 import nearcast as nc
 from nearcast.partition import Sample, fitting
 from nearcast.partition.fitting import fit
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 
 def subscriptions(n=40, seed=1):
@@ -31,7 +31,7 @@ def engine(**options):
     return nc.Engine(space=nc.Space(nc.Box(0, 0, 5, 5)), window=nc.CountWindow(50), **options)
 
 
-def test_auto_takes_one_that_suits_the_first_subscriptions():
+def test_auto_chooses_a_partitioner_for_the_first_subscriptions():
     with engine() as alone, engine(workers=3, partitioner="auto") as shared:
         for one in (alone, shared):
             one.publish(messages())
@@ -41,7 +41,7 @@ def test_auto_takes_one_that_suits_the_first_subscriptions():
         assert sorted(updates, key=key) == sorted(alone.publish(messages(seed=3)), key=key)
 
 
-def test_a_routing_that_was_fitted_before_is_taken_and_saved(tmp_path):
+def test_a_fitted_routing_is_used_and_saved(tmp_path):
     routing = fit("text_frequency", Sample.none(), n_shards=3)
     with engine() as alone, engine(workers=3, partitioner=routing) as shared:
         for one in (alone, shared):
@@ -57,14 +57,14 @@ def test_a_routing_that_was_fitted_before_is_taken_and_saved(tmp_path):
 
 def test_a_saved_engine_continues_with_its_routing(tmp_path):
     with engine(workers=4, partitioner="space_kd") as shared:
-        shared.subscribe(subscriptions(4))  # what is fitted to few
-        shared.subscribe(subscriptions(40))  # holds for many
+        shared.subscribe(subscriptions(4))  # the routing is fitted to these
+        shared.subscribe(subscriptions(40))  # and used for these
         shared.save(tmp_path / "saved")
         with nc.Engine.load(tmp_path / "saved") as again:
             assert again.stats().shards == shared.stats().shards
 
 
-def test_of_messages_with_one_id_the_newest_is_explained_whichever_shard_has_it():
+def test_explain_uses_the_newest_message_with_an_id_in_any_shard():
     corners = [(0.5, 0.5), (3.5, 3.5), (0.5, 3.5), (3.5, 0.5)]
     with engine(workers=4, partitioner="space_kd") as shared:
         shared.publish(messages())
@@ -76,7 +76,7 @@ def test_of_messages_with_one_id_the_newest_is_explained_whichever_shard_has_it(
             assert near == shared.explain("n", nc.Message("other", corner, "a")).parts[0]
 
 
-def test_nothing_happens_to_an_engine_without_a_window_by_asking():
+def test_stats_create_no_window_in_an_engine_without_one():
     with engine(workers=2, partitioner="space_kd") as windowed:
         windowed.subscribe(subscriptions())
         assert windowed.stats().window == 0
@@ -89,7 +89,7 @@ def test_nothing_happens_to_an_engine_without_a_window_by_asking():
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
-        ({"workers": 65}, r"workers must be 64 at most; got 65 \(engine\)"),
+        ({"workers": 65}, r"workers must be at most 64; got 65 \(engine\)"),
         ({"partitioner": "who"}, r"partitioner must be one of \['auto', 'hash'.*; got 'who' \(engine\)"),
         ({"partitioner": 3}, r"partitioner must be a name or a routing; got 3 \(engine\)"),
         (
@@ -98,9 +98,9 @@ def test_nothing_happens_to_an_engine_without_a_window_by_asking():
         ),
     ],
 )
-def test_what_cannot_be_shared_is_refused(options, rule):
+def test_bad_workers_and_partitioners_are_refused(options, rule):
     with pytest.raises(nc.InvalidInput, match=rule):
-        nc.Engine(space=world.PLANE, **options)
+        nc.Engine(space=strategies.PLANE, **options)
 
 
 def test_a_partitioner_without_its_library_names_the_package(monkeypatch):
@@ -108,4 +108,4 @@ def test_a_partitioner_without_its_library_names_the_package(monkeypatch):
     monkeypatch.setattr(fitting, "partitioner_names", lambda: known)
     monkeypatch.setattr(fitting._OPTIONAL, "is_installed", lambda: False)
     with pytest.raises(nc.InvalidInput, match=r"got 'text_hypergraph' .*pip install 'nearcast\[hypergraph\]'"):
-        nc.Engine(space=world.PLANE, workers=2, partitioner="text_hypergraph")
+        nc.Engine(space=strategies.PLANE, workers=2, partitioner="text_hypergraph")

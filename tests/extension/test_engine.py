@@ -13,16 +13,16 @@ from nearcast.model.columns import MESSAGES, subscriptions_schema
 from nearcast.partition import partitioner_names, partitioners
 from nearcast.partition import registry as partitioner_registry
 from nearcast.partition.serialization import pack, unpack
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 N = 7
 
 
 def options(**extra):
     return {
-        "space": world.PLANE,
-        "vocabulary": world.vocabulary(),
-        "social": world.social_graph(),
+        "space": strategies.PLANE,
+        "vocabulary": strategies.vocabulary(),
+        "social": strategies.social_graph(),
         "window": nc.CountWindow(N),
         **extra,
     }
@@ -32,7 +32,9 @@ def stream(seed, n=60):
     rng = random.Random(seed)
     for i in range(n):
         yield nc.Message(
-            f"m{i}", rng.choice(world.GRID[world.PLANE]), " ".join(rng.choices(world.TERMS, k=rng.randint(0, 3)))
+            f"m{i}",
+            rng.choice(strategies.GRID[strategies.PLANE]),
+            " ".join(rng.choices(strategies.TERMS, k=rng.randint(0, 3))),
         )
 
 
@@ -41,8 +43,8 @@ def subscriptions(seed, n=12):
     return [
         LatestSubscription(
             f"s{i}",
-            location=rng.choice(world.GRID[world.PLANE]),
-            keywords=" ".join(rng.choices(world.TERMS, k=2)),
+            location=rng.choice(strategies.GRID[strategies.PLANE]),
+            keywords=" ".join(rng.choices(strategies.TERMS, k=2)),
             k=rng.randint(1, 3),
             radius=rng.choice([0.0, 2.0, 4.0, 8.0]),
         )

@@ -1,4 +1,4 @@
-"""DkM-SKS, Example 2. Figure 2 is drawn, not printed: locations and keywords are chosen to fit what the text says."""
+"""DkM-SKS, Example 2. Figure 2 has no numbers: locations and keywords are chosen to agree with the text."""
 
 import nearcast as nc
 
@@ -15,7 +15,7 @@ OBJECTS = {  # name: location, keywords
 }
 
 
-def test_example_2_the_nearest_two_of_what_shares_a_keyword():
+def test_example_2_the_result_is_the_two_nearest_objects_that_share_a_keyword():
     engine = nc.Engine(space=nc.Space(nc.Box(0, 0, 10, 10)))
     engine.subscribe([nc.NearestSubscription("s1", location=(2, 2), keywords="a b c", k=2)])
     engine.publish([nc.Message(name, place, words) for name, (place, words) in OBJECTS.items()])
@@ -24,7 +24,7 @@ def test_example_2_the_nearest_two_of_what_shares_a_keyword():
     assert {r.message for r in engine.results("s1")} == {"o1", "o4"}
 
 
-def test_objects_from_before_the_subscription_do_not_count():
+def test_objects_before_the_subscription_are_not_in_its_result():
     engine = nc.Engine(space=nc.Space(nc.Box(0, 0, 10, 10)))
     engine.publish([nc.Message("early", (2, 2), "a")])
     engine.subscribe([nc.NearestSubscription("s1", location=(2, 2), keywords="a b c", k=2)])

@@ -1,4 +1,4 @@
-"""DSkype, Example 7. Figure 8 is drawn, not printed: words are chosen to fit what the text says."""
+"""DSkype, Examples 7 and 8. Figure 8 has no numbers: words are chosen to agree with the text."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ BOLTS = [{1, 2}, {3, 4}, {5, 6, 7}, {8, 9, 10}]
 
 
 def footprints_of(*subscriptions):
-    """Footprints anywhere, each given by the words of which a message must hold one."""
+    """Return unbounded footprints, each given by the words of which a message must hold one."""
     lengths, n = [len(words) for words in subscriptions], len(subscriptions)
     return Footprints.of_any_term(
         np.arange(n, dtype=np.uint64), np.zeros(n), np.zeros(n), np.ones(n, np.int32),
@@ -32,7 +32,7 @@ def messages_of(*messages):
 
 
 def example():
-    """Ten words in the order of their frequencies, said and wanted so that the four bolts cost the same."""
+    """Return a sample of ten words, by falling frequency, in which the four bolts have equal costs."""
     published = [{w} for w, times in zip(WORDS, (9, 9, 9, 9, 6, 6, 6, 6, 6, 6), strict=True) for _ in range(times)]
     wanted = [{w} for w, times in zip(WORDS, (3, 3, 3, 3, 2, 2, 2, 2, 2, 2), strict=True) for _ in range(times)]
     return Sample(footprints_of(*wanted), messages_of(*published))
@@ -52,7 +52,7 @@ def test_example_7_a_subscription_is_placed_and_a_message_routed_by_its_terms():
     assert routing.route(messages_of(m)).tolist() == [0b1100], "bolts 3 and 4"
 
 
-def test_example_8_cut_to_its_loose_prefix_it_is_in_the_first_shard_only_and_misses_the_message():
+def test_example_8_with_its_loose_prefix_the_subscription_is_in_the_first_shard_only():
     routing = KeywordPartitioner().fit(example(), n_shards=4)
     assert routing.place(footprints_of({1, 2})).tolist() == [0b0001]
     assert int(routing.route(messages_of({6, 8, 9}))[0]) & 0b0001 == 0

@@ -6,7 +6,7 @@ import nearcast as nc
 from nearcast.index.bounds import social as bounds
 from nearcast.text import dice
 
-# Figure 2 is drawn, not printed: these edges give what Example 2.2 says of it.
+# Figure 2 has no numbers: these edges agree with Example 2.2.
 EDGES = [
     ("u0", "p0"),
     ("u1", "p1"), ("u1", "p2"),
@@ -28,7 +28,7 @@ def test_example_2_2_social_score():
     assert graph.score("u1", "p4") == pytest.approx(0.8)
 
 
-def test_example_2_2_without_u2_the_next_best_counts():
+def test_example_2_2_without_u2_the_score_is_the_next_best():
     graph = nc.SocialGraph([edge for edge in EDGES if edge[0] != "u2"])
     assert graph.score("u1", "p4") == pytest.approx(0.4)
 

@@ -1,4 +1,4 @@
-"""PS2Stream, sections III-A and IV-D: what an STS query matches, and under which terms it can be found."""
+"""PS2Stream, sections III-A and IV-D: the matches of an STS query, and the terms that it is posted under."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_an_object_must_lie_in_the_region_and_satisfy_the_expression(engine, key
     assert outside == []
 
 
-def test_an_or_query_is_reported_once_also_when_several_branches_hold(engine):
+def test_an_or_query_is_reported_once_if_several_branches_hold(engine):
     engine.subscribe([nc.BooleanSubscription("q", region=KANSAS, keywords="a OR b OR c AND d")])
     assert len(engine.publish([nc.Message("m", (-98, 38), "a b c d")])) == 1
 

@@ -1,4 +1,4 @@
-"""Skype's Examples 2 to 8. Figures 4, 8 and 9 are drawn, not printed: weights are chosen to fit what the text says."""
+"""Skype's Examples 2 to 8. Figures 4, 8 and 9 have no numbers: weights are chosen to agree with the text."""
 
 import pytest
 
@@ -7,15 +7,15 @@ from nearcast.index.bounds import topk as bounds
 from nearcast.model import ScoringContext, SubscriptionBatch
 from nearcast.text import TEXT_SIMILARITIES, term_id
 
-S1, S1_BAR, S1_ALPHA = [0.5, 0.2, 0.2, 0.1], 0.7, 0.6  # w1 w2 w3 w4
-S2, S2_BAR, S2_ALPHA = [0.6, 0.5, 0.3], 0.6, 0.5  # w1 w2 w3
+S1, S1_THRESHOLD, S1_ALPHA = [0.5, 0.2, 0.2, 0.1], 0.7, 0.6  # w1 w2 w3 w4
+S2, S2_THRESHOLD, S2_ALPHA = [0.6, 0.5, 0.3], 0.6, 0.5  # w1 w2 w3
 S3 = [0.3, 0.4, 0.3, 0.1]  # w1 w2 w3 w5
 M2 = [0.4, 0.3]  # w2 w3
 M3 = [0.7, 0.3, 0.2]  # w2 and two later ones
 
 
 def test_examples_2_and_3_location_aware_prefix():
-    lam = bounds.least_cosine(threshold=S1_BAR, alpha=S1_ALPHA, most_near=0.98)
+    lam = bounds.least_cosine(threshold=S1_THRESHOLD, alpha=S1_ALPHA, most_near=0.98)
     assert lam == pytest.approx(0.28)
     assert bounds.prefix_length(S1, needed=lam) == 3
     assert bounds.rest(S1, 3) == pytest.approx(0.1)
@@ -23,7 +23,7 @@ def test_examples_2_and_3_location_aware_prefix():
 
 
 def test_example_4_refined_prefix():
-    lam = bounds.least_cosine(threshold=S1_BAR, alpha=S1_ALPHA, most_near=0.99)
+    lam = bounds.least_cosine(threshold=S1_THRESHOLD, alpha=S1_ALPHA, most_near=0.99)
     assert lam == pytest.approx(0.265)
     assert bounds.prefix_length(S1, needed=lam) == 3
     assert bounds.refined_prefix_length(S1, [0, 0, 1, 2], M2, needed=lam) == 1
@@ -36,8 +36,8 @@ def test_section_5_1_2_spatial_bounds():
 
 
 def test_example_5_both_spatial_bounds_together_shorten_the_prefix():
-    loose = bounds.least_cosine(threshold=S2_BAR, alpha=S2_ALPHA)
-    tight = bounds.least_cosine(threshold=S2_BAR, alpha=S2_ALPHA, most_near=0.65)
+    loose = bounds.least_cosine(threshold=S2_THRESHOLD, alpha=S2_ALPHA)
+    tight = bounds.least_cosine(threshold=S2_THRESHOLD, alpha=S2_ALPHA, most_near=0.65)
     assert (loose, tight) == (pytest.approx(0.2), pytest.approx(0.55))
     assert bounds.refined_prefix_length(S2, [0, 0, 1], M2, needed=loose) == 2
     assert bounds.refined_prefix_length(S2, [0, 0, 1], M2, needed=tight) == 1

@@ -79,7 +79,7 @@ def test_example_1_explains_why_s8_is_no_answer(engine):
 def test_section_3_spatial_oriented_prefixes():
     assert prefix("s9") == ["t4"]
     assert prefix("s3") == ["t5"]
-    assert prefix("s6") is None  # the virtual term: a message may match that shares nothing
+    assert prefix("s6") is None  # the virtual term: a message may match without a shared term
     assert [round(lsb("s6", t), 2) for t in terms("s6")] == [0.62, 0.75, 0.83]  # the paper rounds 0.625 up
     assert bounds.least_near_without_text(**options("s6")) == pytest.approx(0.875)
     assert lsb("s9", "t4") == pytest.approx(0.6)

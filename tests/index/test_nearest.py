@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import index_checks
+from index_checks import groups_of, replace_some
 from modes import check_passes
 from nearcast._jit import Arena
 from nearcast.index._kernels.nearest.groups import order_key, sort_list
@@ -45,6 +47,7 @@ from twins import (
     TINY,
     ClusteredSource,
     GridSource,
+    HotSource,
     M,
     N,
     Twin,
@@ -100,12 +103,6 @@ def clustered_twin(space, seed=0, **options):
 def long_lists(state):
     for term in np.flatnonzero(state.lists[:, ROOM] >= GROUPED):
         yield int(term), int(state.lists[term, START]), int(state.lists[term, CLOSED])
-
-
-def groups_of(start, closed):
-    """Yield each closed group of a list and its number of postings."""
-    for group in range(start // LANES, -(-(start + closed) // LANES)):
-        yield group, min(LANES, start + closed - group * LANES)
 
 
 def assert_consistent(twin):
@@ -185,29 +182,10 @@ def test_matches_equal_the_reference_for_generated_data(data):
     twin.check(batch)
 
 
-class HotSource(ClusteredSource):
-    """Subscriptions that nearly all share a term."""
-
-    vocabulary = Vocabulary.with_weights({})
-
-    def terms(self, most=0, least=0):
-        return self.rng.choice(["hot", "hot warm", "hot cold", "warm hot cold", "rare hot", "rare"])
-
-    def message(self):
-        text = self.rng.choice(["hot", "warm hot", "rare cold hot", "hot hot cold", "cold", ""])
-        return Message("m", self.point(), text)
-
-
 def hot_twin(space, seed=5):
     twin = NearestTwin(NearestIndex, HotSource(space, seed + 1, subscription_from), seed=seed)
     twin.insert(range(LONG))
     return twin
-
-
-def replace_some(twin, n):
-    deleted = twin.rng.sample(sorted(twin.thresholds), n)
-    twin.delete(deleted)
-    twin.insert(deleted)
 
 
 @pytest.mark.parametrize("space", [EARTH, FLAT], ids=lambda s: s.metric)
@@ -312,77 +290,36 @@ def test_groups_are_ruled_out_where_thresholds_are_small():
 
 
 def test_thresholds_of_free_slots_are_ignored():
-    twin = grid_twin(PLANE)
-    twin.insert(range(8))
-    twin.delete([3])
-    twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))
-    twin.index.delete(np.array([3], np.int32))
-    twin.check(twin.batch_of([Message("m", (0, 0), "a b c d e f")]))
+    index_checks.check_free_slots(grid_twin(PLANE))
 
 
 def test_a_replaced_subscription_is_open_again():
-    twin = grid_twin(PLANE)
     subscription = NearestSubscription("s", location=(0, 0), keywords="a", k=1)
-    twin.insert({0: subscription})
-    twin.set_thresholds({0: 1.0})
-    batch = twin.batch_of([Message("m", (8, 8), "a b")])
-    assert twin.check(batch) == {}
-    twin.delete([0])
-    twin.insert({0: subscription})
-    assert len(twin.check(batch)) == 1
+    index_checks.check_replacement(grid_twin(PLANE), subscription, 1.0)
 
 
 def test_subscriptions_and_messages_may_have_a_thousand_terms():
-    terms, twin = [f"w{i}" for i in range(1024)], clustered_twin(FLAT)
-    for slot, size in enumerate([1, 5, 17, 200, 1024]):
-        keywords = twin.rng.sample(terms, size)
-        twin.insert({slot: NearestSubscription("s", location=(0, 10), keywords=keywords, k=1)})
-    messages = [Message("m", (0, 10.1), twin.rng.sample(terms, size)) for size in (1, 30, 1024)]
-    batch = twin.batch_of([*messages, Message("m", (0, 10.1), "")])
-    assert len(twin.check(batch)) >= 6
-    twin.move_thresholds(batch)
-    twin.check(batch)
+    twin, make_subscription = clustered_twin(FLAT), partial(NearestSubscription, "s", (0, 10), k=1)
+    index_checks.check_many_terms(twin, make_subscription, [1, 5, 17, 200, 1024])
     twin.delete(sorted(twin.thresholds))
     assert_all_blocks_free(twin.index)
 
 
 def test_part_of_a_batch_has_the_row_numbers_of_the_batch():
-    twin = grid_twin(PLANE, 10)
-    twin.insert(range(30))
-    batch = twin.batch(10)
-    assert found(twin.index, batch, 3, 7) == twin.expected(batch, 3, 7)
-    assert found(twin.index, batch, 4, 4) == {}
+    index_checks.check_part_of_a_batch(grid_twin(PLANE, 10))
 
 
 def test_an_empty_index_finds_nothing():
-    twin = grid_twin(PLANE)
-    batch = twin.batch_of([Message("m", (0, 0), "a b")])
-    assert found(twin.index, batch) == {}
-    twin.index.delete(np.zeros(0, np.int32))
-    twin.index.set_thresholds(np.zeros(0, np.int32), np.zeros(0))
-    assert found(twin.index, batch) == {}
-    assert found(twin.index, MessageBatch.empty()) == {}
+    index_checks.check_empty_index(grid_twin(PLANE))
 
 
 def test_small_buffers_give_the_same_matches_and_count_work_once():
-    small, large = grid_twin(GLOBE, 11, room=1), grid_twin(GLOBE, 11)
-    for twin in (small, large):
-        twin.insert(range(N))
-    batch = small.batch()
-    assert found(small.index, batch) == found(large.index, batch) != {}
-    assert small.index.work == large.index.work
+    index_checks.check_small_buffers(grid_twin(GLOBE, 11, room=1), grid_twin(GLOBE, 11))
 
 
 def test_an_arena_holds_the_whole_index_with_its_thresholds(tmp_path):
     twin = grid_twin(PLANE, 13, arena=Arena(tmp_path / "arena"))
-    twin.insert(range(N))
-    batch = twin.batch()
-    twin.move_thresholds(batch)
-    first = found(twin.index, batch)
-    twin.index = NearestIndex(twin.scoring, arena=Arena.attach(tmp_path / "arena"))
-    assert twin.check(batch) == first
-    twin.delete(list(range(0, N, 3)))
-    twin.check(batch)
+    index_checks.check_arena(twin, NearestIndex, tmp_path / "arena")
 
 
 def test_memory_is_bounded_over_cycles_of_insertion_and_deletion():

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+import index_checks
 from modes import check_passes
 from nearcast.model import Message, NearestSubscription
 from nearcast.space import Box, Space
@@ -44,21 +45,14 @@ def test_matches_equal_the_reference_in_every_space(make, space):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_small_buffers_give_the_same_matches_and_count_work_once(make):
-    small, large = (NearestTwin(partial(make, room=room), GLOBE, 5) for room in (1, 4096))
-    for twin in (small, large):
-        twin.insert(range(N))
-    assert small.check(small.batch(M)) == large.check(large.batch(M)) != {}
-    assert small.index.work == large.index.work
+    index_checks.check_small_buffers(
+        *(NearestTwin(partial(make, room=room), GLOBE, 5) for room in (1, 4096)), n=N, m=M
+    )
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_thresholds_of_free_slots_are_ignored(make):
-    twin = NearestTwin(make, PLANE, 8)
-    twin.insert(range(8))
-    twin.delete([3])
-    twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))
-    twin.index.delete(np.array([3], np.int32))
-    assert twin.check(twin.batch(M))
+    index_checks.check_free_slots(NearestTwin(make, PLANE, 8), M)
 
 
 def test_a_grid_visits_less_where_thresholds_are_small():

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import index_checks
+from effort import sampled
 from modes import MODES, check_passes
 from nearcast._jit import Arena
 from nearcast.errors import InvalidInput
@@ -84,21 +86,19 @@ def run_short_lifecycle(twin):
     run_lifecycle(twin, sizes=(ROUNDS, N, M))
 
 
-@pytest.mark.parametrize("space", strategies.SPACES, ids=lambda s: s.metric)
-@pytest.mark.parametrize("text", TEXT_SIMILARITIES)
-def test_ties_at_tau_are_decided_as_by_the_reference(make_index, text, space):
-    run_short_lifecycle(grid_twin(make_index, space, 1, text))
+@pytest.mark.parametrize(("index", "text", "space"), sampled([*MAKERS], [*TEXT_SIMILARITIES], strategies.SPACES))
+def test_ties_at_tau_are_decided_as_by_the_reference(index, text, space):
+    run_short_lifecycle(grid_twin(MAKERS[index], space, 1, text))
 
 
-@pytest.mark.parametrize("space", [EDGES, FLAT], ids=lambda s: s.metric)
-@pytest.mark.parametrize("text", TEXT_SIMILARITIES)
-def test_matches_equal_the_reference_for_every_text_function(make_index, text, space):
-    run_short_lifecycle(clustered_twin(make_index, space, 3, text))
+@pytest.mark.parametrize(("index", "text", "space"), sampled([*MAKERS], [*TEXT_SIMILARITIES], [EDGES, FLAT]))
+def test_matches_equal_the_reference_for_every_text_function(index, text, space):
+    run_short_lifecycle(clustered_twin(MAKERS[index], space, 3, text))
 
 
-@pytest.mark.parametrize("space", [METRE, HALF, DOT], ids=["metre", "half", "dot"])
-def test_nearness_may_end_after_a_metre_or_at_the_antipode(make_index, space):
-    twin = clustered_twin(make_index, space, 5)
+@pytest.mark.parametrize(("index", "space"), sampled([*MAKERS], [METRE, HALF, DOT]))
+def test_nearness_may_end_after_a_metre_or_at_the_antipode(index, space):
+    twin = clustered_twin(MAKERS[index], space, 5)
     if space is HALF:
         twin.source.centres += [((x + 360) % 360 - 180, -y) for x, y in twin.source.centres]
     run_short_lifecycle(twin)
@@ -163,7 +163,7 @@ def test_an_empty_index_finds_nothing(make_index):
     twin = grid_twin(make_index, PLANE)
     batch = twin.batch_of([Message("m", (0, 0), "a b")])
     assert found(twin.index, batch) == {}
-    columns = SubscriptionBatch.of([twin.source.subscription()], twin.scoring).subscription_columns
+    columns = SubscriptionBatch.of([twin.source.subscription()], twin.scoring).columns
     empty = {name: getattr(columns, name)[:0] for name in ("xs", "ys", "term_ids", "idfs", "deltas", "taus")}
     columns = replace(columns, term_indptr=columns.term_indptr[:1], **empty)
     twin.index.insert_columns(np.zeros(0, np.int32), columns)
@@ -194,12 +194,8 @@ def test_the_running_example_of_the_paper(make_index):
 
 
 def test_small_buffers_give_the_same_matches_and_count_work_once():
-    small, large = (grid_twin(partial(SimilarityIndex, room=room), GLOBE, 11) for room in (1, 1 << 14))
-    for twin in (small, large):
-        twin.insert(range(N))
-    batch = small.batch(M)
-    assert found(small.index, batch) == found(large.index, batch) != {}
-    assert small.index.work == large.index.work
+    twins = (grid_twin(partial(SimilarityIndex, room=room), GLOBE, 11) for room in (1, 1 << 14))
+    index_checks.check_small_buffers(*twins)
 
 
 def test_compacting_changes_no_match_and_frees_memory():

@@ -122,7 +122,7 @@ def test_profiles_may_be_rewritten_by_a_result_store():
     profiles, slots = Profiles(twin.index._arena), np.arange(N, dtype=np.int32)
     profiles.delete(slots)
     batch = SubscriptionBatch.of(list(subscriptions.values()), twin.scoring)
-    profiles.insert(slots[::-1].copy(), batch.take(slots[::-1].astype(np.int64)).subscription_columns)
+    profiles.insert(slots[::-1].copy(), batch.take(slots[::-1].astype(np.int64)).columns)
     twin.check(twin.batch())
     twin.delete(list(range(0, N, 2)))
     twin.check(twin.batch())

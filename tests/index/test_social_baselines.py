@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+import index_checks
 import nearcast as nc
 from modes import check_passes
 from nearcast import index as indexes
@@ -13,13 +14,12 @@ from nearcast import window as windows
 from nearcast._jit import Arena
 from nearcast.index._kernels.social.layout import THRESHOLD, X
 from nearcast.model import Message, MessageBatch, ScoringContext, SocialSubscription, SubscriptionBatch
-from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.testing import strategies
 from nearcast.text import TEXT_SIMILARITIES
 from nearcast.workload import make as make_workload
 from nearcast_baselines import social
-from nearcast_baselines.social.tree import CHILD, DEEPEST, DEPTH, LEAF, N_NODES, PARENT, SIZE
+from nearcast_baselines.social.quadtree_nodes import CHILD, DEEPEST, DEPTH, LEAF, N_NODES, PARENT, SIZE
 from twins import DOT, EDGES, FEW, FLAT, GLOBE, HUGE, PLACES, PLANE, SMALL, USERS, SocialTwin, run_lifecycle
 
 for result_store in social.RESULT_STORES:
@@ -29,7 +29,7 @@ for entry in social.BASELINES:
 
 
 MAKERS = {
-    "scan": social.UserScan,
+    "scan": social.SubscriptionScan,
     "quadtree": social.Quadtree,
     "quadtree of small leaves": partial(social.Quadtree, capacity=1),
 }
@@ -66,33 +66,23 @@ def test_changes_of_the_graph_take_effect_at_once(make):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_small_buffers_give_the_same_matches_and_count_work_once(make):
-    small, large = (ArenaTwin(partial(make, room=room), GLOBE, 5) for room in (1, 4096))
-    for twin in (small, large):
-        twin.insert(range(N))
-    assert small.check(small.batch(M)) == large.check(large.batch(M)) != {}
-    assert small.index.work == large.index.work
+    index_checks.check_small_buffers(*(ArenaTwin(partial(make, room=room), GLOBE, 5) for room in (1, 4096)), n=N, m=M)
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_part_of_a_batch_has_the_row_numbers_of_the_batch(make):
-    twin = ArenaTwin(make, PLANE, 6)
-    twin.insert(range(N))
-    batch = twin.batch(M)
-    whole, part = twin.index.match(batch, 0, M), twin.index.match(batch, 1, 3)
-    inside = (whole.rows >= 1) & (whole.rows < 3)
-    assert [c.tolist() for c in part] == [c[inside].tolist() for c in whole]
-    assert len(twin.index.match(batch, 2, 2).slots) == 0
+    index_checks.check_part_of_a_batch(ArenaTwin(make, PLANE, 6), n=N, m=M, start=1, stop=3)
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_profiles_are_shared_and_thresholds_of_free_slots_ignored(make):
+def test_profiles_are_shared_with_the_result_store(make):
     twin = ArenaTwin(make, PLANE, 7)
-    twin.insert(range(8))
-    twin.delete([3])
-    assert Profiles(twin.arena).arrays.heads[:4, 0].tolist()[3] < 0 <= Profiles(twin.arena).arrays.heads[2, 0]
-    twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))
-    twin.index.delete(np.array([3], np.int32))
-    assert twin.check(twin.batch(M))
+    index_checks.check_shared_profiles(twin, twin.arena)
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_thresholds_of_free_slots_are_ignored(make):
+    index_checks.check_free_slots(ArenaTwin(make, PLANE, 8), M)
 
 
 @pytest.mark.parametrize("capacity", [1, 10])

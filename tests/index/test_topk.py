@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import index_checks
+from index_checks import groups_of, replace_some
 from modes import MODES, check_passes
 from nearcast._jit import Arena
 from nearcast.index._kernels.shared.grouped_postings import AT_X, AT_Y, AT_Z, LANES, TILE
@@ -34,9 +36,9 @@ from twins import (
     TINY,
     ClusteredSource,
     GridSource,
+    HotSource,
     N,
     Twin,
-    found,
     run_lifecycle,
     scoring_of,
 )
@@ -85,19 +87,6 @@ def test_matches_equal_the_reference_for_generated_data(data):
     twin.check(batch)
 
 
-class HotSource(ClusteredSource):
-    """Subscriptions that nearly all share a term."""
-
-    vocabulary = Vocabulary.with_weights({"hot": 1.0, "warm": 1.25, "cold": 4.0, "rare": 6.0})
-
-    def terms(self, most=0, least=0):
-        return self.rng.choice(["hot", "hot warm", "hot cold", "warm hot cold", "rare hot", "rare"])
-
-    def message(self):
-        text = self.rng.choice(["hot", "warm hot", "rare cold hot", "hot hot cold", "cold", ""])
-        return Message("m", self.point(), text)
-
-
 def hot_twin(space, seed=5):
     twin = Twin(TopKIndex, HotSource(space, seed + 1, subscription_from), seed=seed)
     twin.insert(range(LONG))
@@ -125,18 +114,6 @@ def test_matches_on_long_lists_equal_the_reference(space):
 def long_lists(state):
     for term in np.flatnonzero(state.lists.classes >= GROUPED):
         yield int(term), int(state.lists.starts[term]), int(state.lists.lengths[term])
-
-
-def groups_of(start, length):
-    """Yield each group of a list and its number of postings."""
-    for group in range(start // LANES, -(-(start + length) // LANES)):
-        yield group, min(LANES, start + length - group * LANES)
-
-
-def replace_some(twin, n):
-    deleted = twin.rng.sample(sorted(twin.thresholds), n)
-    twin.delete(deleted)
-    twin.insert(deleted)
 
 
 def test_the_bound_of_a_group_is_never_below_that_of_its_postings():
@@ -210,74 +187,34 @@ def test_groups_are_ruled_out_where_thresholds_are_high():
 
 
 def test_thresholds_of_free_slots_are_ignored():
-    twin = grid_twin(PLANE)
-    twin.insert(range(8))
-    twin.delete([3])
-    twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))
-    twin.check(twin.batch_of([Message("m", (0, 0), "a b c d e f")]))
+    index_checks.check_free_slots(grid_twin(PLANE))
 
 
 def test_a_replaced_subscription_is_open_again():
-    twin = grid_twin(PLANE)
     subscription = TopKSubscription("s", location=(0, 0), keywords="a", k=1, alpha=0.5)
-    twin.insert({0: subscription})
-    twin.set_thresholds({0: 5.0})
-    batch = twin.batch_of([Message("m", (8, 8), "a b")])
-    assert twin.check(batch) == {}
-    twin.delete([0])
-    twin.insert({0: subscription})
-    assert len(twin.check(batch)) == 1
+    index_checks.check_replacement(grid_twin(PLANE), subscription, 5.0)
 
 
 def test_subscriptions_and_messages_may_have_a_thousand_terms():
-    terms, twin = [f"w{i}" for i in range(1024)], clustered_twin(FLAT)
-    for slot, size in enumerate([1, 5, 6, 200, 1024]):
-        keywords = twin.rng.sample(terms, size)
-        twin.insert({slot: TopKSubscription("s", location=(0, 10), keywords=keywords, k=1, alpha=0.5)})
-    messages = [Message("m", (0, 10.1), twin.rng.sample(terms, size)) for size in (1, 30, 1024)]
-    batch = twin.batch_of([*messages, Message("m", (0, 10.1), "")])
-    assert len(twin.check(batch)) >= 6
-    twin.move_thresholds(batch)
-    twin.check(batch)
+    twin, make_subscription = clustered_twin(FLAT), partial(TopKSubscription, "s", (0, 10), k=1, alpha=0.5)
+    index_checks.check_many_terms(twin, make_subscription, [1, 5, 6, 200, 1024])
 
 
 def test_part_of_a_batch_has_the_row_numbers_of_the_batch():
-    twin = grid_twin(PLANE, 10)
-    twin.insert(range(30))
-    batch = twin.batch(10)
-    assert found(twin.index, batch, 3, 7) == twin.expected(batch, 3, 7)
-    assert found(twin.index, batch, 4, 4) == {}
+    index_checks.check_part_of_a_batch(grid_twin(PLANE, 10))
 
 
 def test_an_empty_index_finds_nothing():
-    twin = grid_twin(PLANE)
-    batch = twin.batch_of([Message("m", (0, 0), "a b")])
-    assert found(twin.index, batch) == {}
-    twin.index.delete(np.zeros(0, np.int32))
-    twin.index.set_thresholds(np.zeros(0, np.int32), np.zeros(0))
-    assert found(twin.index, batch) == {}
-    assert found(twin.index, MessageBatch.empty()) == {}
+    index_checks.check_empty_index(grid_twin(PLANE))
 
 
 def test_small_buffers_give_the_same_matches_and_count_work_once():
-    small, large = grid_twin(GLOBE, 11, room=1), grid_twin(GLOBE, 11)
-    for twin in (small, large):
-        twin.insert(range(N))
-    batch = small.batch()
-    assert found(small.index, batch) == found(large.index, batch) != {}
-    assert small.index.work == large.index.work
+    index_checks.check_small_buffers(grid_twin(GLOBE, 11, room=1), grid_twin(GLOBE, 11))
 
 
 def test_an_arena_holds_the_whole_index_with_its_thresholds(tmp_path):
     twin = grid_twin(PLANE, 13, arena=Arena(tmp_path / "arena"))
-    twin.insert(range(N))
-    batch = twin.batch()
-    twin.move_thresholds(batch)
-    first = found(twin.index, batch)
-    twin.index = TopKIndex(twin.scoring, arena=Arena.attach(tmp_path / "arena"))
-    assert twin.check(batch) == first
-    twin.delete(list(range(0, N, 3)))
-    twin.check(batch)
+    index_checks.check_arena(twin, TopKIndex, tmp_path / "arena")
 
 
 def test_profiles_may_exist_before_the_insertion():
@@ -285,7 +222,7 @@ def test_profiles_may_exist_before_the_insertion():
     twin = grid_twin(PLANE, 14, arena=arena)
     subscriptions = {slot: twin.source.subscription() for slot in range(20)}
     batch = SubscriptionBatch.of(list(subscriptions.values()), twin.scoring)
-    Profiles(arena).insert(np.arange(20, dtype=np.int32), batch.subscription_columns)
+    Profiles(arena).insert(np.arange(20, dtype=np.int32), batch.columns)
     twin.insert(subscriptions)
     twin.check(twin.batch())
 

@@ -5,12 +5,12 @@ from functools import partial
 import numpy as np
 import pytest
 
+import index_checks
 from modes import check_passes
 from nearcast._jit import Arena
 from nearcast.errors import InvalidInput
 from nearcast.model import TopKSubscription
 from nearcast.model._kernels.profiles import ALPHA
-from nearcast.model.profiles import Profiles
 from nearcast.space import Space
 from nearcast_baselines.ciq import CIQ
 from nearcast_baselines.igpt import IGPT, Prunings
@@ -100,7 +100,7 @@ def test_groups_end_at_quantiles_of_alpha(groups):
     twin = TopKTwin(partial(IGPT, groups=groups), PLANE, 13)
     twin.insert(range(N))
     state = twin.index._state()
-    alphas = state.ground.profiles.points[:N, ALPHA]
+    alphas = state.context.profiles.points[:N, ALPHA]
     ends = np.quantile(alphas, np.arange(1, groups) / groups)
     for part in lists_of(state):
         of_slots = np.searchsorted(ends, alphas[state.postings.slots[part]])
@@ -109,41 +109,23 @@ def test_groups_end_at_quantiles_of_alpha(groups):
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_small_buffers_give_the_same_matches_and_count_work_once(make):
-    small, large = (TopKTwin(partial(make, room=room), GLOBE, 5) for room in (1, 4096))
-    for twin in (small, large):
-        twin.insert(range(N))
-    assert small.check(small.batch(M)) == large.check(large.batch(M)) != {}
-    assert small.index.work == large.index.work
+    index_checks.check_small_buffers(*(TopKTwin(partial(make, room=room), GLOBE, 5) for room in (1, 4096)), n=N, m=M)
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_part_of_a_batch_has_the_row_numbers_of_the_batch(make):
-    twin = TopKTwin(make, PLANE, 6)
-    twin.insert(range(N))
-    batch = twin.batch(M)
-    whole, part = twin.index.match(batch, 0, M), twin.index.match(batch, 1, 3)
-    inside = (whole.rows >= 1) & (whole.rows < 3)
-    assert [c.tolist() for c in part] == [c[inside].tolist() for c in whole]
-    assert len(twin.index.match(batch, 2, 2).slots) == 0
+    index_checks.check_part_of_a_batch(TopKTwin(make, PLANE, 6), n=N, m=M, start=1, stop=3)
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_profiles_are_shared_with_the_result_store(make):
     twin = TopKTwin(make, PLANE, 7)
-    twin.insert(range(4))
-    assert (Profiles(twin.arena).arrays.heads[:4, 0] >= 0).all()
-    twin.delete([2])
-    assert Profiles(twin.arena).arrays.heads[2, 0] < 0
+    index_checks.check_shared_profiles(twin, twin.arena)
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_thresholds_of_free_slots_are_ignored(make):
-    twin = TopKTwin(make, PLANE, 8)
-    twin.insert(range(8))
-    twin.delete([3])
-    twin.index.set_thresholds(np.array([3], np.int32), np.array([0.5]))
-    twin.index.delete(np.array([3], np.int32))
-    assert twin.check(twin.batch(M))
+    index_checks.check_free_slots(TopKTwin(make, PLANE, 8), M)
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
@@ -185,7 +167,7 @@ def test_groups_are_sorted_and_their_statistics_cover_all_later_postings(capacit
                 assert rows[i, MOST_ALPHA] == behind[:, OWN_ALPHA].max()
             n_postings += len(slots)
         held = np.array(sorted(twin.thresholds), np.int32)
-        assert n_postings == state.ground.profiles.heads[held, 1].sum()
+        assert n_postings == state.context.profiles.heads[held, 1].sum()
         leaves, needs = state.slots_of.leaves[held], state.slots_of.bounds[held, NEEDS]
         for leaf in range(int(state.counts[N_LEAVES])):
             least = needs[leaves == leaf].min(initial=np.inf)

@@ -34,7 +34,7 @@ def files(folder):
     return sorted(path.name.split(".")[0] for path in folder.glob("*.array"))
 
 
-def test_an_array_is_plain_filled_and_writable(arena):
+def test_a_new_array_is_a_filled_writable_ndarray(arena):
     xs = arena.new("xs", np.float64, 5, fill=-2.5)
     assert type(xs) is np.ndarray
     assert xs.flags.writeable
@@ -93,7 +93,7 @@ def test_names_and_bytes(arena):
         ("ys", np.int64, -1, r"length must be at least 0; got -1 \(array 'ys'\)"),
     ],
 )
-def test_what_cannot_be_an_array_is_refused(arena, name, dtype, length, complaint):
+def test_bad_names_dtypes_and_shapes_are_refused(arena, name, dtype, length, complaint):
     arena.new("xs", np.int64, 1)
     with pytest.raises(InvalidInput, match=complaint):
         arena.new(name, dtype, length)
@@ -122,7 +122,7 @@ def test_a_view_outlives_the_arena(arena):
     shape=st.tuples(st.integers(0, 5)) | st.tuples(st.integers(0, 5), st.integers(0, 3)),
     data=st.binary(min_size=5 * 3 * RECORD.itemsize, max_size=5 * 3 * RECORD.itemsize),
 )
-def test_every_dtype_and_shape_comes_back_byte_by_byte(tmp_path_factory, dtype, shape, data):
+def test_every_dtype_and_shape_is_restored_byte_by_byte(tmp_path_factory, dtype, shape, data):
     folder = tmp_path_factory.mktemp("arena")
     arena = Arena()
     array = arena.new("x", dtype, shape[0], columns=shape[1] if len(shape) == 2 else None)
@@ -134,7 +134,7 @@ def test_every_dtype_and_shape_comes_back_byte_by_byte(tmp_path_factory, dtype, 
 
 
 @pytest.mark.parametrize("fill", [0, float("nan"), -0.0, float("inf")])
-def test_the_fill_is_remembered_exactly(folder, fill):
+def test_the_fill_value_is_restored_exactly(folder, fill):
     arena = Arena()
     arena.new("xs", np.float64, 1, fill)
     arena.save(folder)
@@ -142,7 +142,7 @@ def test_the_fill_is_remembered_exactly(folder, fill):
         assert again.grow("xs", 9).tobytes() == np.full(again["xs"].size, fill).tobytes()
 
 
-def test_a_record_may_be_a_fill(arena):
+def test_a_record_may_be_a_fill_value(arena):
     one = arena.new("records", RECORD, 1, fill=(7, (0.5, 1.5), (3, True)))[0].tobytes()
     assert [record.tobytes() for record in arena.grow("records", 2)[:2]] == [one, one]
     assert arena["records"]["corner"][1].tolist() == [0.5, 1.5]
@@ -169,13 +169,13 @@ def test_a_loaded_arena_is_a_copy(folder):
     assert (mapped["xs"][0], Arena.load(folder)["xs"].size) == (0, 1)
 
 
-def test_a_folder_that_holds_an_arena_is_not_started_anew(folder):
+def test_creating_an_arena_in_a_folder_that_holds_one_is_refused(folder):
     Arena(folder).close()
     with pytest.raises(StateError, match=r"holds an arena already; use Arena\.attach"):
         Arena(folder)
 
 
-def test_dropped_and_renewed_files_go_away(folder):
+def test_dropped_and_renewed_files_are_deleted(folder):
     arena = Arena(folder)
     arena.new("xs", np.int64, 4)
     arena.new("ys", np.int64, 4)
@@ -193,7 +193,7 @@ def test_saving_over_a_saved_arena_replaces_it(folder):
     assert files(folder) == ["xs1"]
 
 
-def test_a_save_that_fails_leaves_the_older_one(folder, monkeypatch):
+def test_a_failed_save_leaves_the_previous_one(folder, monkeypatch):
     arena = Arena()
     arena.new("xs", np.int64, 1)[:] = 1
     arena.save(folder)
@@ -242,7 +242,7 @@ def test_changes_that_fail_together_are_undone(arena, tmp_path):
     assert set(arena.grow("zs", 50).tolist()) == {0}
 
 
-def test_a_growth_that_was_interrupted_is_harmless(folder):
+def test_an_interrupted_growth_loses_nothing(folder):
     arena = Arena(folder)
     arena.new("xs", np.int64, 2)[:] = 1, 2
     arena.close()
@@ -259,7 +259,7 @@ LARGE = 300_000  # int64, more than the largest array that is copied
 
 @pytest.fixture(params=["granted", "refused", "folder"])
 def roomy(request, tmp_path, monkeypatch):
-    """Arenas of which each grows large arrays in another way."""
+    """Arenas that grow large arrays in different ways."""
     if request.param == "refused":
 
         def refuse(*_, **__):
@@ -271,7 +271,7 @@ def roomy(request, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("fill", [0, -1])
-def test_a_large_array_grows_as_a_small_one_does(roomy, fill):
+def test_a_large_array_grows_like_a_small_one(roomy, fill):
     xs = roomy.new("xs", np.int64, LARGE, fill, columns=2)
     xs[:, 0] = np.arange(LARGE)
     for at_least in (LARGE + 1, LARGE + 70_000, 3 * LARGE):
@@ -287,7 +287,7 @@ def test_a_large_array_grows_as_a_small_one_does(roomy, fill):
 
 
 @pytest.mark.parametrize("fill", [0, 3])
-def test_a_growth_that_was_undone_leaves_nothing_behind(roomy, fill):
+def test_an_undone_growth_leaves_no_trace(roomy, fill):
     roomy.new("xs", np.int64, LARGE, fill)
     with pytest.raises(ZeroDivisionError), roomy.together():
         roomy.grow("xs", 2 * LARGE)[LARGE:] = 9
@@ -311,7 +311,7 @@ def test_arrays_that_grow_together_have_one_length(roomy):
     assert all((roomy[name] == 1).all() for name in dtypes)
 
 
-def test_a_large_array_on_the_heap_grows_where_it_is_by_a_little():
+def test_a_large_array_on_the_heap_grows_in_place_by_fixed_steps():
     arena = Arena()
     xs = arena.new("xs", np.int64, LARGE)
     addresses, lengths = {xs.ctypes.data}, [LARGE]
@@ -322,11 +322,11 @@ def test_a_large_array_on_the_heap_grows_where_it_is_by_a_little():
     grown[5] = 7
     assert xs[5] == 7  # the same bytes
     assert len(addresses) == 1
-    assert len({b - a for a, b in itertools.pairwise(lengths)}) == 1  # a step, whatever the size
-    assert arena.nbytes == grown.nbytes  # what it holds, not what is reserved for it
+    assert len({b - a for a, b in itertools.pairwise(lengths)}) == 1  # by a fixed step
+    assert arena.nbytes == grown.nbytes  # without the reserved addresses
 
 
-def test_an_array_that_outgrows_its_addresses_moves(monkeypatch):
+def test_an_array_that_outgrows_its_reserved_addresses_moves(monkeypatch):
     monkeypatch.setattr("nearcast._jit.reservation._memory", lambda: 1)
     arena = Arena()
     xs = arena.new("xs", np.int64, LARGE, fill=2)  # twice as much is reserved
@@ -345,7 +345,7 @@ def test_small_arrays_reserve_nothing(monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="counts the mappings of the process")
-def test_addresses_are_given_back_with_the_last_view():
+def test_addresses_are_released_with_the_last_view():
     def longest_mapping():
         with Path("/proc/self/maps").open() as maps:
             ranges = [line.split()[0].split("-") for line in maps]
@@ -367,7 +367,7 @@ def test_addresses_are_given_back_with_the_last_view():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_process_with_many_large_arrays_can_still_fork():
-    """As it does to start Spark: reserved addresses are no promise of memory, of which a child would need as much."""
+    """Starting Spark forks. Reserved addresses are not committed memory, which a child would need again."""
     arena = Arena()
     for i in range(40):
         arena.new(f"xs{i}", np.int64, LARGE)
@@ -377,7 +377,7 @@ def test_a_process_with_many_large_arrays_can_still_fork():
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_large_array_is_loaded_to_where_it_can_grow(folder):
+def test_a_loaded_large_array_can_grow_in_place(folder):
     arena = Arena()
     arena.new("xs", np.int64, LARGE, fill=5)[:3] = 1, 2, 3
     arena.save(folder)
@@ -419,7 +419,7 @@ def truncate(folder):
         ),
     ],
 )
-def test_a_damaged_folder_is_refused_with_what_was_expected_and_found(folder, reopen, damage, complaint):
+def test_a_damaged_folder_is_refused_with_expected_and_actual_values(folder, reopen, damage, complaint):
     arena = Arena()
     arena.new("xs", np.int64, 2)
     arena.save(folder)

@@ -5,7 +5,7 @@ from nearcast._jit import column
 from nearcast.errors import InvalidInput
 
 
-def test_a_column_that_is_fit_is_not_copied():
+def test_a_suitable_array_is_not_copied():
     xs = np.arange(5)
     assert column(xs, np.int64) is xs
 
@@ -39,13 +39,13 @@ def test_an_empty_list_has_the_requested_dtype():
     assert column([], np.int32).dtype == np.int32
 
 
-def test_a_number_is_never_changed():
+def test_a_cast_that_would_change_a_value_is_refused():
     with pytest.raises(InvalidInput, match=r"column must fit int64; got \[9223372036854775808\]"):
         column(np.array([1, 2**63], np.uint64), np.int64)
     with pytest.raises(TypeError, match="Cannot cast"):
         column([0.5], np.int64)
 
 
-def test_a_matrix_is_no_column():
+def test_a_matrix_is_refused():
     with pytest.raises(InvalidInput, match="column must have one dimension; got 2"):
         column([[1, 2]], np.int64)

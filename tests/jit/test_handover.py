@@ -1,4 +1,4 @@
-"""One process builds, another goes on in the same folder, the first sees all of it."""
+"""One process builds an arena, another continues in the same folder, and the first sees the changes."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ def test_a_second_process_continues_where_the_first_stopped(tmp_path):
         Table(arena, "terms").put_many(-np.arange(10), np.arange(10) * 10)
         Postings(arena, "lists", chunk_size=4).append_many([0, 0, 7], [-1, -2, -3])
 
-    subprocess.run([sys.executable, "-c", SECOND_PROCESS, os.fspath(folder)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", SECOND_PROCESS, os.fspath(folder)], check=True, timeout=600)
 
     with Arena.attach(folder) as arena:
         table = Table(arena, "terms")
@@ -57,7 +57,7 @@ Table(Arena.attach(sys.argv[1]), "terms").put_many(range(100), range(100))
 
 def test_a_table_is_unchanged_if_its_process_dies_while_it_grows(tmp_path):
     Table(Arena(tmp_path / "arena"), "terms").put(-1, 5)
-    died = subprocess.run([sys.executable, "-c", DIES_WHILE_IT_GROWS, os.fspath(tmp_path / "arena")], timeout=120)
+    died = subprocess.run([sys.executable, "-c", DIES_WHILE_IT_GROWS, os.fspath(tmp_path / "arena")], timeout=600)
     assert died.returncode == 9
 
     table = Table(Arena.attach(tmp_path / "arena"), "terms")

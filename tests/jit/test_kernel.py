@@ -37,7 +37,7 @@ value = table.get(-5)
 
 
 def start(script, cache, stdin=None, **environment):
-    """Start a process that runs the script and reports how its kernels came to be."""
+    """Start a process that runs the script and reports which kernels were compiled or loaded."""
     defaults = {
         "NEARCAST_CACHE": os.fspath(cache),
         "PYTHONPATH": os.fspath(PACKAGE.parent),
@@ -55,7 +55,7 @@ def start(script, cache, stdin=None, **environment):
 
 
 def finish(process, typed=None):
-    out, error = process.communicate(typed, timeout=120)
+    out, error = process.communicate(typed, timeout=600)
     assert process.returncode == 0, error
     assert error == ""
     return json.loads(out.splitlines()[-1])
@@ -66,7 +66,7 @@ def run(script, cache, **environment):
 
 
 class Package:
-    """A copy of the package in which kernel sources come and change."""
+    """A copy of the package in which kernel sources are added and changed."""
 
     def __init__(self, folder):
         self.folder, self.cache = folder, folder / "cache"
@@ -78,7 +78,7 @@ class Package:
         (self.package / "index" / "_kernels").mkdir(parents=True)
 
     def write(self, constant=None, **kernels):
-        """Write `constant.py`, which is no kernel source, and any number that are."""
+        """Write `constant.py`, which is not a kernel source, and some kernel sources."""
         if constant is not None:
             (self.package / "constant.py").write_text(constant)
         for name, text in kernels.items():
@@ -86,7 +86,7 @@ class Package:
             (self.package / "index" / "_kernels" / f"{name}.py").write_text(imports + textwrap.dedent(text))
 
     def outcome(self, script):
-        """Return the value of a script in a process of its own, and how much was compiled for it."""
+        """Return the value of a script in its own process, and how many kernels were compiled."""
         report = run(script, self.cache, PYTHONPATH=os.fspath(self.folder))
         return report["value"], report["misses"]
 
@@ -117,7 +117,7 @@ class TestDecorator:
         assert kernel(compiled) is compiled
         assert compiled(3.0, 4.0) == hypotenuse(3.0, 4.0) == 5.0
 
-    def test_the_metrics_of_the_space_are_kernels_too(self):
+    def test_a_metric_of_the_space_compiles_as_a_kernel(self):
         assert kernel(euclidean)(0.0, 0.0, 3.0, 4.0) == 5.0
 
     def test_a_closure_is_refused(self):
@@ -157,14 +157,14 @@ class TestDecorator:
 
 
 class TestFolder:
-    def test_it_is_named_by_how_code_is_made_and_the_machine(self, monkeypatch, tmp_path):
+    def test_its_name_depends_on_the_compiler_and_the_machine(self, monkeypatch, tmp_path):
         shutil.copytree(PACKAGE / "_jit", tmp_path / "_jit", ignore=shutil.ignore_patterns("__pycache__"))
         first = folder_digest(tmp_path)
         assert first == folder_digest(PACKAGE) == cache_folder().name.removeprefix("kernels-")
 
         (tmp_path / "index" / "_kernels").mkdir(parents=True)
         (tmp_path / "index" / "_kernels" / "grid.py").write_text("A = 1\n")
-        assert folder_digest(tmp_path) == first  # which code, not how it is made
+        assert folder_digest(tmp_path) == first  # kernels are not part of the compiler
 
         with (tmp_path / "_jit" / "kernel.py").open("a") as file:
             file.write("A = 1\n")
@@ -173,11 +173,11 @@ class TestFolder:
         monkeypatch.setattr("nearcast._jit.fingerprint.machine", lambda: machine() | {"boundscheck": "other"})
         assert folder_digest(PACKAGE) != first
 
-    def test_the_cpu_and_all_versions_count(self):
+    def test_the_machine_includes_cpu_and_versions(self):
         assert {"python", "numba", "llvmlite", "numpy", "cpu", "boundscheck", "debug"} <= machine().keys()
 
     @pytest.mark.parametrize("place", ["under a file", "in the user's cache"])
-    def test_it_is_found_without_a_word_when_the_first_choice_cannot_be_written(self, tmp_path, place):
+    def test_a_fallback_is_used_silently_if_the_first_folder_is_not_writable(self, tmp_path, place):
         (tmp_path / "file").touch()
         script = "value = 0"
         if place == "under a file":
@@ -188,7 +188,7 @@ class TestFolder:
             found = run(script, "", XDG_CACHE_HOME=os.fspath(tmp_path))
             assert Path(found["path"]).parent == tmp_path / "nearcast" / "kernels"
 
-    def test_versions_unused_for_a_month_are_thrown_away_and_nothing_else(self, tmp_path):
+    def test_only_versions_unused_for_a_month_are_deleted(self, tmp_path):
         old, recent, foreign = (tmp_path / name for name in ("kernels-" + "0" * 24, "kernels-" + "1" * 24, "mine"))
         for folder in (old, recent, foreign):
             folder.mkdir()
@@ -199,7 +199,7 @@ class TestFolder:
 
 
 class TestSources:
-    def test_they_are_what_a_module_imports_to_the_end_of_kernel_sources(self, tmp_path):
+    def test_the_sources_of_a_module_are_its_imports_up_to_kernel_sources(self, tmp_path):
         texts = {
             "index/_kernels/top/match.py": "from nearcast._jit import kernel\nfrom . import layout as l\nimport numpy\n",
             "index/_kernels/top/layout.py": "def f():\n    from nearcast.space import metric\n",
@@ -219,13 +219,13 @@ class TestSources:
             (tmp_path / name).write_text(text)
         behind = {path.relative_to(tmp_path).as_posix() for path in sources_behind(MATCH, tmp_path)}
         assert behind == texts.keys() - {
-            "index/_kernels/apart.py",  # imports, and is not imported
-            "space/box.py",  # neither is this
+            "index/_kernels/apart.py",  # imports a source, but is not imported
+            "space/box.py",  # not imported either
             "model/message.py",  # no kernels in it
-            "_jit/__init__.py",  # behind all code
+            "_jit/__init__.py",  # part of the folder's name
         }
 
-    def test_of_every_kernel_its_own_source_is_among_them(self):
+    def test_the_source_of_every_kernel_is_included(self):
         for name, made in kernels().items():
             file = Path(made.__code__.co_filename)
             if file in set(kernel_sources()) and PACKAGE / "_jit" not in file.parents:
@@ -267,7 +267,7 @@ class TestCache:
         )
         assert (report["value"], report["misses"]) == (4, 1)
 
-    def test_neither_literals_nor_narrow_integers_are_specialisations(self, tmp_path):
+    def test_literals_and_narrow_integers_are_not_specialised(self, tmp_path):
         report = run(
             """
             import numpy as np
@@ -324,7 +324,9 @@ class TestCache:
         package.write(callee="@kernel\ndef callee(x): return x + 2\n")
         assert package.outcome(script) == (30, 2)
 
-        package.write(constant="FACTOR = 100\nFIELDS = ['a', 'b']\n")  # no kernel source, and read by the caller only
+        package.write(
+            constant="FACTOR = 100\nFIELDS = ['a', 'b']\n"
+        )  # not a kernel source, and read by the caller only
         assert package.outcome(script) == (300, 1)
 
         package.write(constant="FACTOR = 100\nFIELDS = ['b', 'a']\n")
@@ -349,8 +351,8 @@ class TestCache:
         package.write(low="@kernel\ndef low(x): return x + 2\n")
         assert package.outcome(script) == (2061, 2)
 
-    def test_what_writes_code_without_bytecode_is_never_stale(self, package):
-        """An intrinsic is called by a kernel that has it from a third file, and by one outside of the package."""
+    def test_code_of_intrinsics_is_never_stale(self, package):
+        """An intrinsic is called by a kernel that imports it from a third file, and by one outside the package."""
         intrinsic = """
             from llvmlite import ir
             from numba.core import types
@@ -384,7 +386,7 @@ class TestCache:
         assert package.outcome(script) == ([6, -6], 2)
 
     def test_two_processes_compile_different_kernels_at_once(self, tmp_path):
-        """One holds the lock of a kernel for as long as the other takes to compile another one."""
+        """One process holds the lock of a kernel while the other compiles another kernel."""
         script = """
         import sys
         from nearcast._jit import mix, table_first_slot
@@ -403,7 +405,7 @@ class TestCache:
         finally:
             finish(holder, "go on\n")
 
-    def test_kernels_that_call_each_other_compile_from_either_end_at_once(self, tmp_path):
+    def test_mutually_recursive_kernels_compile_in_two_processes_at_once(self, tmp_path):
         (tmp_path / "ring.py").write_text(
             textwrap.dedent(
                 """
@@ -434,8 +436,8 @@ class TestCache:
         ]
         assert [finish(process)["value"] for process in started] == [False, True]
 
-    def test_code_of_two_processes_meets_in_one_and_keeps_apart(self, tmp_path):
-        """Numba makes a sort of functions that it numbers; two processes that number alike made different ones."""
+    def test_cached_code_of_two_processes_can_be_loaded_into_one(self, tmp_path):
+        """Numba builds a sort from numbered functions; two processes give the same numbers to different functions."""
         (tmp_path / "orders.py").write_text(
             textwrap.dedent(
                 """
@@ -471,7 +473,7 @@ class TestCache:
     def test_no_lock_is_left_behind(self, tmp_path):
         assert {path.suffix for path in Path(run(USE_A_TABLE, tmp_path)["path"]).iterdir()} == {".code"}
 
-    def test_code_unused_for_a_month_is_thrown_away_when_other_code_is_compiled(self, tmp_path):
+    def test_code_unused_for_a_month_is_deleted_when_other_code_is_compiled(self, tmp_path):
         script = "from nearcast._jit import mix; value = mix(1)"
         folder = Path(run(script, tmp_path)["path"])
         (used,) = folder.glob("*.code")
@@ -486,7 +488,7 @@ class TestCache:
         assert not unused.exists()
 
     @pytest.mark.parametrize(("argument", "misses_again"), [("inc", 0), ("local()", 1)])
-    def test_a_kernel_argument_is_found_again_if_it_has_a_name(self, tmp_path, argument, misses_again):
+    def test_a_named_kernel_argument_is_cached(self, tmp_path, argument, misses_again):
         (tmp_path / "helper.py").write_text(
             textwrap.dedent(
                 """
@@ -509,6 +511,45 @@ class TestCache:
         first, second = (run(script, tmp_path / "cache", PYTHONPATH=path) for _ in range(2))
         assert (first["value"], second["value"]) == (4, 4)
         assert (first["misses"], second["misses"]) == (2, misses_again)
+
+    def test_a_kernel_that_passes_kernels_on_is_stored(self, tmp_path):
+        (tmp_path / "helper.py").write_text(
+            textwrap.dedent(
+                """
+                from typing import Any, NamedTuple
+                from nearcast._jit import kernel
+
+                class Steps(NamedTuple):
+                    first: Any
+                    second: Any
+
+                @kernel
+                def inc(x): return x + 1
+
+                @kernel
+                def double(x): return 2 * x
+
+                @kernel
+                def through(steps, x): return steps.second(steps.first(x))
+
+                @kernel
+                def total(x): return through(Steps(inc, double), x)
+                """
+            )
+        )
+        path = os.pathsep.join([os.fspath(tmp_path), os.fspath(PACKAGE.parent)])
+        script = "import helper; value = helper.total(3)"
+        first, second = (run(script, tmp_path / "cache", PYTHONPATH=path) for _ in range(2))
+        assert (first["value"], second["value"]) == (8, 8)
+        assert (first["misses"], second["misses"]) == (4, 0)
+
+    def test_no_kernel_of_any_kind_is_compiled_twice(self):
+        script = """
+        from nearcast.cli.serve import _small_city
+        value = _small_city()
+        """
+        run(script, cache_folder().parent)
+        assert run(script, cache_folder().parent)["compiled"] == []
 
     def test_with_the_jit_off_nothing_is_written(self, tmp_path):
         script = """

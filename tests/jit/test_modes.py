@@ -1,4 +1,4 @@
-"""The structures give the same answers as plain Python, and never reach outside their arrays."""
+"""The structures give the same results in plain Python, and never access memory outside their arrays."""
 
 from pathlib import Path
 
@@ -10,5 +10,5 @@ STRUCTURES = [Path(__file__).with_name(f"test_{name}.py") for name in ("arena", 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_structures_pass_their_tests_with(mode):
+def test_the_tests_of_the_structures_pass_with(mode):
     check_passes(mode, *STRUCTURES, NEARCAST_TEST_EXAMPLES="15")

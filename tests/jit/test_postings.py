@@ -34,7 +34,7 @@ steps = st.lists(
 
 
 def remove_from(model, item):
-    """Remove as the lists do: the last item comes to the gap."""
+    """Remove an item as the postings do: the last item fills the gap."""
     if item not in model:
         return False
     place, last = model.index(item), model.pop()
@@ -44,7 +44,7 @@ def remove_from(model, item):
 
 
 def check(postings, model):
-    """Compare the lists, and see that every chunk is on exactly one list or free."""
+    """Compare the lists, and check that every chunk is either free or on exactly one list."""
     assert {row: postings[row].tolist() for row in model} == model
     arrays = postings.arrays
     on_lists = sum(-(-len(items) // arrays.items.shape[1]) for items in model.values())
@@ -56,7 +56,7 @@ def check(postings, model):
 
 @thorough
 @given(sizes, dtypes, steps)
-def test_postings_do_what_lists_do(chunk_size, dtype, steps):
+def test_postings_behave_like_lists(chunk_size, dtype, steps):
     postings, model = Postings(Arena(), "p", chunk_size=chunk_size, dtype=dtype), {row: [] for row in range(5)}
     for step, row, item in steps:
         if step == "append":
@@ -75,7 +75,7 @@ def test_postings_do_what_lists_do(chunk_size, dtype, steps):
 
 @thorough
 @given(sizes, st.lists(st.tuples(rows, items), max_size=300))
-def test_batches_do_what_single_calls_do(chunk_size, pairs):
+def test_batches_equal_single_calls(chunk_size, pairs):
     postings, model = Postings(Arena(), "p", chunk_size=chunk_size), {row: [] for row in range(5)}
     postings.append_many([row for row, _ in pairs], [item for _, item in pairs])
     for row, item in pairs:
@@ -85,7 +85,7 @@ def test_batches_do_what_single_calls_do(chunk_size, pairs):
 
 @kernel
 def total_even(postings, row):
-    """A loop as other kernels write it."""
+    """Read a list chunk by chunk, as other kernels do."""
     total = 0
     chunk, n = postings_first(postings, row)
     while n > 0:
@@ -98,7 +98,7 @@ def total_even(postings, row):
 
 @kernel
 def keep_even(postings, row):
-    """A loop that removes as it goes."""
+    """Remove items while reading a list."""
     chunk, n = postings_first(postings, row)
     while n > 0:
         place = 0
@@ -133,7 +133,7 @@ def test_a_batch_stops_where_the_chunks_end_and_can_be_resumed():
     rows, numbers = np.array([0, 1, 2] * 20), np.arange(60)
     postings.reserve_chunks(2)  # gives 8, of 4 places each
     stopped = postings_append_many(postings.arrays, rows, numbers, 0)
-    # Chunks are taken in rounds of three: the ninth is asked for by the last list of the third round.
+    # Chunks are taken in rounds of three: the last list of the third round needs a ninth.
     assert stopped == 26
     assert postings[2].tolist() == [2, 5, 8, 11, 14, 17, 20, 23]
     postings.reserve_chunks(20)
@@ -149,7 +149,7 @@ def test_a_buffer_that_is_too_short_stays_untouched():
     assert not out.any()
 
 
-def test_freed_chunks_are_used_again_by_any_list():
+def test_freed_chunks_are_reused_by_any_list():
     postings = Postings(Arena(), "p", chunk_size=2)
     for round_ in range(50):
         postings.append_many([round_ % 5] * 6, range(6))
@@ -157,7 +157,7 @@ def test_freed_chunks_are_used_again_by_any_list():
     assert postings.arrays.state[0] == 3
 
 
-def test_compacting_gives_room_back():
+def test_compacting_frees_memory():
     arena = Arena()
     postings = Postings(arena, "p", chunk_size=4)
     postings.append_many(np.arange(4000) % 10, np.arange(4000))

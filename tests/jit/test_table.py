@@ -15,7 +15,7 @@ thorough = settings(
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 
-# Keys whose home is the last slot of the smallest table: they collide, and their cluster runs round the end.
+# Keys that hash to the last slot of the smallest table: they collide, and their cluster wraps around the end.
 NEIGHBOURS = [key for key in range(2_000) if (mix(key) >> 7) & 15 == 15][:10]
 
 keys = (
@@ -38,7 +38,7 @@ def contents(table):
 
 @thorough
 @given(steps)
-def test_a_table_does_what_a_dict_does(steps):
+def test_a_table_behaves_like_a_dict(steps):
     table, model = Table(Arena(), "t"), {}
     for step, key, value in steps:
         if step == "put":
@@ -53,7 +53,7 @@ def test_a_table_does_what_a_dict_does(steps):
 
 @thorough
 @given(st.lists(st.tuples(keys, values), max_size=200), st.lists(keys, max_size=50))
-def test_batches_do_what_single_calls_do(pairs, subscriptions):
+def test_batches_equal_single_calls(pairs, subscriptions):
     table = Table(Arena(), "t")
     table.put_many([key for key, _ in pairs], [value for _, value in pairs])
     model = dict(pairs)
@@ -92,7 +92,7 @@ def test_a_batch_stops_at_the_key_that_does_not_fit_and_can_be_resumed():
     assert contents(table) == {key: key for key in range(40)}
 
 
-def test_room_reserved_is_enough():
+def test_reserved_room_suffices():
     arena = Arena()
     table = Table(arena, "t", room=1000)
     slots = len(table.arrays.tags)
@@ -111,13 +111,13 @@ def test_room_reserved_is_enough():
         pytest.param(lambda i: ((i % 50) << 32) | (i // 50), id="pairs"),
     ],
 )
-def test_regular_keys_stay_as_close_to_home_as_random_ones(spread):
+def test_regular_keys_need_as_few_probes_as_random_ones(spread):
     table = Table(Arena(), "t", room=3000)
     table.put_many([spread(i) for i in range(3000)], range(3000))
     slots = np.flatnonzero(table.arrays.tags)
     last = len(table.arrays.tags) - 1
     placements = np.array([(mix(int(key)) >> 7) & last for key in table.arrays.entries[slots, 0]])
-    # At 3000 of 4096 slots linear probing of random keys expects a mean of 1.37 steps from home.
+    # With random keys in 3000 of 4096 slots, linear probing takes 1.37 steps on average.
     assert np.mean((slots - placements) & last) < 2
 
 

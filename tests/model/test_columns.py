@@ -13,7 +13,7 @@ from nearcast.model import KINDS, Limits, SubscriptionBatch, id_key
 from nearcast.model.columns import subscriptions_from_table, subscriptions_schema
 from nearcast.model.subscription_columns import BooleanColumns
 from nearcast.model.subscription_rows import restore, store, store_table
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from nearcast.text import term_id
 
 KIND_NAMES = [kind.kind for kind in KINDS]
@@ -44,76 +44,76 @@ def rows(kind):
 @pytest.mark.parametrize("kind", KIND_NAMES)
 @settings(max_examples=80, deadline=None)
 @given(data=st.data())
-def test_columns_are_let_in_only_if_every_row_would_be(kind, data):
+def test_a_table_is_accepted_only_if_every_row_is_valid(kind, data):
     drawn = data.draw(st.lists(rows(kind), min_size=1, max_size=3))
     table = pa.Table.from_pylist(
         [{**row, "id": f"s{i}"} for i, row in enumerate(drawn)], schema=subscriptions_schema()
     )
-    scoring = world.scoring(world.PLANE)
+    scoring = strategies.scoring(strategies.PLANE)
     if not KIND_OF[kind].all_valid(table, scoring, Limits()):
         return
     objects = list(subscriptions_from_table(table))  # must not raise
     for subscription in objects:
         subscription.check(scoring, Limits())
-    subscription_batch = SubscriptionBatch(KIND_OF[kind], store_table(table, KIND_OF[kind]), scoring)
-    assert subscription_batch.subscriptions == objects
+    batch = SubscriptionBatch(KIND_OF[kind], store_table(table, KIND_OF[kind]), scoring)
+    assert batch.subscriptions == objects
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
-def test_ordinary_columns_are_let_in_at_once(kind):
+def test_valid_columns_are_accepted_and_nulls_are_not(kind):
     row = {"op": "subscribe", "id": "s", "kind": kind, "x": 1.0, "y": 1.0, "xmin": 0.0, "ymin": 0.0, "xmax": 1.0,
            "ymax": 1.0, "keywords": "a AND b", "k": 3, "alpha": 0.5, "delta": 0.0, "tau": 1.0, "user": "u0"}  # fmt: skip
     table = pa.Table.from_pylist([row], schema=subscriptions_schema())
-    assert KIND_OF[kind].all_valid(table, world.scoring(), Limits())
+    assert KIND_OF[kind].all_valid(table, strategies.scoring(), Limits())
     for name in ("x", "keywords", "k") if kind != "boolean" else ("xmin", "keywords"):
         if name in {"k"} and kind == "similarity":
             continue
         nulled = table.set_column(table.column_names.index(name), name, pa.nulls(1, table.schema.field(name).type))
-        assert not KIND_OF[kind].all_valid(nulled, world.scoring(), Limits())
+        assert not KIND_OF[kind].all_valid(nulled, strategies.scoring(), Limits())
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_what_is_written_down_can_be_read_again(kind, data):
-    drawn = data.draw(st.lists(world.subscriptions(kind), min_size=1, max_size=4))
+def test_stored_subscriptions_are_restored(kind, data):
+    drawn = data.draw(st.lists(strategies.subscriptions(kind), min_size=1, max_size=4))
     assert restore(store(drawn, KIND_OF[kind]), KIND_OF[kind]) == drawn
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
-        world.expressions() | st.sampled_from(["a", "a AND b", "b OR a", "c c", "b OR b"]), min_size=1, max_size=80
+        strategies.expressions() | st.sampled_from(["a", "a AND b", "b OR a", "c c", "b OR b"]),
+        min_size=1,
+        max_size=80,
     )
 )
 def test_columns_of_expressions_hold_their_branches(expressions):
     subscriptions = [
         nc.BooleanSubscription(i, region=nc.Box(0, 0, i, 1), keywords=text) for i, text in enumerate(expressions)
     ]
-    subscription_columns = BooleanColumns.of_stored(store(subscriptions, nc.BooleanSubscription))
-    assert subscription_columns.xmaxs.tolist() == list(range(len(expressions)))
+    columns = BooleanColumns.of_stored(store(subscriptions, nc.BooleanSubscription))
+    assert columns.xmaxs.tolist() == list(range(len(expressions)))
     for i, subscription in enumerate(subscriptions):
         held = set()
-        for branch in range(subscription_columns.branch_indptr[i], subscription_columns.branch_indptr[i + 1]):
-            terms = subscription_columns.term_ids[
-                subscription_columns.term_indptr[branch] : subscription_columns.term_indptr[branch + 1]
-            ].tolist()
+        for branch in range(columns.branch_indptr[i], columns.branch_indptr[i + 1]):
+            terms = columns.term_ids[columns.term_indptr[branch] : columns.term_indptr[branch + 1]].tolist()
             assert terms == sorted(set(terms))
             held.add(frozenset(terms))
         assert held == {frozenset(map(term_id, branch)) for branch in subscription.branches()}
-        assert subscription_columns.branch_indptr[i + 1] - subscription_columns.branch_indptr[i] == len(held)
+        assert columns.branch_indptr[i + 1] - columns.branch_indptr[i] == len(held)
 
 
 @pytest.mark.parametrize("ids", [["a", "b7"], [7, "7", -1], [f"s{i}" for i in range(100)]])
 def test_keys_of_a_batch_are_those_of_its_footprints(ids):
     subscriptions = [nc.NearestSubscription(id_, location=(0, 0), keywords="a", k=1) for id_ in ids]
-    footprints = SubscriptionBatch.of(subscriptions, world.scoring()).footprints
+    footprints = SubscriptionBatch.of(subscriptions, strategies.scoring()).footprints
     assert footprints.keys.tolist() == [id_key(id_) for id_ in ids]
     assert [f.key for f in footprints] == footprints.keys.tolist()
     assert footprints.keys.dtype == np.uint64
 
 
-def test_a_large_table_and_its_rows_lead_to_the_same_engine():
+def test_a_large_table_and_its_rows_give_the_same_engine():
     from nearcast.workload import make
 
     workload = make("tweets", seed=3)

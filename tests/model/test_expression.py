@@ -1,4 +1,4 @@
-"""Boolean expressions: what they mean, and their one canonical form."""
+"""Boolean expressions and their canonical form."""
 
 import itertools
 
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 import nearcast as nc
 from nearcast.model.expression import parse
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from oracle import satisfies
 
 
@@ -38,16 +38,16 @@ def test_canonical_form(text, expected):
 
 
 @settings(max_examples=300)
-@given(world.expressions())
-def test_the_canonical_form_means_the_same(text):
+@given(strategies.expressions())
+def test_the_canonical_form_is_equivalent(text):
     canonical = parse(text).branches(limit=1000)
-    for size in range(len(world.TERMS) + 1):
-        for held in map(set, itertools.combinations(world.TERMS, size)):
+    for size in range(len(strategies.TERMS) + 1):
+        for held in map(set, itertools.combinations(strategies.TERMS, size)):
             assert any(branch <= held for branch in canonical) == satisfies(text, held)
 
 
 @settings(max_examples=200)
-@given(world.expressions())
+@given(strategies.expressions())
 def test_no_branch_implies_another_and_the_order_is_fixed(text):
     canonical = parse(text).branches(limit=1000)
     assert not any(a < b for a in canonical for b in canonical)
@@ -76,12 +76,12 @@ def test_a_syntax_error_has_its_position(text, hint):
     assert caught.value.field == "keywords"
 
 
-def test_a_small_form_of_a_wide_product_is_let_through():
+def test_a_wide_product_with_a_small_canonical_form_is_accepted():
     text = " AND ".join(["(a OR b)"] * 60)
     assert branches(text, limit=2) == [["a"], ["b"]]
 
 
 def test_the_limit_counts_branches():
     assert len(branches("a OR b OR c", limit=3)) == 3
-    with pytest.raises(nc.InvalidInput, match=r"must be 2 AND-branches at most .*; got 3"):
+    with pytest.raises(nc.InvalidInput, match=r"must have at most 2 branches .*; got 3"):
         branches("a OR b OR c", limit=2)

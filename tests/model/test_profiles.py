@@ -1,4 +1,4 @@
-"""A profile holds the subscription and scores as the reference does, bit for bit."""
+"""A profile holds the subscription, and its score equals the reference bit by bit."""
 
 import random
 
@@ -11,7 +11,7 @@ from nearcast.model._kernels.profiles import LENGTH, RUN, K, topk_score
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 
 SPACES = [Space.earth(max_distance=300_000.0), Space.earth(), Space(Box(-3, 10, 5, 11), max_distance=0.5)]
@@ -38,7 +38,7 @@ def draw(space, rng, most=9):
 
 
 def columns_of(subscriptions, scoring):
-    return SubscriptionBatch.of(subscriptions, scoring).subscription_columns
+    return SubscriptionBatch.of(subscriptions, scoring).columns
 
 
 def slots_of(*slots):
@@ -46,51 +46,43 @@ def slots_of(*slots):
 
 
 @pytest.mark.parametrize("space", SPACES, ids=["near", "earth", "plane"])
-def test_scores_are_those_of_the_reference_to_the_last_bit(space):
+def test_scores_equal_the_reference_bit_by_bit(space):
     rng, scoring = random.Random(1), scoring_of(space)
     subscriptions = [draw(space, rng) for _ in range(60)]
     profiles = Profiles(Arena())
     profiles.insert(np.arange(60, dtype=np.int32), columns_of(subscriptions, scoring))
     messages = [Message(i, draw(space, rng).location, rng.choices(TERMS, k=rng.randint(0, 8))) for i in range(40)]
     batch = MessageBatch.from_messages(messages, vocabulary=VOCABULARY)
-    on_sphere, n_shared = space.metric == "haversine", 0
+    on_sphere, n_shared, points = space.metric == "haversine", 0, profiles.arrays.points
     for slot, subscription in enumerate(subscriptions):
         score_of = subscription.bind(scoring)
-        for row, document in enumerate(batch.documents):
-            start, stop = batch.term_indptr[row : row + 2]
-            shares, score = topk_score(
-                profiles.arrays, slot, batch.xs[row], batch.ys[row], batch.term_ids, batch.units, start, stop,
-                on_sphere, space.max_distance,
-            )  # fmt: skip
+        for document in batch.documents:
             expected = score_of(document)
-            assert shares == (expected is not None)
-            if shares:
+            if expected is not None:
                 n_shared += 1
+                (part,) = (part for part in subscription.explain(document, scoring).parts if part.name == "text")
+                score = topk_score(points, slot, *document.location, part.value, on_sphere, space.max_distance)
                 assert score == expected
     assert n_shared > 100
 
 
 def test_a_profile_holds_point_terms_and_k():
-    scoring = world.scoring()
+    scoring = strategies.scoring()
     one = TopKSubscription("t", location=(1, 2), keywords="b a b", k=7, alpha=0.25)
-    subscription_columns = columns_of([one], scoring)
+    columns = columns_of([one], scoring)
     profiles = Profiles(Arena())
-    profiles.insert(slots_of(3), subscription_columns)
+    profiles.insert(slots_of(3), columns)
     arrays = profiles.arrays
     assert arrays.points[3].tolist() == [1.0, 2.0, 0.25]
     assert (arrays.heads[3, LENGTH], arrays.heads[3, K]) == (2, 7)
     run = arrays.heads[3, RUN]
-    assert (
-        arrays.run_terms[run : run + 2].tolist()
-        == subscription_columns.term_ids.tolist()
-        == sorted(subscription_columns.term_ids)
-    )
-    assert arrays.run_units[run : run + 2].tolist() == subscription_columns.units.tolist()
+    assert arrays.run_terms[run : run + 2].tolist() == columns.term_ids.tolist() == sorted(columns.term_ids)
+    assert arrays.run_units[run : run + 2].tolist() == columns.units.tolist()
     assert arrays.heads[:3, RUN].tolist() == [-1, -1, -1]
 
 
-def test_a_slot_that_is_taken_stays_and_a_free_one_stays_free():
-    scoring, arena = world.scoring(), Arena()
+def test_taken_slots_are_not_overwritten_and_free_slots_stay_free():
+    scoring, arena = strategies.scoring(), Arena()
     index, result_store = Profiles(arena), Profiles(arena)
     a, b = (TopKSubscription("t", location=(x, 0), keywords="a", k=1, alpha=0.5) for x in (1, 2))
     index.insert(slots_of(0), columns_of([a], scoring))
@@ -103,8 +95,8 @@ def test_a_slot_that_is_taken_stays_and_a_free_one_stays_free():
     assert (index.arrays.heads[:2, RUN] >= 0).tolist() == [False, True]
 
 
-def test_growth_by_one_is_seen_by_the_other():
-    scoring, arena = world.scoring(), Arena()
+def test_growth_is_visible_to_all_users_of_the_arena():
+    scoring, arena = strategies.scoring(), Arena()
     index, result_store = Profiles(arena), Profiles(arena)
     rng = random.Random(2)
     many = [TopKSubscription("t", location=(1, 2), keywords=rng.choices("abcdef", k=3), k=1, alpha=0.5)] * 500
@@ -112,7 +104,7 @@ def test_growth_by_one_is_seen_by_the_other():
     assert (result_store.arrays.heads[:500, RUN] >= 0).all()
 
 
-def test_runs_are_used_again_and_long_ones_fit():
+def test_freed_runs_are_reused_and_long_runs_fit():
     rng, scoring = random.Random(3), scoring_of(SPACES[0])
     words = [f"w{i}" for i in range(1024)]
     profiles, held = Profiles(Arena()), []
@@ -121,21 +113,21 @@ def test_runs_are_used_again_and_long_ones_fit():
         made = [
             TopKSubscription("t", location=(1, 2), keywords=rng.sample(words, size), k=1, alpha=0.5) for size in sizes
         ]
-        subscription_columns = columns_of(made, scoring)
+        columns = columns_of(made, scoring)
         slots = np.array(rng.sample(range(100), len(sizes)), np.int32)
-        profiles.insert(slots, subscription_columns)
+        profiles.insert(slots, columns)
         arrays = profiles.arrays
         for row, slot in enumerate(slots):
             run, n = arrays.heads[slot, RUN], arrays.heads[slot, LENGTH]
-            first, stop = subscription_columns.term_indptr[row : row + 2]
-            assert arrays.run_terms[run : run + n].tolist() == subscription_columns.term_ids[first:stop].tolist()
+            first, stop = columns.term_indptr[row : row + 2]
+            assert arrays.run_terms[run : run + n].tolist() == columns.term_ids[first:stop].tolist()
         profiles.delete(slots)
         held.append(profiles.arrays.run_terms.size)
     assert len(set(held)) == 1
 
 
 def test_an_arena_in_a_folder_holds_profiles(tmp_path):
-    scoring = world.scoring()
+    scoring = strategies.scoring()
     one = TopKSubscription("t", location=(1, 2), keywords="a b", k=1, alpha=0.5)
     Profiles(Arena(tmp_path / "arena")).insert(slots_of(0), columns_of([one], scoring))
     again = Profiles(Arena.attach(tmp_path / "arena"))

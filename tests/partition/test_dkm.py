@@ -1,4 +1,4 @@
-"""Loads are more even than by terms alone, and later subscriptions count."""
+"""Loads are more even than by terms alone, and later subscriptions add to them."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from samples import crowded
 
 
 def true_work(sample, routing, n_shards):
-    """Return how many messages each shard has to look at for its subscriptions: with a term, where they look."""
+    """Return, per shard, the pairs of a subscription and a message with one of its terms in its dependency box."""
     frequencies = TermFrequencies.of(sample.messages)
     looks = DensityGrid.of(sample).dependency_boxes(sample.footprints, frequencies.costs(sample.footprints))
     assignment = np.log2(routing.place(sample.footprints).astype(float)).astype(int)
@@ -38,7 +38,7 @@ def test_work_is_more_even_than_by_terms_alone():
 
 
 @pytest.mark.parametrize("n_shards", [1, 2, 8])
-def test_sets_hold_each_once_and_loads_are_even(n_shards):
+def test_every_subscription_is_in_one_set_and_loads_are_even(n_shards):
     sample = crowded()
     frequencies = TermFrequencies.of(sample.messages)
     looks = DensityGrid.of(sample).dependency_boxes(sample.footprints, frequencies.costs(sample.footprints))
@@ -51,7 +51,7 @@ def test_sets_hold_each_once_and_loads_are_even(n_shards):
     assert loads.max() - loads.min() < 0.05 * loads.mean()
 
 
-def test_a_later_subscription_goes_to_the_least_loaded_shard_and_counts():
+def test_a_later_subscription_goes_to_the_least_loaded_shard_and_adds_to_its_load():
     sample = crowded()
     routing = DkmPartitioner().fit(sample, n_shards=4)
     later = replace(sample.footprints, keys=sample.footprints.keys + np.uint64(1))

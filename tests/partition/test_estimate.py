@@ -1,4 +1,4 @@
-"""The recommended partitioner has the least busy maximum."""
+"""The recommended partitioner has the least load on its busiest shard."""
 
 from dataclasses import replace
 
@@ -12,15 +12,15 @@ from nearcast.partition import PARTITIONERS, Sample
 from nearcast.partition.candidate_pairs import find_candidate_pairs
 from nearcast.partition.estimate import Balance, Constants, choose, estimate_partitioners, recommend
 from nearcast.partition.hash import HashRouting
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 NAMES = [p.name for p in PARTITIONERS]
 
 
 def town(n=400, n_messages=600, seed=0, kind="boolean"):
-    """Small boxes, or points that keep results, and messages all over a square."""
+    """Return a sample of small boxes, or of points of a stateful kind, and messages spread over a square."""
     rng = np.random.default_rng(seed)
-    scoring = replace(world.scoring(), space=nc.Space(nc.Box(-10, -10, 110, 110)))
+    scoring = replace(strategies.scoring(), space=nc.Space(nc.Box(-10, -10, 110, 110)))
     words = [f"w{i}" for i in range(50)]
 
     def make(i):
@@ -67,12 +67,12 @@ def test_a_branch_without_terms_pairs_with_every_message_in_its_box_and_many_pai
     assert len(find_candidate_pairs(Sample(anyone, sample.messages)).messages) == 30 * 40
     some = find_candidate_pairs(Sample(anyone, sample.messages), most=400)
     assert len(some.messages) == 400
-    assert len(set(some.messages.tolist())) == 40, "all messages are asked, about fewer subscriptions"
+    assert len(set(some.messages.tolist())) == 40, "all messages are paired, with fewer subscriptions"
 
 
 @pytest.mark.parametrize("kind", ["boolean", "nearest"])
 @pytest.mark.parametrize("in_threads", [True, False])
-def test_estimates_agree_with_what_the_routing_does(kind, in_threads):
+def test_estimates_agree_with_the_routing(kind, in_threads):
     sample = town(kind=kind)
     for estimate in estimate_partitioners(sample, n_shards=4, in_threads=in_threads):
         is_shared = estimate.routing.sends_all and kind == "boolean" and in_threads
@@ -88,7 +88,7 @@ def test_estimates_agree_with_what_the_routing_does(kind, in_threads):
         assert min(estimate.fit_seconds, estimate.placed_per_second, estimate.routed_per_second) > 0
 
 
-def test_definition_1_is_summed_over_shards():
+def test_the_cost_of_definition_1_is_summed_over_shards():
     sample = town()
     constants = Constants(check=0.5, handle=2.0, insert=3.0)
     (alone,) = estimate_partitioners(sample, n_shards=1, partitioners=PARTITIONERS[:1], constants=constants)
@@ -98,23 +98,23 @@ def test_definition_1_is_summed_over_shards():
         assert estimate.total_load == pytest.approx(load)
 
 
-def test_a_sample_may_stand_for_more_subscriptions():
+def test_loads_scale_with_the_number_of_subscriptions_behind_a_sample():
     few, many = (estimate_partitioners(town(), n_shards=4, n_subscriptions=n)[0] for n in (400, 4_000_000))
     assert many.held.sum() == pytest.approx(10_000 * few.held.sum())
     assert many.busiest_us > 10 * few.busiest_us
 
 
-def test_threads_share_messages_of_kinds_that_keep_nothing_so_hash_is_enough():
+def test_hash_is_recommended_for_threads_and_stateless_kinds():
     taken, reason = recommend(estimate_partitioners(town(), n_shards=4, constants=Constants(check=1.0)))
     assert taken.name == "hash"
     assert taken.replication == taken.reach == 1
     assert "busiest shard works" in reason and "it is the simplest" in reason
 
 
-def test_processes_are_quicker_if_a_message_goes_to_one():
+def test_for_processes_a_partitioner_that_routes_messages_to_one_shard_is_recommended():
     estimates = estimate_partitioners(town(2_000, 2_000), n_shards=4, in_threads=False)
     taken, reason = recommend(estimates)
-    assert taken.name.startswith("space_"), "boxes are small, and handling a message is what costs"
+    assert taken.name.startswith("space_"), "boxes are small, and most of the cost is handling messages"
     assert taken.reach == 1
     assert taken.busiest_us < by_name(estimates)["hash"].busiest_us / 1.1
     assert f"that of hash, the simplest, {by_name(estimates)['hash'].busiest_us:.3g}" in reason
@@ -129,7 +129,7 @@ def test_stateful_kinds_prefer_one_replica():
     assert kd.busiest_us > estimates["hash"].busiest_us
 
 
-def test_the_first_that_is_nearly_best_is_taken():
+def test_the_first_partitioner_close_to_the_best_is_recommended():
     first, second = estimate_partitioners(town(), n_shards=2, partitioners=PARTITIONERS[:2])
     slower = replace(first, busy_us=np.array([1.0, 1.09]))
     assert recommend([slower, replace(second, busy_us=np.array([1.0, 1.0]))])[0] is slower
@@ -137,7 +137,7 @@ def test_the_first_that_is_nearly_best_is_taken():
     assert recommend([slower, quick])[0] is quick
 
 
-def test_without_messages_or_with_one_shard_it_is_the_first():
+def test_without_messages_or_with_one_shard_the_first_partitioner_is_recommended():
     silent = Sample(town().footprints, MessageBatch.empty())
     assert "nothing tells them apart" in recommend(estimate_partitioners(silent, n_shards=4))[1]
     assert "nothing tells them apart" in recommend(estimate_partitioners(town(), n_shards=1))[1]
@@ -148,7 +148,7 @@ def test_without_messages_or_with_one_shard_it_is_the_first():
     assert estimate_partitioners(none, n_shards=4, partitioners=PARTITIONERS[:1])[0].replication == 1
 
 
-def test_what_is_chosen_is_fitted_to_all_of_the_sample_and_every_time_the_same():
+def test_the_recommended_partitioner_is_fitted_to_the_whole_sample_and_repeatably():
     sample = town(2_000, 2_000)
     chosen = choose(sample, n_shards=4, in_threads=False)
     again = choose(sample, n_shards=4, in_threads=False)
@@ -168,10 +168,10 @@ def test_partitioners_are_estimated_in_order_and_reported_to_watch():
     assert requested == NAMES == [estimate.name for estimate in estimates]
 
 
-def test_balance_and_bad_input():
+def test_balance_handles_idle_shards_and_bad_input_is_refused():
     assert Balance.of(np.zeros(3)) == (1, 1)
     assert Balance.of(np.array([0.0, 2.0])) == (2, np.inf)
     with pytest.raises(InvalidInput, match="n_shards must be between 1 and 64; got 0"):
         estimate_partitioners(town(5, 5), n_shards=0)
-    with pytest.raises(InvalidInput, match=r"estimates must hold one at least; got \[\]"):
+    with pytest.raises(InvalidInput, match=r"estimates must hold at least one; got \[\]"):
         recommend([])

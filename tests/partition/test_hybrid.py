@@ -1,4 +1,4 @@
-"""Space and text are divided where each is cheaper, and every matching subscription meets its messages."""
+"""Each region is divided by space or by text, whichever is cheaper, and no match is lost."""
 
 import itertools
 from dataclasses import replace
@@ -29,7 +29,7 @@ def boxes_around(points, half):
 
 
 def two_lands(n=800, n_messages=1_200, seed=0):
-    """In the west boxes are large and their terms, 100 to 139, are rarely said; in the east both are small talk."""
+    """Return a sample with large boxes and rare terms, 100 to 139, in the west; small boxes, frequent terms in the east."""
     rng = np.random.default_rng(seed)
     subscriptions, at, half = [], [], []
     for row in range(n):
@@ -51,7 +51,7 @@ def two_lands(n=800, n_messages=1_200, seed=0):
 
 def test_similarity_is_the_cosine_of_message_and_branch_terms():
     sample = Sample(footprints_of([{1, 2}], [{1}, {3}]), messages_of({1, 2}, {1}))
-    work = work_of(sample)  # said: 1 twice, 2 once; asked: 1 twice, 2 once, 3 once
+    work = work_of(sample)  # messages: 1 twice, 2 once; branches: 1 twice, 2 once, 3 once
     assert np.isclose(work.similarity(work.all()), 5 / (np.sqrt(5) * np.sqrt(6)))
     assert work_of(Sample.none()).similarity(work_of(Sample.none()).all()) == 1.0
 
@@ -59,13 +59,13 @@ def test_similarity_is_the_cosine_of_message_and_branch_terms():
 def test_a_part_counts_subscriptions_once_and_messages_with_postings():
     sample = Sample(footprints_of([{1}, {2}], [{3, 4}]), messages_of({1, 2}, {4}, {3}, {9}))
     part = work_of(sample).all()
-    assert part.sent.tolist() == [0, 2], "who asks for 3 and 4 is posted under 3, the lesser of two that are as rare"
+    assert part.sent.tolist() == [0, 2], "the branch of 3 and 4 is posted under 3, the lesser of equally rare terms"
     assert part.load == float(load_of(2, 2))
     nothing = work_of(Sample(footprints_of([set()]), sample.messages)).all()
     assert nothing.sent.tolist() == [0, 1, 2, 3]
 
 
-def test_a_part_is_cut_in_space_where_loads_are_even_and_boxes_reach_across():
+def test_a_part_is_cut_in_space_where_loads_are_even_although_boxes_cross_the_cut():
     boxes = boxes_around([(0, 0), (1, 0), (2, 0), (3, 0), (1.5, 0)], np.array([[0.1]] * 4 + [[5.0]]))
     sample = Sample(
         footprints_of(*[[{1}]] * 5, boxes=boxes), messages_of(*[{1}] * 4, at=[(0, 0), (1, 0), (2, 0), (3, 0)])
@@ -88,12 +88,12 @@ def test_a_part_is_divided_by_the_terms_it_is_posted_under():
         ([0, 1], [0, 1, 2]),
         ([2, 3], [3, 4]),
     ]
-    assert total(parts) == float(load_of(2, 3) + load_of(2, 2)), "who has terms in both counts in both"
+    assert total(parts) == float(load_of(2, 3) + load_of(2, 2)), "a subscription with terms in both counts in both"
     assert not any(part.is_whole for part in parts)
     assert len(work.by_text(parts[0], 9)) == 2, "no more parts than terms"
 
 
-def test_the_numbers_of_parts_are_those_of_the_least_sum():
+def test_the_numbers_of_parts_have_the_least_total_load():
     rng = np.random.default_rng(5)
     for n in (3, 5, 8):
         costs = [rng.uniform(0, 10, n) for _ in range(3)]
@@ -104,7 +104,7 @@ def test_the_numbers_of_parts_are_those_of_the_least_sum():
         assert numbers_of_parts(costs, n) == list(best)
 
 
-def test_parts_that_share_messages_are_merged_if_no_shard_gets_more_than_any_has():
+def test_parts_that_share_messages_are_merged_unless_the_greatest_load_rises():
     sample = Sample(footprints_of([{1}], [{2}], [{3}]), messages_of(*[{1}] * 9, *[{2, 3}] * 3))
     work = work_of(sample)
     heavy, light = sorted(work.by_text(work.all(), 2), key=lambda part: -part.load)
@@ -113,14 +113,14 @@ def test_parts_that_share_messages_are_merged_if_no_shard_gets_more_than_any_has
     assert made.loads.tolist() == load_of([9, 3], [1, 2]).tolist(), "a message counts once"
 
 
-def test_each_land_is_parted_as_suits_it():
+def test_each_region_is_divided_by_the_cheaper_criterion():
     sample = two_lands()
     routing = HybridPartitioner().fit(sample, n_shards=4)
     several = np.diff(routing.owners.shard_indptr) > 1
     west, east = routing.tree.leaves_at(np.array([20.0, 80.0]), np.array([50.0, 50.0]))
-    assert several[west], "large boxes are parted by text"
-    assert not several[east], "small ones by space"
-    assert not routing.route(sample.messages).any(), "nothing was placed yet, so nobody wants anything"
+    assert several[west], "large boxes are divided by text"
+    assert not several[east], "small boxes are divided by space"
+    assert not routing.route(sample.messages).any(), "nothing is placed yet, so every message is dropped"
     totals = [
         partitioner.fit(sample, n_shards=4).loads.sum()
         for partitioner in (SpaceKdPartitioner(), TextMetricPartitioner())
@@ -129,7 +129,7 @@ def test_each_land_is_parted_as_suits_it():
 
 
 @pytest.mark.parametrize("n_shards", [1, 2, 6, 16])
-def test_loads_are_those_of_the_sample_and_even(n_shards):
+def test_loads_equal_those_of_the_sample_and_are_even(n_shards):
     sample = two_lands()
     routing = HybridPartitioner().fit(sample, n_shards=n_shards)
     assignment, seen = routing.place(sample.footprints), routing.route(sample.messages)
@@ -161,9 +161,9 @@ def test_a_message_is_dropped_until_a_subscription_is_posted_under_its_terms():
     assert seen[0] & home
     assert seen[1] & home
     assert seen[2] == 0
-    assert np.bitwise_count(np.array(seen[:2], np.uint64)).tolist() == [1, 1], "one home for a term in a leaf"
+    assert np.bitwise_count(np.array(seen[:2], np.uint64)).tolist() == [1, 1], "a term has one shard per leaf"
     routing.place(footprints_of([set()], boxes=np.array([[0.0, 0.0, 50.0, 100.0]])))
-    assert all(routing.route(late)[[0, 2]]), "an empty branch wants whatever is said there"
+    assert all(routing.route(late)[[0, 2]]), "a branch without terms needs every message in its box"
 
 
 def test_posted_terms_are_saved_with_the_routing():
@@ -194,9 +194,9 @@ def test_a_fixed_routing_is_independent_of_placements_and_drops_nothing():
 
 @pytest.mark.parametrize("n_shards", [3, 5, 9])
 @pytest.mark.parametrize("is_fixed", [False, True])
-def test_every_matching_subscription_meets_the_message(n_shards, is_fixed):
+def test_every_matching_subscription_shares_a_shard_with_the_message(n_shards, is_fixed):
     routing = HybridPartitioner().fit(two_lands(), n_shards=n_shards)
-    assert (np.diff(routing.owners.shard_indptr) > 1).any(), "some leaf is parted by text"
+    assert (np.diff(routing.owners.shard_indptr) > 1).any(), "some leaf is divided by text"
     routing = routing.fixed() if is_fixed else routing
     rng = np.random.default_rng(n_shards)
 
@@ -221,7 +221,7 @@ def test_every_matching_subscription_meets_the_message(n_shards, is_fixed):
     assert met > 1_000
 
 
-def test_the_regions_are_where_messages_go():
+def test_the_regions_contain_the_messages_of_their_shard():
     sample = two_lands()
     routing = HybridPartitioner().fit(sample, n_shards=6)
     routing.place(sample.footprints)

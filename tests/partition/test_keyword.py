@@ -13,7 +13,7 @@ from nearcast.text import TermRows, Vocabulary
 
 
 def footprints_of(subscriptions):
-    """Footprints anywhere, each given by its branches of terms."""
+    """Return unbounded footprints, each given by its branches of terms."""
     branches, n = [branch for one in subscriptions for branch in one], len(subscriptions)
     return Footprints(
         np.arange(n, dtype=np.uint64), np.zeros(n), np.zeros(n), np.tile([-np.inf, -np.inf, np.inf, np.inf], (n, 1)),
@@ -32,7 +32,7 @@ def messages_of(rows):
 
 
 def skewed(seed=0, n=4_000, n_words=500):
-    """Subscriptions of three words and messages of six, some words far more often than others."""
+    """Return subscriptions of three terms and messages of six, with skewed frequencies."""
     rng = np.random.default_rng(seed)
 
     def draw(n, most):
@@ -42,7 +42,7 @@ def skewed(seed=0, n=4_000, n_words=500):
 
 
 def runs_as_written(wanted, messages, n_shards):
-    """Algorithm 4 as it stands, for subscriptions of one term a branch: count again for every place to cut."""
+    """Algorithm 4 as in the paper, for branches of one term: count again for every possible cut."""
     words = sorted(
         {w for words in messages for w in words} | {w for one in wanted for branch in one for w in branch},
         key=lambda word: (-sum(word in words for words in messages), word),
@@ -73,7 +73,7 @@ words = st.sets(st.integers(0, 9), min_size=1, max_size=4)
 
 @settings(deadline=None)
 @given(st.lists(words, min_size=1, max_size=12), st.lists(words, max_size=12), st.integers(1, 6))
-def test_cuts_are_those_of_algorithm_4(wanted, messages, n_shards):
+def test_cuts_equal_those_of_algorithm_4(wanted, messages, n_shards):
     wanted = [[{word} for word in sorted(one)] for one in wanted]
     routing = KeywordPartitioner().fit(Sample(footprints_of(wanted), messages_of(messages)), n_shards=n_shards)
     for shard, run in enumerate(runs_as_written(wanted, messages, n_shards)):
@@ -84,7 +84,7 @@ def test_cuts_are_those_of_algorithm_4(wanted, messages, n_shards):
 
 
 @pytest.mark.parametrize("n_shards", [3, 8, 32])
-def test_costs_differ_less_than_if_terms_were_dealt_by_their_numbers(n_shards):
+def test_costs_are_more_even_than_when_terms_are_assigned_by_id(n_shards):
     wanted, messages = skewed(n_shards)
     routing = KeywordPartitioner().fit(Sample(footprints_of(wanted), messages_of(messages)), n_shards=n_shards)
 
@@ -102,13 +102,13 @@ def test_costs_differ_less_than_if_terms_were_dealt_by_their_numbers(n_shards):
     assert np.var(routing.loads) < np.var(costs(lambda word: word % n_shards))
 
 
-def test_without_messages_the_subscriptions_decide():
+def test_without_messages_the_cuts_follow_the_subscriptions():
     wanted = [[{word}] for word in range(40)]
     routing = KeywordPartitioner().fit(Sample(footprints_of(wanted), messages_of([])), n_shards=4)
     assert np.bincount(routing.words.shards).tolist() == [10, 10, 10, 10]
 
 
-def test_every_shard_has_a_word_if_there_are_enough():
+def test_every_shard_has_a_term_if_there_are_enough():
     wanted, messages = [[{0}]] * 90 + [[{word}] for word in range(1, 6)], [{0}] * 90
     routing = KeywordPartitioner().fit(Sample(footprints_of(wanted), messages_of(messages)), n_shards=6)
     assert np.bincount(routing.words.shards, minlength=6).tolist() == [1] * 6
@@ -116,7 +116,7 @@ def test_every_shard_has_a_word_if_there_are_enough():
     assert few.place(footprints_of([[{0}], [{0}, set()], [{5}]])).tolist() == [1, 0b111111, 1 << 5]
 
 
-def test_prefix_parts_words_alike_and_asks_for_what_is_still_needed():
+def test_prefix_has_the_cuts_of_keyword_and_narrows_footprints():
     wanted, messages = skewed(n=500)
     sample = Sample(footprints_of(wanted), messages_of(messages))
     keyword, prefix = (one().fit(sample, n_shards=8) for one in (KeywordPartitioner, PrefixPartitioner))

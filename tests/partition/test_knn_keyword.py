@@ -9,11 +9,11 @@ import nearcast as nc
 from nearcast.model import MessageBatch, SubscriptionBatch
 from nearcast.partition.base import Sample
 from nearcast.partition.knn_keyword import KnnKeywordPartitioner
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 
 def sampled(texts, keywords):
-    scoring = world.scoring()
+    scoring = strategies.scoring()
     messages = [nc.Message(i, (0, 0), text) for i, text in enumerate(texts)]
     subscriptions = [
         nc.NearestSubscription(f"s{i}", location=(0, 0), keywords=words, k=1) for i, words in enumerate(keywords)
@@ -22,7 +22,7 @@ def sampled(texts, keywords):
     return Sample(footprints, MessageBatch.from_messages(messages, vocabulary=scoring.vocabulary))
 
 
-def test_costs_are_those_of_equation_1_and_the_dearest_goes_first():
+def test_costs_equal_equation_1_and_the_most_expensive_is_assigned_first():
     texts = ["a b", "a c", "a", "d"]  # P(a) = 3/4, P(b) = P(c) = P(d) = 1/4
     sample = sampled(texts, ["a b", "a", "c", "d z", "c d"])  # 1, 0.75, 0.25, 0.25, 0.5
     routing = KnnKeywordPartitioner().fit(sample, n_shards=2)
@@ -30,7 +30,7 @@ def test_costs_are_those_of_equation_1_and_the_dearest_goes_first():
     assert routing.loads.tolist() == [1.5, 1.25]
 
 
-def test_a_later_subscription_goes_to_the_least_loaded_shard_and_counts():
+def test_a_later_subscription_goes_to_the_least_loaded_shard_and_adds_to_its_load():
     sample = sampled(["a", "a b"], ["a", "b"])
     routing = KnnKeywordPartitioner().fit(sample, n_shards=2)
     assert routing.loads.tolist() == [1.0, 0.5]
@@ -38,11 +38,11 @@ def test_a_later_subscription_goes_to_the_least_loaded_shard_and_counts():
     later = replace(later, keys=later.keys + np.uint64(7))
     assert [routing.place(later.take(np.array([i]))).tolist() for i in (0, 1)] == [[2], [1]]
     assert routing.loads.tolist() == [2.0, 1.5]
-    assert routing.place(sample.footprints).tolist() == [1, 2], "who was dealt out stays"
+    assert routing.place(sample.footprints).tolist() == [1, 2], "placed subscriptions stay"
 
 
 @pytest.mark.parametrize("n_shards", [2, 8, 32])
-def test_skewed_terms_end_up_even(n_shards):
+def test_loads_are_even_although_terms_are_skewed(n_shards):
     rng = np.random.default_rng(n_shards)
     words = [f"w{i}" for i in range(300)]
     published = rng.zipf(1.3, (2_000, 3)) % 300

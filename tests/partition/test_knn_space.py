@@ -9,7 +9,7 @@ from nearcast.partition.term_frequencies import TermFrequencies
 from samples import crowded
 
 
-def test_most_look_about_as_far_as_their_k_nearest():
+def test_estimated_radii_are_close_to_the_distance_of_the_kth_message():
     sample = crowded()
     density, frequencies = DensityGrid.of(sample), TermFrequencies.of(sample.messages)
     boxes = density.dependency_boxes(sample.footprints, frequencies.costs(sample.footprints))
@@ -25,7 +25,7 @@ def test_most_look_about_as_far_as_their_k_nearest():
     assert 0.5 < np.median(ratios) < 4
 
 
-def test_a_subscription_that_needs_more_messages_than_there_are_depends_on_all_of_space():
+def test_a_subscription_with_k_above_the_number_of_messages_covers_all_of_space():
     sample = crowded(n=4, n_messages=5, k=50)
     density, frequencies = DensityGrid.of(sample), TermFrequencies.of(sample.messages)
     assert not np.isfinite(density.dependency_boxes(sample.footprints, frequencies.costs(sample.footprints))).any()

@@ -1,4 +1,4 @@
-"""Parts of space cost the same."""
+"""Parts of space have equal costs."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_costs_are_even_where_subscriptions_and_messages_are_dense_in_different_
     assert np.log2(routing.place(subscriptions).astype(float)).tolist() == assignment.tolist()
 
 
-def test_the_cut_weighs_messages():
+def test_the_cut_depends_on_messages():
     points = np.arange(100.0)
     assert even_cut(points, np.zeros(0), (1, 1)) == 49.0
     assert even_cut(points, np.full(1_000, 5.0), (1, 1)) < 49.0

@@ -1,4 +1,4 @@
-"""Parts of space are even, and replicas are few."""
+"""Parts of space have even loads, and replicas are few."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ BOTH = [SpaceGridPartitioner(), SpaceKdPartitioner()]
 
 
 def crowded(n, n_messages, seed=0):
-    """Boxes around one town and messages around two."""
+    """Return a sample of boxes around one town and messages around two."""
     rng = np.random.default_rng(seed)
     xs, ys, half = rng.normal(30, 8, n), rng.normal(30, 8, n), rng.exponential(0.5, n)
     footprints = Footprints(
@@ -49,12 +49,12 @@ def test_loads_are_even_and_replicas_few(partitioner, n_shards):
     seen = [int(np.sum((routing.route(messages) >> np.uint64(shard)) & np.uint64(1))) for shard in range(n_shards)]
     assert sum(seen) == len(messages), "a message goes to one shard"
     held = [int(np.sum((assignment >> np.uint64(shard)) & np.uint64(1))) for shard in range(n_shards)]
-    most = 3 if partitioner.name == "space_grid" else 1.5  # cells of a shard lie apart
+    most = 3 if partitioner.name == "space_grid" else 1.5  # the cells of a shard are not adjacent
     assert 1 <= sum(held) / len(footprints) < most
 
 
 @pytest.mark.parametrize("partitioner", BOTH, ids=lambda p: p.name)
-def test_loads_are_those_of_definition_1(partitioner):
+def test_loads_equal_definition_1(partitioner):
     footprints, messages = crowded(500, 700)
     routing = partitioner.fit(Sample(footprints, messages), n_shards=1)
     assert routing.loads[0] >= float(load_of(len(messages), len(footprints)))
@@ -63,7 +63,7 @@ def test_loads_are_those_of_definition_1(partitioner):
 
 
 @pytest.mark.parametrize("partitioner", BOTH, ids=lambda p: p.name)
-def test_the_regions_are_where_messages_go(partitioner):
+def test_the_regions_contain_the_messages_of_their_shard(partitioner):
     footprints, messages = crowded(2_000, 2_000)
     routing = partitioner.fit(Sample(footprints, messages), n_shards=8)
     bounds = Box(-50, -50, 150, 150)
@@ -74,7 +74,7 @@ def test_the_regions_are_where_messages_go(partitioner):
         assert seen in shards[inside].tolist()
 
 
-def test_an_unbounded_box_is_in_every_cell_and_distant_points_are_at_the_edge():
+def test_an_unbounded_box_is_in_every_cell_and_distant_points_are_in_edge_cells():
     footprints, messages = crowded(300, 300)
     routing = SpaceGridPartitioner().fit(Sample(footprints, messages), n_shards=4)
     everywhere = Footprints(

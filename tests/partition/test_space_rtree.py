@@ -26,7 +26,7 @@ def messages_at(xs, ys):
 
 
 def towns(n=20_000, n_messages=20_000, seed=0):
-    """Small boxes around one town, and messages around it and another."""
+    """Return a sample of small boxes around one town and messages around it and another."""
     rng = np.random.default_rng(seed)
     xs, ys = rng.normal(30, 8, n), rng.normal(30, 8, n)
     second = rng.integers(0, 2, n_messages) * 40.0
@@ -39,7 +39,9 @@ def test_leaves_are_slabs_cut_into_tiles_and_runs_of_them_are_shards():
     sample = Sample(boxes_around(at[:, 0], at[:, 1], np.full(64, 0.1)), MessageBatch.empty())
     routing = SpaceRtreePartitioner().fit(sample, n_shards=4)
     assert routing.tree.n_leaves == 64 == LEAVES * 4
-    assert routing.tree.leaves_at(at[:, 0], at[:, 1]).tolist() == list(range(64)), "up one slab, then up the next"
+    assert routing.tree.leaves_at(at[:, 0], at[:, 1]).tolist() == list(range(64)), (
+        "leaves are numbered slab by slab, upwards"
+    )
     assert routing.assignment.tolist() == [shard for shard in range(4) for _ in range(16)]
     reach = boxes_around(np.array([0.5, 3.0, 9.0]), np.array([4.0, 4.0, -7.0]), np.array([0.6, 0.6, 0.6]))
     assert routing.place(reach).tolist() == [0b0011, 0b0110, 0b1000]
@@ -70,7 +72,7 @@ def test_placing_finds_the_leaves_that_boxes_overlap():
     assert slow[0] == 0b111_1111
 
 
-def test_the_regions_are_where_messages_go():
+def test_the_regions_contain_the_messages_of_their_shard():
     sample = towns(n=2_000, n_messages=500)
     routing = SpaceRtreePartitioner().fit(sample, n_shards=8)
     regions = routing.regions(Box(-50, -50, 150, 150))
@@ -89,7 +91,7 @@ def test_equal_points_stay_together():
     assert len(set(routing.place(boxes_around(same, same, same)).tolist())) == 1
 
 
-def test_runs_cost_the_same():
+def test_runs_have_equal_costs():
     costs = np.random.default_rng(0).exponential(1.0, 1_000)
     found = runs(costs, 5)
     assert (np.diff(found) >= 0).all()

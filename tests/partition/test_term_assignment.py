@@ -1,4 +1,4 @@
-"""A message meets every branch whose terms it holds, by its terms alone."""
+"""A message is routed by its terms to every branch whose terms it holds."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from nearcast.partition.term_frequencies import TermFrequencies
 from term_samples import footprints_of, messages_of
 
 
-def test_a_branch_is_posted_under_its_rarest_term_and_of_several_the_least():
+def test_a_branch_is_posted_under_its_rarest_term_ties_under_the_least_id():
     frequencies = TermFrequencies.of(
         messages_of({1, 2}, {1, 3}, {1, 2, 4}, {5})
     )  # 1 three times, 2 twice, 3, 4 and 5 once
@@ -18,7 +18,7 @@ def test_a_branch_is_posted_under_its_rarest_term_and_of_several_the_least():
     assert terms.tolist() == [2, 1, 3, 8, 5]
 
 
-def test_no_branch_with_terms_is_no_error():
+def test_footprints_without_terms_are_accepted():
     branches, terms = posting_terms(footprints_of([set()], [set()]), TermFrequencies.of(messages_of({1})))
     assert branches.tolist() == terms.tolist() == []
 
@@ -28,7 +28,7 @@ def routed(n_shards=3):
     return TermRouting(n_shards, words, TermFrequencies.of(messages_of({1, 2}, {1, 3})), np.zeros(n_shards))
 
 
-def test_placement_and_routing_follow_the_table_and_unknown_terms_go_by_id():
+def test_placement_and_routing_follow_the_table_and_hash_unknown_terms():
     routing = routed()
     assignment = routing.place(footprints_of([{1}], [{1, 2}], [{1}, {3}], [{1, 8}], [{1}, set()]))
     assert assignment.tolist() == [0b001, 0b010, 0b011, 0b100, 0b111]
@@ -36,7 +36,7 @@ def test_placement_and_routing_follow_the_table_and_unknown_terms_go_by_id():
 
 
 @pytest.mark.parametrize("n_shards", [1, 64])
-def test_terms_of_any_number_have_a_shard(n_shards):
+def test_every_term_id_has_a_shard(n_shards):
     ends = [np.iinfo(np.int64).min, -1, 0, np.iinfo(np.int64).max]
     words = TermAssignment(np.zeros(0, np.int64), np.zeros(0, np.int32), n_shards)
     assert words.shards_of(np.array(ends)).tolist() == [end % n_shards for end in ends]

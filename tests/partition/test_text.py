@@ -19,7 +19,7 @@ BOTH = [TextFrequencyPartitioner(), TextMetricPartitioner()]
 
 
 def skewed(n=600 if SMALL else 3_000, seed=0):
-    """Topics of ten terms, some far more frequent than others; subscriptions want one or two of a topic."""
+    """Return a sample of topics of ten terms with skewed frequencies; subscriptions have one or two terms of a topic."""
     rng = np.random.default_rng(seed)
 
     def terms(n_terms):
@@ -41,7 +41,7 @@ def test_postings_are_messages_and_branches_by_term():
     assert np.allclose(postings.costs(), load_of([3, 1, 1, 0], [1, 1, 1, 1]))
 
 
-def test_frequency_deals_the_dearest_term_first():
+def test_text_frequency_assigns_the_most_expensive_term_first():
     # term 1 costs about 4 + 1, term 2 about 3 + 1, term 3 about 2, term 4 about 1
     sample = Sample(footprints_of([{1}], [{2}]), messages_of({1, 2}, {1, 2}, {1, 2, 3}, {1, 3}, {4}))
     routing = TextFrequencyPartitioner().fit(sample, n_shards=2)
@@ -52,7 +52,7 @@ def test_frequency_deals_the_dearest_term_first():
     assert np.allclose(routing.loads, load_of([5, 4], [1, 1]))
 
 
-def test_the_metric_keeps_terms_together_that_occur_together():
+def test_text_metric_keeps_terms_together_that_occur_together():
     sample = Sample(
         footprints_of([{1}], [{2}], [{3}], [{4}]), messages_of({1, 2}, {1, 2}, {1, 2}, {3, 4}, {3, 4}, {3, 4})
     )
@@ -65,7 +65,7 @@ def test_the_metric_keeps_terms_together_that_occur_together():
 
 
 @pytest.mark.parametrize("n_shards", [2, 8])
-def test_the_metric_sends_messages_to_fewer_and_its_busiest_shard_has_less(n_shards):
+def test_text_metric_routes_messages_to_fewer_shards_and_lowers_the_greatest_load(n_shards):
     sample = skewed()
     by_frequency, by_metric = (partitioner.fit(sample, n_shards=n_shards) for partitioner in BOTH)
     reach = [np.bitwise_count(routing.route(sample.messages)).mean() for routing in (by_frequency, by_metric)]
@@ -76,7 +76,7 @@ def test_the_metric_sends_messages_to_fewer_and_its_busiest_shard_has_less(n_sha
 
 @pytest.mark.parametrize("partitioner", BOTH, ids=lambda p: p.name)
 @pytest.mark.parametrize("n_shards", [1, 3, 8])
-def test_loads_are_those_of_the_sample_and_even(partitioner, n_shards):
+def test_loads_equal_those_of_the_sample_and_are_even(partitioner, n_shards):
     sample = skewed()
     routing = partitioner.fit(sample, n_shards=n_shards)
     assignment, seen = routing.place(sample.footprints), routing.route(sample.messages)
@@ -84,7 +84,7 @@ def test_loads_are_those_of_the_sample_and_even(partitioner, n_shards):
     held, sent = (((masks >> bits) & np.uint64(1)).sum(axis=1) for masks in (assignment, seen))
     assert np.allclose(routing.loads, load_of(sent, held))
     assert routing.loads.max() < 1.5 * routing.loads.mean()
-    assert np.bitwise_count(assignment).max() <= 2, "one home a branch"
+    assert np.bitwise_count(assignment).max() <= 2, "one shard per branch"
     assert routing.regions(Box(0, 0, 1, 1)) == []
     assert routing.fixed() is routing
 
@@ -100,5 +100,5 @@ def test_an_empty_sample_is_accepted(partitioner):
 @pytest.mark.soak
 @pytest.mark.skipif(SMALL, reason="it would start itself again")
 @pytest.mark.parametrize("mode", MODES)
-def test_all_of_this_holds_with(mode):
+def test_these_tests_pass_with(mode):
     check_passes(mode, __file__, NEARCAST_TEST_SMALL="1")

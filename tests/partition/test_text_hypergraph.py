@@ -20,7 +20,7 @@ needs_library = pytest.mark.skipif(
 
 
 def topics(n_topics=20, n=1_000, seed=0):
-    """Messages and subscriptions that each speak of one topic of ten terms."""
+    """Return a sample in which each message and subscription has terms of one topic."""
     rng = np.random.default_rng(seed)
 
     def terms(n_terms):
@@ -52,7 +52,7 @@ def test_messages_of_a_topic_go_to_one_shard_and_loads_are_even(n_shards):
 
 
 @needs_library
-def test_it_can_be_repeated():
+def test_fitting_is_repeatable():
     fitted = [TextHypergraphPartitioner().fit(topics(), n_shards=4).words.shards.tolist() for _ in range(2)]
     assert fitted[0] == fitted[1]
 
@@ -63,5 +63,5 @@ def test_a_missing_dependency_is_named(monkeypatch):
         TextHypergraphPartitioner().fit(topics(), n_shards=4)
 
 
-def test_it_is_offered_where_it_is_installed():
+def test_the_partitioner_is_registered_where_the_library_is_installed():
     assert ("text_hypergraph" in [p.name for p in PARTITIONERS]) == TextHypergraphPartitioner.is_installed()

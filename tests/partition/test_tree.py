@@ -9,7 +9,7 @@ BOUNDS = (0.0, 0.0, 10.0, 10.0)
 
 
 def halves(points):
-    """Cut at the median of the points, across x and y in turn."""
+    """Return a function that cuts at the median of the points, along x and y in turn."""
 
     def cut(rows, others, depth, shares):
         values = np.unique(points[depth % 2][rows])
@@ -43,7 +43,7 @@ def test_a_box_finds_the_leaves_of_all_points_in_it(n_leaves):
     boxes = np.concatenate([corners[:, 0], corners[:, 1]], axis=1)
     rows, leaves = tree.leaves_in(boxes)
     found = set(zip(rows.tolist(), leaves.tolist(), strict=True))
-    assert len(found) == len(rows), "each pair is told once"
+    assert len(found) == len(rows), "each pair is reported once"
     grid = np.array([(x, y) for x in np.arange(0, 10.5, 0.5) for y in np.arange(0, 10.5, 0.5)])
     at = tree.leaves_at(grid[:, 0], grid[:, 1])
     for row, (xmin, ymin, xmax, ymax) in enumerate(boxes.tolist()):
@@ -52,7 +52,7 @@ def test_a_box_finds_the_leaves_of_all_points_in_it(n_leaves):
 
 
 @pytest.mark.parametrize("n_leaves", [1, 2, 32])
-def test_no_box_overlaps_no_leaf(n_leaves):
+def test_no_boxes_overlap_no_leaves(n_leaves):
     tree, _ = grown(n_leaves)
     rows, leaves = tree.leaves_in(np.zeros((0, 4)))
     assert (rows.tolist(), leaves.tolist()) == ([], [])

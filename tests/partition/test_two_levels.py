@@ -1,4 +1,4 @@
-"""Space and terms together divide what each divides alone."""
+"""Partitioners of two levels divide by space and by terms."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def sample():
         (KeywordFirstPartitioner, 1, LocationPartitioner),
     ],
 )
-def test_with_one_level_it_is_what_parts_there_alone(partitioner, n_first, alone, sample):
+def test_a_single_level_equals_its_partitioner_alone(partitioner, n_first, alone, sample):
     both, one = partitioner(n_first).fit(sample, n_shards=4), alone().fit(sample, n_shards=4)
     assert both.place(sample.footprints).tolist() == one.place(sample.footprints).tolist()
     frequencies = np.diff(sample.messages.term_indptr) > 0
@@ -41,7 +41,7 @@ def test_with_one_level_it_is_what_parts_there_alone(partitioner, n_first, alone
         assert both.loads.tolist() == np.bincount(np.log2(one.place(sample.footprints)).astype(int)).tolist()
 
 
-def test_spatial_first_sends_a_message_to_its_words_in_every_part(sample):
+def test_spatial_first_routes_a_message_to_every_part_of_space(sample):
     routing = SpatialFirstPartitioner(2).fit(sample, n_shards=8)
     assignment, seen = routing.place(sample.footprints), routing.route(sample.messages)
     leaves = routing.tree.leaves_at(sample.footprints.xs, sample.footprints.ys)
@@ -51,7 +51,7 @@ def test_spatial_first_sends_a_message_to_its_words_in_every_part(sample):
     assert (seen & low != 0).all() and (seen >> np.uint64(4) != 0).all()
 
 
-def test_keyword_first_sends_a_message_to_all_leaves_of_its_words(sample):
+def test_keyword_first_routes_a_message_to_all_leaves_of_its_terms(sample):
     routing = KeywordFirstPartitioner(2).fit(sample, n_shards=8)
     of_runs, seen = routing.runs.route(sample.messages), routing.route(sample.messages)
     assert (seen == has_shard(of_runs, 0) * np.uint64(0b1111) + has_shard(of_runs, 1) * np.uint64(0b11110000)).all()
@@ -60,7 +60,7 @@ def test_keyword_first_sends_a_message_to_all_leaves_of_its_words(sample):
 
 
 @pytest.mark.parametrize("partitioner", BOTH)
-def test_all_shards_have_work_and_regions_cover_all(partitioner, sample):
+def test_all_shards_have_work_and_the_regions_cover_space(partitioner, sample):
     routing = partitioner().fit(sample, n_shards=8)
     held = [int(has_shard(routing.place(sample.footprints), shard).sum()) for shard in range(8)]
     assert min(held) > 0

@@ -1,4 +1,4 @@
-"""The papers' bounds are safe: nothing that they rule out matches."""
+"""The papers' bounds are safe: they never rule out a match."""
 
 import itertools
 import random
@@ -43,7 +43,7 @@ def test_similarity_prefixes_and_spatial_bounds_lose_no_match(rng):
     total = sum(weights)
     text = sum(weights[i] for i in shared) / total if total else 0.0
     if delta * text + (1 - delta) * near < tau + 1e-12:
-        return  # no match, or too close to decide: anything may be ruled out
+        return  # no match, or too close to tell: the bounds may rule it out
     length = similarity.prefix_length(weights, delta=delta, tau=tau, most_near=most_near)
     if not shared:
         assert length is None

@@ -19,12 +19,13 @@ from hypothesis.stateful import (
 )
 
 import nearcast as nc
+from effort import effort
 from nearcast.engine import EngineConfig
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.index import INDEXES
 from nearcast.model import KINDS
 from nearcast.partition import PARTITIONERS
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from nearcast.text import TEXT_SIMILARITIES
 from oracle import Oracle
 
@@ -39,7 +40,7 @@ class Machine(RuleBasedStateMachine):
     kinds: tuple[str, ...] = ()
 
     @initialize(
-        space=st.sampled_from(world.SPACES),
+        space=st.sampled_from(strategies.SPACES),
         window=st.sampled_from([("count", 1), ("count", 3), ("count", 6), ("time", 3.0), ("time", 6.0)]),
         workers=st.sampled_from([1, 3, 3]),
         partitioner=st.sampled_from(["auto", *(p.name for p in PARTITIONERS)]),
@@ -51,9 +52,9 @@ class Machine(RuleBasedStateMachine):
         kind, size = window
         options = {
             "space": space,
-            "vocabulary": world.vocabulary(),
+            "vocabulary": strategies.vocabulary(),
             "window": nc.CountWindow(size) if kind == "count" else nc.TimeWindow(size),
-            "social": world.social_graph(),
+            "social": strategies.social_graph(),
             "text_similarity": text_similarity,
             "workers": workers,
             "partitioner": partitioner,
@@ -65,8 +66,8 @@ class Machine(RuleBasedStateMachine):
         self.oracle = Oracle(
             metric=space.metric,
             max_distance=space.max_distance,
-            weights=world.WEIGHTS,
-            edges=world.EDGES,
+            weights=strategies.WEIGHTS,
+            edges=strategies.EDGES,
             window=window,
             text_similarity=text_similarity,
         )
@@ -77,14 +78,14 @@ class Machine(RuleBasedStateMachine):
             if self.folder:
                 self.folder.cleanup()
 
-    # -- what can happen
+    # -- rules
 
     @rule(data=st.data(), id_=IDS, as_table=st.booleans())
     def subscribe(self, data, id_, as_table):
         kind = data.draw(st.sampled_from(self.kinds))
-        fields = data.draw(world.subscription_fields(kind, self.space))
+        fields = data.draw(strategies.subscription_fields(kind, self.space))
         before = self.results()
-        subscription = world.make_subscription(kind, id_, fields)
+        subscription = strategies.make_subscription(kind, id_, fields)
         if as_table and isinstance(id_, str):
             updates = self.engine.subscribe(table_of(kind, id_, fields)).to_pylist()
             updates = [nc.Update(u["seq"], u["subscription"], u["message"], u["change"], u["score"]) for u in updates]
@@ -110,7 +111,7 @@ class Machine(RuleBasedStateMachine):
             self.published += 1
             late = data.draw(st.sampled_from([0.0, 0.0, 0.0, 2.0, 5.0]))
             again = st.sampled_from(self.fields) if self.fields else st.nothing()
-            fields = data.draw(world.message_fields(self.space) | again)  # twins make ties
+            fields = data.draw(strategies.message_fields(self.space) | again)  # equal messages tie
             self.fields.append(fields)
             batch.append({"id": f"m{self.published}", "at": self.clock - late, **fields})
         before = self.results()
@@ -136,7 +137,7 @@ class Machine(RuleBasedStateMachine):
         self.check_published(updates, batch, before)
 
     @precondition(lambda self: "social" in self.kinds)
-    @rule(user=st.sampled_from((*world.USERS, "new")), place=st.sampled_from((*world.PLACES, "nowhere")))
+    @rule(user=st.sampled_from((*strategies.USERS, "new")), place=st.sampled_from((*strategies.PLACES, "nowhere")))
     def add_or_remove_edges(self, user, place):
         before, edge = self.results(), (user, place)
         if edge in self.oracle.edges:
@@ -154,11 +155,11 @@ class Machine(RuleBasedStateMachine):
         known = self.oracle.subscriptions[id_]
         fields = {name: value for name, value in known.items() if name not in ("kind", "since")}
         if "region" in fields:
-            fields["region"] = data.draw(world.boxes(self.space))
+            fields["region"] = data.draw(strategies.boxes(self.space))
         else:
-            fields["location"] = data.draw(world.locations(self.space))
+            fields["location"] = data.draw(strategies.locations(self.space))
         before = self.results()
-        updates = self.engine.subscribe([world.make_subscription(known["kind"], id_, fields)])
+        updates = self.engine.subscribe([strategies.make_subscription(known["kind"], id_, fields)])
         self.oracle.subscribe(id_, known["kind"], fields)
         self.check_updates(updates, before, self.results())
 
@@ -198,7 +199,7 @@ class Machine(RuleBasedStateMachine):
         )  # fmt: skip
         assert after.work == stats.work
 
-    # -- what must hold
+    # -- invariants
 
     @invariant()
     def every_result_is_right(self):
@@ -241,8 +242,8 @@ class Machine(RuleBasedStateMachine):
                     seqs = {m["id"]: m["seq"] for m in self.oracle.log}
                     ranked = sorted(held[id_].items(), key=lambda r: (sign * r[1], sign * seqs[r[0]]))
                     self.oracle.check_result(id_, ranked)
-            assert len({(u.subscription, u.message) for u in step}) == len(step), "a step told twice"
-        assert not by_step, f"updates of no message: {by_step}"
+            assert len({(u.subscription, u.message) for u in step}) == len(step), "a step reports a message twice"
+        assert not by_step, f"updates without a message: {by_step}"
         assert held == {id_: dict(result) for id_, result in self.results().items()}
 
     def check_growing(self, step, message, in_time):
@@ -268,7 +269,7 @@ class Machine(RuleBasedStateMachine):
         return int(id_) if id_.isdigit() else id_
 
     def results(self):
-        """Every result that is kept; what only grows has none."""
+        """Return the results of the stateful kinds."""
         return {
             id_: [] if s["kind"] in GROWING else [(r.message, r.score) for r in self.engine.results(id_)]
             for id_, s in self.oracle.subscriptions.items()
@@ -298,6 +299,9 @@ def test_every_result_is_right_after_every_step(index, kinds):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=80, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=effort(60 if index == "auto" else 20, 400),
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )

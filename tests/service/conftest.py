@@ -11,5 +11,5 @@ def pytest_pyfunc_call(pyfuncitem):
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), timeout=60))
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), timeout=600))
     return True

@@ -35,7 +35,7 @@ def wait_ready(client):
 def updates_after(address, cursor, n):
     """Return the next n updates after a cursor."""
     updates = []
-    with httpx.stream("GET", f"{address}/v1/updates/events", params={"after": cursor}, timeout=60) as response:
+    with httpx.stream("GET", f"{address}/v1/updates/events", params={"after": cursor}, timeout=600) as response:
         assert response.status_code == 200, response.read()
         event = {}
         for line in response.iter_lines():

@@ -36,7 +36,7 @@ async def test_the_api_page_matches_the_service(tmp_path):
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
 def test_the_requests_of_the_tutorial_work(tmp_path):
     with run_serve(tmp_path, "--city", "0", "--window", "300s") as (_, address):
-        with httpx.Client(base_url=address, timeout=60) as client:
+        with httpx.Client(base_url=address, timeout=600) as client:
             wait_ready(client)
             bodies = [{"id": m.id, "location": m.location, "text": m.text} for m in City().messages(50)]
             client.post("/v1/messages", json=bodies).raise_for_status()

@@ -37,7 +37,7 @@ class ClientGroup:
             thread.join()
 
     def _run(self, address, name, n_messages):
-        with httpx.Client(base_url=address, timeout=60) as client:
+        with httpx.Client(base_url=address, timeout=600) as client:
             for n in range(1_000_000):
                 id_ = f"{name}.{n}"
                 try:
@@ -66,7 +66,7 @@ def test_no_answered_request_is_lost_when_the_process_is_killed(tmp_path):
     for cycle in range(N_KILLS + 1):
         with (
             run_serve(tmp_path, *arguments) as (process, address),
-            httpx.Client(base_url=address, timeout=60) as client,
+            httpx.Client(base_url=address, timeout=600) as client,
         ):
             arguments = []  # the folder has recorded its configuration
             wait_ready(client)

@@ -33,7 +33,7 @@ def assert_loops_agree(graph):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_graph_that_changed_is_as_one_made_so(seed):
+def test_a_changed_graph_equals_one_built_from_the_same_edges(seed):
     rng = random.Random(seed)
     edges = set(random_edges(rng, 20))
     graph = nc.SocialGraph(edges)
@@ -55,14 +55,14 @@ def test_a_graph_that_changed_is_as_one_made_so(seed):
         assert_loops_agree(graph)
 
 
-def test_a_copy_goes_its_own_way():
+def test_a_copy_is_independent():
     graph = nc.SocialGraph([("ann", "cafe"), ("bob", "bar")])
-    twin = graph.copy()
-    twin.add_edges([("ann", "gym"), ("eve", "bar")])
+    copy = graph.copy()
+    copy.add_edges([("ann", "gym"), ("eve", "bar")])
     assert graph.edges() == [("ann", "cafe"), ("bob", "bar")]
-    assert graph.score("ann", "gym") == 0.0 and twin.score("ann", "gym") == 1.0
+    assert graph.score("ann", "gym") == 0.0 and copy.score("ann", "gym") == 1.0
     graph.remove_edges([("bob", "bar")])
-    assert twin.score("eve", "bar") == 1.0
+    assert copy.score("eve", "bar") == 1.0
 
 
 def test_numbers_do_not_depend_on_the_order_of_edges():
@@ -72,7 +72,7 @@ def test_numbers_do_not_depend_on_the_order_of_edges():
     assert one.edges() == other.edges()
 
 
-def test_numbers_stay_when_others_become_known():
+def test_numbers_stay_when_users_and_places_are_added():
     graph = nc.SocialGraph([("bob", "bar"), ("eve", "gym")])
     before = dict(graph.users)
     graph.add_edges([("ann", "bar"), (7, "zoo")])
@@ -82,25 +82,25 @@ def test_numbers_stay_when_others_become_known():
     assert again.users == graph.users and again.places == graph.places
 
 
-def test_an_edge_that_is_not_there_cannot_be_removed():
+def test_removing_an_unknown_edge_is_refused():
     graph = nc.SocialGraph([("ann", "cafe"), ("bob", "bar")])
     with pytest.raises(nc.InvalidInput, match=r"must be edges of the social graph; got \('ann', 'bar'\)"):
         graph.remove_edges([("ann", "cafe"), ("ann", "bar")])
     assert graph.score("ann", "cafe") == 1.0, "nothing is half done"
 
 
-def test_edges_that_are_there_already_change_nothing():
+def test_adding_existing_edges_changes_nothing():
     graph = nc.SocialGraph([("ann", "cafe")])
     assert graph.add_edges([("ann", "cafe")]) == []
     assert graph.add_edges([]) == graph.remove_edges([]) == []
 
 
-def test_what_is_no_edge_is_refused():
+def test_anything_but_an_edge_is_refused():
     with pytest.raises(nc.InvalidInput, match="edges must be pairs"):
         nc.SocialGraph().add_edges([("ann",)])
 
 
-def test_an_empty_graph_has_arrays_too():
+def test_an_empty_graph_has_arrays():
     graph = nc.SocialGraph()
     assert graph.arrays.neighbour_indptr.tolist() == [0]
     graph.add_edges([("ann", "cafe")])

@@ -52,7 +52,7 @@ def test_haversine_agrees_with_vectors(ax, ay, bx, by):
         ((0, -90), (0, 90), HALF_CIRCUMFERENCE_M),
     ],
 )
-def test_haversine_at_the_seams(a, b, metres):
+def test_haversine_at_poles_antipodes_and_the_antimeridian(a, b, metres):
     assert haversine(*a, *b) == pytest.approx(metres, abs=1e-6)
 
 
@@ -74,7 +74,7 @@ def test_no_point_of_a_box_is_nearer_or_farther_than_its_bounds(metric, data):
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda m: m.name)
 def test_bounds_are_tight(metric):
-    """Many random points of a box come close to both bounds; a bound of 0 or infinity would be safe, and useless."""
+    """Random points of a box come close to both bounds; bounds of 0 or infinity would be safe but useless."""
     rng = random.Random(4)
     for _ in range(60):
         wide, high = (180, 90) if metric.name == "haversine" else (100, 100)
@@ -95,7 +95,7 @@ def test_bounds_are_tight(metric):
             assert metric.farthest(px, py, x1, y1, x2, y2) <= max(distances) + slack
 
 
-def test_the_way_to_a_box_may_lead_across_the_antimeridian():
+def test_the_nearest_point_of_a_box_may_be_across_the_antimeridian():
     degree = EARTH_RADIUS_M * math.radians(1)
     assert haversine_nearest(179, 0, -180, -5, -170, 5) == pytest.approx(degree, abs=1e-3)
     assert haversine_nearest(-179, 0, 170, -5, 180, 5) == pytest.approx(degree, abs=1e-3)
@@ -104,7 +104,7 @@ def test_the_way_to_a_box_may_lead_across_the_antimeridian():
     assert haversine_farthest(-179, 0, 0, -1, 2, 1) == pytest.approx(HALF_CIRCUMFERENCE_M, abs=2)
 
 
-def test_the_way_to_a_box_may_lead_over_a_pole():
+def test_the_nearest_point_of_a_box_may_be_beyond_a_pole():
     assert haversine_nearest(0, 89, 170, 85, 180, 88) == pytest.approx(EARTH_RADIUS_M * math.radians(3), rel=0.02)
 
 
@@ -115,7 +115,7 @@ def test_the_way_to_a_box_may_lead_over_a_pole():
         [Space(Box(-100, -100, 100, 100)), Space.earth(), Space(Box(-50, -20, 179, 89), "haversine")]
     ),
 )
-def test_a_reach_holds_every_point_within_the_radius(data, space):
+def test_a_reach_covers_every_point_within_the_radius(data, space):
     b = space.bounds
     point = st.tuples(st.floats(b.xmin, b.xmax), st.floats(b.ymin, b.ymax))
     centre, other = data.draw(point), data.draw(point)
@@ -128,7 +128,7 @@ def test_a_reach_holds_every_point_within_the_radius(data, space):
         assert space.reach(centre, radius).contains(*other)
 
 
-def test_a_reach_knows_of_squares_that_vanish():
+def test_a_reach_allows_for_squares_that_underflow():
     """Found by Hypothesis: a difference of 1e-170 is a distance of 0."""
     assert Space(Box(-1, -1, 1, 1)).reach((0, 0), 0.0).contains(0.0, 1e-170)
 
@@ -146,7 +146,7 @@ def test_max_distance_defaults_to_the_diagonal():
     assert small.max_distance == haversine(8, 50, 9, 51)
 
 
-def test_compiled_and_plain_agree_to_the_last_bit():
+def test_compiled_and_plain_metrics_agree_bit_by_bit():
     from nearcast._jit import kernel
 
     rng = random.Random(8)

@@ -17,7 +17,7 @@ def shards(spark):
 
 @pytest.fixture
 def write_stream(tmp_path):
-    """Write tables as the files of two streams, one file each a batch; return the folders."""
+    """Return a function that writes tables as files of two streams, one file per batch, and returns the folders."""
 
     def write(batches):
         for i, batch in enumerate(batches):

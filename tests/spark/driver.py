@@ -1,6 +1,6 @@
-"""A run of the pipeline over the files of a folder, to be killed: `python driver.py FOLDER LOCAL`.
+"""A run of the pipeline over the files of a folder, for tests that kill it: `python driver.py FOLDER LOCAL`.
 
-Says `batch N` after each batch, and ends when all files are done. Started again, it goes on where it stopped.
+Prints `batch N` after each batch, and ends after the last file. When restarted, it continues where it stopped.
 """
 
 import sys
@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import nearcast as nc
 from nearcast.spark import match, session
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 MESSAGES = "id string, x double, y double, text string, at timestamp, place string"
 SUBSCRIPTIONS = (
@@ -40,9 +40,9 @@ def main(folder, local, master="local[2,4]"):
     matched = match(
         messages,
         subscriptions,
-        space=world.PLANE,
-        vocabulary=world.vocabulary(),
-        social=world.social_graph(),
+        space=strategies.PLANE,
+        vocabulary=strategies.vocabulary(),
+        social=strategies.social_graph(),
         window=nc.CountWindow(7),
         state=f"{folder}/state",
     )
@@ -54,7 +54,7 @@ def main(folder, local, master="local[2,4]"):
         for progress in query.recentProgress:
             if progress.batchId > emitted:
                 emitted = progress.batchId
-                print(f"batch {emitted}", flush=True)  # noqa: T201 - whom it is read by waits for it
+                print(f"batch {emitted}", flush=True)  # noqa: T201 - the test waits for this line
         if ended:
             return
 

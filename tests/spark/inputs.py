@@ -1,4 +1,4 @@
-"""Random streams for the pipeline in a small world full of ties, and what one embedded engine says about them."""
+"""Random streams for the pipeline, with many ties, and the updates of one embedded engine for them."""
 
 import random
 from collections import Counter
@@ -12,14 +12,14 @@ from nearcast.engine import EngineConfig
 from nearcast.jobs.job import Job
 from nearcast.model import KINDS
 from nearcast.model.columns import MESSAGES, TIMESTAMP, subscriptions_schema
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 SUBSCRIPTIONS = subscriptions_schema()
 
 
 @dataclass
 class Batch:
-    """What arrives together."""
+    """Messages and subscriptions of one batch."""
 
     messages: pa.Table
     subscriptions: pa.Table
@@ -28,13 +28,13 @@ class Batch:
 JOB_OPTIONS = ("partitioner", "local", "frames_per_snapshot", "fitted")
 
 
-def job(*, space=world.PLANE, window=None, shards=2, **options):
+def job(*, space=strategies.PLANE, window=None, shards=2, **options):
     of_job = {name: options.pop(name) for name in JOB_OPTIONS if name in options}
     config = EngineConfig.of(
         {
             "space": space,
-            "vocabulary": world.vocabulary(),
-            "social": world.social_graph(),
+            "vocabulary": strategies.vocabulary(),
+            "social": strategies.social_graph(),
             "window": nc.CountWindow(7) if window is None else window,
             **options,
         }
@@ -46,8 +46,8 @@ def engine(of):
     return nc.Engine.from_config(of.config)
 
 
-def batches(seed, fields, *, space=world.PLANE, n=4, kinds=tuple(k.kind for k in KINDS), timed=False):
-    """Draw batches; with times, these run against the order of arrival, and some are late."""
+def batches(seed, fields, *, space=strategies.PLANE, n=4, kinds=tuple(k.kind for k in KINDS), timed=False):
+    """Draw batches; times, if any, are out of order, and some messages are late."""
     rng = random.Random(seed)
     drawn = []
     for step in range(n):
@@ -56,11 +56,11 @@ def batches(seed, fields, *, space=world.PLANE, n=4, kinds=tuple(k.kind for k in
                 "id": f"m{step}.{i}",
                 "x": x,
                 "y": y,
-                "text": " ".join(rng.choices(world.TERMS, k=rng.randint(0, 4))),
+                "text": " ".join(rng.choices(strategies.TERMS, k=rng.randint(0, 4))),
                 "at": (step * 6 + rng.randrange(8)) * 1_000_000 if timed else None,
-                "place": rng.choice([None, *world.PLACES]),
+                "place": rng.choice([None, *strategies.PLACES]),
             }
-            for i, (x, y) in enumerate(rng.choices(world.GRID[space], k=rng.randint(0, 9)))
+            for i, (x, y) in enumerate(rng.choices(strategies.GRID[space], k=rng.randint(0, 9)))
         ]
         changes = []
         for _ in range(rng.randint(0, 9)):
@@ -74,7 +74,7 @@ def batches(seed, fields, *, space=world.PLANE, n=4, kinds=tuple(k.kind for k in
 
 
 def numbered(given):
-    """Give every row a time of its own, as they come: then it does not matter how files are read."""
+    """Give the rows distinct times in their order, so that the order in which files are read does not matter."""
     made, n = [], 0
     for batch in given:
         timed = []
@@ -102,7 +102,7 @@ def table(rows, schema):
 
 
 def embedded(of, given):
-    """Return what one engine says, row by row, about batches: the meaning that the pipeline has to meet."""
+    """Return the updates of one engine that processes batches row by row, which the pipeline must equal."""
     alone, updates = engine(of), []
     for batch in given:
         for row in in_order(batch.subscriptions).to_pylist():
@@ -115,7 +115,7 @@ def embedded(of, given):
 
 
 def in_order(rows):
-    """Return rows by time, those without one first; a sort that keeps ties as they are."""
+    """Return rows sorted by time, those without a time first; the sort is stable."""
     at = pc.fill_null(rows["at"].cast(pa.int64()), -(1 << 62)).to_pylist()
     return rows.take(pa.array(sorted(range(len(rows)), key=at.__getitem__), pa.int64()))
 

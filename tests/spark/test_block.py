@@ -1,4 +1,4 @@
-"""A block holds what was packed, and anything else is refused with a reason."""
+"""A block holds the packed messages, and anything else is refused with a reason."""
 
 import random
 import subprocess
@@ -23,23 +23,23 @@ TABLE = inputs.table(ROWS, MESSAGES)
 
 
 def not_utf8(values):
-    """Return an array of strings that holds whatever bytes there are."""
+    """Return an array of strings with arbitrary bytes."""
     return pa.Array.from_buffers(pa.string(), len(values), pa.array(values, pa.binary()).buffers())
 
 
-def test_what_was_packed_comes_out():
+def test_a_block_holds_the_packed_messages():
     assert open_block(pack_messages(TABLE)).equals(TABLE)
     assert open_block(pack_messages(TABLE.slice(3, 0))).num_rows == 0
     assert open_block(pack_messages(TABLE.select(["text", "y", "x", "id"]))).column_names == ["id", "x", "y", "text"]
 
 
-def test_a_file_of_arrows_is_a_block_too(tmp_path):
+def test_an_arrow_ipc_file_is_a_block(tmp_path):
     with pa.ipc.new_file(tmp_path / "0.arrow", TABLE.schema) as writer:
         writer.write_table(TABLE, max_chunksize=7)
     assert open_block((tmp_path / "0.arrow").read_bytes()).equals(TABLE)
 
 
-def test_columns_of_kindred_types_become_ours():
+def test_columns_of_compatible_types_are_cast():
     updates = pa.table(
         {
             "id": pa.array(["a", "b"], pa.large_string()),
@@ -87,7 +87,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("payload, words", REFUSED.values(), ids=REFUSED)
-def test_what_is_no_block_is_refused_in_words(payload, words):
+def test_anything_but_a_block_is_refused_with_a_reason(payload, words):
     with pytest.raises(InvalidInput, match=words):
         open_block(payload)
 
@@ -98,7 +98,7 @@ def test_packing_an_invalid_table_is_refused():
 
 
 def test_any_modified_block_is_opened_or_refused():
-    """Bytes are changed at random; what opens can be sifted, and what is left can be published."""
+    """Bytes are changed at random; a block that opens can be validated, and its valid rows can be published."""
     of = inputs.job(window=nc.TimeWindow(9))
     rng = random.Random(3)
     texts = TABLE.set_column(3, "text", pa.array([["to", "be"]] * len(TABLE), pa.list_(pa.string())))
@@ -128,7 +128,7 @@ def test_any_modified_block_is_opened_or_refused():
 @pytest.mark.parametrize(
     "text", [not_utf8([b"caf\xe9"]), pa.ListArray.from_arrays([0, 2], not_utf8([b"a", b"\xff"]))]
 )
-def test_bytes_that_are_no_utf8_are_a_fault_of_their_row(text):
+def test_bytes_that_are_not_utf8_reject_their_row_only(text):
     table = pa.table(PLAIN | {"text": text})
     whole = pa.table(PLAIN | {"text": pa.array([["ok"]] if pa.types.is_list(text.type) else ["ok"], text.type)})
     opened = open_block(pack(pa.concat_tables([whole, table, whole])))

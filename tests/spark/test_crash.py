@@ -1,6 +1,6 @@
 """Nothing is lost or repeated when processes die: a run is killed at random moments and restarted until done.
 
-How often: NEARCAST_KILLS, 2 unless set. The seed is printed with a failure and can be set as NEARCAST_SEED.
+NEARCAST_KILLS is the number of kills, 2 by default. A failure prints the seed, which NEARCAST_SEED sets.
 """
 
 import json
@@ -27,10 +27,10 @@ VICTIMS = ("worker", "group", "jvm")
 
 
 class Run:
-    """The driver and all that it started."""
+    """The driver and all its child processes."""
 
     def __init__(self, folder, number, *master):
-        self.fresh = folder / f"work{number}"  # nothing local survives from one run to the next
+        self.fresh = folder / f"work{number}"  # no local files survive from one run to the next
         self.fresh.mkdir()
         with (self.fresh / "errors").open("w") as errors:
             self.process = subprocess.Popen(
@@ -43,11 +43,11 @@ class Run:
             )
 
     def reach(self, batch):
-        """Wait until a batch is done; tell whether it was, before the end."""
+        """Wait until a batch is done; return whether it was done before the run ended."""
         return any(int(line.removeprefix("batch ")) >= batch for line in self.process.stdout)
 
     def wait(self, seconds):
-        """Wait a while for the end; tell whether it came."""
+        """Wait for the end of the run; return whether it came in time."""
         try:
             self.process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -55,7 +55,7 @@ class Run:
         return True
 
     def kill(self, victim):
-        """Kill a part of it; tell whether there was one."""
+        """Kill processes of one role; return whether there were any."""
         if victim == "group":
             os.killpg(self.process.pid, signal.SIGKILL)
             return True
@@ -65,7 +65,7 @@ class Run:
         return bool(found)
 
     def end(self):
-        """Wait for the end; return what it left as its code, and what it complained about."""
+        """Wait for the end; return the exit code and the errors."""
         if not self.process.stdout.closed:
             self.process.communicate()
         return self.process.returncode, (self.fresh / "errors").read_text()[-4000:]
@@ -73,7 +73,7 @@ class Run:
 
 @pytest.fixture
 def start(tmp_path):
-    """Start runs; none outlives the test."""
+    """Return a function that starts runs; they are killed after the test."""
     runs = []
 
     def begin(*master):
@@ -111,7 +111,7 @@ def is_a(victim, name, parent):
 
 
 def committed(folder):
-    """Return what the sink committed: its log names the files."""
+    """Return the updates that the sink committed, by its log of files."""
     logs = sorted((folder / "out" / "_spark_metadata").glob("[0-9]*"), key=lambda path: int(path.name.split(".")[0]))
     compact = max((i for i, path in enumerate(logs) if path.suffix == ".compact"), default=0)
     lines = [line for path in logs[compact:] for line in path.read_text().splitlines() if line.startswith("{")]
@@ -121,11 +121,11 @@ def committed(folder):
 
 
 def as_batched(checkpoint, given):
-    """Return the batches that Spark made of the files, by its own log.
+    """Return the batches into which Spark put the files, by its own log.
 
-    A source notes the next file before the batch is noted; who is killed in between takes two files at once later.
+    A source logs the next file before the batch is logged; a run killed in between later takes two files at once.
     """
-    ends = []  # of each batch, how many files of subscriptions and of messages were taken by then
+    ends = []  # per batch, the number of files of subscriptions and of messages read so far
     for n in range(len(list((checkpoint / "offsets").glob("[0-9]*")))):
         lines = (checkpoint / "offsets" / str(n)).read_text().splitlines()[-2:]
         ends.append([json.loads(line)["logOffset"] + 1 for line in lines])
@@ -141,7 +141,7 @@ def as_batched(checkpoint, given):
 
 
 def forget_last_commit(folder):
-    """Make Spark run its last batch again, if it has not begun another: then that one is run again anyway."""
+    """Make Spark run its last batch again, unless another has begun, which is then run again anyway."""
     newest = [max(int(path.name) for path in (folder / log).glob("[0-9]*")) for log in ("commits", "offsets")]
     if newest[0] == newest[1]:
         (folder / "commits" / f"{newest[0]}").unlink()
@@ -162,13 +162,13 @@ def test_updates_are_exactly_once_when_processes_die(start, tmp_path, write_stre
     run = start()
     for victim, moment in zip(victims, moments, strict=True):
         assert run.reach(moment), f"ended before batch {moment}, seed {seed}: {run.end()}"
-        run.wait(rng.random())  # until some moment within a batch
-        while not run.kill(victim):  # Spark may just be replacing a worker
+        run.wait(rng.random())  # a random moment within a batch
+        while not run.kill(victim):  # Spark may be replacing a worker
             assert not run.wait(0.05), f"ended before there was a {victim} to kill, seed {seed}: {run.end()}"
         if victim == "worker":
             continue  # Spark runs its task again
         code, _ = run.end()
-        assert code != 0, f"killed {victim}, but it ended well, seed {seed}"
+        assert code != 0, f"killed {victim}, but the exit code is 0, seed {seed}"
         forget_last_commit(tmp_path / "checkpoint")
         run = start()
     code, errors = run.end()

@@ -12,7 +12,7 @@ from nearcast.jobs.frame import pack
 from nearcast.spark import match, pack_messages
 from nearcast.spark.broadcast import broadcast_job
 from nearcast.spark.decode import decode_messages, decode_subscriptions
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from spark import inputs
 
 NAN, INF = float("nan"), float("inf")
@@ -27,15 +27,15 @@ BAD_MESSAGES = [
     ({"x": 8.5}, "location must lie in Box"),
     ({"y": -0.5}, "location must lie in Box"),
     ({"text": None}, "text must be a string or a list of strings; got None"),
-    ({"text": "a" * 101}, "text must be 100 bytes at most; got 101"),
-    ({"text": "é" * 51}, "text must be 100 bytes at most; got 102"),
+    ({"text": "a" * 101}, "text must be at most 100 bytes; got 101"),
+    ({"text": "é" * 51}, "text must be at most 100 bytes; got 102"),
     ({"at": None}, "at must be given where the window is a TimeWindow; got None"),
 ]
 
 POINT = {"id": "s", "op": "subscribe", "kind": "topk", "x": 1.0, "y": 1.0, "keywords": "a", "k": 1, "alpha": 0.5}
 BOX = {"id": "s", "kind": "boolean", "xmin": 0.0, "ymin": 0.0, "xmax": 1.0, "ymax": 1.0, "keywords": "a"}
 NEAR = POINT | {"kind": "similarity", "delta": 0.5, "tau": 0.5}
-WHO = POINT | {"kind": "social", "user": "u0"}
+SOCIAL_ROW = POINT | {"kind": "social", "user": "u0"}
 BAD_SUBSCRIPTIONS = [
     (POINT | {"id": None}, "id must be a string or a 64-bit integer; got None"),
     (POINT | {"op": "delete"}, "op must be 'subscribe' or 'unsubscribe'; got 'delete'"),
@@ -48,9 +48,9 @@ BAD_SUBSCRIPTIONS = [
     (POINT | {"y": None}, "y must be given for kind 'topk'"),
     (POINT | {"keywords": "!?"}, "keywords must hold at least one term; got '!?'"),
     (POINT | {"keywords": None}, "keywords must be given"),
-    (POINT | {"keywords": "a b c d"}, "keywords must hold 3 terms at most; got 4"),
+    (POINT | {"keywords": "a b c d"}, "keywords must hold at most 3 terms; got 4"),
     (POINT | {"k": 0}, "k must be an integer of 1 or more; got 0"),
-    (POINT | {"k": 10_001}, "k must be 10000 at most; got 10001"),
+    (POINT | {"k": 10_001}, "k must be at most 10000; got 10001"),
     (POINT | {"alpha": 1.7}, "alpha must be in [0, 1]; got 1.7"),
     (POINT | {"alpha": NAN}, "alpha must be in [0, 1]; got nan"),
     (NEAR | {"delta": -0.1}, "delta must be in [0, 1]; got -0.1"),
@@ -58,13 +58,13 @@ BAD_SUBSCRIPTIONS = [
     (BOX | {"xmin": 2.0}, "xmin must"),
     (BOX | {"ymax": 9.0}, "region must lie in"),
     (BOX | {"keywords": "a AND ("}, "keywords must"),
-    (WHO | {"user": "nobody"}, "user must"),
+    (SOCIAL_ROW | {"user": "nobody"}, "user must"),
 ]
 
 
 @pytest.fixture(params=[4, 16_384], ids=lambda n: f"blocks of {n}")
 def blocks(spark, request):
-    """Hand rows to Python in blocks of a few, most of them without a fault, or all at once."""
+    """Pass rows to Python in small blocks, most of them valid, or all at once."""
     name = "spark.sql.execution.arrow.maxRecordsPerBatch"
     before = spark.conf.get(name)
     spark.conf.set(name, request.param)
@@ -84,7 +84,7 @@ def frame(spark, folder, rows, schema):
 
 
 def mixed(bad, good):
-    """Return bad rows among good ones, at random places; every row has an id of its own."""
+    """Return bad rows at random positions among good ones; every row has its own id."""
     rows = [*bad, *({**good, "id": f"good{i}"} for i in range(50))]
     random.Random(4).shuffle(rows)
     return rows
@@ -96,7 +96,7 @@ def reasons(rejected, source):
     return [(json.loads(row.row), row.reason) for row in rows]
 
 
-def test_messages_that_break_a_rule_are_rejected_with_the_engines_words(spark, sent, blocks, tmp_path):
+def test_messages_that_break_a_rule_are_rejected_with_the_error_of_the_engine(spark, sent, blocks, tmp_path):
     bad = [TEXT | {"id": f"bad{i}"} | fault for i, (fault, _) in enumerate(BAD_MESSAGES)]
     decoded = decode_messages(frame(spark, tmp_path, mixed(bad, TEXT), inputs.MESSAGES), sent)
     assert {row.id for row in decoded.good.collect()} == {f"good{i}" for i in range(50)}
@@ -108,7 +108,7 @@ def test_messages_that_break_a_rule_are_rejected_with_the_engines_words(spark, s
         assert row["text"] == fault.get("text", "a")
 
 
-def test_packed_messages_that_break_a_rule_are_rejected_as_rows_are(spark, sent, tmp_path):
+def test_packed_messages_that_break_a_rule_are_rejected_like_rows(spark, sent, tmp_path):
     bad = [TEXT | {"id": f"bad{i}"} | fault for i, (fault, _) in enumerate(BAD_MESSAGES)]
     strange = inputs.table([TEXT], inputs.MESSAGES).set_column(3, "text", not_utf8([b"caf\xe9"]))
     table = pa.concat_tables([strange, inputs.table(mixed(bad, TEXT), inputs.MESSAGES)])
@@ -125,7 +125,7 @@ def test_packed_messages_that_break_a_rule_are_rejected_as_rows_are(spark, sent,
     assert len(emitted[0]) == len(BAD_MESSAGES) + 1
 
 
-def test_what_is_no_block_is_rejected_and_shown_by_its_size(spark, sent):
+def test_anything_but_a_block_is_rejected_and_shown_by_its_size(spark, sent):
     whole = pack_messages(inputs.table([TEXT], inputs.MESSAGES))
     lacking = pa.table({"id": ["m"]})
     given = [("a", whole), ("b", b"{}"), ("c", None), ("d", pack(lacking)), ("e", whole[:-200])]
@@ -141,7 +141,7 @@ def test_what_is_no_block_is_rejected_and_shown_by_its_size(spark, sent):
     assert emitted["d"][1] == "columns must include ['x', 'y', 'text']; got ['id'] (messages)"
 
 
-def test_subscriptions_that_break_a_rule_are_rejected_with_the_engines_words(spark, sent, blocks, tmp_path):
+def test_subscriptions_that_break_a_rule_are_rejected_with_the_error_of_the_engine(spark, sent, blocks, tmp_path):
     bad = [row | {"id": row["id"] and f"bad{i}"} for i, (row, _) in enumerate(BAD_SUBSCRIPTIONS)]
     decoded = decode_subscriptions(frame(spark, tmp_path, mixed(bad, POINT), inputs.SUBSCRIPTIONS), sent)
     assert {row.id for row in decoded.good.collect()} == {f"good{i}" for i in range(50)}
@@ -153,11 +153,11 @@ def test_subscriptions_that_break_a_rule_are_rejected_with_the_engines_words(spa
 
 
 def not_utf8(values):
-    """Return an array of strings that holds whatever bytes there are."""
+    """Return an array of strings with arbitrary bytes."""
     return pa.Array.from_buffers(pa.string(), len(values), pa.array(values, pa.binary()).buffers())
 
 
-def test_bytes_that_are_no_utf8_are_rejected_and_shown(spark, sent, tmp_path):
+def test_bytes_that_are_not_utf8_are_rejected_and_shown(spark, sent, tmp_path):
     n = 4
     rows = pa.table(
         {
@@ -198,7 +198,7 @@ def test_bad_rows_never_stop_a_query(spark, tmp_path):
     changes = [row for row, _ in BAD_SUBSCRIPTIONS] + [POINT | {"id": "t"}]
     subscriptions = frame(spark, tmp_path / "s", changes, inputs.SUBSCRIPTIONS)
     matched = match(
-        messages, subscriptions, space=world.PLANE, vocabulary=world.vocabulary(), social=world.social_graph(),
+        messages, subscriptions, space=strategies.PLANE, vocabulary=strategies.vocabulary(), social=strategies.social_graph(),
         window=nc.TimeWindow(9), limits=nc.Limits(text_bytes=100, terms=3),
     )  # fmt: skip
     rows = matched.updates.collect()

@@ -15,10 +15,10 @@ def fresh():
     gc.unfreeze()
 
 
-def test_what_is_loaded_after_the_first_task_is_left_out_of_collections(fresh):
+def test_objects_that_exist_after_the_first_task_are_not_collected(fresh):
     answers = freeze_gc.freezing_gc(iter([1, 2]))
     assert next(answers) == 1
-    assert gc.get_freeze_count() == fresh  # the task is not done
+    assert gc.get_freeze_count() == fresh  # the task is still running
     assert list(answers) == [2]
     assert gc.get_freeze_count() > fresh
 

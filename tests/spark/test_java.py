@@ -1,4 +1,4 @@
-"""There is always a Java runtime for Spark."""
+"""A Java runtime for Spark is found on the machine or in the wheel."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ def fake_java(folder, version):
     return folder
 
 
-def test_the_machines_java_comes_first(tmp_path, monkeypatch):
+def test_the_java_of_the_machine_comes_first(tmp_path, monkeypatch):
     home = fake_java(tmp_path / "jdk", "17.0.15")
     monkeypatch.setenv("JAVA_HOME", str(home))
     assert java.find_java() == home
@@ -31,7 +31,7 @@ def test_java_on_the_path_is_found(tmp_path, monkeypatch):
     assert java.find_java() == home
 
 
-def test_a_java_that_is_too_old_is_passed_over_for_the_wheel(tmp_path, monkeypatch):
+def test_a_java_that_is_too_old_is_skipped_in_favour_of_the_wheel(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "jdk", "1.8.0_392")))
     monkeypatch.setenv("PATH", "/nowhere")
     home = java.find_java()

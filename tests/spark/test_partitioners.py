@@ -27,8 +27,8 @@ def whole(given):
 
 
 @pytest.mark.parametrize("name", ["location", "prefix", "space_rtree", "hybrid", "dkm", "auto"])
-def test_static_frames_learn_from_themselves(spark, random_fields, name):
-    """Some of all that `test_shard` holds against the engine without Spark: one for each way to place and route."""
+def test_a_routing_is_fitted_to_static_frames(spark, random_fields, name):
+    """One partitioner for each way to place and route; `test_shard` covers all of them without Spark."""
     of = inputs.job(window=nc.CountWindow(30), shards=2)
     batch = whole(inputs.batches(3, random_fields, n=12, kinds=kinds_of(name)))
     matched = match(*static(spark, batch), **options(of), partitioner=name)
@@ -45,13 +45,13 @@ def test_a_stream_continues_with_its_routing(spark, shards, write_stream, tmp_pa
     state = {"state": str(tmp_path / "state"), "partitioner": "location"}
     first = match(*streams(spark, folders), **options(of), **state, sample=tuple(learned))
     run(first.updates, tmp_path)
-    write_stream(given)  # the others come
+    write_stream(given)  # the other files
     again = match(*streams(spark, folders), **options(of), **state)
     rows, _ = run(again.updates, tmp_path)
     assert counted(rows) == inputs.embedded(of, given)
 
 
-def test_updates_come_packed_as_well_where_subscriptions_move(spark, random_fields):
+def test_updates_are_packed_for_partitioners_that_move_subscriptions(spark, random_fields):
     of = inputs.job(window=nc.CountWindow(9), shards=2)
     batch = whole(inputs.batches(4, random_fields, n=8))
     matched = match(*static(spark, batch), **options(of), partitioner="location")
@@ -59,7 +59,7 @@ def test_updates_come_packed_as_well_where_subscriptions_move(spark, random_fiel
     assert inputs.counted(blocks) == inputs.embedded(of, [batch])
 
 
-def test_a_routing_that_was_fitted_elsewhere_is_taken_as_it_is(spark, shards, random_fields):
+def test_a_fitted_routing_is_used_unchanged(spark, shards, random_fields):
     shards(3)
     of = inputs.job(window=nc.CountWindow(9), shards=3)
     batch = whole(inputs.batches(4, random_fields, n=4, kinds=MATCHES))
@@ -80,7 +80,7 @@ def test_kinds_that_would_have_to_be_merged_are_rejected_with_the_reason(spark, 
     assert all("partitioner must send every message to all shards for kind 'topk'" in reason for reason in reasons)
 
 
-def test_a_stream_without_anything_to_learn_from_is_refused(spark, write_stream, tmp_path, random_fields):
+def test_a_stream_without_a_sample_to_fit_to_is_refused(spark, write_stream, tmp_path, random_fields):
     of = inputs.job(window=nc.CountWindow(9), shards=2)
     folders = write_stream(inputs.batches(4, random_fields, n=1))
     with pytest.raises(nc.InvalidInput, match=r"sample must be frames .*'location'.*got None.*nearcast advise"):

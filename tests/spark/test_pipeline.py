@@ -13,7 +13,7 @@ from nearcast.spark import match, pack_messages, unpack_updates
 from nearcast.spark.query_progress import batches_of
 from nearcast.spark.shard_keys import keys_of, spark_hash
 from nearcast.spark.streams import WHOLE_FILES
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from nearcast.workload import make
 from spark import inputs
 
@@ -36,8 +36,8 @@ def options(of):
 
 
 def static(spark, batch):
-    """Return the tables of a batch as DataFrames of one partition, whose order is theirs."""
-    # PySpark loses the rows behind a chunk that is empty, so the tables have one chunk each.
+    """Return the tables of a batch as DataFrames of one partition, in the same order."""
+    # PySpark loses the rows after an empty chunk, so the tables have one chunk each.
     tables = (batch.messages.combine_chunks(), batch.subscriptions.combine_chunks())
     return [spark.createDataFrame(rows).coalesce(1) for rows in tables]
 
@@ -50,7 +50,7 @@ def streams(spark, folders):
 
 
 def run(frame, folder):
-    """Run a streaming query over everything there is; return its rows and the query."""
+    """Run a streaming query over all files; return its rows and the query."""
     out, checkpoint = str(folder / "out"), str(folder / "checkpoint")
     writer = frame.writeStream.format("parquet").option("path", out).option("checkpointLocation", checkpoint)
     query = writer.trigger(availableNow=True).start()
@@ -79,8 +79,8 @@ def test_a_stream_gives_the_updates_of_the_engine(spark, shards, write_stream, t
 @pytest.mark.parametrize("timed", [False, True], ids=["by arrival", "by time"])
 def test_static_frames_give_the_updates_of_the_engine(spark, shards, random_fields, n, timed):
     shards(n)
-    of = inputs.job(window=nc.TimeWindow(9) if timed else nc.CountWindow(7), shards=n, space=world.GLOBE)
-    drawn = inputs.batches(n, random_fields, n=4, timed=timed, space=world.GLOBE)
+    of = inputs.job(window=nc.TimeWindow(9) if timed else nc.CountWindow(7), shards=n, space=strategies.GLOBE)
+    drawn = inputs.batches(n, random_fields, n=4, timed=timed, space=strategies.GLOBE)
     batch = inputs.Batch(
         *(pa.concat_tables([getattr(b, name) for b in drawn]) for name in ("messages", "subscriptions"))
     )
@@ -146,7 +146,7 @@ def test_a_query_reports_its_progress(spark, write_stream, tmp_path, random_fiel
     assert all(tally.state_bytes[shard] > 0 for shard in (0, 1))
 
 
-def test_packed_updates_are_the_same_in_blocks(spark, write_stream, tmp_path, random_fields):
+def test_packed_updates_equal_unpacked_ones(spark, write_stream, tmp_path, random_fields):
     given = inputs.batches(4, random_fields, n=3)
     folders = write_stream(given)
     of = inputs.job()
@@ -159,8 +159,8 @@ def test_packed_updates_are_the_same_in_blocks(spark, write_stream, tmp_path, ra
     assert len(blocks) > 3
 
 
-def test_packed_messages_are_the_same_as_rows(spark, tmp_path, write_stream, random_fields):
-    """Blocks, bad rows and what is no block among them, several to a batch: matched, counted and rejected as rows."""
+def test_packed_messages_give_the_updates_of_rows(spark, tmp_path, write_stream, random_fields):
+    """Blocks with good and bad rows, and invalid blocks, several per batch, are matched, counted and rejected like rows."""
     given = inputs.numbered(inputs.batches(4, random_fields, n=4))
     folders = write_stream(given)
     bad = inputs.table([{"id": "bad", "x": 99.0, "y": 1.0, "text": "a"}], inputs.MESSAGES)
@@ -197,7 +197,7 @@ def test_texts_may_be_lists_of_terms(spark):
         [("m1", 1, 1, ["a", "b"]), ("m2", 1, 1, ["a b"]), ("m3", 1, 1, None), ("m4", 1, 1, ["a", None])],
         "id string, x int, y int, text array<string>",
     ).coalesce(1)
-    matched = match(messages, subscriptions, space=world.PLANE)
+    matched = match(messages, subscriptions, space=strategies.PLANE)
     assert counted(matched.updates.collect()) == {(1, "s", "m1", "enter", 1.0): 1}
     assert {row.reason for row in matched.rejected.collect()} == {
         "text must be a string or a list of strings; got None (message 'm3')",
@@ -205,7 +205,7 @@ def test_texts_may_be_lists_of_terms(spark):
     }
 
 
-def test_a_query_that_is_started_with_something_else_is_refused(spark, write_stream, tmp_path, random_fields):
+def test_a_restart_with_other_options_is_refused(spark, write_stream, tmp_path, random_fields):
     folders = write_stream(inputs.batches(1, random_fields, n=2))
     kept = {"state": str(tmp_path / "state")}
     matched = match(*streams(spark, folders), **options(inputs.job()), **kept)
@@ -216,17 +216,17 @@ def test_a_query_that_is_started_with_something_else_is_refused(spark, write_str
         run(other.updates, tmp_path)
 
 
-def test_sources_must_be_alike_and_streams_need_a_place_for_state(spark, write_stream, random_fields):
+def test_frames_must_both_be_streams_or_static_and_streams_need_a_state_folder(spark, write_stream, random_fields):
     given = inputs.batches(1, random_fields, n=1)
     flowing = streams(spark, write_stream(given))
     still = static(spark, given[0])
     with pytest.raises(StateError, match="must both be streams or both be static"):
-        match(flowing[0], still[1], space=world.PLANE)
+        match(flowing[0], still[1], space=strategies.PLANE)
     with pytest.raises(StateError, match="state must be a folder for streaming frames"):
-        match(*flowing, space=world.PLANE)
+        match(*flowing, space=strategies.PLANE)
 
 
-def test_wrong_columns_are_one_clear_error(spark):
+def test_wrong_columns_are_refused_in_one_error(spark):
     good = spark.createDataFrame([], SUBSCRIPTIONS)
     for schema, words in {
         "id string, x double, text string": r"columns must include \['y'\]; got \['id', 'x', 'text'\] \(messages\)",
@@ -236,7 +236,7 @@ def test_wrong_columns_are_one_clear_error(spark):
         "id string, x double, y double, text string, at string": "at must be a column of timestamp; got 'string'",
     }.items():
         with pytest.raises(InvalidInput, match=words):
-            match(spark.createDataFrame([], schema), good, space=world.PLANE)
+            match(spark.createDataFrame([], schema), good, space=strategies.PLANE)
 
 
 def test_every_shard_has_a_task_of_its_own(spark):

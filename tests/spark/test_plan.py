@@ -21,7 +21,7 @@ JOB = {
 
 
 def changed(**tables):
-    """Return the job with other keys in some tables; None takes a table away."""
+    """Return the job with other keys in some tables; None removes a table."""
     content = deepcopy(JOB)
     for name, table in tables.items():
         if table is None:
@@ -31,7 +31,7 @@ def changed(**tables):
     return content
 
 
-def test_what_is_left_out_is_as_in_the_engine():
+def test_defaults_are_those_of_the_engine():
     plan = make_plan(JOB, file=Path("job.toml"))
     job, default = plan.job(), EngineConfig(space=nc.Space(nc.Box(0, 0, 8, 8)))
     assert (job.shards, job.partitioner) == (2, "hash")
@@ -85,7 +85,7 @@ BAD = {
     "a window is empty": (changed(window={"seconds": 0}), r"seconds must be a finite number .*; got 0"),
     "there are no shards": (changed(match={"shards": 0}), r"shards must be an integer of 1 or more; got 0"),
     "a partitioner is unknown": (changed(match={"partitioner": "x"}), r"partitioner must be one of .*; got 'x'"),
-    "there are too many shards": (changed(match={"shards": 65}), r"shards must be 64 at most; got 65"),
+    "there are too many shards": (changed(match={"shards": 65}), r"shards must be at most 64; got 65"),
     "a routing is named twice": (
         changed(match={"partitioner": "dkm", "routing": "r"}),
         r"routing must be left out where a partitioner is named; got 'r' \(\[match\]\)",
@@ -130,8 +130,8 @@ def test_an_error_names_the_file(tmp_path):
         read_plan(file)
 
 
-def test_the_documented_job_is_a_job():
+def test_the_documented_job_is_valid():
     file = ROOT / "examples" / "job.toml"
     plan = read_plan(file)
     assert plan.vocabulary is not None and plan.window is not None and plan.rejected is not None
-    assert f"```toml\n{file.read_text()}```" in (ROOT / "docs" / "spark.md").read_text(), "docs show another job"
+    assert f"```toml\n{file.read_text()}```" in (ROOT / "docs" / "spark.md").read_text(), "the docs show another job"

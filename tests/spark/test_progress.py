@@ -41,16 +41,16 @@ def test_batches_are_added_up():
     assert figures["messages"] == 4 + 9
     assert figures["updates"] == 10
     assert figures["rejected"] == 1 + 1 + 2 + 3 + 4
-    assert figures["late"] == 1, "every shard sees every message that is late"
+    assert figures["late"] == 1, "every shard receives every late message"
     assert figures["unknown"] == 2
-    assert figures["subscriptions"] == 7 + 4, "a shard that had nothing to do keeps what it has"
+    assert figures["subscriptions"] == 7 + 4, "an idle shard keeps its subscriptions"
     assert figures["state_bytes"] == 300
     assert figures["messages_per_second"] == pytest.approx(9 / 0.5)
     assert figures["updates_per_second"] == pytest.approx(5 / 0.5)
     assert figures["shard_balance"] == pytest.approx(3.0 / 2.0)
 
 
-def test_what_is_known_or_empty_is_nothing_new():
+def test_known_and_empty_reports_change_nothing():
     tally = Tally()
     assert not tally.take([batch(0, rows=0)])
     assert tally.take([batch(0)])
@@ -65,7 +65,7 @@ def test_a_batch_without_observations_counts_as_a_batch():
     assert dict(tally.rows())["messages/s"] == "0"
 
 
-def test_progress_is_formatted_for_people():
+def test_figures_of_progress_are_formatted():
     tally = Tally()
     tally.take([batch(0, report(0, updates=1234, subscriptions=2), rows=2001, ms=100)])
     published = dict(tally.rows())

@@ -22,14 +22,14 @@ END = Cursor(1 << 40, 0)
 
 
 class Client:
-    """Publishes some messages, and knows how many were answered."""
+    """Publishes messages, and counts those that were acknowledged."""
 
     def __init__(self, city):
         self.published = city.messages(1_000_000)
         self.answered = []
 
     def publish(self, address, n):
-        with httpx.Client(base_url=address, timeout=60) as client:
+        with httpx.Client(base_url=address, timeout=600) as client:
             wait_ready(client)
             for _ in range(n):
                 message = next(self.published)
@@ -51,12 +51,12 @@ def test_updates_are_exactly_once_when_the_service_is_killed_and_the_job_stopped
     plan = read_plan(write_job(tmp_path / "job", city, window_s=300))
     client, words = Client(city), ["--spark", str(plan.file)]
     with run_serve(data, *words) as (_, address):
-        with httpx.Client(base_url=address, timeout=60) as direct:
+        with httpx.Client(base_url=address, timeout=600) as direct:
             wait_ready(direct)
             direct.post("/v1/subscriptions", json=[s.to_json() for s in city.subscriptions(30)]).raise_for_status()
         run = start_run(spark, plan)
         client.publish(address, 40)
-        received(address, "0.0", enough=1)  # the pipeline tells, and the service passes it on
+        received(address, "0.0", enough=1)  # the pipeline emits updates, and the service pushes them
     for cycle in range(2):
         with run_serve(data) as (process, address):
             talking = threading.Thread(target=client.publish_until_killed, args=(address,))
@@ -83,7 +83,7 @@ def test_updates_are_exactly_once_when_the_service_is_killed_and_the_job_stopped
         journal.close()
         names = ("seq", "subscription", "message", "change", "score")
         assert Counter(tuple(json.loads(one.body)[name] for name in names) for one in emitted) == expected
-        with httpx.Client(base_url=address, timeout=60) as direct:
+        with httpx.Client(base_url=address, timeout=600) as direct:
             for requested in city.subscriptions(30):
                 held = direct.get(f"/v1/subscriptions/{requested.id}/results").json()["results"]
                 expected = engine.results(requested.id)
@@ -96,13 +96,13 @@ def test_updates_are_exactly_once_when_the_service_is_killed_and_the_job_stopped
 
 
 def received(address, cursor, *, enough):
-    """Wait until so many updates were pushed from a cursor on."""
-    with httpx.stream("GET", f"{address}/v1/updates/events", params={"after": cursor}, timeout=120) as response:
+    """Return the updates pushed from a cursor on, once there are enough."""
+    with httpx.stream("GET", f"{address}/v1/updates/events", params={"after": cursor}, timeout=600) as response:
         n = idle = 0
         for line in response.iter_lines():
             n += line == "event: update"
             idle = idle + 1 if line.startswith(":") else 0
-            assert idle < 12, f"nothing for minutes after {n} of {enough}"
+            assert idle < 12, f"no updates for minutes after {n} of {enough}"
             if n == enough:
                 return
     raise AssertionError(f"the stream ended after {n} of {enough}")

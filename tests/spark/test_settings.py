@@ -4,16 +4,16 @@ import pytest
 
 from nearcast.errors import StateError
 from nearcast.spark import check_session, match, session
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 
 STORE = "spark.sql.streaming.stateStore.providerClass"
 
 
-def test_a_session_of_ours_is_fit(spark):
+def test_a_session_with_our_settings_is_accepted(spark):
     check_session(spark, shards=2)
 
 
-def test_further_settings_are_taken(spark):
+def test_further_settings_are_applied(spark):
     again = session(shards=2, settings={"spark.sql.streaming.minBatchesToRetain": 7})
     assert again.conf.get("spark.sql.streaming.minBatchesToRetain") == "7"
     again.conf.unset("spark.sql.streaming.minBatchesToRetain")
@@ -27,4 +27,4 @@ def test_a_setting_that_is_wrong_is_named_with_its_rule_and_value(spark, shards)
     other.conf.set(STORE, "somewhere.Else")
     with pytest.raises(StateError, match=r"providerClass must be .*RocksDB.*; got somewhere\.Else"):
         empty = other.createDataFrame([], "id string, x double, y double, text string, kind string")
-        match(empty, empty, space=world.PLANE)
+        match(empty, empty, space=strategies.PLANE)

@@ -20,12 +20,12 @@ from nearcast.spark.broadcast import BroadcastJob
 from nearcast.spark.merge import joined
 from nearcast.spark.shard_keys import keys_of
 from nearcast.spark.worker import addressed
-from nearcast.testing import strategies as world
+from nearcast.testing import strategies
 from spark import inputs
 
 
 class Local:
-    """A broadcast that never left."""
+    """A broadcast within the process."""
 
     def __init__(self, value):
         self.value = value
@@ -56,7 +56,7 @@ def answer(of, given, *, blocks=1, counts=None):
     for batch in given:
         loose = []
         for number, frames in enumerate(frames_of(batch, of, blocks=blocks)):
-            random.Random(len(updates)).shuffle(frames)  # a shuffle keeps no order
+            random.Random(len(updates)).shuffle(frames)  # a shuffle does not keep the order
             unpacked = unpack_frames(pack_frames(frames))
             loose += apply(engines[number], unpacked, shard=number, job=of, counts=counts or ShardCounts())
         updates += map(nc.ungroup, joined(addressed(one, 0, [0]) for one in loose) if of.moves else loose)
@@ -68,9 +68,9 @@ def fitted(of, given):
     with_subscriptions = next(batch for batch in given if len(batch.subscriptions))
     ops = [op or "subscribe" for op in with_subscriptions.subscriptions["op"].to_pylist()]
     comes = with_subscriptions.subscriptions.filter(pa.array([op == "subscribe" for op in ops])).drop_columns(["op"])
-    subscription_batches = of.admission.admit(comes)
+    batches = of.admission.admit(comes)
     sample = Sample(
-        Footprints.joined([subscription_batch.footprints for subscription_batch in subscription_batches]),
+        Footprints.joined([batch.footprints for batch in batches]),
         MessageBatch.empty(),
     )
     return replace(of, fitted=serialization.pack(fit(of.partitioner, sample, n_shards=of.shards).fixed()))
@@ -104,7 +104,7 @@ def test_kinds_that_shards_would_have_to_merge_are_refused(name):
             of.check_kind(kind, "subscription 's'")
 
 
-def test_all_shards_together_know_how_many_were_not_there():
+def test_unknown_ids_are_counted_once_across_shards():
     box = {"xmin": 0, "ymin": 0, "xmax": 4, "ymax": 4}
     rows = [{"id": f"s{i}", "kind": "boolean", "keywords": "a OR b", **box} for i in range(9)]
     leaves = [{"op": "unsubscribe", "id": f"s{i}"} for i in range(4, 15)]
@@ -118,7 +118,7 @@ def test_all_shards_together_know_how_many_were_not_there():
 
 @pytest.mark.parametrize("timed", [False, True], ids=["by arrival", "by time"])
 @pytest.mark.parametrize("shards", [1, 2, 8])
-@pytest.mark.parametrize("space", world.SPACES, ids=lambda s: s.metric)
+@pytest.mark.parametrize("space", strategies.SPACES, ids=lambda s: s.metric)
 def test_shards_emit_the_updates_of_one_engine(space, shards, timed, random_fields):
     window = nc.TimeWindow(9) if timed else nc.CountWindow(7)
     of = inputs.job(space=space, window=window, shards=shards)
@@ -132,7 +132,7 @@ def test_shards_emit_the_updates_of_one_engine(space, shards, timed, random_fiel
 
 
 @pytest.mark.parametrize(("most", "updates"), [(3, 1 << 18), (100, 2)], ids=["messages", "updates"])
-def test_long_batches_are_published_in_parts(most, updates, monkeypatch, random_fields):
+def test_long_batches_are_published_in_chunks(most, updates, monkeypatch, random_fields):
     monkeypatch.setattr(shard, "_FIRST", 1)
     monkeypatch.setattr(shard, "CHUNK", most)
     monkeypatch.setattr(shard, "UPDATES_PER_ROW", updates)
@@ -143,7 +143,7 @@ def test_long_batches_are_published_in_parts(most, updates, monkeypatch, random_
 
 
 def test_a_shard_with_some_of_the_messages_numbers_and_expires_like_the_others(monkeypatch, random_fields):
-    """A routing that sends a shard only what may touch it: here, each message to every shard but one."""
+    """A routing may skip shards: here, each message goes to every shard but one."""
 
     class Some:
         n_shards = 2
@@ -171,7 +171,7 @@ def shard_of(name, of):
     return int(place_by_key(IdColumn.of([name]).keys, of.shards)[0]).bit_length() - 1
 
 
-def test_the_same_id_may_come_leave_and_come_again_in_one_batch():
+def test_an_id_may_be_subscribed_unsubscribed_and_subscribed_again_in_one_batch():
     of = inputs.job(window=nc.CountWindow(9), shards=2)
     near = {"op": "subscribe", "id": "s", "kind": "topk", "x": 0.0, "y": 0.0, "keywords": "a", "k": 1, "alpha": 0.5}
     gone = {"op": "unsubscribe", "id": "s"}
@@ -206,7 +206,7 @@ def test_late_messages_are_counted(random_fields):
     assert (counts.messages, counts.late) == (3, 1)
 
 
-def test_every_kind_takes_part(random_fields):
+def test_shards_emit_the_updates_of_one_engine_for_every_kind(random_fields):
     of = inputs.job(shards=2)
     for kind in KINDS:
         given = inputs.batches(3, random_fields, n=6, kinds=(kind.kind,))

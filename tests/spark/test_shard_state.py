@@ -1,4 +1,4 @@
-"""An engine always has the committed state, whatever is lost, replayed or incomplete."""
+"""An engine always has the committed state, even if files are lost or incomplete or batches are replayed."""
 
 import shutil
 from dataclasses import replace
@@ -27,7 +27,7 @@ def shard(tmp_path):
 
 
 def run_batch(shard, manifest, batch):
-    """Do what the worker does; return the truth after, and the updates."""
+    """Run a batch as the worker does; return the new manifest and the updates."""
     kept, of = shard
     (frames,) = frames_of(batch, of)
     engine, counts = kept.open(manifest), ShardCounts()
@@ -38,12 +38,12 @@ def run_batch(shard, manifest, batch):
 
 
 def another_worker(tmp_path):
-    """Do as if the next batch came to another process of this host."""
+    """Simulate that the next batch runs in another process of this host."""
     engine_cache._MAPPED.clear()
 
 
 def another_host(tmp_path):
-    """Do as if it came to another host, or the local folders were deleted."""
+    """Simulate that the next batch runs on another host, or that the local folders were deleted."""
     engine_cache._MAPPED.clear()
     shutil.rmtree(tmp_path / "local", ignore_errors=True)
 
@@ -91,8 +91,8 @@ def test_messages_are_logged_only_for_stateful_kinds_or_windows(tmp_path, random
 
 
 @pytest.mark.parametrize("scheme", ["file", "memory"])
-def test_state_may_lie_on_any_file_system(scheme, tmp_path, random_fields):
-    """With snapshots, files that are removed, and batches that are run again on a host that has nothing."""
+def test_state_may_be_on_any_file_system(scheme, tmp_path, random_fields):
+    """With snapshots, removed files, and batches that run again on a host without local files."""
     if scheme == "memory":
         pytest.importorskip("fsspec", reason="file systems that Arrow does not know need fsspec")
     uri = f"{scheme}://{tmp_path}/state" if scheme == "file" else f"memory://{tmp_path.name}"
@@ -125,7 +125,7 @@ def test_an_engine_with_a_failed_batch_is_not_used_again(shard, random_fields):
     manifest, _ = run_batch(shard, ShardManifest(), first)
     shard[0].close(manifest, shard[0].open(manifest))
     engine = shard[0].open(manifest)
-    assert engine is not shard[0].open(manifest)  # the first one was never given back
+    assert engine is not shard[0].open(manifest)  # the first one was never returned
     assert run_batch(shard, manifest, second)[1]
 
 
@@ -138,7 +138,7 @@ def test_a_locked_shard_uses_an_engine_in_memory(shard, random_fields, tmp_path)
         assert not beside[0].open(manifest).is_sealed(manifest.stamp)
 
 
-def test_an_engine_that_went_well_is_used_again(shard, random_fields):
+def test_an_engine_is_reused_after_a_successful_batch(shard, random_fields):
     (batch,) = inputs.batches(8, random_fields, n=1)
     manifest, _ = run_batch(shard, ShardManifest(), batch)
     engine = shard[0].open(manifest)
@@ -182,7 +182,7 @@ def test_frames_of_another_run_are_refused(shard, random_fields, tmp_path):
     assert isinstance(shard[0].open(after), Engine)
 
 
-def test_a_file_has_its_name_only_when_it_is_whole(tmp_path):
+def test_a_file_gets_its_name_only_when_it_is_complete(tmp_path):
     folder = Folder(str(tmp_path))
     folder.write("0/a", b"old")
 
@@ -203,7 +203,7 @@ def test_folders_are_named_by_path_or_address(tmp_path):
         Folder("nowhere://x")
 
 
-def test_what_a_query_was_started_with_is_kept(tmp_path):
+def test_the_options_of_a_query_are_stored(tmp_path):
     folder = Folder(str(tmp_path))
     folder.claim({"shards": 2, "window": "w"})
     folder.claim({"shards": 2, "window": "w"})

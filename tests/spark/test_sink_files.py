@@ -1,4 +1,4 @@
-"""Committed files are read once and in order, and nothing else is."""
+"""Only committed files are read, once and in order."""
 
 import json
 
@@ -17,7 +17,7 @@ def commit(folder, batch, names, suffix=""):
     (log / f"{batch}{suffix}").write_text("\n".join(lines))
 
 
-def test_only_what_was_committed_is_read_and_only_once(tmp_path):
+def test_committed_files_are_read_once_and_others_never(tmp_path):
     out = tmp_path / "out"
     follower = SinkFiles(str(out))
     assert list(follower.rows()) == []
@@ -29,7 +29,7 @@ def test_only_what_was_committed_is_read_and_only_once(tmp_path):
     assert list(follower.rows()) == []
 
 
-def test_batches_come_in_the_order_of_their_numbers(tmp_path):
+def test_batches_are_read_in_the_order_of_their_numbers(tmp_path):
     for number in (2, 10, 9):
         write(tmp_path, f"{number}.json", [{"n": number}])
         commit(tmp_path, number, [f"{number}.json"])
@@ -57,7 +57,7 @@ def test_paths_may_be_quoted(tmp_path):
     assert [row["n"] for row in SinkFiles(str(out)).rows()] == [1]
 
 
-def test_a_moved_folder_is_read_where_it_is(tmp_path):
+def test_a_moved_folder_is_read_from_its_new_path(tmp_path):
     write(tmp_path / "old", "x.json", [{"n": 1}])
     commit(tmp_path / "old", 0, ["x.json"])
     (tmp_path / "old").rename(tmp_path / "new")

@@ -1,4 +1,4 @@
-"""Both ways to encode agree with each other and with the XXH64 of the library."""
+"""The kernel and its fallback encode alike, and term ids equal XXH64."""
 
 import random
 
@@ -44,7 +44,7 @@ def test_columns_of_lists_encode_like_objects(texts):
         same(encode_column(pa.array([["skipped", "too"], *texts], kind)[1:]), encode_texts(texts))
 
 
-def test_a_very_long_text_is_encoded_the_other_way_with_the_same_result():
+def test_a_very_long_text_is_encoded_by_the_fallback_with_the_same_result():
     rng = random.Random(1)
     texts = [" ".join(str(rng.randrange(9000)) for _ in range(6000)), *["a b a"] * 70]
     same(encode_column(pa.array(texts)), encode_texts(texts))
@@ -52,6 +52,6 @@ def test_a_very_long_text_is_encoded_the_other_way_with_the_same_result():
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 200])
-def test_hashing_a_column_is_hashing_its_strings(n):
+def test_the_hashes_of_a_column_are_those_of_its_strings(n):
     strings = [f"wörd{i}" * (i % 9) for i in range(n)]
     assert hash_column(pa.array(strings, pa.string())).tolist() == term_ids(strings).tolist()

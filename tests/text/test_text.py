@@ -43,7 +43,7 @@ def test_a_term_tokenizes_to_itself(text):
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=127)))
-def test_the_shortcut_for_ascii_changes_nothing(text):
+def test_the_fast_path_for_ascii_gives_the_same_terms(text):
     import re
     import unicodedata
 
@@ -54,8 +54,8 @@ def test_lists_are_taken_verbatim():
     assert tokenize(["New York", "", "PIZZA"]) == ["New York", "", "PIZZA"]
 
 
-def test_term_ids_are_xxh64_for_ever():
-    # These numbers are in saved engines and travel between machines.
+def test_term_ids_never_change():
+    # Saved engines hold these numbers, and machines exchange them.
     assert [term_id(t) for t in ("", "a", "coffee", "東京")] == [
         -1205034819632174695, -3292477735350538661, -1086606056503583028, -7688540905579211692,
     ]  # fmt: skip

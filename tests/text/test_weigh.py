@@ -1,4 +1,4 @@
-"""Many terms have, to the bit, the weights that they have one row at a time."""
+"""Weights of whole columns equal those of single rows bit by bit."""
 
 import itertools
 
@@ -15,7 +15,7 @@ def rows_of(rng, n_rows, ids):
 
 
 @pytest.mark.parametrize("n_known", [1, 2, 3, 1_000, 5_000])
-def test_kernels_weigh_as_numpy_does(n_known):
+def test_kernels_give_the_weights_of_numpy(n_known):
     rng = np.random.default_rng(n_known)
     known = np.unique(rng.integers(-(2**63), 2**63 - 1, n_known))
     known[0], known[-1] = -(2**63), 2**63 - 1
@@ -31,7 +31,7 @@ def test_kernels_weigh_as_numpy_does(n_known):
         assert add_up(alone[0], np.array([0, stop - start])).tolist() == [totals[row]]
 
 
-def test_rows_of_no_weight_stay_zero_and_columns_may_be_read_only():
+def test_rows_without_weight_stay_zero_and_columns_may_be_read_only():
     idfs, counts, indptr = np.zeros(100), np.ones(100, np.int32), np.arange(0, 101, 10)
     for column in (idfs, counts, indptr):
         column.flags.writeable = False

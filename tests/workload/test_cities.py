@@ -22,8 +22,8 @@ def test_every_point_lies_in_the_bounds(name):
     assert bounds.ymin <= ys.min() <= ys.max() <= bounds.ymax
 
 
-def crowding(workload):
-    """Return the chance that two random points share one of 200 x 100 cells."""
+def collision_probability(workload):
+    """Return the probability that two random points are in the same of 200 x 100 cells."""
     xs, ys, _ = points(workload)
     bounds = workload.bounds
     cells = ((xs - bounds.xmin) / (bounds.xmax - bounds.xmin) * 200).astype(int) * 101
@@ -34,12 +34,16 @@ def crowding(workload):
 
 def test_points_cluster_and_places_are_more_spread_out_than_tweets():
     uniform = 1 / 20_000
-    assert crowding(make("tweets", seed=1)) > 50 * uniform
-    assert 2 * uniform < crowding(make("places", seed=1)) < crowding(make("tweets", seed=1)) / 3
+    assert collision_probability(make("tweets", seed=1)) > 50 * uniform
+    assert (
+        2 * uniform
+        < collision_probability(make("places", seed=1))
+        < collision_probability(make("tweets", seed=1)) / 3
+    )
 
 
-def test_how_crowded_it_is_hardly_depends_on_the_seed():
-    crowdings = [crowding(make("tweets", seed=seed)) for seed in range(4)]
+def test_the_density_hardly_depends_on_the_seed():
+    crowdings = [collision_probability(make("tweets", seed=seed)) for seed in range(4)]
     assert max(crowdings) < 1.5 * min(crowdings)
 
 
@@ -54,7 +58,7 @@ def test_city_sizes_follow_zipf_and_a_few_points_are_rural():
     assert counts[:20].sum() > counts[200:].sum()
 
 
-def test_a_city_spreads_as_far_as_it_should():
+def test_a_city_has_the_configured_spread():
     workload = make("tweets", seed=2)
     xs, ys, placements = points(workload)
     centre_xs, centre_ys = workload.cities.centres(workload.seed)
@@ -76,7 +80,7 @@ def test_the_map_depends_on_the_seed_only():
 
 
 @pytest.mark.parametrize("bad", [{"rural": 1.5}, {"spread_min_m": 3.0}, {"spread_min_m": -1.0}])
-def test_cities_that_make_no_sense_are_refused(bad):
+def test_bad_options_of_cities_are_refused(bad):
     good = {"bounds": Box(0, 0, 1, 1), "sizes": Zipf(3), "spread_m": 2.0, "spread_min_m": 1.0, "rural": 0.1}
     with pytest.raises(InvalidInput, match=next(iter(bad))):
         Cities(**{**good, **bad})

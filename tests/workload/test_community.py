@@ -38,7 +38,7 @@ def test_users_have_four_places_on_average_and_a_few_have_many(community):
     assert 3 < counts.mean() < 5
     assert np.median(counts) <= 2
     assert counts[-1] > 60
-    assert counts[-60:].sum() > 0.1 * counts.sum()  # one in a hundred makes a tenth of the check-ins
+    assert counts[-60:].sum() > 0.1 * counts.sum()  # one user in a hundred has a tenth of the check-ins
 
 
 def pairs_with_two_common_places(graph_places, indptr, sample):
@@ -47,9 +47,11 @@ def pairs_with_two_common_places(graph_places, indptr, sample):
     return sum(len(one & other) >= 2 for one, other in itertools.combinations(rows, 2))
 
 
-def test_users_share_places_because_of_their_taste(community):
+def test_users_share_more_places_than_by_chance(community):
     graph = community.graph
-    sample = np.flatnonzero((degrees(community) > 2) & (degrees(community) < 10))[:1_000]  # not those who go anywhere
+    sample = np.flatnonzero((degrees(community) > 2) & (degrees(community) < 10))[
+        :1_000
+    ]  # without the users of very many places
     shared = pairs_with_two_common_places(graph.user_places, graph.user_indptr, sample)
     shuffled = np.random.default_rng(0).permutation(graph.user_places)
     assert shared > 5 * pairs_with_two_common_places(shuffled, graph.user_indptr, sample)
@@ -82,13 +84,13 @@ def test_a_community_changes_where_messages_lie_and_nothing_else(community):
     assert not without["x"].equals(within["x"])
 
 
-def test_messages_of_a_community_do_not_depend_on_the_cut(community):
+def test_messages_of_a_community_do_not_depend_on_the_table_size(community):
     places = make("places", seed=2)
     expected = whole(places.messages(10_000, community=community))
     assert whole(places.messages(200, start=8_100, block=64, community=community)).equals(expected.slice(8_100, 200))
 
 
-def test_crowded_places_publish_more(community):
+def test_places_with_more_users_publish_more(community):
     table = whole(make("places", seed=2).messages(40_000, community=community))
     numbers = [int(place.removeprefix("p")) for place in table["place"].to_pylist()]
     published = np.bincount(numbers, minlength=community.places)
@@ -97,6 +99,6 @@ def test_crowded_places_publish_more(community):
 
 
 @pytest.mark.parametrize("bad", [{"users": 0}, {"users": 2.5}, {"users": 5, "places": 0}])
-def test_a_community_that_makes_no_sense_is_refused(bad):
+def test_bad_options_of_a_community_are_refused(bad):
     with pytest.raises(InvalidInput, match="must be an integer of 1 or more"):
         make("places").social(**bad)

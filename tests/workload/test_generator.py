@@ -77,7 +77,7 @@ def test_different_seeds_and_workloads_differ():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_messages_have_as_many_terms_as_they_should_and_at_least_one(name):
+def test_messages_have_the_configured_number_of_terms_and_at_least_one(name):
     workload = make(name, seed=1)
     sizes = pc.list_value_length(whole(workload.messages(16_384))["text"]).to_numpy()
     assert sizes.min() == 1
@@ -116,7 +116,7 @@ def test_the_vocabulary_of_tweets_grows_with_the_stream():
     assert sizes[-2:] == [1_700_000, 1_700_000]
 
 
-def test_no_message_uses_a_term_before_its_time():
+def test_a_message_uses_only_terms_of_the_vocabulary_so_far():
     tweets = make("tweets", seed=3)
     terms = whole(tweets.messages(8_192))["text"].combine_chunks().flatten()
     ranks = pc.index_in(terms, value_set=tweets.terms()).to_numpy()
@@ -129,7 +129,7 @@ def test_no_term_of_tweets_is_a_stop_word():
     assert 0.01 < frequent < 0.05
 
 
-def test_some_terms_come_in_company():
+def test_some_terms_occur_together():
     tweets = make("tweets", seed=8)
     together = alone = 0
     first, partner = tweets.terms()[10].as_py(), tweets.terms()[11].as_py()
@@ -137,7 +137,7 @@ def test_some_terms_come_in_company():
         if first in terms:
             together += partner in terms
             alone += partner not in terms
-    assert 0.15 < together / (together + alone) < 0.5  # 0.026 if terms knew nothing of each other
+    assert 0.15 < together / (together + alone) < 0.5  # 0.026 if terms were independent
 
 
 def test_times_start_at_the_epoch_and_increase_at_the_rate():
@@ -177,7 +177,7 @@ def test_memory_stays_flat_while_messages_and_subscriptions_stream():
     tweets = make("tweets", seed=1)
     streams = (tweets.messages(200_000), tweets.subscriptions("boolean", 200_000, queries="q2"))
     for stream in streams:
-        next(stream)  # tables that are built once
+        next(stream)  # builds tables that are reused
         tracemalloc.start()
         arrow, most = pa.total_allocated_bytes(), 0
         for _ in stream:
@@ -188,7 +188,7 @@ def test_memory_stays_flat_while_messages_and_subscriptions_stream():
         assert peak < 40e6
 
 
-def test_importing_is_light():
+def test_importing_loads_no_heavy_library():
     code = "import sys, nearcast.workload; print('numba' in sys.modules, 'rich' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout == "False False\n"
@@ -209,7 +209,7 @@ def test_importing_is_light():
         ("seed", True),
     ],
 )
-def test_a_workload_that_makes_no_sense_is_refused(field, value):
+def test_bad_options_of_a_workload_are_refused(field, value):
     with pytest.raises(InvalidInput, match=rf"{field} must be .* \(workload 'tweets'\)"):
         dataclasses.replace(make("tweets"), **{field: value})
 

@@ -18,7 +18,7 @@ def tables():
     return [pa.table({"row": [1, 2, 3]}), pa.table({"row": [4]})]
 
 
-def look(monkeypatch):
+def show_terminal(monkeypatch):
     """Make stderr a terminal. Not a fixture: pytest sets its own stderr after the fixtures."""
     shown = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
@@ -28,32 +28,32 @@ def look(monkeypatch):
 
 
 def test_tables_pass_unchanged(tables, monkeypatch):
-    look(monkeypatch)
+    show_terminal(monkeypatch)
     assert list(progress(tables, 4, "messages")) == tables
 
 
-def test_a_terminal_sees_what_streams_and_how_much(tables, monkeypatch):
-    terminal = look(monkeypatch)
+def test_a_terminal_shows_the_name_and_the_count(tables, monkeypatch):
+    terminal = show_terminal(monkeypatch)
     list(progress(tables, 4, "messages"))
     assert "messages" in terminal.getvalue()
     assert "4/4" in terminal.getvalue()
 
 
-def test_it_is_quiet_on_request(tables, monkeypatch):
-    terminal = look(monkeypatch)
+def test_nothing_is_shown_on_request(tables, monkeypatch):
+    terminal = show_terminal(monkeypatch)
     monkeypatch.setenv("NEARCAST_QUIET", "1")
     assert list(progress(tables, 4, "messages")) == tables
     assert terminal.getvalue() == ""
 
 
-def test_it_is_quiet_where_stderr_is_no_terminal(tables, monkeypatch):
+def test_nothing_is_shown_if_stderr_is_no_terminal(tables, monkeypatch):
     monkeypatch.setattr(sys, "stderr", shown := io.StringIO())
     assert list(progress(tables, 4, "messages")) == tables
     assert shown.getvalue() == ""
 
 
-def test_a_stream_that_is_left_early_takes_its_line_away(tables, monkeypatch):
-    terminal = look(monkeypatch)
+def test_the_line_is_erased_if_a_stream_is_abandoned(tables, monkeypatch):
+    terminal = show_terminal(monkeypatch)
     stream = progress(tables, 4, "messages")
     next(stream)
     stream.close()
@@ -61,7 +61,7 @@ def test_a_stream_that_is_left_early_takes_its_line_away(tables, monkeypatch):
     assert terminal.getvalue().endswith("\x1b[2K")  # erase the line
 
 
-def test_rich_is_not_loaded_where_nothing_is_shown():
+def test_rich_is_not_imported_if_nothing_is_shown():
     code = (
         "import sys; from nearcast.workload import make, progress; "
         "list(progress(make('places').messages(1), 1, 'x')); print('rich' in sys.modules)"

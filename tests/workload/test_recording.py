@@ -96,7 +96,7 @@ def test_tables_have_the_requested_rows(tmp_path):
     assert sum(table.num_rows for table in recording.messages(1_000, start=90)) == 10
 
 
-def test_rows_that_lie_nowhere_are_skipped_and_counted(tmp_path):
+def test_rows_without_a_valid_location_are_skipped_and_counted(tmp_path):
     records = rows(9)
     for row, change in enumerate(
         [
@@ -165,7 +165,7 @@ def test_a_damaged_file_is_named(tmp_path):
         list(load(file))
 
 
-def test_a_path_that_leads_nowhere_is_refused(tmp_path):
+def test_a_path_that_does_not_exist_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match=r"path must exist; got .* set NEARCAST_DATA to a folder"):
         load(tmp_path / "nothing")
     with pytest.raises(InvalidInput, match="must be a Parquet file or hold one"):
@@ -181,7 +181,7 @@ def test_the_environment_names_the_data_folder(tmp_path, monkeypatch):
         assert whole(load(path)).num_rows == 4
 
 
-def test_the_space_lies_around_the_messages(tmp_path):
+def test_the_space_contains_the_messages(tmp_path):
     space = load(write(tmp_path / "a.parquet", rows(101))).space(max_distance=5_000)
     assert space.bounds.as_tuple() == pytest.approx((150.9, -33.0, 151.0, -32.9))
     assert (space.metric, space.max_distance) == ("haversine", 5_000)

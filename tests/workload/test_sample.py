@@ -30,7 +30,7 @@ def test_take_gathers_rows(rows, data):
 
 
 @given(rows_of_terms, st.data())
-def test_put_replaces_just_the_rows_named(rows, data):
+def test_put_replaces_only_the_given_rows(rows, data):
     places = data.draw(st.lists(st.integers(0, len(rows) - 1), unique=True)) if rows else []
     others = [[100 + place] * (place % 3) for place in places]
     put = texts_of(rows).put(np.array(places, dtype=np.int64), texts_of(others))
@@ -41,7 +41,7 @@ def test_put_replaces_just_the_rows_named(rows, data):
 
 
 @given(rows_of_terms, st.integers(0, 12), st.integers(0, 99), st.data())
-def test_pick_takes_that_many_terms_of_a_row_and_one_that_is_wanted(rows, rare_from, seed, data):
+def test_pick_draws_terms_of_a_row_and_includes_a_wanted_one(rows, rare_from, seed, data):
     texts = texts_of(rows).distinct()
     counts = np.array([data.draw(st.integers(1, 6)) for _ in rows], dtype=np.int64)
     rare = texts.ranks >= rare_from
@@ -58,7 +58,7 @@ def test_pick_gives_every_term_of_a_row_the_same_chance():
     np.testing.assert_allclose(np.bincount(picked.ranks) / 30_000, 1 / 3, atol=0.015)
 
 
-def test_any_flags_rows_and_leaves_empty_ones():
+def test_any_flags_rows_and_not_empty_ones():
     texts = texts_of([[1, 9], [], [2]])
     assert texts.any(texts.ranks > 5).tolist() == [True, False, False]
 

@@ -13,7 +13,7 @@ def endless(number):
 
 
 @given(n=st.integers(0, 3 * BLOCK), start=st.integers(0, 2 * BLOCK), block=st.integers(50, 4 * BLOCK))
-def test_any_cut_holds_the_requested_rows_in_tables_of_one_size(n, start, block):
+def test_any_range_of_rows_is_cut_into_tables_of_one_size(n, start, block):
     tables = list(cut(endless, n, start=start, block=block))
     rows = [table["row"].to_numpy() for table in tables]
     assert np.array_equal(np.concatenate([[], *rows]), np.arange(start, start + n))
@@ -27,6 +27,6 @@ def test_blocks_and_names_and_seeds_have_independent_generators():
 
 
 @pytest.mark.parametrize("bad", [{"n": -1}, {"start": -1}, {"block": 0}, {"n": 1.5}, {"n": True}])
-def test_a_cut_that_makes_no_sense_is_refused_at_once(bad):
+def test_bad_table_sizes_are_refused_at_once(bad):
     with pytest.raises(InvalidInput, match=next(iter(bad))):
         cut(endless, **{"n": 1, **bad})

@@ -131,7 +131,7 @@ def test_k_is_uniform_up_to_the_greatest(kind):
     assert set(subscriptions("places", kind, 500, k=3)["k"].to_pylist()) == {1, 2, 3}
 
 
-def test_social_has_one_subscription_a_user_anywhere_in_the_bounds():
+def test_social_has_one_subscription_per_user_anywhere_in_the_bounds():
     table = subscriptions("reviews", "social")
     assert table["user"].to_pylist() == [f"u{i}" for i in range(N)]
     assert is_uniform(column(table, "x"), -125, -66.5)
@@ -192,7 +192,7 @@ def test_q2_has_a_keyword_outside_the_most_frequent_hundredth(name, frequent_ter
     assert all(rare)
 
 
-def test_q1_keywords_are_as_frequent_as_terms_are(frequent_terms):
+def test_q1_keywords_have_the_frequencies_of_terms(frequent_terms):
     tweets = make("tweets", seed=1)
     rows = subscriptions("tweets", "boolean")["keywords"].to_pylist()
     words = [word for row in rows for word in keywords_of(row)]
@@ -256,7 +256,7 @@ def test_an_and_of_two_terms_matches_real_messages_sometimes():
         ({"kind": "topk", "start": -1}, "start must be an integer of 0 or more; got -1"),
     ],
 )
-def test_what_cannot_be_made_is_refused_at_once(options, reason):
+def test_bad_options_of_subscriptions_are_refused_at_once(options, reason):
     with pytest.raises(InvalidInput, match=reason):
         make("places").subscriptions(n=10, **options)
 

@@ -13,7 +13,7 @@ def test_ranks_are_drawn_with_the_frequencies_of_the_law():
     np.testing.assert_allclose(drawn, expected, atol=0.002)
 
 
-def test_a_law_that_is_cut_off_is_that_of_a_smaller_size():
+def test_a_truncated_law_equals_that_of_a_smaller_size():
     uniforms = np.random.default_rng(2).random(1_000)
     cut_off = Zipf(1_000, 1.1, 2.0).draw(uniforms, sizes=np.full(1_000, 30))
     assert cut_off.tolist() == Zipf(30, 1.1, 2.0).draw(uniforms).tolist()
@@ -26,6 +26,6 @@ def test_the_greatest_uniform_number_stays_within_the_law():
 
 
 @pytest.mark.parametrize(("field", "value"), [("size", 0), ("exponent", -0.1), ("shift", -1.0)])
-def test_a_law_that_makes_no_sense_is_refused(field, value):
+def test_bad_options_of_a_law_are_refused(field, value):
     with pytest.raises(InvalidInput, match=field):
         Zipf(**{"size": 10, field: value})

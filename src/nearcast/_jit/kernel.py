@@ -31,6 +31,9 @@ from numba.core import event
 from numba.core import types as _types
 from numba.core.bytecode import FunctionIdentity
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.datamodel import models
+from numba.core.datamodel.registry import register_default
+from numba.core.imputils import lower_constant
 from numba.core.registry import CPUDispatcher
 
 from nearcast._jit.cache import KernelCache, cache_folder
@@ -72,6 +75,10 @@ class Kernel(CPUDispatcher):
         super().__init__(function, locals={}, targetoptions=dict(_OPTIONS))
         self._cache = KernelCache(function)
 
+    @property
+    def _numba_type_(self) -> Any:
+        return KernelType(self)
+
     def compile(self, sig: Any) -> Any:
         """Load the code of a signature, or compile and store it; Numba calls this for callees too."""
         # Threads first, processes second, always in this order: Numba holds its lock when it compiles callees.
@@ -89,6 +96,22 @@ class Kernel(CPUDispatcher):
     def __repr__(self) -> str:
         # Numba describes the type of a kernel argument with this, so it must not contain an address.
         return f"<kernel {self.py_func.__module__}.{self.py_func.__qualname__}>"
+
+
+class KernelType(types.Dispatcher):  # type: ignore[misc]
+    """The Numba type of a kernel. Its value is empty, since calls are bound by type.
+
+    Numba's own value is the address of the dispatcher, which nothing reads, and code that holds an address of its
+    process cannot be stored.
+    """
+
+
+register_default(KernelType)(models.OpaqueModel)
+
+
+@lower_constant(KernelType)  # type: ignore[no-untyped-call]
+def _lower_kernel(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    return context.get_dummy_value()
 
 
 @contextlib.contextmanager

@@ -138,7 +138,7 @@ def recorded(
     found = [
         kind for kind in pc.unique(subscriptions["kind"]).to_pylist() if kind in {known.kind for known in all_kinds()}
     ]
-    require("social" not in found, "kind", "must not be social in a file: there is no graph with it", "social")
+    require("social" not in found, "kind", "must not be social: a file has no social graph", "social")
     return Stream(
         f"{messages_file.name} and {subscriptions_file.name}",
         Space(_around(messages, subscriptions), metric=metric),

@@ -54,7 +54,7 @@ def write(state: EngineState, path: str | PathLike[str]) -> None:
     """Write an engine to a folder; a saved engine that is there is replaced."""
     target = Path(path)
     if target.exists() and not (target / MANIFEST).is_file():
-        raise FormatError(f"{target} must be new or hold a saved engine; it is something else")
+        raise FormatError(f"{target} must be new or hold a saved engine; it holds something else")
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{target.name}.saving-{os.getpid()}")
     previous = target.with_name(f".{target.name}.previous-{os.getpid()}")

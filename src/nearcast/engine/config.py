@@ -75,7 +75,7 @@ class EngineConfig:
         ok = isinstance(self.workers, int) and not isinstance(self.workers, bool) and self.workers >= 1
         require(ok, "workers", "must be an integer of 1 or more", self.workers, subject="engine")
         fits = self.workers <= MOST_SHARDS
-        require(fits, "workers", f"must be {MOST_SHARDS} at most", self.workers, subject="engine")
+        require(fits, "workers", f"must be at most {MOST_SHARDS}", self.workers, subject="engine")
         check_partitioner(self.partitioner, n_shards=self.workers, subject="engine")
         names = [*TEXT_SIMILARITIES]
         known = self.text_similarity in names

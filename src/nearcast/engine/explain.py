@@ -15,7 +15,7 @@ class CurrentResults(Protocol):
     """The results to compare with: those of a result store, or of a merger."""
 
     def would_enter(self, slot: int, document: Document, score: float) -> bool:
-        """Tell whether a message is in a result or would enter it if published now."""
+        """Return whether a message is in a result or would enter it if published now."""
 
     def threshold(self, slot: int) -> float | None:
         """Return the score of the worst of k results; None if the result is not full."""

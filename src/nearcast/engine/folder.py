@@ -75,7 +75,7 @@ class EngineFolder:
         self._token = token
 
     def is_sealed(self, mark: str) -> bool:
-        """Tell whether the seal is the one that this object wrote or opened, and bears a mark."""
+        """Return whether the seal is the one that this object wrote or opened, and bears a mark."""
         try:
             content = json.loads((self._path / _SEAL).read_text())
         except (OSError, ValueError):

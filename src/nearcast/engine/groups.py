@@ -96,7 +96,7 @@ def count_updates(groups: pa.Table) -> int:
 
 
 def _differs(strings: pa.Array) -> npt.NDArray[np.bool_]:
-    """Tell for each string but the first whether it differs from the one before."""
+    """Return for each string but the first whether it differs from the one before."""
     return np.asarray(pc.not_equal(strings.slice(1), strings.slice(0, len(strings) - 1)))
 
 

@@ -46,7 +46,7 @@ class Replicas:
         return found if keep.all() else Matches(found.rows[keep], found.slots[keep], found.scores[keep])
 
     def are_first(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        """Tell which subscriptions have their first replica here, so that each is counted once."""
+        """Return which subscriptions have their first replica here, so that each is counted once."""
         if _NAME not in self._arena:
             return np.ones(len(slots), np.bool_)
         are: npt.NDArray[np.bool_] = self._before(slots) == 0

@@ -204,7 +204,7 @@ class ResultMerger:
         return explain(self.registry, slot, document, self._scoring, self)
 
     def would_enter(self, slot: int, document: Document, score: float) -> bool:
-        """Tell whether a message is in a result or would enter it if published now."""
+        """Return whether a message is in a result or would enter it if published now."""
         results = self.results(slot, list)
         if self.threshold(slot) is None or any(scored.seq == document.seq for scored in results):
             return True

@@ -38,7 +38,7 @@ class Router:
         return self._routing is None or self._routing.sends_all
 
     def merges(self, kind: type[Subscription]) -> bool:
-        """Tell whether the results of a kind are merged from several replicas."""
+        """Return whether the results of a kind are merged from several replicas."""
         return not self.sends_all and kind.result_policy.is_stateful
 
     def prepare(self, batches: Sequence[SubscriptionBatch], recent: Callable[[], MessageBatch]) -> None:

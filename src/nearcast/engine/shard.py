@@ -78,7 +78,7 @@ class Shard:
         matcher.attach(results, has_index=entry.in_arena, has_results=self._has_results(kind))
 
     def _has_results(self, kind: str) -> bool:
-        """Tell whether the arena of a kind holds its results."""
+        """Return whether the arena of a kind holds its results."""
         return find_result_store(choose_index(self._index, kind).result_store, find_kind(kind)).in_arena
 
     def results_outside_arena(self) -> Iterator[tuple[str, list[Results]]]:

@@ -93,7 +93,7 @@ class ShardEngine(Engine):
         self._folder.seal(mark, Sealed({**self._counters(), "work": work}, tables))
 
     def is_sealed(self, mark: str) -> bool:
-        """Tell whether this object still is the engine that was sealed with a mark: no other process changed it."""
+        """Return whether this object still is the engine that was sealed with a mark: no other process changed it."""
         return self._folder is not None and self._folder.is_sealed(mark)
 
     def _before_change(self) -> None:

@@ -151,7 +151,7 @@ class ShardSet:
         return None
 
     def missing(self, ids: IdColumn) -> npt.NDArray[np.bool_]:
-        """Tell which ids do not exist."""
+        """Return which ids do not exist."""
         missing = np.ones(len(ids), np.bool_)
         for owner in self._owners():
             missing &= owner.registry.find(ids) < 0

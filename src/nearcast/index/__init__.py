@@ -41,7 +41,7 @@ class IndexEntry(NamedTuple):
     """Name of the result store that goes with it; None for the reference store."""
 
     def serves(self, kind: str) -> bool:
-        """Report whether the index serves a kind."""
+        """Return whether the index serves a kind."""
         return self.kinds is None or kind in self.kinds
 
 
@@ -110,7 +110,7 @@ def index_names() -> list[str]:
 
 
 def has_index(name: object) -> bool:
-    """Tell whether an index has a name; a name that is not built in imports the indexes of other packages."""
+    """Return whether an index has a name; a name that is not built in imports the indexes of other packages."""
     if name not in index_names():
         _load_entry_points()
     return name in index_names()

@@ -58,7 +58,7 @@ class ArenaIndex(Generic[AnyWorkspace]):
         return [name for name in self._arena.names if name.startswith(f"{self.prefix}.")]
 
     def _is_new(self, name: str) -> bool:
-        """Report whether the arena does not hold an array of the index yet."""
+        """Return whether the arena does not hold an array of the index yet."""
         return f"{self.prefix}.{name}" not in self._arena
 
     def _new_arrays(self, specs: Mapping[str, ArrayLayout]) -> None:

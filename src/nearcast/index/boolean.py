@@ -21,8 +21,7 @@ cells that its box overlaps. Departures:
   point, take the slots of single terms, then test the rest. The fields are columns, since the box decides most
   postings.
 - Deletion is immediate. Lists lie in blocks of a power of two that are halved in place when a quarter full; free
-halves
-  are joined again. Expressions, nodes and terms are reused too.
+  halves are joined again. Expressions, nodes and terms are reused too.
 
 Cost: a message reads a cache line or two per term and level, 8 bytes per posting visited and up to 12 more per
 posting whose box fits; cache misses, not instructions, take the time. Insertion and deletion touch the lists of one
@@ -146,7 +145,7 @@ class BooleanIndex(ArenaIndex[BooleanWorkspace]):
 
     def insert(self, slots: npt.NDArray[np.int32], subscriptions: SubscriptionBatch) -> None:
         """Insert subscriptions under free slots."""
-        columns = subscriptions.subscription_columns
+        columns = subscriptions.columns
         assert isinstance(columns, BooleanColumns)
         self.insert_columns(slots, columns)
 

@@ -110,7 +110,7 @@ class NearestIndex(GroupedIndex[NearestWorkspace]):
 
     def insert(self, slots: NDArray[np.int32], subscriptions: SubscriptionBatch) -> None:
         """Insert subscriptions under free slots, open to every message that shares a term."""
-        columns, slots = subscriptions.subscription_columns, column(slots, np.int32)
+        columns, slots = subscriptions.columns, column(slots, np.int32)
         assert isinstance(columns, KeywordColumns)
         if slots.size == 0:
             return

@@ -149,7 +149,7 @@ class SimilarityIndex(ArenaIndex[SimilarityWorkspace]):
 
     def insert(self, slots: NDArray[np.int32], subscriptions: SubscriptionBatch) -> None:
         """Insert subscriptions under free slots."""
-        columns = subscriptions.subscription_columns
+        columns = subscriptions.columns
         assert isinstance(columns, KeywordColumns)
         self.insert_columns(slots, columns)
 

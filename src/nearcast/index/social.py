@@ -115,7 +115,7 @@ class SocialIndex(ArenaIndex[SocialWorkspace]):
 
     def insert(self, slots: NDArray[np.int32], subscriptions: SubscriptionBatch) -> None:
         """Insert subscriptions under free slots, with open thresholds."""
-        columns, slots = subscriptions.subscription_columns, column(slots, np.int32)
+        columns, slots = subscriptions.columns, column(slots, np.int32)
         assert isinstance(columns, KeywordColumns)
         if slots.size == 0:
             return

@@ -139,7 +139,7 @@ class TopKIndex(GroupedIndex[TopKWorkspace]):
 
     def insert(self, slots: NDArray[np.int32], subscriptions: SubscriptionBatch) -> None:
         """Insert subscriptions under free slots, with open thresholds."""
-        columns = subscriptions.subscription_columns
+        columns = subscriptions.columns
         assert isinstance(columns, KeywordColumns)
         self.insert_columns(slots, columns)
 

@@ -47,7 +47,7 @@ class Job:
             value = getattr(self, name)
             ok = isinstance(value, int) and not isinstance(value, bool) and value >= 1
             require(ok, name, "must be an integer of 1 or more", value, subject="job")
-        require(self.shards <= MOST_SHARDS, "shards", f"must be {MOST_SHARDS} at most", self.shards, subject="job")
+        require(self.shards <= MOST_SHARDS, "shards", f"must be at most {MOST_SHARDS}", self.shards, subject="job")
         if self.fitted is None:
             check_partitioner(self.partitioner, n_shards=self.shards, subject="job")
 

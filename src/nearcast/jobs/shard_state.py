@@ -8,10 +8,9 @@ Spark's state store holds the small value `ShardManifest`, with the guarantees o
 files are written again. Messages leave no trace in an engine without a window whose subscriptions are stateless; then
 only their times are written, so that counters stay right. Two rules follow:
 
-- The files of the value before the last must stay: a snapshot outlives the next one, and so do the frames since. -
-Every value carries a stamp, the hash of everything written: a replayed batch gets the same stamp. Only an engine with
-the
-  committed stamp counts as cached; frames that do not lead to that stamp are refused.
+- The files of the value before the last must stay: a snapshot outlives the next one, and so do the frames since.
+- Every value carries a stamp, the hash of everything written: a replayed batch gets the same stamp. Only an engine
+  with the committed stamp counts as cached; frames that do not lead to that stamp are refused.
 
 A snapshot is due when the frames since the last one are several times as large, or too many. A restart replays at
 most that, and writing snapshots costs a small share of writing frames.
@@ -99,7 +98,7 @@ class ShardState:
         return manifest
 
     def _keeps_messages(self, engine: ShardEngine) -> bool:
-        """Tell whether the last messages changed the engine."""
+        """Return whether the last messages changed the engine."""
         counts_by_kind = engine.stats().kinds
         return self._job.config.window is not None or any(
             counts_by_kind.get(k.kind) for k in kinds() if k.result_policy.is_stateful

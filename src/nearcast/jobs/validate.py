@@ -138,10 +138,10 @@ def _check_subscriptions(table: pa.Table, job: Job) -> None:
         raise InvalidInput("op", rule, op, subject=f"subscription {id_!r}")
     ids_from_table(table)
     comes = table if ops == {SUBSCRIBE} else table.filter(pc.equal(table["op"], SUBSCRIBE))
-    for subscription_batch in job.admission.admit(
+    for batch in job.admission.admit(
         comes.select([name for name in comes.column_names if name not in ("row", "broken")])
     ):
-        job.check_kind(subscription_batch.kind, f"subscription {subscription_batch.ids[0]!r}")
+        job.check_kind(batch.kind, f"subscription {batch.ids[0]!r}")
 
 
 def _refuse_broken(row: dict[str, Any], subject: str) -> None:

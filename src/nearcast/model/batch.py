@@ -210,5 +210,5 @@ def check_sizes(ids: Sequence[Id], texts: Sequence[Text], limits: Limits) -> Non
         else:
             n = sum(len(term.encode()) for term in text)
         if n > limit:
-            rule = f"must be {limit} bytes at most"
+            rule = f"must be at most {limit} bytes"
             raise InvalidInput("text", rule, n, subject=f"message {id_!r}")

@@ -72,7 +72,7 @@ class BooleanSubscription(Subscription):
         """Raise `InvalidInput` also for an expression with too many branches or terms."""
         super().check(scoring, limits)
         n = len(frozenset().union(*self.branches(limit=limits.branches)))
-        require(n <= limits.terms, "keywords", f"must hold {limits.terms} terms at most", n, subject=self.subject)
+        require(n <= limits.terms, "keywords", f"must hold at most {limits.terms} terms", n, subject=self.subject)
 
     def bind(self, scoring: ScoringContext) -> Scorer:
         """Return 1 for a match, else None."""

@@ -180,7 +180,7 @@ def _texts(table: pa.Table, ids: IdColumn, limits: Limits) -> pa.Array:
             raise InvalidInput("text", "must not hold null", column[row].as_py(), subject=f"message {ids[row]!r}")
         lengths = np.concatenate([[0], np.cumsum(pc.binary_length(terms).to_numpy().astype(np.int64))])
         sizes = pa.array(np.diff(lengths[bounds - bounds[0]]))
-    rule = f"must be {limits.text_bytes} bytes at most"
+    rule = f"must be at most {limits.text_bytes} bytes"
     _refuse(pc.greater(sizes, limits.text_bytes), "text", rule, sizes, ids)
     return column
 

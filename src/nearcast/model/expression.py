@@ -157,5 +157,5 @@ def _checked(branches: set[Branch], limit: int) -> set[Branch]:
 
 
 def _too_many(n: int, limit: int) -> InvalidInput:
-    rule = f"must be {limit} AND-branches at most once it is an OR of ANDs"
+    rule = f"must have at most {limit} branches as an OR of ANDs"
     return InvalidInput("keywords", rule, n, hint="Split it into several subscriptions.")

@@ -63,7 +63,7 @@ class FieldType(ABC):
 
     @abstractmethod
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
-        """Tell whether a whole column certainly passes `validate` and `check`; false means to look at each row."""
+        """Return whether a whole column certainly passes `validate` and `check`; false means to look at each row."""
 
     def to_row(self, value: Any, name: str) -> dict[str, Any]:
         """Return a value as columns of one row."""
@@ -107,7 +107,7 @@ class LocationField(FieldType):
         require(bounds.contains(*value), name, f"must lie in {bounds}", value, subject=subject)
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
-        """Tell whether all points lie in the bounds."""
+        """Return whether all points lie in the bounds."""
         bounds = scoring.space.bounds
         return within(table, "x", bounds.xmin, bounds.xmax) and within(table, "y", bounds.ymin, bounds.ymax)
 
@@ -154,7 +154,7 @@ class RegionField(FieldType):
         require(inside, name, f"must lie in {bounds}", value, subject=subject)
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
-        """Tell whether all boxes lie in the bounds and no side is greater than its opposite."""
+        """Return whether all boxes lie in the bounds and no side is greater than its opposite."""
         b = scoring.space.bounds
         return (
             all(within(table, side, b.xmin, b.xmax) for side in ("xmin", "xmax"))
@@ -203,7 +203,7 @@ class KeywordsField(FieldType):
         return value
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
-        """Tell whether every row holds at least one term and not too many."""
+        """Return whether every row holds at least one term and not too many."""
         if not has_strings(table, name):
             return False
         n_terms = np.diff(encode_column(table[name].combine_chunks()).indptr)
@@ -215,7 +215,7 @@ class ExpressionField(KeywordsField):
     """Keywords that form an expression with AND, OR and parentheses."""
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
-        """Tell whether every expression uses one operator only and is short; others are parsed one by one."""
+        """Return whether every expression uses one operator only and is short; others are parsed one by one."""
         most = min(limits.terms, limits.branches)
         return has_strings(table, name) and are_plain(table[name].combine_chunks(), most=most)
 
@@ -246,7 +246,7 @@ class NumberField(FieldType):
         return float(value)
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
-        """Tell whether all numbers are finite and within the bounds."""
+        """Return whether all numbers are finite and within the bounds."""
         largest = np.finfo(np.float64).max
         return within(table, name, max(self.minimum, -largest), min(self.maximum, largest))
 
@@ -287,10 +287,10 @@ class CountField(NumberField):
 
     def check(self, value: Any, name: str, scoring: ScoringContext, limits: Limits, subject: str) -> None:
         """Refuse more than the limit."""
-        require(value <= limits.k, name, f"must be {limits.k} at most", value, subject=subject)
+        require(value <= limits.k, name, f"must be at most {limits.k}", value, subject=subject)
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
-        """Tell whether all are integers from 1 to the limit."""
+        """Return whether all are integers from 1 to the limit."""
         return bool(pa.types.is_integer(column_type(table, name))) and within(table, name, 1, limits.k)
 
 
@@ -317,7 +317,7 @@ class UserField(FieldType):
         require(known, name, "must be known to the social graph", value, subject=subject)
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
-        """Tell whether the graph knows all users."""
+        """Return whether the graph knows all users."""
         return has_strings(table, name) and scoring.social.users.keys() >= set(table[name].to_pylist())
 
 
@@ -327,13 +327,13 @@ def column_type(table: pa.Table, name: str) -> pa.DataType:
 
 
 def has_strings(table: pa.Table, name: str) -> bool:
-    """Tell whether a column holds strings and no null."""
+    """Return whether a column holds strings and no null."""
     type_ = column_type(table, name)
     return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_)) and not table[name].null_count
 
 
 def within(table: pa.Table, name: str, low: float, high: float) -> bool:
-    """Tell whether a column holds numbers from low to high, no null and no NaN."""
+    """Return whether a column holds numbers from low to high, no null and no NaN."""
     type_ = column_type(table, name)
     if not (pa.types.is_floating(type_) or pa.types.is_integer(type_)) or table[name].null_count:
         return False

@@ -40,7 +40,7 @@ class Footprint(NamedTuple):
     """The message must hold all terms of one of these sets."""
 
     def may_match(self, x: float, y: float, terms: Collection[int]) -> bool:
-        """Tell whether a message may touch the subscription; over-approximates."""
+        """Return whether a message may touch the subscription; over-approximates."""
         if self.box is not None and not self.box.contains(x, y):
             return False
         return any(branch.issubset(terms) for branch in self.branches)
@@ -128,7 +128,7 @@ class Footprints(Sequence[Footprint]):
         return np.full(len(self.term_indptr) - 1, np.inf) if self.mosts is None else self.mosts
 
     def needed(self, thresholds: Floats) -> npt.NDArray[np.bool_]:
-        """Tell which branches can bring a message that reaches the threshold; the first branch always can."""
+        """Return which branches can bring a message that reaches the threshold; the first branch always can."""
         needed: npt.NDArray[np.bool_] = self._bounds >= np.repeat(thresholds, np.diff(self.branch_indptr))
         needed[self.branch_indptr[:-1]] = True
         return needed

@@ -14,7 +14,7 @@ _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
 def is_id(value: Any) -> bool:
-    """Tell whether a value is a valid id."""
+    """Return whether a value is a valid id."""
     if isinstance(value, int):
         return not isinstance(value, bool) and _LOWEST <= value <= _HIGHEST
     return isinstance(value, str) and is_whole(value)

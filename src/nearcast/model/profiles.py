@@ -33,7 +33,7 @@ class Profiles:
     >>> from nearcast.testing.strategies import scoring
     >>> jazz = TopKSubscription("t", location=(1, 2), keywords="b a a", k=3, alpha=0.5)
     >>> profiles = Profiles(Arena())
-    >>> profiles.insert(np.array([4], np.int32), SubscriptionBatch.of([jazz], scoring()).subscription_columns)
+    >>> profiles.insert(np.array([4], np.int32), SubscriptionBatch.of([jazz], scoring()).columns)
     >>> profiles.arrays.points[4].tolist(), profiles.arrays.heads[4].tolist()
     ([1.0, 2.0, 0.5], [0, 2, 3])
     """

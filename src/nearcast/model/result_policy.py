@@ -5,7 +5,7 @@
     BEST_IN_WINDOW   the k best messages of the window     greater   the newer    yes              yes
     BEST_EVER        the k best since the subscription     smaller   the older    no               yes
 
-A kind names its policy; the rest of the package asks the policy and never the kind.
+A kind names its policy; other packages depend on the policy and never on the kind.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ResultPolicy:
         return -self.sign * score, -self.sign * seq
 
     def would_enter(self, score: float, seq: int, worst: tuple[float, int] | None) -> bool:
-        """Tell whether a message beats the worst result, given as score and seq; None means that there is room."""
+        """Return whether a message beats the worst result, given as score and seq; None means that there is room."""
         return worst is None or self.rank(score, seq) < self.rank(*worst)
 
     def best(self, scored: Iterable[tuple[float, int]], k: int) -> list[tuple[float, int]]:

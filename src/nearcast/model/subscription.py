@@ -2,7 +2,7 @@
 
 A kind is a frozen dataclass. It declares its fields with their types (`nearcast.model.fields`), a result policy, the
 reference score that every index must reproduce, an explanation of that score, and a footprint. Checks, columns, JSON,
-documentation and the map's form follow from these; no other package asks which kind a subscription has.
+documentation and the map's form follow from these; no other package depends on which kind a subscription has.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Subscription(ABC):
 
     @classmethod
     def all_valid(cls, table: pa.Table, scoring: ScoringContext, limits: Limits) -> bool:
-        """Tell whether all rows of a table, all of this kind, are certainly valid.
+        """Return whether all rows of a table, all of this kind, are certainly valid.
 
         False sends the rows one by one through the constructor and `check`, which raise the error.
         """
@@ -116,7 +116,7 @@ class Subscription(ABC):
 
     @classmethod
     def depends_on_users(cls) -> bool:
-        """Tell whether results depend on the edges of a user in the social graph, named by the field `user`."""
+        """Return whether results depend on the edges of a user in the social graph, named by the field `user`."""
         return "user" in cls.field_types()
 
     # -- rows and JSON --------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class KeywordSubscription(Subscription):
         """Raise `InvalidInput` also for too many terms."""
         super().check(scoring, limits)
         n = len(self.counts)
-        require(n <= limits.terms, "keywords", f"must hold {limits.terms} terms at most", n, subject=self.subject)
+        require(n <= limits.terms, "keywords", f"must hold at most {limits.terms} terms", n, subject=self.subject)
 
     @classmethod
     def subscription_columns(cls, stored: pa.Table, vocabulary: Vocabulary) -> SubscriptionColumns:

@@ -65,11 +65,11 @@ class SubscriptionBatch:
         return [subscription.bind(self.scoring) for subscription in self.subscriptions]
 
     @cached_property
-    def subscription_columns(self) -> SubscriptionColumns:
+    def columns(self) -> SubscriptionColumns:
         """The columns that an index is built from."""
         return self.kind.subscription_columns(self.stored, self.scoring.vocabulary)
 
     @cached_property
     def footprints(self) -> Footprints:
         """The footprint of each subscription."""
-        return self.kind.footprints(self.subscription_columns, self.ids.keys, self.scoring)
+        return self.kind.footprints(self.columns, self.ids.keys, self.scoring)

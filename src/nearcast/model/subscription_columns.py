@@ -138,7 +138,7 @@ def encode_keywords(table: pa.Table) -> TermRows:
 
 
 def are_plain(keywords: pa.Array, *, most: int) -> bool:
-    """Tell whether every expression uses one operator only and has at most `most` words."""
+    """Return whether every expression uses one operator only and has at most `most` words."""
     if not bool((_which(keywords, _ALL) | _which(keywords, _ANY)).all()):
         return False
     return int(pc.max(pc.count_substring(keywords, " ")).as_py() or 0) < most

@@ -173,7 +173,7 @@ def before_it(masks: Masks, shard: int) -> Masks:
 
 
 def has_shard(masks: Masks, shard: int) -> npt.NDArray[np.bool_]:
-    """Tell which masks hold a shard.
+    """Return which masks hold a shard.
 
     >>> has_shard(np.array([1, 3, 2], np.uint64), 1).tolist()
     [False, True, True]

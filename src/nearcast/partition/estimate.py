@@ -9,10 +9,10 @@ has both sides of. The papers charge each message of a shard for all its subscri
 visit subscriptions elsewhere or with other terms, so a shard does not get faster by not having them. HANDLE is added
 for each message that a shard sees.
 
-The busiest shard limits the throughput, so the estimate with the least busy maximum is best. The first one in the
-given order, which begins with the simplest, within a tenth of the best is recommended: estimates are no more accurate
-than that. The time of a fit does not count, so two runs with the same constants recommend the same. Without messages,
-or with one shard, all partitioners are equal, and the first is recommended.
+The busiest shard limits the throughput, so the partitioner whose busiest shard has the least to do is best. Estimates
+are accurate to about a tenth, so the first partitioner within a tenth of the best is recommended, in the given order,
+which begins with the simplest. The time of a fit does not count, so two runs with the same constants recommend the
+same. Without messages, or with one shard, all partitioners are equal, and the first is recommended.
 
 Two cases differ. Threads of one engine divide the messages of stateless kinds, not the subscriptions, if the routing
 sends all messages to all shards: nothing is replicated, and each thread handles its share. Processes, as on Spark, do
@@ -151,7 +151,7 @@ def estimate_partitioners(
 
 def recommend(estimates: Sequence[Estimate]) -> tuple[Estimate, str]:
     """Return the recommended estimate and the reason as a sentence."""
-    require(len(estimates) > 0, "estimates", "must hold one at least", list(estimates))
+    require(len(estimates) > 0, "estimates", "must hold at least one", list(estimates))
     first = estimates[0]
     best = min(estimate.busiest_us for estimate in estimates)
     if best == 0 or len(first.busy_us) == 1:

@@ -5,8 +5,8 @@
     3  parts are merged into shards; while these are uneven, the heaviest part is divided in two
 
 A part whose messages and subscriptions differ is divided by text, any other part by whichever way adds less load;
-some terms of a part of space are divided by text only, as the leaves of a kd^t-tree are. Of all rounds, the one with
-the least loaded busiest shard counts.
+some terms of a part of space are divided by text only, as the leaves of a kd^t-tree are. Of all rounds, the one whose
+busiest shard has the least load counts.
 
 Cost: some seconds for a million subscriptions and eight shards; merging reads all messages and subscriptions of the
 parts once per round.

@@ -32,7 +32,7 @@ class TextHypergraphPartitioner:
 
     @staticmethod
     def is_installed() -> bool:
-        """Tell whether Mt-KaHyPar is installed."""
+        """Return whether Mt-KaHyPar is installed."""
         return find_spec("mtkahypar") is not None
 
     def fit(self, sample: Sample, *, n_shards: int) -> TermRouting:

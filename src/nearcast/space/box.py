@@ -40,7 +40,7 @@ class Box:
             require(a <= b, low, f"must not exceed {high}", _Comparison(a, b))
 
     def contains(self, x: float, y: float) -> bool:
-        """Tell whether a point lies in the closed box."""
+        """Return whether a point lies in the closed box."""
         return self.xmin <= x <= self.xmax and self.ymin <= y <= self.ymax
 
     def as_tuple(self) -> tuple[float, float, float, float]:

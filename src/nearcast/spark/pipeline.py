@@ -109,7 +109,7 @@ def match_config(
 
 
 def _are_streams(messages: DataFrame, subscriptions: DataFrame) -> bool:
-    """Tell whether both sources are streams; raise `StateError` if only one is."""
+    """Return whether both sources are streams; raise `StateError` if only one is."""
     streams = {"messages": messages.isStreaming, "subscriptions": subscriptions.isStreaming}
     if len(set(streams.values())) > 1:
         raise StateError(

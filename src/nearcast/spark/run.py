@@ -60,7 +60,7 @@ class Run:
             error = query.exception()
             if error is not None:
                 self.stop()
-                raise StateError(f"query {query.name!r} must not fail; it did: {in_one_line(error)}")
+                raise StateError(f"query {query.name!r} failed: {in_one_line(error)}")
 
     def batches(self, *, after: int = -1) -> list[dict[str, Any]]:
         """Return the reports of batches after the given one, see `progress`."""

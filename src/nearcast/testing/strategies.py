@@ -46,7 +46,7 @@ def social_graph() -> SocialGraph:
 
 
 def scoring(space: Space = PLANE, text_similarity: str = "containment") -> ScoringContext:
-    """Return what scores mean in the small world."""
+    """Return the scoring context of the small data set."""
     return ScoringContext(space, vocabulary(), social_graph(), TEXT_SIMILARITIES[text_similarity])
 
 

@@ -148,8 +148,8 @@ def bytes_of(strings: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.i
 
 
 def is_worth_a_kernel(n: int) -> bool:
-    """Tell whether a kernel pays off for a number of rows: enough rows, and kernels are compiled.
+    """Return whether a kernel pays off for a number of rows: enough rows, and kernels are compiled.
 
-    Plain Python has its own way, which is faster than theirs without the JIT, and needs no Numba.
+    Otherwise plain Python encodes the rows: it needs no Numba, and is faster than kernels that are not compiled.
     """
     return n >= WORTH_A_KERNEL and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")

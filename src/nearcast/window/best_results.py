@@ -35,7 +35,7 @@ class BestResults(ABC):
         return results[-1] if len(results) == self.result_size(slot) else None
 
     def would_enter(self, slot: int, document: Document, score: float) -> bool:
-        """Report whether a message is in a result or, published now, would enter it."""
+        """Return whether a message is in a result or, published now, would enter it."""
         if any(scored.seq == document.seq for scored in self.results(slot)):
             return True
         worst = self.worst(slot)

@@ -119,7 +119,7 @@ class BufferedResults(BestResults):
         """Insert subscriptions and return the best of the window for each."""
         if not len(slots):
             return Results.none()
-        columns = subscriptions.subscription_columns
+        columns = subscriptions.columns
         assert isinstance(columns, KeywordColumns)
         self._profiles.insert(slots, columns)
         self._arena.grow_all([f"{_PREFIX}.{name}" for name in ("heads", "thresholds")], int(slots.max()) + 1)

@@ -62,7 +62,7 @@ class HeapResults(BestResults):
     def insert(self, slots: npt.NDArray[np.int32], subscriptions: SubscriptionBatch) -> Results:
         """Insert subscriptions, whose results are empty."""
         if len(slots):
-            columns = subscriptions.subscription_columns
+            columns = subscriptions.columns
             assert isinstance(columns, KeywordColumns)
             slots, ks = column(slots, np.int32), column(columns.ks, np.int32)
             self._arena.grow(f"{_PREFIX}.heads", int(slots.max()) + 1)

@@ -115,7 +115,7 @@ class ResultStore(Protocol):
         """Return a result, best first."""
 
     def would_enter(self, slot: int, document: Document, score: float) -> bool:
-        """Report whether a message is in a result or, published now, would enter it."""
+        """Return whether a message is in a result or, published now, would enter it."""
 
     def threshold(self, slot: int) -> float | None:
         """Return the score of the worst of k results; None if there is room."""

@@ -28,7 +28,7 @@ from nearcast.workload.zipf import Zipf
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-DEGREES_A_METRE = degrees(1.0 / EARTH_RADIUS_M)  # of latitude; longitude divides by the cosine of the latitude
+DEGREES_PER_METRE = degrees(1.0 / EARTH_RADIUS_M)  # of latitude; longitude divides by the cosine of the latitude
 _DECIMALS = 6
 
 
@@ -68,7 +68,7 @@ class Cities:
         """Return `n` points as xs and ys, and the city of each, -1 for the countryside."""
         centre_xs, centre_ys = self.centres(seed)
         city_of = self.sizes.draw(rng.random(n))
-        steps = rng.standard_normal((2, n)) * (self.spreads_m()[city_of] * DEGREES_A_METRE)
+        steps = rng.standard_normal((2, n)) * (self.spreads_m()[city_of] * DEGREES_PER_METRE)
         xs = centre_xs[city_of] + steps[0] / np.cos(np.radians(centre_ys[city_of]))
         ys = centre_ys[city_of] + steps[1]
         rural = rng.random(n) < self.rural
@@ -94,7 +94,7 @@ def scatter(rng: np.random.Generator, bounds: Box, n: int) -> tuple[Floats, Floa
 def _centres(cities: Cities, seed: int) -> tuple[Floats, Floats]:
     bounds = cities.bounds
     across, along = generator(seed, "cities").random((2, cities.sizes.size))
-    margins = np.minimum(3 * cities.spreads_m() * DEGREES_A_METRE, (bounds.ymax - bounds.ymin) / 2)
+    margins = np.minimum(3 * cities.spreads_m() * DEGREES_PER_METRE, (bounds.ymax - bounds.ymin) / 2)
     ys = bounds.ymin + margins + along * (bounds.ymax - bounds.ymin - 2 * margins)
     margins = np.minimum(margins / np.cos(np.radians(ys)), (bounds.xmax - bounds.xmin) / 2)
     xs = bounds.xmin + margins + across * (bounds.xmax - bounds.xmin - 2 * margins)

@@ -5,7 +5,7 @@
     people      users that like some places, most of them of one flavour, and subscribe from where they live
     messages    announcements of places: a phrase of the trade, at the place, some seconds after the last one
 
-Everything follows from the seed. The `WORKLOADS` are for measurements; this one is for looking at.
+Everything follows from the seed. The `WORKLOADS` are for measurements; this city is for people to look at.
 """
 
 from __future__ import annotations

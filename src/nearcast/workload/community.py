@@ -40,7 +40,7 @@ _USERS_A_PLACE = 6
 
 @dataclass(frozen=True)
 class Taste:
-    """How users choose places."""
+    """Parameters of the users' choice of places."""
 
     district: int = 40  # places
     loyalty: float = 0.8  # share of check-ins in the home district

@@ -2,7 +2,7 @@
 
 Each number is a field of `Workload`.
 
-    name      after                                   terms a message    vocabulary    written in
+    name      after                                   terms / message    vocabulary    written in
     tweets    TWEETS of Skype, table 3                9                  1.7 M         400 cities
     places    Place of DkM-SKS, table 1               3                  54 k          2,000 towns, much countryside
     reviews   YELP of Skype, table 3                  37                 85 k          100 cities
@@ -25,7 +25,8 @@ which subscriptions are made, is one of that archive: its number is uniform belo
         under the least frequent term   350 to 400 postings visited in the message's cell of 64 x 64
     similarity, max_distance 500 km     0.51 to 0.60 % of the subscriptions match a message
 
-and the most frequent term is in 3 % of the messages. A million messages on, matches and visits are a tenth fewer.
+and the most frequent term is in 3 % of the messages. A million messages later, matches and visits have fallen by a
+tenth.
 
 Message i of a seed is always the same, see `streams`. Cost of a million messages on one core: 3 s for tweets, 1 s for
 places, 9 s for reviews; 50 MB of tables for tweets, built once per process.

@@ -235,7 +235,7 @@ def _convert(batch: pa.RecordBatch, columns: list[str], file: Path) -> pa.Table:
 
 
 def _usable(table: pa.Table) -> pa.ChunkedArray:
-    """Tell which rows have an id and lie on the earth; a comparison with NaN is false, one with null is null."""
+    """Return which rows have an id and lie on the earth; a comparison with NaN is false, one with null is null."""
     on_earth = pc.and_(
         pc.less_equal(pc.abs(table["x"]), 180.0),
         pc.less_equal(pc.abs(table["y"]), 90.0),

@@ -67,7 +67,7 @@ class TermRanks(NamedTuple):
         return both.take(order)
 
     def any(self, flags: Flags) -> Flags:
-        """Tell for each row whether one of its terms is flagged."""
+        """Return for each row whether one of its terms is flagged."""
         return np.bincount(self.owners()[flags], minlength=len(self)) > 0
 
     def distinct(self) -> TermRanks:

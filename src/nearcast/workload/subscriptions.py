@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.errors import InvalidInput, require
-from nearcast.workload.cities import DEGREES_A_METRE, scatter
+from nearcast.workload.cities import DEGREES_PER_METRE, scatter
 from nearcast.workload.columns import SUBSCRIPTIONS, constant, fill, numbered
 from nearcast.workload.community import Community
 from nearcast.workload.sample import MessageSample, SampleSource, TermRanks
@@ -132,7 +132,7 @@ def _boolean(order: Order) -> Columns:
     rare = (texts.ranks >= frequent) & by_q2[texts.owners()]
     picked = texts.pick(rng, _integers(rng, _MOST_BOOLEAN), one_of=rare)
     operators = np.where(rng.random(BLOCK) < 0.5, " AND ", " OR ")
-    half_y = sides * (DEGREES_A_METRE / 2)
+    half_y = sides * (DEGREES_PER_METRE / 2)
     half_x = half_y / np.cos(np.radians(ys))
     bounds = source.bounds
     return {

@@ -1,26 +1,28 @@
 """IGPT, individual and group pruning of Skype (section 5.3, algorithm 1).
 
-    quadtree ── leaf ── (term, leaf) ── table ──> list [ group of small alpha | ... | group of great alpha ]
-                 │                                       by rising bar: a bar, and of it and all behind it in its
-                 └ least nearness any needs              group the greatest weight and alpha; slot
+    quadtree ── leaf ── (term, leaf) ── table ──> list [ group of small alpha | ... | group of large alpha ]
+                 │                                       by rising threshold: slot, threshold, and the greatest
+                 └ least nearness needed                 weight and alpha of it and of all later ones in the group
 
-For every message every leaf is visited. One that is too far for all its subscriptions is skipped (lemma 6); else the
-terms of the message, the rarest first, are looked up there. A group is skipped, or left early, by the statistics of
-its postings (theorems 3 and 4), which are those of a whole group at its first one. What is left is held against the
-prefix (theorem 1) with inner and outer spatial bound, and the bound for unseen terms (theorem 2).
+Every message visits every leaf. A leaf that is too far for all its subscriptions is skipped (lemma 6); in the others,
+the terms of the message are looked up, rarest first. A group is skipped, or left early, by the statistics of its
+postings (theorems 3 and 4); those of the first posting are those of the whole group. The remaining postings are
+checked against the prefix (theorem 1) with the inner and outer spatial bound, and against the bound for unseen terms
+(theorem 2).
 
-Leaves hold 1,000 subscriptions and lists are parted into ten groups, as in the paper's experiments; groups end at
-quantiles of alpha among the first subscriptions. A leaf of the deepest level holds any number. Other numbers of
-groups can be asked for, and each pruning can be switched off, as in Figures 11 and 12.
+Leaves hold 1,000 subscriptions and lists have ten groups, as in the paper's experiments; groups end at quantiles of
+alpha among the subscriptions inserted first. A leaf of the deepest level holds any number. The number of groups is an
+option, and each pruning can be switched off, as in Figures 11 and 12.
 
-Kinder than the paper: the outer bound of the sphere takes no trigonometric function; weights stand in the postings,
-only the inner bound is the subscription's; sets of candidates are stamps in an array, and memory is asked for in
-time. Else than the paper: a subscription is decided on when it is first met, and scored anew when verified, since
-what skipping cuts short is no score; where the paper divides by 1 - alpha or alpha, it is by no less than 1 / 1024,
-which loosens a bound; bars are those of the buffers (theta), as they are what a message has to reach.
+Faster than the paper: the outer bound on the sphere needs no trigonometric functions; weights are in the postings, so
+that only the inner bound is read from the subscription; sets of candidates are marks in an array; lists are
+prefetched. Departures from the paper: a subscription is accepted or rejected when it is first found, and scored from
+its profile when it is verified, since sums are incomplete where lists were skipped; where the paper divides by
+1 - alpha or alpha, the divisor is at least 1 / 1024, which loosens a bound; thresholds are those of the buffers
+(theta).
 
-Cost: a lookup for each leaf and term of a message, and the postings that no group bound rules out. A bar that moves
-takes time in the length of its groups.
+Cost: a lookup per leaf and term of a message, and the postings that no group bound rules out. A change of a threshold
+takes time linear in the length of its groups.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from numpy.typing import NDArray
 
 from nearcast._jit import Arena, Table
 from nearcast.errors import require
+from nearcast.index._kernels.topk.layout import TopKColumns
 from nearcast.model import ScoringContext
 from nearcast.model._kernels.blocks import NEEDED, USED
 from nearcast.model._kernels.profiles import ALPHA
@@ -52,13 +55,13 @@ from nearcast_baselines.igpt.layout import (
 )
 from nearcast_baselines.igpt.leaves import open_leaf
 from nearcast_baselines.igpt.match import match_rows
-from nearcast_baselines.topk import BaselineIndex, Columns, Output, Scratch
+from nearcast_baselines.topk_base import ROOM, BaselineIndex
 
 CAPACITY = 1000
-"""Subscriptions of a leaf."""
+"""Subscriptions per leaf."""
 GROUPS = 10
-"""Groups of a list."""
-_MOST_GROUPS = 127  # their numbers have eight bits
+"""Groups per list."""
+_MOST_GROUPS = 127  # an int8 holds the number of a group
 _ALL = Prunings()
 
 __all__ = ["CAPACITY", "GROUPS", "IGPT", "Prunings"]
@@ -66,6 +69,10 @@ __all__ = ["CAPACITY", "GROUPS", "IGPT", "Prunings"]
 
 class IGPT(BaselineIndex):
     """A quadtree of subscriptions, with groups of postings in its leaves."""
+
+    delete_slots = staticmethod(delete_slots)
+    move_thresholds = staticmethod(move_thresholds)
+    match_rows = staticmethod(match_rows)
 
     def __init__(
         self,
@@ -75,7 +82,7 @@ class IGPT(BaselineIndex):
         capacity: int = CAPACITY,
         groups: int = GROUPS,
         prunings: Prunings = _ALL,
-        room: int = 1 << 12,
+        room: int = ROOM,
     ) -> None:
         require(1 <= groups <= _MOST_GROUPS, "groups", f"must be in [1, {_MOST_GROUPS}]", groups, subject="IGPT")
         super().__init__(scoring, arena, room=room)
@@ -94,14 +101,14 @@ class IGPT(BaselineIndex):
         self._new_state("rooms")
         new("counts", np.int64, 8)[:] = 0, -1, 1, 1, 0, 4, 0, 0
         new("frame", floats, 4 + groups - 1)[:4] = bounds.xmin, bounds.ymin, bounds.xmax, bounds.ymax
-        self._spots = Table(self._arena, "spots")
+        self._leaf_lists = Table(self._arena, "leaf_lists")
         self._is_new = True
         self._make_room()
         state = self._state()
         open_leaf(state, 0, 0, 0)
         set_box(state.leaves, 0, bounds.xmin, bounds.ymin, bounds.xmax, bounds.ymax)
 
-    def _post(self, slots: NDArray[np.int32], columns: Columns, places: NDArray[np.int64]) -> None:
+    def _post(self, slots: NDArray[np.int32], columns: TopKColumns, places: NDArray[np.int64]) -> None:
         if self._is_new:
             alphas = self._profiles.arrays.points[slots, ALPHA]
             self._arena["frame"][4:] = np.quantile(alphas, np.arange(1, self._groups) / self._groups)
@@ -115,20 +122,11 @@ class IGPT(BaselineIndex):
             done = insert_slots(self._state(), slots, done, self._capacity)
             self._make_room()
 
-    def _withdraw(self, slots: NDArray[np.int32]) -> None:
-        delete_slots(self._state(), slots)
-
-    def _move(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
-        move_thresholds(self._state(), slots, thresholds)
-
-    def _match_rows(self, batch: Columns, row: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
-        return int(match_rows(self._state(), batch, row, stop, first, scratch, out))
-
     def _make_room(self) -> None:
-        """Grow what was too small."""
+        """Grow the arrays that were too small."""
         counts, pool, rooms = self._arena["counts"], self._arena["pool"], self._arena["rooms"]
         if counts[NEED_LISTS]:
-            self._spots.reserve(len(self._spots) + int(counts[NEED_LISTS]))
+            self._leaf_lists.reserve(len(self._leaf_lists) + int(counts[NEED_LISTS]))
         self._grow("lists", Lists, int(counts[N_LISTS]), int(counts[NEED_LISTS]))
         self._grow("postings", Postings, int(pool[USED]), int(pool[NEEDED]))
         self._grow("members", Members, int(rooms[USED]), int(rooms[NEEDED]))
@@ -141,12 +139,12 @@ class IGPT(BaselineIndex):
     def _state(self) -> State:
         bundle = self._arena.bundle
         return State(
-            self._ground(),
+            self._context(),
             self._prunings,
             self._arena["frame"],
             self._arena["nodes"],
             bundle("leaves", Leaves),
-            self._spots.arrays,
+            self._leaf_lists.arrays,
             bundle("lists", Lists),
             bundle("postings", Postings),
             bundle("runs", Runs),

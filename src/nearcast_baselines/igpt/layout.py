@@ -1,8 +1,8 @@
 """The arrays of IGPT: a quadtree, lists of postings in its leaves, and what bounds need of each.
 
-nodes ── leaves ── members            where subscriptions live, and the least nearness any of a leaf needs
-spots ── lists ── postings            by term and leaf: groups of alike alpha, each by rising bar
-runs, seats                           the way back, from a subscription to its postings and its leaf
+nodes ── leaves ── members            the subscriptions of each leaf, and the least nearness that any of them needs
+leaf_lists ── lists ── postings       by term and leaf: groups of similar alpha, each by rising threshold
+runs, slot_places                     from a subscription to its postings and its leaf
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import TableArrays
-from nearcast_baselines.topk import Ground
+from nearcast_baselines.topk_base import IndexContext
 
 DEEPEST = 20
-"""Level of the quadtree at which leaves are parted no more."""
+"""Level of the quadtree at which leaves are no longer split."""
 
-# Columns of a posting: its bar (kScore*), the greatest weight and alpha (alpha*) of it and all behind it in its
-# group; its own alpha, the weight of its term, the sum of the later ones, the greatest with and without its own.
+# Columns of a posting: its threshold (kScore*); the greatest weight and alpha (alpha*) of it and of later ones in
+# its group; its own alpha, the weight of its term, the sum of the later weights, the greatest with and without it.
 THRESHOLD, MOST_WEIGHT, MOST_ALPHA, OWN_ALPHA, OWN, REST, GREATEST, GREATEST_LATER = range(8)
-# Columns of a subscription: nearness lost on the way to the border of its leaf, and the least it needs (lambda_S).
+# Columns of a subscription: nearness lost between it and the border of its leaf, and the least it needs (lambda_S).
 INNER, NEEDS = 0, 1
 # Columns of a leaf on the sphere: sines and cosines of half the angles xmin, ymin, xmax, ymax, and the least cosine
-# of a latitude.
+# of its latitudes.
 SINE, COSINE, LEAST_COSINE = 0, 4, 8
-# Places in the counts.
+# Positions in the counts.
 N_LISTS, FREE_LIST, N_LEAVES, N_NODES, NEED_LISTS, NEED_LEAVES = range(6)
 
 
@@ -36,13 +36,13 @@ class Leaves(NamedTuple):
     boxes: NDArray[np.float64]
     """float64 (n, 4): xmin, ymin, xmax, ymax."""
     angles: NDArray[np.float64]
-    """float64 (n, 9): see above; on the plane, nothing."""
+    """float64 (n, 9): see above; meaningless on the plane."""
     needs: NDArray[np.float64]
     """float64 (n,): the least nearness that any of its subscriptions needs."""
     heads: NDArray[np.int32]
-    """int32 (n, 5): first member, how many, class of their block, node, depth."""
+    """int32 (n, 5): first member, number of members, class of their block, node, depth."""
     stale: NDArray[np.bool_]
-    """bool (n,): whether the needs are to be looked up again."""
+    """bool (n,): whether `needs` must be recomputed."""
 
 
 MEMBERS, N_MEMBERS, CLASS, NODE, DEPTH = range(5)
@@ -53,11 +53,11 @@ class Lists(NamedTuple):
     """The lists of all leaves, in blocks of 1, 2, 4, ... postings."""
 
     starts: NDArray[np.int32]
-    """int32 (n,): first posting; of a list that is free, the next one."""
+    """int32 (n,): the first posting; for a free list, the next free list."""
     lengths: NDArray[np.int32]
     classes: NDArray[np.int8]
     keys: NDArray[np.int64]
-    """int64 (n,): under which it is found, -1 if it is free."""
+    """int64 (n,): the key of the list, -1 if it is free."""
 
 
 class Postings(NamedTuple):
@@ -66,9 +66,9 @@ class Postings(NamedTuple):
     rows: NDArray[np.float32]
     """float32 (n, 8): see above."""
     slots: NDArray[np.int32]
-    """int32 (n,): the subscription; the next free block in the first of a free one."""
+    """int32 (n,): the subscription; the first of a free block holds the next free block."""
     lefts: NDArray[np.int32]
-    """int32 (n,): how many there are in its group from here on."""
+    """int32 (n,): number of postings of its group from here on."""
     groups: NDArray[np.int8]
     """int8 (n,): the number of its group."""
 
@@ -83,28 +83,28 @@ class Runs(NamedTuple):
 
 
 class Members(NamedTuple):
-    """Who is in a leaf, and where."""
+    """The subscriptions of the leaves."""
 
     slots: NDArray[np.int32]
     """int32 (n,): blocks of slots."""
 
 
 class SlotPlaces(NamedTuple):
-    """What the index knows of a subscription."""
+    """Bounds and leaf of each subscription."""
 
     bounds: NDArray[np.float64]
     """float64 (n_slots, 2): INNER and NEEDS."""
     leaves: NDArray[np.int32]
     """int32 (n_slots,): the leaf."""
     places: NDArray[np.int32]
-    """int32 (n_slots,): which member of it."""
+    """int32 (n_slots,): position among the members of the leaf."""
 
 
 class Prunings(NamedTuple):
-    """Which of the paper's prunings are on; none of them changes what is found."""
+    """Which of the paper's prunings are on; none of them changes the matches."""
 
     cells: bool = True
-    """Whether leaves that are too far for all of theirs are skipped (lemma 6)."""
+    """Whether leaves that are too far for all their subscriptions are skipped (lemma 6)."""
     groups: bool = True
     """Whether groups are skipped (theorem 3)."""
     ends: bool = True
@@ -112,20 +112,20 @@ class Prunings(NamedTuple):
     prefix: bool = True
     """Whether a term must be in the prefix of a subscription (theorem 1)."""
     unseen: bool = True
-    """Whether terms yet to come must be able to do the rest (theorem 2)."""
+    """Whether the later terms must be able to make up the rest of the score (theorem 2)."""
 
 
 class State(NamedTuple):
-    """Everything."""
+    """All arrays of the index."""
 
-    ground: Ground
+    context: IndexContext
     prunings: Prunings
     frame: NDArray[np.float64]
-    """float64 (4 + n_groups - 1,): the bounds, then where groups of alpha end, but for the last."""
+    """float64 (4 + n_groups - 1,): the bounds, then the greatest alpha of each group but the last."""
     nodes: NDArray[np.int32]
-    """int32 (n,): the first of four children, or of a leaf ~ its number."""
+    """int32 (n,): the first of four children; for a leaf, the complement of its number."""
     leaves: Leaves
-    spots: TableArrays
+    leaf_lists: TableArrays
     """Term and leaf -> list."""
     lists: Lists
     postings: Postings

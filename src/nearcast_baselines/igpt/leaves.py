@@ -1,4 +1,4 @@
-"""Leaves of the quadtree: a full one is divided in four, and its lists with it."""
+"""Leaves of the quadtree: a full leaf is split into four, together with its lists."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def leaf_at(state: State, x: float, y: float) -> int:
 
 @kernel
 def join(state: State, leaf: int, slot: int) -> None:
-    """Make a subscription a member of a leaf; there is room."""
+    """Add a subscription to a leaf; requires room."""
     leaves, members, slots_of = state.leaves, state.members.slots, state.slots_of
-    head, points = leaves.heads[leaf], state.ground.profiles.points
+    head, points = leaves.heads[leaf], state.context.profiles.points
     if head[CLASS] < 0 or head[N_MEMBERS] == 1 << head[CLASS]:
         block = take_block(state.rooms, members, head[CLASS] + 1, 1 << (head[CLASS] + 1))
         for i in range(head[N_MEMBERS]):
@@ -56,15 +56,15 @@ def join(state: State, leaf: int, slot: int) -> None:
     members[head[MEMBERS] + head[N_MEMBERS]] = slot
     slots_of.leaves[slot], slots_of.places[slot] = leaf, head[N_MEMBERS]
     head[N_MEMBERS] += 1
-    needs = needed_near(state.ground.thresholds[slot], points[slot, ALPHA])
-    slots_of.bounds[slot, INNER] = lost_inside(state.ground, leaves.boxes[leaf], points[slot, X], points[slot, Y])
+    needs = needed_near(state.context.thresholds[slot], points[slot, ALPHA])
+    slots_of.bounds[slot, INNER] = lost_inside(state.context, leaves.boxes[leaf], points[slot, X], points[slot, Y])
     slots_of.bounds[slot, NEEDS] = needs
     leaves.needs[leaf] = min(leaves.needs[leaf], needs)
 
 
 @kernel
 def leave(state: State, slot: int) -> None:
-    """Take a subscription out of its leaf."""
+    """Remove a subscription from its leaf."""
     leaves, members, slots_of = state.leaves, state.members.slots, state.slots_of
     leaf, place = slots_of.leaves[slot], slots_of.places[slot]
     head = leaves.heads[leaf]
@@ -79,8 +79,8 @@ def leave(state: State, slot: int) -> None:
 
 
 @kernel
-def look_up_needs(state: State, leaf: int) -> None:
-    """Set the least nearness that a leaf needs anew."""
+def recompute_needs(state: State, leaf: int) -> None:
+    """Recompute the least nearness that the subscriptions of a leaf need."""
     leaves, head = state.leaves, state.leaves.heads[leaf]
     least = np.inf
     for i in range(head[MEMBERS], head[MEMBERS] + head[N_MEMBERS]):
@@ -90,7 +90,7 @@ def look_up_needs(state: State, leaf: int) -> None:
 
 @kernel
 def open_leaf(state: State, node: int, leaf: int, depth: int) -> None:
-    """Make an empty leaf of a node; its box is set by others."""
+    """Make a node an empty leaf; its box is set by the caller."""
     head = state.leaves.heads[leaf]
     head[MEMBERS], head[N_MEMBERS], head[CLASS], head[NODE], head[DEPTH] = 0, 0, -1, node, depth
     state.leaves.needs[leaf], state.leaves.stale[leaf] = np.inf, False
@@ -99,8 +99,8 @@ def open_leaf(state: State, node: int, leaf: int, depth: int) -> None:
 
 @kernel
 def post(state: State, slot: int) -> None:
-    """Write the postings of a subscription in its leaf; there is room."""
-    heads, numbers, leaf = state.ground.profiles.heads, state.ground.run_numbers, state.slots_of.leaves[slot]
+    """Write the postings of a subscription in its leaf; requires room."""
+    heads, numbers, leaf = state.context.profiles.heads, state.context.run_numbers, state.slots_of.leaves[slot]
     for at in range(heads[slot, RUN], heads[slot, RUN] + heads[slot, LENGTH]):
         row = list_with_room(state, numbers[at], leaf)
         state.runs.lists[at] = row
@@ -109,10 +109,10 @@ def post(state: State, slot: int) -> None:
 
 @kernel
 def has_room(state: State, n_lists: int, n_postings: int, n_members: int, n_leaves: int) -> bool:
-    """Say whether there is room for so much more of everything; else what is needed is written down."""
-    counts, pool, rooms, spots = state.counts, state.pool, state.rooms, state.spots
+    """Return whether so many more of each fit; if not, record how many are needed."""
+    counts, pool, rooms, leaf_lists = state.counts, state.pool, state.rooms, state.leaf_lists
     lacks_lists = counts[N_LISTS] + n_lists > state.lists.starts.size
-    lacks_lists |= spots.n_taken[0] + n_lists > spots.tags.size - spots.tags.size // 4
+    lacks_lists |= leaf_lists.n_taken[0] + n_lists > leaf_lists.tags.size - leaf_lists.tags.size // 4
     counts[NEED_LISTS] = n_lists if lacks_lists else 0
     pool[NEEDED] = n_postings if pool[USED] + n_postings > state.postings.slots.size else 0
     rooms[NEEDED] = n_members if rooms[USED] + n_members > state.members.slots.size else 0
@@ -124,9 +124,9 @@ def has_room(state: State, n_lists: int, n_postings: int, n_members: int, n_leav
 
 @kernel
 def split(state: State, leaf: int) -> bool:
-    """Part a leaf in four, of which it is the first; say whether there was room."""
-    counts, leaves, runs, heads = state.counts, state.leaves, state.runs, state.ground.profiles.heads
-    head, points = leaves.heads[leaf], state.ground.profiles.points
+    """Split a leaf into four, of which it is the first; return whether there was room."""
+    counts, leaves, runs, heads = state.counts, state.leaves, state.runs, state.context.profiles.heads
+    head, points = leaves.heads[leaf], state.context.profiles.points
     n, size_class, first_member = int(head[N_MEMBERS]), int(head[CLASS]), int(head[MEMBERS])
     n_terms = 0
     for i in range(first_member, first_member + n):

@@ -22,18 +22,18 @@ from nearcast_baselines.igpt.layout import (
     Postings,
     State,
 )
-from nearcast_baselines.topk import threshold_of_bound
+from nearcast_baselines.topk_base import threshold_of_bound
 
 
 @kernel
-def spot_key(number: int, leaf: int) -> int:
+def list_key(number: int, leaf: int) -> int:
     """Return the key of a term in a leaf."""
     return int((np.int64(number) << 32) | np.int64(leaf))
 
 
 @kernel
 def group_of(frame: NDArray[np.float64], alpha: float) -> int:
-    """Return the group of an alpha."""
+    """Return the number of the group of an alpha."""
     group = 0
     while group < frame.size - 4 and alpha > frame[4 + group]:
         group += 1
@@ -42,7 +42,7 @@ def group_of(frame: NDArray[np.float64], alpha: float) -> int:
 
 @kernel
 def place_of(postings: Postings, start: int, length: int, group: int, threshold: float, slot: int) -> int:
-    """Return the first posting of a list that is not before this group, bar and slot."""
+    """Return the position of the first posting at or after a group, threshold and slot."""
     rows, slots, groups = postings.rows, postings.slots, postings.groups
     low, high = start, start + length
     while low < high:
@@ -60,7 +60,7 @@ def place_of(postings: Postings, start: int, length: int, group: int, threshold:
 
 @kernel
 def refresh(postings: Postings, start: int, stop: int, at: int) -> None:
-    """Set the statistics of a group anew, from a posting back to its first."""
+    """Recompute the statistics of a group, from a posting back to its first."""
     rows, groups, lefts = postings.rows, postings.groups, postings.lefts
     if at < start:
         return
@@ -86,7 +86,7 @@ def copy_posting(postings: Postings, source: int, target: int) -> None:
 
 @kernel
 def take_out(lists: Lists, postings: Postings, row: int, at: int) -> None:
-    """Remove a posting; those behind it move up."""
+    """Remove a posting; later ones move up."""
     start, stop = lists.starts[row], lists.starts[row] + lists.lengths[row]
     for i in range(at, stop - 1):
         copy_posting(postings, i + 1, i)
@@ -96,11 +96,11 @@ def take_out(lists: Lists, postings: Postings, row: int, at: int) -> None:
 
 @kernel
 def put_in(state: State, row: int, slot: int, at_run: int) -> None:
-    """Add the posting of a term to a list that has room."""
+    """Add the posting of a term to a list; requires room."""
     lists, postings, weights = state.lists, state.postings, state.runs.weights
-    alpha = state.ground.profiles.points[slot, ALPHA]
+    alpha = state.context.profiles.points[slot, ALPHA]
     group, text = group_of(state.frame, alpha), kept_text(alpha)
-    threshold = np.float32(threshold_of_bound(state.ground.thresholds[slot]) / text)
+    threshold = np.float32(threshold_of_bound(state.context.thresholds[slot]) / text)
     start, length = lists.starts[row], lists.lengths[row]
     at = place_of(postings, start, length, group, threshold, slot)  # type: ignore[arg-type]
     for i in range(start + length, at, -1):
@@ -117,29 +117,29 @@ def put_in(state: State, row: int, slot: int, at_run: int) -> None:
 
 @kernel
 def place_of_slot(state: State, row: int, slot: int) -> int:
-    """Return the posting of a subscription on a list, by the bar it has."""
-    alpha = state.ground.profiles.points[slot, ALPHA]
-    threshold = np.float32(threshold_of_bound(state.ground.thresholds[slot]) / kept_text(alpha))
+    """Return the position of a subscription's posting on a list, by its current threshold."""
+    alpha = state.context.profiles.points[slot, ALPHA]
+    threshold = np.float32(threshold_of_bound(state.context.thresholds[slot]) / kept_text(alpha))
     start, length = state.lists.starts[row], state.lists.lengths[row]
     return place_of(state.postings, start, length, group_of(state.frame, alpha), threshold, slot)  # type: ignore[arg-type]
 
 
 @kernel
 def drop_list(state: State, row: int) -> None:
-    """Give back a list."""
+    """Free a list."""
     lists, counts = state.lists, state.counts
     give_block(state.pool, state.postings.slots, int(lists.classes[row]), lists.starts[row])
-    table_remove(state.spots, lists.keys[row])
+    table_remove(state.leaf_lists, lists.keys[row])
     lists.keys[row], lists.lengths[row] = -1, 0
     lists.starts[row], counts[FREE_LIST] = counts[FREE_LIST], row
 
 
 @kernel
 def list_with_room(state: State, number: int, leaf: int) -> int:
-    """Return the list of a term in a leaf, with room for one more; there is room to make it."""
+    """Return the list of a term in a leaf with room for one more posting; requires room for a new list."""
     lists, counts, pool, slots = state.lists, state.counts, state.pool, state.postings.slots
-    key = spot_key(number, leaf)
-    row = table_get(state.spots, key, -1)
+    key = list_key(number, leaf)
+    row = table_get(state.leaf_lists, key, -1)
     if row < 0:
         row = counts[FREE_LIST]
         if row >= 0:
@@ -147,7 +147,7 @@ def list_with_room(state: State, number: int, leaf: int) -> int:
         else:
             row = counts[N_LISTS]
             counts[N_LISTS] += 1
-        table_put(state.spots, key, row)
+        table_put(state.leaf_lists, key, row)
         lists.keys[row], lists.lengths[row], lists.classes[row] = key, 0, 0
         lists.starts[row] = take_block(pool, slots, 0, 1)
     elif lists.lengths[row] == 1 << int(lists.classes[row]):

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel, prefetch
+from nearcast.index._kernels.shared.output import VISITED, MatchOutput
+from nearcast.index._kernels.topk.layout import TopKColumns
 from nearcast_baselines.igpt.bounds import lost_outside
 from nearcast_baselines.igpt.layout import (
     GREATEST_LATER,
@@ -22,20 +24,20 @@ from nearcast_baselines.igpt.layout import (
     Prunings,
     State,
 )
-from nearcast_baselines.igpt.lists import spot_key
-from nearcast_baselines.topk import VISITED, Columns, Output, Scratch, enter, look_up, verify
+from nearcast_baselines.igpt.lists import list_key
+from nearcast_baselines.topk_base import Scratch, enter, look_up, verify
 
 _TOGETHER = 16  # leaves whose lists are looked up at a time
 
 
 @kernel
 def cells_to_visit(state: State, x: float, y: float, cells: NDArray[np.int32], lost: NDArray[np.float64]) -> int:
-    """Write the leaves that are near enough for some of theirs (lemma 6), and the nearness lost on the way to each.
+    """Write the leaves near enough for some of their subscriptions (lemma 6), and the nearness lost outside each.
 
-    Those that hold the message lose less than nothing.
+    For a leaf that holds the message it is negative.
     """
     boxes, angles, needs = state.leaves.boxes, state.leaves.angles, state.leaves.needs
-    on_sphere, unit, skips = state.ground.on_sphere, state.ground.max_distance, state.prunings.cells
+    on_sphere, unit, skips = state.context.on_sphere, state.context.max_distance, state.prunings.cells
     point = np.array([x, y, 0.0, 0.0, 0.0, 0.0, 0.0])
     if on_sphere:
         point[2], point[3] = sin(radians(x) * 0.5), cos(radians(x) * 0.5)
@@ -54,7 +56,7 @@ def cells_to_visit(state: State, x: float, y: float, cells: NDArray[np.int32], l
 
 @kernel
 def first_to_stop(rows: NDArray[np.float32], start: int, stop: int, most_text: float, near: float) -> int:
-    """Return the first posting of a group from which on none can pass (theorem 4)."""
+    """Return the first posting of a group from which on none can match (theorem 4)."""
     while start < stop:
         middle = (start + stop) >> 1
         if rows[middle, MOST_WEIGHT] * most_text < rows[middle, THRESHOLD] - rows[middle, MOST_ALPHA] * near:
@@ -70,9 +72,9 @@ def scan_list(
     start: int, stop: int, lost: float, text: tuple[float, float, float, float, float],
     prunings: Prunings, seen: NDArray[np.int64], found: NDArray[np.int32], n_found: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """Look through the groups of a list; return how many candidates there are then, and how many were looked at.
+    """Scan the groups of a list; return how many candidates there are in all, and how many postings were visited.
 
-    `text` is the message's weight of the term, the greatest and the sum from it on, and those behind it.
+    `text` is the message's weight of the term, the greatest weight and the sum from the term on, and those after it.
     """
     own, greatest, total, greatest_later, total_later = text
     near, n_visited = min(1.0, max(0.0, 1.0 - lost)), 0
@@ -107,11 +109,11 @@ def look_up_lists(
     numbers: NDArray[np.int64], n_terms: int, cells: NDArray[np.int32], first: int, stop: int,
     hits: NDArray[np.int32],
 ) -> int:  # fmt: skip
-    """Write which lists there are for some leaves, leaf by leaf, term by term; return how many."""
+    """Write the lists of some leaves, leaf by leaf, term by term; return how many there are."""
     n = 0
     for cell in range(first, stop):
         for i in range(n_terms):
-            row = look_up(tags, entries, spot_key(numbers[i], cells[cell]))
+            row = look_up(tags, entries, list_key(numbers[i], cells[cell]))
             if row >= 0:
                 prefetch(starts, row)
                 prefetch(lengths, row)
@@ -123,13 +125,18 @@ def look_up_lists(
 @kernel
 def find(
     state: State, n_terms: int, n_cells: int, cells: NDArray[np.int32], lost: NDArray[np.float64], scratch: Scratch,
-    out: Output,
+    out: MatchOutput,
 ) -> int:  # fmt: skip
     """Visit leaf by leaf, term by term, and write the candidates; return how many there are.
 
-    The lists of some leaves are looked up together, so that the memory of one is on its way while another is read.
+    The lists of some leaves are looked up together, so that one is prefetched while another is read.
     """
-    tags, entries, starts, lengths = state.spots.tags, state.spots.entries, state.lists.starts, state.lists.lengths
+    tags, entries, starts, lengths = (
+        state.leaf_lists.tags,
+        state.leaf_lists.entries,
+        state.lists.starts,
+        state.lists.lengths,
+    )
     rows, slots, lefts, inner = state.postings.rows, state.postings.slots, state.postings.lefts, state.slots_of.bounds
     numbers, weights, greatest, sums = scratch.numbers, scratch.weights, scratch.greatest, scratch.sums
     prunings, seen, found, n_found, n_visited = state.prunings, scratch.seen, scratch.found, 0, 0
@@ -154,20 +161,22 @@ def find(
 
 
 @kernel
-def match_rows(state: State, batch: Columns, start: int, stop: int, first: int, scratch: Scratch, out: Output) -> int:
+def match_rows(
+    state: State, batch: TopKColumns, start: int, stop: int, first: int, scratch: Scratch, out: MatchOutput
+) -> int:
     """Match messages from `start` on; return where it stopped: `stop`, or a message whose matches may not fit."""
     total = out.ends[start - first - 1] if start > first else np.int64(0)
-    before, n_leaves = np.empty(3, np.int64), state.counts[N_LEAVES]
+    before, n_leaves = np.empty(4, np.int64), state.counts[N_LEAVES]
     cells, lost = np.empty(n_leaves, np.int32), np.empty(n_leaves, np.float64)
     for row in range(start, stop):
         before[:] = out.work
         scratch.seen[0] += 1
-        n_terms = enter(state.ground.terms, batch, row, scratch)
+        n_terms = enter(state.context.terms, batch, row, scratch)
         n_found = 0
         if n_terms > 0:
             n_cells = cells_to_visit(state, batch.xs[row], batch.ys[row], cells, lost)
             n_found = find(state, n_terms, n_cells, cells, lost, scratch, out)
-        total = verify(state.ground, batch, row, scratch.found, n_found, out, total)  # type: ignore[arg-type]
+        total = verify(state.context, batch, row, scratch.found, n_found, out, total)  # type: ignore[arg-type]
         if total < 0:
             out.work[:] = before
             return row

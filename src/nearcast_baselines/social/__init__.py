@@ -1,9 +1,10 @@
-"""The rivals of kind `social`: the paper's three baselines, and its own method (geo-social, sections 3 and 4).
+"""Baselines of kind `social`: the paper's three baselines, and its own method (geo-social, sections 3 and 4).
 
-baseline1   all subscriptions are scored              what may yet be among the best is kept
-baseline2   quadtree                                  k results; all of the window when one expires
-baseline3   quadtree                                  the same, by social scores of leaves first
-quadtree    quadtree                                  what may yet be among the best is kept
+            index                          result store
+baseline1   scores all subscriptions       buffers of the messages that may still enter the result
+baseline2   quadtree                       k results; searches the whole window when one expires
+baseline3   quadtree                       the same, with the social scores of leaves as a bound
+quadtree    quadtree                       buffers of the messages that may still enter the result
 """
 
 from __future__ import annotations
@@ -13,27 +14,27 @@ from nearcast.index import IndexEntry
 from nearcast.model import BEST_IN_WINDOW, ScoringContext
 from nearcast.window import ResultStore, ResultStoreEntry, SlidingWindow
 from nearcast_baselines.social.quadtree import Quadtree
-from nearcast_baselines.social.user_scan import UserScan
-from nearcast_baselines.social.whole import BY_LEAF, BY_PAIR, Whole
+from nearcast_baselines.social.subscription_scan import SubscriptionScan
+from nearcast_baselines.social.window_scan import BY_LEAF, BY_PAIR, WindowScan
 
-__all__ = ["BASELINES", "RESULT_STORES", "Quadtree", "UserScan", "Whole"]
+__all__ = ["BASELINES", "RESULT_STORES", "Quadtree", "SubscriptionScan", "WindowScan"]
 
 _SOCIAL = frozenset({"social"})
 
 
-def _whole(name: str, way: int) -> ResultStoreEntry:
+def _window_scan(name: str, way: int) -> ResultStoreEntry:
     def make(scoring: ScoringContext, window: SlidingWindow, arena: Arena) -> ResultStore:
-        return Whole(scoring, window, arena, way=way)
+        return WindowScan(scoring, window, arena, way=way)
 
     return ResultStoreEntry(name, BEST_IN_WINDOW, make, _SOCIAL)
 
 
-RESULT_STORES = (_whole("whole-window", BY_PAIR), _whole("whole-window-by-leaf", BY_LEAF))
+RESULT_STORES = (_window_scan("whole-window", BY_PAIR), _window_scan("whole-window-by-leaf", BY_LEAF))
 
 BASELINES = tuple(
     IndexEntry(name, _SOCIAL, make, in_arena=False, result_store=result_store)
     for name, make, result_store in (
-        ("baseline1", UserScan, "cskyband"),
+        ("baseline1", SubscriptionScan, "cskyband"),
         ("baseline2", Quadtree, "whole-window"),
         ("baseline3", Quadtree, "whole-window-by-leaf"),
         ("quadtree", Quadtree, "cskyband"),

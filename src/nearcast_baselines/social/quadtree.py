@@ -1,20 +1,21 @@
 """A quadtree of subscriptions (geo-social, section 3).
 
-    node    box, keywords, the least bar of all below (score_min), and for a message the greatest social score (T_ss)
+    node    box, keywords, least threshold below (score_min); for one message, the greatest social score below (T_ss)
               │
-    4 children, or up to m = 10 subscriptions in a chain
+    4 children, or up to m = 10 subscriptions in a linked list
 
-A message goes down from the root and leaves a node out where `near(box) + dice(keywords) + social` stays below the
-least bar (equations 6 and 7); all subscriptions of a leaf it reaches are scored. A node's keywords are counted in one
-hash table of (node, term), so that subscriptions may leave; below a node only the terms that it shares are asked for.
+A message descends from the root and skips a node where `near(box) + dice(keywords) + social` is below the least
+threshold (equations 6 and 7); all subscriptions of a leaf that it reaches are scored. The keywords of a node are
+counted in one hash table of (node, term), so that subscriptions can be deleted; below a node, only the terms that the
+message shares with it are looked up.
 
-Departures: boxes are those of the points, not the quarters of the space, which is kinder. The list of social scores
-that the paper keeps for each place (L_ss) would hold some hundred million pairs, and would not follow the graph; here
-the scores of a message's place are computed when it comes, and only nodes above 0 are touched. The bound below which
-a result cannot be trusted (s_p) is theta of the engine's buffers.
+Departures from the paper: boxes are the bounding boxes of the points, not the quarters of the space, which prunes
+more. The paper's lists of social scores per place (L_ss) would hold some hundred million pairs, and would not follow
+changes of the graph; here the scores of a message's place are computed on arrival, and only nodes with a score above
+0 are updated. The bound below which the paper recomputes a result (s_p) is theta of the engine's buffers.
 
-Cost: of 20,000 subscriptions, in a window of as many, a message visits 1,800 nodes and scores 760; a bar that moves
-walks up to the root.
+Cost: with 20,000 subscriptions and a window of 20,000, a message visits 1,800 nodes and scores 760 subscriptions. A
+change of a threshold walks up to the root.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ from nearcast.index._kernels.shared.projection import BEND, to_frame, upper_boun
 from nearcast.index._kernels.social.layout import SocialColumns
 from nearcast.model import ScoringContext
 from nearcast.model.subscription_columns import KeywordColumns
-from nearcast_baselines.social.ground import (
+from nearcast_baselines.social.base import (
     PREFIX,
     BaselineIndex,
-    Ground,
-    SocialWindow,
-    all_users_near,
-    forget_users,
-    friends_of,
+    IndexContext,
+    UserScores,
+    clear_user_scores,
+    new_user_scores,
+    score_users,
     verify,
 )
-from nearcast_baselines.social.tree import (
+from nearcast_baselines.social.quadtree_nodes import (
     CHILD,
     DEEPEST,
     DEPTH,
@@ -67,30 +68,30 @@ from nearcast_baselines.social.tree import (
     SIZE,
     TERM_BITS,
     Tree,
+    delete_slots,
     follow_thresholds,
-    plant,
-    uproot,
+    insert_slots,
 )
 
 CAPACITY = 10
-"""Subscriptions a leaf holds, the paper's m."""
+"""Subscriptions per leaf, the paper's m."""
 
 
 class Scratch(NamedTuple):
-    """Room for one message; the first four are `SocialWindow`."""
+    """Scratch arrays of one message; the first four are those of `UserScores`."""
 
     socials: NDArray[np.float64]
     met: NDArray[np.int32]
     counts: NDArray[np.int32]
     others: NDArray[np.int32]
     node_socials: NDArray[np.float64]
-    """float64 (n_nodes,): the greatest social score below; 0 between messages."""
+    """float64 (n_nodes,): the greatest social score below each node; 0 between messages."""
     touched: NDArray[np.int32]
-    """int32 (n_nodes,): where it is not 0."""
+    """int32 (n_nodes,): nodes whose score is not 0."""
     held: NDArray[np.int64]
     """int64 (DEEPEST + 2, n_terms), flat: by depth, dense numbers of the terms that the node above shares."""
     n_held: NDArray[np.int64]
-    """int64 (DEEPEST + 2,): how many these are."""
+    """int64 (DEEPEST + 2,): how many there are per depth."""
     stack: NDArray[np.int32]
     """int32 (4 x DEEPEST + 8,): nodes to visit."""
     found: NDArray[np.int32]
@@ -98,8 +99,8 @@ class Scratch(NamedTuple):
 
 
 @kernel
-def _raise(tree: Tree, users: PostingArrays, n_met: int, scratch: Scratch) -> int:
-    """Write the greatest social score below each node (equation 5); return how many nodes are touched."""
+def _raise_socials(tree: Tree, users: PostingArrays, n_met: int, scratch: Scratch) -> int:
+    """Write the greatest social score below each node (equation 5); return how many nodes have one."""
     nodes, slots_of, node_socials, touched = tree.nodes, tree.slots_of, scratch.node_socials, scratch.touched
     n = 0
     for i in range(n_met):
@@ -123,13 +124,24 @@ def _raise(tree: Tree, users: PostingArrays, n_met: int, scratch: Scratch) -> in
 
 @kernel
 def _walk(
-    tree: Tree, ground: Ground, x: float, y: float, z: float, n_terms: int, scratch: Scratch, work: NDArray[np.int64]
+    tree: Tree,
+    context: IndexContext,
+    x: float,
+    y: float,
+    z: float,
+    n_terms: int,
+    scratch: Scratch,
+    work: NDArray[np.int64],
 ) -> int:
-    """Find who sits in leaves that cannot be left out; return how many."""
+    """Write the subscriptions of the leaves that no bound rules out; return how many there are."""
     nodes, boxes, leasts, slots_of, words = tree.nodes, tree.boxes, tree.leasts, tree.slots_of, tree.words
     node_socials, held, n_held = scratch.node_socials, scratch.held, scratch.n_held
     stack, found, width = scratch.stack, scratch.found, scratch.held.size // (DEEPEST + 2)
-    bend, unit, margin = BEND if ground.world.on_sphere else 0.0, ground.world.unit, ground.world.margin
+    bend, unit, margin = (
+        BEND if context.projection.on_sphere else 0.0,
+        context.projection.unit,
+        context.projection.margin,
+    )
     n_found, top = 0, int(leasts[0] < np.inf)
     stack[0] = 0
     while top > 0:
@@ -171,7 +183,7 @@ def _walk(
 @kernel
 def match_rows(
     tree: Tree,
-    ground: Ground,
+    context: IndexContext,
     users: PostingArrays,
     batch: SocialColumns,
     rows: tuple[int, int, int],
@@ -180,10 +192,10 @@ def match_rows(
 ) -> int:
     """Match messages from the first of three rows to the second; return where it stopped, see `BaselineIndex`.
 
-    Ends are counted from the third.
+    Ends in the output are counted from the third row.
     """
     start, stop, first = rows
-    friends = SocialWindow(scratch.socials, scratch.met, scratch.counts, scratch.others)
+    user_scores = UserScores(scratch.socials, scratch.met, scratch.counts, scratch.others)
     total, before = int(out.ends[start - first - 1]) if start > first else 0, np.empty(4, np.int64)
     for row in range(start, stop):
         before[:] = out.work
@@ -194,15 +206,15 @@ def match_rows(
                 scratch.held[n] = number
                 n += 1
         scratch.n_held[0] = n
-        n_met = all_users_near(ground.graph, batch.places[row], friends)
-        n_touched = _raise(tree, users, n_met, scratch)
-        x, y, z = to_frame(ground.world, batch.xs[row], batch.ys[row])
-        n_found = _walk(tree, ground, x, y, z, n_terms, scratch, out.work)
+        n_met = score_users(context.graph, batch.places[row], user_scores)
+        n_touched = _raise_socials(tree, users, n_met, scratch)
+        x, y, z = to_frame(context.projection, batch.xs[row], batch.ys[row])
+        n_found = _walk(tree, context, x, y, z, n_terms, scratch, out.work)
         out.work[VISITED] += n_found
-        total = verify(ground, batch, row, friends.socials, scratch.found, n_found, out, total)
+        total = verify(context, batch, row, user_scores.socials, scratch.found, n_found, out, total)
         for i in range(n_touched):
             scratch.node_socials[scratch.touched[i]] = 0.0
-        forget_users(friends, n_met)
+        clear_user_scores(user_scores, n_met)
         if total < 0:
             out.work[:] = before
             return row
@@ -236,7 +248,7 @@ class Quadtree(BaselineIndex):
 
     def _scratch(self) -> Scratch:
         return Scratch(
-            *friends_of(0),
+            *new_user_scores(0),
             np.zeros(0),
             np.zeros(0, np.int32),
             np.zeros(0, np.int64),
@@ -245,12 +257,12 @@ class Quadtree(BaselineIndex):
             np.zeros(0, np.int32),
         )
 
-    def _post(self, slots: NDArray[np.int32], subscription_columns: KeywordColumns) -> None:
-        new = np.unique(column(subscription_columns.term_ids, np.int64))
+    def _post(self, slots: NDArray[np.int32], columns: KeywordColumns) -> None:
+        new = np.unique(column(columns.term_ids, np.int64))
         new = new[self._terms.get_many(new) < 0]
         self._terms.put_many(new, np.arange(len(self._terms), len(self._terms) + new.size))
         self._arena.grow(f"{PREFIX}.slots_of", int(slots.max()) + 1)
-        done, code = plant(self._tree(), self._ground(), slots, 0)
+        done, code = insert_slots(self._tree(), self._context(), slots, 0)
         while code != DONE:
             tree = self._tree()
             if code == NODES:
@@ -258,13 +270,13 @@ class Quadtree(BaselineIndex):
                 self._arena.grow_all(names, int(tree.state[N_NODES]) + 4)
             else:
                 self._words.reserve(len(self._words) + int(tree.state[NEEDED]))
-            done, code = plant(self._tree(), self._ground(), slots, done)
+            done, code = insert_slots(self._tree(), self._context(), slots, done)
 
     def _withdraw(self, slots: NDArray[np.int32]) -> None:
-        uproot(self._tree(), self._ground(), slots)
+        delete_slots(self._tree(), self._context(), slots)
 
     def _follow(self, slots: NDArray[np.int32]) -> None:
-        follow_thresholds(self._tree(), self._ground(), slots)
+        follow_thresholds(self._tree(), self._context(), slots)
 
     def _prepare(self, workspace: scratch_pool.OutputWorkspace, n_terms: int) -> None:
         workspace.need(len(self._arena[f"{PREFIX}.leasts"]), "node_socials", "touched")
@@ -275,7 +287,7 @@ class Quadtree(BaselineIndex):
         self, batch: SocialColumns, row: int, stop: int, first: int, scratch: Scratch, out: MatchOutput
     ) -> int:
         rows, users = (row, stop, first), self._users.arrays
-        return int(match_rows(self._tree(), self._ground(), users, batch, rows, scratch, out))
+        return int(match_rows(self._tree(), self._context(), users, batch, rows, scratch, out))
 
     def _tree(self) -> Tree:
         arrays = [self._arena[f"{PREFIX}.{name}"] for name in ("nodes", "regions", "boxes", "leasts", "slots_of")]

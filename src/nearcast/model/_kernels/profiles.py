@@ -89,56 +89,13 @@ def near(ax: float, ay: float, bx: float, by: float, on_sphere: bool, max_distan
 
 
 @kernel
-def cosine(
-    run_terms: NDArray[np.int64],
-    run_units: NDArray[np.float64],
-    run: int,
-    run_stop: int,
-    term_ids: NDArray[np.int64],
-    units: NDArray[np.float64],
-    idfs: NDArray[np.float64],
-    start: int,
-    stop: int,
-) -> tuple[int, float]:
-    """Return the cosine of a run and the terms of a message, and the position of the first shared term, or -1.
-
-    The first is that of the greatest idf, of equal ones that of the least number. Both lists ascend, and the sum runs
-    in that order, as the reference does. A caller that does not need the first may pass `units` for `idfs`.
-    """
-    first, total = -1, 0.0
-    while run < run_stop and start < stop:
-        mine, other = run_terms[run], term_ids[start]
-        if mine == other:
-            total += run_units[run] * units[start]
-            if first < 0 or idfs[start] > idfs[first]:
-                first = start
-        run += mine <= other
-        start += other <= mine
-    return first, total
-
-
-@kernel
 def topk_score(
-    profiles: ProfileArrays,
-    slot: int,
-    x: float,
-    y: float,
-    term_ids: NDArray[np.int64],
-    units: NDArray[np.float64],
-    start: int,
-    stop: int,
-    on_sphere: bool,
-    max_distance: float,
-) -> tuple[bool, float]:
-    """Return whether a message shares a term with a subscription of kind `topk`, and its score.
+    points: NDArray[np.float64], slot: int, x: float, y: float, text: float, on_sphere: bool, max_distance: float
+) -> float:
+    """Return the score of a message for a subscription of kind `topk`, given the cosine of their texts.
 
-    Bit for bit that of the reference. The message's terms are those from `start` to `stop`.
+    It equals the reference bit for bit if the cosine is summed in ascending order of term ids.
     """
-    points, run = profiles.points, profiles.heads[slot, RUN]
-    run_stop = run + profiles.heads[slot, LENGTH]
-    first, text = cosine(profiles.run_terms, profiles.run_units, run, run_stop, term_ids, units, units, start, stop)
-    if first < 0:
-        return False, 0.0
-    alpha = points[slot, ALPHA]
+    alpha: float = points[slot, ALPHA]
     nearness = near(points[slot, X], points[slot, Y], x, y, on_sphere, max_distance)
-    return True, alpha * nearness + (1.0 - alpha) * text
+    return alpha * nearness + (1.0 - alpha) * text

@@ -25,7 +25,7 @@ class Horizon(NamedTuple):
 
 @kernel
 def is_dead(horizon: Horizon, number: int) -> bool:
-    """Report whether a message has expired: it precedes the first, or its own key is at or below the horizon."""
+    """Return whether a message has expired: it precedes the first, or its own key is at or below the horizon."""
     return number < horizon.first or (
         not horizon.in_order and horizon.keys[number & (horizon.keys.size - 1)] <= horizon.key
     )

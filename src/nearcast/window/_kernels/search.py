@@ -1,8 +1,8 @@
 """Shared parts of all searches of the window: scratch space, term signatures, ordering, and the choice of theta.
 
 A search reads lists, bounds each posting, and scores the few messages whose bound reaches a floor. Witnesses are
-messages whose score has a known lower bound; a histogram of these bounds raises the floor to what as many witnesses
-as the buffer needs reach. Theta is the least score that the buffer must hold afterwards (Skype, section 6).
+messages whose score has a known lower bound; a histogram of these bounds raises the floor to the score that as many
+witnesses reach as the buffer needs. Theta is the least score that the buffer must hold afterwards (Skype, section 6).
 """
 
 from __future__ import annotations

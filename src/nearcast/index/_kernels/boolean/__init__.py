@@ -1,8 +1,7 @@
 """Kernels of `nearcast.index.boolean`; that module explains the arrays and the design.
 
     quantize ──> a coordinate as 43 bits, in order      lists_of_box ──> the lists that a box belongs to
-    pack_lanes ──> a point or a box as 4 x 15 bits      insert_branches, delete_slots, match_rows ──> one call per
-    batch
+    pack_lanes ──> a point or a box as 4 x 15 bits      insert_branches, delete_slots, match_rows ──> batches
 
 A box is compared with a point in one subtraction of four lanes of 14 bits, each with a guard bit above it. The point
 sets the guards, the box is subtracted, and a guard survives where the point's lane is not below that of the box:

@@ -102,7 +102,7 @@ def write_record(forest: Forest, subscriptions: NewSubscriptions, i: int) -> boo
 
 @kernel
 def has_single_terms(words: NDArray[np.int32], word: int, n_branches: int) -> bool:
-    """Report whether every branch of an expression is a single term."""
+    """Return whether every branch of an expression is a single term."""
     n = 0
     for branch in range(n_branches):
         n += words[word + 1 + 2 * branch] == 1  # as long as all before were single

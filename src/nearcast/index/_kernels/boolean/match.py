@@ -35,7 +35,7 @@ from nearcast.index._kernels.shared.term_numbers import find_numbers
 
 @kernel
 def holds_term(held: NDArray[np.int32], number: int) -> bool:
-    """Report whether the message holds a term."""
+    """Return whether the message holds a term."""
     last = held.size - 1
     place = number & last
     found = held[place]
@@ -67,14 +67,14 @@ def clear_term(held: NDArray[np.int32], number: int) -> None:
 
 @kernel
 def is_inside(forest: Forest, slot: int, x: float, y: float) -> bool:
-    """Report whether the box of a subscription holds a point."""
+    """Return whether the box of a subscription holds a point."""
     box = forest.boxes[slot]
     return bool(x >= box[0] and y >= box[1] and x <= box[2] and y <= box[3])
 
 
 @kernel
 def is_first_true(forest: Forest, slot: int, branch: int, held: NDArray[np.int32]) -> bool:
-    """Report whether a branch of an expression is true and no branch before it is."""
+    """Return whether a branch of an expression is true and no branch before it is."""
     words = forest.words
     at = int(forest.records[slot]) + 1
     for earlier in range(branch + 1):

@@ -80,7 +80,7 @@ def move_list(state: NearestState, term: int, size_class: int) -> None:
 
 @kernel
 def has_room(state: NearestState, terms: NDArray[np.int32]) -> bool:
-    """Report whether the pool has room for one more posting of each term; if not, set NEEDED."""
+    """Return whether the pool has room for one more posting of each term; if not, set NEEDED."""
     lists, pool, needed = state.lists, state.postings.pool, 0
     for term in terms:
         if lists[term, LENGTH] == lists[term, ROOM]:

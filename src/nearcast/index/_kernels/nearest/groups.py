@@ -145,5 +145,5 @@ def write_place(heads: NDArray[np.int32], runs: NDArray[np.int64], slot: int, te
 
 @kernel
 def needs_sorting(lists: NDArray[np.int32], term: int) -> bool:
-    """Report whether a list has bounds and too many unsorted postings."""
+    """Return whether a list has bounds and too many unsorted postings."""
     return bool(lists[term, ROOM] >= GROUPED and lists[term, UNSORTED] * UNSORTED_SHARE > lists[term, CLOSED])

@@ -67,7 +67,7 @@ def room_of_block(size_class: int) -> int:
 
 @kernel
 def can_take(postings: GroupedPostings, size_class: int) -> bool:
-    """Report whether a block of a class is free or fits into the pool."""
+    """Return whether a block of a class is free or fits into the pool."""
     has_free = postings.pool[FIRST + size_class] >= 0
     return bool(has_free or postings.pool[USED] + room_of_block(size_class) <= postings.slots.size)
 

@@ -43,7 +43,7 @@ def describe_terms(
     numbers: NDArray[np.int32],
     first: int,
 ) -> None:
-    """Write the columns of those of some terms that are new: their numbers numbers are `first` or above."""
+    """Write the columns of the new ones among some terms: those whose numbers are `first` or above."""
     for i in range(term_ids.size):
         number = numbers[i]
         if number >= first:
@@ -113,7 +113,7 @@ def free_record(state: SimilarityState, slot: int) -> None:
 
 @kernel
 def has_room(state: SimilarityState, slot: int, n_posted: int, near: float) -> bool:
-    """Find the lists and the cell of a planned subscription; report whether the pools have room for it."""
+    """Find the lists and the cell of a planned subscription; return whether the pools have room for it."""
     records, scratch, lists = state.records, state.scratch, state.term_lists
     start = records.heads[slot, RUN]
     needed = 0

@@ -75,7 +75,7 @@ def gap_along(place: int, side: float, value: float) -> float:
 
 @kernel
 def may_hold_unit_vector(params: SimilarityParams, x: int, y: int, z: int, side: float) -> bool:
-    """Report whether a cell may hold a unit vector; on the plane every cell may hold a point."""
+    """Return whether a cell may hold a unit vector; on the plane every cell may hold a point."""
     if not params.projection.on_sphere:
         return True
     nearest, farthest = 0.0, 0.0
@@ -134,7 +134,7 @@ def gather_cells(state: SimilarityState) -> tuple[int, int]:
 
 @kernel
 def shares_other(hits: NDArray[np.uint8], others: int) -> bool:
-    """Report whether the message may hold one of some terms; never denies a term that it holds."""
+    """Return whether the message may hold one of some terms; never denies a term that it holds."""
     found = hits[others & 4095] | hits[(others >> 12) & 4095] | hits[(others >> 24) & 4095]
     return (found | hits[(others >> 36) & 4095] | hits[(others >> 48) & 4095]) != 0 or others >= MANY
 

@@ -84,7 +84,7 @@ def mixed_score(delta: float, similarity: float, nearness: float) -> float:
 
 @kernel
 def is_clear(score: float, tau: float) -> bool:
-    """Report whether a score is too far from tau for rounding to change the decision; NaN is not."""
+    """Return whether a score is too far from tau for rounding to change the decision; NaN is not."""
     return abs(score - tau) > MARGIN
 
 

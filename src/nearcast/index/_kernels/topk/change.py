@@ -86,7 +86,7 @@ def room_to_append(lists: TopKLists, term: int) -> int:
 
 @kernel
 def has_room(state: TopKState, terms: NDArray[np.int32]) -> bool:
-    """Report whether the pool has room for one more posting of each term; if not, set NEEDED."""
+    """Return whether the pool has room for one more posting of each term; if not, set NEEDED."""
     needed, pool = 0, state.postings.pool
     for term in terms:
         needed += room_to_append(state.lists, term)

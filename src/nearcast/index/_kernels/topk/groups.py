@@ -88,7 +88,7 @@ def extend_corners(
 
 @kernel
 def is_greatest(body: NDArray[np.float32], lane: int, tile: NDArray[np.float32], place: int) -> bool:
-    """Report whether a posting is the greatest of its group at any corner."""
+    """Return whether a posting is the greatest of its group at any corner."""
     alpha, threshold = body[AT_ALPHA + lane], body[AT_THRESHOLD + lane]
     own, rest = body[AT_OWN + lane], body[AT_REST + lane]
     at, found = FIRST_CORNER + place, False
@@ -169,7 +169,7 @@ def write_places(state: TopKState, term: int) -> None:
 
 @kernel
 def needs_sorting(lists: TopKLists, term: int) -> bool:
-    """Report whether a list has bounds and too many unsorted postings."""
+    """Return whether a list has bounds and too many unsorted postings."""
     return bool(lists.classes[term] >= GROUPED and lists.unsorted[term] * UNSORTED_SHARE > lists.lengths[term])
 
 

@@ -44,7 +44,7 @@ from nearcast.index._kernels.topk.layout import (
     TopKScratch,
     TopKState,
 )
-from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, X, Y, near
+from nearcast.model._kernels.profiles import LENGTH, RUN, topk_score
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _LINE = 16  # float32 of a cache line
@@ -364,9 +364,7 @@ def verify(
     x, y = batch.xs[row], batch.ys[row]
     for i in range(n):
         slot = found[i]
-        alpha = points[slot, ALPHA]
-        nearness = near(points[slot, X], points[slot, Y], x, y, on_sphere, max_distance)
-        score = alpha * nearness + (1.0 - alpha) * scratch.texts[i]
+        score = topk_score(points, slot, x, y, scratch.texts[i], on_sphere, max_distance)
         if score >= thresholds[slot]:
             out.slots[total] = slot
             out.scores[total] = score

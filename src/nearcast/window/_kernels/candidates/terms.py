@@ -10,7 +10,7 @@ several lists is scored for the first of them only. Messages that arrive after `
 has yet to publish them.
 
 A message that shares no term of a list read before is a witness: it scores little less than its bound. The floor is
-what as many witnesses as needed reach. Two terms of one tag and bucket are indistinguishable on a list, so a witness
+the score that enough witnesses reach. Two terms of one tag and bucket are indistinguishable on a list, so a witness
 can be false; the exact scores show it, and the search is repeated without a floor.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel, prefetch
-from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, K, ProfileArrays, X, Y, near
+from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, K, ProfileArrays, X, Y, topk_score
 from nearcast.window._kernels.buffers import BatchSteps, BufferContext, ChangeBuffer, PendingArrivals
 from nearcast.window._kernels.buffers import begin as begin_buffers
 from nearcast.window._kernels.buffers import publish as publish_buffers
@@ -285,8 +285,7 @@ def _score(source: TermSource, slot: int, n_chosen: int, floor: float, are_disti
     run_terms, run_units, order = profiles.run_terms, profiles.run_units, scratch.order
     scores, found, picked = scratch.scores, scratch.found, scratch.chosen
     numbers, firsts = scratch.numbers, scratch.firsts
-    x, y, alpha = profiles.points[slot, X], profiles.points[slot, Y], profiles.points[slot, ALPHA]
-    run, n_own = profiles.heads[slot, RUN], profiles.heads[slot, LENGTH]
+    points, run, n_own = profiles.points, profiles.heads[slot, RUN], profiles.heads[slot, LENGTH]
     on_sphere, max_distance = source.params.on_sphere, source.params.max_distance
     mask, lane = xs.size - 1, term_ids.size - 1
     scratch.counts[SCORED] += n_chosen
@@ -319,7 +318,7 @@ def _score(source: TermSource, slot: int, n_chosen: int, floor: float, are_disti
             start += other <= mine
         if first < 0 or (not are_distinct and first != firsts[i]):
             continue
-        score = alpha * near(x, y, xs[place], ys[place], on_sphere, max_distance) + (1.0 - alpha) * total
+        score = topk_score(points, slot, xs[place], ys[place], total, on_sphere, max_distance)
         if score >= floor:
             scores[n_found], found[n_found] = score, number
             n_found += 1

@@ -1,0 +1,25 @@
+"""All questions, in the order in which they are measured."""
+
+from __future__ import annotations
+
+from experiments import (
+    baselines,
+    growth,
+    headline,
+    nearest_k,
+    partitioners,
+    social_windows,
+    spark_batches,
+    topk_alternatives,
+    topk_sweeps,
+    topk_tuning,
+    topk_windows,
+)
+
+QUESTIONS = {
+    module.QUESTION.name: module.QUESTION
+    for module in (
+        headline, growth, baselines, spark_batches, topk_tuning, topk_alternatives, topk_sweeps, nearest_k,
+        social_windows, partitioners, topk_windows,
+    )
+}  # fmt: skip
