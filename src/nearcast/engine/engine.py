@@ -14,7 +14,7 @@ a time: it does not lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
@@ -47,10 +47,12 @@ from nearcast.model import (
     Update,
     check_sizes,
     is_id,
+    plain_id,
     to_seconds,
     to_us,
 )
 from nearcast.model.columns import ArrowTable, edges_from_table, ids_from_table, messages_from_table, updates_to_table
+from nearcast.model.inputs import as_table, edges_of, ids_of, messages_of, subscriptions_of
 from nearcast.window import ScoredMessage, Ticks
 
 if TYPE_CHECKING:
@@ -117,8 +119,9 @@ class Engine:
 
     def _subscribe(self, subscriptions: Any, replicas: Callable[[SubscriptionBatch], Masks] | None = None) -> Any:
         """Add subscriptions; `replicas` returns the engines before this one that hold each of a batch."""
-        is_table = isinstance(subscriptions, pa.Table)
-        batches = self._admission.admit(subscriptions)
+        table = as_table(subscriptions)
+        is_table = table is not None
+        batches = self._admission.admit(table if is_table else subscriptions_of(subscriptions))
         self._shards.prepare(batches)
         self._before_change()
         removed: dict[Id, list[ScoredMessage]] = {}
@@ -133,9 +136,9 @@ class Engine:
         ]
         if is_table and not removed:
             parts = [write_initial_results(*results, seq=self._seq, at_us=self._now_us) for results in initial]
-            table = joined(parts, Form.TABLE)
-            self._updates += len(table)
-            return table
+            entered = joined(parts, Form.TABLE)
+            self._updates += len(entered)
+            return entered
         added: dict[Id, list[ScoredMessage]] = {}
         for registry, results in initial:
             by_slot = results.by_slot()
@@ -150,6 +153,7 @@ class Engine:
 
     def _locate(self, id_: Any) -> tuple[Matcher | ResultMerger, int]:
         """Return the owner of a subscription's result and the slot there."""
+        id_ = plain_id(id_)
         located = self._shards.locate(id_) if is_id(id_) else None
         if located is None:
             raise UnknownSubscription(id_)
@@ -164,8 +168,8 @@ class Engine:
 
     def unsubscribe(self, ids: Iterable[Id] | ArrowTable) -> None:
         """Remove subscriptions, all of which must exist."""
-        require(not isinstance(ids, str), "ids", "must be a list of ids", ids)
-        leaving = self._existing(ids_from_table(ids).objects if isinstance(ids, pa.Table) else ids)
+        table = as_table(ids)
+        leaving = self._existing(ids_of(ids) if table is None else ids_from_table(table).objects)
         self._before_change()
         self._shards.remove(leaving)
 
@@ -204,8 +208,9 @@ class Engine:
         return self._change_edges(edges, self._scoring.social.remove_edges)
 
     def _change_edges(self, edges: Any, change: Callable[[Any], list[Id]]) -> Any:
-        is_table = isinstance(edges, pa.Table)
-        users = set(change(edges_from_table(edges) if is_table else edges))
+        table = as_table(edges)
+        is_table = table is not None
+        users = set(change(edges_from_table(table) if is_table else edges_of(edges)))
         updates: list[Update] = []
         if users:
             self._before_change()
@@ -234,10 +239,11 @@ class Engine:
         With `grouped`, for tables, updates that differ in subscription and score only share one row with lists of
         both: far fewer bytes where a message has many receivers. `ungroup` expands them.
         """
-        is_table = isinstance(messages, (pa.Table, MessageBatch))
+        table = as_table(messages)
+        is_table = table is not None or isinstance(messages, MessageBatch)
         require(is_table or not grouped, "grouped", "must be False unless messages are a table", grouped)
         form = (Form.GROUPS if grouped else Form.TABLE) if is_table else Form.OBJECTS
-        batch = self._batch(messages)
+        batch = self._batch(messages if table is None else table)
         return self._publish(batch, self._ticks(batch.ats_us), form, conflate=conflate)
 
     def _publish(
@@ -282,7 +288,7 @@ class Engine:
         elif isinstance(messages, pa.Table):
             batch = messages_from_table(messages, vocabulary=vocabulary, limits=limits, first_seq=first_seq)
         else:
-            listed = list(messages)
+            listed = messages_of(messages)
             batch = MessageBatch.from_messages(listed, vocabulary=vocabulary, first_seq=first_seq)
             check_sizes(batch.ids, [m.text for m in listed], limits)
         batch.check(self._config.space)
@@ -352,7 +358,8 @@ class Engine:
 
     def check(self, subscriptions: Iterable[Subscription]) -> None:
         """Raise what `subscribe` would raise, and change nothing."""
-        self._admission.admit(subscriptions)
+        table = as_table(subscriptions)
+        self._admission.admit(subscriptions_of(subscriptions) if table is None else table)
 
     def regions(self) -> list[Region]:
         """Return the part of space that belongs to each worker; empty unless the partitioner divides space."""
@@ -363,7 +370,25 @@ class Engine:
         return sum(self._shards.kinds().values())
 
     def __contains__(self, subscription: Id) -> bool:
-        return is_id(subscription) and self._shards.locate(subscription) is not None
+        id_ = plain_id(subscription)
+        return is_id(id_) and self._shards.locate(id_) is not None
+
+    def subscriptions(self) -> Iterator[Subscription]:
+        """Yield all subscriptions, kind by kind.
+
+        >>> from nearcast import Box, Engine, NearestSubscription, Space
+        >>> engine = Engine(space=Space(Box(0, 0, 1, 1)))
+        >>> engine.subscribe(NearestSubscription("n1", location=(0.2, 0.3), keywords="ramen", k=5))
+        []
+        >>> list(engine.subscriptions())
+        [NearestSubscription(id='n1', location=(0.2, 0.3), keywords='ramen', k=5)]
+        """
+        yield from self._shards.subscriptions()
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(f"{n:,} {kind}" for kind, n in self._shards.kinds().items() if n)
+        window = self._config.window
+        return f"<Engine: {kinds or 'no'} subscriptions, {self._seq:,} messages, {window or 'no window'}>"
 
     def stats(self) -> Stats:
         """Return counts, memory, and the work done so far."""

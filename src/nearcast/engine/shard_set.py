@@ -30,6 +30,7 @@ from nearcast.engine.updates import Form, UpdateBatch, write_updates
 from nearcast.errors import UnknownMessage
 from nearcast.index import Work
 from nearcast.model import Document, Id, IdColumn, MessageBatch, Subscription, SubscriptionBatch
+from nearcast.model.subscription_rows import restore
 from nearcast.partition import Masks, before_it, has_shard
 from nearcast.window import Changes, Results, ScoredMessage, Ticks
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from nearcast.engine.replica_planner import ReplicaPlanner
     from nearcast.engine.result_merger import ResultMerger
 
+_ROWS_AT_ONCE = 10_000  # subscriptions that become objects at a time
 _SAMPLE = 100_000  # messages that a partitioner is fitted to
 
 
@@ -290,6 +292,13 @@ class ShardSet:
         for kind, merger in self._mergers.items():
             total[kind] = add_work(total.get(kind, Work()), Work(matched=merger.n_matched))
         return total
+
+    def subscriptions(self) -> Iterator[Subscription]:
+        """Yield all subscriptions as objects, a few thousand at a time."""
+        for owner in self._owners():
+            slots = _own(owner)
+            for start in range(0, len(slots), _ROWS_AT_ONCE):
+                yield from restore(owner.registry.rows(slots[start : start + _ROWS_AT_ONCE]), owner.kind)
 
     def saved(self) -> Iterator[SavedSubscriptions]:
         """Yield all subscriptions in the form in which they are saved."""

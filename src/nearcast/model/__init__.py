@@ -7,7 +7,7 @@ from nearcast.model.explanation import Explanation, ScorePart
 from nearcast.model.fields import FieldType
 from nearcast.model.footprint import Footprint, Footprints
 from nearcast.model.id_column import IdColumn
-from nearcast.model.identity import Id, check_id, id_key, is_id
+from nearcast.model.identity import Id, check_id, id_key, is_id, plain_id
 from nearcast.model.kind_registry import BUILT_IN as KINDS
 from nearcast.model.kind_registry import find_kind, kinds, register_kind, registered_kinds
 from nearcast.model.limits import Limits
@@ -64,6 +64,7 @@ __all__ = [
     "id_key",
     "is_id",
     "kinds",
+    "plain_id",
     "register_kind",
     "registered_kinds",
     "to_seconds",

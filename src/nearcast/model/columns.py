@@ -18,7 +18,7 @@ from nearcast.model.identity import Id, check_id, is_id
 from nearcast.model.kind_registry import find_kind, kinds
 from nearcast.model.limits import Limits
 from nearcast.model.subscription import Subscription
-from nearcast.model.timestamps import NO_TIME
+from nearcast.model.timestamps import FARTHEST_SECONDS, NO_TIME
 from nearcast.model.update import Update
 from nearcast.text import Vocabulary
 
@@ -197,12 +197,16 @@ def _times(table: pa.Table) -> npt.NDArray[np.int64]:
         return np.full(len(table), NO_TIME, dtype=np.int64)
     column = table["at"]
     kind = column.type
-    if pa.types.is_floating(kind):
-        seconds = column.to_numpy()
-        if np.isinf(seconds).any():
-            raise InvalidInput("at", "must be finite seconds since the epoch", float(seconds[np.isinf(seconds)][0]))
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind):
+        seconds = column.cast(pa.float64(), safe=False).to_numpy()
+        too_far = np.abs(seconds) >= FARTHEST_SECONDS
+        if too_far.any():
+            raise InvalidInput("at", "must be finite seconds since the epoch", float(seconds[too_far][0]))
         return np.where(np.isnan(seconds), NO_TIME, np.rint(np.nan_to_num(seconds) * 1e6)).astype(np.int64)
     if pa.types.is_timestamp(kind):
+        if kind.tz is None and column.null_count < len(column):
+            hint = "Try a column with a time zone, such as UTC."
+            raise InvalidInput("at", "must carry a time zone", str(kind), hint=hint)
         times: npt.NDArray[np.int64] = pc.fill_null(column.cast(TIMESTAMP).cast(pa.int64()), NO_TIME).to_numpy()
         return times
     if pa.types.is_null(kind):

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.errors import InvalidInput, is_finite, require
-from nearcast.model.identity import check_id
+from nearcast.model.identity import check_id, plain_id
 from nearcast.model.limits import Limits
 from nearcast.model.message import check_point, check_text
 from nearcast.model.split_columns import PAIRS
@@ -280,8 +280,8 @@ class CountField(NumberField):
     _arrow: ClassVar[pa.DataType] = pa.int32()
 
     def validate(self, value: Any, name: str, subject: str) -> Any:
-        """Return an int."""
-        ok = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 1
+        """Return an int; a float without a fraction, as pandas makes of integers, is one too."""
+        ok = is_finite(value) and value == int(value) and value >= 1
         require(ok, name, "must be an integer of 1 or more", value, subject=subject)
         return int(value)
 
@@ -307,7 +307,8 @@ class UserField(FieldType):
         return PAIRS[name]
 
     def validate(self, value: Any, name: str, subject: str) -> Any:
-        """Return the id as it is."""
+        """Return the id."""
+        value = plain_id(value)
         check_id(value, name, subject=subject)
         return value
 

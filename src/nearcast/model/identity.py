@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import xxhash
@@ -11,6 +12,18 @@ from nearcast.errors import WHOLE, is_whole, require
 Id = str | int
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+
+
+def plain_id(value: Any) -> Any:
+    """Return integers and strings of NumPy as those of Python, and other values as they are.
+
+    >>> import numpy as np
+    >>> plain_id(np.int64(7)), plain_id(np.str_("a")), plain_id(None)
+    (7, 'a', None)
+    """
+    if isinstance(value, Integral) and not isinstance(value, (int, bool)):
+        return int(value)
+    return str(value) if isinstance(value, str) and type(value) is not str else value
 
 
 def is_id(value: Any) -> bool:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from nearcast.errors import WHOLE, InvalidInput, is_finite, is_whole, require
-from nearcast.model.identity import Id, check_id
+from nearcast.model.identity import Id, check_id, plain_id
 from nearcast.model.timestamps import Timestamp, to_us
 from nearcast.space import Point
 from nearcast.text import Text
@@ -28,18 +30,21 @@ class Message:
     place: Id | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "id", plain_id(self.id))
         check_id(self.id, "id", subject="message")
         subject = f"message {self.id!r}"
         object.__setattr__(self, "location", check_point(self.location, subject=subject))
         check_text(self.text, "text", subject=subject)
         to_us(self.at, subject=subject)
         if self.place is not None:
+            object.__setattr__(self, "place", plain_id(self.place))
             check_id(self.place, "place", subject=subject)
 
 
 def check_point(value: Any, *, subject: str, field: str = "location") -> Point:
     """Return a point as a pair of floats, or raise `InvalidInput`."""
     rule = "must be a pair of finite numbers"
+    value = value.tolist() if isinstance(value, np.ndarray) else value
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
         raise InvalidInput(field, rule, value, subject=subject)
     x, y = value

@@ -23,7 +23,7 @@ from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation
 from nearcast.model.fields import FieldType, KeywordsField, LocationField
 from nearcast.model.footprint import Footprints
-from nearcast.model.identity import Id, check_id
+from nearcast.model.identity import Id, check_id, plain_id
 from nearcast.model.limits import Limits
 from nearcast.model.result_policy import ResultPolicy
 from nearcast.model.scoring import ScoringContext
@@ -56,6 +56,7 @@ class Subscription(ABC):
     _: KW_ONLY
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "id", plain_id(self.id))
         check_id(self.id, "id", subject=f"{self.kind} subscription")
         for name, type_ in self.field_types().items():
             object.__setattr__(self, name, type_.validate(getattr(self, name), name, self.subject))

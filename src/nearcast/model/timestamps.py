@@ -13,7 +13,8 @@ NO_TIME = -(1 << 63)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_FARTHEST_SECONDS = 9.0e12
+FARTHEST_SECONDS = 9.0e12
+"""Times must be closer to the epoch than this."""
 
 
 def to_us(at: Timestamp | None, *, subject: str = "", field: str = "at") -> int:
@@ -28,7 +29,7 @@ def to_us(at: Timestamp | None, *, subject: str = "", field: str = "at") -> int:
         if at.tzinfo is None:
             raise InvalidInput(field, "must carry a time zone", at, subject=subject, hint="Try at.astimezone().")
         return (at - _EPOCH) // _MICROSECOND
-    if is_finite(at) and abs(at) < _FARTHEST_SECONDS:
+    if is_finite(at) and abs(at) < FARTHEST_SECONDS:
         return round(at * 1_000_000)
     raise InvalidInput(field, "must be an aware datetime or finite seconds since the epoch", at, subject=subject)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
+from math import asin, cos, degrees, radians, sin
+from typing import Self
 
 from nearcast.errors import is_finite, require
+from nearcast.space.metric import EARTH_RADIUS_M
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,27 @@ class Box:
         for low, high in (("xmin", "xmax"), ("ymin", "ymax")):
             a, b = getattr(self, low), getattr(self, high)
             require(a <= b, low, f"must not exceed {high}", _Comparison(a, b))
+
+    @classmethod
+    def around(cls, point: tuple[float, float], metres: float) -> Self:
+        """Return the smallest box on the earth that holds all points within a distance of a (longitude, latitude).
+
+        >>> box = Box.around((13.4, 52.5), 1_000)
+        >>> [round(side, 4) for side in box.as_tuple()]
+        [13.3852, 52.491, 13.4148, 52.509]
+        """
+        x, y = point
+        require(is_finite(x) and abs(x) <= 180, "longitude", "must be in [-180, 180]", x, subject="box")
+        require(is_finite(y) and abs(y) <= 90, "latitude", "must be in [-90, 90]", y, subject="box")
+        require(is_finite(metres) and metres >= 0, "metres", "must be 0 or more", metres, subject="box")
+        angle = metres / EARTH_RADIUS_M
+        south, north = y - degrees(angle), y + degrees(angle)
+        if south <= -90 or north >= 90:  # it holds a pole
+            return cls(-180.0, max(south, -90.0), 180.0, min(north, 90.0))
+        across = degrees(asin(min(1.0, sin(angle) / cos(radians(y)))))
+        crosses = x - across < -180 or x + across > 180
+        require(not crosses, "metres", "must not reach across the antimeridian", metres, subject=f"box around {point}")
+        return cls(x - across, south, x + across, north)
 
     def contains(self, x: float, y: float) -> bool:
         """Return whether a point lies in the closed box."""

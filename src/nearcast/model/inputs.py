@@ -1,0 +1,142 @@
+"""What callers may pass instead of a table or a list of objects.
+
+    Arrow record batches and readers, pandas and Polars frames,
+    anything else with the Arrow PyCapsule interface             ── a table
+    one message, one subscription, one id, dicts                 ── a list of objects
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from nearcast.errors import InvalidInput, require
+from nearcast.model.identity import Id, plain_id
+from nearcast.model.kind_registry import find_kind
+from nearcast.model.message import Message
+from nearcast.model.subscription import Subscription
+
+_MESSAGE_FIELDS = ("id", "location", "x", "y", "text", "at", "place")
+
+
+def as_table(value: Any) -> pa.Table | None:
+    """Return a value that holds columns as a table, and None for any other value.
+
+    >>> as_table(pa.RecordBatch.from_pydict({"id": ["a"]})).num_rows
+    1
+    >>> as_table([1, 2]) is None
+    True
+    """
+    if isinstance(value, pa.Table):
+        return _plain(value)
+    if isinstance(value, pa.RecordBatch):
+        return _plain(pa.Table.from_batches([value]))
+    if type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "columns"):
+        return _plain(pa.Table.from_pandas(value, preserve_index=False))
+    if hasattr(value, "__arrow_c_stream__"):
+        return _plain(pa.table(value))
+    return None
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Return a table without dictionaries and without strings of other widths, as pandas and Polars make them."""
+    for i, field in enumerate(table.schema):
+        plain = _plain_type(field.type)
+        if plain != field.type:
+            table = table.set_column(i, field.name, table.column(i).cast(plain))
+    return table
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    return kind
+
+
+def messages_of(value: Any) -> list[Message]:
+    """Return one message or many, each an object or a dict, as a list.
+
+    >>> messages_of({"id": "m1", "x": 0, "y": 1, "text": "jazz"})
+    [Message(id='m1', location=(0.0, 1.0), text='jazz', at=None, place=None)]
+    """
+    return [_message(one, f"item {i}") for i, one in enumerate(_listed(value, Message, "messages"))]
+
+
+def _message(value: Any, subject: str) -> Message:
+    if isinstance(value, Message):
+        return value
+    require(isinstance(value, Mapping), "messages", "must hold messages or dicts", value, subject=subject)
+    subject = f"message {value['id']!r}" if "id" in value else subject
+    unknown = [name for name in value if name not in _MESSAGE_FIELDS]
+    require(not unknown, "message", f"must have no fields but {list(_MESSAGE_FIELDS)}", unknown, subject=subject)
+    fields = dict(value)
+    if "location" not in fields:
+        fields["location"] = (fields.pop("x", None), fields.pop("y", None))
+    missing = [name for name in ("id", "text") if name not in fields]
+    require(not missing, "message", f"must have {missing}", sorted(value), subject=subject)
+    rule = "must not be given together with x and y"
+    require("x" not in fields and "y" not in fields, "location", rule, fields["location"], subject=subject)
+    return Message(**fields)
+
+
+def subscriptions_of(value: Any) -> Iterator[Any]:
+    """Yield one subscription or many; dicts become subscriptions of their kind, and others are left as they are.
+
+    >>> next(subscriptions_of({"id": "n1", "kind": "nearest", "location": (0, 1), "keywords": "jazz", "k": 5})).k
+    5
+    """
+    for i, one in enumerate(_listed(value, Subscription, "subscriptions")):
+        yield _subscription(one, f"item {i}") if isinstance(one, Mapping) else one
+
+
+def _subscription(value: Mapping[str, Any], subject: str) -> Subscription:
+    subject = f"subscription {value['id']!r}" if "id" in value else subject
+    require("id" in value, "id", "must be given", None, subject=subject)
+    kind = find_kind(value.get("kind"), subject=subject)
+    types = kind.field_types()
+    columns = {column.name for name, type_ in types.items() for column in type_.columns(name)}
+    unknown = [name for name in value if name not in {"id", "kind", *types, *columns}]
+    require(not unknown, "subscription", f"must have no fields but those of {kind.kind}", unknown, subject=subject)
+    fields = {}
+    for name, type_ in types.items():
+        if name in value:
+            fields[name] = type_.from_json(value[name], name, subject)
+            continue
+        for column in type_.columns(name):
+            given = value.get(column.name) is not None
+            require(given, column.name, f"must be given for kind {kind.kind!r}", None, subject=subject)
+        fields[name] = type_.from_row(dict(value), name, subject)
+    return kind(id=value["id"], **fields)
+
+
+def ids_of(value: Any) -> list[Id]:
+    """Return one id or many as a list."""
+    if isinstance(value, (str, int)):
+        return [value]
+    return [plain_id(one) for one in value]
+
+
+def edges_of(value: Any) -> list[Any]:
+    """Return one edge or many, each a pair (user, place), as a list.
+
+    >>> edges_of(("ann", "cafe")), edges_of([("ann", "cafe")])
+    ([('ann', 'cafe')], [('ann', 'cafe')])
+    """
+    is_one = isinstance(value, tuple) and len(value) == 2 and not any(isinstance(end, (tuple, list)) for end in value)
+    pairs = [value] if is_one else value
+    return [tuple(map(plain_id, edge)) if isinstance(edge, (tuple, list)) else edge for edge in pairs]
+
+
+def _listed(value: Any, kind: type, what: str) -> Iterable[Any]:
+    """Return one object or dict as a list of one, and any other iterable as it is."""
+    if isinstance(value, (kind, Mapping)):
+        return [value]
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidInput(what, "must be a table, a list, or one of them", value)
+    return value
