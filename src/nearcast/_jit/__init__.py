@@ -1,4 +1,4 @@
-"""The ground for kernels: compilation, arrays that grow, and two data structures made of arrays.
+"""Support for kernels: compilation, arrays that grow, and two data structures made of arrays.
 
     kernel       the decorator that compiles a loop         column      arrays as kernels take them
     cache        compiled code on disk                      table       int64 key -> int64 value
@@ -7,7 +7,7 @@
     manifest     the manifest of an arena's folder
 
 A data structure consists of a NamedTuple of arrays, kernels over it that stop when it is full, and a small class that
-owns it in an arena, grows it and continues. Importing this package imports Numba; nothing else does, kernels apart.
+owns it in an arena, grows it and continues. Only this package and the kernels import Numba.
 """
 
 from nearcast._jit.arena import Arena

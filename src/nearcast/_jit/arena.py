@@ -80,7 +80,7 @@ class Arena:
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             if (self._folder / MANIFEST).exists():
-                raise StateError(f"{self._folder} holds an arena already; use Arena.attach to go on with it")
+                raise StateError(f"{self._folder} holds an arena already; use Arena.attach to continue with it")
             write_manifest(self._folder, {})
 
     def new(

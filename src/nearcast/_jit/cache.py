@@ -122,7 +122,7 @@ class KernelCache(_Cache):
 
 
 def _calls_in_a_circle(library: Any) -> bool:
-    """Tell whether code reaches a kernel through a pointer that Numba sets only after compiling both."""
+    """Return whether code reaches a kernel through a pointer that Numba sets only after compiling both."""
     return any(one.name.startswith(RuntimeLinker.PREFIX) for one in library._final_module.global_variables)
 
 
@@ -191,7 +191,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _make_writable(folder: Path) -> bool:
-    """Create the folder and tell whether files can be written there; also marks it as used today."""
+    """Create the folder and return whether files can be written there; also marks it as used today."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

@@ -65,7 +65,7 @@ def sources_behind(module: str, package: Path = PACKAGE) -> list[Path]:
 
         >>> [path.name for path in sources_behind("nearcast.space.box")]
         ['box.py']
-        >>> sources_behind("somebody.elses")
+        >>> sources_behind("another.package")
         []
     """
     found: set[Path] = set()

@@ -98,7 +98,7 @@ def read_manifest(folder: Path) -> dict[str, ArraySpec]:
     except FileNotFoundError:
         raise FormatError(f"{folder} must hold an arena; found no {MANIFEST}") from None
     except ValueError as error:
-        raise FormatError(f"{path} must be JSON; found otherwise: {error}") from None
+        raise FormatError(f"{path} must be JSON: {error}") from None
     manifest = manifest if isinstance(manifest, dict) else {}
     found = manifest.get("format"), manifest.get("version")
     if found != (FORMAT, VERSION):

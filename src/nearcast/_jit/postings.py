@@ -239,7 +239,7 @@ class Postings:
         found = self.arrays.items.dtype, self.arrays.items.shape[1]
         if found != (np.dtype(dtype), chunk_size):
             raise StateError(
-                f"postings {prefix!r} have {found[1]} {found[0]} a chunk; asked for {chunk_size} {dtype}"
+                f"postings {prefix!r} must have {found[1]} {found[0]} per chunk; got {chunk_size} {dtype}"
             )
 
     def __len__(self) -> int:
