@@ -188,7 +188,7 @@ def test_wrong_chunk_sizes_are_refused():
     with pytest.raises(InvalidInput, match="chunk_size must be a power of two; got 12"):
         Postings(arena, "p", chunk_size=12)
     Postings(arena, "p", chunk_size=8)
-    with pytest.raises(StateError, match="postings 'p' have 8 int64 a chunk"):
+    with pytest.raises(StateError, match="postings 'p' must have 8 int64 per chunk"):
         Postings(arena, "p", chunk_size=4)
 
 
