@@ -86,6 +86,17 @@ def test_a_saved_subscription_receives_matches(page, city, screenshot):
     screenshot(page, "results-light")
 
 
+def test_an_operator_in_small_letters_gets_a_hint(page):
+    page.get_by_role("button", name="New subscription").click()
+    page.locator("#kinds").get_by_text("Alert in a box", exact=True).click()
+    page.locator("#use-centre").click()
+    page.locator("#keywords").fill("coffee or jazz")
+    hint = page.locator("#keywords-hint")
+    expect(hint).to_contain_text("'or' is searched as a word. Write OR in capitals")
+    page.locator("#keywords").fill("coffee OR jazz")
+    expect(hint).to_have_text("")
+
+
 def test_results_update_while_a_slider_moves(page):
     create(page, "Best matches", "coffee tonight", id_="moving")
     expect(page.locator("#result-list > li")).to_have_count(5)

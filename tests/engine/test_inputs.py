@@ -164,7 +164,9 @@ def test_a_float_without_a_fraction_is_a_count_and_others_are_not():
 )
 def test_times_of_a_table_are_seconds_or_aware_timestamps(at):
     with engine(window=nc.TimeWindow(10)) as one:
-        one.publish(pa.table({"id": ["a", "b"], "x": [0.1, 0.1], "y": [0.1, 0.1], "text": ["jazz", "jazz"], "at": at}))
+        one.publish(
+            pa.table({"id": ["a", "b"], "x": [0.1, 0.1], "y": [0.1, 0.1], "text": ["jazz", "jazz"], "at": at})
+        )
         assert one.stats().window == 1
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 import nearcast as nc
-from nearcast.model.expression import parse
+from nearcast.model.expression import hints_of, parse
 from nearcast.testing import strategies
 from oracle import satisfies
 
@@ -85,3 +85,18 @@ def test_the_limit_counts_branches():
     assert len(branches("a OR b OR c", limit=3)) == 3
     with pytest.raises(nc.InvalidInput, match=r"must have at most 2 branches .*; got 3"):
         branches("a OR b OR c", limit=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a or b", ["or"]), ("a Or b and c", ["Or", "and"]), ("a OR b AND c", []), ("oracle, android, a-or-b", [])],
+)
+def test_an_operator_in_small_letters_gets_a_hint(text, words):
+    hints = hints_of(text)
+    assert [hint.split("'")[1] for hint in hints] == words
+    subscription = nc.BooleanSubscription("b", region=nc.Box(0, 0, 1, 1), keywords=text)
+    assert subscription.hints() == hints
+    with nc.Engine(space=nc.Space(nc.Box(0, 0, 1, 1))) as engine:
+        explanation = engine.score(subscription, nc.Message("m", (0, 0), "a"))
+    assert explanation.hints == hints
+    assert str(explanation).count("hint:") == len(words)

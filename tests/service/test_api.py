@@ -47,6 +47,18 @@ async def test_a_subscription_is_created_replaced_read_and_deleted(tmp_path, kin
         problem(await client.delete("/v1/subscriptions/s1"), 404)
 
 
+async def test_an_operator_in_small_letters_gets_a_hint(tmp_path):
+    hint = "'or' is searched as a word. Write OR in capitals to use it as an operator."
+    small, large = ({**SUBSCRIPTIONS["boolean"], "keywords": words} for words in ("coffee or tea", "coffee OR tea"))
+    async with in_process(tmp_path) as client:
+        answer = await client.post("/v1/subscriptions", json=[{"id": "small", **small}, {"id": "large", **large}])
+        assert answer.json()["hints"] == {"small": [hint]}
+        for id_, hints in (("small", [hint]), ("large", [])):
+            explained = await client.post(f"/v1/subscriptions/{id_}/explain", json=message(1))
+            assert explained.json()["hints"] == hints
+        assert (await client.post("/v1/preview", json={"id": "new", **small})).json()["hints"] == [hint]
+
+
 async def test_a_city_has_a_social_graph_and_times(tmp_path):
     async with in_process(tmp_path, ServiceConfig(city=0, window_seconds=60)) as client:
         friends = {"kind": "social", "location": [9, 54.1], "keywords": "jazz", "k": 3, "user": "u1"}

@@ -12,7 +12,7 @@ import pyarrow as pa
 from nearcast.errors import InvalidInput, require
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, ScorePart
-from nearcast.model.expression import Branch, Expression, all_of, parse
+from nearcast.model.expression import Branch, Expression, all_of, hints_of, parse
 from nearcast.model.fields import ExpressionField, RegionField
 from nearcast.model.footprint import Footprints
 from nearcast.model.limits import Limits
@@ -68,6 +68,10 @@ class BooleanSubscription(Subscription):
         except InvalidInput as error:
             raise about(error, self) from None
 
+    def hints(self) -> tuple[str, ...]:
+        """Return a hint for each operator in small letters."""
+        return hints_of(self.keywords) if isinstance(self.keywords, str) else ()
+
     def check(self, scoring: ScoringContext, limits: Limits) -> None:
         """Raise `InvalidInput` also for an expression with too many branches or terms."""
         super().check(scoring, limits)
@@ -103,7 +107,9 @@ class BooleanSubscription(Subscription):
         failed = [part.name for part in parts if not part.passes]
         reason = "matches" if passes else f"no match, {' and '.join(failed)} failed"
         score = 1.0 if passes else None
-        return Explanation(self.kind, self.id, document.id, parts, score, passes=passes, reason=reason)
+        return Explanation(
+            self.kind, self.id, document.id, parts, score, passes=passes, reason=reason, hints=self.hints()
+        )
 
     @classmethod
     def subscription_columns(cls, stored: pa.Table, vocabulary: Vocabulary) -> SubscriptionColumns:

@@ -64,6 +64,8 @@ class Explanation:
     passes: bool = False
     """True if the message is in the result, or would be if it were published now."""
     reason: str = ""
+    hints: tuple[str, ...] = ()
+    """Sentences on what the subscription says and probably does not mean."""
 
     def __str__(self) -> str:
         lines = [f"{self.kind} subscription {self.subscription!r}, message {self.message!r}: {self.reason}"]
@@ -74,4 +76,5 @@ class Explanation:
         score = "none" if self.score is None else f"{self.score:.6g}"
         threshold = "none" if self.threshold is None else f"{self.threshold:.6g}"
         lines.append(f"  score {score}, threshold {threshold}")
+        lines += [f"  hint: {hint}" for hint in self.hints]
         return "\n".join(lines)

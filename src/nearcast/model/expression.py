@@ -25,6 +25,7 @@ from nearcast.text import tokenize
 Branch = frozenset[str]
 
 _SYMBOL = re.compile(r"[()]|[^\s()]+")
+_OPERATORS = ("AND", "OR")
 _DEEPEST = 100
 _SLACK = 64  # a product may exceed the limit this many times before it is reduced
 _RULE = "must be words joined by AND, OR and parentheses"
@@ -73,6 +74,20 @@ def parse(text: str) -> Expression:
     nearcast.errors.InvalidInput: keywords must be words joined by AND, OR and parentheses; got 'coffee AND (sale'. A parenthesis is not closed.
     """  # noqa: E501
     return _Parser(text).parse()
+
+
+def hints_of(text: str) -> tuple[str, ...]:
+    """Return a hint for each operator that is not written in capitals and therefore is a word.
+
+    >>> hints_of("coffee or jazz")
+    ("'or' is searched as a word. Write OR in capitals to use it as an operator.",)
+    """
+    small = dict.fromkeys(symbol for symbol in _SYMBOL.findall(text) if symbol.upper() in _OPERATORS)
+    return tuple(
+        f"{symbol!r} is searched as a word. Write {symbol.upper()} in capitals to use it as an operator."
+        for symbol in small
+        if symbol not in _OPERATORS
+    )
 
 
 def all_of(terms: Sequence[str]) -> Expression:

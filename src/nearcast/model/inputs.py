@@ -1,8 +1,8 @@
 """What callers may pass instead of a table or a list of objects.
 
-    Arrow record batches and readers, pandas and Polars frames,
-    anything else with the Arrow PyCapsule interface             ── a table
-    one message, one subscription, one id, dicts                 ── a list of objects
+Arrow record batches and readers, pandas and Polars frames,
+anything else with the Arrow PyCapsule interface             ── a table
+one message, one subscription, one id, dicts                 ── a list of objects
 """
 
 from __future__ import annotations

@@ -82,6 +82,10 @@ class Subscription(ABC):
         """Return the distance beyond which no message matches, given where nearness ends; None if there is none."""
         return None
 
+    def hints(self) -> tuple[str, ...]:
+        """Return sentences on what is valid but probably not what was meant."""
+        return ()
+
     def check(self, scoring: ScoringContext, limits: Limits) -> None:
         """Raise `InvalidInput` if an engine with this context and these limits cannot take the subscription."""
         for name, type_ in self.field_types().items():

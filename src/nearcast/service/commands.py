@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 from nearcast.model import LEAVE, Update
-from nearcast.service.json_bodies import Body
+from nearcast.service.json_bodies import Body, subscription_from
 
 MAX_MERGED = 1_000
 """Commands that a replay merges into one at most."""
@@ -156,8 +156,11 @@ class Subscribe(Command):
         return set(tables.subscribed(self.subscriber, self._ids))
 
     def reply(self, *, replaced: set[str], last_seq: int) -> dict[str, Any]:
-        """Return which ids were created and which were replaced."""
+        """Return which ids were created and which were replaced, and hints on their meaning."""
+        subscriptions = [subscription_from(body, self.subscriber) for body in self.subscriptions]
+        hints = {body["id"]: list(one.hints()) for body, one in zip(self.subscriptions, subscriptions, strict=True)}
         return {
+            "hints": {id_: given for id_, given in hints.items() if given},
             "created": [id_ for id_ in self._ids if id_ not in replaced],
             "replaced": [id_ for id_ in self._ids if id_ in replaced],
         }

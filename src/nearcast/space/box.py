@@ -60,7 +60,9 @@ class Box:
             return cls(-180.0, max(south, -90.0), 180.0, min(north, 90.0))
         across = degrees(asin(min(1.0, sin(angle) / cos(radians(y)))))
         crosses = x - across < -180 or x + across > 180
-        require(not crosses, "metres", "must not reach across the antimeridian", metres, subject=f"box around {point}")
+        require(
+            not crosses, "metres", "must not reach across the antimeridian", metres, subject=f"box around {point}"
+        )
         return cls(x - across, south, x + across, north)
 
     def contains(self, x: float, y: float) -> bool:

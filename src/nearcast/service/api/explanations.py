@@ -19,6 +19,7 @@ def explanation_body(explanation: Explanation) -> dict[str, Any]:
         "threshold": explanation.threshold,
         "passes": explanation.passes,
         "reason": explanation.reason,
+        "hints": list(explanation.hints),
     }
 
 

@@ -139,6 +139,9 @@ class SubscribeAnswer(BaseModel):
     created: list[str]
     replaced: list[str]
     updates: int | None = Field(description="number of updates for initial results; null if a job computes them")
+    hints: dict[str, list[str]] = Field(
+        description="by id, what a subscription says and probably does not mean; only ids that have hints"
+    )
 
 
 class UnsubscribeAnswer(BaseModel):
@@ -192,6 +195,7 @@ class ExplanationBody(BaseModel):
     threshold: float | None = Field(description="the score to reach; null if every score is enough")
     passes: bool = Field(description="whether the message is in the result, or would be if published now")
     reason: str
+    hints: list[str] = Field(description="what the subscription says and probably does not mean")
 
 
 class WebhookBody(StrictModel):
@@ -317,6 +321,7 @@ class PreviewBody(BaseModel):
     """The result that a subscription would have, best first."""
 
     results: list[PreviewResult]
+    hints: list[str] = Field(description="what the subscription says and probably does not mean")
 
 
 class FieldError(BaseModel):

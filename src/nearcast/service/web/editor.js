@@ -79,6 +79,7 @@ export class Editor {
     $("id").readOnly = !this.isNew;
     this.form.elements.kind.value = given.kind;
     $("keywords").value = kind.wordsOf(given);
+    $("keywords-hint").textContent = "";
     this.values = Object.fromEntries([...kind.numberFields, ...kind.idFields].map(({ name }) => [name, given[name]]));
     this.renderedKind = null;
     $("delete").hidden = this.isNew;
@@ -198,6 +199,7 @@ export class Editor {
       const found = await (isSaved ? this.results.loadCurrent(draft) : this.results.loadPreview(draft));
       if (number <= this.lastShown || draft.kind !== this.kind.kind) return;
       this.lastShown = number;
+      if (!found.isSaved) $("keywords-hint").textContent = found.hints.join(" ");
       this.results.show(found, this.draft());
     } catch (error) {
       if (number > this.lastShown && this.timer === undefined) $("error").textContent = error.message;

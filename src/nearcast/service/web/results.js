@@ -42,8 +42,8 @@ export class Results {
   }
 
   async loadPreview(draft) {
-    const [{ results }] = await Promise.all([api.preview(draft), this.reaches.load([draft])]);
-    return { isSaved: false, results };
+    const [{ results, hints }] = await Promise.all([api.preview(draft), this.reaches.load([draft])]);
+    return { isSaved: false, results, hints };
   }
 
   // Load the current result, with the parts of each score.
@@ -67,7 +67,7 @@ export class Results {
   // Return an element that explains a message for a subscription: whether it is in the result, and its score.
   async explain(subscription, { id, location, text, at, place }) {
     const kind = this.kinds.get(subscription.kind);
-    const { score, threshold, passes, reason, parts } = await api.explain(subscription.id, { id, location, text, at, place });
+    const { score, threshold, passes, reason, parts, hints } = await api.explain(subscription.id, { id, location, text, at, place });
     const element = document.createElement("div"), verdict = element.appendChild(document.createElement("p"));
     const scoreText = score === null || !kind.isScored ? reason
       : threshold === null ? `score ${this.formatScore(score, kind)}`
@@ -77,6 +77,7 @@ export class Results {
     verdict.firstChild.textContent = passes ? "In the result." : "Not in the result.";
     verdict.lastChild.textContent = scoreText;
     element.append(...this.partRows(parts, kind));
+    element.append(...hints.map((hint) => Object.assign(document.createElement("p"), { className: "hint", textContent: hint })));
     return element;
   }
 

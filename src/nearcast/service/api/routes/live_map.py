@@ -87,7 +87,8 @@ async def preview(body: StrictModel, service: RunningService, caller: Subscriber
     found: list[Explanation] = await service.command_loop.read(lambda view: view.preview(subscription))
     ids = [str(explanation.message) for explanation in found]
     messages = await asyncio.to_thread(service.command_loop.reader.messages, ids)
-    return {"results": [_preview_result(one, messages.get(str(one.message)) or {}) for one in found]}
+    results = [_preview_result(one, messages.get(str(one.message)) or {}) for one in found]
+    return {"results": results, "hints": list(subscription.hints())}
 
 
 async def reaches(body: list[StrictModel], service: RunningService, caller: Subscriber) -> Any:
