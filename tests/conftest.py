@@ -3,11 +3,16 @@
 import os
 
 import pytest
+from hypothesis import settings
 
 from nearcast.testing import strategies
 
 # A JVM that lives for seconds does not earn back the cost of its optimizing compiler and parallel collector.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# On a busy machine an example may take any time.
+settings.register_profile("nearcast", deadline=None)
+settings.load_profile("nearcast")
 
 _LONG = ("tests/spark/", "tests/extension/", "tests/cli/", "tests/test_examples.py", "tests/browser/", "tests/jit/")
 """The folders with the longest tests, which start first so that no process waits for them at the end."""

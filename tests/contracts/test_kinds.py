@@ -23,7 +23,7 @@ def document_of(drawn, vocabulary):
 @pytest.mark.parametrize("kind", KIND_NAMES)
 @pytest.mark.parametrize("space", strategies.SPACES, ids=lambda s: s.metric)
 @pytest.mark.parametrize("text", sorted(TEXT_SIMILARITIES))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_message_with_a_score_matches_the_footprint(kind, space, text, data):
     scoring = strategies.scoring(space, text)
@@ -35,7 +35,7 @@ def test_a_message_with_a_score_matches_the_footprint(kind, space, text, data):
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_explain_agrees_with_the_score(kind, data):
     scoring = strategies.scoring(strategies.PLANE)
@@ -58,7 +58,7 @@ def test_explain_agrees_with_the_score(kind, data):
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_a_subscription_is_restored_from_its_row(kind, data):
     subscription = strategies.make_subscription(kind, "s", data.draw(strategies.subscription_fields(kind)))
@@ -99,7 +99,7 @@ def test_scores_do_not_depend_on_the_order_of_words(kind):
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_generated_subscriptions_are_valid(kind, data):
     data.draw(strategies.subscriptions(kind)).check(strategies.scoring(strategies.PLANE), Limits())

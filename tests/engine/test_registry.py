@@ -67,7 +67,7 @@ def test_every_allocated_id_is_found(seed, arena):
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_stored_subscriptions_are_read_back(kind, data):
     fields = data.draw(st.lists(strategies.subscription_fields(kind.kind), min_size=1, max_size=len(POOL)))
     made = [strategies.make_subscription(kind.kind, id_, f) for id_, f in zip(POOL, fields, strict=False)]

@@ -292,7 +292,7 @@ def test_an_arena_holds_the_whole_index(tmp_path):
     twin.check(twin.batch(40))
 
 
-@settings(max_examples=10 if SMALL else 60, deadline=None)
+@settings(max_examples=10 if SMALL else 60)
 @given(data=st.data())
 def test_matches_equal_the_reference_for_generated_changes(data):
     space = BOUNDS[data.draw(st.sampled_from(["plane", "earth"]))]

@@ -167,7 +167,7 @@ def test_matches_equal_the_reference_in_every_space(space):
 
 
 @given(data=st.data())
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 def test_matches_equal_the_reference_for_generated_data(data):
     space = data.draw(st.sampled_from(strategies.SPACES))
     twin = grid_twin(space, room=1)

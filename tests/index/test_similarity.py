@@ -105,7 +105,7 @@ def test_nearness_may_end_after_a_metre_or_at_the_antipode(index, space):
 
 
 @given(data=st.data())
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 def test_matches_equal_the_reference_for_generated_data(data):
     space = data.draw(st.sampled_from(strategies.SPACES))
     text = data.draw(st.sampled_from(sorted(TEXT_SIMILARITIES)))

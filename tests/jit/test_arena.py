@@ -12,9 +12,7 @@ from nearcast._jit import Arena
 from nearcast._jit.manifest import MANIFEST
 from nearcast.errors import FormatError, InvalidInput, StateError
 
-thorough = settings(
-    max_examples=int(os.environ.get("NEARCAST_TEST_EXAMPLES", "50")), deadline=None, derandomize=True, database=None
-)
+thorough = settings(max_examples=int(os.environ.get("NEARCAST_TEST_EXAMPLES", "50")), derandomize=True, database=None)
 
 RECORD = np.dtype([("id", "<i8"), ("corner", "<f8", (2,)), ("inner", [("k", "<i4"), ("flag", "?")])])
 

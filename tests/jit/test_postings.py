@@ -19,7 +19,7 @@ from nearcast._jit import (
 from nearcast.errors import InvalidInput, StateError
 
 thorough = settings(
-    max_examples=int(os.environ.get("NEARCAST_TEST_EXAMPLES", "100")), deadline=None, derandomize=True, database=None
+    max_examples=int(os.environ.get("NEARCAST_TEST_EXAMPLES", "100")), derandomize=True, database=None
 )
 
 rows = st.integers(0, 4)

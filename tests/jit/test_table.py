@@ -10,7 +10,7 @@ from nearcast._jit import FULL, INSERTED, REPLACED, Arena, Table, mix, table_put
 from nearcast.errors import InvalidInput
 
 thorough = settings(
-    max_examples=int(os.environ.get("NEARCAST_TEST_EXAMPLES", "100")), deadline=None, derandomize=True, database=None
+    max_examples=int(os.environ.get("NEARCAST_TEST_EXAMPLES", "100")), derandomize=True, database=None
 )
 
 LEAST, GREATEST = -(2**63), 2**63 - 1

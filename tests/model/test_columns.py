@@ -42,7 +42,7 @@ def rows(kind):
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_a_table_is_accepted_only_if_every_row_is_valid(kind, data):
     drawn = data.draw(st.lists(rows(kind), min_size=1, max_size=3))
@@ -73,14 +73,14 @@ def test_valid_columns_are_accepted_and_nulls_are_not(kind):
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_stored_subscriptions_are_restored(kind, data):
     drawn = data.draw(st.lists(strategies.subscriptions(kind), min_size=1, max_size=4))
     assert restore(store(drawn, KIND_OF[kind]), KIND_OF[kind]) == drawn
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         strategies.expressions() | st.sampled_from(["a", "a AND b", "b OR a", "c c", "b OR b"]),

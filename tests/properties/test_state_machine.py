@@ -301,7 +301,6 @@ def test_every_result_is_right_after_every_step(index, kinds):
         settings=settings(
             max_examples=effort(60 if index == "auto" else 20, 400),
             stateful_step_count=25,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

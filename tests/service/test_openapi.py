@@ -56,7 +56,7 @@ CHECKS = (
 )  # fmt: skip
 
 
-@settings(max_examples=300, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_request_is_answered_as_described(operations, data):
     """Requests that the description allows, and some that it does not."""

@@ -28,7 +28,7 @@ def test_the_hash_is_xxh64(n):
     assert xxh64(data, 2, 2 + n) % (1 << 64) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(TEXTS, min_size=64, max_size=90))
 def test_columns_of_texts_encode_like_objects(texts):
     for kind in (pa.string(), pa.large_string()):
@@ -36,7 +36,7 @@ def test_columns_of_texts_encode_like_objects(texts):
         same(encode_column(pa.array(["skipped", *texts], kind)[1:]), encode_texts(texts))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(TEXTS, max_size=5), min_size=64, max_size=90))
 def test_columns_of_lists_encode_like_objects(texts):
     for kind in (pa.list_(pa.string()), pa.large_list(pa.large_string())):
