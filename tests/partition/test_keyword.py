@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.model import Footprints, MessageBatch
@@ -71,7 +71,6 @@ def runs_as_written(wanted, messages, n_shards):
 words = st.sets(st.integers(0, 9), min_size=1, max_size=4)
 
 
-@settings(deadline=None)
 @given(st.lists(words, min_size=1, max_size=12), st.lists(words, max_size=12), st.integers(1, 6))
 def test_cuts_equal_those_of_algorithm_4(wanted, messages, n_shards):
     wanted = [[{word} for word in sorted(one)] for one in wanted]
