@@ -32,7 +32,7 @@ browser:             # for tests of the live map: found, or installed where that
 	@tools/browser.sh
 
 check: lint types    ## format, lint, types, tests, doctests
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup $(TESTS)   # one more than cores: Spark mostly waits
+	@$(BIN)/python -m pytest -n 5 --dist loadgroup $(TESTS)   # more than cores: Spark and browsers mostly wait
 
 P ?= engine
 test-of: $(READY)    ## the doctests and tests of one package: make test-of P=partition

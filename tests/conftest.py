@@ -14,19 +14,22 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 settings.register_profile("nearcast", deadline=None)
 settings.load_profile("nearcast")
 
+_SPARK_SESSIONS = 2
+"""Processes with a Spark session: starting one takes long, and one alone would run longer than everything else."""
 _LONG = ("tests/spark/", "tests/extension/", "tests/cli/", "tests/test_examples.py", "tests/browser/", "tests/jit/")
 """The folders with the longest tests, which start first so that no process waits for them at the end."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist distributes tests by their groups
 def pytest_collection_modifyitems(items):
-    """Start long tests first, run all tests that use the Spark session in one process, and leave out `soak` tests."""
+    """Start long tests first, run tests that use the Spark session in few processes, and leave out `soak` tests."""
     if not os.environ.get("NEARCAST_SOAK"):
         items[:] = [item for item in items if item.get_closest_marker("soak") is None]
     items.sort(key=lambda item: next((i for i, part in enumerate(_LONG) if part in item.nodeid), len(_LONG)))
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+    with_session = [item for item in items if "spark" in getattr(item, "fixturenames", ())]
+    files = list(dict.fromkeys(item.path for item in with_session))
+    for item in with_session:
+        item.add_marker(pytest.mark.xdist_group(f"spark {files.index(item.path) % _SPARK_SESSIONS}"))
 
 
 @pytest.fixture(scope="session")
