@@ -16,7 +16,15 @@ settings.load_profile("nearcast")
 
 _SPARK_SESSIONS = 2
 """Processes with a Spark session: starting one takes long, and one alone would run longer than everything else."""
-_LONG = ("tests/spark/", "tests/extension/", "tests/cli/", "tests/test_examples.py", "tests/browser/", "tests/jit/")
+_LONG = (
+    "tests/spark/",
+    "tests/extension/",
+    "tests/cli/",
+    "tests/test_examples.py",
+    "tests/test_snippets.py",
+    "tests/browser/",
+    "tests/jit/",
+)
 """The folders with the longest tests, which start first so that no process waits for them at the end."""
 
 
