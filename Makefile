@@ -36,7 +36,7 @@ check: lint types    ## format, lint, types, tests, doctests
 
 P ?= engine
 test-of: $(READY)    ## the doctests and tests of one package: make test-of P=partition
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup src/nearcast/$(P) $(wildcard tests/$(P))
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup src/nearcast/$(P) tests/$(P)
 
 KILLS ?= 24
 soak: $(READY)       ## what takes long: kernels uncompiled and with checked bounds, and processes killed KILLS times

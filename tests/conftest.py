@@ -23,7 +23,7 @@ _LONG = (
     "tests/test_examples.py",
     "tests/test_snippets.py",
     "tests/browser/",
-    "tests/jit/",
+    "tests/_jit/",
 )
 """The folders with the longest tests, which start first so that no process waits for them at the end."""
 

@@ -8,6 +8,8 @@ import pytest
 
 import nearcast as nc
 from extension.plugin import LatestSubscription, ReversedPartitioner
+from nearcast import index
+from nearcast.index.scan import Scan
 from nearcast.model import find_kind, kind_registry, kinds
 from nearcast.model.columns import MESSAGES, subscriptions_schema
 from nearcast.partition import partitioner_names, partitioners
@@ -164,3 +166,27 @@ def test_entry_points_of_installed_packages_are_registered(monkeypatch):
     finally:
         for registry in (kind_registry, partitioner_registry):
             registry._load_entry_points.cache_clear()
+
+
+def test_auto_takes_a_registered_index_for_the_kind_of_its_name(monkeypatch):
+    class CountingScan(Scan):
+        """Scans, and counts how often it is made."""
+
+        made = 0
+
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            CountingScan.made += 1
+
+    monkeypatch.setattr(index, "_REGISTERED", {})
+    with nc.Engine(space=nc.Space(nc.Box(0, 0, 1, 1)), window=nc.CountWindow(9)) as engine:
+        engine.subscribe([LatestSubscription("l", location=(0, 0), keywords="jazz", k=1, radius=1.0)])
+    assert CountingScan.made == 0
+    make = lambda scoring, arena: CountingScan(scoring)  # noqa: E731
+    index.register(index.IndexEntry("latest", frozenset({"latest"}), make, in_arena=False))
+    assert index.find_index("auto", "latest").name == "latest"
+    assert index.find_index("auto", "topk").name == "topk"
+    with nc.Engine(space=nc.Space(nc.Box(0, 0, 1, 1)), window=nc.CountWindow(9)) as engine:
+        engine.subscribe([LatestSubscription("l", location=(0, 0), keywords="jazz", k=1, radius=1.0)])
+        assert [u.message for u in engine.publish([nc.Message("m", (0.1, 0.1), "jazz")])] == ["m"]
+    assert CountingScan.made == 1

@@ -15,6 +15,13 @@ COMMANDS = (demo, run, serve, bench, advise)
 """Commands: modules with NAME, HELP, `add_options(parser)` and `run(options)`."""
 
 
+class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows defaults that say something."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default in (None, False, []) else super()._get_help_string(action)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
     parser = argparse.ArgumentParser(
@@ -25,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for command in COMMANDS:
         sub = commands.add_parser(
             command.NAME, help=command.HELP, description=command.HELP,
-            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+            formatter_class=_HelpFormatter,
         )  # fmt: skip
         command.add_options(sub)
         sub.set_defaults(run=command.run)

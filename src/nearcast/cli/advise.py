@@ -45,8 +45,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--metric", choices=[metric.name for metric in METRICS], default="haversine", help="metric of files")
     add("--shards", type=positive, default=4, help="number of shards")
     add("--processes", action="store_true", help="shards are processes, as on Spark, not threads of one engine")
-    add("--subscriptions", type=positive, default=20_000, help="most subscriptions; 10k and 1M are valid")
-    add("--sample", type=positive, default=20_000, help="most messages")
+    add(
+        "--subscriptions", type=positive, default=20_000, help="maximum number of subscriptions; 10k and 1M are valid"
+    )
+    add("--sample", type=positive, default=20_000, help="maximum number of messages")
     add("--window", type=positive, default=10_000, help="messages in the window, for kinds that need one")
     add("--seed", type=count, default=0, help="seed of the workload")
     add(

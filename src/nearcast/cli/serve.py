@@ -25,7 +25,9 @@ _SCOPES = ("publish", "subscribe", "admin")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the service."""
-    parser.add_argument("--data", type=Path, metavar="DIR", help="data folder; a new one needs a space")
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="data folder; a new one needs --bounds, --city or --spark"
+    )
     config = parser.add_argument_group("configuration of a new data folder, which records it")
     config.add_argument("--bounds", metavar="XMIN,YMIN,XMAX,YMAX", help="bounds of all locations")
     config.add_argument("--metric", default="euclidean", help="euclidean, or haversine for longitude and latitude")
@@ -63,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="networks that webhooks may reach besides the public internet, such as 10.0.0.0/8",
     )  # fmt: skip
     limits = parser.add_argument_group("limits")
-    limits.add_argument("--max-body", type=positive, default=8_000_000, metavar="BYTES", help="size of a request")
+    limits.add_argument("--max-body", type=positive, default=8_000_000, metavar="BYTES", help="largest request body")
     limits.add_argument(
         "--max-waiting", type=positive, default=1_000, help="waiting requests; more are answered with 429"
     )

@@ -4,6 +4,8 @@
       0.boolean/ ...     the arena of each shard and kind, mapped by the process that has the engine
       0.window/ ...      the arena of the window's messages
       results.arrow      results outside the arenas, written by `seal`
+      graph.arrow        the social graph, once its edges have changed
+      routing.arrow      the routing of the shards, if there is one
       seal.json          the mark, the counters, and the id of the machine's boot
 
 A process seals an engine with a mark when no change is under way; the first change breaks the seal. A folder with a

@@ -9,7 +9,7 @@ matter. Every message among the k best of all is therefore held by some replica.
 leaves, step by step; a message counts as long as one of them holds it. Nothing of this is saved: it follows from what
 the replicas hold.
 
-Cost: 17 bytes per result and replica, and some hundred nanoseconds per change of a replica.
+Cost: 17 bytes per result and replica, and a few hundred nanoseconds per change of a replica.
 """
 
 from __future__ import annotations

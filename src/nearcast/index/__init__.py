@@ -92,7 +92,7 @@ _REGISTERED: dict[str, IndexEntry] = {}
 
 
 def register(entry: IndexEntry) -> None:
-    """Register an index from outside the package, such as a baseline of a benchmark; "auto" never takes it."""
+    """Register an index from outside the package, such as a baseline; "auto" takes it for the kind of its name."""
     taken = {"auto", *(known.name for known in INDEXES)}
     require(entry.name not in taken, "name", f"must not be one of {sorted(taken)}", entry.name, subject="index")
     _REGISTERED[entry.name] = entry
@@ -118,8 +118,9 @@ def has_index(name: object) -> bool:
 
 def find_index(name: str, kind: str) -> IndexEntry | None:
     """Return the index of a name if it serves a kind, else None; "auto" stands for the fastest one."""
-    if name in _REGISTERED:
-        return _REGISTERED[name] if _REGISTERED[name].serves(kind) else None
+    registered = _REGISTERED.get(kind if name == "auto" else name)
+    if registered is not None:
+        return registered if registered.serves(kind) else None
     serving = [entry for entry in INDEXES if entry.serves(kind) and name in ("auto", entry.name)]
     return serving[-1] if serving else None
 

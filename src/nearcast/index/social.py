@@ -18,8 +18,8 @@ Departures from the paper: its quadtree bounds nodes of subscriptions by their k
 of social scores per node, and nearly every message passes the bounds near the root. Here a message reads the lists of
 its own terms and of the users near its place, whatever the number of subscriptions with neither.
 
-Cost: a message reads the lists of its terms, some hundred users near its place, and the open subscriptions, about one
-in fifteen. Deleting reads the lists of the subscription's terms.
+Cost: a message reads the lists of its terms, a few hundred users near its place, and the open subscriptions, about
+one in fifteen. Deleting reads the lists of the subscription's terms.
 """
 
 from __future__ import annotations

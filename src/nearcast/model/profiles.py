@@ -7,7 +7,7 @@
 The index of a kind uses profiles to verify candidates, and its result store to search the window. Both share one copy
 in the arena of the kind: the first of them to insert or delete a subscription writes, and the second changes nothing.
 
-Cost: some ten nanoseconds per term; runs lie in blocks that are reused.
+Cost: tens of nanoseconds per term; runs lie in blocks that are reused.
 """
 
 from __future__ import annotations

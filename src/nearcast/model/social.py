@@ -50,7 +50,7 @@ class SocialSubscription(KeywordSubscription):
         ),
     ]
     user: Annotated[
-        Id, UserField(label="UserField", help="The user whose places and neighbours in the social graph count.")
+        Id, UserField(label="User", help="The user whose places and neighbours in the social graph count.")
     ]
 
     def bind(self, scoring: ScoringContext) -> Scorer:

@@ -12,7 +12,7 @@ A later subscription costs the frequency of its terms times the share of message
 its area most (equation 7): frequencies are taken as equal everywhere, since counts per set would not fit in memory.
 It goes to the least loaded shard.
 
-Cost: fitting reads all terms of the sample some ten times per set.
+Cost: fitting reads all terms of the sample about ten times per set.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ A message that holds none of the terms is in no part. A branch without terms is 
 every message holds. The load of a part is that of definition 1, for its messages and subscriptions; a subscription
 counts once, regardless of the number of its branches.
 
-Cost: a cut or a grouping reads all terms of the part some ten times.
+Cost: a cut or a grouping reads all terms of the part about ten times.
 """
 
 from __future__ import annotations

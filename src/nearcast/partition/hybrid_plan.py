@@ -8,7 +8,7 @@ A part whose messages and subscriptions differ is divided by text, any other par
 some terms of a part of space are divided by text only, as the leaves of a kd^t-tree are. Of all rounds, the one whose
 busiest shard has the least load counts.
 
-Cost: some seconds for a million subscriptions and eight shards; merging reads all messages and subscriptions of the
+Cost: a few seconds for a million subscriptions and eight shards; merging reads all messages and subscriptions of the
 parts once per round.
 """
 

@@ -1,7 +1,7 @@
 """A kd-tree divides space; a message goes to one shard, a box to all it overlaps (PS2Stream, section VI-B).
 
 A part is cut where both sides have the same load (definition 1), alternately across x and y; boxes across a cut count
-on both sides. Terms do not matter. Cost: fitting evaluates some hundred positions per cut; placing and routing
+on both sides. Terms do not matter. Cost: fitting evaluates a few hundred positions per cut; placing and routing
 descend the tree, one comparison per level.
 """
 

@@ -1,7 +1,7 @@
 """Garbage collection in Python workers: objects that exist after the first task are frozen.
 
 Spark's workers collect garbage after every task. With compiled kernels, Arrow and pandas loaded, a collection visits
-some hundred thousand objects, which takes longer than matching a small batch; frozen objects are skipped.
+a few hundred thousand objects, which takes longer than matching a small batch; frozen objects are skipped.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Merging: the updates of all shards as one stream.
 
-Mostly they are simply concatenated: each subscription belongs to one shard, and the first shard that finds a match
-reports it. Where subscriptions may move, a replaced one may leave one shard and enter another, and each reports one
-half: a message that leaves here and enters there has done neither. The updates of one operation are therefore joined
-before they are emitted. Operations happen within a micro-batch, so no state is needed.
+Mostly they are simply concatenated: of the shards that hold a subscription, the first one that receives a message
+reports the match. Where subscriptions may move, a replaced one may leave one shard and enter another, and each
+reports one half: a message that leaves here and enters there has done neither. The updates of one operation are
+therefore joined before they are emitted. Operations happen within a micro-batch, so no state is needed.
 
 Shards return groups, one row for all receivers of a message; Spark expands them. Rows are in no particular order;
 `seq` gives it.

@@ -13,7 +13,7 @@ on the kind; see `candidates`.
 The index is called once per batch, against the thetas as they are before it. A search in the middle of a batch may
 lower a theta: it then also considers the messages that arrive later, and notes those that the index did not report.
 
-Cost: an arrival or expiry takes some hundred nanoseconds per subscription whose buffer it changes.
+Cost: an arrival or expiry takes a few hundred nanoseconds per subscription whose buffer it changes.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ results that are not full do not match a whole batch in vain, and the matches of
 Results cannot be computed again, so messages that are in a result are stored (see `held_messages`), and all others
 are forgotten. Gaps are closed when there are twice as many messages as the last time.
 
-Cost: an arrival takes some ten nanoseconds and log k per result that it enters; 12 bytes for each of k, and 16 more.
+Cost: an arrival takes tens of nanoseconds and log k per result that it enters; 12 bytes for each of k, and 16 more.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Lists of the messages of a window by term and by place, built as messages arrive; see `_kernels.lists`.
 
-Cost: some ten nanoseconds and 16 bytes per term of a message, and 16 bytes per bucket, of which there are about as
+Cost: tens of nanoseconds and 16 bytes per term of a message, and 16 bytes per bucket, of which there are about as
 many as messages: buckets and the rings beside them are rebuilt when the window doubles.
 """
 

@@ -3,7 +3,7 @@
     districts   a handful of centres, each with a flavour
     places      cafés, clubs, shops: a name, a point near a centre, a trade
     people      users that like some places, most of them of one flavour, and subscribe from where they live
-    messages    announcements of places: a phrase of the trade, at the place, some seconds after the last one
+    messages    announcements of places: a phrase of the trade, at the place, a few seconds after the last one
 
 Everything follows from the seed. The `WORKLOADS` are for measurements; this city is for people to look at.
 """

@@ -5,8 +5,8 @@
 Profiles of subscriptions are those of the engine, so that the index and the result store share one copy. Faster than
 the paper: the social scores of a message are computed for all users at once from the current graph, not pair by pair.
 
-Cost: for the social scores, a step for each user of each place of each user of the place, some ten thousand; then the
-candidates, some hundred nanoseconds each.
+Cost: for the social scores, a step for each user of each place of each user of the place, tens of thousands; then the
+candidates, a few hundred nanoseconds each.
 """
 
 from __future__ import annotations

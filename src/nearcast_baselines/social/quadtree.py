@@ -10,7 +10,7 @@ counted in one hash table of (node, term), so that subscriptions can be deleted;
 message shares with it are looked up.
 
 Departures from the paper: boxes are the bounding boxes of the points, not the quarters of the space, which prunes
-more. The paper's lists of social scores per place (L_ss) would hold some hundred million pairs, and would not follow
+more. The paper's lists of social scores per place (L_ss) would hold a few hundred million pairs, and would not follow
 changes of the graph; here the scores of a message's place are computed on arrival, and only nodes with a score above
 0 are updated. The bound below which the paper recomputes a result (s_p) is theta of the engine's buffers.
 

@@ -2,7 +2,7 @@
 
     message ── social scores of its place ── slot 0, slot 1, slot 2, ... ── slots whose threshold it reaches
 
-Cost: one score, some hundred nanoseconds, per subscription.
+Cost: one score, a few hundred nanoseconds, per subscription.
 """
 
 from __future__ import annotations

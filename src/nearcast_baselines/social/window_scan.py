@@ -11,7 +11,7 @@ here it is computed when the window is searched. Messages are processed one by o
 takes most of the time, is a kernel; results are stored as in the reference result store. For a new subscription, both
 baselines compute all social scores at once.
 
-Cost: size of the window per subscription that loses a result, and some hundred steps per pair for the social score.
+Cost: size of the window per subscription that loses a result, and a few hundred steps per pair for the social score.
 """
 
 from __future__ import annotations

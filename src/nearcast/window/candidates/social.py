@@ -3,7 +3,7 @@
 Places are those of the social graph, by number. A place that becomes known later may have messages in the window
 already, and a ring that doubles changes the position of all messages: rows are then written again.
 
-Cost: some tens of nanoseconds and 80 bytes per message.
+Cost: tens of nanoseconds and 80 bytes per message.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from spark.test_shard import frames_of
 
 import nearcast as nc
 from nearcast.engine import Engine
@@ -15,7 +16,6 @@ from nearcast.jobs.frame import unpack, unpack_frames
 from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.jobs.shard_state import ShardManifest, ShardState
 from spark import inputs
-from spark.test_shard import frames_of
 
 
 @pytest.fixture
