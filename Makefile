@@ -32,7 +32,7 @@ browser:             # for tests of the live map: found, or installed where that
 	@tools/browser.sh
 
 check: lint types    ## format, lint, types, tests, doctests
-	@$(BIN)/python -m pytest -n 5 --dist loadgroup $(TESTS)   # more than cores: Spark and browsers mostly wait
+	@$(BIN)/python -m pytest -n 4 --dist loadgroup $(TESTS)   # more than cores: Spark and browsers mostly wait
 
 P ?= engine
 test-of: $(READY)    ## the doctests and tests of one package: make test-of P=partition
@@ -43,6 +43,7 @@ soak: $(READY)       ## what takes long: kernels uncompiled and with checked bou
 	@NEARCAST_SOAK=1 NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest -n 2 --dist loadgroup -m soak tests
 	@NEARCAST_SOAK=1 NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/spark/test_crash.py \
 		tests/service/test_serve_command.py tests/cli/test_cli.py
+	@NEARCAST_SOAK=1 $(BIN)/python -m pytest -n 2 tests/properties tests/contracts tests/jobs tests/engine/test_replica_planner.py
 
 lint: $(READY)       ## ruff, format and rules
 	@$(BIN)/ruff format --check .

@@ -20,7 +20,11 @@ from nearcast.workload.city import City
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-SMALL = {"advise": ["--subscriptions", "60", "--sample", "80", "--partitioner", "hash"], "serve": ["--port", "0"]}
+SMALL = {
+    "advise": ["--subscriptions", "60", "--sample", "80", "--partitioner", "hash"],
+    "bench": ["--subscriptions", "60", "--messages", "40", "--window", "30", "--batch", "7"],
+    "serve": ["--port", "0"],
+}
 """Command to options that keep a run short, or out of the way of other runs."""
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import nearcast as nc
+from effort import effort
 from nearcast.model import KINDS, Footprints, MessageBatch, SubscriptionBatch
 from nearcast.partition import PARTITIONERS, Sample
 from nearcast.partition.serialization import pack, unpack
@@ -38,7 +39,7 @@ def canonical(updates):
 def test_many_workers_give_the_updates_of_one(name, workers, space, random_fields):
     rng = random.Random(workers)
     with engine(space) as alone, engine(space, workers=workers, partitioner=name) as shared:
-        for step in range(12):
+        for step in range(effort(6, 12)):
             subscriptions = [
                 strategies.make_subscription(kind.kind, rng.randrange(30), random_fields(kind.kind, space, rng))
                 for kind in rng.choices(KINDS, k=6)

@@ -212,7 +212,7 @@ def test_an_engine_describes_itself():
         assert repr(one) == "<Engine: 2 nearest subscriptions, 3 messages, CountWindow(n=10)>"
 
 
-def test_a_box_around_a_point_touches_the_circle_and_holds_it():
+def test_a_box_around_a_point_encloses_the_circle():
     rng = random.Random(1)
     for _ in range(200):
         x, y, metres = rng.uniform(-170, 170), rng.uniform(-80, 80), rng.uniform(0, 100_000)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import nearcast as nc
+from effort import effort
 from nearcast.engine import EngineConfig
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.model import SubscriptionBatch
@@ -61,7 +62,7 @@ def test_replicas_are_fewer_and_are_added_when_they_are_needed(partitioner, wind
             if partitioner == "prefix":
                 assert at_first < 0.8 * n_replicas(everywhere)
         grew = 0
-        for step in range(30):
+        for step in range(effort(10, 30)):
             batch = messages(rng, 60 + 20 * step, 20)
             updates, updates_shared = alone.publish(batch), shared.publish(batch)
             assert sorted(updates, key=key) == sorted(updates_shared, key=key)

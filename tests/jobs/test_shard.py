@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import nearcast as nc
+from effort import effort
 from nearcast.jobs import shard
 from nearcast.jobs.frame import Frame, pack_frames, unpack_frames
 from nearcast.jobs.shard import ShardCounts, apply
@@ -83,7 +84,7 @@ MATCHES = tuple(kind.kind for kind in KINDS if not kind.result_policy.is_statefu
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shards", [2, 5])
 def test_shards_with_any_partitioner_emit_the_updates_of_one_engine(name, shards, random_fields):
-    for seed in range(3):
+    for seed in range(effort(1, 3)):
         of = inputs.job(window=nc.CountWindow(7), shards=shards, partitioner=name)
         serves_all = of.routing.sends_all
         given = inputs.batches(seed, random_fields, n=6, **({} if serves_all else {"kinds": MATCHES}))
@@ -123,7 +124,7 @@ def test_shards_emit_the_updates_of_one_engine(space, shards, timed, random_fiel
     window = nc.TimeWindow(9) if timed else nc.CountWindow(7)
     of = inputs.job(space=space, window=window, shards=shards)
     updates = 0
-    for seed in range(8):
+    for seed in range(effort(4, 8)):
         given = inputs.batches(seed, random_fields, space=space, timed=timed)
         expected = inputs.embedded(of, given)
         assert answer(of, given, blocks=3) == expected, f"seed {seed}"

@@ -65,7 +65,7 @@ async def result_ids(command_loop, subscription="ann/t1"):
 async def test_commands_are_answered_and_their_updates_journaled(tmp_path):
     async with running(tmp_path) as command_loop:
         (subscribed,) = await execute(command_loop, Subscribe("ann", [topk(), boolean()]))
-        assert subscribed == {"command": 1, "updates": 0, "created": ["t1", "b1"], "replaced": []}
+        assert subscribed == {"command": 1, "updates": 0, "created": ["t1", "b1"], "replaced": [], "hints": {}}
         (published,) = await execute(command_loop, Publish([message(1), message(2)]))
         assert published == {"command": 2, "updates": 4, "messages": 2, "seq": 2}
         updates = journaled_updates(command_loop)

@@ -167,7 +167,7 @@ def job(tmp_path):
 
 def test_results_of_all_kinds_equal_those_of_the_job(job):
     (answer,) = job.execute(subscribe(*BODIES))
-    assert answer == {"command": 1, "updates": None, "created": list(BODIES), "replaced": []}
+    assert answer == {"command": 1, "updates": None, "created": list(BODIES), "replaced": [], "hints": {}}
     updates = []
     for start in range(0, 20, 4):
         updates += job.step(Publish(MESSAGES[start : start + 2]), Publish(MESSAGES[start + 2 : start + 4]))

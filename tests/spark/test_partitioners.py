@@ -26,7 +26,15 @@ def whole(given):
     )
 
 
-@pytest.mark.parametrize("name", ["location", "prefix", "space_rtree", "hybrid", "dkm", "auto"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "location",
+        "hybrid",
+        "auto",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("prefix", "space_rtree", "dkm")),
+    ],
+)
 def test_a_routing_is_fitted_to_static_frames(spark, random_fields, name):
     """One partitioner for each way to place and route; `test_shard` covers all of them without Spark."""
     of = inputs.job(window=nc.CountWindow(30), shards=2)

@@ -63,8 +63,8 @@ def sources_behind(module: str, package: Path = PACKAGE) -> list[Path]:
 
     Those of `_jit` are left out: all code depends on them.
 
-        >>> [path.name for path in sources_behind("nearcast.space.box")]
-        ['box.py']
+        >>> [path.name for path in sources_behind("nearcast.space.metric")]
+        ['metric.py']
         >>> sources_behind("another.package")
         []
     """
