@@ -20,7 +20,7 @@ from nearcast.cli.city_job import write_job
 from nearcast.cli.run import settings_of
 from nearcast.errors import InvalidInput
 from nearcast.jobs.client import JobClient, subscribed
-from nearcast.jobs.plan import read_plan
+from nearcast.jobs.job_file import read_job_file
 from nearcast.jobs.sink_files import SinkFiles
 from nearcast.model import KINDS
 from nearcast.service.json_bodies import message_from
@@ -233,7 +233,7 @@ def test_a_stopped_job_continues_where_it_stopped(tmp_path):
     n_files, a_file = 3, 20
     city = City()
     job = write_job(tmp_path, city, window_s=300)
-    link = JobClient(read_plan(job))
+    link = JobClient(read_job_file(job))
     link.write_operations("all.json", [subscribed(one, order=i) for i, one in enumerate(city.subscriptions(40))])
     rows = list(city.messages(n_files * a_file))
     for i in range(n_files):

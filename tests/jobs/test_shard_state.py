@@ -20,7 +20,7 @@ from spark import inputs
 
 @pytest.fixture
 def shard(tmp_path):
-    of = inputs.job(shards=1, frames_per_snapshot=3)
+    of = inputs.job(shards=1, batches_per_snapshot=3)
     with LocalEngineCache(tmp_path / "local", of.config) as at_home:
         yield ShardState(of, Folder(str(tmp_path)), at_home, 0), of
     engine_cache._MAPPED.clear()
@@ -72,7 +72,7 @@ def test_updates_are_the_same_after_any_loss_or_replay(shard, random_fields, tmp
     ids=["nothing is kept", "the nearest are"],
 )
 def test_messages_are_logged_only_for_stateful_kinds_or_windows(tmp_path, random_fields, kinds, is_kept):
-    of = inputs.job(shards=1, frames_per_snapshot=1_000)
+    of = inputs.job(shards=1, batches_per_snapshot=1_000)
     of = replace(of, config=replace(of.config, window=None))
     given = inputs.batches(8, random_fields, n=14, kinds=kinds, timed=True)
     manifest, emitted = ShardManifest(), []
@@ -96,7 +96,7 @@ def test_state_may_be_on_any_file_system(scheme, tmp_path, random_fields):
     if scheme == "memory":
         pytest.importorskip("fsspec", reason="file systems that Arrow does not know need fsspec")
     uri = f"{scheme}://{tmp_path}/state" if scheme == "file" else f"memory://{tmp_path.name}"
-    of = inputs.job(shards=1, frames_per_snapshot=3)
+    of = inputs.job(shards=1, batches_per_snapshot=3)
     given = inputs.batches(8, random_fields, n=8)
     manifest, emitted = ShardManifest(), []
     for i, batch in enumerate(given):
@@ -162,7 +162,7 @@ def test_frames_that_outgrow_the_snapshot_make_a_new_one(shard, random_fields, m
     monkeypatch.setattr(shard_state, "LEAST_BYTES", 1)
     of, manifest = shard[1], ShardManifest()
     with LocalEngineCache(tmp_path / "other", of.config) as at_home:
-        state_ = ShardState(replace(of, frames_per_snapshot=1_000), Folder(str(tmp_path / "r")), at_home, 0)
+        state_ = ShardState(replace(of, batches_per_snapshot=1_000), Folder(str(tmp_path / "r")), at_home, 0)
         for batch in inputs.batches(3, random_fields, n=12):
             manifest, _ = run_batch((state_, of), manifest, batch)
             assert manifest.log_bytes <= max(shard_state.MOST_TIMES * manifest.snapshot_bytes, 1)

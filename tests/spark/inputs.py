@@ -25,7 +25,7 @@ class Batch:
     subscriptions: pa.Table
 
 
-JOB_OPTIONS = ("partitioner", "local", "frames_per_snapshot", "fitted")
+JOB_OPTIONS = ("partitioner", "local", "batches_per_snapshot", "fitted")
 
 
 def job(*, space=strategies.PLANE, window=None, shards=2, **options):

@@ -12,7 +12,7 @@ import pytest
 import nearcast as nc
 from nearcast.errors import InvalidInput, NearcastError, StateError
 from nearcast.jobs.inputs import vocabulary_from, vocabulary_of
-from nearcast.jobs.plan import make_plan
+from nearcast.jobs.job_file import make_job_file
 from nearcast.jobs.progress import Tally
 from nearcast.jobs.sink_files import SinkFiles
 from nearcast.model.columns import subscriptions_schema
@@ -62,7 +62,7 @@ def plan(tmp_path):
         for name, table in tables.items():
             merged = content.get(name, {}) | table
             content[name] = {key: value for key, value in merged.items() if value is not None}
-        return make_plan(content, file=tmp_path / "job.toml")
+        return make_job_file(content, file=tmp_path / "job.toml")
 
     return make
 
@@ -77,7 +77,7 @@ def finish(started):
 
 
 def emitted(plan):
-    rows = SinkFiles(plan.place(plan.updates.path)).rows()
+    rows = SinkFiles(plan.resolve(plan.updates.path)).rows()
     return sorted((row["seq"], row["subscription"], row["message"], row["change"], row["score"]) for row in rows)
 
 
@@ -109,7 +109,7 @@ def test_malformed_lines_are_rejected_and_the_run_continues(spark, plan, tmp_pat
     tally = finish(start_run(spark, job))
     assert emitted(job) == expected(MESSAGES)
     assert (tally.messages, tally.rejected, tally.updates) == (4, 6, len(emitted(job)))
-    rejected = list(SinkFiles(job.place("rejected")).rows())
+    rejected = list(SinkFiles(job.resolve("rejected")).rows())
     broken = {json.loads(row["row"]).get("_malformed"): row for row in rejected}
     assert set(broken) == {*(line.strip() for line in (*torn, late)), "oops", None}
     assert broken["nonsense"]["reason"].startswith("row must be JSON of id string, x double")
@@ -168,7 +168,7 @@ def test_columns_are_renamed_and_a_vocabulary_is_learned_once(spark, plan, tmp_p
     vocabulary = nc.Vocabulary.from_texts(["b", *(row["text"] for row in MESSAGES)])
     names = [
         info["path"]
-        for info in map(json.loads, Path(job.place("updates/_spark_metadata/0")).read_text().splitlines()[1:])
+        for info in map(json.loads, Path(job.resolve("updates/_spark_metadata/0")).read_text().splitlines()[1:])
     ]
     updates = ds.dataset([name.removeprefix("file://") for name in names], format="parquet").to_table().to_pylist()
     found = sorted((u["seq"], u["subscription"], u["message"], u["change"], u["score"]) for u in updates)
@@ -197,7 +197,7 @@ def test_messages_may_be_arrow_files(spark, plan, tmp_path):
     tally = finish(start_run(spark, job))
     assert emitted(job) == expected(MESSAGES)
     assert (tally.messages, tally.rejected) == (len(MESSAGES), 1)
-    (row,) = SinkFiles(job.place("rejected")).rows()
+    (row,) = SinkFiles(job.resolve("rejected")).rows()
     assert json.loads(row["row"])["path"].endswith("/1.arrow")
     assert row["reason"].startswith("payload must be an Arrow stream of messages; got 4 bytes")
 

@@ -10,7 +10,7 @@ import pytest
 
 import nearcast as nc
 from nearcast.cli.city_job import write_job
-from nearcast.jobs.plan import read_plan
+from nearcast.jobs.job_file import read_job_file
 from nearcast.service.json_bodies import message_from
 from nearcast.service.store.cursor import Cursor
 from nearcast.service.store.journal import JournalReader
@@ -48,7 +48,7 @@ def engine_of(city):
 
 def test_updates_are_exactly_once_when_the_service_is_killed_and_the_job_stopped(spark, tmp_path):
     city, data = City(), tmp_path / "data"
-    plan = read_plan(write_job(tmp_path / "job", city, window_s=300))
+    plan = read_job_file(write_job(tmp_path / "job", city, window_s=300))
     client, words = Client(city), ["--spark", str(plan.file)]
     with run_serve(data, *words) as (_, address):
         with httpx.Client(base_url=address, timeout=600) as direct:

@@ -85,13 +85,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_job(job: Path, publisher: _CityPublisher, options: argparse.Namespace, check: Callable[[], None]) -> None:
     """Run the job while the city publishes, and after that until all updates have arrived."""
-    from nearcast.jobs.plan import read_plan
+    from nearcast.jobs.job_file import read_job_file
     from nearcast.jobs.progress import Tally
     from nearcast.spark.run import start_run
 
-    plan, tally = read_plan(job), Tally()
-    with spark_session(job.with_suffix(".log"), shards=plan.match.shards, master=options.master) as spark:
-        started = start_run(spark, plan)
+    job_file, tally = read_job_file(job), Tally()
+    with spark_session(job.with_suffix(".log"), shards=job_file.match.shards, master=options.master) as spark:
+        started = start_run(spark, job_file)
         try:
             # The service reads what the job commits a moment later.
             while not publisher.is_done or tally.messages < publisher.messages or publisher.updates() < tally.updates:

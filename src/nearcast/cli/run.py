@@ -37,16 +37,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run a job until it ends or is stopped."""
     require_spark()
-    from nearcast.jobs.plan import read_plan
+    from nearcast.jobs.job_file import read_job_file
     from nearcast.spark.run import start_run
 
-    plan = read_plan(options.config)
+    job_file = read_job_file(options.config)
     log, settings = options.config.with_suffix(".log"), settings_of(options.conf)
     with (
-        spark_session(log, shards=plan.match.shards, master=options.master, settings=settings) as spark,
+        spark_session(log, shards=job_file.match.shards, master=options.master, settings=settings) as spark,
         interrupts() as check,
     ):
-        started = start_run(spark, plan)
+        started = start_run(spark, job_file)
         try:
             watch(started, check, as_json=options.json)
         except KeyboardInterrupt:

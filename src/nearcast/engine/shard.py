@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nearcast.partition import Masks
 
 ShardUpdates = list[tuple[Matcher, UpdateBatch | Changes]]
-Job = Callable[[], ShardUpdates]
+ShardTask = Callable[[], ShardUpdates]
 """Work for one thread: advance matchers, and return the updates or the changes of each."""
 
 
@@ -96,7 +96,7 @@ class Shard:
         form: Form,
         cuts: Sequence[int],
         writes_updates: bool,
-    ) -> list[Job]:
+    ) -> list[ShardTask]:
         """Admit messages to the window and return the jobs that match them.
 
         `seen_by` holds the shards that see each message; `cuts` are the rows at which threads divide the batch. Jobs
@@ -106,7 +106,7 @@ class Shard:
             batch, seen_by, self.window.admit(batch, ticks), ticks, form, cuts, writes_updates=writes_updates
         )
 
-    def advance(self, seq: int, ticks: Ticks, *, writes_updates: bool) -> list[Job]:
+    def advance(self, seq: int, ticks: Ticks, *, writes_updates: bool) -> list[ShardTask]:
         """Advance the clock without a message."""
         steps = self.window.advance(seq, int(ticks.nows_us[-1]))
         none = np.zeros(0, np.uint64)
@@ -123,8 +123,8 @@ class Shard:
         cuts: Sequence[int],
         *,
         writes_updates: bool,
-    ) -> list[Job]:
-        def writing(matchers: Sequence[Matcher], rows: MessageBatch, seen: Masks, at: Steps) -> Job:
+    ) -> list[ShardTask]:
+        def writing(matchers: Sequence[Matcher], rows: MessageBatch, seen: Masks, at: Steps) -> ShardTask:
             return lambda: [(m, m.publish(rows, seen, at, ticks, form=form)) for m in matchers]
 
         stateless = [m for m in self.matchers.values() if not m.kind.result_policy.is_stateful]

@@ -23,7 +23,7 @@ import pyarrow as pa
 from nearcast.engine.config import EngineConfig
 from nearcast.engine.matcher import Matcher, Slots
 from nearcast.engine.router import Router
-from nearcast.engine.shard import Job, Shard
+from nearcast.engine.shard import Shard, ShardTask
 from nearcast.engine.state import SavedSubscriptions
 from nearcast.engine.stats import add_work
 from nearcast.engine.updates import Form, UpdateBatch, write_updates
@@ -188,7 +188,7 @@ class ShardSet:
         `seen_by` holds the shards that see each message, for a single shard that is one of many.
         """
         self._widen(ticks)
-        jobs: list[tuple[int, Job]] = []
+        jobs: list[tuple[int, ShardTask]] = []
         masks, rows_of = self.router.route(batch)
         masks = masks if seen_by is None else seen_by
         for shard, rows in zip(self.shards, rows_of, strict=True):
@@ -219,7 +219,7 @@ class ShardSet:
         n_parts = len(self.shards) if self.router.sends_all else 1
         return [n_messages * i // n_parts for i in range(n_parts + 1)]
 
-    def _execute(self, jobs: Sequence[tuple[int, Job]], ticks: Ticks, form: Form) -> list[UpdateBatch]:
+    def _execute(self, jobs: Sequence[tuple[int, ShardTask]], ticks: Ticks, form: Form) -> list[UpdateBatch]:
         """Run jobs on the worker threads and return all updates."""
         parts: list[UpdateBatch] = []
         deltas: dict[str, list[tuple[int, Changes]]] = {}

@@ -1,6 +1,6 @@
 """Jobs: everything about a job on Spark that needs no PySpark.
 
-    plan            the job file                             job             the configuration that all workers share
+    job_file        the job file                             job             the configuration that all workers share
     inputs          vocabulary, social graph and routing     client          files to and from a running job
     folder          local and remote folders                 reports         reports of shards, as files
     sink_files      committed files of a sink                progress        what the reports add up to

@@ -20,7 +20,7 @@ from pyarrow import fs
 from nearcast.engine.archive import sync
 from nearcast.errors import require
 from nearcast.jobs.folder import Folder
-from nearcast.jobs.plan import Plan
+from nearcast.jobs.job_file import JobFile
 from nearcast.jobs.reports import Reports
 from nearcast.jobs.sink_files import SinkFiles
 from nearcast.jobs.validate import SUBSCRIBE, UNSUBSCRIBE
@@ -36,18 +36,18 @@ Row = dict[str, Any]
 class JobClient:
     """A connection to a job."""
 
-    def __init__(self, plan: Plan, *, seen: Iterable[str] = ()) -> None:
+    def __init__(self, job_file: JobFile, *, seen: Iterable[str] = ()) -> None:
         """Check that the job reads and writes JSON lines in folders; `seen` are files of updates to skip."""
-        for name, table in (("messages", plan.messages), ("subscriptions", plan.subscriptions)):
+        for name, table in (("messages", job_file.messages), ("subscriptions", job_file.subscriptions)):
             check_json(name, table.format)
             for key in ("schema", "select"):
                 given, rule = getattr(table, key), "must be left out where rows are written for the job"
                 require(not given, key, rule, given, subject=f"[{name}]")
-        check_json("updates", plan.updates.format)
-        self._messages = Folder(plan.place(str(plan.messages.path)))
-        self._subscriptions = Folder(plan.place(str(plan.subscriptions.path)))
-        self._updates = SinkFiles(plan.place(str(plan.updates.path)), seen)
-        self.reports = Reports(f"{plan.place(plan.run.checkpoint)}/state")
+        check_json("updates", job_file.updates.format)
+        self._messages = Folder(job_file.resolve(str(job_file.messages.path)))
+        self._subscriptions = Folder(job_file.resolve(str(job_file.subscriptions.path)))
+        self._updates = SinkFiles(job_file.resolve(str(job_file.updates.path)), seen)
+        self.reports = Reports(f"{job_file.resolve(job_file.run.checkpoint)}/state")
 
     def open(self) -> None:
         """Create the folders that the job reads; Spark requires that they exist."""

@@ -1,7 +1,7 @@
 """The cache of shard engines on a host: a folder per shard that any Python worker of the host can map.
 
-    <local>/<query>/<terms>/<shard>/     the engine, sealed with the stamp of its state
-    <local>/<query>/<terms>/<shard>.lock held by the worker that uses it
+    <local>/<query>/<settings>/<shard>/  the engine, sealed with the stamp of its state
+    <local>/<query>/<settings>/<shard>.lock held by the worker that uses it
 
 The shard manifest and its files (see `shard_state`) are authoritative; the cache may be lost at any time. An engine
 is opened by the stamp that it must have. The first change breaks the seal, so an engine whose batch failed is never

@@ -1,6 +1,6 @@
 """Folders of state, reports and input files, on any file system that Arrow or `fsspec` knows.
 
-    <state>/<query>/terms.json                   the terms that the query was started with
+    <state>/<query>/settings.json                the settings that the query was started with
     <state>/<query>/<shard>/00000007.frames      the frames of the batch that made version 7
     <state>/<query>/<shard>/00000006.engine      the engine at version 6, a tar of its folder
 
@@ -21,7 +21,7 @@ from pyarrow import fs
 
 from nearcast.errors import InvalidInput, StateError
 
-TERMS = "terms.json"
+SETTINGS = "settings.json"
 
 
 class Folder:
@@ -74,12 +74,12 @@ class Folder:
             if self.size(name) is not None:
                 self.files.delete_file(self._at(name))
 
-    def claim(self, terms: dict[str, Any]) -> None:
-        """Record the terms that a query is started with; raise `StateError` if it was started with others before."""
-        if self.size(TERMS) is None:
-            self.write(TERMS, json.dumps(terms, indent=1).encode())
-        before = json.loads(self.read(TERMS))
-        for name, value in terms.items():
+    def claim(self, settings: dict[str, Any]) -> None:
+        """Record the settings that a query is started with; raise `StateError` if it was started with others."""
+        if self.size(SETTINGS) is None:
+            self.write(SETTINGS, json.dumps(settings, indent=1).encode())
+        before = json.loads(self.read(SETTINGS))
+        for name, value in settings.items():
             if before.get(name) != value:
                 rule = f"{name} must be {before.get(name)!r}, as when the query was first started"
                 raise StateError(f"{rule}; got {value!r} (state in {self.path})")

@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 
 from nearcast.errors import FormatError, InvalidInput, StateError, require
 from nearcast.jobs.folder import Folder
-from nearcast.jobs.plan import Plan
+from nearcast.jobs.job_file import JobFile
 from nearcast.partition import Routing
 from nearcast.partition.serialization import unpack
 from nearcast.social import SocialGraph
@@ -30,40 +30,40 @@ _FEW = 0.1  # share of all texts
 _EDGES = pa.schema([("user", pa.string()), ("place", pa.string())])
 
 
-def vocabulary_of(plan: Plan, learn: Callable[[Plan], Vocabulary] | None = None) -> Vocabulary | None:
+def vocabulary_of(job_file: JobFile, learn: Callable[[JobFile], Vocabulary] | None = None) -> Vocabulary | None:
     """Return the term weights of a job; if they are to be learned and are not yet, `learn` is called first."""
-    table = plan.vocabulary
+    table = job_file.vocabulary
     if table is None:
         return None
     if table.file is not None:
-        return _spelled(plan, table.file)
-    checkpoint = Folder(plan.place(plan.run.checkpoint))
+        return _spelled(job_file, table.file)
+    checkpoint = Folder(job_file.resolve(job_file.run.checkpoint))
     if checkpoint.size(_LEARNED) is None:
         if learn is None:
-            raise StateError(f"{plan.file} must have run once, to learn its vocabulary; it has not")
-        checkpoint.write(_LEARNED, _packed(learn(plan)))
+            raise StateError(f"{job_file.file} must have run once, to learn its vocabulary; it has not")
+        checkpoint.write(_LEARNED, _packed(learn(job_file)))
     return _unpacked(checkpoint.read(_LEARNED))
 
 
-def common_terms(plan: Plan, n: int) -> list[str]:
+def common_terms(job_file: JobFile, n: int) -> list[str]:
     """Return the most frequent informative terms of a job, if its vocabulary spells them."""
-    if plan.vocabulary is None or plan.vocabulary.file is None:
+    if job_file.vocabulary is None or job_file.vocabulary.file is None:
         return []
-    content = _content(plan, plan.vocabulary.file)
+    content = _content(job_file, job_file.vocabulary.file)
     counted, most = content.get("frequencies", {}), _FEW * content.get("documents", 0)
     return nlargest(
         n, (term for term in counted if term.isalpha() and counted[term] <= most), key=counted.__getitem__
     )
 
 
-def social_of(plan: Plan) -> SocialGraph | None:
+def social_of(job_file: JobFile) -> SocialGraph | None:
     """Return the social graph of a job."""
-    if plan.social is None:
+    if job_file.social is None:
         return None
-    file, subject = plan.social.file, "[social]"
+    file, subject = job_file.social.file, "[social]"
     ending = file.rpartition(".")[2]
     require(ending in _FORMATS, "file", f"must end in one of {sorted(_FORMATS)}", file, subject=subject)
-    folder, rule = Folder(plan.place(file)), "must hold the columns user and place"
+    folder, rule = Folder(job_file.resolve(file)), "must hold the columns user and place"
     where = {"source": folder.path, "filesystem": folder.files, "format": _FORMATS[ending]}
     try:
         names = ds.dataset(**where).schema.names
@@ -75,12 +75,12 @@ def social_of(plan: Plan) -> SocialGraph | None:
         return SocialGraph(zip(edges["user"].to_pylist(), edges["place"].to_pylist(), strict=True))
 
 
-def routing_of(plan: Plan) -> Routing | None:
+def routing_of(job_file: JobFile) -> Routing | None:
     """Return the fitted routing of a job, if it names one."""
-    file = plan.match.routing
+    file = job_file.match.routing
     if file is None:
         return None
-    folder, _, name = plan.place(file).rpartition("/")
+    folder, _, name = job_file.resolve(file).rpartition("/")
     try:
         return unpack(Folder(folder).read(name))
     except (OSError, FormatError) as error:
@@ -88,15 +88,15 @@ def routing_of(plan: Plan) -> Routing | None:
         raise InvalidInput("routing", rule, file, subject="[match]") from None
 
 
-def _spelled(plan: Plan, file: str) -> Vocabulary:
+def _spelled(job_file: JobFile, file: str) -> Vocabulary:
     """Return the vocabulary of a JSON file."""
-    content = _content(plan, file)
+    content = _content(job_file, file)
     with _about("[vocabulary]"):
         return vocabulary_from(content)
 
 
-def _content(plan: Plan, file: str) -> Any:
-    folder, _, name = plan.place(file).rpartition("/")
+def _content(job_file: JobFile, file: str) -> Any:
+    folder, _, name = job_file.resolve(file).rpartition("/")
     try:
         return json.loads(Folder(folder).read(name))
     except (OSError, ValueError) as error:

@@ -35,7 +35,7 @@ class Job:
     shards: int = 1
     local: str | None = None
     """A folder on each host for engines between batches; by default one that Spark removes with the application."""
-    frames_per_snapshot: int = 50
+    batches_per_snapshot: int = 50
     """The most batches between two snapshots of a shard, which a restart may have to replay."""
     fitted: bytes | None = None
     """The routing, see `nearcast.partition.serialization`; None for a partitioner that needs no sample."""
@@ -43,7 +43,7 @@ class Job:
     """Registered kinds and partitioners; a process that unpickles the job registers them."""
 
     def __post_init__(self) -> None:
-        for name in ("shards", "frames_per_snapshot"):
+        for name in ("shards", "batches_per_snapshot"):
             value = getattr(self, name)
             ok = isinstance(value, int) and not isinstance(value, bool) and value >= 1
             require(ok, name, "must be an integer of 1 or more", value, subject="job")
@@ -90,7 +90,7 @@ class Job:
         return ShardEngine.create(self.config)
 
     @cached_property
-    def terms(self) -> dict[str, Any]:
+    def fixed_settings(self) -> dict[str, Any]:
         """The values that must not change when a stopped run continues, by name."""
         vocabulary, edges = self.scoring.vocabulary, sorted(map(repr, self.scoring.social.edges()))
         weights = (vocabulary.ids.tobytes(), vocabulary.idfs.tobytes(), repr(vocabulary.default).encode())
@@ -106,8 +106,8 @@ class Job:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of the terms."""
-        return _digest(repr(self.terms).encode())
+        """A digest of the fixed settings."""
+        return _digest(repr(self.fixed_settings).encode())
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name in self.__dataclass_fields__}

@@ -92,7 +92,7 @@ class ShardState:
     def close(self, manifest: ShardManifest, engine: ShardEngine) -> ShardManifest:
         """Cache the engine after a batch; return the manifest, with a snapshot if one was due."""
         due = manifest.log_bytes >= max(MOST_TIMES * manifest.snapshot_bytes, LEAST_BYTES)
-        if due or manifest.version - manifest.snapshot >= self._job.frames_per_snapshot:
+        if due or manifest.version - manifest.snapshot >= self._job.batches_per_snapshot:
             manifest = self._save(manifest, engine)
         self._engine_cache.seal(engine, manifest.stamp)
         return manifest
@@ -120,7 +120,7 @@ class ShardState:
         )
 
     def _rebuild(self, manifest: ShardManifest) -> ShardEngine:
-        self._folder.claim(self._job.terms)
+        self._folder.claim(self._job.fixed_settings)
         stamp = manifest.snapshot_stamp
         if manifest.snapshot:
             with _local_folder() as local:

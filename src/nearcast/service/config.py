@@ -12,7 +12,7 @@ from nearcast.engine import Engine
 from nearcast.errors import require
 from nearcast.jobs.client import JobClient
 from nearcast.jobs.inputs import common_terms, social_of, vocabulary_of
-from nearcast.jobs.plan import Plan, WindowTable, read_plan
+from nearcast.jobs.job_file import JobFile, WindowTable, read_job_file
 from nearcast.space import Box, Space
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 
@@ -42,16 +42,16 @@ class ServiceConfig:
     @classmethod
     def of_job(cls, file: Path) -> ServiceConfig:
         """Return the configuration of a service beside a job."""
-        plan = read_plan(file)
-        space, window = plan.space.space(), plan.window or WindowTable()
+        job_file = read_job_file(file)
+        space, window = job_file.space.space(), job_file.window or WindowTable()
         return cls(
             bounds=space.bounds.as_tuple(),
             metric=space.metric,
             max_distance=space.max_distance,
             window_count=window.count,
             window_seconds=window.seconds,
-            workers=plan.match.shards,
-            partitioner=plan.match.partitioner,
+            workers=job_file.match.shards,
+            partitioner=job_file.match.partitioner,
             job=str(file.absolute()),
         )
 
@@ -74,21 +74,22 @@ class ServiceConfig:
         return self.window_seconds is not None or self.job is not None
 
     @property
-    def plan(self) -> Plan:
-        """The plan of the job."""
+    def job_file(self) -> JobFile:
+        """The job file."""
         assert self.job is not None
-        return read_plan(self.job)
+        return read_job_file(self.job)
 
     def check(self) -> None:
         """Raise `InvalidInput` if no engine can be made from it, or no service can run beside its job."""
         if self.job is not None:
-            JobClient(self.plan)
+            JobClient(self.job_file)
         self.engine().close()
 
     def engine(self) -> Engine:
         """Return a new engine without subscriptions; beside a job it has one worker."""
         if self.job is not None:
-            return self.plan.job(vocabulary=vocabulary_of(self.plan), social=social_of(self.plan)).new_engine()
+            job_file = self.job_file
+            return job_file.job(vocabulary=vocabulary_of(job_file), social=social_of(job_file)).new_engine()
         options: dict[str, Any] = {"window": self.window, "workers": self.workers, "partitioner": self.partitioner}
         if self.city is not None:
             from nearcast.workload.city import City
@@ -136,9 +137,9 @@ class ServiceConfig:
             return terms, [str(user) for user in City(seed=self.city).social.users]
         if self.job is None:
             return [], []
-        graph = social_of(self.plan)
+        graph = social_of(self.job_file)
         users = [] if graph is None else [str(user) for user in islice(graph.users, _MAX_SUGGESTIONS)]
-        return sorted(common_terms(self.plan, _MAX_SUGGESTIONS)), users
+        return sorted(common_terms(self.job_file, _MAX_SUGGESTIONS)), users
 
     def to_json(self) -> dict[str, Any]:
         """Return the configuration as the journal records it."""

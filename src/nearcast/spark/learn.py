@@ -17,7 +17,7 @@ from nearcast.errors import InvalidInput, require
 from nearcast.jobs.block import open_block
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.job import Job
-from nearcast.jobs.plan import Plan
+from nearcast.jobs.job_file import JobFile
 from nearcast.jobs.validate import SUBSCRIBE, good_messages
 from nearcast.model import Footprints, MessageBatch
 from nearcast.model.columns import MESSAGES, messages_from_table, subscriptions_schema
@@ -58,13 +58,13 @@ def fit_job(job: Job, partitioner: str | Routing, frames: Frames, sample: Frames
     return replace(job, fitted=folder.read(name))
 
 
-def learn_vocabulary(spark: SparkSession, plan: Plan) -> Vocabulary:
+def learn_vocabulary(spark: SparkSession, job_file: JobFile) -> Vocabulary:
     """Count the texts of the sample that a job file names."""
-    assert plan.vocabulary is not None
-    path, subject = str(plan.vocabulary.learn), "[vocabulary]"
+    assert job_file.vocabulary is not None
+    path, subject = str(job_file.vocabulary.learn), "[vocabulary]"
     with blaming("learn", "must lead to messages as [messages] has them", path, subject=subject):
-        texts = read_sample(spark, plan, path).select("text").where("text is not null")
-        learned = Vocabulary.from_texts(row.text for row in texts.limit(plan.vocabulary.rows).toLocalIterator())
+        texts = read_sample(spark, job_file, path).select("text").where("text is not null")
+        learned = Vocabulary.from_texts(row.text for row in texts.limit(job_file.vocabulary.rows).toLocalIterator())
     require(len(learned) > 0, "learn", "must lead to at least one message with a text", path, subject=subject)
     return learned
 

@@ -24,7 +24,7 @@ from nearcast.spark.dispatch import dispatch_messages, dispatch_subscriptions
 from nearcast.spark.learn import fit_job
 from nearcast.spark.merge import join, merge
 from nearcast.spark.plugins import pack_plugins
-from nearcast.spark.settings import FRAMES_PER_SNAPSHOT, LOCAL, check_session
+from nearcast.spark.settings import BATCHES_PER_SNAPSHOT, LOCAL, check_session
 from nearcast.spark.worker import work
 
 CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
@@ -90,7 +90,7 @@ def match_config(
         partitioner if isinstance(partitioner, str) else "hash",
         shards,
         local=spark.conf.get(LOCAL, None),
-        frames_per_snapshot=int(spark.conf.get(FRAMES_PER_SNAPSHOT, None) or Job.frames_per_snapshot),
+        batches_per_snapshot=int(spark.conf.get(BATCHES_PER_SNAPSHOT, None) or Job.batches_per_snapshot),
         plugins=pack_plugins(),
     )
     folder = _state_folder(messages, state) if _are_streams(messages, subscriptions) else None

@@ -1,10 +1,10 @@
 """A job from a file: sources, match and sinks, started, watched and stopped as one.
 
-    plan ── sources ── match ──┬── updates ──── a query
+    job_file ── sources ── match ──┬── updates ──── a query
                   └── malformed ── rejected ─── another query, if it has a sink
 
-The checkpoint folder holds all state of a job: Spark's own, that of the shards, the terms it was started with, and a
-learned vocabulary. Started again with the same file, the job continues where it stopped.
+The checkpoint folder holds all state of a job: Spark's own, that of the shards, the settings it was started with, and
+a learned vocabulary. Started again with the same file, the job continues where it stopped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from nearcast.errors import StateError
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.inputs import routing_of, social_of, vocabulary_of
-from nearcast.jobs.plan import Plan, naming
+from nearcast.jobs.job_file import JobFile, naming
 from nearcast.partition.hash import HashPartitioner
 from nearcast.spark.error_summary import SPARK_ERRORS, in_one_line
 from nearcast.spark.learn import learn_vocabulary
@@ -72,13 +72,13 @@ class Run:
             query.stop()
 
 
-def start_run(spark: SparkSession, plan: Plan) -> Run:
+def start_run(spark: SparkSession, job_file: JobFile) -> Run:
     """Start a job; raise an error that names key and file if it cannot start."""
-    with naming(plan.file):
-        messages, subscriptions = read_messages(spark, plan), read_subscriptions(spark, plan)
-        vocabulary = vocabulary_of(plan, partial(learn_vocabulary, spark))
-        job = plan.job(vocabulary=vocabulary, social=social_of(plan))
-        routing, state = routing_of(plan), checkpoint(plan, "state")
+    with naming(job_file.file):
+        messages, subscriptions = read_messages(spark, job_file), read_subscriptions(spark, job_file)
+        vocabulary = vocabulary_of(job_file, partial(learn_vocabulary, spark))
+        job = job_file.job(vocabulary=vocabulary, social=social_of(job_file))
+        routing, state = routing_of(job_file), checkpoint(job_file, "state")
         learns = routing is None and job.partitioner != HashPartitioner.name
         matched = match_config(
             messages.rows,
@@ -87,17 +87,17 @@ def start_run(spark: SparkSession, plan: Plan) -> Run:
             partitioner=job.partitioner if routing is None else routing,
             shards=job.shards,
             state=state,
-            sample=read_samples(spark, plan) if learns else None,
+            sample=read_samples(spark, job_file) if learns else None,
         )
         rejected = matched.rejected
         for malformed in (messages.malformed, subscriptions.malformed):
             rejected = rejected if malformed is None else rejected.union(malformed)
-        Folder(plan.place(plan.run.checkpoint)).claim(job.terms)
-        run = Run(start(matched.updates, plan, plan.updates, "updates"), None, state)
-        if plan.rejected is None:
+        Folder(job_file.resolve(job_file.run.checkpoint)).claim(job.fixed_settings)
+        run = Run(start(matched.updates, job_file, job_file.updates, "updates"), None, state)
+        if job_file.rejected is None:
             return run
         try:
-            return Run(run.updates, start(rejected, plan, plan.rejected, "rejected"), state)
+            return Run(run.updates, start(rejected, job_file, job_file.rejected, "rejected"), state)
         except Exception:
             run.stop()
             raise

@@ -30,7 +30,7 @@ SETTINGS = {
 """The settings of `session`, besides one task per shard."""
 
 
-FRAMES_PER_SNAPSHOT = "spark.nearcast.framesPerSnapshot"
+BATCHES_PER_SNAPSHOT = "spark.nearcast.batchesPerSnapshot"
 """Setting: the most batches between two snapshots of a shard."""
 
 

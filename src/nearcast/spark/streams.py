@@ -23,7 +23,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from nearcast.errors import require
 from nearcast.jobs.frame import MESSAGE, SUBSCRIPTION
-from nearcast.jobs.plan import AVAILABLE_NOW, BLOCKS, FILES, Plan, SinkTable, SourceTable
+from nearcast.jobs.job_file import AVAILABLE_NOW, BLOCKS, FILES, JobFile, SinkTable, SourceTable
 from nearcast.jobs.progress import MALFORMED
 from nearcast.spark.error_summary import blaming
 from nearcast.spark.schema import messages_ddl, subscriptions_ddl
@@ -47,60 +47,62 @@ class ReadSource(NamedTuple):
     """As columns of `rejected`; None if the format has no malformed lines."""
 
 
-def read_messages(spark: SparkSession, plan: Plan) -> ReadSource:
+def read_messages(spark: SparkSession, job_file: JobFile) -> ReadSource:
     """Return the messages of a job as a stream."""
-    if plan.messages.format == BLOCKS:
-        return ReadSource(_read_whole(spark, plan, plan.messages), None)
-    return _read(spark, plan, plan.messages, MESSAGE)
+    if job_file.messages.format == BLOCKS:
+        return ReadSource(_read_whole(spark, job_file, job_file.messages), None)
+    return _read(spark, job_file, job_file.messages, MESSAGE)
 
 
-def read_subscriptions(spark: SparkSession, plan: Plan) -> ReadSource:
+def read_subscriptions(spark: SparkSession, job_file: JobFile) -> ReadSource:
     """Return the subscriptions of a job as a stream."""
-    return _read(spark, plan, plan.subscriptions, SUBSCRIPTION)
+    return _read(spark, job_file, job_file.subscriptions, SUBSCRIPTION)
 
 
-def read_sample(spark: SparkSession, plan: Plan, path: str) -> DataFrame:
+def read_sample(spark: SparkSession, job_file: JobFile, path: str) -> DataFrame:
     """Return the messages at a path, in the format of the source, or as JSON lines if that is not a file format."""
-    return _read_now(spark, plan, plan.messages, MESSAGE, path)
+    return _read_now(spark, job_file, job_file.messages, MESSAGE, path)
 
 
-def read_samples(spark: SparkSession, plan: Plan) -> tuple[DataFrame, DataFrame] | None:
+def read_samples(spark: SparkSession, job_file: JobFile) -> tuple[DataFrame, DataFrame] | None:
     """Return the current messages and subscriptions of the sources; None unless both are files."""
-    messages, subscriptions = plan.messages, plan.subscriptions
+    messages, subscriptions = job_file.messages, job_file.subscriptions
     if messages.path is None or messages.format not in (*FILES, BLOCKS):
         return None
     if subscriptions.path is None or subscriptions.format not in FILES:
         return None
     if messages.format == BLOCKS:
-        rows = spark.read.format("binaryFile").options(**_options(messages)).load(plan.place(messages.path))
+        rows = spark.read.format("binaryFile").options(**_options(messages)).load(job_file.resolve(messages.path))
     else:
-        rows = _read_now(spark, plan, messages, MESSAGE, messages.path)
-    return rows, _read_now(spark, plan, subscriptions, SUBSCRIPTION, subscriptions.path)
+        rows = _read_now(spark, job_file, messages, MESSAGE, messages.path)
+    return rows, _read_now(spark, job_file, subscriptions, SUBSCRIPTION, subscriptions.path)
 
 
-def _read_now(spark: SparkSession, plan: Plan, table: SourceTable, what: str, path: str) -> DataFrame:
+def _read_now(spark: SparkSession, job_file: JobFile, table: SourceTable, what: str, path: str) -> DataFrame:
     format_, options = (table.format, _options(table)) if table.format in FILES else ("json", {})
     reader = spark.read.format(format_).options(**options)
-    return _selected(reader.schema(_schema(table, what)).load(plan.place(path)), table)
+    return _selected(reader.schema(_schema(table, what)).load(job_file.resolve(path)), table)
 
 
-def start(frame: DataFrame, plan: Plan, sink: SinkTable, name: str) -> StreamingQuery:
+def start(frame: DataFrame, job_file: JobFile, sink: SinkTable, name: str) -> StreamingQuery:
     """Start a query that writes a stream to a sink."""
-    with blaming("trigger", "must be an interval of Spark", plan.run.trigger, subject="[run]"):
-        now = {"availableNow": True} if plan.run.trigger == AVAILABLE_NOW else {"processingTime": plan.run.trigger}
-        writer = frame.writeStream.trigger(**now)
+    with blaming("trigger", "must be an interval of Spark", job_file.run.trigger, subject="[run]"):
+        trigger = job_file.run.trigger
+        writer = frame.writeStream.trigger(
+            **({"availableNow": True} if trigger == AVAILABLE_NOW else {"processingTime": trigger})
+        )
     writer = writer.queryName(f"nearcast {name}").outputMode("append").format(sink.format)
-    writer = writer.options(**_options(sink)).option("checkpointLocation", checkpoint(plan, name))
+    writer = writer.options(**_options(sink)).option("checkpointLocation", checkpoint(job_file, name))
     with blaming(*_place(sink), subject=f"[{name}]"):
-        return writer.start(None if sink.path is None else plan.place(sink.path))
+        return writer.start(None if sink.path is None else job_file.resolve(sink.path))
 
 
-def checkpoint(plan: Plan, name: str) -> str:
+def checkpoint(job_file: JobFile, name: str) -> str:
     """Return the checkpoint folder of a part of a job."""
-    return f"{plan.place(plan.run.checkpoint)}/{name}"
+    return f"{job_file.resolve(job_file.run.checkpoint)}/{name}"
 
 
-def _read(spark: SparkSession, plan: Plan, table: SourceTable, what: str) -> ReadSource:
+def _read(spark: SparkSession, job_file: JobFile, table: SourceTable, what: str) -> ReadSource:
     subject = f"[{what}s]"
     with blaming("schema", "must be columns in Spark's words", table.schema, subject=subject):
         schema = _schema(table, what)
@@ -108,7 +110,7 @@ def _read(spark: SparkSession, plan: Plan, table: SourceTable, what: str) -> Rea
     if table.format in FILES:
         reader = reader.schema(_watched(schema) if table.format in _LINES else schema).options(**_ASKING)
     with blaming(*_place(table), subject=subject):
-        frame = reader.load(None if table.path is None else plan.place(table.path))
+        frame = reader.load(None if table.path is None else job_file.resolve(table.path))
     if table.format not in FILES:
         frame = _opened(frame, schema, is_given=table.schema is not None, subject=subject)
     malformed = None
@@ -122,11 +124,11 @@ def _read(spark: SparkSession, plan: Plan, table: SourceTable, what: str) -> Rea
         return ReadSource(_selected(frame, table), malformed)
 
 
-def _read_whole(spark: SparkSession, plan: Plan, table: SourceTable) -> DataFrame:
+def _read_whole(spark: SparkSession, job_file: JobFile, table: SourceTable) -> DataFrame:
     """Return whole files, one per row."""
     reader = spark.readStream.format("binaryFile").schema(WHOLE_FILES).options(**_options(table))
     with blaming(*_place(table), subject="[messages]"):
-        return reader.load(None if table.path is None else plan.place(table.path))
+        return reader.load(None if table.path is None else job_file.resolve(table.path))
 
 
 def _opened(frame: DataFrame, schema: StructType, *, is_given: bool, subject: str) -> DataFrame:

@@ -64,9 +64,9 @@ class SparkBackend:
 
     def __init__(self, folder: DataFolder, *, metrics: Metrics) -> None:
         self._config, self._journal, self._metrics = folder.config, folder.journal, metrics
-        self._plan = self._config.plan
-        self._job = self._plan.job()
-        self._client = JobClient(self._plan)
+        self._job_file = self._config.job_file
+        self._job = self._job_file.job()
+        self._client = JobClient(self._job_file)
         self._client.open()
         self._read_model: SparkReadModel | None = None
         self._exported, self._polled_at = 0, float("-inf")
@@ -80,7 +80,7 @@ class SparkBackend:
 
     def recover(self, *, up_to: int) -> RecoveredState:
         """Continue where the journal ends; write files again whose writing may have been interrupted."""
-        self._client = JobClient(self._plan, seen=self._journal.ingested_files())
+        self._client = JobClient(self._job_file, seen=self._journal.ingested_files())
         self.close()
         self._read_model = SparkReadModel(self._config, self._journal)
         self._read_model.add_reports(self._client.reports.new())
@@ -125,7 +125,7 @@ class SparkBackend:
             files, updates = self._client.committed()
         except OSError:
             _log.exception("the folders of the job are not accessible; trying again")
-            self._client = JobClient(self._plan, seen=self._journal.ingested_files())  # reads skipped files again
+            self._client = JobClient(self._job_file, seen=self._journal.ingested_files())  # reads skipped files again
             return JobOutput()
         self.view.add_reports(reports)
         n_reported = sum(report["messages"] for report in reports if report["shard"] == 0)  # each shard counts all

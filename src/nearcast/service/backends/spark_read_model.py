@@ -108,9 +108,9 @@ class SparkReadModel:
 
     def regions(self) -> list[Region]:
         """Return the parts of space and the shards that own them, if the job has learned its routing."""
-        plan = self._config.plan
-        folder = Folder(f"{plan.place(plan.run.checkpoint)}/state")
-        name = f"{plan.match.partitioner}-{plan.match.shards}.routing"
+        job_file = self._config.job_file
+        folder = Folder(f"{job_file.resolve(job_file.run.checkpoint)}/state")
+        name = f"{job_file.match.partitioner}-{job_file.match.shards}.routing"
         if folder.size(name) is None:
             return []
         return unpack(folder.read(name)).regions(self._config.space.bounds)

@@ -8,7 +8,7 @@ import pytest
 import nearcast as nc
 from nearcast.engine import EngineConfig
 from nearcast.errors import InvalidInput, StateError
-from nearcast.jobs.plan import make_plan, read_plan
+from nearcast.jobs.job_file import make_job_file, read_job_file
 
 ROOT = Path(__file__).parents[2]
 JOB = {
@@ -32,7 +32,7 @@ def changed(**tables):
 
 
 def test_defaults_are_those_of_the_engine():
-    plan = make_plan(JOB, file=Path("job.toml"))
+    plan = make_job_file(JOB, file=Path("job.toml"))
     job, default = plan.job(), EngineConfig(space=nc.Space(nc.Box(0, 0, 8, 8)))
     assert (job.shards, job.partitioner) == (2, "hash")
     for option in ("space", "window", "text_similarity", "workers", "partitioner", "index", "limits"):
@@ -41,22 +41,22 @@ def test_defaults_are_those_of_the_engine():
 
 
 def test_a_window_is_by_count_or_by_time():
-    by_count = make_plan(changed(window={"count": 7}), file=Path("job.toml"))
-    by_time = make_plan(changed(window={"seconds": 1.5}), file=Path("job.toml"))
+    by_count = make_job_file(changed(window={"count": 7}), file=Path("job.toml"))
+    by_time = make_job_file(changed(window={"seconds": 1.5}), file=Path("job.toml"))
     assert (by_count.job().config.window, by_time.job().config.window) == (nc.CountWindow(7), nc.TimeWindow(1.5))
 
 
 def test_paths_are_relative_to_the_file(tmp_path):
-    plan = make_plan(JOB, file=tmp_path / "job.toml")
-    assert plan.place("messages") == str(tmp_path / "messages")
-    assert plan.place("/messages") == "/messages"
-    assert plan.place("hdfs://name/messages") == "hdfs://name/messages"
-    assert plan.place("file:/messages") == "file:/messages"
+    plan = make_job_file(JOB, file=tmp_path / "job.toml")
+    assert plan.resolve("messages") == str(tmp_path / "messages")
+    assert plan.resolve("/messages") == "/messages"
+    assert plan.resolve("hdfs://name/messages") == "hdfs://name/messages"
+    assert plan.resolve("file:/messages") == "file:/messages"
 
 
 @pytest.mark.parametrize("trigger", ["available now", "200 milliseconds", "1 minute 30 seconds", "0 seconds"])
 def test_a_trigger_is_an_interval_or_now(trigger):
-    assert make_plan(changed(run={"trigger": trigger}), file=Path("job.toml")).run.trigger == trigger
+    assert make_job_file(changed(run={"trigger": trigger}), file=Path("job.toml")).run.trigger == trigger
 
 
 BAD = {
@@ -112,26 +112,26 @@ BAD = {
 @pytest.mark.parametrize(("content", "words"), BAD.values(), ids=BAD)
 def test_a_job_that_breaks_a_rule_is_refused(content, words):
     with pytest.raises(InvalidInput, match=words):
-        make_plan(content, file=Path("job.toml"))
+        make_job_file(content, file=Path("job.toml"))
 
 
 def test_an_error_names_the_file(tmp_path):
     file = tmp_path / "job.toml"
     with pytest.raises(StateError, match=r"job\.toml must be a job file: No such file"):
-        read_plan(file)
+        read_job_file(file)
     file.write_text("[space\n")
     with pytest.raises(StateError, match=r"job\.toml must be TOML: .*line 1"):
-        read_plan(file)
+        read_job_file(file)
     file.write_bytes(b"\xff")
     with pytest.raises(StateError, match=r"job\.toml must be TOML: .*utf-8"):
-        read_plan(file)
+        read_job_file(file)
     file.write_text("[run]\nspeed = 3\n")
     with pytest.raises(InvalidInput, match=r"speed must be one of .*; got 3 \(\[run\], .*job\.toml\)"):
-        read_plan(file)
+        read_job_file(file)
 
 
 def test_the_documented_job_is_valid():
     file = ROOT / "examples" / "job.toml"
-    plan = read_plan(file)
+    plan = read_job_file(file)
     assert plan.vocabulary is not None and plan.window is not None and plan.rejected is not None
     assert f"```toml\n{file.read_text()}```" in (ROOT / "docs" / "spark.md").read_text(), "the docs show another job"

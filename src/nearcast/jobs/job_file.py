@@ -1,4 +1,4 @@
-"""The plan: a job file in TOML, checked; an error names the key, the rule and the value.
+"""Job files: a job in TOML, checked; an error names the key, the rule and the value.
 
     [space]          bounds, metric, max_distance
     [vocabulary]     file | learn, rows                 [window]   count | seconds
@@ -7,7 +7,7 @@
     [subscriptions]  the same                                     [rejected]   the same
     [run]            checkpoint, trigger
 
-Paths are relative to the file, so that a job can be moved as a folder. Reading a plan runs nothing.
+Paths are relative to the file, so that a job can be moved as a folder. Reading a job file runs nothing.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class RunTable:
 
 
 @dataclass(frozen=True)
-class Plan:
+class JobFile:
     """A whole job."""
 
     space: SpaceTable
@@ -175,12 +175,12 @@ class Plan:
             require(not value, key, f"must be left out for the format {BLOCKS!r}", value, subject="[messages]")
         given = {f"[{name}]": getattr(self, name) for name in ("messages", "subscriptions", "updates", "rejected")}
         places = {subject: table.path for subject, table in given.items() if table is not None and table.path}
-        taken = Counter([self.place(path) for path in places.values()] + [self.place(self.run.checkpoint)])
+        taken = Counter([self.resolve(path) for path in places.values()] + [self.resolve(self.run.checkpoint)])
         for subject, path in places.items():
             rule = "must be a place that no other table of the job has"
-            require(taken[self.place(path)] == 1, "path", rule, path, subject=subject)
+            require(taken[self.resolve(path)] == 1, "path", rule, path, subject=subject)
 
-    def place(self, path: str) -> str:
+    def resolve(self, path: str) -> str:
         """Return a path of the file as an absolute path."""
         return path if _URI.match(path) else str((self.file.parent / path).absolute())
 
@@ -202,7 +202,7 @@ class Plan:
         return Job(self.config(vocabulary=vocabulary, social=social), self.match.partitioner, self.match.shards)
 
 
-def read_plan(file: str | Path) -> Plan:
+def read_job_file(file: str | Path) -> JobFile:
     """Read a job file."""
     path = Path(file)
     try:
@@ -212,7 +212,7 @@ def read_plan(file: str | Path) -> Plan:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StateError(f"{path} must be TOML: {error}") from None
     with naming(path):
-        return make_plan(content, file=path)
+        return make_job_file(content, file=path)
 
 
 @contextmanager
@@ -224,15 +224,15 @@ def naming(file: Path) -> Iterator[None]:
         raise error.about(f"{error.subject}, {file}" if error.subject else str(file)) from None
 
 
-def make_plan(content: Mapping[str, Any], *, file: Path) -> Plan:
-    """Return the plan of a parsed job file.
+def make_job_file(content: Mapping[str, Any], *, file: Path) -> JobFile:
+    """Return the job_file of a parsed job file.
 
-    >>> make_plan({"space": {"bounds": [0, 0, 1, 1], "metrik": "haversine"}}, file=Path("job.toml"))
+    >>> make_job_file({"space": {"bounds": [0, 0, 1, 1], "metrik": "haversine"}}, file=Path("job.toml"))
     Traceback (most recent call last):
         ...
     nearcast.errors.InvalidInput: metrik must be one of ['bounds', ...]; got 'haversine' ([space])
     """
-    tables = get_type_hints(Plan)
+    tables = get_type_hints(JobFile)
     del tables["file"]
     _check_names(content, tables, "job")
     made: dict[str, Any] = {}
@@ -242,9 +242,9 @@ def make_plan(content: Mapping[str, Any], *, file: Path) -> Plan:
             given = content[name]
             require(isinstance(given, dict), name, "must be a table", given)
             made[name] = _make(table, given, f"[{name}]")
-    missing = [f.name for f in fields(Plan) if f.name in tables and _is_required(f) and f.name not in made]
+    missing = [f.name for f in fields(JobFile) if f.name in tables and _is_required(f) and f.name not in made]
     require(not missing, "job", f"must have the tables {missing}", sorted(content))
-    return Plan(**made, file=file)
+    return JobFile(**made, file=file)
 
 
 def _make(table: type[Any], given: Mapping[str, Any], subject: str) -> Any:
