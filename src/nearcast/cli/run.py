@@ -1,4 +1,4 @@
-"""`nearcast run CONFIG.toml`: a whole job on Spark from a file, with live progress."""
+"""`nearcast run JOB.toml`: a whole job on Spark from a file, with live progress."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOOK_EVERY_S = 0.25
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("config", type=Path, metavar="CONFIG.toml", help="the job, see docs/spark.md")
+    parser.add_argument("config", type=Path, metavar="JOB.toml", help="the job, see docs/spark.md")
     parser.add_argument("--master", default=None, help="Spark master: local[*], spark://host:7077, yarn")
     parser.add_argument(
         "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting, repeatable"

@@ -225,7 +225,7 @@ def naming(file: Path) -> Iterator[None]:
 
 
 def make_job_file(content: Mapping[str, Any], *, file: Path) -> JobFile:
-    """Return the job_file of a parsed job file.
+    """Return a job file that was parsed.
 
     >>> make_job_file({"space": {"bounds": [0, 0, 1, 1], "metrik": "haversine"}}, file=Path("job.toml"))
     Traceback (most recent call last):
