@@ -4,9 +4,9 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from spark.test_shard import frames_of
 
 import nearcast as nc
+from jobs.test_shard import frames_of
 from nearcast.engine import Engine
 from nearcast.errors import InvalidInput, StateError
 from nearcast.jobs import engine_cache, shard_state
