@@ -69,6 +69,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("words", nearcast_commands())
 def test_a_command_runs(words, folder, monkeypatch):
     started = []
+    monkeypatch.setattr(warmup, "warm_kinds", lambda: None)
     monkeypatch.setattr(warmup, "warm_up", lambda call: None)
     monkeypatch.setattr(server, "serve", lambda service, bound, on_start: started.append(service))
     is_new = not {"--city", "--bounds", "--spark"} & set(words)

@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     require(options.data is not None, "data", "must be given", None)
     require(options.port < 65536, "port", "must be below 65536", options.port)
     access = _access(options)
-    from nearcast.cli.warmup import warm_up
+    from nearcast.cli.warmup import warm_kinds, warm_up
     from nearcast.service.api.context import Service
     from nearcast.service.api.metrics import Metrics
     from nearcast.service.command_loop import CommandLoop
@@ -118,6 +118,7 @@ def run(options: argparse.Namespace) -> int:
         command_loop = CommandLoop(options.data, _config(options), hub=hub, metrics=metrics, retention=retention)
         webhooks = WebhookStore(options.data / "webhooks.sqlite", max_per_subscriber=options.max_webhooks)
         dispatcher = WebhookDispatcher(webhooks, WebhookClient(guard))
+        warm_kinds()
         warm_up(_small_city)
         if access.is_open:
             warning = "nearcast: no tokens are required: everyone who reaches this address has full access"
