@@ -32,7 +32,7 @@ browser:             # for tests of the live map: found, or installed where that
 	@tools/browser.sh
 
 check: lint types    ## format, lint, types, tests, doctests
-	@$(BIN)/python -m nearcast.cli.warmup
+	@$(BIN)/nearcast warmup
 	@$(BIN)/python -m pytest -n 4 --dist loadgroup $(TESTS)   # more than cores: Spark and browsers mostly wait
 
 P ?= engine

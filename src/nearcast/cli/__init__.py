@@ -1,4 +1,4 @@
-"""The command line: `nearcast demo | run | serve | bench | advise`. A command imports what it needs when it runs."""
+"""The command line: `nearcast COMMAND`. A command imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from nearcast import __version__
-from nearcast.cli import advise, bench, demo, run, serve
+from nearcast.cli import advise, bench, demo, run, serve, warmup
 from nearcast.errors import NearcastError
 
-COMMANDS = (demo, run, serve, bench, advise)
+COMMANDS = (demo, run, serve, bench, advise, warmup)
 """Commands: modules with NAME, HELP, `add_options(parser)` and `run(options)`."""
 
 

@@ -1,7 +1,4 @@
-"""Warm-up of kernels before a command starts, so that no request waits for a compiler.
-
-    python -m nearcast.cli.warmup            compile the kernels of all kinds, in a process per core
-    python -m nearcast.cli.warmup KIND       compile those of one kind
+"""`nearcast warmup`: compile kernels now, so that no command and no request waits for a compiler.
 
 Compiling all kinds takes minutes of CPU time, once per machine and version of the kernels. Kinds share few kernels,
 so processes that compile one kind each hardly wait for each other. A marker in the folder of compiled code says that
@@ -10,6 +7,7 @@ everything was compiled.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import subprocess
@@ -20,7 +18,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+NAME = "warmup"
+HELP = "compile the kernels of all kinds now, in parallel, once per machine"
+
 _LONGEST_FIRST = ("social", "topk", "similarity", "boolean", "nearest")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "kind", nargs="?", choices=_LONGEST_FIRST, metavar="KIND", help="one kind only, in one process"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compile all kinds, or one."""
+    if options.kind is None:
+        warm_kinds()
+    else:
+        warm_kind(options.kind)
+    return 0
 
 
 def warm_up(call: Callable[[], Any]) -> None:
@@ -38,7 +55,7 @@ def warm_kinds(progress: Callable[[str], Any] | None = None) -> None:
         with suppress(OSError):  # a read-only folder
             os.utime(marker)
         return
-    n, done, command = len(_LONGEST_FIRST), 0, [sys.executable, "-m", "nearcast.cli.warmup"]
+    n, done, command = len(_LONGEST_FIRST), 0, [sys.executable, "-m", "nearcast.cli", "warmup"]
     progress(f"compiling kernels, once per machine: 0 of {n} kinds done")
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         runs = {
@@ -75,16 +92,3 @@ def _marker() -> Path:
 
 def _print(line: str) -> None:
     print(f"nearcast: {line}", file=sys.stderr, flush=True)
-
-
-def main() -> int:
-    """Compile what the command line names."""
-    if len(sys.argv) > 1:
-        warm_kind(sys.argv[1])
-    else:
-        warm_kinds()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
