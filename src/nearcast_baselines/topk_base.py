@@ -22,7 +22,7 @@ from nearcast.index.base import Matches, Work
 from nearcast.index.scratch_pool import OutputWorkspace, ScratchPool
 from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels import blocks
-from nearcast.model._kernels.profiles import LENGTH, RUN, ProfileArrays, topk_score
+from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, ProfileArrays, X, Y, topk_score
 from nearcast.model.profiles import Profiles
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast_baselines.dense_numbers import number_keys
@@ -171,7 +171,8 @@ def verify(
         slot = found[i]
         run = heads[slot, RUN]
         shares, text = cosine(run_terms, run_units, run, run + heads[slot, LENGTH], term_ids, units, first, stop)
-        score = topk_score(points, slot, x, y, text, on_sphere, max_distance)
+        px, py, alpha = points[slot, X], points[slot, Y], points[slot, ALPHA]
+        score = topk_score(px, py, alpha, x, y, text, on_sphere, max_distance)
         if shares and score >= thresholds[slot]:
             slots[total] = slot
             scores[total] = score

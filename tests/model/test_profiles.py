@@ -7,7 +7,7 @@ import pytest
 
 from nearcast._jit import Arena, kernel
 from nearcast.model import Message, MessageBatch, ScoringContext, SubscriptionBatch, TopKSubscription
-from nearcast.model._kernels.profiles import LENGTH, RUN, K, topk_score
+from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, K, X, Y, topk_score
 from nearcast.model.profiles import Profiles
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
@@ -61,7 +61,13 @@ def test_scores_equal_the_reference_bit_by_bit(space):
             if expected is not None:
                 n_shared += 1
                 (part,) = (part for part in subscription.explain(document, scoring).parts if part.name == "text")
-                score = topk_score(points, slot, *document.location, part.value, on_sphere, space.max_distance)
+                score = topk_score(
+                    *points[slot, [X, Y, ALPHA]].tolist(),
+                    *document.location,
+                    part.value,
+                    on_sphere,
+                    space.max_distance,
+                )
                 assert score == expected
     assert n_shared > 100
 

@@ -90,12 +90,11 @@ def near(ax: float, ay: float, bx: float, by: float, on_sphere: bool, max_distan
 
 @kernel
 def topk_score(
-    points: NDArray[np.float64], slot: int, x: float, y: float, text: float, on_sphere: bool, max_distance: float
+    px: float, py: float, alpha: float, x: float, y: float, text: float, on_sphere: bool, max_distance: float
 ) -> float:
-    """Return the score of a message for a subscription of kind `topk`, given the cosine of their texts.
+    """Return the score of a message at (x, y) for a subscription of kind `topk` at (px, py), given their cosine.
 
-    It equals the reference bit for bit if the cosine is summed in ascending order of term ids.
+    It equals the reference bit for bit if the cosine is summed in ascending order of term ids. It takes numbers, not
+    arrays: passing the array of points costs 8 % of the throughput of the kind.
     """
-    alpha: float = points[slot, ALPHA]
-    nearness = near(points[slot, X], points[slot, Y], x, y, on_sphere, max_distance)
-    return alpha * nearness + (1.0 - alpha) * text
+    return alpha * near(px, py, x, y, on_sphere, max_distance) + (1.0 - alpha) * text

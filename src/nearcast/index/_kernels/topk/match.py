@@ -44,7 +44,7 @@ from nearcast.index._kernels.topk.layout import (
     TopKScratch,
     TopKState,
 )
-from nearcast.model._kernels.profiles import LENGTH, RUN, topk_score
+from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, X, Y, topk_score
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _LINE = 16  # float32 of a cache line
@@ -364,7 +364,8 @@ def verify(
     x, y = batch.xs[row], batch.ys[row]
     for i in range(n):
         slot = found[i]
-        score = topk_score(points, slot, x, y, scratch.texts[i], on_sphere, max_distance)
+        px, py, alpha = points[slot, X], points[slot, Y], points[slot, ALPHA]
+        score = topk_score(px, py, alpha, x, y, scratch.texts[i], on_sphere, max_distance)
         if score >= thresholds[slot]:
             out.slots[total] = slot
             out.scores[total] = score

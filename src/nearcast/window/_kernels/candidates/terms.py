@@ -285,7 +285,8 @@ def _score(source: TermSource, slot: int, n_chosen: int, floor: float, are_disti
     run_terms, run_units, order = profiles.run_terms, profiles.run_units, scratch.order
     scores, found, picked = scratch.scores, scratch.found, scratch.chosen
     numbers, firsts = scratch.numbers, scratch.firsts
-    points, run, n_own = profiles.points, profiles.heads[slot, RUN], profiles.heads[slot, LENGTH]
+    px, py, alpha = profiles.points[slot, X], profiles.points[slot, Y], profiles.points[slot, ALPHA]
+    run, n_own = profiles.heads[slot, RUN], profiles.heads[slot, LENGTH]
     on_sphere, max_distance = source.params.on_sphere, source.params.max_distance
     mask, lane = xs.size - 1, term_ids.size - 1
     scratch.counts[SCORED] += n_chosen
@@ -318,7 +319,7 @@ def _score(source: TermSource, slot: int, n_chosen: int, floor: float, are_disti
             start += other <= mine
         if first < 0 or (not are_distinct and first != firsts[i]):
             continue
-        score = topk_score(points, slot, xs[place], ys[place], total, on_sphere, max_distance)
+        score = topk_score(px, py, alpha, xs[place], ys[place], total, on_sphere, max_distance)
         if score >= floor:
             scores[n_found], found[n_found] = score, number
             n_found += 1
