@@ -94,7 +94,6 @@ def topk_score(
 ) -> float:
     """Return the score of a message at (x, y) for a subscription of kind `topk` at (px, py), given their cosine.
 
-    It equals the reference bit for bit if the cosine is summed in ascending order of term ids. It takes numbers, not
-    arrays: passing the array of points costs 8 % of the throughput of the kind.
+    It equals the reference bit for bit if the cosine is summed in ascending order of term ids.
     """
     return alpha * near(px, py, x, y, on_sphere, max_distance) + (1.0 - alpha) * text
