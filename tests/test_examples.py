@@ -13,7 +13,14 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
+# The snippet of the README runs the same pipeline; `make soak` runs the longer example too.
+_ON_SPARK = {"spark_stream.py"}
+
+
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(p, id=p.name, marks=pytest.mark.soak if p.name in _ON_SPARK else ()) for p in EXAMPLES],
+)
 def test_an_example_runs(example):
     ran = subprocess.run([sys.executable, "-W", "error", example], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
