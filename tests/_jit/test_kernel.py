@@ -545,8 +545,8 @@ class TestCache:
 
     def test_no_kernel_of_any_kind_is_compiled_twice(self):
         script = """
-        from nearcast.cli.serve import _small_city
-        value = _small_city()
+        from nearcast.cli.warmup import run_small_city
+        value = run_small_city()
         """
         run(script, cache_folder().parent)
         assert run(script, cache_folder().parent)["compiled"] == []

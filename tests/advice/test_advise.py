@@ -96,7 +96,7 @@ def test_the_recommendation_follows_the_runs_when_there_are_runs():
 
     taken, reason = recommended(100.0, 160.0)
     assert taken.name == "space_kd"
-    assert reason == "it handled 160 messages per second in a short run, hash, the simplest, 100"
+    assert reason == "it handled 160 messages per second in a short run, and hash, the simplest, 100"
     taken, reason = recommended(100.0, 105.0)
     assert taken.name == "hash"
     assert "no other was faster by more than a tenth" in reason

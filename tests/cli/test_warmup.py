@@ -39,7 +39,7 @@ def test_a_failed_process_leaves_no_marker(marker, monkeypatch):
 
 @pytest.mark.parametrize("kind", [kind.kind for kind in KINDS])
 def test_a_kind_is_compiled_in_this_process(kind):
-    warmup.warm_kind(kind)
+    warmup.run_small_city(kind)
 
 
 def test_a_change_of_a_kernel_source_asks_for_another_marker(monkeypatch, tmp_path):

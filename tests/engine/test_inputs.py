@@ -88,8 +88,8 @@ def test_dicts_have_the_fields_of_objects_or_the_columns_of_tables():
          "location must not be given together with x and y; got (1, 1) (message 'm')"),
         ({"id": "m", "x": 0.5, "y": 0.5, "text": "a", "lat": 3},
          "message must have no fields but ['id', 'location', 'x', 'y', 'text', 'at', 'place']; got ['lat'] (message 'm')"),
-        (7, "messages must be a table, a list, or one of them; got 7"),
-        ("m", "messages must be a table, a list, or one of them; got 'm'"),
+        (7, "messages must be a list or a table; got 7"),
+        ("m", "messages must be a list or a table; got 'm'"),
         ([7], "messages must hold messages or dicts; got 7 (item 0)"),
     ],
 )  # fmt: skip
@@ -114,6 +114,22 @@ def test_a_dict_that_is_no_subscription_is_refused(row, message):
     with engine() as one, pytest.raises(InvalidInput) as error:
         one.subscribe(row)
     assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [("publish", "messages"), ("subscribe", "subscriptions"), ("unsubscribe", "ids"), ("add_edges", "edges")],
+)
+def test_what_is_neither_a_list_nor_a_table_is_refused(call, what):
+    with engine() as one, pytest.raises(InvalidInput) as error:
+        getattr(one, call)(None)
+    assert str(error.value) == f"{what} must be a list or a table; got None"
+
+
+def test_a_column_of_mixed_types_is_refused():
+    frame = pd.DataFrame({"id": ["a", 7], "x": [0.1, 0.2], "y": [0.1, 0.2], "text": ["jazz", "jazz"]})
+    with engine() as one, pytest.raises(InvalidInput, match="table must have columns of one type each"):
+        one.publish(frame)
 
 
 def test_one_object_is_a_list_of_one():

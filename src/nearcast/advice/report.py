@@ -150,4 +150,4 @@ def recommend_measured(estimates: Sequence[Estimate], trials: Mapping[str, Trial
     measured = f"it handled {rates[taken.name]:,.0f} messages per second in a short run"
     if taken is first:
         return taken, f"{measured}, no other was faster by more than a tenth, and it is the simplest"
-    return taken, f"{measured}, {first.name}, the simplest, {rates[first.name]:,.0f}"
+    return taken, f"{measured}, and {first.name}, the simplest, {rates[first.name]:,.0f}"

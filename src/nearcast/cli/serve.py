@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     require(options.data is not None, "data", "must be given", None)
     require(options.port < 65536, "port", "must be below 65536", options.port)
     access = _access(options)
-    from nearcast.cli.warmup import warm_kinds, warm_up
+    from nearcast.cli.warmup import run_small_city, warm_kinds, warm_up
     from nearcast.service.api.context import Service
     from nearcast.service.api.metrics import Metrics
     from nearcast.service.command_loop import CommandLoop
@@ -119,23 +119,13 @@ def run(options: argparse.Namespace) -> int:
         webhooks = WebhookStore(options.data / "webhooks.sqlite", max_per_subscriber=options.max_webhooks)
         dispatcher = WebhookDispatcher(webhooks, WebhookClient(guard))
         warm_kinds()
-        warm_up(_small_city)
+        warm_up(run_small_city)
         if access.is_open:
             warning = "nearcast: no tokens are required: everyone who reaches this address has full access"
             print(warning, file=sys.stderr)
         service = Service(command_loop, hub, metrics, access, options.max_body, dispatcher)
         serve(service, bound, on_start=started)
     return 0
-
-
-def _small_city() -> None:
-    from nearcast.service.config import ServiceConfig
-    from nearcast.workload.city import City
-
-    city = City()
-    with ServiceConfig(city=city.seed, window_count=100).engine() as engine:
-        engine.subscribe(city.subscriptions(10))
-        engine.publish(city.messages(3))
 
 
 def _access(options: argparse.Namespace) -> AccessControl:

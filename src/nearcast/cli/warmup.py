@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     if options.kind is None:
         warm_kinds()
     else:
-        warm_kind(options.kind)
+        run_small_city(options.kind)
     return 0
 
 
@@ -70,14 +70,14 @@ def warm_kinds(progress: Callable[[str], Any] | None = None) -> None:
             marker.touch()
 
 
-def warm_kind(kind: str) -> None:
-    """Use a small engine with subscriptions of one kind."""
+def run_small_city(kind: str | None = None) -> None:
+    """Use a small engine with subscriptions of all kinds, or of one."""
     from nearcast.service.config import ServiceConfig
     from nearcast.workload.city import City
 
     city = City()
     with ServiceConfig(city=city.seed, window_count=100).engine() as engine:
-        engine.subscribe([one for one in city.subscriptions(50) if one.kind == kind])
+        engine.subscribe([one for one in city.subscriptions(50) if kind in (None, one.kind)])
         engine.publish(city.messages(3))
 
 

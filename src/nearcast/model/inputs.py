@@ -29,14 +29,17 @@ def as_table(value: Any) -> pa.Table | None:
     >>> as_table([1, 2]) is None
     True
     """
-    if isinstance(value, pa.Table):
-        return _plain(value)
-    if isinstance(value, pa.RecordBatch):
-        return _plain(pa.Table.from_batches([value]))
-    if type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "columns"):
-        return _plain(pa.Table.from_pandas(value, preserve_index=False))
-    if hasattr(value, "__arrow_c_stream__"):
-        return _plain(pa.table(value))
+    try:
+        if isinstance(value, pa.Table):
+            return _plain(value)
+        if isinstance(value, pa.RecordBatch):
+            return _plain(pa.Table.from_batches([value]))
+        if type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "columns"):
+            return _plain(pa.Table.from_pandas(value, preserve_index=False))
+        if hasattr(value, "__arrow_c_stream__"):
+            return _plain(pa.table(value))
+    except pa.ArrowException as error:
+        raise InvalidInput("table", "must have columns of one type each", str(error)) from error
     return None
 
 
@@ -117,9 +120,7 @@ def _subscription(value: Mapping[str, Any], subject: str) -> Subscription:
 
 def ids_of(value: Any) -> list[Id]:
     """Return one id or many as a list."""
-    if isinstance(value, (str, int)):
-        return [value]
-    return [plain_id(one) for one in value]
+    return [plain_id(one) for one in _listed(value, (str, int), "ids")]
 
 
 def edges_of(value: Any) -> list[Any]:
@@ -129,14 +130,14 @@ def edges_of(value: Any) -> list[Any]:
     ([('ann', 'cafe')], [('ann', 'cafe')])
     """
     is_one = isinstance(value, tuple) and len(value) == 2 and not any(isinstance(end, (tuple, list)) for end in value)
-    pairs = [value] if is_one else value
+    pairs = [value] if is_one else _listed(value, (), "edges")
     return [tuple(map(plain_id, edge)) if isinstance(edge, (tuple, list)) else edge for edge in pairs]
 
 
-def _listed(value: Any, kind: type, what: str) -> Iterable[Any]:
+def _listed(value: Any, kind: type | tuple[type, ...], what: str) -> Iterable[Any]:
     """Return one object or dict as a list of one, and any other iterable as it is."""
     if isinstance(value, (kind, Mapping)):
         return [value]
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise InvalidInput(what, "must be a table, a list, or one of them", value)
+        raise InvalidInput(what, "must be a list or a table", value)
     return value
