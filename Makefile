@@ -6,8 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 TESTS ?=
+unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes start here, in half the time with bytecode
 
-.PHONY: help setup demo test test-of browser check soak lint types bench pages windows lock clean
+.PHONY: help setup demo test test-of browser check soak fuzz lint types bench pages windows lock clean
 
 help:                ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 10
@@ -18,7 +19,7 @@ $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "nearcast needs Python 3.11 or newer; none was found on PATH"; exit 1; }
 	@echo "setting up $(VENV) with $$($(PYTHON) --version)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m nearcast.spark.java
 	@touch $@
@@ -31,9 +32,13 @@ test: browser check  ## set up, then everything CI runs
 browser:             # for tests of the live map: found, or installed where that may be done
 	@tools/browser.sh
 
-check: lint types    ## format, lint, types, tests, doctests
+$(VENV)/spark.jsa: $(READY)
+	@$(BIN)/python tools/spark_classes.py $@
+
+check: lint          ## format, lint, types, tests, doctests
 	@$(BIN)/nearcast warmup
-	@$(BIN)/python -m pytest -n 4 --dist loadgroup $(TESTS)   # more than cores: Spark and browsers mostly wait
+	@$(MAKE) --no-print-directory -j 2 types $(VENV)/spark.jsa
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup $(TESTS)   # more than cores: Spark and browsers often wait
 
 P ?= engine
 test-of: $(READY)    ## the doctests and tests of one package: make test-of P=partition
@@ -44,7 +49,12 @@ soak: $(READY)       ## what takes long: kernels uncompiled and with checked bou
 	@NEARCAST_SOAK=1 NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest -n 2 --dist loadgroup -m soak tests
 	@NEARCAST_SOAK=1 NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/spark/test_crash.py \
 		tests/service/test_serve_command.py tests/cli/test_cli.py
-	@NEARCAST_SOAK=1 $(BIN)/python -m pytest -n 2 tests/properties tests/contracts tests/jobs tests/engine/test_replica_planner.py
+	@NEARCAST_SOAK=1 $(BIN)/python -m pytest -n 2 tests/properties tests/contracts tests/jobs tests/window \
+		tests/engine/test_replica_planner.py
+
+FUZZ_SECONDS ?= 120
+fuzz: $(READY)       ## search all parsers and edges for bad input that is not refused, FUZZ_SECONDS of CPU per property; an hour
+	@NEARCAST_SOAK=1 NEARCAST_FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest $(or $(TESTS),tests/fuzz)
 
 lint: $(READY)       ## ruff, format and rules
 	@$(BIN)/ruff format --check .

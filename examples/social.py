@@ -1,4 +1,4 @@
-"""A feed with friends: near, on topic, and from places that people like me like."""
+"""A personal feed: messages that are near, on topic, and from places that the user or similar users like."""
 
 import nearcast as nc
 

@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 
 from experiments.question import Row, report_progress, scaled
 from nearcast import CountWindow, Engine, EngineConfig, TimeWindow
-from nearcast.cli.warmup import warm_up
 from nearcast.index import IndexEntry, find_index, register
 from nearcast.window.buffered import BufferedResults
 from nearcast.workload import make
@@ -164,7 +163,7 @@ def _engine(setting: Setting, window: CountWindow | TimeWindow) -> Engine:
             for burst in _bursts(0, 4):
                 engine.publish(burst)
 
-    warm_up(sample)
+    sample()
     return Engine.from_config(config)
 
 

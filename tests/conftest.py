@@ -1,14 +1,21 @@
 """Fixtures that several folders of tests share."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from nearcast.testing import strategies
 
-# A JVM that lives for seconds does not earn back the cost of its optimizing compiler and parallel collector.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# A JVM that lives for seconds does not earn back the cost of its optimizing compiler and parallel collector. Its
+# classes come from an archive, where `make check` could record one (tools/spark_classes.py).
+_ARCHIVE = Path(sys.prefix) / "spark.jsa"
+_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+if _ARCHIVE.exists():
+    _JVM_OPTIONS += f" -XX:SharedArchiveFile={_ARCHIVE} -Xshare:auto"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", _JVM_OPTIONS)
 
 # On a busy machine an example may take any time.
 settings.register_profile("nearcast", deadline=None)
@@ -38,6 +45,9 @@ def pytest_collection_modifyitems(items):
     files = list(dict.fromkeys(item.path for item in with_session))
     for item in with_session:
         item.add_marker(pytest.mark.xdist_group(f"spark {files.index(item.path) % _SPARK_SESSIONS}"))
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("browser"))  # each process would start its own, with a service
 
 
 @pytest.fixture(scope="session")

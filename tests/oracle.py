@@ -23,7 +23,8 @@ class Oracle:
         self.weights, self.edges = weights, set(edges)
         self.window = window  # ("count", n), ("time", seconds) or None
         self.text_similarity = text_similarity
-        self.log = []  # every message in time: dicts with seq, id, location, text, place, at
+        self.log = []  # every message in time and not retracted: dicts with seq, id, location, text, place, at, body,
+        # expires_at
         self.seq = 0
         self.now = -math.inf
         self.late = 0
@@ -32,7 +33,7 @@ class Oracle:
     # -- events
 
     def subscribe(self, id_, kind, fields):
-        self.subscriptions[id_] = {"kind": kind, "since": self.seq, **fields}
+        self.subscriptions[id_] = {"kind": kind, "since": self.seq, "held": [], **fields}
 
     def unsubscribe(self, id_):
         del self.subscriptions[id_]
@@ -41,15 +42,41 @@ class Oracle:
         """Publish one message; return whether it was in time."""
         self.seq += 1
         if message.get("at") is not None:
-            self.now = max(self.now, message["at"])
-            if self.window and self.window[0] == "time" and message["at"] <= self.now - self.window[1]:
-                self.late += 1
-                return False
+            self.advance(message["at"])
+        is_old = self.window and self.window[0] == "time" and message["at"] <= self.now - self.window[1]
+        if is_old or self.has_expired(message):
+            self.late += 1
+            return False
         self.log.append({**message, "seq": self.seq})
         return True
 
+    def retract(self, ids):
+        """Withdraw messages; return those that were in the window."""
+        withdrawn = [m for m in self.live() if m["id"] in ids]
+        self.log = [m for m in self.log if m["id"] not in ids]
+        for s in self.subscriptions.values():
+            s["held"] = [m for m in s["held"] if m["id"] not in ids]
+        return withdrawn
+
+    def retractable(self):
+        """Return the ids of the window, and of the messages that a result of kind `nearest` holds."""
+        held = [m["id"] for s in self.subscriptions.values() for m in s["held"]]
+        return sorted({*(m["id"] for m in self.live()), *held})
+
+    def body(self, id_):
+        """Return the body of the message under an id."""
+        return {m["id"]: m.get("body") for m in self.log}[id_]
+
     def advance(self, now):
         self.now = max(self.now, now)
+        self.subscriptions = {id_: s for id_, s in self.subscriptions.items() if not self.has_expired(s)}
+        self.log = [m for m in self.log if not self.has_expired(m)]
+        for s in self.subscriptions.values():
+            s["held"] = [m for m in s["held"] if not self.has_expired(m)]
+
+    def has_expired(self, thing):
+        """Return whether a message or a subscription has expired by a time of its own."""
+        return thing.get("expires_at") is not None and thing["expires_at"] <= self.now
 
     def live(self):
         if self.window is None:
@@ -94,11 +121,15 @@ class Oracle:
         for inside in order:
             for outside in rest:
                 assert self.may_precede(s, inside, outside), f"{id_}: {inside} kept, {outside} left out"
+        s["held"] = [m for _, m in order] if s["kind"] == "nearest" else []
 
     def pool(self, s):
-        if s["kind"] == "nearest":
-            return [m for m in self.log if m["seq"] > s["since"]]
-        return self.live()
+        """Return the messages that may be in a result; `nearest` keeps what it has, and fills up from the window."""
+        if s["kind"] != "nearest":
+            return self.live()
+        new = self.log[-1:] if self.log and self.log[-1]["seq"] == self.seq else []
+        found = [*s["held"], *self.live(), *new]
+        return list({m["seq"]: m for m in found if m["seq"] > s["since"]}.values())
 
     def may_precede(self, s, a, b):
         sign = 1 if s["kind"] == "nearest" else -1

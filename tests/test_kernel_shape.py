@@ -4,8 +4,8 @@ import ast
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src"
-MOST_LINES = 60
-MOST_PARAMETERS = 8
+MAX_LINES = 60
+MAX_PARAMETERS = 8
 
 
 def is_kernel(decorator):
@@ -30,5 +30,5 @@ def kernels():
 def test_kernels_are_short_and_take_few_parameters():
     shapes = {name: (lines, parameters) for name, lines, parameters in kernels()}
     assert len(shapes) > 100, "the kernels were not found"
-    too_large = {name: shape for name, shape in shapes.items() if shape[0] > MOST_LINES or shape[1] > MOST_PARAMETERS}
-    assert not too_large, f"kernels with more than {MOST_LINES} lines or {MOST_PARAMETERS} parameters: {too_large}"
+    too_large = {name: shape for name, shape in shapes.items() if shape[0] > MAX_LINES or shape[1] > MAX_PARAMETERS}
+    assert not too_large, f"kernels with more than {MAX_LINES} lines or {MAX_PARAMETERS} parameters: {too_large}"

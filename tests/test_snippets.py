@@ -70,7 +70,8 @@ def folder(tmp_path, monkeypatch):
 def test_a_command_runs(words, folder, monkeypatch):
     started = []
     monkeypatch.setattr(warmup, "warm_kinds", lambda: None)
-    monkeypatch.setattr(warmup, "warm_up", lambda call: None)
+    for name in ("run_small_city", "publish_small_city"):
+        monkeypatch.setattr(warmup, name, lambda: None)
     monkeypatch.setattr(server, "serve", lambda service, bound, on_start: started.append(service))
     is_new = not {"--city", "--bounds", "--spark"} & set(words)
     if words[0] == "serve" and is_new:

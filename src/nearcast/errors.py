@@ -46,12 +46,9 @@ class InvalidInput(NearcastError, ValueError):
         super().__init__(field, rule, value)
 
     def __str__(self) -> str:
-        shown = repr(self.value)
-        if len(shown) > _LONGEST_VALUE:
-            shown = f"{shown[:_LONGEST_VALUE]}... ({len(shown)} characters)"
-        text = f"{self.field} {self.rule}; got {shown}"
+        text = f"{self.field} {self.rule}; got {_clip(shown(self.value))}"
         if self.subject:
-            text += f" ({self.subject})"
+            text += f" ({_clip(self.subject)})"
         if self.hint:
             text += f". {self.hint}"
         return text
@@ -65,14 +62,14 @@ class UnknownSubscription(NearcastError, KeyError):
     """No subscription has this id."""
 
     def __str__(self) -> str:
-        return f"subscription {self.args[0]!r} is not known to this engine"
+        return f"subscription {_clip(shown(self.args[0]))} is not known to this engine"
 
 
 class UnknownMessage(NearcastError, KeyError):
     """No message of the window has this id."""
 
     def __str__(self) -> str:
-        return f"message {self.args[0]!r} is not in the window"
+        return f"message {_clip(shown(self.args[0]))} is not in the window"
 
 
 class FormatError(NearcastError, ValueError):
@@ -91,7 +88,28 @@ def require(ok: bool, field: str, rule: str, value: Any, *, subject: str = "", h
 
 def is_finite(value: Any) -> TypeGuard[float]:
     """Return whether a value is a finite number; booleans do not count."""
-    return isinstance(value, Real) and value is not True and value is not False and isfinite(value)
+    if not isinstance(value, Real) or value is True or value is False:
+        return False
+    try:
+        return isfinite(value)
+    except OverflowError:  # an integer or a fraction beyond the range of floats
+        return False
+
+
+def shown(value: Any) -> str:
+    """Return a value as an error shows it.
+
+    >>> shown("a"), shown(10**9999)
+    ("'a'", 'a very long number')
+    """
+    try:
+        return repr(value)
+    except ValueError:  # Python writes no integers of thousands of digits
+        return "a very long number"
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}... ({len(text)} characters)"
 
 
 WHOLE = "must hold no halves of characters (lone surrogates), which cannot be written as UTF-8"

@@ -28,7 +28,7 @@ LOW = 0xFFFFFFFF
 """The lower half of an item."""
 ROOM = 1 << 12
 """Matches for which an output has room at first."""
-_MOST_STALE = 1 << 12  # lists that one match records; a later match records the others
+_MAX_STALE = 1 << 12  # lists that one match records; a later match records the others
 
 
 class CellLists(NamedTuple):
@@ -86,7 +86,7 @@ class CellListIndex(ABC):
 
     def __init__(self, *, chunk_size: int, room: int) -> None:
         self._scratch_pool = ScratchPool(
-            lambda: OutputWorkspace(StaleLists(np.zeros(_MOST_STALE, np.int64), np.zeros(1, np.int64)), room)
+            lambda: OutputWorkspace(StaleLists(np.zeros(_MAX_STALE, np.int64), np.zeros(1, np.int64)), room)
         )
         self._arena, self._chunk_size = Arena(), chunk_size
         self._stale_rows: set[int] = set()

@@ -6,7 +6,7 @@
 A message looks up its terms in its cell, and measures the distance to each subscription there. A subscription without
 k results has no ball: the paper puts it into every cell.
 
-Improvements on the paper: a subscription in more than MOST_CELLS cells, or without a ball, has one posting, on a list
+Improvements on the paper: a subscription in more than MAX_CELLS cells, or without a ball, has one posting, on a list
 of its term that every message with the term reads. A message reads the same postings either way, and the cells of a
 million balls would not fit into memory. A ball that shrinks is posted again once it overlaps half as many cells; its
 old postings carry an older version and are stale, like those of a deletion, see `cell_lists`. The difference in
@@ -55,7 +55,7 @@ from nearcast_baselines.cell_lists import (
 )
 from nearcast_baselines.dense_numbers import number_keys
 
-MOST_CELLS = 16
+MAX_CELLS = 16
 """Cells under which a ball is posted; a larger one is posted once, as if it covered all of space."""
 _CELL_BITS = 13
 _METRES_PER_DEGREE = EARTH_RADIUS_M * pi / 180.0 * (1.0 - 1e-9)  # never overestimates
@@ -135,14 +135,14 @@ def _set_thresholds(
             span[side] = cell_along(x * 0.5 + sign * dx * 0.5, grid.x0, grid.per_half_x, grid.cells)
             span[2 + side] = cell_along(y * 0.5 + sign * dy * 0.5, grid.y0, grid.per_half_y, grid.cells)
         n_cells = (span[1] - span[0] + 1) * (span[3] - span[2] + 1)
-        before, n_before = balls.ranges[slot], MOST_CELLS + 1
+        before, n_before = balls.ranges[slot], MAX_CELLS + 1
         if before[0] >= 0:
             n_before = (before[1] - before[0] + 1) * (before[3] - before[2] + 1)
         grows = before[0] >= 0 and (
             span[0] < before[0] or span[1] > before[1] or span[2] < before[2] or span[3] > before[3]
         )
-        is_wide = n_cells > MOST_CELLS or n_cells == grid.cells * grid.cells
-        if grows or (not is_wide and (n_before > MOST_CELLS or 2 * n_cells <= n_before)):
+        is_wide = n_cells > MAX_CELLS or n_cells == grid.cells * grid.cells
+        if grows or (not is_wide and (n_before > MAX_CELLS or 2 * n_cells <= n_before)):
             for side in range(4):
                 balls.ranges[slot, side] = -1 if is_wide else span[side]
             moved[n] = slot

@@ -33,7 +33,7 @@ LEAST = 1.0 / 1024
 """The least divisor where the paper divides by 1 - alpha or by alpha; it only loosens a bound."""
 ROOM = 1 << 12
 """Matches for which an output has room at first."""
-_LEAST_GROWTH = 1 << 14  # items
+_MIN_GROWTH = 1 << 14  # items
 
 
 class IndexContext(NamedTuple):
@@ -319,7 +319,7 @@ class BaselineIndex(ABC):
         """Grow a structure by at least `needed` items, if any are needed."""
         if needed:
             names = [f"{prefix}.{field}" for field in kind._fields]
-            self._arena.grow_all(names, used + max(needed, _LEAST_GROWTH))
+            self._arena.grow_all(names, used + max(needed, _MIN_GROWTH))
 
     def _held(self, slots: NDArray[np.int32]) -> NDArray[np.int32]:
         slots = column(slots, np.int32)

@@ -9,6 +9,7 @@ from nearcast.service.config import ServiceConfig
 from nearcast.service.server import Server, bind
 from nearcast.workload.city import City
 from service.running_service import make_service
+from service.serve_process import wait_ready
 
 CITY = City(seed=1)
 CONFIG = ServiceConfig(city=CITY.seed, window_count=2_000)
@@ -37,8 +38,7 @@ class CityService:
         while not is_started.wait(1):
             assert self._thread.is_alive(), "the service did not start"
         self.client = httpx.Client(base_url=self.address, timeout=600)
-        while self.client.get("/health/ready").status_code == 503:
-            pass
+        wait_ready(self.client)
 
     def stop(self):
         self.client.close()

@@ -18,6 +18,11 @@ FLAGS = (
     "--disable-gpu-compositing",  # half the work without a graphics card
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
 )  # fmt: skip
+FEW_FRAMES = """
+    window.requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 100);
+    window.cancelAnimationFrame = clearTimeout;
+"""
+"""Ten frames per second are enough to test a page, and each takes long without a graphics card."""
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +88,7 @@ class PageOpener:
             }  # frames are slow here
             context = self._browser.new_context(**{**defaults, **options})
             context.set_default_timeout(TIMEOUT_MS)
+            context.add_init_script(FEW_FRAMES)
             if not welcome:
                 context.add_init_script("localStorage.setItem('welcomed', 'yes')")
             self._contexts[key] = context
@@ -132,8 +138,9 @@ def page(city_page):
     opener, page = city_page
     page.expect_errors = lambda *parts: setattr(opener, "expected", parts)
     yield page
-    if page.locator("#editor").is_visible():
-        page.locator("#cancel").click()
+    for _ in range(2):  # the second press discards changes
+        if page.locator("#editor").is_visible():
+            page.locator("#cancel").click()
     page.locator("#search").fill("")
     assert opener.unexpected() == []
 

@@ -2,12 +2,11 @@
 
 import pytest
 
-pytest.importorskip("playwright.sync_api")
+pytest.importorskip("playwright.sync_api", reason="playwright, which drives the browser, is not installed")
 from playwright.sync_api import expect
 
 from browser.map_page import read_map, wait_map
 
-pytestmark = pytest.mark.xdist_group("browser")
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 UNNAMED = """() => [...document.querySelectorAll('button, input, a[href], select, [role=meter], section, canvas.maplibregl-canvas')]
@@ -184,7 +183,7 @@ def test_a_phone_reaches_all_controls_and_draws_by_touch(open_page, city, screen
     screenshot(page, "phone")
     page.get_by_role("button", name="New subscription").tap()
     page.locator("#kinds").get_by_text("Alert in a box").click()
-    expect(page.locator("#drawing")).to_contain_text("Drag a box")
+    expect(page.locator("#drawing")).to_have_text("Drag a box on the map, or tap two corners.")
     touch = page.context.new_cdp_session(page)
     for kind, points in (
         ("touchStart", [(120, 150)]),
@@ -205,3 +204,8 @@ def test_a_phone_reaches_all_controls_and_draws_by_touch(open_page, city, screen
     page.touchscreen.tap(240, 280)
     expect(page.locator("#place")).not_to_have_text(centre)
     screenshot(page, "phone-editor")
+    page.locator("#cancel").tap()
+    expect(page.locator("#error")).to_have_text("This is not saved. Tap again to discard it.")
+    labels = "[5, 200, 340].map((x) => map.animations.labelBoxOf('a long text '.repeat(9), x, 100))"
+    for label in read_map(page, labels):
+        assert label["x"] >= 0 and label["x"] + label["width"] <= 390 and label["text"].endswith("…")

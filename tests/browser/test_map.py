@@ -1,17 +1,16 @@
 """A user draws a subscription on the map and sees its matches and their scores."""
 
 import re
+from urllib.parse import urlsplit
 
 import pytest
 
-pytest.importorskip("playwright.sync_api")
+pytest.importorskip("playwright.sync_api", reason="playwright, which drives the browser, is not installed")
 from playwright.sync_api import expect
 
 from browser.city_service import CITY, subscriptions
 from browser.map_page import read_map, wait_map
 from nearcast.space import Space
-
-pytestmark = pytest.mark.xdist_group("browser")
 
 CORNER, OPPOSITE = (480, 250), (700, 460)  # on the map, between the cards
 
@@ -157,15 +156,61 @@ def test_a_box_is_drawn_by_drag_or_clicks_and_matches_messages_inside(page, city
     page.mouse.click(*OPPOSITE)
     page.mouse.click(*CORNER)
     assert draft_of(page)["area"] == dragged
+    page.locator("#keywords").fill("coffee OR sale OR oysters")
+    expect(page.locator("#results-title")).to_contain_text("Preview: ")
+    note = page.locator("#results-note")
+    expect(note).to_contain_text("Once saved, it starts empty: only messages that come later count.")
     page.locator("#keywords").fill("oysters AND (sale OR free)")
     page.locator("#id").fill("harbour")
     page.locator("#save").click()
     expect(page.locator("#delete")).to_be_visible()
+    expect(note).to_contain_text("Only messages after it was saved count, so a preview may show more.")
     xmin, ymin, xmax, ymax = city.client.get("/v1/subscriptions/harbour").json()["region"]
     city.publish("Oysters for a sale, in the middle", ((xmin + xmax) / 2, (ymin + ymax) / 2))
     city.publish("Oysters for a sale, elsewhere", (CITY.space.bounds.xmin, ymin))
     expect(page.locator("#result-list")).to_contain_text("in the middle")
     expect(page.locator("#result-list")).not_to_contain_text("elsewhere")
+    more = {"location": [(xmin + xmax) / 2, (ymin + ymax) / 2], "text": "More oysters, free"}
+    city.client.post("/v1/messages", json=[{"id": f"oysters-{number}", **more} for number in range(119)])
+    expect(page.locator("#results-title")).to_have_text("Matches: 120")
+    expect(note).to_contain_text("The first 50 are shown.")
+    expect(page.locator("#result-list > li")).to_have_count(50)
+    page.locator("#more-results").click()
+    expect(page.locator("#result-list > li")).to_have_count(100)
+
+
+def test_a_name_is_free_text_and_the_words_are_the_default(page, city):
+    for name, id_ in (("Café near work!", "Cafe-near-work"), ("", "cheese-bread"), (" ", "cheese-bread-2")):
+        create(page, "Best matches", "cheese bread", id_=name)
+        page.locator("#save").click()
+        expect(page.locator("#id")).to_have_value(id_)
+        assert city.client.get(f"/v1/subscriptions/{id_}").json()["keywords"] == "cheese bread"
+        page.locator("#cancel").click()
+        expect(page.locator("#list-view")).to_be_visible()
+
+
+def test_changes_are_discarded_at_the_second_press_only(page):
+    create(page, "Best matches", "cheese bread", id_="unsaved")
+    page.locator("#cancel").click()
+    expect(page.locator("#error")).to_have_text("This is not saved. Press again to discard it.")
+    page.locator("#keywords").fill("cheese")
+    expect(page.locator("#error")).to_be_empty()
+    for _ in range(2):
+        expect(page.locator("#editor")).to_be_visible()
+        page.locator("#cancel").click()
+    expect(page.locator("#list-view")).to_be_visible()
+
+
+def test_a_missing_box_is_named_and_the_error_stays_in_view(page):
+    page.get_by_role("button", name="New subscription").click()
+    page.locator("#kinds").get_by_text("Alert in a box").click()
+    page.locator("#keywords").fill("coffee")
+    page.locator("#save").click()
+    expect(page.locator("#error")).to_contain_text("There is no box yet: draw one on the map, or use its centre.")
+    expect(page.locator("#error")).to_be_in_viewport(ratio=1)
+    expect(page.locator("#drawing")).to_be_visible()
+    page.locator("#use-centre").click()
+    expect(page.locator("#drawing")).to_be_hidden()
 
 
 def test_a_violated_rule_is_shown(page, city):
@@ -192,13 +237,13 @@ def test_the_circle_of_a_similarity_subscription_is_its_reach(page, city):
 
 
 def test_a_social_subscription_has_a_user(page, city):
-    create(page, "Social", "brunch", id_="friends")
+    create(page, "Social", "brunch", id_="my-feed")
     expect(page.locator("#users option")).to_have_count(CITY.n_people)
     page.locator("#field-user").fill("u7")
-    expect(page.locator("#result-list > li").first).to_contain_text("friends")
+    expect(page.locator("#result-list > li").first).to_contain_text("social graph")
     page.locator("#save").click()
     expect(page.locator("#results-title")).to_contain_text("Current result")
-    assert city.client.get("/v1/subscriptions/friends").json()["user"] == "u7"
+    assert city.client.get("/v1/subscriptions/my-feed").json()["user"] == "u7"
 
 
 def test_a_pin_opens_its_subscription_to_change_and_delete_it(page, city):
@@ -216,10 +261,31 @@ def test_a_pin_opens_its_subscription_to_change_and_delete_it(page, city):
     expect(page.locator("#editor-title")).to_have_text("cheese bread")
     assert city.client.get("/v1/subscriptions/s8").json() == {**before, "keywords": "cheese bread", "k": 4}
     page.locator("#delete").click()
+    expect(page.locator("#delete")).to_have_text("Press again to delete")
+    assert city.client.get("/v1/subscriptions/s8").status_code == 200
+    delete_while_an_update_arrives(page, city, before)
     expect(page.locator("#list-view")).to_be_visible()
     assert city.client.get("/v1/subscriptions/s8").status_code == 404
     page.locator("#search").fill("cheese bread")
     expect(page.locator("#list li", has_text="s8")).to_have_count(0)
+
+
+def delete_while_an_update_arrives(page, city, subscription):
+    """Delete the open subscription. The answer is late: before it, an update arrives, and nothing may follow it."""
+    held, requested = [], []
+    page.route("**/v1/subscriptions/s8", lambda route: held.append(route))
+    with page.expect_request("**/v1/subscriptions/s8"):
+        page.locator("#delete").click()
+    page.on("request", lambda request: requested.append(request.url))
+    city.publish("cheese bread", subscription["location"])
+    assert city.client.delete("/v1/subscriptions/s8").status_code == 200
+    city.subscribe({"id": "later", "kind": "nearest", "location": [9, 54.1], "keywords": "cathedral", "k": 1})
+    city.publish("The cathedral is open", (9, 54.1))
+    expect(page.locator("#activity-list", has_text="cathedral")).to_be_attached()
+    held[0].fulfill(status=200, json={"command": 0, "updates": 0})
+    page.unroute_all()
+    expect(page.locator("#editor")).to_be_hidden()
+    assert not [url for url in requested if "s8" in url]
 
 
 def test_the_list_is_searched_by_words_and_kind_and_sorted_by_updates(page, city):
@@ -231,8 +297,9 @@ def test_the_list_is_searched_by_words_and_kind_and_sorted_by_updates(page, city
     page.locator("#kind-filter").get_by_title("Nearest").click()
     expect(page.locator("#list .kind-and-id", has_text="Nearest")).to_have_count(60)
     page.locator("#more").click()
-    assert entries.count() > 60
+    expect(entries.nth(60)).to_be_visible()
     page.locator("#kind-filter").get_by_title("all kinds").click()
+    expect(entries).to_have_count(60)
     page.evaluate("document.querySelector('#list li').isOriginal = true")
     page.mouse.move(*CORNER)
     city.publish("A zeppelin over the harbour", (9.0, 54.1))
@@ -245,6 +312,61 @@ def test_the_list_is_searched_by_words_and_kind_and_sorted_by_updates(page, city
     expect(entries).to_have_count(1)
     page.locator("#search").fill("nothing like it")
     expect(page.locator("#list-end")).to_contain_text("No subscription matches")
+
+
+def test_many_subscriptions_are_shown_without_reading_them_all(page, city, screenshot):
+    city.subscribe(*({**one, "id": f"more-{one['id']}"} for one in subscriptions(4_000)))
+    requested, total = [], city.client.get("/v1/subscriptions").json()["total"]
+    page.on("request", lambda request: requested.append(urlsplit(request.url).path))
+    page.on("framenavigated", lambda frame: requested.clear())  # those of the page before
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+    expect(page.locator("#list li")).to_have_count(60)
+    expect(page.locator("#count")).to_have_text(f"{total:,}")
+    expect(page.locator(".cluster").first).to_be_visible()
+    assert page.locator(".cluster").count() < 100
+    assert [requested.count(f"/v1/{name}") for name in ("subscriptions", "clusters")] == [1, 1]
+    assert page.locator("#subscriptions").evaluate("(card) => card.scrollWidth - card.clientWidth") == 0
+    screenshot(page, "many")
+
+    page.locator("#kind-filter").get_by_title("Best matches").click()
+    page.locator("#search").fill("more jazz")
+    found = city.client.get("/v1/subscriptions", params={"search": "more jazz", "kind": "topk"}).json()
+    expect(page.locator("#count")).to_have_text(f"{found['total']:,} of {total:,}")
+    first = found["subscriptions"][0]["id"]
+    requested.clear()
+    page.locator(f"#list li[data-id={first}]").click()
+    expect(page.locator("#result-list .part").first).to_be_attached()
+    results = f"/v1/subscriptions/{first}/results"
+    assert set(requested) <= {results, "/v1/reaches", "/v1/clusters"} and requested.count(results) == 1
+    page.locator("#cancel").click()
+
+    page.locator("#search").fill("")
+    page.locator("#kind-filter").get_by_title("all kinds").click()
+    expect(page.locator("#count")).to_have_text(f"{total:,}")
+    zoom = read_map(page, "map.map.getZoom()")
+    page.locator(".cluster").first.click()
+    wait_map(page, f"map.map.getZoom() > {zoom} && !map.map.isMoving()")
+    page.evaluate("document.getElementById('map').liveMap.showAll(0)")
+
+
+def test_a_kind_chosen_just_before_an_answer_stays_chosen(page):
+    page.evaluate("""() => {
+        const { fetch } = window;
+        window.fetch = async (...request) => {
+            const answer = await fetch(...request);
+            if (String(request[0]).includes("search=jazz")) {
+                window.fetch = fetch;
+                document.querySelector("#kind-filter [title='Best matches']").click();
+            }
+            return answer;
+        };
+    }""")
+    with page.expect_response(lambda answer: "search=jazz" in answer.url and "kind=topk" in answer.url):
+        page.locator("#search").fill("jazz")
+    expect(page.get_by_role("radio", name="Best matches")).to_be_checked()
+    page.locator("#kind-filter").get_by_title("all kinds").click()
+    expect(page.get_by_role("radio", name="all kinds")).to_be_checked()
 
 
 def test_subscriptions_of_other_clients_appear_with_their_first_update(page, city):

@@ -2,15 +2,13 @@
 
 import pytest
 
-pytest.importorskip("playwright.sync_api")
+pytest.importorskip("playwright.sync_api", reason="playwright, which drives the browser, is not installed")
 from playwright.sync_api import expect
 
 from browser.city_service import CityService
 from extension import plugin
 from nearcast.model import kind_registry
 from nearcast.partition import registry as partitioner_registry
-
-pytestmark = pytest.mark.xdist_group("browser")
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from effort import in_soak
 from nearcast._jit import Arena
 from nearcast.index import INDEXES
 from nearcast.index.scan import Scan
@@ -24,11 +25,16 @@ from nearcast_baselines import BASELINES
 
 PAIRS = [(kind, entry) for kind in KINDS for entry in INDEXES if entry.serves(kind.kind)]
 FAST_PAIRS = [(kind, entry) for kind, entry in PAIRS if entry.name != "scan"]
-ALL_PAIRS = [(kind, entry) for kind in KINDS for entry in (*INDEXES, *BASELINES) if entry.serves(kind.kind)]
+BASELINE_PAIRS = [(kind, entry) for kind in KINDS for entry in BASELINES if entry.serves(kind.kind)]
 N_PAST, N_UPCOMING = 250, 50
 """Messages that give subscriptions their thresholds, and messages to match against them."""
-MOST_CANDIDATES = {"boolean": 5e-5, "similarity": 0.009, "topk": 0.004, "nearest": 0.003, "social": 0.13}
+MAX_CANDIDATES = {"boolean": 5e-5, "similarity": 0.009, "topk": 0.004, "nearest": 0.003, "social": 0.13}
 """Greatest share of all pairs that may be candidates on the tweets workload: 1.5 times the share measured."""
+
+
+def name_of(parameter):
+    """Return the name of a kind or an index."""
+    return getattr(parameter, "kind", None) or parameter.name
 
 
 @pytest.fixture(scope="module", params=strategies.SPACES, ids=lambda s: s.metric)
@@ -57,7 +63,7 @@ def found(index, batch):
     return {(row, slot): score for row, slot, score in zip(rows, slots, scores, strict=True)}
 
 
-@pytest.mark.parametrize(("kind", "entry"), PAIRS, ids=lambda p: getattr(p, "kind", None) or getattr(p, "name", ""))
+@pytest.mark.parametrize(("kind", "entry"), [*PAIRS, *in_soak(BASELINE_PAIRS)], ids=name_of)
 @pytest.mark.parametrize("seed", range(3))
 def test_an_index_finds_the_matches_of_the_scan(kind, entry, space, seed, random_fields):
     rng = random.Random(seed)
@@ -83,7 +89,7 @@ def test_an_index_finds_the_matches_of_the_scan(kind, entry, space, seed, random
     assert index.work.verified <= index.work.candidates <= index.work.visited
 
 
-@pytest.mark.parametrize(("kind", "entry"), PAIRS, ids=lambda p: getattr(p, "kind", None) or getattr(p, "name", ""))
+@pytest.mark.parametrize(("kind", "entry"), PAIRS, ids=name_of)
 def test_an_empty_index_finds_nothing(kind, entry):
     assert found(entry.make(strategies.scoring(), Arena()), random_batch(strategies.PLANE, random.Random(1), 5)) == {}
 
@@ -118,7 +124,7 @@ def thresholds_after(matches, n, policy):
     return thresholds
 
 
-@pytest.mark.parametrize(("kind", "entry"), FAST_PAIRS, ids=lambda p: getattr(p, "kind", None) or p.name)
+@pytest.mark.parametrize(("kind", "entry"), FAST_PAIRS, ids=name_of)
 def test_an_index_rules_out_most_pairs_without_scoring_them(kind, entry, tweets):
     subscriptions, batch = tweets(kind.kind)
     n, slots, policy = len(subscriptions), np.arange(len(subscriptions), dtype=np.int32), kind.result_policy
@@ -139,7 +145,7 @@ def test_an_index_rules_out_most_pairs_without_scoring_them(kind, entry, tweets)
     expected = set(zip(reference.rows[passes].tolist(), reference.slots[passes].tolist(), strict=True))
     assert set(zip(matches.rows.tolist(), matches.slots.tolist(), strict=True)) == expected != set()
     share = (index.work.candidates - before) / (scan.work.visited - n_scanned)
-    assert share <= MOST_CANDIDATES[entry.name]
+    assert share <= MAX_CANDIDATES[entry.name]
 
 
 def in_columns(matches):
@@ -151,9 +157,7 @@ def work_of(index):
     return np.array([work.visited, work.candidates, work.verified, work.matched])
 
 
-@pytest.mark.parametrize(
-    ("kind", "entry"), ALL_PAIRS, ids=lambda p: getattr(p, "kind", None) or getattr(p, "name", "")
-)
+@pytest.mark.parametrize(("kind", "entry"), [*PAIRS, *in_soak(BASELINE_PAIRS)], ids=name_of)
 def test_matches_on_several_threads_equal_those_on_one(kind, entry, space, random_fields):
     rng = random.Random(7)
     scoring = strategies.scoring(space, rng.choice(sorted(TEXT_SIMILARITIES)))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nearcast as nc
+from effort import effort
 from nearcast.model import KINDS, Limits, MessageBatch, SubscriptionBatch
 from nearcast.model.columns import subscriptions_schema
 from nearcast.testing import strategies
@@ -23,7 +24,7 @@ def document_of(drawn, vocabulary):
 @pytest.mark.parametrize("kind", KIND_NAMES)
 @pytest.mark.parametrize("space", strategies.SPACES, ids=lambda s: s.metric)
 @pytest.mark.parametrize("text", sorted(TEXT_SIMILARITIES))
-@settings(max_examples=60)
+@settings(max_examples=effort(20, 100))
 @given(data=st.data())
 def test_a_message_with_a_score_matches_the_footprint(kind, space, text, data):
     scoring = strategies.scoring(space, text)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import nearcast as nc
+from nearcast.engine.archive import VERSION, digest_of
 from nearcast.model import KINDS
 from nearcast.testing import strategies
 
@@ -71,8 +72,13 @@ def test_saving_twice_writes_the_same_engine(random_fields, tmp_path):
     engine = busy_engine(random_fields)
     engine.save(tmp_path / "one")
     nc.Engine.load(tmp_path / "one").save(tmp_path / "two")
-    for file in (tmp_path / "one").iterdir():
-        assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes(), file.name
+    one, two = (json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("one", "two"))
+    for manifest in (one, two):
+        manifest.pop("sha256")
+    for name, entry in one["files"].items():
+        written = [tmp_path / "one" / entry.pop("file"), tmp_path / "two" / two["files"][name].pop("file")]
+        assert written[0].read_bytes() == written[1].read_bytes(), name
+    assert one == two
 
 
 def test_saving_over_a_saved_engine_replaces_it_as_a_whole(random_fields, tmp_path):
@@ -98,19 +104,43 @@ def test_a_failed_save_leaves_the_previous_one(random_fields, tmp_path, monkeypa
 def test_a_save_that_cannot_be_moved_into_place_leaves_the_previous_one(random_fields, tmp_path, monkeypatch):
     engine = busy_engine(random_fields)
     engine.save(tmp_path / "saved")
-    rename = Path.rename
+    before = {file.name: file.read_bytes() for file in (tmp_path / "saved").iterdir()}
 
     def fail(self, target):
-        if "saving" in self.name:
-            raise OSError("no")
-        return rename(self, target)
+        raise OSError("no")
 
-    monkeypatch.setattr(Path, "rename", fail)
-    with pytest.raises(OSError, match="no"):
-        engine.save(tmp_path / "saved")
+    monkeypatch.setattr(Path, "replace", fail)
+    for name in ("saved", "new"):
+        with pytest.raises(OSError, match="no"):
+            engine.save(tmp_path / name)
     monkeypatch.undo()
-    assert len(nc.Engine.load(tmp_path / "saved")) == 20
+    assert {file.name: file.read_bytes() for file in (tmp_path / "saved").iterdir()} == before
     assert [p.name for p in tmp_path.iterdir()] == ["saved"]
+
+
+def test_what_an_interrupted_save_left_is_removed_by_the_next_one(random_fields, tmp_path):
+    engine = busy_engine(random_fields)
+    engine.save(tmp_path / "saved")
+    left = [tmp_path / "saved" / name for name in ("window-0123abcd.arrow", "manifest.json-0123abcd")]
+    for file in left:
+        file.write_bytes(b"half")
+    (tmp_path / "saved" / "notes.txt").write_text("mine")
+    assert len(nc.Engine.load(tmp_path / "saved")) == 20
+    engine.save(tmp_path / "saved")
+    assert not any(file.exists() for file in left) and (tmp_path / "saved" / "notes.txt").exists()
+    manifest = json.loads((tmp_path / "saved" / "manifest.json").read_text())
+    named = {entry["file"] for entry in manifest["files"].values()}
+    assert {file.name for file in (tmp_path / "saved").iterdir()} == named | {"manifest.json", "notes.txt"}
+
+
+def test_any_changed_digit_of_a_manifest_is_refused(saved):
+    file = saved / "manifest.json"
+    text = file.read_text()
+    for at, character in enumerate(text):
+        if character.isdigit():
+            file.write_text(f"{text[:at]}{(int(character) + 1) % 10}{text[at + 1 :]}")
+            with pytest.raises(nc.FormatError):
+                nc.Engine.load(saved)
 
 
 def test_saving_over_a_folder_of_other_files_is_refused(tmp_path):
@@ -131,6 +161,7 @@ def saved(random_fields, tmp_path):
 def edit(folder, change):
     manifest = json.loads((folder / "manifest.json").read_text())
     change(manifest)
+    manifest["sha256"] = digest_of(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -152,8 +183,8 @@ def test_loading_anything_but_a_saved_engine_is_refused(tmp_path):
     ("change", "match"),
     [
         (lambda m: m.update(format="other"), "format must be 'nearcast-engine'; got 'other'"),
-        (lambda m: m.update(version=2), "version must be 1; got 2"),
-        (lambda m: m.pop("version"), "version must be 1; got None"),
+        (lambda m: m.update(version=1), f"version must be {VERSION}; got 1"),
+        (lambda m: m.pop("version"), f"version must be {VERSION}; got None"),
         (lambda m: m.update(extra=1), "extra"),
         (lambda m: m.pop("work"), "must hold"),
         (lambda m: m["config"].update(partitioner="magic"), "partitioner must be one of"),
@@ -173,15 +204,15 @@ def test_a_manifest_with_unknown_or_missing_entries_is_refused(saved, change, ma
 
 @pytest.mark.parametrize("name", ["vocabulary", "graph", "results", "window", *(kind.kind for kind in KINDS)])
 def test_a_missing_truncated_or_changed_file_is_refused(saved, name, tmp_path):
-    file = saved / f"{name}.arrow"
+    (file,) = saved.glob(f"{name}-*.arrow")
     whole = file.read_bytes()
     file.write_bytes(whole[:-9])
-    refused(saved, f"{name}.arrow is not as it was written")
+    refused(saved, f"{file.name} is not as it was written")
     middle = len(whole) // 2
     file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
-    refused(saved, f"{name}.arrow is not as it was written")
+    refused(saved, f"{file.name} is not as it was written")
     file.unlink()
-    refused(saved, f"{name}.arrow is missing")
+    refused(saved, f"{file.name} is missing")
 
 
 def test_an_engine_can_be_moved(saved, tmp_path):

@@ -263,7 +263,7 @@ def test_publishing_a_table_returns_a_table():
         {"seq": 1, "subscription": "t", "message": "m1"},
         {"seq": 2, "subscription": "b", "message": "m2"},
     ]
-    assert published["at"].to_pylist() == [datetime(2026, 1, 1, tzinfo=UTC)] * 2 + [None]
+    assert published["at"].to_pylist() == [datetime(2026, 1, 1, tzinfo=UTC)] * 3, "`now` of each step"
     assert e.unsubscribe(pa.table({"id": ["t"]})) is None
     assert len(e) == 1
 

@@ -25,7 +25,7 @@ def test_a_preview_holds_what_the_subscription_would_have_from_the_start(kind, o
             engine.subscribe([other])
             engine.publish(messages)
             before = engine.stats().subscriptions
-            previewed = engine.preview(subscription)
+            previewed = engine.preview(subscription).results
             assert engine.stats().subscriptions == before
             assert all(explained.passes for explained in previewed)
         with nc.Engine(**made, window=nc.CountWindow(40)) as alone:
@@ -54,11 +54,14 @@ def test_regions_are_those_of_the_routing():
         assert [region.shards for region in engine.regions()] == [1, 2, 4]
 
 
-def test_a_preview_considers_the_newest_messages_only():
+def test_a_preview_considers_the_newest_messages_only_and_counts_them():
     options = {"space": strategies.PLANE, "window": nc.CountWindow(50)}
     tea = nc.NearestSubscription("s", location=(1, 1), keywords="tea", k=50)
     for more in ({}, {"workers": 3, "partitioner": "space_kd"}):
         with nc.Engine(**options, **more) as engine:
             engine.subscribe([nc.NearestSubscription(i, location=(i, i), keywords="tea", k=1) for i in range(8)])
             engine.publish([nc.Message(i, (i % 8, i % 8), "tea") for i in range(40)])
-            assert sorted(published.message for published in engine.preview(tea, among=5)) == [35, 36, 37, 38, 39]
+            newest, shortened = engine.preview(tea, among=5), engine.preview(tea, most=3)
+            assert sorted(published.message for published in newest.results) == [35, 36, 37, 38, 39]
+            assert (newest.total, newest.among) == (5, 5)
+            assert (len(shortened.results), shortened.total, shortened.among) == (3, 40, 40)

@@ -88,13 +88,32 @@ def test_similar_ids_are_distinguished():
 
 
 def test_ids_with_equal_hashes_are_distinguished(monkeypatch):
-    monkeypatch.setattr(IdColumn, "keys", property(lambda self: np.full(len(self), 5 << 40, np.uint64)))
+    monkeypatch.setattr(IdColumn, "keys", lambda self, hash_key: np.full(len(self), 5 << 40, np.uint64))
     registry, ids = SubscriptionRegistry(nc.NearestSubscription), [f"s{i}" for i in range(500)]
     slots = registry.allocate(
         SubscriptionBatch.of([nearest(id_) for id_ in ids], strategies.scoring()), np.zeros(len(ids), np.int64)
     )
     registry.free(slots[::2])
     assert registry.find(IdColumn.of(ids)).tolist() == [-1 if i % 2 == 0 else s for i, s in enumerate(slots.tolist())]
+
+
+def test_many_equal_hashes_take_no_more_room_than_others(monkeypatch, arena):
+    def keys(self, hash_key):
+        numbers = np.array([int(id_[1:]) for id_ in self], np.uint64)
+        return np.where(numbers % 4 == 0, numbers * np.uint64(0x9E3779B97F4A7C15), np.uint64(5 << 40))
+
+    monkeypatch.setattr(IdColumn, "keys", keys)
+    registry, ids = SubscriptionRegistry(nc.NearestSubscription, arena), [f"s{i}" for i in range(6_000)]
+    subscriptions = [nearest(id_, keywords="a") for id_ in ids]
+    slots = registry.allocate(SubscriptionBatch.of(subscriptions, strategies.scoring()), np.zeros(6_000, np.int64))
+    n_segments = int(registry._array("state")[kernels.N_SEGMENTS])
+    assert n_segments < 64 and len(registry._array("segments")) <= 2 * kernels.SPARSE * n_segments
+    registry.free(slots[1::3])
+    expected = [-1 if i % 3 == 1 else s for i, s in enumerate(slots.tolist())]
+    assert registry.find(IdColumn.of(ids)).tolist() == expected
+    registry.allocate(SubscriptionBatch.of(subscriptions[1::3], strategies.scoring()), np.zeros(2_000, np.int64))
+    assert (registry.find(IdColumn.of(ids)) >= 0).all()
+    assert registry._array("state")[kernels.N_SEGMENTS] <= n_segments + 1
 
 
 def test_every_id_is_found_after_segments_split():

@@ -42,7 +42,7 @@ class LatestSubscription(KeywordSubscription):
     def bind(self, scoring):
         """Return the seq of a message as its score, None beyond the radius or without a shared term."""
         location, radius, distance = self.location, self.radius, scoring.space.distance
-        numbers = frozenset(self.terms)
+        numbers = frozenset(self.terms(scoring))
 
         def score(document):
             if numbers.isdisjoint(document.units) or distance(location, document.location) > radius:
@@ -53,7 +53,7 @@ class LatestSubscription(KeywordSubscription):
 
     def explain(self, document, scoring):
         """Return the distance and the shared terms."""
-        distance, shared = scoring.space.distance(self.location, document.location), self.shared(document)
+        distance, shared = scoring.space.distance(self.location, document.location), self.shared(document, scoring)
         inside = distance <= self.radius
         parts = (
             ScorePart("near", float(inside), passes=inside, distance=distance),

@@ -10,8 +10,9 @@ import nearcast as nc
 from extension.plugin import LatestSubscription, ReversedPartitioner
 from nearcast import index
 from nearcast.index.scan import Scan
-from nearcast.model import find_kind, kind_registry, kinds
+from nearcast.model import BEST_IN_WINDOW, ResultPolicy, find_kind, kind_registry, kinds
 from nearcast.model.columns import MESSAGES, subscriptions_schema
+from nearcast.model.subscription import KeywordSubscription
 from nearcast.partition import partitioner_names, partitioners
 from nearcast.partition import registry as partitioner_registry
 from nearcast.partition.serialization import pack, unpack
@@ -145,6 +146,26 @@ def test_names_of_built_in_parts_cannot_be_taken():
         nc.register_kind(type("Other", (LatestSubscription,), {"kind": "topk"}))
     with pytest.raises(nc.InvalidInput, match=r"name must not be one of .*'hash'"):
         nc.register_partitioner(type("Other", (ReversedPartitioner,), {"name": "hash"})())
+
+
+def test_a_kind_with_an_unknown_result_policy_is_refused():
+    class Odd(LatestSubscription):
+        kind = "odd"
+        result_policy = ResultPolicy("odd", is_stateful=True, needs_window=True)
+
+    rule = r"result_policy must be one of \['best ever', 'best in window', 'matches'\]; got ResultPolicy"
+    with pytest.raises(nc.InvalidInput, match=rule):
+        nc.register_kind(Odd)
+
+
+def test_a_stateful_kind_without_a_number_of_results_is_refused():
+    class Endless(KeywordSubscription):
+        kind = "endless"
+        result_policy = BEST_IN_WINDOW
+
+    rule = r"k must be a field of a stateful kind; got \['keywords', 'location'\] \(Endless\)"
+    with pytest.raises(nc.InvalidInput, match=rule):
+        nc.register_kind(Endless)
 
 
 def test_entry_points_of_installed_packages_are_registered(monkeypatch):

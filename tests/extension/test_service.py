@@ -14,6 +14,8 @@ def test_a_registered_kind_is_subscribed_explained_and_restored(tmp_path):
             for number, location in enumerate([(0.2, 0.3), (0.9, 0.9), (0.25, 0.3), (0.2, 0.35)]):
                 await client.post("/v1/messages", json=message(number, location=location))
             assert (await client.get("/v1/subscriptions/l")).json() == {"id": "l", **BODY}
+            params = {"search": "coffee nearby", "kind": "latest", "within": "0.1,0.2,0.3,0.4"}
+            assert (await client.get("/v1/subscriptions", params=params)).json()["kinds"] == {"latest": 1}
             return (await client.get("/v1/subscriptions/l/results")).json()["results"]
 
     async def second_run():

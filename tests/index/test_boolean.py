@@ -21,7 +21,7 @@ from nearcast.workload import make
 from nearcast_baselines.gi2 import GI2
 from twins import SMALL, FixedTwin, N, found, run_lifecycle, scoring_of
 
-INDEXES = [BooleanIndex, GI2]
+INDEXES = [BooleanIndex, pytest.param(GI2, marks=pytest.mark.soak)]
 TERMS = [f"t{i}" for i in range(12)]
 VOCABULARY = Vocabulary.with_weights({term: float(i) for i, term in enumerate(TERMS[:10])})
 BOUNDS = {
@@ -183,7 +183,9 @@ def test_an_expression_of_many_branches_and_terms_is_reported_once(make_index):
 @pytest.mark.parametrize("make_index", INDEXES)
 def test_empty_batches_change_and_match_nothing(make_index):
     twin = twin_of(make_index, BOUNDS["plane"])
-    twin.index.insert_columns(np.zeros(0, np.int32), BooleanColumns.of_stored(store([], BooleanSubscription)))
+    twin.index.insert_columns(
+        np.zeros(0, np.int32), BooleanColumns.of_stored(store([], BooleanSubscription), Vocabulary.with_weights({}))
+    )
     twin.index.delete(np.zeros(0, np.int32))
     assert twin.check(twin.batch(5)) == {}
     twin.index.compact()
@@ -329,9 +331,9 @@ def tweets():
 
 def test_few_subscriptions_are_candidates_on_tweets(tweets):
     scoring, made, batch = tweets
-    columns = BooleanColumns.of_stored(store(made, BooleanSubscription))
+    columns = BooleanColumns.of_stored(store(made, BooleanSubscription), Vocabulary.with_weights({}))
     pairs = []
-    for make_index in INDEXES:
+    for make_index in (BooleanIndex, GI2):
         index = make_index(scoring)
         index.insert_columns(np.arange(len(made), dtype=np.int32), columns)
         pairs.append(set(found(index, batch)))

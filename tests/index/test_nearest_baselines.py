@@ -12,6 +12,8 @@ from nearcast.space import Box, Space
 from nearcast_baselines.nearest import Grid, Inverted
 from twins import DOT, FEW, GLOBE, HUGE, PLANE, SMALL, TERMS, ClusteredSource, Twin, run_lifecycle
 
+pytestmark = pytest.mark.soak  # compiling them takes long, and only benchmarks use them
+
 MAKERS = {"inverted": Inverted, "grid": Grid, "grid of few cells": partial(Grid, cells=4)}
 SPACES = {"plane": PLANE, "earth": Space.earth(), "flat": Space(Box(-3, 10, 5, 11)), "dot": DOT, "huge": HUGE}
 _, N, M = FEW

@@ -51,11 +51,14 @@ MAKERS = {
         "index-" + ("+".join(sorted(subset)) or "none"): partial(SimilarityIndex, filters=subset)
         for subset in SUBSETS[:-1]
     },
-    **stamp.BASELINES,
 }
+OWN = list(MAKERS)
+MAKERS |= stamp.BASELINES  # in soak: compiling them takes long
 
 
-@pytest.fixture(params=MAKERS, scope="module")
+@pytest.fixture(
+    params=[*OWN, *(pytest.param(name, marks=pytest.mark.soak) for name in stamp.BASELINES)], scope="module"
+)
 def make_index(request):
     return MAKERS[request.param]
 
@@ -86,17 +89,21 @@ def run_short_lifecycle(twin):
     run_lifecycle(twin, sizes=(ROUNDS, N, M))
 
 
-@pytest.mark.parametrize(("index", "text", "space"), sampled([*MAKERS], [*TEXT_SIMILARITIES], strategies.SPACES))
+@pytest.mark.parametrize(
+    ("index", "text", "space"), sampled([*MAKERS], [*TEXT_SIMILARITIES], strategies.SPACES, soak=stamp.BASELINES)
+)
 def test_ties_at_tau_are_decided_as_by_the_reference(index, text, space):
     run_short_lifecycle(grid_twin(MAKERS[index], space, 1, text))
 
 
-@pytest.mark.parametrize(("index", "text", "space"), sampled([*MAKERS], [*TEXT_SIMILARITIES], [EDGES, FLAT]))
+@pytest.mark.parametrize(
+    ("index", "text", "space"), sampled([*MAKERS], [*TEXT_SIMILARITIES], [EDGES, FLAT], soak=stamp.BASELINES)
+)
 def test_matches_equal_the_reference_for_every_text_function(index, text, space):
     run_short_lifecycle(clustered_twin(MAKERS[index], space, 3, text))
 
 
-@pytest.mark.parametrize(("index", "space"), sampled([*MAKERS], [METRE, HALF, DOT]))
+@pytest.mark.parametrize(("index", "space"), sampled([*MAKERS], [METRE, HALF, DOT], soak=stamp.BASELINES))
 def test_nearness_may_end_after_a_metre_or_at_the_antipode(index, space):
     twin = clustered_twin(MAKERS[index], space, 5)
     if space is HALF:
@@ -298,6 +305,7 @@ def test_every_filter_lowers_the_work(tweets):
     assert works[3].verified < works[2].verified
 
 
+@pytest.mark.soak
 def test_every_method_of_the_paper_lowers_the_work(tweets):
     works = [work_on(make_baseline(tweets[0]), tweets) for make_baseline in stamp.BASELINES.values()]
     assert len({work.matched for work in works}) == 1

@@ -22,6 +22,8 @@ from nearcast_baselines import social
 from nearcast_baselines.social.quadtree_nodes import CHILD, DEEPEST, DEPTH, LEAF, N_NODES, PARENT, SIZE
 from twins import DOT, EDGES, FEW, FLAT, GLOBE, HUGE, PLACES, PLANE, SMALL, USERS, SocialTwin, run_lifecycle
 
+pytestmark = pytest.mark.soak  # compiling them takes long, and only benchmarks use them
+
 for result_store in social.RESULT_STORES:
     windows.register(result_store)
 for entry in social.BASELINES:

@@ -18,14 +18,16 @@ from nearcast_baselines.igpt.layout import (
     DEEPEST,
     DEPTH,
     GREATEST,
-    MOST_ALPHA,
-    MOST_WEIGHT,
+    MAX_ALPHA,
+    MAX_WEIGHT,
     N_LEAVES,
     NEEDS,
     OWN_ALPHA,
     THRESHOLD,
 )
 from twins import DOT, EDGES, FEW, FLAT, GLOBE, HALF, HUGE, METRE, PLANE, SMALL, ClusteredSource, Twin, run_lifecycle
+
+pytestmark = pytest.mark.soak  # compiling them takes long, and only benchmarks use them
 
 MAKERS = {"igpt": IGPT, "igpt of small leaves": partial(IGPT, capacity=4), "ciq": CIQ}
 NO_PRUNING = Prunings(*(False for _ in Prunings._fields))
@@ -163,8 +165,8 @@ def test_groups_are_sorted_and_their_statistics_cover_all_later_postings(capacit
             for i, group in enumerate(groups):
                 behind = rows[i:][groups[i:] == group]
                 assert lefts[i] == len(behind)
-                assert rows[i, MOST_WEIGHT] == behind[:, GREATEST].max()
-                assert rows[i, MOST_ALPHA] == behind[:, OWN_ALPHA].max()
+                assert rows[i, MAX_WEIGHT] == behind[:, GREATEST].max()
+                assert rows[i, MAX_ALPHA] == behind[:, OWN_ALPHA].max()
             n_postings += len(slots)
         held = np.array(sorted(twin.thresholds), np.int32)
         assert n_postings == state.context.profiles.heads[held, 1].sum()

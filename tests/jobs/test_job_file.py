@@ -8,7 +8,13 @@ import pytest
 import nearcast as nc
 from nearcast.engine import EngineConfig
 from nearcast.errors import InvalidInput, StateError
+from nearcast.jobs.inputs import hash_key_of, routing_of, social_of, vocabulary_of
 from nearcast.jobs.job_file import make_job_file, read_job_file
+from nearcast.partition import Sample
+from nearcast.partition.fitting import fit
+from nearcast.partition.hash import HashRouting
+from nearcast.partition.serialization import pack
+from nearcast.text import DEFAULT_HASH_KEY
 
 ROOT = Path(__file__).parents[2]
 JOB = {
@@ -46,6 +52,23 @@ def test_a_window_is_by_count_or_by_time():
     assert (by_count.job().config.window, by_time.job().config.window) == (nc.CountWindow(7), nc.TimeWindow(1.5))
 
 
+@pytest.mark.parametrize(
+    ("tables", "clock"),
+    [
+        ({}, "event"),
+        ({"window": {"count": 7}}, "event"),
+        ({"window": {"seconds": 60}}, "wall"),
+        ({"window": {"seconds": 60}, "run": {"trigger": "available now"}}, "event"),
+        ({"window": {"seconds": 60}, "run": {"clock": "event"}}, "event"),
+        ({"window": {"count": 7}, "run": {"clock": "wall", "trigger": "available now"}}, "wall"),
+    ],
+)
+def test_the_clock_is_that_of_the_job_where_a_quiet_stream_has_to_expire(tables, clock):
+    job = make_job_file(changed(**tables), file=Path("job.toml")).job()
+    assert job.clock == clock and job.ahead_s == 300
+    assert job.fixed_settings["clock"] == clock
+
+
 def test_paths_are_relative_to_the_file(tmp_path):
     plan = make_job_file(JOB, file=tmp_path / "job.toml")
     assert plan.resolve("messages") == str(tmp_path / "messages")
@@ -65,10 +88,16 @@ BAD = {
         r"select must be left out for the format 'arrow'; got \['said AS text'\] \(\[messages\]",
     ),
     "a table is missing": (changed(updates=None), r"job must have the tables \['updates'\]"),
-    "a table is unknown": (changed(sink={}), r"sink must be one of \['match', 'messages'.*; got \{\} \(job\)"),
+    "a table is unknown": (
+        changed(sink={}),
+        r"sink must be one of \['edges', 'match', 'messages'.*; got \{\} \(job\)",
+    ),
     "a table is none": (changed(window=5), r"window must be a table; got 5"),
     "a key is missing": (changed(run=None) | {"run": {}}, r"checkpoint must be given; got None \(\[run\]\)"),
-    "a key is unknown": (changed(run={"triger": "1 day"}), r"triger must be one of \['checkpoint', 'trigger'\]"),
+    "a key is unknown": (
+        changed(run={"triger": "1 day"}),
+        r"triger must be one of \['checkpoint', 'clock', 'max_ahead', 'state', 'trigger'\]",
+    ),
     "a string is a number": (changed(run={"trigger": 5}), r"trigger must be a string; got 5 \(\[run\]\)"),
     "a number is a string": (changed(match={"shards": "two"}), r"shards must be an integer; got 'two'"),
     "a number is a boolean": (changed(match={"shards": True}), r"shards must be an integer; got True"),
@@ -80,6 +109,12 @@ BAD = {
     ),
     "a metric is unknown": (changed(space={"metric": "taxi"}), r"metric must be one of .*; got 'taxi' \(\[space\]\)"),
     "a trigger is no interval": (changed(run={"trigger": "often"}), r"trigger must be 'available now' or .*'often'"),
+    "a clock is unknown": (changed(run={"clock": "moon"}), r"clock must be one of \['wall', 'event'\]; got 'moon'"),
+    "a limit has no clock": (changed(run={"max_ahead": 5}), r"max_ahead must be left out unless the clock is 'wall'"),
+    "a limit is negative": (
+        changed(run={"clock": "wall", "max_ahead": -1}),
+        r"max_ahead must be a number of seconds",
+    ),
     "a window is both": (changed(window={"count": 1, "seconds": 1}), r"window must have one of count and seconds"),
     "a window is neither": (changed(window={}), r"window must have one of count and seconds; got \[\]"),
     "a window is empty": (changed(window={"seconds": 0}), r"seconds must be a finite number .*; got 0"),
@@ -105,6 +140,11 @@ BAD = {
         changed(updates={"path": "./messages"}),
         r"path must be a place that no other .*messages'",
     ),
+    "a sink is the state": (
+        changed(updates={"path": "shards"}, run={"state": "shards"}),
+        r"path must be a place that no other",
+    ),
+    "a column of a sink is no expression": (changed(updates={"select": [1]}), r"select must be a string; got 1"),
     "a sink is the checkpoint": (changed(updates={"path": "checkpoint"}), r"path must be a place that no other"),
 }
 
@@ -134,4 +174,59 @@ def test_the_documented_job_is_valid():
     file = ROOT / "examples" / "job.toml"
     plan = read_job_file(file)
     assert plan.vocabulary is not None and plan.window is not None and plan.rejected is not None
+    assert plan.job().config.bodies
     assert f"```toml\n{file.read_text()}```" in (ROOT / "docs" / "spark.md").read_text(), "the docs show another job"
+
+
+def test_a_job_draws_a_hash_key_once_and_keeps_it(tmp_path):
+    plan = make_job_file(JOB, file=tmp_path / "job.toml")
+    assert hash_key_of(plan) is None
+    drawn = hash_key_of(plan, draw=True)
+    assert drawn is not None and len(drawn) == 16
+    assert hash_key_of(plan) == hash_key_of(plan, draw=True) == drawn
+    other = make_job_file(JOB, file=tmp_path / "other" / "job.toml")
+    assert hash_key_of(other, draw=True) != drawn
+    jobs = [plan.job(hash_key=key) for key in (drawn, DEFAULT_HASH_KEY)]
+    assert jobs[0].fixed_settings["hash_key"] != jobs[1].fixed_settings["hash_key"]
+    assert drawn.hex() not in repr(jobs[0]) + repr(jobs[0].fixed_settings)
+
+
+def test_a_job_hashes_with_the_key_of_its_routing(tmp_path):
+    plan = make_job_file(changed(match={"routing": "fitted.routing"}), file=tmp_path / "job.toml")
+    routing, hash_key = fit("knn_space", Sample.none(), n_shards=2), bytes(range(16))
+    (tmp_path / "fitted.routing").write_bytes(pack(routing, hash_key=hash_key))
+    assert hash_key_of(plan) == hash_key_of(plan, draw=True) == hash_key
+    (tmp_path / "fitted.routing").write_bytes(pack(routing))
+    assert hash_key_of(plan, draw=True) not in (None, hash_key)
+
+
+def test_a_file_that_nests_too_deeply_is_refused(tmp_path):
+    (tmp_path / "job.toml").write_text("a = " + "[" * 3000)
+    with pytest.raises(StateError, match="must be TOML: it nests too deeply"):
+        read_job_file(tmp_path / "job.toml")
+
+
+@pytest.mark.parametrize("text", ["[" * 20_000, "{", '"jazz"', '{"weights": {"jazz": 1e999}}'])
+def test_a_vocabulary_that_cannot_be_read_is_refused(tmp_path, text):
+    (tmp_path / "vocabulary.json").write_text(text)
+    plan = make_job_file(changed(vocabulary={"file": "vocabulary.json"}), file=tmp_path / "job.toml")
+    with pytest.raises(InvalidInput, match="vocabulary"):
+        vocabulary_of(plan)
+
+
+@pytest.mark.parametrize(
+    "text", [b"user,place\nann,caf\xe9\n", b"us\xe9r,place\nann,cafe\n", b"\xff", b"user,place\nann\n"]
+)
+def test_a_social_graph_that_cannot_be_read_is_refused(tmp_path, text):
+    (tmp_path / "edges.csv").write_bytes(text)
+    plan = make_job_file(changed(social={"file": "edges.csv"}), file=tmp_path / "job.toml")
+    with pytest.raises(InvalidInput, match="file must hold the columns user and place"):
+        social_of(plan)
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"x" * 40, pack(HashRouting(3))[:-30], pack(HashRouting(3))[40:]])
+def test_a_routing_that_cannot_be_read_is_refused(tmp_path, data):
+    (tmp_path / "routing.bin").write_bytes(data)
+    plan = make_job_file(changed(match={"routing": "routing.bin"}), file=tmp_path / "job.toml")
+    with pytest.raises(InvalidInput, match="routing must be a file that `nearcast advise --save` wrote"):
+        routing_of(plan)

@@ -7,9 +7,9 @@ import pytest
 from nearcast.jobs.progress import Tally
 
 
-def report(shard, *, updates=0, late=0, unknown=0, subscriptions=0, seconds=0.0):
+def report(shard, *, messages=4, updates=0, late=0, unknown=0, subscriptions=0, seconds=0.0):
     return json.dumps(
-        {"shard": shard, "messages": 4, "updates": updates, "late": late, "unknown": unknown,
+        {"shard": shard, "messages": messages, "updates": updates, "late": late, "unknown": unknown,
          "subscriptions": subscriptions, "state_bytes": 100 * (shard + 1), "seconds": seconds}
     )  # fmt: skip
 
@@ -34,7 +34,9 @@ def test_batches_are_added_up():
     first = batch(
         0, report(0, updates=3, late=1, subscriptions=7, seconds=3.0), report(1, updates=2, late=1, seconds=1.0)
     )
-    second = batch(1, report(1, updates=5, unknown=2, subscriptions=4), rows=10, requested=2, broken=(3, 4))
+    second = batch(
+        1, report(1, messages=9, updates=5, unknown=2, subscriptions=4), rows=10, requested=2, broken=(3, 4)
+    )
     assert tally.take([first]) and tally.take([first, second])
     figures = tally.figures()
     assert figures["batches"] == 2 and figures["batch"] == 1
@@ -67,7 +69,7 @@ def test_a_batch_without_observations_counts_as_a_batch():
 
 def test_figures_of_progress_are_formatted():
     tally = Tally()
-    tally.take([batch(0, report(0, updates=1234, subscriptions=2), rows=2001, ms=100)])
+    tally.take([batch(0, report(0, messages=2000, updates=1234, subscriptions=2), rows=2001, ms=100)])
     published = dict(tally.rows())
     assert (
         published["messages"] == "2,000" and published["messages/s"] == "20,000" and published["updates"] == "1,234"

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 import nearcast as nc
-from effort import effort
+from effort import effort, sampled
 from nearcast.jobs import shard
+from nearcast.jobs.edge_rows import EDGE_ROWS
 from nearcast.jobs.frame import Frame, pack_frames, unpack_frames
 from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.model import KINDS, Footprints, MessageBatch
@@ -17,7 +18,7 @@ from nearcast.model.id_column import IdColumn
 from nearcast.partition import PARTITIONERS, Sample, place_by_key, serialization
 from nearcast.partition.fitting import fit
 from nearcast.spark import dispatch
-from nearcast.spark.broadcast import BroadcastJob
+from nearcast.spark.job_handle import BroadcastJob
 from nearcast.spark.merge import joined
 from nearcast.spark.shard_keys import keys_of
 from nearcast.spark.worker import addressed
@@ -42,6 +43,7 @@ def frames_of(batch, of, *, blocks=1):
     for pack, rows in (
         (dispatch._packer("subscription", dispatch._distribute_subscriptions, sent), subscriptions),
         (dispatch._packer("message", dispatch._distribute_messages, sent), batch.messages),
+        (dispatch._packer("edge", dispatch._distribute_edges, sent), batch.edges or EDGE_ROWS.empty_table()),
     ):
         size = max(1, -(-len(rows) // blocks))
         for packed in pack(rows.to_batches(max_chunksize=size)):
@@ -60,7 +62,9 @@ def answer(of, given, *, blocks=1, counts=None):
             random.Random(len(updates)).shuffle(frames)  # a shuffle does not keep the order
             unpacked = unpack_frames(pack_frames(frames))
             loose += apply(engines[number], unpacked, shard=number, job=of, counts=counts or ShardCounts())
-        updates += map(nc.ungroup, joined(addressed(one, 0, [0]) for one in loose) if of.moves else loose)
+        updates += map(
+            nc.ungroup, joined(addressed(one, 0, [0], of.scoring.hash_key) for one in loose) if of.moves else loose
+        )
     return inputs.counted(updates)
 
 
@@ -81,8 +85,7 @@ NAMES = [known.name for known in PARTITIONERS]
 MATCHES = tuple(kind.kind for kind in KINDS if not kind.result_policy.is_stateful)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("shards", [2, 5])
+@pytest.mark.parametrize(("name", "shards"), sampled(NAMES, [2, 5]))
 def test_shards_with_any_partitioner_emit_the_updates_of_one_engine(name, shards, random_fields):
     for seed in range(effort(1, 3)):
         of = inputs.job(window=nc.CountWindow(7), shards=shards, partitioner=name)
@@ -124,12 +127,13 @@ def test_shards_emit_the_updates_of_one_engine(space, shards, timed, random_fiel
     window = nc.TimeWindow(9) if timed else nc.CountWindow(7)
     of = inputs.job(space=space, window=window, shards=shards)
     updates = 0
-    for seed in range(effort(4, 8)):
+    n_seeds = effort(2, 8)
+    for seed in range(n_seeds):
         given = inputs.batches(seed, random_fields, space=space, timed=timed)
         expected = inputs.embedded(of, given)
         assert answer(of, given, blocks=3) == expected, f"seed {seed}"
         updates += expected.total()
-    assert updates > 120
+    assert updates > 25 * n_seeds
 
 
 @pytest.mark.parametrize(("most", "updates"), [(3, 1 << 18), (100, 2)], ids=["messages", "updates"])
@@ -169,7 +173,7 @@ def test_a_shard_with_some_of_the_messages_numbers_and_expires_like_the_others(m
 
 
 def shard_of(name, of):
-    return int(place_by_key(IdColumn.of([name]).keys, of.shards)[0]).bit_length() - 1
+    return int(place_by_key(IdColumn.of([name]).keys(of.scoring.hash_key), of.shards)[0]).bit_length() - 1
 
 
 def test_an_id_may_be_subscribed_unsubscribed_and_subscribed_again_in_one_batch():

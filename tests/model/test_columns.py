@@ -92,7 +92,7 @@ def test_columns_of_expressions_hold_their_branches(expressions):
     subscriptions = [
         nc.BooleanSubscription(i, region=nc.Box(0, 0, i, 1), keywords=text) for i, text in enumerate(expressions)
     ]
-    columns = BooleanColumns.of_stored(store(subscriptions, nc.BooleanSubscription))
+    columns = BooleanColumns.of_stored(store(subscriptions, nc.BooleanSubscription), strategies.vocabulary())
     assert columns.xmaxs.tolist() == list(range(len(expressions)))
     for i, subscription in enumerate(subscriptions):
         held = set()

@@ -1,11 +1,13 @@
 """Boolean expressions and their canonical form."""
 
+import contextlib
 import itertools
 
 import pytest
 from hypothesis import given, settings
 
 import nearcast as nc
+from nearcast.model import expression
 from nearcast.model.expression import hints_of, parse
 from nearcast.testing import strategies
 from oracle import satisfies
@@ -83,8 +85,57 @@ def test_a_wide_product_with_a_small_canonical_form_is_accepted():
 
 def test_the_limit_counts_branches():
     assert len(branches("a OR b OR c", limit=3)) == 3
-    with pytest.raises(nc.InvalidInput, match=r"must have at most 2 branches .*; got 3"):
+    with pytest.raises(nc.InvalidInput, match=r"must have at most 2 branches .*; got 'more than 2'"):
         branches("a OR b OR c", limit=2)
+
+
+def factors(*sizes):
+    """Return an AND of ORs of different words."""
+    words = iter(range(10_000))
+    return " AND ".join("(" + " OR ".join(f"w{next(words)}" for _ in range(size)) + ")" for size in sizes)
+
+
+LONG = {
+    "a product of pairs": factors(*[2] * 500),
+    "a product of lists": factors(*[40] * 25),
+    "one long OR": " OR ".join(f"w{i}" for i in range(1000)),
+    "one long AND": " AND ".join(f"w{i}" for i in range(1000)),
+    "many branches, then many words": factors(*[2] * 8) + " AND " + " ".join(f"v{i}" for i in range(900)),
+    "factors that others imply": " ".join(f"(x{i % 8} OR y{i % 8} OR z{i})" for i in range(700)),
+    "branches that others imply": " OR ".join(["a", *(f"a b{i}" for i in range(1000))]),
+    "pairs that the last of many implies": " OR ".join(
+        [*(f"a b{i}" for i in range(250)), *(f"a b249 c{i}" for i in range(700))]
+    ),
+    "nested": "(a OR b AND " * 90 + "c" + ")" * 90,
+    "many branches within many parentheses": "".join(f"(v{i} OR u{i} " for i in range(90))
+    + factors(*[2] * 7)
+    + ")" * 90,
+    "nested products": "((a OR b) AND (c OR d) OR " * 90 + "e" + ")" * 90,
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_the_work_for_an_expression_is_bounded_by_its_size(text, monkeypatch):
+    """Every expression of 16 KiB, refused or not, takes less than a hundred steps per byte."""
+    assert len(text) <= 16 * 1024
+    steps = 0
+
+    class CountedBranch(frozenset):
+        def __le__(self, other):
+            nonlocal steps
+            steps += 1
+            return frozenset.__le__(self, other)
+
+        def __or__(self, other):
+            nonlocal steps
+            steps += 1 + len(self)
+            return CountedBranch(frozenset.__or__(self, other))
+
+    monkeypatch.setattr(expression, "frozenset", CountedBranch, raising=False)
+    subscription = nc.BooleanSubscription("b", region=nc.Box(0, 0, 1, 1), keywords=text)
+    with contextlib.suppress(nc.InvalidInput):
+        subscription.check(strategies.scoring(strategies.PLANE), nc.Limits())
+    assert steps < 100 * len(text)
 
 
 @pytest.mark.parametrize(

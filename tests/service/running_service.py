@@ -18,9 +18,9 @@ from nearcast.service.push.webhooks.dispatcher import WebhookDispatcher
 from nearcast.service.push.webhooks.retry_policy import RetryPolicy
 from nearcast.service.push.webhooks.store import WebhookStore
 from nearcast.service.server import Server, bind
-from nearcast.service.store.retention import RetentionConfig
+from nearcast.service.store.limits import ServiceLimits
 
-CONFIG = ServiceConfig(bounds=(0, 0, 1, 1), window_count=100)
+CONFIG = ServiceConfig(bounds=(0, 0, 1, 1), window_count=100, clock="event")
 
 SUBSCRIPTIONS = {
     "boolean": {"kind": "boolean", "region": [0, 0, 0.5, 0.5], "keywords": "coffee AND sale"},
@@ -45,13 +45,22 @@ def make_dispatcher(
 
 
 def make_service(
-    folder, config=CONFIG, *, callers=None, max_body_bytes=100_000, max_queued=100, webhooks=None, **retention
+    folder,
+    config=CONFIG,
+    *,
+    callers=None,
+    access=None,
+    max_body_bytes=100_000,
+    max_queued=100,
+    webhooks=None,
+    clock=None,
+    **limits,
 ):
     metrics = Metrics()
     hub = Hub(metrics, max_queued=max_queued)
-    command_loop = CommandLoop(folder, config, hub=hub, metrics=metrics, retention=RetentionConfig(**retention))
+    command_loop = CommandLoop(folder, config, hub=hub, metrics=metrics, limits=ServiceLimits(**limits), clock=clock)
     dispatcher = make_dispatcher(folder, **(webhooks or {}))
-    return Service(command_loop, hub, metrics, AccessControl(callers), max_body_bytes, dispatcher)
+    return Service(command_loop, hub, metrics, access or AccessControl(callers), max_body_bytes, dispatcher)
 
 
 @asynccontextmanager

@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-import time
 
 import pytest
 
 from nearcast.service.config import ServiceConfig
-from service.running_service import CONFIG, SUBSCRIPTIONS, in_process, message
+from service.running_service import CONFIG, SUBSCRIPTIONS, in_process, message, on_network
+from service.simulated_host import START_S, SimulatedHost
 
 GEOJSON = {"accept": "application/geo+json"}
 POINT = {"type": "Point", "coordinates": [0.2, 0.3]}
@@ -30,7 +30,7 @@ async def test_a_subscription_is_created_replaced_read_and_deleted(tmp_path, kin
         assert replaced.status_code == 200 and replaced.json()["replaced"] == ["s1"]
         assert (await client.get("/v1/subscriptions/s1")).json() == {"id": "s1", **SUBSCRIPTIONS[kind]}
         published = await client.post("/v1/messages", json=message(1))
-        assert published.json() == {"command": 3, "messages": 1, "seq": 1, "updates": 1}
+        assert published.json() == {"command": 3, "messages": 1, "late": 0, "seq": 1, "updates": 1}
         results = (await client.get("/v1/subscriptions/s1/results")).json()
         (result,) = results["results"]
         assert result == {"message": "m1", "score": result["score"], "at": None, "place": None, "location": [0.2, 0.3], "text": "coffee sale"}  # fmt: skip
@@ -60,7 +60,7 @@ async def test_an_operator_in_small_letters_gets_a_hint(tmp_path):
 
 
 async def test_a_city_has_a_social_graph_and_times(tmp_path):
-    async with in_process(tmp_path, ServiceConfig(city=0, window_seconds=60)) as client:
+    async with in_process(tmp_path, ServiceConfig(city=0, window_seconds=60, clock="event")) as client:
         friends = {"kind": "social", "location": [9, 54.1], "keywords": "jazz", "k": 3, "user": "u1"}
         assert (await client.put("/v1/subscriptions/g1", json=friends)).status_code == 201
         body = message(1, "jazz", (9, 54.1), at="2026-01-01T00:00:00Z", place="p1")
@@ -72,16 +72,40 @@ async def test_a_city_has_a_social_graph_and_times(tmp_path):
 
 
 async def test_in_a_time_window_a_message_without_a_time_gets_the_time_of_arrival(tmp_path):
-    async with in_process(tmp_path, ServiceConfig(bounds=(0, 0, 1, 1), window_seconds=60)) as client:
+    config, clock = ServiceConfig(bounds=(0, 0, 1, 1), window_seconds=60), SimulatedHost().clock()
+    async with in_process(tmp_path, config, clock=clock) as client:
         await client.put("/v1/subscriptions/s1", json=SUBSCRIPTIONS["topk"])
-        before = time.time()
         first = await client.post("/v1/messages", json=message(1), headers={"Idempotency-Key": "a"})
         repeat = await client.post("/v1/messages", json=message(1), headers={"Idempotency-Key": "a"})
         assert first.status_code == 200 and repeat.json() == first.json(), "the same request, at any time"
         await client.post("/v1/messages", json=[message(2), message(3)])
         results = (await client.get("/v1/subscriptions/s1/results")).json()["results"]
         assert [one["message"] for one in results] == ["m3", "m2"]
-        assert before - 1e-3 <= results[1]["at"] < results[0]["at"] <= time.time() + 1e-3, "distinct times"
+        assert START_S <= results[1]["at"] < results[0]["at"] < START_S + 1e-3, "distinct times"
+
+
+async def test_results_show_the_message_that_matched_and_no_later_one_under_its_id(tmp_path):
+    """Another publisher must not replace what a subscriber reads."""
+    async with in_process(tmp_path) as client:
+        await client.put("/v1/subscriptions/s1", json=SUBSCRIPTIONS["topk"])
+        await client.post("/v1/messages", json=message(1, "coffee at nine", place="cafe"))
+        await client.post("/v1/messages", json=message(1, "buy something else"))
+        (result,) = (await client.get("/v1/subscriptions/s1/results?parts=true")).json()["results"]
+        assert (result["message"], result["text"], result["place"]) == ("m1", "coffee at nine", "cafe")
+        assert sum(part["value"] * part["weight"] for part in result["parts"]) == pytest.approx(result["score"])
+
+
+async def test_an_answer_counts_late_messages(tmp_path):
+    """Also if several requests were applied together."""
+    async with in_process(tmp_path, ServiceConfig(bounds=(0, 0, 1, 1), window_seconds=60, clock="event")) as client:
+        await client.post("/v1/messages", json=message(1, at=1000))
+        times = ([940, 1001], [1002], [100, 101])
+        bodies = [[message(at, at=at) for at in batch] for batch in times]
+        answers = await asyncio.gather(*(client.post("/v1/messages", json=body) for body in bodies))
+        assert [answer.json()["late"] for answer in answers] == [1, 0, 2]
+        lines = "\n".join(json.dumps(message(at, at=at)) for at in (1, 2, 1003))
+        counts = (await client.post("/v1/messages/stream", content=lines)).json()
+        assert (counts["messages"], counts["late"], counts["rejected"]) == (3, 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +157,7 @@ async def test_a_batch_is_all_or_nothing(tmp_path):
         problem(
             await client.post("/v1/subscriptions", json=[*bulk, {"id": "bad", **SUBSCRIPTIONS["topk"], "k": 0}]), 422
         )
-        assert (await client.get("/v1/subscriptions")).json() == {"subscriptions": [], "next": None}
+        assert (await client.get("/v1/subscriptions")).json()["subscriptions"] == []
         assert (await client.post("/v1/subscriptions", json=bulk)).json()["created"] == ["s0", "s1", "s2", "s3"]
 
 
@@ -246,6 +270,35 @@ async def test_a_body_beyond_the_limit_is_rejected(tmp_path):
             assert "at most 1000 bytes" in body["detail"]
 
 
+async def test_a_client_that_sends_everything_before_it_reads_gets_413(tmp_path):
+    async with on_network(tmp_path, max_body_bytes=1000) as client:
+        body = b"x" * 20_000_000  # more than sockets buffer
+        for length in (f"content-length: {len(body)}", "transfer-encoding: chunked"):
+            is_chunked = "chunked" in length
+            reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+            head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{length}\r\n\r\n"
+            writer.write(head.encode() + (f"{len(body):x}\r\n".encode() if is_chunked else b""))
+            writer.write(body + (b"\r\n0\r\n\r\n" if is_chunked else b""))
+            await writer.drain()
+            assert (await reader.readline()).startswith(b"HTTP/1.1 413")
+            writer.close()
+
+
+async def test_text_that_is_not_json_is_named_with_its_place(tmp_path):
+    async with in_process(tmp_path) as client:
+        headers = {"content-type": "application/json"}
+        body = problem(await client.post("/v1/messages", content=b'{"id": }', headers=headers), 422)
+        assert body["detail"].startswith("body must be JSON (Expecting value at character 7)")
+        assert body["errors"][0]["field"] == "body"
+
+
+async def test_errors_name_the_id_that_the_caller_knows(tmp_path):
+    async with in_process(tmp_path) as client:
+        outside = {**SUBSCRIPTIONS["topk"], "location": [999.0, 0.0]}
+        body = problem(await client.put("/v1/subscriptions/far", json=outside), 422)
+        assert body["detail"].endswith("(subscription 'far')")
+
+
 async def test_a_request_is_executed_once_per_key(tmp_path):
     async with in_process(tmp_path) as client:
         key = {"Idempotency-Key": "k1"}
@@ -268,10 +321,26 @@ async def test_requests_beyond_the_queue_limit_are_rejected(tmp_path):
         assert (await client.post("/v1/messages", json=message(99))).json()["seq"] == len(done) + 1
 
 
+async def test_a_service_that_cannot_continue_is_not_called_alive(tmp_path):
+    async with in_process(tmp_path) as client:
+        assert (await client.get("/health/ready")).json() == {"ready": True, "writable": True}
+        client.app.state.service.command_loop._set_state("failed", "the service cannot continue: no memory")
+        for path in ("/health/live", "/health/ready"):
+            assert problem(await client.get(path), 503)["detail"] == "the service cannot continue: no memory"
+
+
+async def test_a_full_disk_is_reported_as_such(tmp_path):
+    async with in_process(tmp_path, min_free_bytes=1 << 62) as client:
+        body = problem(await client.post("/v1/messages", json=message(1)), 507)
+        assert body["detail"].startswith("the disk is full: ")
+        assert (await client.get("/health/ready")).json() == {"ready": True, "writable": False}
+        assert (await client.get("/v1/subscriptions")).status_code == 200
+
+
 async def test_health_and_metrics(tmp_path):
     async with in_process(tmp_path) as client:
         assert (await client.get("/health/live")).json() == {"live": True}
-        assert (await client.get("/health/ready")).json() == {"ready": True}
+        assert (await client.get("/health/ready")).json() == {"ready": True, "writable": True}
         await client.put("/v1/subscriptions/t", json=SUBSCRIPTIONS["topk"])
         await client.post("/v1/messages", json=[message(1), message(2)])
         await client.post("/v1/messages", json=message(3, location=(2, 2)))
@@ -298,3 +367,10 @@ async def test_a_restart_restores_subscriptions_and_results(tmp_path):
     async with in_process(tmp_path, CONFIG) as client:
         assert (await client.get("/v1/subscriptions/t")).json()["k"] == 2
         assert len((await client.get("/v1/subscriptions/t/results")).json()["results"]) == 1
+
+
+async def test_a_path_that_ends_in_a_slash_is_not_redirected(tmp_path):
+    """A redirect would name the host of the request, and failed on queries that are not ASCII."""
+    async with in_process(tmp_path) as client:
+        response = await client.get("/v1/subscriptions/", headers={"host": "localhost"})
+        assert response.status_code == 404 and response.json()["title"] == "Not found"

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sqlite3
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -16,11 +17,14 @@ from nearcast.service.command_loop import CommandLoop
 from nearcast.service.commands import Publish, Subscribe, Unsubscribe, canonical_order
 from nearcast.service.config import ServiceConfig
 from nearcast.service.push.hub import Hub
+from nearcast.service.store import durable_store
 from nearcast.service.store.cursor import START, Cursor
-from nearcast.service.store.journal import Journal
-from nearcast.service.store.retention import RetentionConfig
+from nearcast.service.store.data_folder import DataFolder
+from nearcast.service.store.disk import DiskFull
+from nearcast.service.store.journal import VERSION, Journal
+from nearcast.service.store.limits import ServiceLimits
 
-CONFIG = ServiceConfig(bounds=(0, 0, 1, 1), window_count=5)
+CONFIG = ServiceConfig(bounds=(0, 0, 1, 1), window_count=5, clock="event")
 END = Cursor(1 << 40, 0)
 
 
@@ -37,10 +41,10 @@ def boolean(id_="b1"):
 
 
 @asynccontextmanager
-async def running(folder, config=CONFIG, **retention):
+async def running(folder, config=CONFIG, **limits):
     metrics = Metrics()
     hub = Hub(metrics, max_queued=100)
-    command_loop = CommandLoop(folder, config, hub=hub, metrics=metrics, retention=RetentionConfig(**retention))
+    command_loop = CommandLoop(folder, config, hub=hub, metrics=metrics, limits=ServiceLimits(**limits))
     command_loop.start()
     try:
         assert await command_loop.wait_recovered() == "serving"
@@ -67,7 +71,7 @@ async def test_commands_are_answered_and_their_updates_journaled(tmp_path):
         (subscribed,) = await execute(command_loop, Subscribe("ann", [topk(), boolean()]))
         assert subscribed == {"command": 1, "updates": 0, "created": ["t1", "b1"], "replaced": [], "hints": {}}
         (published,) = await execute(command_loop, Publish([message(1), message(2)]))
-        assert published == {"command": 2, "updates": 4, "messages": 2, "seq": 2}
+        assert published == {"command": 2, "updates": 4, "messages": 2, "late": 0, "seq": 2}
         updates = journaled_updates(command_loop)
         assert [str(update.cursor) for update in updates] == ["2.1", "2.2", "2.3", "2.4"]
         assert [update.key.id for update in updates] == ["b1", "t1", "b1", "t1"]
@@ -141,7 +145,7 @@ async def test_an_unreadable_snapshot_is_skipped(tmp_path):
     async with running(tmp_path) as command_loop:
         await execute(command_loop, Publish([message(2)]))
     newest = max((tmp_path / "snapshots").iterdir())
-    (newest / "window.arrow").write_bytes(b"torn")
+    next(newest.glob("window-*.arrow")).write_bytes(b"torn")
     async with running(tmp_path) as command_loop:
         assert await result_ids(command_loop) == ["m2", "m1"]
 
@@ -219,6 +223,75 @@ async def test_snapshots_take_no_more_than_their_share_of_the_time(tmp_path):
         assert (await command_loop.read(lambda view: view.stats())).messages == 5
 
 
+async def test_a_snapshot_that_fails_in_any_way_leaves_nothing_and_the_service_goes_on(tmp_path, monkeypatch):
+    def fail(engine, path):
+        path.mkdir()
+        (path / "half").write_text("")
+        raise ValueError("not an error of the disk")
+
+    options = {"snapshot_every": 10, "snapshot_share": 1.0, "max_updates": 15}
+    async with running(tmp_path, **options) as command_loop:
+        await execute(command_loop, Subscribe("ann", [boolean()]))
+        for n in range(21):
+            await execute(command_loop, Publish([message(n)]))
+        await command_loop.read(lambda view: None)
+        snapshots, pruned = command_loop._store._backend._snapshots, command_loop.reader.pruned()
+        good = snapshots.numbers()
+        monkeypatch.setattr(nc.Engine, "save", fail)
+        for n in range(21, 60):
+            (answer,) = await execute(command_loop, Publish([message(n)]))
+            assert answer["seq"] == n + 1
+        await command_loop.read(lambda view: None)
+        assert command_loop.state == "serving" and snapshots.numbers() == good
+        assert pruned < command_loop.reader.pruned() == good[0], "the journal is pruned as far as snapshots allow"
+    monkeypatch.undo()
+    async with running(tmp_path, **options) as command_loop:
+        assert (await command_loop.read(lambda view: view.stats())).messages == 60
+
+
+async def test_a_snapshot_that_was_interrupted_is_removed_and_does_not_count(tmp_path, caplog):
+    options = {"snapshot_every": 5, "snapshot_share": 1.0, "max_updates": 1}
+    async with running(tmp_path, **options) as command_loop:
+        await execute(command_loop, Subscribe("ann", [boolean()]))
+        for n in range(12):
+            await execute(command_loop, Publish([message(n)]))
+    good = sorted(int(path.name) for path in (tmp_path / "snapshots").iterdir())
+    half = tmp_path / "snapshots" / f"{good[-1] + 1:012d}"
+    half.mkdir()
+    (half / "window-01234567.arrow").write_text("half")  # the process was killed
+    async with running(tmp_path, **options) as command_loop:
+        assert "the process ended while it was saved" in caplog.text
+        snapshots = command_loop._store._backend._snapshots
+        assert (await command_loop.read(lambda view: (snapshots.numbers(), snapshots.needed))) == (good, good[0])
+        assert (await command_loop.read(lambda view: view.stats())).messages == 12
+
+
+async def test_with_a_full_disk_the_service_only_reads_until_there_is_space(tmp_path, monkeypatch):
+    free = {"bytes": 1000}
+    monkeypatch.setattr(durable_store, "free_bytes", lambda folder: free["bytes"])
+    async with running(tmp_path, min_free_bytes=1000) as command_loop:
+        await execute(command_loop, Subscribe("ann", [topk()]), Publish([message(1)]))
+        free["bytes"] = 999
+        refused, also = await execute(command_loop, Publish([message(2)]), Unsubscribe("ann", ["t1"]))
+        assert isinstance(refused, DiskFull) and isinstance(also, DiskFull)
+        assert str(refused) == "the disk is full: 999 bytes are free, and the service writes only if 1,000 are"
+        assert await result_ids(command_loop) == ["m1"] and command_loop.is_disk_full
+        free["bytes"] = 1000
+        (answer,) = await execute(command_loop, Publish([message(2)]))
+        assert answer["seq"] == 2 and await result_ids(command_loop) == ["m2", "m1"]
+
+
+async def test_what_pruning_frees_within_the_journal_is_space_to_write(tmp_path, monkeypatch):
+    async with running(
+        tmp_path, snapshot_every=5, snapshot_share=1.0, max_age_s=-1.0, min_free_bytes=1000
+    ) as command_loop:
+        for n in range(30):
+            await execute(command_loop, Publish([message(n, "x" * 5000)]))
+        monkeypatch.setattr(durable_store, "free_bytes", lambda folder: 0)
+        (answer,) = await execute(command_loop, Publish([message(30)]))
+        assert answer["seq"] == 31
+
+
 async def test_a_failing_query_does_not_affect_other_requests(tmp_path):
     async with running(tmp_path) as command_loop:
         calls = [
@@ -274,7 +347,39 @@ async def test_pruning_deletes_old_updates_and_nothing_that_recovery_needs(tmp_p
         assert command_loop.reader.message("m0") is None and command_loop.reader.message("m59") is not None
     async with running(tmp_path) as command_loop:
         (answer,) = await execute(command_loop, Publish([message(99)]))
-        assert answer == {"command": 62, "updates": 1, "messages": 1, "seq": 61}
+        assert answer == {"command": 62, "updates": 1, "messages": 1, "late": 0, "seq": 61}
+
+
+async def test_the_journal_is_bounded_by_bytes_and_retains_what_recovery_needs(tmp_path, caplog):
+    """Large commands make snapshots due before their number does."""
+    options, sizes = {"max_bytes": 1_000_000, "snapshot_share": 1.0}, []
+    async with running(tmp_path, **options) as command_loop:
+        await execute(command_loop, Subscribe("ann", [boolean()]))
+        for n in range(150):
+            await execute(command_loop, Publish([message(n, "coffee sale " * (30 * n))]))  # up to 54 KB
+            sizes.append(await command_loop.read(lambda view: command_loop._store._journal.used_bytes()))
+        assert max(sizes) <= 1_000_000 + 60_000 and min(sizes[-50:]) >= 500_000, "it is used as far as possible"
+        pruned, retained = command_loop.reader.pruned(), journaled_updates(command_loop)
+        assert [update.cursor.command for update in retained] == list(range(pruned + 1, 152))
+        assert 0 < pruned <= command_loop._store._backend._snapshots.numbers()[0]
+    newest = max((tmp_path / "snapshots").iterdir())
+    (newest / "manifest.json").write_text("")  # the one before it is enough
+    async with running(tmp_path, **options) as command_loop:
+        assert (await command_loop.read(lambda view: view.stats())).messages == 150
+    assert "no more can be deleted" not in caplog.text
+
+
+async def test_a_journal_that_cannot_shrink_is_reported_and_loses_nothing(tmp_path, caplog):
+    async with running(tmp_path, max_bytes=1, snapshot_share=1.0, snapshot_every=10) as command_loop:
+        await execute(command_loop, Subscribe("ann", [boolean(f"s{n}") for n in range(50)]))
+        for n in range(5):
+            await execute(command_loop, Publish([message(n)]))
+        older, _ = await command_loop.read(lambda view: command_loop._store._backend._snapshots.numbers())
+        assert "no more can be deleted yet" in caplog.text
+        assert command_loop.reader.pruned() <= older
+        assert len(command_loop.reader.subscriptions("ann", limit=100)) == 50
+    async with running(tmp_path) as command_loop:
+        assert (await command_loop.read(lambda view: view.stats())).messages == 5
 
 
 async def test_a_folder_has_one_service_and_one_configuration(tmp_path):
@@ -286,13 +391,24 @@ async def test_a_folder_has_one_service_and_one_configuration(tmp_path):
         async with running(tmp_path, ServiceConfig(bounds=(0, 0, 1, 1), window_count=7)):
             pass
     async with running(tmp_path, None) as command_loop:
-        assert command_loop.config == CONFIG
+        assert replace(command_loop.config, hash_key=None) == CONFIG
     with pytest.raises(StateError, match="is new: it needs a configuration"):
         async with running(tmp_path / "new", None):
             pass
 
 
-@pytest.mark.parametrize("version", [2, 4])
+async def test_every_data_folder_keeps_a_hash_key_of_its_own(tmp_path):
+    keys = []
+    for name in ("a", "a", "b"):
+        async with running(tmp_path / name) as command_loop:
+            hash_key = command_loop.config.hash_key
+            assert command_loop.config.engine()._config.hash_key.hex() == hash_key
+            assert hash_key not in json.dumps(command_loop.config.describe()) + repr(command_loop.config)
+            keys.append(hash_key)
+    assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
 def test_a_journal_of_another_version_is_refused_and_unchanged(tmp_path, version):
     file = tmp_path / "journal.sqlite"
     Journal(file).close()
@@ -300,7 +416,7 @@ def test_a_journal_of_another_version_is_refused_and_unchanged(tmp_path, version
         connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     before = file.read_bytes()
-    with pytest.raises(FormatError, match=f"must be a journal of version 3; got version {version}"):
+    with pytest.raises(FormatError, match=f"must be a journal of version {VERSION}; got version {version}"):
         Journal(file)
     assert file.read_bytes() == before
 
@@ -318,3 +434,34 @@ def test_updates_have_one_canonical_order():
     assert [(u.seq, u.subscription, u.change) for u in canonical_order(updates)] == [
         (1, "z", "enter"), (2, "a", "leave"), (2, "a", "enter"), (2, "b", "enter"),
     ]  # fmt: skip
+
+
+def damage_header(data):
+    return b"not a file of SQLite" + data[20:]
+
+
+def damage_schema(data):
+    return data.replace(b"CREATE TABLE meta", b"CREATE TABEL meta")
+
+
+def damage_words(data):
+    """SQLite quotes them in its error."""
+    return data.replace(b"CREATE TABLE meta", b"CREATE \xc5\xc5BLE meta")
+
+
+def damage_version(data):
+    """SQLite reads such a file and does not write it."""
+    return data[:18] + b"\3" + data[19:]
+
+
+@pytest.mark.parametrize("damage", [damage_header, damage_schema, damage_words, damage_version])
+def test_a_damaged_journal_is_refused_and_can_be_replaced(tmp_path, damage):
+    """The lock is released, so that a backup can be restored without a restart of the process."""
+    DataFolder(tmp_path, CONFIG).close()
+    file = tmp_path / "journal.sqlite"
+    whole = file.read_bytes()
+    file.write_bytes(damage(whole))
+    with pytest.raises(FormatError, match=r"journal\.sqlite is damaged"):
+        DataFolder(tmp_path, CONFIG)
+    file.write_bytes(whole)
+    DataFolder(tmp_path, None).close()

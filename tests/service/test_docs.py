@@ -24,10 +24,21 @@ def requests_of(page):
     return [block.replace("curl -N", "curl -N --max-time 1") for block in blocks]
 
 
-async def test_the_api_page_matches_the_service(tmp_path):
-    spec = spec_from_file_location("api_page", ROOT / "tools" / "api_page.py")
+def load_tool(name):
+    """Import a script of tools/."""
+    spec = spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     tool = module_from_spec(spec)
     spec.loader.exec_module(tool)
+    return tool
+
+
+def test_the_python_page_matches_the_docstrings():
+    tool = load_tool("python_page")
+    assert tool.page() == tool.PAGE.read_text(), "regenerate it with python tools/python_page.py"
+
+
+async def test_the_api_page_matches_the_service(tmp_path):
+    tool = load_tool("api_page")
     async with in_process(tmp_path) as client:
         description = (await client.get("/openapi.json")).json()
     assert tool.page(description) == tool.PAGE.read_text(), "regenerate it with python tools/api_page.py"
@@ -53,5 +64,5 @@ def test_the_requests_of_the_tutorial_work(tmp_path):
     assert json.loads(published)["messages"] == 1
     assert json.loads(explanation)["passes"] and json.loads(explanation)["parts"]
     assert json.loads(box)["created"] == ["my-sweets"]
-    assert json.loads(several)["created"] == ["my-ramen", "my-offer", "my-friends"]
+    assert json.loads(several)["created"] == ["my-ramen", "my-offer", "my-feed"]
     assert json.loads(invalid)["errors"] == [{"field": "alpha", "rule": "must be in [0, 1]", "value": 1.7}]

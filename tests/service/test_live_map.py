@@ -53,7 +53,7 @@ async def test_kinds_are_described_with_their_fields(tmp_path):
         alpha = kinds["topk"]["fields"]["alpha"]
         assert (alpha["form"], alpha["minimum"], alpha["maximum"]) == ("number", 0, 1)
         assert kinds["boolean"]["fields"]["keywords"]["operators"] == ["AND", "OR"]
-        assert [kinds[kind]["grows"] for kind in ("boolean", "topk")] == [True, False]
+        assert [kinds[kind]["is_stateful"] for kind in ("boolean", "topk")] == [False, True]
 
 
 async def test_a_registered_kind_is_described_and_validated(tmp_path, monkeypatch):
@@ -111,3 +111,4 @@ async def test_the_feed_streams_messages_and_statistics(tmp_path):
                         received[name] += data if name == "messages" else [data]
         assert received["messages"] == [message(number, at=None, place=None) for number in (6, 7)]
         assert sum(stats["messages_per_second"] for stats in received["stats"]) > 0
+        assert received["stats"][0]["is_reporting"], "an engine always reports"

@@ -1,5 +1,6 @@
 """`nearcast serve` loses no answered request when it is killed, and reports invalid options in one line."""
 
+import argparse
 import os
 import random
 import signal
@@ -7,16 +8,21 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import httpx
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
-from nearcast.cli import main
+from nearcast.cli import main, serve
+from nearcast.engine.clock import MAX_AHEAD_S
 from nearcast.service.server import bind
+from nearcast.service.store.limits import ServiceLimits
 from service.running_service import SUBSCRIPTIONS, message
 from service.serve_process import run_serve, subscription_ids, updates_after, wait_ready
 
-N_KILLS = int(os.environ.get("NEARCAST_KILLS", "3"))
+N_KILLS = int(os.environ.get("NEARCAST_KILLS", "2"))
 
 
 class ClientGroup:
@@ -96,6 +102,9 @@ def test_ctrl_c_saves_the_engine_and_exits(tmp_path):
             wait_ready(client)
             body = {**SUBSCRIPTIONS["boolean"], "region": [8.9, 54.0, 9.2, 54.18]}
             assert client.put("/v1/subscriptions/s1", json=body).status_code == 201
+            refused = f"{address.replace('http', 'ws', 1)}/v1/updates?after=nonsense"
+            with pytest.raises(InvalidStatus, match="422"), connect(refused):
+                pass
             with client.stream("GET", "/v1/updates/events") as stream:
                 lines = stream.iter_lines()
                 assert next(lines) == "event: ready"
@@ -157,3 +166,19 @@ def test_invalid_options_are_reported_in_one_line(tmp_path, capsys, arguments, e
     err = capsys.readouterr().err
     assert error in err and err.count("\n") == 1
     assert not (tmp_path / "new").exists(), "an invalid configuration is not recorded"
+
+
+def test_every_limit_is_documented_with_its_default_and_the_library_has_the_same():
+    parser = argparse.ArgumentParser()
+    serve.add_options(parser)
+    limits = next(group for group in parser._action_groups if group.title == "limits")
+    table = (Path(__file__).parents[2] / "docs" / "operations.md").read_text().partition("## Limits")[2]
+    rows = [row for row in table.partition("## Metrics")[0].splitlines() if row.startswith("| `--")]
+    for action in limits._group_actions:
+        (row,) = (row for row in rows if f"`{action.option_strings[0]}`" in row.split("|")[1])
+        default = MAX_AHEAD_S if action.dest == "max_ahead" else action.default
+        assert f"{default:,}".removesuffix(".0") in row, row
+    options, library = parser.parse_args([]), ServiceLimits()
+    assert (options.keep_bytes, options.keep_updates) == (library.max_bytes, library.max_updates)
+    assert (options.min_free, options.snapshot_every) == (library.min_free_bytes, library.snapshot_every)
+    assert (options.keep_hours * 3600, options.max_waiting) == (library.max_age_s, library.max_waiting)

@@ -4,33 +4,39 @@ The job is simulated: an engine over the files that the service writes, which co
 """
 
 import json
+import sqlite3
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
 
 import nearcast as nc
-from nearcast.errors import InvalidInput, UnknownMessage, UnknownSubscription
+from nearcast.errors import InvalidInput, StateError, UnknownMessage, UnknownSubscription
 from nearcast.jobs.client import JobClient
+from nearcast.jobs.folder import Folder
+from nearcast.jobs.reports import read_batch, write_report
 from nearcast.model.columns import subscriptions_from_table
 from nearcast.service.api.metrics import Metrics
 from nearcast.service.backends.spark_backend import SparkBackend
-from nearcast.service.commands import Publish, Subscribe, Unsubscribe
+from nearcast.service.commands import Publish, Replace, Retract, Subscribe, Unsubscribe
 from nearcast.service.config import ServiceConfig
 from nearcast.service.json_bodies import message_from, subscription_from
 from nearcast.service.store.cursor import START, Cursor
 from nearcast.service.store.data_folder import DataFolder
 from nearcast.service.store.durable_store import CommandRequest, DurableStore
-from nearcast.service.store.retention import RetentionConfig
+from nearcast.service.store.journal import Journal
+from nearcast.service.store.limits import ServiceLimits
 from service.running_service import SUBSCRIPTIONS, message
+from service.simulated_host import START_S, SimulatedHost
 
 JOB = """
 [space]
 bounds = [0, 0, 1, 1]
 [window]
-count = 5
+{window}
 [social]
-file = "friends.csv"
+file = "visits.csv"
 [vocabulary]
 file = "words.json"
 [match]
@@ -57,10 +63,10 @@ TEXTS = ["coffee sale", "tea", "coffee", "sale of tea", "coffee and coffee sale"
 MESSAGES = [message(i, TEXTS[i % 6], (i % 7 / 7, i % 5 / 5), place="bar") for i in range(20)]
 
 
-def write_job(folder, *, format_="json", partitioner="hash"):
+def write_job(folder, *, format_="json", partitioner="hash", window="count = 5"):
     file = folder / "job.toml"
-    file.write_text(JOB.format(format=format_, partitioner=partitioner))
-    (folder / "friends.csv").write_text("user,place\nann,bar\nbob,bar\n")
+    file.write_text(JOB.format(format=format_, partitioner=partitioner, window=window))
+    (folder / "visits.csv").write_text("user,place\nann,bar\nbob,bar\n")
     (folder / "words.json").write_text(json.dumps({"weights": {"coffee": 2.0, "tea": 1.0}}))
     return file
 
@@ -68,13 +74,13 @@ def write_job(folder, *, format_="json", partitioner="hash"):
 class SimulatedJob:
     """A job over the files of a folder, with the service beside it."""
 
-    def __init__(self, folder):
-        self.folder, self.batch, self._read = folder, 0, set()
-        self.engine = ServiceConfig.of_job(write_job(folder)).engine()
+    def __init__(self, folder, *, clock=None, **options):
+        self.folder, self.batch, self._read, self._clock = folder, 0, set(), clock
+        self.engine = ServiceConfig.of_job(write_job(folder, **options)).engine()
         self.store = None
         self.start_service()
 
-    def start_service(self, **retention):
+    def start_service(self, **limits):
         """Start the service, or restart it."""
         if self.store is not None:
             self.store.close()
@@ -82,16 +88,26 @@ class SimulatedJob:
         self.metrics = Metrics()
         backend = SparkBackend(folder, metrics=self.metrics)
         backend.poll_interval_s = 0.0  # every call polls
-        self.store = DurableStore(folder, backend, metrics=self.metrics, retention=RetentionConfig(**retention))
+        self.store = DurableStore(
+            folder, backend, metrics=self.metrics, limits=ServiceLimits(**limits), clock=self._clock
+        )
         self.store.recover()
 
     def execute(self, *commands):
         """Execute commands in the service and return the answers."""
-        result = self.store.execute([CommandRequest.of(command, subscriber="ann") for command in commands])
-        for answer in result.answers:
+        results = []
+        self.store.execute([CommandRequest.of(one, subscriber="ann") for one in commands], results.append)
+        answers = [answer for result in results for answer in result.answers]
+        for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
-        return result.answers
+        return answers
+
+    def poll(self):
+        """Exchange data with the job and return the updates of the service."""
+        results = []
+        self.store.poll(results.append)
+        return [update for result in results for update in result.updates]
 
     def run(self):
         """Run one batch of the job: subscriptions first, each source in the order of time."""
@@ -103,16 +119,25 @@ class SimulatedJob:
                 fields = {name: value for name, value in row.items() if name not in ("op", "at")}
                 updates += self.engine.subscribe(subscriptions_from_table(pa.Table.from_pylist([fields])))
         for m in self._rows("messages"):
-            at = datetime.fromisoformat(m["at"])
-            updates += self.engine.publish([nc.Message(m["id"], (m["x"], m["y"]), m["text"], at, m["place"])])
+            updates += self._apply(m)
         self._commit(updates)
+
+    def _apply(self, m):
+        """Do what a row of messages says; an unknown id changes nothing."""
+        if m.get("op") == "retract":
+            with suppress(UnknownMessage):
+                return self.engine.retract([m["id"]])
+            return []
+        at, end = (None if m.get(name) is None else datetime.fromisoformat(m[name]) for name in ("at", "expires_at"))
+        made = nc.Message(m["id"], (m["x"], m["y"]), m["text"], at, m["place"], end, m.get("body"))
+        return (self.engine.replace if m.get("op") == "replace" else self.engine.publish)([made])
 
     def step(self, *commands):
         """Execute commands, run the job on them, ingest its output, and return the updates."""
         self.execute(*commands)
-        self.store.poll()
+        self.poll()
         self.run()
-        return [json.loads(update.json) for update in self.store.poll().updates]
+        return [json.loads(update.json) for update in self.poll()]
 
     def input_ids(self, source):
         """Return the ids in the input files of the job."""
@@ -190,7 +215,7 @@ def test_results_of_all_kinds_equal_those_of_the_job(job):
         own, expected = view.explain("ann/topk", new), job.engine.explain("ann/topk", new)
         assert (own.passes, own.threshold, own.reason) == (expected.passes, expected.threshold, expected.reason)
         previewed = subscription_from({"id": "x", **BODIES["topk"]}, "ann")
-        assert [(e.message, e.score) for e in view.preview(previewed)] == [
+        assert [(e.message, e.score) for e in view.preview(previewed).results] == [
             (r.message, r.score) for r in job.engine.results("ann/topk")
         ]
         assert journaled_updates(job.store) == updates and view.stats().messages == 20
@@ -199,12 +224,28 @@ def test_results_of_all_kinds_equal_those_of_the_job(job):
 def test_messages_have_a_time_and_operations_an_order(job):
     job.execute(Publish([message(1), message(2)]), subscribe("boolean"), Unsubscribe("ann", ["boolean"]))
     job.execute(subscribe("boolean"), Publish([message(3, at=17.5)]))
-    job.store.poll()
+    job.poll()
     rows = [row for file in job._files("messages") for row in _lines(file)]
     assert rows[0]["at"] < rows[1]["at"] and rows[2]["at"] == "1970-01-01T00:00:17.500000+00:00"
     operations = [row for file in job._files("subscriptions") for row in _lines(file)]
     assert [row["op"] for row in operations] == ["subscribe", "unsubscribe", "subscribe"]
     assert [row["at"] for row in operations] == sorted({row["at"] for row in operations})
+
+
+def test_the_job_has_the_clock_and_gets_no_message_that_is_too_far_ahead(tmp_path):
+    host = SimulatedHost()
+    job = SimulatedJob(tmp_path, window="seconds = 60", clock=host.clock())
+    assert [u["message"] for u in job.step(subscribe("topk"), Publish([message(1), message(2, at=START_S + 299)]))]
+    with pytest.raises(InvalidInput, match="at must be at most 300 s ahead of the clock of the service"):
+        job.execute(Publish([message(3), message(4, at=START_S + 301)]))
+    host.sleep(1_000)
+    job.store.advance(lambda result: pytest.fail("the service advances nothing"))
+    job.execute(Publish([message(5)]))
+    job.poll()
+    assert job.input_ids("messages") == ["m1", "m2", "m5"] and job.store.idle_s == 0.0
+    names = {type(command).name for _, _, command in job.store._journal.commands(after=0)}
+    assert names == {"subscribe", "publish", "ingest"}
+    job.store.close()
 
 
 def test_results_follow_replaced_and_deleted_subscriptions(job):
@@ -223,6 +264,46 @@ def test_results_follow_replaced_and_deleted_subscriptions(job):
     with pytest.raises(UnknownSubscription):
         job.store.view.results("ann/topk")
     assert job.store.reader._rows("SELECT count(*) FROM results WHERE subscription = 'topk'", ()) == [(0,)]
+
+
+def test_publishers_retract_and_replace_their_messages(job):
+    job.step(subscribe("topk", "boolean"), Publish([message(1), message(2)], "ann"))
+    updates = job.step(Retract("ann", ["m1"]))
+    assert {(u["subscription"], u["message"], u["change"]) for u in updates} == {
+        ("topk", "m1", "leave"), ("boolean", "m1", "leave")
+    }  # fmt: skip
+    for kind in ("topk", "boolean"):
+        assert [result.message for result in job.store.view.results(f"ann/{kind}")] == ["m2"]
+    with pytest.raises(UnknownMessage):
+        job.execute(Retract("ann", ["m1"]))
+    updates = job.step(Replace([message(2)], "ann"))
+    assert sorted((u["subscription"], u["change"], u["seq"]) for u in updates) == [
+        ("boolean", "enter", 3), ("boolean", "leave", 3), ("topk", "enter", 3), ("topk", "leave", 3)
+    ]  # fmt: skip
+    job.step(Publish([message(5)], "ann"), Retract("ann", ["m5"]), Publish([message(5)], "ann"))
+    assert {result.message for result in job.store.view.results("ann/topk")} == {"m2", "m5"}, "in one batch"
+    job.start_service()
+    assert job.poll() == [] and job.metrics.job_lag._value.get() == 0
+
+
+def test_messages_under_an_id_of_several_publishers_cannot_be_retracted(job):
+    job.execute(Publish([message(1)], "ann"), Publish([message(1)], "bob"))
+    for command in (Retract("ann", ["m1"]), Replace([message(1)], "bob")):
+        with pytest.raises(StateError, match=r"\['m1'\] cannot be retracted .* another publisher has used"):
+            job.execute(command)
+    job.execute(Publish([message(2)], "bob"))
+    with pytest.raises(StateError, match="another publisher"):
+        job.execute(Retract("ann", ["m2"]))
+
+
+def test_the_job_gets_the_end_and_the_body_of_a_message(job):
+    job.execute(Publish([message(1) | {"expires_at": 9e9, "body": "b"}, message(2)]))
+    job.poll()
+    rows = [row for file in job._files("messages") for row in _lines(file)]
+    assert [(row.get("expires_at"), row.get("body")) for row in rows] == [
+        ("2255-03-14T16:00:00+00:00", "b"),
+        (None, None),
+    ]
 
 
 def test_unbounded_results_hold_the_messages_of_the_window(job):
@@ -244,7 +325,7 @@ def test_unbounded_results_hold_the_messages_of_the_window(job):
 def test_input_that_the_job_cannot_take_is_rejected_and_not_written(job, command, error, text):
     with pytest.raises(error, match=text):
         job.execute(command)
-    job.store.poll()
+    job.poll()
     assert job.input_ids("messages") == job.input_ids("subscriptions") == []
 
 
@@ -265,22 +346,22 @@ def test_a_crash_neither_loses_nor_repeats_anything(job, monkeypatch, method, is
     job.execute(subscribe("similarity"), Publish([message(2)]))
     original = getattr(JobClient, method)
 
-    def crash(*args):
+    def crash(*args, **options):
         if is_done:
-            original(*args)
+            original(*args, **options)
         raise Crash
 
     if method == "committed":
-        job.store.poll()
+        job.poll()
         job.run()
     with monkeypatch.context() as patched, pytest.raises(Crash):
         patched.setattr(JobClient, method, crash)
-        job.store.poll()
+        job.poll()
     job.start_service()
     job.execute(Publish([message(3)]))
-    job.store.poll()
+    job.poll()
     job.run()
-    job.store.poll()
+    job.poll()
     assert job.input_ids("messages") == ["m1", "m2", "m3"]
     assert job.input_ids("subscriptions") == ["ann/topk", "ann/boolean", "ann/similarity"]
     updates = journaled_updates(job.store)
@@ -291,38 +372,161 @@ def test_a_crash_neither_loses_nor_repeats_anything(job, monkeypatch, method, is
 
 def test_files_of_an_uncommitted_ingest_are_ingested_again(job, monkeypatch):
     job.execute(subscribe("topk"), Publish([message(1)]))
-    job.store.poll()
+    job.poll()
     job.run()
     with monkeypatch.context() as patched, pytest.raises(Crash):
         patched.setattr(job.store._journal, "commit", lambda: (_ for _ in ()).throw(Crash))
-        job.store.poll()
+        job.poll()
     job.start_service()
-    assert [json.loads(update.json)["message"] for update in job.store.poll().updates] == ["m1"]
-    assert job.store.poll().updates == []
+    assert [json.loads(update.json)["message"] for update in job.poll()] == ["m1"]
+    assert job.poll() == []
 
 
 def test_inaccessible_folders_are_tried_again(job, monkeypatch, caplog):
     job.execute(Publish([message(1)]))
     with monkeypatch.context() as patched:
         patched.setattr(JobClient, "write_messages", lambda *_: (_ for _ in ()).throw(OSError("no such device")))
-        assert job.store.poll().updates == []
+        assert job.poll() == []
     assert "are not accessible; trying again" in caplog.text
-    job.store.poll()
+    job.poll()
     assert job.input_ids("messages") == ["m1"]
 
 
-def test_pruning_retains_commands_that_the_job_has_not_received(job):
-    job.start_service(max_age_s=-1.0)
-    job.step(subscribe("nearest", "boolean"), Publish([message(i) for i in range(10)]))
+class Faults:
+    """Makes one access to the folders of the job or to the journal fail, before or after it is done."""
+
+    def __init__(self, patched, nth, *, is_done):
+        self.n_accesses, self._nth, self._is_done, self._is_active = 0, nth, is_done, False
+        for owner, name, error in (
+            (Folder, "read", OSError("no such device")),
+            (Folder, "names", OSError("no such device")),
+            (Folder, "write", OSError("no space left on device")),
+            (Journal, "commit", sqlite3.OperationalError("disk I/O error")),
+        ):
+            patched.setattr(owner, name, self._failing(getattr(owner, name), error))
+
+    def _failing(self, original, error):
+        def access(*args):
+            self.n_accesses += self._is_active
+            fails = self._is_active and self.n_accesses == self._nth
+            if fails and not self._is_done:
+                raise error
+            returned = original(*args)
+            if fails:
+                raise error
+            return returned
+
+        return access
+
+    def during(self, call, recover):
+        """Call something while one access may fail, and recover as the command loop does."""
+        self._is_active = True
+        try:
+            call()
+        except Exception:
+            recover()
+        finally:
+            self._is_active = False
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_one_access_that_fails_neither_loses_nor_repeats_anything(tmp_path, monkeypatch, is_done):
+    """Wherever it occurs: while commands are written, or while reports, the log or the files of the sink are read."""
+    nth = 0
+    while True:
+        nth += 1
+        folder = tmp_path / str(nth)
+        folder.mkdir()
+        job = SimulatedJob(folder)
+        with monkeypatch.context() as patched:
+            faults = Faults(patched, nth, is_done=is_done)
+            job.execute(subscribe("topk", "boolean"), Publish([message(1)]))
+            for i in (2, 3):
+                faults.during(job.poll, job.store.recover)
+                job.execute(Publish([message(i)]))
+                faults.during(job.poll, job.store.recover)
+                job.run()
+                write_report(Folder(str(folder / "checkpoint" / "state" / "query")), i, 0, REPORT)
+                faults.during(job.poll, job.store.recover)
+            faults.during(job.store.recover, job.store.recover)
+        job.poll()  # it failed once
+        job.run()
+        job.poll()
+        assert job.input_ids("messages") == ["m1", "m2", "m3"], nth
+        assert job.input_ids("subscriptions") == ["ann/topk", "ann/boolean"], nth
+        updates = journaled_updates(job.store)
+        assert len(updates) == job.engine.stats().updates == len({u["cursor"] for u in updates}) > 5, nth
+        assert job.store.view.results("ann/topk") == job.engine.results("ann/topk"), nth
+        assert job.store.view.stats().visited == 2 * REPORT["visited"], nth
+        assert len(job.store._journal.ingested_files()) <= 4, "of the last batches"
+        job.store.close()
+        if faults.n_accesses < nth:
+            assert nth > 30
+            return
+
+
+REPORT = {"shard": 0, "messages": 1, "subscriptions": 2, "visited": 5, "candidates": 3, "verified": 2}
+
+
+def test_reports_that_are_gone_or_damaged_do_not_hold_up_updates(job, monkeypatch, caplog):
+    folder = Folder(str(job.folder / "checkpoint" / "state" / "query"))
+    job.execute(subscribe("topk"), Publish([message(1)]))
+    job.poll()
+    job.run()
+    write_report(folder, 1, 0, REPORT)
+    folder.write("reports/00000001.1.json", b'{"shard": 1, "mess')
+    listed = Folder.names
+    with monkeypatch.context() as patched:
+        gone = ["00000000.0.json", "00000001.2.json"]
+        patched.setattr(Folder, "names", lambda *args: listed(*args) + gone * args[1].endswith("reports"))
+        assert [json.loads(update.json)["message"] for update in job.poll()] == ["m1"]
+        assert [json.loads(report) for report in read_batch(folder, 1)] == [REPORT]
+    assert job.store.view.stats().visited == REPORT["visited"]
+    assert "00000001.1.json is not a report" in caplog.text
+
+
+def test_input_files_that_a_killed_service_left_unfinished_are_removed(job):
+    for source in ("messages", "subscriptions"):
+        (job.folder / source / ".000000000007.json.host-17").write_text("half")
+        (job.folder / source / ".hidden.json").write_text("of another program")
+    job.start_service()
+    for source in ("messages", "subscriptions"):
+        assert [path.name for path in (job.folder / source).iterdir()] == [".hidden.json"]
+
+
+SHORT = pytest.mark.parametrize("limits", [{"max_age_s": -1.0}, {"max_bytes": 1}], ids=["age", "bytes"])
+
+
+@SHORT
+def test_pruning_retains_commands_that_the_job_has_not_received(job, limits):
+    job.start_service(**limits)
+    job.step(subscribe("nearest", "boolean"), Publish([message(i) for i in range(9)]))
+    job.step(Publish([message(9)]))
     job.execute(Publish([message(11)]))
     job.store.save()
     assert job.store.reader.message("m1") is None and job.store.reader.message("m11") is not None
-    assert job.store.view.results("ann/boolean") == []
+    assert [r.message for r in job.store.view.results("ann/boolean")] == ["m9"], "only retained messages"
     assert job.store.view.results("ann/nearest") == job.engine.results("ann/nearest")
-    job.start_service(max_age_s=-1.0)
+    job.start_service(**limits)
     assert job.execute(Publish([message(12)]))[0]["seq"] == 12
-    job.store.poll()
+    job.poll()
     assert job.input_ids("messages")[-2:] == ["m11", "m12"]
+
+
+@SHORT
+def test_pruning_retains_commands_whose_files_a_restart_writes_again(job, limits):
+    """The last files may have been written in part when the process ended."""
+    job.start_service(**limits)
+    job.execute(subscribe("boolean"), Publish([message(1)]))
+    job.poll()
+    job.execute(Publish([message(2)]), Publish([message(3)]))
+    job.poll()
+    job.execute(Publish([message(4)]))
+    job.store.save()
+    job._files("messages")[-1].unlink()
+    job.start_service(**limits)
+    job.poll()
+    assert job.input_ids("messages") == ["m1", "m2", "m3", "m4"]
 
 
 def test_terms_and_users_of_the_job_are_suggested(job):
@@ -337,6 +541,8 @@ def test_reports_of_shards_are_counted(job):
     reports = job.folder / "checkpoint" / "state" / "some-query" / "reports"
     reports.mkdir(parents=True)
     job.execute(Publish([message(i) for i in range(7)]))
+    job.poll()
+    assert not job.store.is_reporting, "the map says that it waits"
     for batch in range(2):
         for shard in range(2):
             report = {
@@ -348,7 +554,8 @@ def test_reports_of_shards_are_counted(job):
                 "verified": 2,
             }
             (reports / f"{batch:08d}.{shard}.json").write_text(json.dumps(report))
-        job.store.poll()
+        job.poll()
+    assert job.store.is_reporting
     assert b"nearcast_job_lag_messages 3.0" in job.metrics.render(None), "of seven"
     stats = job.store.view.stats()
     assert (stats.shards, stats.subscriptions) == ((1, 11), 12)

@@ -56,6 +56,18 @@ async def test_updates_are_pushed_live_and_replayed_from_a_cursor(tmp_path):
                 assert await receive(socket, len(live) - ordinal) == live[ordinal:]
 
 
+async def test_listening_to_an_unknown_subscription_says_so(tmp_path):
+    async with on_network(tmp_path) as client:
+        await subscribe(client, "boolean")
+        named = {"subscription": ["boolean", "nothing"]}
+        async with open_socket(client, **named) as socket:
+            assert json.loads(await socket.recv())["unknown"] == ["nothing"]
+        async with open_events(client, params=named) as stream:
+            assert json.loads((await anext(stream))["data"])["unknown"] == ["nothing"]
+        async with open_socket(client, subscription="boolean") as socket:
+            assert "unknown" not in json.loads(await socket.recv())
+
+
 async def test_updates_can_be_restricted_to_subscriptions(tmp_path):
     async with on_network(tmp_path) as client:
         await subscribe(client)
@@ -95,9 +107,12 @@ async def test_there_is_no_gap_between_journal_and_live_updates(tmp_path):
         assert updates == expected[: len(updates)]
 
 
+N_LONG = 1000
+
+
 async def test_a_lagging_client_is_closed_and_delays_no_other(tmp_path):
     """A client that reads nothing fills the buffers of the network and then its queue, and is closed."""
-    async with on_network(tmp_path, max_queued=50, max_body_bytes=10_000_000) as client:
+    async with on_network(tmp_path, max_queued=2 * N_LONG, max_body_bytes=10_000_000) as client:
         await subscribe(client, "boolean")
         async with open_socket(client) as slow, open_socket(client) as quick:
             await receive_ready(slow)
@@ -106,10 +121,9 @@ async def test_a_lagging_client_is_closed_and_delays_no_other(tmp_path):
             n_received = rounds = 0
             while "nearcast_lagged_clients_total 1.0" not in (await client.get("/metrics")).text:
                 assert (rounds := rounds + 1) < 100
-                long = "x" * 20_000  # each update contains the id
-                await client.post("/v1/messages", json=[{**message(i), "id": f"{long}{i}"} for i in range(40)])
-                n_received += len(await receive(quick, 40))
-            assert n_received == rounds * 40, "other clients receive everything"
+                await publish_long_ids(client)
+                n_received += len(await receive(quick, N_LONG))
+            assert n_received == rounds * N_LONG, "other clients receive everything"
             slow.transport.resume_reading()
             last = None
             with pytest.raises(ConnectionClosed) as closed:
@@ -141,8 +155,13 @@ async def test_a_client_that_reads_nothing_is_disconnected(tmp_path, path):
             rounds = 0
             while service.feed.viewers or has_event_client(await client.get("/metrics")):
                 assert (rounds := rounds + 1) < 1000
-                long = "x" * 20_000
-                await client.post("/v1/messages", json=[{**message(i), "id": f"{long}{i}"} for i in range(40)])
+                await publish_long_ids(client)
+
+
+async def publish_long_ids(client):
+    """Publish messages whose updates, which contain the ids, have half a megabyte in all."""
+    bodies = [{**message(0), "id": f"{'x' * 500}{i}"} for i in range(N_LONG)]
+    assert (await client.post("/v1/messages", json=bodies)).status_code == 200
 
 
 def has_event_client(metrics):
@@ -215,8 +234,9 @@ async def test_clients_learn_that_the_service_is_stopping(tmp_path):
         await stream.__aexit__(None, None, None)
 
 
-async def test_an_invalid_or_pruned_cursor_is_rejected(tmp_path):
-    async with on_network(tmp_path, snapshot_every=5, snapshot_share=1.0, max_updates=5) as client:
+@pytest.mark.parametrize("options", [{"max_updates": 5}, {"max_bytes": 1}], ids=["updates", "bytes"])
+async def test_an_invalid_or_pruned_cursor_is_rejected(tmp_path, options):
+    async with on_network(tmp_path, snapshot_every=5, snapshot_share=1.0, **options) as client:
         await subscribe(client, "boolean")
         for n in range(40):
             await publish(client, [n])

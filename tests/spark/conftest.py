@@ -17,11 +17,13 @@ def shards(spark):
 
 @pytest.fixture
 def write_stream(tmp_path):
-    """Return a function that writes tables as files of two streams, one file per batch, and returns the folders."""
+    """Return a function that writes tables as files of streams, one file per batch, and returns the folders."""
 
     def write(batches):
         for i, batch in enumerate(batches):
-            for source in ("messages", "subscriptions"):
+            for source in ("messages", "subscriptions", "edges"):
+                if getattr(batch, source) is None:
+                    continue
                 file = tmp_path / source / f"{i:04d}.parquet"
                 file.parent.mkdir(exist_ok=True)
                 pq.write_table(getattr(batch, source), file)

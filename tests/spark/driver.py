@@ -30,7 +30,8 @@ def main(folder, local, master="local[2,4]"):
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.local.dir": local,
-            "spark.nearcast.batchesPerSnapshot": 7,
+            "spark.nearcast.batchesPerSnapshot": 3,
+            "spark.sql.streaming.fileSink.log.compactInterval": 3,
         },
     )
     messages, subscriptions = (

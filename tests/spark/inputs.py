@@ -2,30 +2,36 @@
 
 import random
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 import nearcast as nc
 from nearcast.engine import EngineConfig
+from nearcast.jobs.edge_rows import EDGE_ROWS
 from nearcast.jobs.job import Job
+from nearcast.jobs.message_rows import MESSAGE_ROWS
 from nearcast.model import KINDS
-from nearcast.model.columns import MESSAGES, TIMESTAMP, subscriptions_schema
+from nearcast.model.columns import MESSAGES, TIMESTAMP, UPDATES, subscriptions_schema
 from nearcast.testing import strategies
 
 SUBSCRIPTIONS = subscriptions_schema()
+BEGIN = datetime.min.replace(tzinfo=UTC)
+"""Earlier than all times."""
 
 
 @dataclass
 class Batch:
-    """Messages and subscriptions of one batch."""
+    """Messages, subscriptions and edges of one batch."""
 
     messages: pa.Table
     subscriptions: pa.Table
+    edges: pa.Table | None = None
 
 
-JOB_OPTIONS = ("partitioner", "local", "batches_per_snapshot", "fitted")
+JOB_OPTIONS = ("partitioner", "local", "batches_per_snapshot", "fitted", "clock", "max_ahead_s", "has_edges")
 
 
 def job(*, space=strategies.PLANE, window=None, shards=2, **options):
@@ -46,8 +52,13 @@ def engine(of):
     return nc.Engine.from_config(of.config)
 
 
-def batches(seed, fields, *, space=strategies.PLANE, n=4, kinds=tuple(k.kind for k in KINDS), timed=False):
-    """Draw batches; times, if any, are out of order, and some messages are late."""
+def batches(
+    seed, fields, *, space=strategies.PLANE, n=4, kinds=tuple(k.kind for k in KINDS), timed=False, withdrawn=0.0
+):
+    """Draw batches; times, if any, are out of order, and some messages are late.
+
+    A share of the rows, `withdrawn`, retracts or replaces messages, some of which are unknown.
+    """
     rng = random.Random(seed)
     drawn = []
     for step in range(n):
@@ -68,21 +79,66 @@ def batches(seed, fields, *, space=strategies.PLANE, n=4, kinds=tuple(k.kind for
             if rng.random() < 0.8:
                 kind = rng.choice(kinds)
                 row |= {"op": rng.choice(["subscribe", None]), "kind": kind, **columns(fields(kind, space, rng))}
-            changes.append(row | {"at": rng.randrange(9) * 1_000_000 if timed else None})
-        drawn.append(Batch(table(messages, MESSAGES), table(changes, SUBSCRIPTIONS)))
+            changes.append(row | {"at": (step * 6 + rng.randrange(9)) * 1_000_000 if timed else None})
+        if not withdrawn:
+            drawn.append(Batch(table(messages, MESSAGES), table(changes, SUBSCRIPTIONS)))
+            continue
+        for message in messages:
+            chance = rng.random()
+            if chance < withdrawn:
+                message |= {"op": "replace", "id": f"m{max(step - rng.randrange(2), 0)}.{rng.randrange(6)}"}
+                if chance < withdrawn / 2:
+                    message |= {"op": "retract", "x": None, "y": None, "text": None, "place": None}
+        drawn.append(Batch(table(messages, MESSAGE_ROWS), table(changes, SUBSCRIPTIONS)))
     return drawn
 
 
+def with_edges(given, seed, *, timed=False):
+    """Add random changes of edges to batches; some remove edges that are not there."""
+    rng, made = random.Random(seed), []
+    for step, batch in enumerate(given):
+        rows = [
+            {
+                "op": rng.choice(["add", "add", "remove"]),
+                "user": rng.choice(strategies.USERS),
+                "place": rng.choice(strategies.PLACES),
+                "at": (step * 6 + rng.randrange(9)) * 1_000_000 if timed else None,
+            }
+            for _ in range(rng.randint(0, 6))
+        ]
+        made.append(Batch(batch.messages, batch.subscriptions, table(rows, EDGE_ROWS)))
+    return made
+
+
+def with_ends(given, seed):
+    """Add ends to some messages and subscriptions of batches, some of which have passed then, and bodies."""
+    rng, made = random.Random(seed), []
+
+    def later(row, least):
+        at = 0 if row["at"] is None else round(row["at"].timestamp())
+        return (at + rng.randint(least, 14)) * 1_000_000
+
+    for batch in given:
+        messages, subscriptions = batch.messages.to_pylist(), batch.subscriptions.to_pylist()
+        for row in messages:
+            row["expires_at"] = later(row, 1) if rng.random() < 0.4 else None
+            row["body"] = f"body {rng.randrange(100)} of {row['id']}" if rng.random() < 0.8 else None
+        for row in subscriptions:
+            row["expires_at"] = later(row, -6) if rng.random() < 0.3 else None
+        made.append(Batch(table(messages, MESSAGE_ROWS), table(subscriptions, SUBSCRIPTIONS), batch.edges))
+    return made
+
+
 def numbered(given):
-    """Give the rows distinct times in their order, so that the order in which files are read does not matter."""
+    """Give the rows distinct times, operations and messages in turn, so that the order of reading does not matter."""
     made, n = [], 0
     for batch in given:
         timed = []
-        for rows in (batch.messages, batch.subscriptions):
-            ats = pa.array([(n + i) * 1_000_000 for i in range(len(rows))], pa.int64()).cast(TIMESTAMP)
+        for offset, rows in ((1, batch.messages), (0, batch.subscriptions)):
+            ats = pa.array([(n + 2 * i + offset) * 1_000_000 for i in range(len(rows))], pa.int64()).cast(TIMESTAMP)
             timed.append(rows.set_column(rows.column_names.index("at"), "at", ats))
-            n += len(rows)
         made.append(Batch(*timed))
+        n += 2 * max(len(batch.messages), len(batch.subscriptions))
     return made
 
 
@@ -101,23 +157,72 @@ def table(rows, schema):
     return pa.Table.from_pylist(rows, schema=schema)
 
 
+def subscribe(alone, row, reasons=None):
+    """Add a subscription to an engine; one that has expired changes nothing, and its reason is noted."""
+    try:
+        return alone.subscribe(table([row | {"op": "subscribe"}], SUBSCRIPTIONS))
+    except nc.InvalidInput as error:
+        if error.field != "expires_at":
+            raise
+        if reasons is not None:
+            reasons.append(str(error))
+        return UPDATES.empty_table()
+
+
 def embedded(of, given):
     """Return the updates of one engine that processes batches row by row, which the pipeline must equal."""
-    alone, updates = engine(of), []
+    return counted(row_by_row(of, given))
+
+
+def row_by_row(of, given, reasons=None):
+    """Yield the updates of one engine for each row of all batches; note the reasons of expired subscriptions."""
+    alone = engine(of)
     for batch in given:
-        for row in in_order(batch.subscriptions).to_pylist():
-            if row["op"] != "unsubscribe":
-                updates.append(alone.subscribe(table([row | {"op": "subscribe"}], SUBSCRIPTIONS)))
-            elif row["id"] in alone:
-                alone.unsubscribe([row["id"]])
-        updates.append(alone.publish(in_order(batch.messages)))
-    return counted(updates)
+        yield from apply_batch(alone, batch, reasons)
 
 
-def in_order(rows):
-    """Return rows sorted by time, those without a time first; the sort is stable."""
-    at = pc.fill_null(rows["at"].cast(pa.int64()), -(1 << 62)).to_pylist()
-    return rows.take(pa.array(sorted(range(len(rows)), key=at.__getitem__), pa.int64()))
+def apply_batch(alone, batch, reasons=None):
+    """Yield the updates of an engine for each row of a batch; note the reasons of expired subscriptions."""
+    for source, row in in_order(batch):
+        if source == "message":
+            yield publish(alone, row)
+        elif source == "edge":
+            with suppress(nc.InvalidInput):  # removes an edge that is not there
+                yield change_edge(alone, row)
+        elif row["user"] is not None and row["user"] not in alone._scoring.social.users:
+            pass  # rejected
+        elif row["op"] != "unsubscribe":
+            yield subscribe(alone, row, reasons)
+        elif row["id"] in alone:
+            alone.unsubscribe([row["id"]])
+
+
+def change_edge(alone, row):
+    """Add or remove an edge."""
+    change = alone.add_edges if row["op"] == "add" else alone.remove_edges
+    return change(pa.table({"user": [row["user"]], "place": [row["place"]]}))
+
+
+def publish(alone, row):
+    """Do with an engine what a row of messages says; an unknown id changes nothing."""
+    op, message = row.get("op"), table([{name: row.get(name) for name in MESSAGES.names}], MESSAGES)
+    if op == "replace":
+        return alone.replace(message)
+    if op != "retract":
+        return alone.publish(message)
+    try:
+        return alone.retract(pa.table({"id": [row["id"]]}))
+    except nc.UnknownMessage:
+        return UPDATES.empty_table()
+
+
+def in_order(batch):
+    """Return the rows of a batch by time, those without one first; of the same time, edges, then subscriptions."""
+    sources = {"subscription": batch.subscriptions, "message": batch.messages}
+    if batch.edges is not None:
+        sources = {"edge": batch.edges, **sources}
+    rows = [(source, row) for source, some in sources.items() for row in some.to_pylist()]
+    return sorted(rows, key=lambda pair: BEGIN if pair[1]["at"] is None else pair[1]["at"])  # stable
 
 
 def counted(tables):
@@ -126,4 +231,5 @@ def counted(tables):
 
 
 def key(row):
-    return (row["seq"], row["subscription"], row["message"], row["change"], row["score"])
+    names = ("seq", "subscription", "message", "change", "score", *(("body",) if "body" in row else ()))
+    return tuple(row[name] for name in names)

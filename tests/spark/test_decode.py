@@ -10,13 +10,14 @@ import pytest
 import nearcast as nc
 from nearcast.jobs.frame import pack
 from nearcast.spark import match, pack_messages
-from nearcast.spark.broadcast import broadcast_job
 from nearcast.spark.decode import decode_messages, decode_subscriptions
+from nearcast.spark.job_handle import send_job
 from nearcast.testing import strategies
 from spark import inputs
 
 NAN, INF = float("nan"), float("inf")
 TEXT = {"id": "m", "x": 1.0, "y": 1.0, "text": "a", "at": 1_000_000, "place": None}
+ENDS = {"expires_at": 1_000_001, "body": "b" * 50}
 
 BAD_MESSAGES = [
     ({"id": None}, "id must be a string or a 64-bit integer; got None"),
@@ -30,6 +31,14 @@ BAD_MESSAGES = [
     ({"text": "a" * 101}, "text must be at most 100 bytes; got 101"),
     ({"text": "é" * 51}, "text must be at most 100 bytes; got 102"),
     ({"at": None}, "at must be given where the window is a TimeWindow; got None"),
+    ({"id": "é" * 257}, "id must be at most 512 bytes; got 514"),
+    ({"place": "p" * 513}, "place must be at most 512 bytes; got 513"),
+    ({"op": "delete"}, "op must be 'publish', 'retract' or 'replace'; got 'delete'"),
+    ({"op": "replace", "y": None}, "location must be a pair of finite numbers; got (1.0, None)"),
+    ({"op": "retract", "id": "é" * 300}, "id must be at most 512 bytes; got 600"),
+    ({"expires_at": 1_000_000}, "expires_at must be later than at; got 1.0"),
+    ({"op": "replace", "expires_at": -1}, "expires_at must be later than at; got -1e-06"),
+    ({"body": "é" * 26}, "body must be at most 50 bytes; got 52"),
 ]
 
 POINT = {"id": "s", "op": "subscribe", "kind": "topk", "x": 1.0, "y": 1.0, "keywords": "a", "k": 1, "alpha": 0.5}
@@ -62,7 +71,7 @@ BAD_SUBSCRIPTIONS = [
 ]
 
 
-@pytest.fixture(params=[4, 16_384], ids=lambda n: f"blocks of {n}")
+@pytest.fixture(params=[4, pytest.param(16_384, marks=pytest.mark.soak)], ids=lambda n: f"blocks of {n}")
 def blocks(spark, request):
     """Pass rows to Python in small blocks, most of them valid, or all at once."""
     name = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -74,8 +83,8 @@ def blocks(spark, request):
 
 @pytest.fixture
 def sent(spark):
-    limits = nc.Limits(text_bytes=100, terms=3)
-    return broadcast_job(spark, inputs.job(window=nc.TimeWindow(9), limits=limits))
+    limits = nc.Limits(text_bytes=100, body_bytes=50, terms=3)
+    return send_job(spark, inputs.job(window=nc.TimeWindow(9), limits=limits))
 
 
 def frame(spark, folder, rows, schema):
@@ -98,8 +107,11 @@ def reasons(rejected, source):
 
 def test_messages_that_break_a_rule_are_rejected_with_the_error_of_the_engine(spark, sent, blocks, tmp_path):
     bad = [TEXT | {"id": f"bad{i}"} | fault for i, (fault, _) in enumerate(BAD_MESSAGES)]
-    decoded = decode_messages(frame(spark, tmp_path, mixed(bad, TEXT), inputs.MESSAGES), sent)
+    retraction = {"id": "good0", "op": "retract", "expires_at": -1, "body": "b" * 51}
+    rows = [*mixed(bad, TEXT | ENDS), retraction, TEXT | {"id": "good1", "op": "publish"}]
+    decoded = decode_messages(frame(spark, tmp_path, rows, inputs.MESSAGE_ROWS), sent)
     assert {row.id for row in decoded.good.collect()} == {f"good{i}" for i in range(50)}
+    assert decoded.good.count() == 52
     emitted = {row["id"]: (row, reason) for row, reason in reasons(decoded.rejected, "message")}
     assert len(emitted) == len(BAD_MESSAGES)
     for i, (fault, words) in enumerate(BAD_MESSAGES):
@@ -110,8 +122,8 @@ def test_messages_that_break_a_rule_are_rejected_with_the_error_of_the_engine(sp
 
 def test_packed_messages_that_break_a_rule_are_rejected_like_rows(spark, sent, tmp_path):
     bad = [TEXT | {"id": f"bad{i}"} | fault for i, (fault, _) in enumerate(BAD_MESSAGES)]
-    strange = inputs.table([TEXT], inputs.MESSAGES).set_column(3, "text", not_utf8([b"caf\xe9"]))
-    table = pa.concat_tables([strange, inputs.table(mixed(bad, TEXT), inputs.MESSAGES)])
+    strange = inputs.table([TEXT], inputs.MESSAGE_ROWS).set_column(3, "text", not_utf8([b"caf\xe9"]))
+    table = pa.concat_tables([strange, inputs.table(mixed(bad, TEXT), inputs.MESSAGE_ROWS)])
     pq.write_table(table, tmp_path / "rows.parquet")
     (tmp_path / "blocks").mkdir()
     for start in (0, 31):
@@ -126,7 +138,7 @@ def test_packed_messages_that_break_a_rule_are_rejected_like_rows(spark, sent, t
 
 
 def test_anything_but_a_block_is_rejected_and_shown_by_its_size(spark, sent):
-    whole = pack_messages(inputs.table([TEXT], inputs.MESSAGES))
+    whole = pack_messages(inputs.table([TEXT], inputs.MESSAGE_ROWS))
     lacking = pa.table({"id": ["m"]})
     given = [("a", whole), ("b", b"{}"), ("c", None), ("d", pack(lacking)), ("e", whole[:-200])]
     blocks = spark.createDataFrame(given, "topic string, payload binary").coalesce(1)
@@ -194,15 +206,98 @@ def test_bad_rows_never_stop_a_query(spark, tmp_path):
     )
     (tmp_path / "m").mkdir()
     (tmp_path / "s").mkdir()
-    messages = frame(spark, tmp_path / "m", [*bad, *good, *bad], inputs.MESSAGES).coalesce(1)
+    messages = frame(spark, tmp_path / "m", [*bad, *good, *bad], inputs.MESSAGE_ROWS).coalesce(1)
     changes = [row for row, _ in BAD_SUBSCRIPTIONS] + [POINT | {"id": "t"}]
     subscriptions = frame(spark, tmp_path / "s", changes, inputs.SUBSCRIPTIONS)
     matched = match(
         messages, subscriptions, space=strategies.PLANE, vocabulary=strategies.vocabulary(), social=strategies.social_graph(),
-        window=nc.TimeWindow(9), limits=nc.Limits(text_bytes=100, terms=3),
+        window=nc.TimeWindow(9), limits=nc.Limits(text_bytes=100, body_bytes=50, terms=3),
     )  # fmt: skip
     rows = matched.updates.collect()
     assert {(row.subscription, row.message) for row in rows if row.change == "enter"} == {
         ("t", m["id"]) for m in good
     }
     assert matched.rejected.count() == 2 * len(bad) + len(BAD_SUBSCRIPTIONS)
+
+
+EXTREME_NUMBERS = [None, NAN, INF, -INF, 0.0, -0.0, 1.0, 8.0, 1e308, -1e308, 5e-324]
+EXTREME_STRINGS = [
+    None,
+    "",
+    " ",
+    "a",
+    "a" * 512,
+    "é" * 257,
+    "\0",
+    "\U0010ffff",
+    "a AND (b OR",
+    "(" * 300,
+    "x " * 9000,
+]
+EXTREME_TIMES = [None, 0, -1, (1 << 63) - 1, -(1 << 63), 9 * 10**18, -8 * 10**18]
+EXTREME_INTEGERS = [None, 0, 1, -1, 10_000, 10_001, 1 << 31, 1 << 40, (1 << 63) - 1, -(1 << 63)]
+
+
+def extreme_rows(rng, good, **choices):
+    """Return rows of which each has an extreme value in one or two columns."""
+    rows = []
+    for name, values in choices.items():
+        rows += [{**good, name: value} for value in values]
+    for _ in range(60):
+        first, second = rng.sample(list(choices), 2)
+        rows.append({**good, first: rng.choice(choices[first]), second: rng.choice(choices[second])})
+    return rows
+
+
+def test_extreme_values_never_stop_a_query(spark, tmp_path):
+    """Every row is either used or rejected, as the engine alone would decide, whatever its columns hold."""
+    rng = random.Random(3)
+    times = pa.timestamp("us", tz="UTC")
+    rows = extreme_rows(
+        rng, {"id": "m", "x": 1.0, "y": 1.0, "text": "a", "at": 1, "place": None},
+        id=EXTREME_STRINGS, x=EXTREME_NUMBERS, y=EXTREME_NUMBERS, text=EXTREME_STRINGS, at=EXTREME_TIMES,
+        place=EXTREME_STRINGS,
+    )  # fmt: skip
+    strings = ("id", "text", "place")
+    columns = {name: pa.array([row[name] for row in rows], pa.string() if name in strings else pa.float64())
+               for name in ("id", "x", "y", "text", "place")}  # fmt: skip
+    columns["at"] = pa.array([row["at"] for row in rows], pa.int64()).cast(times)
+    pq.write_table(pa.table(columns), tmp_path / "messages.parquet")
+    changes = [
+        row
+        for good in (POINT, BOX, NEAR, SOCIAL_ROW, {"id": "s", "op": "unsubscribe"})
+        for row in extreme_rows(
+            rng, good, op=[None, "subscribe", "unsubscribe", "x"], id=EXTREME_STRINGS, kind=["boolean", "topk", None, "x"],
+            x=EXTREME_NUMBERS, xmin=EXTREME_NUMBERS, keywords=EXTREME_STRINGS, k=EXTREME_INTEGERS, alpha=EXTREME_NUMBERS,
+            tau=EXTREME_NUMBERS, user=EXTREME_STRINGS, at=EXTREME_TIMES,
+        )
+    ]  # fmt: skip
+    kinds = {"k": pa.int64(), "at": times} | dict.fromkeys(("id", "op", "kind", "keywords", "user"), pa.string())
+    table = {}
+    for name in ("op", "id", "kind", "x", "y", "xmin", "ymin", "xmax", "ymax", "keywords", "k", "alpha", "delta", "tau",
+                 "user", "at"):  # fmt: skip
+        kind = kinds.get(name, pa.float64())
+        values = pa.array([row.get(name) for row in changes], pa.int64() if name == "at" else kind)
+        table[name] = values.cast(kind)
+    pq.write_table(pa.table(table), tmp_path / "subscriptions.parquet")
+    messages, subscriptions = (
+        spark.read.parquet(str(tmp_path / f"{name}.parquet")) for name in ("messages", "subscriptions")
+    )
+    of = inputs.job(window=nc.TimeWindow(9))
+    engine, n_bad = of.new_engine(), 0
+    for row in rows:
+        at = None if row["at"] is None else row["at"] / 1e6
+        try:
+            engine.publish([nc.Message(row["id"], (row["x"], row["y"]), row["text"], at, row["place"])])
+        except nc.InvalidInput:
+            n_bad += 1
+    matched = match(
+        messages, subscriptions, space=strategies.PLANE, vocabulary=strategies.vocabulary(), social=strategies.social_graph(),
+        window=nc.TimeWindow(9),
+    )  # fmt: skip
+    assert isinstance(matched.updates.count(), int)
+    rejected = matched.rejected.collect()
+    assert sum(row.source == "message" for row in rejected) == n_bad > 30
+    assert not [row for row in rejected if "cannot be read" in row.reason]
+    n_subscriptions = sum(row.source == "subscription" for row in rejected)
+    assert 100 < n_subscriptions < len(changes) - 100

@@ -29,10 +29,9 @@ def whole(given):
 @pytest.mark.parametrize(
     "name",
     [
-        "location",
         "hybrid",
         "auto",
-        *(pytest.param(name, marks=pytest.mark.soak) for name in ("prefix", "space_rtree", "dkm")),
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("location", "prefix", "space_rtree", "dkm")),
     ],
 )
 def test_a_routing_is_fitted_to_static_frames(spark, random_fields, name):

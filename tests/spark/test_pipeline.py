@@ -11,6 +11,7 @@ from nearcast.errors import InvalidInput, StateError
 from nearcast.jobs.progress import Tally
 from nearcast.spark import match, pack_messages, unpack_updates
 from nearcast.spark.query_progress import batches_of
+from nearcast.spark.schema import messages_ddl, subscriptions_ddl
 from nearcast.spark.shard_keys import keys_of, spark_hash
 from nearcast.spark.streams import WHOLE_FILES
 from nearcast.testing import strategies
@@ -62,7 +63,7 @@ def counted(rows):
     return Counter(inputs.key(row) for row in rows)
 
 
-@pytest.mark.parametrize("n", [2, 8])
+@pytest.mark.parametrize("n", [2, pytest.param(8, marks=pytest.mark.soak)])
 def test_a_stream_gives_the_updates_of_the_engine(spark, shards, write_stream, tmp_path, random_fields, n):
     shards(n)
     of = inputs.job(window=nc.TimeWindow(9) if n == 2 else nc.CountWindow(7), shards=n)
@@ -75,7 +76,7 @@ def test_a_stream_gives_the_updates_of_the_engine(spark, shards, write_stream, t
     assert expected.total() > 20
 
 
-@pytest.mark.parametrize("n", [1, 2, 8])
+@pytest.mark.parametrize("n", [2, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 8))])
 @pytest.mark.parametrize("timed", [False, True], ids=["by arrival", "by time"])
 def test_static_frames_give_the_updates_of_the_engine(spark, shards, random_fields, n, timed):
     shards(n)
@@ -122,6 +123,125 @@ def test_a_subscription_is_in_force_for_the_messages_of_its_batch(spark, write_s
     assert counted(rows) == {(1, "s", "m", "enter", 1.0): 1}
 
 
+HISTORY = inputs.Batch(
+    inputs.table(
+        [
+            {"id": f"m{at}.{x}", "x": float(x), "y": 1.0, "text": "a", "at": at * 1_000_000}
+            for at in (5, 0, 9, 10, 2, 12)
+            for x in (1, 6)
+        ],
+        inputs.MESSAGES,
+    ),
+    inputs.table(
+        [
+            {"op": "unsubscribe", "id": "s", "at": 10_000_000},
+            {"id": "s", "kind": "boolean", "keywords": "a", "xmin": 0, "ymin": 0, "xmax": 8, "ymax": 8, "at": 0},
+            *(
+                {"id": "walker", "kind": kind, "keywords": "a", "at": at * 1_000_000}
+                | ({"x": x, "y": 1, "k": 1} if kind == "nearest" else {})
+                | {"xmin": x - 1, "ymin": 0, "xmax": x + 1, "ymax": 8}
+                for at, x, kind in ((2, 1, "boolean"), (9, 6, "boolean"), (11, 6, "nearest"))
+            ),
+            {"op": "unsubscribe", "id": "unknown", "at": 3_000_000},
+        ],
+        inputs.SUBSCRIPTIONS,
+    ),
+)
+"""Messages and operations that come in another order than that of their times."""
+
+
+def test_a_backtest_replays_history(spark):
+    of = inputs.job()
+    matched = match(*static(spark, HISTORY), **options(of))
+    rows = matched.updates.collect()
+    assert counted(rows) == inputs.embedded(of, [HISTORY])
+    received = {name: {row.message for row in rows if row.subscription == name} for name in ("s", "walker")}
+    assert received["s"] == {f"m{at}.{x}" for at in (0, 2, 5, 9) for x in (1, 6)}
+    assert received["walker"] - {"m12.1"} == {"m2.1", "m5.1", "m9.6", "m10.6", "m12.6"}
+
+
+def test_a_stream_applies_the_rows_of_a_batch_in_the_order_of_their_times(spark, write_stream, tmp_path):
+    of = inputs.job()
+    state = str(tmp_path / "state")
+    matched = match(*streams(spark, write_stream([HISTORY])), **options(of), state=state)
+    rows, query = run(matched.updates, tmp_path)
+    assert counted(rows) == inputs.embedded(of, [HISTORY])
+    tally = Tally()
+    tally.take(batches_of(query, state))
+    assert tally.unknown == 1
+
+
+ENDING = [
+    inputs.Batch(
+        inputs.table(
+            [
+                {"id": "old", "x": 3.0, "y": 1.0, "text": "a", "at": 1_000_000, "body": "an old body"},
+                {
+                    "id": "offer",
+                    "x": 1.0,
+                    "y": 1.0,
+                    "text": "a",
+                    "at": 2_000_000,
+                    "expires_at": 5_000_000,
+                    "body": "é",
+                },
+            ],
+            inputs.MESSAGE_ROWS,
+        ),
+        inputs.table(
+            [
+                {"id": "top", "kind": "topk", "x": 1.0, "y": 1.0, "keywords": "a", "k": 1, "alpha": 1.0},
+                {"id": "near", "kind": "nearest", "x": 1.0, "y": 1.0, "keywords": "a", "k": 1},
+                {"id": "box", "kind": "boolean", "keywords": "a OR b", "expires_at": 5_000_000}
+                | {"xmin": 0.0, "ymin": 0.0, "xmax": 8.0, "ymax": 8.0},
+            ],
+            inputs.SUBSCRIPTIONS,
+        ),
+    ),
+    inputs.Batch(
+        inputs.table([{"id": "tick", "x": 8.0, "y": 8.0, "text": "b", "at": 5_000_000}], inputs.MESSAGE_ROWS),
+        inputs.table(
+            [
+                {"id": "top", "kind": "nearest", "x": 1.0, "y": 1.0, "keywords": "a", "k": 1, "at": 4_000_000}
+                | {"expires_at": 2_000_000},
+                {"id": "new", "kind": "topk", "x": 1.0, "y": 1.0, "keywords": "a", "k": 1, "alpha": 1.0}
+                | {"at": 6_000_000},
+            ],
+            inputs.SUBSCRIPTIONS,
+        ),
+    ),
+]
+"""An offer that ends before a later message, when an older message takes its place, and a subscription that ends then."""
+
+
+def test_ends_and_bodies_give_the_updates_of_the_engine(spark, write_stream, tmp_path):
+    of = inputs.job(bodies=True)
+    reasons = []
+    expected = inputs.counted(inputs.row_by_row(of, ENDING, reasons))
+    streaming = [
+        spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1).parquet(folder)
+        for folder, ddl in zip(write_stream(ENDING), (messages_ddl(), subscriptions_ddl()), strict=True)
+    ]
+    matched = match(*streaming, **options(of), bodies=True, state=str(tmp_path / "state"))
+    rows, _ = run(matched.updates, tmp_path)
+    assert counted(rows) == expected
+    entered = {(row.seq, row.subscription, row.message): row.body for row in rows if row.change == "enter"}
+    assert {entered[3, name, "old"] for name in ("top", "near", "new")} == {"an old body"}
+    assert entered[2, "box", "offer"] == "é" and (3, "box", "tick") not in entered
+    assert {row.body for row in rows if row.change == "leave"} == {None}
+    rejected, _ = run(matched.rejected, tmp_path / "other")
+    assert [row.reason for row in rejected] == reasons
+    assert reasons == ["expires_at must be later than now, which is 2.0; got 2.0 (subscription 'top')"]
+
+    whole = inputs.Batch(
+        *(pa.concat_tables([getattr(b, name) for b in ENDING]) for name in ("messages", "subscriptions"))
+    )
+    still = match(*static(spark, whole), **options(of), bodies=True)
+    blocks = [unpack_updates(row["payload"]) for row in still.packed.collect()]
+    assert inputs.counted(blocks) == inputs.embedded(of, [whole])
+    assert [row.reason for row in still.rejected.collect()] == reasons
+
+
 def test_a_query_reports_its_progress(spark, write_stream, tmp_path, random_fields):
     given = inputs.batches(2, random_fields, n=4)
     bad = inputs.table([{"id": "m", "x": 99.0, "y": 1.0, "text": "a"}], inputs.MESSAGES)
@@ -156,14 +276,14 @@ def test_packed_updates_equal_unpacked_ones(spark, write_stream, tmp_path, rando
     assert [len(block) for block in blocks] == [row["updates"] for row in rows]
     assert [block["seq"][0].as_py() for block in blocks] == [row["seq"] for row in rows]
     assert inputs.counted(blocks) == inputs.embedded(of, given)
-    assert len(blocks) > 3
+    assert len(blocks) > 1
 
 
 def test_packed_messages_give_the_updates_of_rows(spark, tmp_path, write_stream, random_fields):
     """Blocks with good and bad rows, and invalid blocks, several per batch, are matched, counted and rejected like rows."""
-    given = inputs.numbered(inputs.batches(4, random_fields, n=4))
+    given = inputs.numbered(inputs.batches(4, random_fields, n=4, withdrawn=0.3))
     folders = write_stream(given)
-    bad = inputs.table([{"id": "bad", "x": 99.0, "y": 1.0, "text": "a"}], inputs.MESSAGES)
+    bad = inputs.table([{"id": "bad", "x": 99.0, "y": 1.0, "text": "a"}], inputs.MESSAGE_ROWS)
     blocks = tmp_path / "blocks"
     blocks.mkdir()
     for i, batch in enumerate(given):
@@ -184,7 +304,9 @@ def test_packed_messages_give_the_updates_of_rows(spark, tmp_path, write_stream,
     assert counted(rows) == inputs.embedded(of, given)
     tally = Tally()
     tally.take(batches_of(query, state))
-    n = sum(len(batch.messages) for batch in given)
+    ops = [op for batch in given for op in batch.messages["op"].to_pylist()]
+    assert {"retract", "replace"} <= set(ops)
+    n = len(ops) - ops.count("retract")
     assert (tally.batches, tally.messages, tally.rejected) == (4, n, 2 * 4)
 
 
@@ -216,12 +338,26 @@ def test_a_restart_with_other_options_is_refused(spark, write_stream, tmp_path, 
         run(other.updates, tmp_path)
 
 
-def test_frames_must_both_be_streams_or_static_and_streams_need_a_state_folder(spark, write_stream, random_fields):
+def test_a_stream_continues_with_another_index_and_smaller_limits(spark, write_stream, tmp_path, random_fields):
+    """Smaller limits apply to subscriptions that arrive, not to those that shards have."""
+    of, kept = inputs.job(), {"state": str(tmp_path / "state")}
+    given = inputs.batches(3, random_fields, n=4)
+    given = [*given[:2], *(inputs.Batch(b.messages, b.subscriptions.slice(0, 0)) for b in given[2:])]
+    run(match(*streams(spark, write_stream(given[:2])), **options(of), **kept).updates, tmp_path)
+    smaller = nc.Limits(keywords_bytes=1, terms=1, branches=1, k=1)
+    other = match(*streams(spark, write_stream(given)), **options(of), **kept, index="scan", limits=smaller)
+    rows, query = run(other.updates, tmp_path)
+    expected = inputs.embedded(of, given)
+    assert counted(rows) == expected and len(query.recentProgress) == 2
+    assert sum(expected.values()) > sum(inputs.embedded(of, given[:2]).values())
+
+
+def test_static_messages_need_static_frames_and_streams_need_a_state_folder(spark, write_stream, random_fields):
     given = inputs.batches(1, random_fields, n=1)
     flowing = streams(spark, write_stream(given))
     still = static(spark, given[0])
-    with pytest.raises(StateError, match="must both be streams or both be static"):
-        match(flowing[0], still[1], space=strategies.PLANE)
+    with pytest.raises(StateError, match="messages and subscriptions must all be streams or all be static"):
+        match(still[0], flowing[1], space=strategies.PLANE)
     with pytest.raises(StateError, match="state must be a folder for streaming frames"):
         match(*flowing, space=strategies.PLANE)
 

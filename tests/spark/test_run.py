@@ -12,15 +12,16 @@ import pytest
 import nearcast as nc
 from nearcast.errors import InvalidInput, NearcastError, StateError
 from nearcast.jobs.inputs import vocabulary_from, vocabulary_of
-from nearcast.jobs.job_file import make_job_file
+from nearcast.jobs.job_file import SinkTable, make_job_file
 from nearcast.jobs.progress import Tally
-from nearcast.jobs.sink_files import SinkFiles
 from nearcast.model.columns import subscriptions_schema
 from nearcast.partition import Sample
 from nearcast.partition.fitting import fit
 from nearcast.partition.serialization import pack
 from nearcast.spark import pack_messages
 from nearcast.spark.run import start_run
+from nearcast.spark.streams import columns_of
+from sink_rows import committed_rows
 
 MESSAGES = [
     {"id": "m1", "x": 1.0, "y": 1.0, "text": "jazz tonight", "place": "bar"},
@@ -77,7 +78,7 @@ def finish(started):
 
 
 def emitted(plan):
-    rows = SinkFiles(plan.resolve(plan.updates.path)).rows()
+    rows = committed_rows(plan.resolve(plan.updates.path))
     return sorted((row["seq"], row["subscription"], row["message"], row["change"], row["score"]) for row in rows)
 
 
@@ -99,21 +100,53 @@ def expected(*batches, vocabulary=None):
     return sorted((u.seq, u.subscription, u.message, u.change, u.score) for u in updates)
 
 
+def test_a_sink_gets_the_columns_of_its_select_and_state_may_lie_apart(spark, plan, tmp_path):
+    select = ["subscription AS key", "to_json(struct(*)) AS value"]
+    job = plan(updates={"select": select}, run={"state": "shards"})
+    finish(start_run(spark, job))
+    rows = committed_rows(job.resolve(job.updates.path))
+    values = [json.loads(row["value"]) for row in rows]
+    assert [row["key"] for row in rows] == [value["subscription"] for value in values]
+    found = sorted((v["seq"], v["subscription"], v["message"], v["change"], v["score"]) for v in values)
+    assert found == expected(MESSAGES)
+    assert any((tmp_path / "shards").rglob("*.frames"))
+    assert not any((tmp_path / "checkpoint").rglob("*.frames"))
+
+
+def test_kafka_gets_a_key_and_json_by_default(spark):
+    updates = spark.createDataFrame([(1, "s", 0.5)], "seq long, subscription string, score double")
+    rejected = spark.createDataFrame([("message", "{", "no JSON")], "source string, row string, reason string")
+    kafka = SinkTable("kafka", options={"topic": "t"})
+    assert columns_of(updates, kafka).collect() == [("s", '{"seq":1,"subscription":"s","score":0.5}')]
+    assert columns_of(rejected, kafka).columns == ["value"]
+    assert columns_of(updates, SinkTable("kafka", select=["score AS value"])).columns == ["value"]
+    assert columns_of(updates, SinkTable("console")) is updates
+
+
+def test_a_wrong_select_of_a_sink_is_refused(spark, plan):
+    with pytest.raises(
+        InvalidInput, match=r"select must be SQL expressions over the columns.*nothing.*\(\[updates\]"
+    ):
+        start_run(spark, plan(updates={"select": ["nothing AS value"]}))
+
+
 def test_malformed_lines_are_rejected_and_the_run_continues(spark, plan, tmp_path):
     torn = ['{"id": "m9", "x": 1.0, "y"\n', "nonsense\n", '{"id": "m8", "x": "east", "y": 1.0, "text": "jazz"}\n']
     late = '{"id": "m7", "x": 1.0, "y": 1.0, "text": "jazz", "at": "noon"}\n'
     bad = {"id": "m6", "x": 99.0, "y": 1.0, "text": "jazz"}
     (tmp_path / "messages" / "0.json").write_text(lines([*torn, *MESSAGES[:2], late, bad, *MESSAGES[2:]]))
     (tmp_path / "subscriptions" / "1.json").write_text("oops\n")
-    job = plan(rejected={"format": "json", "path": "rejected"})
+    (tmp_path / "edges").mkdir()
+    (tmp_path / "edges" / "0.json").write_text(lines([{"op": "add", "user": "eve", "place": "gym"}, "uh\n"]))
+    job = plan(rejected={"format": "json", "path": "rejected"}, edges={"format": "json", "path": "edges"})
     tally = finish(start_run(spark, job))
     assert emitted(job) == expected(MESSAGES)
-    assert (tally.messages, tally.rejected, tally.updates) == (4, 6, len(emitted(job)))
-    rejected = list(SinkFiles(job.resolve("rejected")).rows())
+    assert (tally.messages, tally.rejected, tally.updates) == (4, 7, len(emitted(job)))
+    rejected = committed_rows(job.resolve("rejected"))
     broken = {json.loads(row["row"]).get("_malformed"): row for row in rejected}
-    assert set(broken) == {*(line.strip() for line in (*torn, late)), "oops", None}
+    assert set(broken) == {*(line.strip() for line in (*torn, late)), "oops", "uh", None}
     assert broken["nonsense"]["reason"].startswith("row must be JSON of id string, x double")
-    assert (broken["nonsense"]["source"], broken["oops"]["source"]) == ("message", "subscription")
+    assert [broken[line]["source"] for line in ("nonsense", "oops", "uh")] == ["message", "subscription", "edge"]
     assert json.loads(broken[torn[2].strip()]["row"])["id"] == "m8", "the readable fields are shown"
     assert broken[None]["reason"].startswith("location must lie in Box(")
 
@@ -129,7 +162,7 @@ def test_malformed_lines_are_rejected_and_the_run_continues(spark, plan, tmp_pat
         start_run(spark, plan(window={"count": 4}))
 
 
-@pytest.mark.parametrize("how", ["learned", "given"])
+@pytest.mark.parametrize("how", ["learned", pytest.param("given", marks=pytest.mark.soak)])
 def test_the_routing_is_fitted_to_files_or_read_from_a_file(spark, plan, tmp_path, how):
     (tmp_path / "messages" / "0.json").write_text(lines(MESSAGES))
     (tmp_path / "fitted.routing").write_bytes(pack(fit("knn_space", Sample.none(), n_shards=2)))
@@ -197,7 +230,7 @@ def test_messages_may_be_arrow_files(spark, plan, tmp_path):
     tally = finish(start_run(spark, job))
     assert emitted(job) == expected(MESSAGES)
     assert (tally.messages, tally.rejected) == (len(MESSAGES), 1)
-    (row,) = SinkFiles(job.resolve("rejected")).rows()
+    (row,) = committed_rows(job.resolve("rejected"))
     assert json.loads(row["row"])["path"].endswith("/1.arrow")
     assert row["reason"].startswith("payload must be an Arrow stream of messages; got 4 bytes")
 
@@ -216,7 +249,8 @@ def test_a_source_may_have_json_values_and_further_columns(spark, plan, tmp_path
             ],
         },
     )  # fmt: skip
-    (tmp_path / "messages" / "0.json").write_text(lines([*MESSAGES, "oops\n"]))
+    later = [row | {"at": "1970-01-02T00:00:00Z"} for row in MESSAGES]  # than the operations, which begin at 0
+    (tmp_path / "messages" / "0.json").write_text(lines([*later, "oops\n"]))
     started = start_run(spark, job)
     try:
         tally = Tally()

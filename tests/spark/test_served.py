@@ -10,6 +10,7 @@ import pytest
 
 import nearcast as nc
 from nearcast.cli.city_job import write_job
+from nearcast.jobs.inputs import hash_key_of
 from nearcast.jobs.job_file import read_job_file
 from nearcast.service.json_bodies import message_from
 from nearcast.service.store.cursor import Cursor
@@ -42,8 +43,9 @@ class Client:
             self.publish(address, 1_000_000)
 
 
-def engine_of(city):
-    return nc.Engine(space=city.space, vocabulary=city.vocabulary(), window=nc.TimeWindow(300), social=city.social)
+def engine_of(city, plan):
+    options = {"vocabulary": city.vocabulary(), "window": nc.TimeWindow(300), "social": city.social}
+    return nc.Engine(space=city.space, hash_key=hash_key_of(plan), **options)
 
 
 def test_updates_are_exactly_once_when_the_service_is_killed_and_the_job_stopped(spark, tmp_path):
@@ -74,7 +76,7 @@ def test_updates_are_exactly_once_when_the_service_is_killed_and_the_job_stopped
         journal = JournalReader(data / "journal.sqlite")
         published = [message_from(body) for body in journal.newest_messages(10_000)]
         assert {message.id for message in published} >= set(client.answered)
-        engine = engine_of(city)
+        engine = engine_of(city, plan)
         engine.subscribe(city.subscriptions(30))
         expected = Counter((u.seq, u.subscription, u.message, u.change, u.score) for u in engine.publish(published))
         received(address, "0.0", enough=expected.total())

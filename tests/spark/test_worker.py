@@ -1,10 +1,15 @@
-"""Spark accepts the output of a shard."""
+"""Workers start with the pipeline imported, and Spark accepts the output of a shard."""
+
+import os
+import sys
+from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyspark.sql.conversion import PandasToArrowConversion
 from pyspark.sql.types import StructType
 
-from nearcast.jobs.frame import SHARD_UPDATES
+from nearcast.jobs.frame import shard_updates
 from nearcast.model.columns import GROUPS
 from nearcast.spark.worker import _columns
 
@@ -13,7 +18,17 @@ def test_a_table_in_several_pieces_becomes_one_batch(spark):
     row = {"seq": 1, "at": None, "message": "m", "change": "enter", "subscriptions": ["s", "t"], "scores": [1.0]}
     pieces = pa.concat_tables([pa.Table.from_pylist([row], schema=GROUPS)] * 3)
     assert pieces["seq"].num_chunks == 3
-    schema = StructType.fromDDL(SHARD_UPDATES)
+    schema = StructType.fromDDL(shard_updates(bodies=False))
     batch = PandasToArrowConversion.convert(_columns(pieces), schema, timezone="UTC", arrow_cast=True)
     assert batch.num_rows == 3
     assert batch.column(4).to_pylist() == [["s", "t"]] * 3
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="reads command lines in /proc")
+def test_workers_are_forked_with_the_pipeline_imported(spark):
+    def parent(_):
+        return "nearcast.spark.worker" in sys.modules, Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\0")
+
+    ((has_it, command),) = spark.sparkContext.parallelize([0], 1).map(parent).collect()
+    assert has_it
+    assert "nearcast.spark.daemon" in command

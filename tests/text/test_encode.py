@@ -1,19 +1,20 @@
-"""The kernel and its fallback encode alike, and term ids equal XXH64."""
+"""The kernel and its fallback encode alike, and term ids equal SipHash-2-4."""
 
 import random
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearcast.text import term_ids, tokenize
-from nearcast.text._kernels.encode import xxh64
+from nearcast.text import hash_bytes, term_ids, tokenize
+from nearcast.text._kernels.encode import siphash
 from nearcast.text.encode import encode_column, encode_texts, hash_column
+from nearcast.text.hashing import key_words
 
 TEXTS = st.text() | st.text(alphabet="aAbB1 #_,é") | st.sampled_from(["", " ", "a", "a a", "x" * 300])
+OTHER_KEY = bytes(range(16))
 
 
 def same(a, b):
@@ -22,10 +23,14 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("n", [*range(70), 100, 1000])
-def test_the_hash_is_xxh64(n):
-    data = np.frombuffer(random.Random(n).randbytes(n + 3), dtype=np.uint8)
-    expected = xxhash.xxh64_intdigest(data[2 : 2 + n].tobytes())
-    assert xxh64(data, 2, 2 + n) % (1 << 64) == expected
+def test_the_hash_is_siphash(n):
+    random_ = random.Random(n)
+    data, key = np.frombuffer(random_.randbytes(n + 3), dtype=np.uint8), random_.randbytes(16)
+    assert siphash(data, 2, 2 + n, key_words(key)) == hash_bytes(data[2 : 2 + n].tobytes(), key)
+
+
+def test_the_hash_is_that_of_the_specification():
+    assert hash_bytes(bytes(range(15)), bytes(range(16))) % (1 << 64) == 0xA129CA6149BE45E5
 
 
 @settings(max_examples=60)
@@ -33,7 +38,7 @@ def test_the_hash_is_xxh64(n):
 def test_columns_of_texts_encode_like_objects(texts):
     for kind in (pa.string(), pa.large_string()):
         same(encode_column(pa.array(texts, kind)), encode_texts(texts))
-        same(encode_column(pa.array(["skipped", *texts], kind)[1:]), encode_texts(texts))
+        same(encode_column(pa.array(["skipped", *texts], kind)[1:], OTHER_KEY), encode_texts(texts, OTHER_KEY))
 
 
 @settings(max_examples=60)
@@ -41,7 +46,9 @@ def test_columns_of_texts_encode_like_objects(texts):
 def test_columns_of_lists_encode_like_objects(texts):
     for kind in (pa.list_(pa.string()), pa.large_list(pa.large_string())):
         same(encode_column(pa.array(texts, kind)), encode_texts(texts))
-        same(encode_column(pa.array([["skipped", "too"], *texts], kind)[1:]), encode_texts(texts))
+        same(
+            encode_column(pa.array([["skipped", "too"], *texts], kind)[1:], OTHER_KEY), encode_texts(texts, OTHER_KEY)
+        )
 
 
 def test_a_very_long_text_is_encoded_by_the_fallback_with_the_same_result():

@@ -19,7 +19,8 @@ def test_kernels_give_the_weights_of_numpy(n_known):
     rng = np.random.default_rng(n_known)
     known = np.unique(rng.integers(-(2**63), 2**63 - 1, n_known))
     known[0], known[-1] = -(2**63), 2**63 - 1
-    vocabulary = Vocabulary.from_state(ids=known, idfs=rng.random(n_known), default=3.5)
+    vocabulary = Vocabulary.with_weights({"other": 3.5})
+    vocabulary.__dict__["_by_id"] = known, rng.random(n_known)  # ids that no word is known for
     unknown = rng.integers(-(2**63), 2**63 - 1, 50)
     indptr, ids, counts = rows_of(rng, 200, np.concatenate([known, unknown]))
     idfs, units = vocabulary.weigh(ids, counts, indptr)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import nearcast as nc
+from effort import effort
 from modes import check_passes
 from nearcast._jit import Arena
 from nearcast.engine import EngineConfig
@@ -75,7 +76,7 @@ def leaves_come_right_before(updates):
 
 
 @pytest.mark.parametrize("index", ["scan-heaps", "nearest"])
-@pytest.mark.parametrize("seed", range(2 if SMALL else 8))
+@pytest.mark.parametrize("seed", range(2 if SMALL else effort(4, 8)))
 def test_heaps_hold_what_cumulative_results_hold(index, seed):
     rng = random.Random(seed)
     space = params.SPACES[seed % 2]
@@ -272,6 +273,7 @@ def test_a_loaded_engine_continues_exactly(tmp_path, workers):
                 ), "the index has the thresholds at once"
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(SMALL, reason="it would start itself again")
 def test_this_file_passes_uncompiled():
     check_passes("uncompiled", __file__, NEARCAST_TEST_SMALL="1")

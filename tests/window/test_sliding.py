@@ -1,6 +1,7 @@
 """Sliding windows expire messages at the right steps."""
 
 import numpy as np
+import pytest
 
 from nearcast.model import NO_TIME, MessageBatch
 from nearcast.model.message import Message
@@ -49,3 +50,17 @@ def test_without_a_policy_the_window_stays_empty():
     assert len(window) == 0
     assert window.table() is None
     assert expired(window.advance(9, 9)) == []
+
+
+@pytest.mark.parametrize("policy", [CountWindow(3), TimeWindow(10)])
+def test_steps_have_the_same_types_with_and_without_messages(policy):
+    """Kernels are compiled for each combination of types, and a read-only array is another type."""
+    messages = [Message(i, (0, 0), "a", at=i) for i in range(2)]
+    batch = MessageBatch.from_messages(messages, vocabulary=Vocabulary.with_weights({}))
+    window = SlidingWindow(policy)
+    admitted = window.admit(batch, Ticks(batch.seqs, batch.ats_us, np.maximum.accumulate(batch.ats_us)))
+    advanced = window.advance(2, 2_000_000)
+    for name in ("row_steps", "leaving", "leaving_steps", "horizons"):
+        arrays = [getattr(steps, name) for steps in (admitted, advanced)]
+        types = [(array.dtype, array.flags.writeable, array.flags.c_contiguous) for array in arrays]
+        assert types == [(np.int64, True, True)] * 2, name

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nearcast as nc
-from nearcast.text.terms import term_id
+from nearcast.text import term_id
 from nearcast.window._kernels.lists import bucket_of, tag_of
 from nearcast.window._kernels.search import N_RETRIES, SCANNED, SCORED
 from nearcast.window.lists import _LEAST

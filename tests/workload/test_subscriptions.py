@@ -50,6 +50,7 @@ def test_the_columns_are_those_of_the_design_and_a_kind_fills_its_own(kind):
         "k int32",
         *(f"{name} double" for name in ("alpha", "delta", "tau")),
         "user string",
+        "expires_at timestamp[us, tz=UTC]",
         "at timestamp[us, tz=UTC]",
     ]
     for name in table.column_names:

@@ -14,7 +14,7 @@ from nearcast._jit.arena import Arena
 from nearcast._jit.cache import cache_folder
 from nearcast._jit.column import column
 from nearcast._jit.fingerprint import kernel_sources
-from nearcast._jit.kernel import KernelStats, compiled_signatures, kernel, kernels, stats, warm
+from nearcast._jit.kernel import KernelStats, compiled_signatures, kernel, kernels, stats
 from nearcast._jit.postings import (
     PostingArrays,
     Postings,
@@ -78,5 +78,4 @@ __all__ = [
     "table_put",
     "table_put_many",
     "table_remove",
-    "warm",
 ]

@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import os
 import pickle
 import re
@@ -45,6 +46,7 @@ from nearcast._jit.fingerprint import entry_digest, folder_digest
 
 __all__ = ["KernelCache", "cache_folder"]
 
+_log = logging.getLogger(__name__)
 _FOLDER = re.compile(r"kernels-[0-9a-f]{24}")
 _STALE_AFTER_S = 30 * 24 * 3600
 _PATIENCE_S = 300
@@ -66,7 +68,10 @@ class KernelCache(_Cache):
     def lock_if_missing(self, signature: Any) -> AbstractContextManager[Any]:
         """Hold the lock of a missing signature while it is compiled; re-entrant, for recursive kernels."""
         path = self._path(signature)
-        return contextlib.nullcontext() if path.exists() else _locked(path.with_suffix(".lock"))
+        if path.exists():
+            return contextlib.nullcontext()
+        _report_compilation()
+        return _locked(path.with_suffix(".lock"))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the compile result of `sig`, or None if there is no valid one."""
@@ -119,6 +124,12 @@ class KernelCache(_Cache):
     def _path(self, signature: Any) -> Path:
         digest = entry_digest(self._function, _arguments(signature))
         return cache_folder() / f"{self._stem}-{digest}.code"
+
+
+@functools.cache
+def _report_compilation() -> None:
+    """Log once per process what the first calls wait for. Without a configured log, the line goes to stderr."""
+    _log.warning("Nearcast compiles its kernels, once per machine; `nearcast warmup` does this in advance.")
 
 
 def _calls_in_a_circle(library: Any) -> bool:

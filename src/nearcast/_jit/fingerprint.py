@@ -88,17 +88,18 @@ def _source(module: str, package: Path) -> Path | None:
     return path if path.is_file() and _compiles(path, package) else None
 
 
-def _imports(path: Path, package: Path) -> Iterator[str]:
-    """Yield the names that a source may import a module by; some are not modules."""
-    here = [_PACKAGE_NAME, *path.relative_to(package).parts[:-1]]
+@functools.cache  # many modules import the same ones
+def _imports(path: Path, package: Path) -> tuple[str, ...]:
+    """Return the names that a source may import a module by; some are not modules."""
+    here, found = [_PACKAGE_NAME, *path.relative_to(package).parts[:-1]], []
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             origin = here[: len(here) + 1 - node.level] if node.level else []
             origin = [*origin, *([node.module] if node.module else [])]
-            yield ".".join(origin)
-            yield from (".".join([*origin, alias.name]) for alias in node.names)
+            found += [".".join(origin), *(".".join([*origin, alias.name]) for alias in node.names)]
+    return tuple(found)
 
 
 def machine() -> dict[str, Any]:

@@ -21,13 +21,12 @@ import importlib
 import itertools
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast, overload
 
 from numba.core import config as _config
-from numba.core import event
 from numba.core import types as _types
 from numba.core.bytecode import FunctionIdentity
 from numba.core.compiler_lock import global_compiler_lock
@@ -38,7 +37,7 @@ from numba.core.registry import CPUDispatcher
 
 from nearcast._jit.cache import KernelCache, cache_folder
 
-__all__ = ["Kernel", "KernelStats", "compiled_signatures", "kernel", "kernels", "stats", "warm"]
+__all__ = ["Kernel", "KernelStats", "compiled_signatures", "kernel", "kernels", "stats"]
 
 config: Any = _config  # Numba fills these modules at run time, unseen by mypy
 types: Any = _types
@@ -71,8 +70,8 @@ _KERNELS: dict[Callable[..., Any], Any] = {}
 class Kernel(CPUDispatcher):
     """A Numba dispatcher that compiles under the lock of the cache, and pickles by name."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function, locals={}, targetoptions=dict(_OPTIONS))
+    def __init__(self, function: Callable[..., Any], *, inline: bool) -> None:
+        super().__init__(function, locals={}, targetoptions={**_OPTIONS, "forceinline": inline})
         self._cache = KernelCache(function)
 
     @property
@@ -132,8 +131,19 @@ def _widen(argument: Any) -> Any:
     return types.int64 if isinstance(plain, types.Integer) and plain.bitwidth < types.int64.bitwidth else plain
 
 
-def kernel(function: F) -> F:
+@overload
+def kernel(function: F) -> F: ...
+
+
+@overload
+def kernel(*, inline: bool) -> Callable[[F], F]: ...
+
+
+def kernel(function: Any = None, *, inline: bool = False) -> Any:
     """Return the kernel of a plain function, always the same one.
+
+    With `inline` it becomes part of the kernels that call it. This is for a small step of a hot loop that takes
+    tuples of arrays: otherwise a call copies every field.
 
     >>> @kernel
     ... def add(a, b):
@@ -143,15 +153,17 @@ def kernel(function: F) -> F:
     >>> kernel(add) is add
     True
     """
+    if function is None:
+        return functools.partial(kernel, inline=inline)
     if isinstance(function, Kernel):
         return function
     if function.__closure__:
         names = ", ".join(function.__code__.co_freevars)
         raise TypeError(f"kernel {function.__qualname__} must not close over variables; it uses {names}")
     if function not in _KERNELS:
-        made = function if config.DISABLE_JIT else Kernel(_with_compiled_callees(function))
+        made = function if config.DISABLE_JIT else Kernel(_with_compiled_callees(function), inline=inline)
         _KERNELS.setdefault(function, made)  # of two threads, both get the kernel that the first one stored
-    return cast(F, _KERNELS[function])
+    return _KERNELS[function]
 
 
 def _with_compiled_callees(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -220,30 +232,3 @@ def compiled_signatures() -> list[str]:
         if isinstance(_KERNELS[function], Kernel)
         for signature in _KERNELS[function].stats.cache_misses
     ]
-
-
-def warm(calls: Iterable[Callable[[], Any]], progress: Callable[[str], Any] | None = None) -> None:
-    """Make calls that use kernels, so that later calls find them compiled.
-
-    `progress` gets one line, and only if something has to be compiled.
-
-        >>> warm([lambda: None], progress=print)
-    """
-    with event.install_listener("numba:compile", _Announce(progress)):
-        for call in calls:
-            call()
-
-
-class _Announce(event.Listener):
-    """Reports the first compilation, once."""
-
-    def __init__(self, progress: Callable[[str], Any] | None) -> None:
-        self._progress = progress
-
-    def on_start(self, event: Any) -> None:
-        progress, self._progress = self._progress, None
-        if progress is not None:
-            progress("compiling kernels (once per machine)...")
-
-    def on_end(self, event: Any) -> None:
-        pass

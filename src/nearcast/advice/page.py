@@ -18,7 +18,7 @@ from nearcast.space import Box
 
 _WIDTH = 420.0  # width of a map
 _TALLEST, _FLATTEST = 420.0, 140.0
-_MOST_DOTS, _MOST_EDGES = 1_500, 500
+_MAX_DOTS, _MAX_EDGES = 1_500, 500
 _CHART = 60.0, 16.0  # width and height of a chart of loads
 
 _STYLE = """
@@ -104,7 +104,7 @@ def _load_chart(estimate: Estimate, most: float) -> str:
 
 def _maps(report: AdviceReport, maps: list[str], bounds: Box, height: float) -> Iterator[str]:
     messages = report.stream.sample.messages
-    rows = np.linspace(0, len(messages) - 1, min(len(messages), _MOST_DOTS)).astype(np.int64)
+    rows = np.linspace(0, len(messages) - 1, min(len(messages), _MAX_DOTS)).astype(np.int64)
     xs, ys = messages.xs[rows], messages.ys[rows]
     dots = "".join(
         f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="1.2"/>'
@@ -120,7 +120,7 @@ def _map(estimate: Estimate, regions: list[Region], bounds: Box, height: float) 
     busy = estimate.busy_us / (estimate.busiest_us or 1.0)
     boxes = "".join(_box(region, busy.tolist(), bounds, height) for region in joined(regions))
     name, n = escape(estimate.name), len(regions)
-    edge = 0.6 if n < _MOST_EDGES else 0  # this many edges would hide the messages
+    edge = 0.6 if n < _MAX_EDGES else 0  # this many edges would hide the messages
     return (
         f'<figure><svg class="map" role="img" aria-label="map of {name}" viewBox="0 0 {_WIDTH:g} {height:g}" '
         f'stroke-width="{edge:g}">'

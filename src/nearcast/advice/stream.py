@@ -30,7 +30,7 @@ from nearcast.partition import Sample
 from nearcast.partition.candidate_pairs import spread_rows
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
-from nearcast.text import Vocabulary
+from nearcast.text import DEFAULT_HASH_KEY, HashKey, Vocabulary
 from nearcast.window import CountWindow
 from nearcast.workload import make
 
@@ -50,6 +50,7 @@ class Stream:
     """None if no kind needs a window."""
     subscriptions: pa.Table
     messages: pa.Table
+    hash_key: HashKey = DEFAULT_HASH_KEY
 
     @property
     def kinds(self) -> list[str]:
@@ -65,6 +66,7 @@ class Stream:
             "vocabulary": self.vocabulary,
             "social": self.social,
             "window": self.window,
+            "hash_key": self.hash_key,
         }
 
     def thinned(self, n_subscriptions: int, n_messages: int) -> Stream:
@@ -77,7 +79,7 @@ class Stream:
         """The sample for partitioners; raises `InvalidInput` for rows that an engine would refuse."""
         config = EngineConfig(**self.engine_options)
         batches = Admission(config).admit(self.subscriptions)
-        messages = messages_from_table(self.messages, vocabulary=self.vocabulary, limits=config.limits, first_seq=1)
+        messages = messages_from_table(self.messages, vocabulary=config.vocabulary, limits=config.limits, first_seq=1)
         messages.check(self.space)
         return Sample(Footprints.joined([batch.footprints for batch in batches]), messages)
 

@@ -8,11 +8,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearcast.cli.arguments import count, positive
-from nearcast.cli.warmup import warm_up
 from nearcast.errors import require
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
     from nearcast.partition import partitioners as all_partitioners
     from nearcast.partition.base import check_shards
     from nearcast.partition.serialization import pack
+    from nearcast.text import new_hash_key
 
     check_shards(options.shards)
     names = options.partitioner or [partitioner.name for partitioner in all_partitioners()]
@@ -75,9 +76,9 @@ def run(options: argparse.Namespace) -> int:
     workers = min(options.shards, os.cpu_count() or 1)
     with _progress() as watch:
         watch("generating the stream")
-        stream = _stream(options)
+        stream = replace(_stream(options), hash_key=new_hash_key())
         few = stream.thinned(100, 200)
-        warm_up(lambda: advise(few, n_shards=options.shards, workers=workers, partitioners=partitioners))
+        advise(few, n_shards=options.shards, workers=workers, partitioners=partitioners)  # compiles what it needs
         report = advise(
             stream, n_shards=options.shards, workers=workers, in_threads=not options.processes,
             partitioners=partitioners, watch=watch,
@@ -87,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
 
         options.html.write_text(page_of(report), encoding="utf-8")
     if options.save:
-        options.save.write_bytes(pack(report.routing()))
+        options.save.write_bytes(pack(report.routing(), hash_key=stream.hash_key))
     if options.json:
         print(json.dumps({**report.figures(), "workers": workers}))
     else:

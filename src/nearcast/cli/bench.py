@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from nearcast.cli.arguments import amount, count, positive
-from nearcast.cli.warmup import warm_up
 from nearcast.errors import require
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ class Benchmark:
         import pyarrow as pa
 
         options = self._options
-        warm_up(lambda: self._warm_up(index))
+        self._warm_up(index)
         before_timing = options.window if self._is_windowed or self._needs_history else 0
         with self._engine(index) as engine:
             if self._is_windowed:

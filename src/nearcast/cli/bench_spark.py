@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nearcast.cli.spark_session import spark_session
+from nearcast.jobs.temporary_folder import temporary_folder
 
 _WARM = 6  # uncounted batches: the first ones compile and fill caches
 _SMALL, _N_SMALL = 100, 15
@@ -91,8 +91,7 @@ class Pipeline:
 @contextmanager
 def pipeline(*, shards: int, **options: Any) -> Iterator[Pipeline]:
     """Yield a pipeline with as many cores as shards."""
-    with tempfile.TemporaryDirectory(prefix="nearcast-bench-") as folder:
-        root = Path(folder)
+    with temporary_folder() as root:
         settings = {
             "spark.ui.enabled": "false",
             "spark.driver.memory": "4g",

@@ -27,7 +27,7 @@ file = "vocabulary.json"
 seconds = {window_s}
 
 [social]
-file = "friends.csv"
+file = "visits.csv"
 
 [match]
 shards = 2
@@ -66,6 +66,6 @@ def write_job(folder: Path, city: City, *, window_s: float) -> Path:
     texts = [set(tokenize(message.text)) for message in city.messages(500)]
     counted = {term: sum(term in text for text in texts) for term in sorted(set().union(*texts))}
     (folder / "vocabulary.json").write_text(json.dumps({"documents": len(texts), "frequencies": counted}))
-    with (folder / "friends.csv").open("w", newline="") as edges:
+    with (folder / "visits.csv").open("w", newline="") as edges:
         csv.writer(edges).writerows([("user", "place"), *city.social.edges()])
     return file

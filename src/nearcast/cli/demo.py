@@ -13,10 +13,10 @@ import argparse
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import Event, Thread
@@ -25,11 +25,14 @@ from typing import TYPE_CHECKING, Any, Self
 from nearcast.cli.arguments import amount, count, positive
 from nearcast.cli.spark_session import interrupts, require_spark, spark_session
 from nearcast.errors import StateError, require
+from nearcast.jobs.temporary_folder import temporary_folder
 
 if TYPE_CHECKING:
     import httpx
 
+    from nearcast.jobs.progress import Tally
     from nearcast.model import Message
+    from nearcast.spark.run import Run
     from nearcast.workload.city import City
 
 NAME = "demo"
@@ -63,21 +66,22 @@ def run(options: argparse.Namespace) -> int:
     if not options.embedded:
         require_spark()
     city = City(seed=options.seed)
-    with _folder(options.folder) as folder, interrupts() as check:
+    with _folder(options.folder) as folder, interrupts() as raise_if_interrupted:
+        check = partial(_check_interrupt, raise_if_interrupted)
         words = ["--city", str(options.seed), "--window", f"{options.window}s"]
         job = None if options.embedded else write_job(folder / "job", city, window_s=options.window)
-        with _served(folder / "data", words if job is None else ["--spark", str(job)], options.port) as client:
+        arguments = words if job is None else ["--spark", str(job)]
+        with suppress(KeyboardInterrupt), _served(folder / "data", arguments, options.port) as client:
+            print(f"\n  The live map is at {client.base_url} . Press Ctrl-C to stop.\n", flush=True)
+            _wait_ready(client, check)
             subscriptions = [one.to_json() for one in city.subscriptions(options.subscriptions)]
             client.post("/v1/subscriptions", json=subscriptions).raise_for_status()
-            print(f"\n  The live map is at {client.base_url} . Press Ctrl-C to stop.\n", flush=True)
             with _CityPublisher(client, city, options) as publisher:
-                with suppress(KeyboardInterrupt):
-                    if job is None:
-                        while not publisher.is_done:
-                            publisher.wait(check)
-                    else:
-                        _run_job(job, publisher, options, check)
-                publisher.end_line()
+                if job is None:
+                    while not publisher.is_done:
+                        publisher.wait(check)
+                else:
+                    _run_job(job, publisher, options, check)
         if options.folder is not None:
             print(f"nearcast: all data is in {folder}; `nearcast serve --data {folder / 'data'}` continues with it")
     return 0
@@ -85,26 +89,47 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_job(job: Path, publisher: _CityPublisher, options: argparse.Namespace, check: Callable[[], None]) -> None:
     """Run the job while the city publishes, and after that until all updates have arrived."""
+    from nearcast.cli.warmup import KindCompiler
     from nearcast.jobs.job_file import read_job_file
     from nearcast.jobs.progress import Tally
     from nearcast.spark.run import start_run
 
     job_file, tally = read_job_file(job), Tally()
-    with spark_session(job.with_suffix(".log"), shards=job_file.match.shards, master=options.master) as spark:
-        started = start_run(spark, job_file)
-        try:
-            # The service reads what the job commits a moment later.
-            while not publisher.is_done or tally.messages < publisher.messages or publisher.updates() < tally.updates:
+    with KindCompiler() as compiler:
+        publisher.report(compiler.poll())  # its processes run beside the start of Spark
+        log, shards = job.with_suffix(".log"), job_file.match.shards
+        with spark_session(log, shards=shards, master=options.master) as spark:
+            while not compiler.is_done:
+                publisher.report(compiler.poll())
                 publisher.wait(check)
-                try:
-                    started.wait(0.0)
-                except StateError:
-                    check()  # Ctrl-C reaches the workers too, and fails their batch: that is no error
-                    raise
-                if tally.take(started.batches(after=tally.last_batch)):
-                    publisher.facts = f", batch {tally.last_batch} took {tally.last_seconds:.1f} s"
-        finally:
-            started.stop()
+            publisher.report("starting the job; updates arrive with its first batch")
+            started = start_run(spark, job_file)
+            try:
+                while not publisher.is_done or not publisher.has_all(tally):
+                    publisher.wait(check)
+                    _check_job(started, check)
+                    if tally.take(started.batches(after=tally.last_batch)):
+                        publisher.facts = f", batch {tally.last_batch} took {tally.last_seconds:.1f} s"
+            finally:
+                started.stop()
+
+
+def _check_interrupt(check: Callable[[], None]) -> None:
+    """Say that the demo stops, if it was asked to: ending Spark and the service takes a moment."""
+    try:
+        check()
+    except KeyboardInterrupt:
+        _print("stopping")
+        raise
+
+
+def _check_job(started: Run, check: Callable[[], None]) -> None:
+    """Raise the error of a job that has failed."""
+    try:
+        started.wait(0.0)
+    except StateError:
+        check()  # Ctrl-C reaches the workers too, and fails their batch: that is no error
+        raise
 
 
 class _CityPublisher:
@@ -123,9 +148,11 @@ class _CityPublisher:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        if error in (None, KeyboardInterrupt):
+            self.report(self._line())
 
     @property
     def is_done(self) -> bool:
@@ -144,14 +171,19 @@ class _CityPublisher:
             print(f"{_CLEAR_LINE}  {self._line()}" if is_terminal else f"nearcast: {self._line()}",
                   end="" if is_terminal else "\n", flush=True)  # fmt: skip
 
-    def end_line(self) -> None:
-        """Print the final line."""
-        print(f"{_CLEAR_LINE if sys.stdout.isatty() else ''}nearcast: {self._line()}", flush=True)
+    def report(self, line: str | None) -> None:
+        """Print a line about the start or the end, if there is one."""
+        if line is not None:
+            _print(line)
 
     def updates(self) -> int:
         """Return the number of updates that the service has counted."""
         text, name = self._client.get("/metrics").text, "nearcast_updates_total "
         return int(next(float(line.removeprefix(name)) for line in text.splitlines() if line.startswith(name)))
+
+    def has_all(self, tally: Tally) -> bool:
+        """Return whether the job has read all messages, and the service, a moment later, all of its updates."""
+        return tally.messages >= self.messages and self.updates() >= tally.updates
 
     def _line(self) -> str:
         return f"{self.messages:,} messages published, {self.updates():,} updates{self.facts}"
@@ -169,6 +201,11 @@ class _CityPublisher:
                     self._stop.wait(_TICK_S)
         except Exception as error:
             self._error = error
+
+
+def _print(line: str) -> None:
+    """Print a line in place of the progress line."""
+    print(f"{_CLEAR_LINE if sys.stdout.isatty() else ''}nearcast: {line}", flush=True)
 
 
 def _to_json(message: Message) -> dict[str, Any]:
@@ -195,12 +232,17 @@ def _served(data: Path, words: list[str], port: int | None) -> Iterator[httpx.Cl
             if not line:
                 raise StateError(f"the service must start; it exited with {serving.wait()}")
             with httpx.Client(base_url=line.partition(" on ")[2].partition(",")[0], timeout=60.0) as client:
-                while client.get("/health/ready").status_code != 200:
-                    time.sleep(_TICK_S)
                 yield client
         finally:
             serving.terminate()
             serving.wait()
+
+
+def _wait_ready(client: httpx.Client, check: Callable[[], None]) -> None:
+    """Wait until the service has compiled what it needs; it prints its progress, and the map shows it."""
+    while client.get("/health/ready").status_code != 200:
+        check()
+        time.sleep(_TICK_S)
 
 
 def _free(port: int) -> int:
@@ -213,8 +255,8 @@ def _free(port: int) -> int:
 def _folder(given: Path | None) -> Iterator[Path]:
     """Yield the given folder, or a temporary one."""
     if given is None:
-        with tempfile.TemporaryDirectory(prefix="nearcast-") as temporary:
-            yield Path(temporary)
+        with temporary_folder() as temporary:
+            yield temporary
         return
     is_free = not given.exists() or (given.is_dir() and not any(given.iterdir()))
     require(is_free, "folder", "must be empty or new", str(given))

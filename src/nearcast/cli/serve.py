@@ -50,6 +50,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N|DURATION",
         help="window: a number of messages, such as 100k, or a duration, such as 90s, 5min, 1h or 7d",
     )
+    config.add_argument(
+        "--clock", choices=("wall", "event"),
+        help="what moves time: the wall clock (default), or the times of messages",
+    )  # fmt: skip
     config.add_argument("--workers", type=positive, default=1, help="number of threads")
     config.add_argument("--partitioner", default="hash", help="how subscriptions are distributed over threads")
     network = parser.add_argument_group("network and access")
@@ -70,6 +74,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--max-waiting", type=positive, default=1_000, help="waiting requests; more are answered with 429"
     )
     limits.add_argument(
+        "--max-waiting-each", type=positive, default=500, help="waiting requests per subscriber; more get 429"
+    )
+    limits.add_argument("--max-subscriptions", type=positive, default=1_000_000, help="subscriptions per subscriber")
+    limits.add_argument(
+        "--max-results", type=positive, default=20_000_000, metavar="MESSAGES",
+        help="messages that the results of a subscriber can hold: k of all its subscriptions together",
+    )  # fmt: skip
+    limits.add_argument(
+        "--max-ahead", type=amount, metavar="SECONDS",
+        help="how far ahead of the clock messages may be; default: 300 with --clock wall, else no limit",
+    )  # fmt: skip
+    limits.add_argument(
+        "--max-commit-updates", type=positive, default=100_000, metavar="UPDATES",
+        help="updates that are written at once; a request with more is written in parts",
+    )  # fmt: skip
+    limits.add_argument(
         "--max-queued", type=positive, default=10_000, help="waiting updates per client; then it is closed"
     )
     limits.add_argument("--max-webhooks", type=positive, default=100, help="webhooks per subscriber")
@@ -78,6 +98,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     limits.add_argument("--keep-hours", type=amount, default=168.0, help="how long updates are retained")
     limits.add_argument("--keep-updates", type=positive, default=10_000_000, help="how many updates are retained")
+    limits.add_argument(
+        "--keep-bytes", type=positive, default=10_000_000_000, metavar="BYTES",
+        help="size of the journal; the oldest updates and messages make room",
+    )  # fmt: skip
+    limits.add_argument(
+        "--min-free", type=count, default=100_000_000, metavar="BYTES",
+        help="free space of the disk below which the service only reads",
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
@@ -89,7 +117,6 @@ def run(options: argparse.Namespace) -> int:
     require(options.data is not None, "data", "must be given", None)
     require(options.port < 65536, "port", "must be below 65536", options.port)
     access = _access(options)
-    from nearcast.cli.warmup import run_small_city, warm_kinds, warm_up
     from nearcast.service.api.context import Service
     from nearcast.service.api.metrics import Metrics
     from nearcast.service.command_loop import CommandLoop
@@ -99,14 +126,21 @@ def run(options: argparse.Namespace) -> int:
     from nearcast.service.push.webhooks.dispatcher import WebhookDispatcher
     from nearcast.service.push.webhooks.store import WebhookStore
     from nearcast.service.server import bind, serve
-    from nearcast.service.store.retention import RetentionConfig
+    from nearcast.service.store.limits import ServiceLimits
 
     guard = AddressGuard(parse_networks(options.webhook_networks))
-    retention = RetentionConfig(
+    limits = ServiceLimits(
         max_waiting=options.max_waiting,
+        max_waiting_each=options.max_waiting_each,
+        max_subscriptions=options.max_subscriptions,
+        max_results=options.max_results,
+        max_ahead_s=options.max_ahead,
+        max_commit_updates=options.max_commit_updates,
         snapshot_every=options.snapshot_every,
         max_age_s=options.keep_hours * 3600,
         max_updates=options.keep_updates,
+        max_bytes=options.keep_bytes,
+        min_free_bytes=options.min_free,
     )
 
     def started(address: str) -> None:
@@ -115,11 +149,12 @@ def run(options: argparse.Namespace) -> int:
     with bind(options.host, options.port) as bound:
         metrics = Metrics()
         hub = Hub(metrics, max_queued=options.max_queued)
-        command_loop = CommandLoop(options.data, _config(options), hub=hub, metrics=metrics, retention=retention)
+        command_loop = CommandLoop(
+            options.data, _config(options), hub=hub, metrics=metrics, limits=limits,
+            prepare=_load_kernels,
+        )  # fmt: skip
         webhooks = WebhookStore(options.data / "webhooks.sqlite", max_per_subscriber=options.max_webhooks)
         dispatcher = WebhookDispatcher(webhooks, WebhookClient(guard))
-        warm_kinds()
-        warm_up(run_small_city)
         if access.is_open:
             warning = "nearcast: no tokens are required: everyone who reaches this address has full access"
             print(warning, file=sys.stderr)
@@ -128,11 +163,25 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _load_kernels(config: ServiceConfig, report: Callable[[str], None], is_stopping: Callable[[], bool]) -> None:
+    """Compile kernels, once per machine, and load them, so that no request waits for them."""
+    from nearcast.cli.warmup import publish_small_city, run_small_city, warm_kinds
+    from nearcast.service.server import freeze_gc
+
+    if config.job is not None:  # the job has the engines
+        publish_small_city()
+    else:
+        warm_kinds(report, is_stopping)
+        if not is_stopping():
+            run_small_city()
+    freeze_gc()
+
+
 def _access(options: argparse.Namespace) -> AccessControl:
-    from nearcast.service.api.access import AccessControl, is_loopback, read_tokens
+    from nearcast.service.api.access import AccessControl, TokenFile, is_loopback
 
     if options.tokens is not None:
-        return read_tokens(options.tokens)
+        return TokenFile(options.tokens)
     rule = f"must be given for a host that others can reach, such as {options.host!r}"
     hint = "Create one with `nearcast serve --new-token NAME --tokens FILE`"
     require(is_loopback(options.host), "tokens", rule, None, hint=hint)
@@ -140,14 +189,14 @@ def _access(options: argparse.Namespace) -> AccessControl:
 
 
 def _make_token(options: argparse.Namespace) -> int:
-    from nearcast.service.api.access import new_token, read_tokens
+    from nearcast.service.api.access import TokenFile, new_token
 
     token, entry = new_token(options.new_token, options.scopes)
     if options.tokens is None:
         print(entry, file=sys.stderr)
     else:
         if options.tokens.exists():
-            read_tokens(options.tokens)  # raises if the file is invalid
+            TokenFile(options.tokens)  # raises if the file is invalid
         with options.tokens.open("a") as file:
             file.write(f"{entry}\n")
         options.tokens.chmod(0o600)
@@ -164,13 +213,14 @@ def _config(options: argparse.Namespace) -> ServiceConfig | None:
         return None
     require(len(given) == 1, given[0], f"must not be given together with --{given[-1]}", getattr(options, given[0]))
     if options.spark is not None:
-        return ServiceConfig.of_job(options.spark)
+        return ServiceConfig.of_job(options.spark, clock=options.clock)
     return ServiceConfig(
         bounds=None if options.bounds is None else _bounds(options.bounds),
         metric=options.metric,
         max_distance=options.max_distance,
         city=options.city,
         **_window(options.window),
+        clock=options.clock,
         workers=options.workers,
         partitioner=options.partitioner,
     )

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.engine.config import EngineConfig
 from nearcast.engine.shard import choose_index
 from nearcast.errors import InvalidInput, StateError
-from nearcast.model import Subscription, SubscriptionBatch, kinds
+from nearcast.model import NO_TIME, Id, Subscription, SubscriptionBatch, kinds, to_seconds
 from nearcast.model.columns import subscriptions_from_table
 from nearcast.model.fields import has_strings
 from nearcast.model.subscription_rows import store_table
@@ -27,20 +29,27 @@ class Admission:
     def __init__(self, config: EngineConfig) -> None:
         self._config, self._scoring = config, config.scoring
 
-    def admit(self, subscriptions: Any) -> list[SubscriptionBatch]:
-        """Return one batch per kind; if an id is given twice, the last one counts."""
+    def admit(self, subscriptions: Any, *, now_us: int = NO_TIME) -> list[SubscriptionBatch]:
+        """Return one batch per kind; if an id is given twice, the last one counts.
+
+        With the time of the engine, subscriptions that have expired by then are refused.
+        """
+        batches = None
         if isinstance(subscriptions, pa.Table):
             batches = self._by_columns(subscriptions)
-            if batches is not None:
-                return batches
             subscriptions = subscriptions_from_table(subscriptions)
-        return self._one_by_one(subscriptions)
+        if batches is None:
+            batches = self._one_by_one(subscriptions)
+        for batch in batches:
+            if batch.expires_us is not None:
+                _refuse_expired(batch, batch.expires_us <= now_us, now_us)
+        return batches
 
     def _by_columns(self, table: pa.Table) -> list[SubscriptionBatch] | None:
         """Return the batches of a table, or None if its rows have to be checked one by one."""
         if not (has_strings(table, "id") and has_strings(table, "kind")):
             return None
-        if "op" in table.column_names and pc.any(pc.not_equal(table["op"], "subscribe")).as_py():
+        if "op" in table.column_names and not _all_subscribe(table["op"]):
             return None
         if pc.count_distinct(table["id"]).as_py() < len(table):
             return None
@@ -73,3 +82,24 @@ class Admission:
         if kind.result_policy.needs_window and self._config.window is None:
             raise StateError(f"{subject} of kind {kind.kind!r} needs a window; give one")
         choose_index(self._config.index, kind.kind)
+
+
+def _refuse_expired(batch: SubscriptionBatch, are_over: npt.NDArray[np.bool_], now_us: int) -> None:
+    """Raise `InvalidInput` for the first subscription that has expired."""
+    if are_over.any():
+        assert batch.expires_us is not None
+        row = int(np.argmax(are_over))
+        raise expired_error(batch.ids[row], int(batch.expires_us[row]), now_us=now_us)
+
+
+def expired_error(id_: Id, expires_us: int, *, now_us: int) -> InvalidInput:
+    """Return the error for a subscription that has expired when it is added."""
+    rule = f"must be later than now, which is {to_seconds(now_us)}"
+    return InvalidInput("expires_at", rule, to_seconds(expires_us), subject=f"subscription {id_!r}")
+
+
+def _all_subscribe(operations: pa.ChunkedArray) -> bool:
+    """Return whether all operations of a table are to subscribe, which null means too."""
+    if not pa.types.is_string(operations.type):
+        return bool(operations.null_count == len(operations))
+    return not pc.any(pc.not_equal(operations, "subscribe")).as_py()

@@ -1,23 +1,29 @@
 """Saved engines: a folder of Arrow files and a manifest with their checksums.
 
     engine.saved/
-      manifest.json        format, version, configuration, counters, size and checksum of each file
-      vocabulary.arrow     term ids and idfs
-      graph.arrow          users, places and edges of the social graph
-      boolean.arrow ...    the stored subscriptions of each kind, with the step at which each was added
-      results.arrow        results that do not follow from the window, by kind and row
-      window.arrow         the messages of the window with their weighted terms
-      routing.arrow        the fitted routing, if there is one
+      manifest.json          format, version, configuration, counters; name, size and checksum of each file; its own
+      vocabulary-*.arrow     terms and idfs
+      graph-*.arrow          users, places and edges of the social graph
+      boolean-*.arrow ...    the stored subscriptions of each kind, with the step at which each was added, and the
+                             earlier engines that hold it too
+      results-*.arrow        results that do not follow from the window, by kind and row
+      window-*.arrow         the messages of the window with their weighted terms
+      bodies-*.arrow         the bodies of the messages that the window or a result holds, if the engine has bodies
+      expiries-*.arrow       when such messages expire by a time of their own, if some do
+      routing-*.arrow        the fitted routing, if there is one
 
-A new folder is written beside the old one and moved into place, so the path always holds a complete engine. Reading
-refuses another format, another version, a missing or changed file, and names that it does not know.
+The manifest is the engine: a save writes files under new names and then replaces the manifest in one step, so the
+folder always holds a complete engine, also after a crash. Reading refuses another format, another version, a missing
+or changed file, a changed manifest, and names that it does not know.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import shutil
+import re
+import secrets
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -30,8 +36,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.engine.config import EngineConfig
-from nearcast.engine.state import EngineState, SavedSubscriptions
-from nearcast.errors import FormatError, InvalidInput
+from nearcast.engine.message_bodies import BODIES
+from nearcast.engine.state import EXPIRIES, EngineState, SavedSubscriptions
+from nearcast.errors import FormatError
 from nearcast.index import Work
 from nearcast.model import IdColumn, Limits, Subscription, kinds
 from nearcast.model.split_columns import join, split
@@ -43,65 +50,91 @@ from nearcast.text import Vocabulary
 from nearcast.window import LIVE, CountWindow, Results, TimeWindow, WindowPolicy
 
 FORMAT = "nearcast-engine"
-VERSION = 1
+VERSION = 4
 MANIFEST = "manifest.json"
 
 _WINDOWS: dict[str, type[CountWindow] | type[TimeWindow]] = {"count": CountWindow, "time": TimeWindow}
+_NAMES = {
+    "vocabulary",
+    "graph",
+    "results",
+    "window",
+    "bodies",
+    "expiries",
+    "routing",
+}  # files other than those of kinds
 _GIVEN = "given"  # the partitioner is a fitted routing without a name
 
 
 def write(state: EngineState, path: str | PathLike[str]) -> None:
-    """Write an engine to a folder; a saved engine that is there is replaced."""
-    target = Path(path)
-    if target.exists() and not (target / MANIFEST).is_file():
-        raise FormatError(f"{target} must be new or hold a saved engine; it holds something else")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{target.name}.saving-{os.getpid()}")
-    previous = target.with_name(f".{target.name}.previous-{os.getpid()}")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir()
+    """Write an engine to a folder; a saved engine that is there is replaced. It is on disk when this returns."""
+    folder = Path(path)
+    is_new = not folder.exists()
+    if not is_new and not (folder / MANIFEST).is_file():
+        raise FormatError(f"{folder} must be new or hold a saved engine; it holds something else")
+    folder.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_hex(4)  # no file of the engine that is there is touched
     try:
-        _write_files(state, beside)
-        if target.exists():
-            target.rename(previous)
-        try:
-            beside.rename(target)
-        except OSError:
-            if previous.exists():
-                previous.rename(target)  # the old engine stays if the new one cannot take its place
-            raise
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-    shutil.rmtree(previous, ignore_errors=True)
+        manifest = folder / f"{MANIFEST}-{token}"
+        manifest.write_text(json.dumps(_write_files(state, folder, token), indent=1) + "\n")
+        sync(manifest)
+        manifest.replace(folder / MANIFEST)
+    except BaseException:
+        for file in folder.glob(f"*-{token}*"):
+            file.unlink()
+        if is_new:
+            folder.rmdir()
+        raise
+    sync(folder)
+    sync(folder.parent)
+    _sweep(folder, token)
+
+
+def _sweep(folder: Path, token: str) -> None:
+    """Remove the files of earlier engines, and of saves that were interrupted."""
+    for file in folder.iterdir():
+        is_ours = re.fullmatch(rf"(\w+|{re.escape(MANIFEST)})-[0-9a-f]{{8}}(\.arrow)?", file.name)
+        if is_ours and not file.name.endswith((f"-{token}", f"-{token}.arrow")):
+            file.unlink(missing_ok=True)
 
 
 def read(path: str | PathLike[str]) -> EngineState:
     """Read a saved engine; raise `FormatError` if anything differs from what was written."""
     folder = Path(path)
     manifest = _read_manifest(folder)
-    tables = {name: _read_table(folder, name, entry) for name, entry in manifest["files"].items()}
     try:
+        tables = {name: _read_table(folder, entry) for name, entry in manifest["files"].items()}
+        if not all(type(count) is int for count in manifest["counters"].values()):
+            raise ValueError(f"counters must be integers; got {manifest['counters']}")
         return _read_state(manifest, tables)
-    except (InvalidInput, KeyError, TypeError, ValueError) as error:
+    except FormatError:
+        raise
+    except Exception as error:  # the checksums are right, and what they cover is no engine
         raise FormatError(f"{folder} is not a saved engine of version {VERSION}: {error}") from error
 
 
-def _write_files(state: EngineState, folder: Path) -> None:
+def _write_files(state: EngineState, folder: Path, token: str) -> dict[str, Any]:
+    """Write everything but the manifest, which is returned."""
     config, by_kind = state.config, _joined(state.subscriptions)
     tables = {
-        "vocabulary": pa.table({"id": config.vocabulary.ids, "idf": config.vocabulary.idfs}),
+        "vocabulary": pa.table(
+            {"term": config.vocabulary.state()["terms"], "idf": config.vocabulary.state()["idfs"]}
+        ),
         "graph": table_of_graph(config.social),
         "results": table_of_results([(saved.kind.kind, saved.results) for saved in by_kind]),
         **({} if state.live is None else {"window": state.live}),
+        **({} if state.bodies is None else {"bodies": state.bodies}),
+        **({} if state.expiries is None else {"expiries": state.expiries}),
         **({} if state.routing is None else {"routing": table_of_routing(state.routing)}),
-        **{saved.kind.kind: saved.stored.append_column("since", pa.array(saved.sinces)) for saved in by_kind},
+        **{saved.kind.kind: _table_of_subscriptions(saved) for saved in by_kind},
     }
     files = {}
     for name, table in tables.items():
-        file = folder / f"{name}.arrow"
+        file = folder / f"{name}-{token}.arrow"
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-        files[name] = {"bytes": file.stat().st_size, "crc32": _checksum(file)}
+        sync(file)
+        files[name] = {"file": file.name, "bytes": file.stat().st_size, "crc32": _checksum(file)}
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -113,10 +146,12 @@ def _write_files(state: EngineState, folder: Path) -> None:
             },
             "window": _describe_window(config.window),
             "text_similarity": config.text_similarity,
+            "bodies": config.bodies,
             "workers": config.workers,
             "partitioner": config.partitioner if isinstance(config.partitioner, str) else _GIVEN,
             "index": config.index,
             "limits": asdict(config.limits),
+            "hash_key": config.hash_key.hex(),
         },
         "vocabulary_default": config.vocabulary.default,
         "counters": {"seq": state.seq, "now_us": state.now_us, "late": state.late, "updates": state.updates}
@@ -124,7 +159,13 @@ def _write_files(state: EngineState, folder: Path) -> None:
         "work": {kind: asdict(work) for kind, work in state.work.items()},
         "files": files,
     }
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+    return manifest | {"sha256": digest_of(manifest)}
+
+
+def digest_of(manifest: dict[str, Any]) -> str:
+    """Return the checksum of a manifest, which covers everything but itself."""
+    content = {name: value for name, value in manifest.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -133,21 +174,23 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise FormatError(f"{folder} must be a saved engine; it has no {MANIFEST}")
     try:
         manifest = json.loads(file.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{file} must be JSON: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         found = manifest.get("format") if isinstance(manifest, dict) else manifest
         raise FormatError(f"{file}: format must be {FORMAT!r}; got {found!r}")
     if manifest.get("version") != VERSION:
         raise FormatError(f"{file}: version must be {VERSION}; got {manifest.get('version')!r}")
-    expected = {"format", "version", "config", "vocabulary_default", "counters", "work", "files"}
+    if manifest.get("sha256") != digest_of(manifest):
+        raise FormatError(f"{file} is not as it was written: its checksum differs")
+    expected = {"format", "version", "config", "vocabulary_default", "counters", "work", "files", "sha256"}
     if set(manifest) != expected:
         raise FormatError(f"{file}: must hold {sorted(expected)}; got {sorted(manifest)}")
     return manifest
 
 
-def _read_table(folder: Path, name: str, entry: dict[str, int]) -> pa.Table:
-    file = folder / f"{name}.arrow"
+def _read_table(folder: Path, entry: dict[str, Any]) -> pa.Table:
+    file = folder / entry["file"]
     if not file.is_file():
         raise FormatError(f"{file} is missing")
     if file.stat().st_size != entry["bytes"] or _checksum(file) != entry["crc32"]:
@@ -158,7 +201,7 @@ def _read_table(folder: Path, name: str, entry: dict[str, int]) -> pa.Table:
 
 def _read_state(manifest: dict[str, Any], tables: dict[str, pa.Table]) -> EngineState:
     config = dict(manifest["config"])
-    space = config.pop("space")
+    space, hash_key = config.pop("space"), bytes.fromhex(config.pop("hash_key"))
     vocabulary = tables["vocabulary"]
     routing = read_routing(tables["routing"]) if "routing" in tables else None
     if config["partitioner"] == _GIVEN and routing is not None:
@@ -169,16 +212,20 @@ def _read_state(manifest: dict[str, Any], tables: dict[str, pa.Table]) -> Engine
             window=_make_window(config.pop("window")),
             limits=Limits(**config.pop("limits")),
             vocabulary=Vocabulary.from_state(
-                ids=vocabulary["id"].to_numpy(),
+                terms=vocabulary["term"].combine_chunks(),
                 idfs=vocabulary["idf"].to_numpy(),
                 default=manifest["vocabulary_default"],
+                hash_key=hash_key,
             ),
+            hash_key=hash_key,
             social=read_graph(tables["graph"]),
             **config,
         ),
         **manifest["counters"],
         work={kind: Work(**work) for kind, work in manifest["work"].items()},
         live=None if manifest["config"]["window"] is None else tables["window"].cast(LIVE),
+        bodies=tables["bodies"].cast(BODIES) if config["bodies"] else None,
+        expiries=tables["expiries"].cast(EXPIRIES) if "expiries" in tables else None,
         subscriptions=_read_subscriptions(tables),
         routing=routing,
     )
@@ -225,6 +272,11 @@ def read_routing(table: pa.Table) -> bytes:
     return routing
 
 
+def _table_of_subscriptions(saved: SavedSubscriptions) -> pa.Table:
+    table = saved.stored.append_column("since", pa.array(saved.sinces))
+    return table.append_column("before", pa.array(saved.before))
+
+
 def _joined(saved_subscriptions: Sequence[SavedSubscriptions]) -> list[SavedSubscriptions]:
     """Return one item per kind; the number of shards is not saved."""
     by_kind: dict[type[Subscription], list[SavedSubscriptions]] = {}
@@ -235,6 +287,7 @@ def _joined(saved_subscriptions: Sequence[SavedSubscriptions]) -> list[SavedSubs
             kind,
             pa.concat_tables([saved.stored for saved in group]).combine_chunks(),
             np.concatenate([saved.sinces for saved in group]),
+            np.concatenate([saved.before for saved in group]),
             [
                 part._replace(slots=part.slots + first)
                 for saved, first in zip(group, _firsts([len(saved.sinces) for saved in group]), strict=True)
@@ -279,15 +332,16 @@ def table_of_results(named: Iterable[tuple[str, Sequence[Results]]]) -> pa.Table
 
 def _read_subscriptions(tables: dict[str, pa.Table]) -> list[SavedSubscriptions]:
     by_name = {kind.kind: kind for kind in kinds()}
-    unknown = set(tables) - set(by_name) - {"vocabulary", "graph", "results", "window", "routing"}
+    unknown = set(tables) - set(by_name) - _NAMES
     if unknown:
         raise ValueError(f"files of unknown kinds: {sorted(unknown)}")
     results = read_results(tables["results"])
     return [
         SavedSubscriptions(
             by_name[name],
-            table.drop_columns(["since"]).cast(stored_schema(by_name[name])),
+            table.drop_columns(["since", "before"]).cast(stored_schema(by_name[name])),
             table["since"].to_numpy(),
+            table["before"].to_numpy(),
             results.get(name, []),
         )
         for name, table in tables.items()

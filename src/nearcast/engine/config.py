@@ -13,11 +13,11 @@ from typing import Any, TypedDict
 from nearcast.errors import require
 from nearcast.index import has_index, index_names
 from nearcast.model import Limits, ScoringContext
-from nearcast.partition import MOST_SHARDS, Routing
+from nearcast.partition import MAX_SHARDS, Routing
 from nearcast.partition.fitting import check_partitioner
 from nearcast.social import SocialGraph
 from nearcast.space import Space
-from nearcast.text import TEXT_SIMILARITIES, Vocabulary
+from nearcast.text import DEFAULT_HASH_KEY, TEXT_SIMILARITIES, HashKey, Vocabulary, check_hash_key
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 
 
@@ -29,8 +29,10 @@ class SharedOptions(TypedDict, total=False):
     window: WindowPolicy | None
     social: SocialGraph | None
     text_similarity: str
+    bodies: bool
     index: str
     limits: Limits | None
+    hash_key: HashKey | None
 
 
 class EngineOptions(SharedOptions, total=False):
@@ -59,6 +61,8 @@ class EngineConfig:
     social: SocialGraph = field(default_factory=SocialGraph)
     text_similarity: str = "containment"
     """The text function of kind `similarity`."""
+    bodies: bool = False
+    """Keep the bodies of messages as long as the messages, and return them with every update that is an enter."""
     workers: int = 1
     """Threads."""
     partitioner: str | Routing = "hash"
@@ -66,6 +70,9 @@ class EngineConfig:
     index: str = "auto"
     """One index for all kinds, such as "scan"; "auto" takes the fastest for each kind."""
     limits: Limits = field(default_factory=Limits)
+    hash_key: HashKey = field(default=DEFAULT_HASH_KEY, repr=False)
+    """16 secret bytes under which terms and ids are hashed; the default makes runs repeatable. Where strangers choose
+    words and ids, draw one with `secrets.token_bytes(16)`."""
 
     def __post_init__(self) -> None:
         require(isinstance(self.space, Space), "space", "must be a Space", self.space, subject="engine")
@@ -74,14 +81,17 @@ class EngineConfig:
         require(isinstance(self.limits, Limits), "limits", "must be Limits", self.limits, subject="engine")
         ok = isinstance(self.workers, int) and not isinstance(self.workers, bool) and self.workers >= 1
         require(ok, "workers", "must be an integer of 1 or more", self.workers, subject="engine")
-        fits = self.workers <= MOST_SHARDS
-        require(fits, "workers", f"must be at most {MOST_SHARDS}", self.workers, subject="engine")
+        fits = self.workers <= MAX_SHARDS
+        require(fits, "workers", f"must be at most {MAX_SHARDS}", self.workers, subject="engine")
         check_partitioner(self.partitioner, n_shards=self.workers, subject="engine")
         names = [*TEXT_SIMILARITIES]
         known = self.text_similarity in names
         require(known, "text_similarity", f"must be one of {names}", self.text_similarity, subject="engine")
+        require(isinstance(self.bodies, bool), "bodies", "must be True or False", self.bodies, subject="engine")
         known = has_index(self.index)
         require(known, "index", f"must be one of {index_names()}", self.index, subject="engine")
+        check_hash_key(self.hash_key, subject="engine")
+        object.__setattr__(self, "vocabulary", self.vocabulary.with_key(self.hash_key))
 
     @classmethod
     def of(cls, options: SharedOptions) -> EngineConfig:

@@ -14,32 +14,35 @@ a time: it does not lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.engine import archive
 from nearcast.engine.admission import Admission
 from nearcast.engine.config import EngineConfig, EngineOptions
 from nearcast.engine.shard_set import ShardSet
-from nearcast.engine.state import EngineState
+from nearcast.engine.state import EXPIRIES, EngineState
 from nearcast.engine.stats import Stats, add_work, resident_bytes
-from nearcast.engine.updates import Form, UpdateBatch, count, joined, net, write_initial_results
-from nearcast.errors import InvalidInput, StateError, UnknownSubscription, require
+from nearcast.engine.step_changes import StepChange, difference, net_changes, to_updates
+from nearcast.engine.updates import Form, UpdateBatch, UpdateWriter, count, joined, net
+from nearcast.errors import InvalidInput, StateError, UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work
 from nearcast.model import (
-    ENTER,
-    LEAVE,
+    NEVER,
     NO_TIME,
     Explanation,
     Id,
     IdColumn,
     Message,
     MessageBatch,
+    Preview,
     Result,
     Subscription,
     SubscriptionBatch,
@@ -51,25 +54,46 @@ from nearcast.model import (
     to_seconds,
     to_us,
 )
-from nearcast.model.columns import ArrowTable, edges_from_table, ids_from_table, messages_from_table, updates_to_table
+from nearcast.model.columns import (
+    EDGE_COLUMNS,
+    ID_COLUMNS,
+    MESSAGES,
+    ArrowTable,
+    edges_from_table,
+    ids_from_table,
+    messages_from_table,
+    one_array,
+    subscription_columns,
+    updates_to_table,
+)
 from nearcast.model.inputs import as_table, edges_of, ids_of, messages_of, subscriptions_of
+from nearcast.text import TermRows
 from nearcast.window import ScoredMessage, Ticks
 
 if TYPE_CHECKING:
+    from nearcast._jit import Arena
+    from nearcast.engine.expiry_heap import ExpiryHeap
     from nearcast.engine.folder import EngineFolder
     from nearcast.engine.matcher import Matcher
+    from nearcast.engine.message_bodies import MessageBodies
+    from nearcast.engine.registry import SubscriptionRegistry
     from nearcast.engine.result_merger import ResultMerger
     from nearcast.partition import Masks, Region
 
 
 _PREVIEWED = 20_000  # messages that a preview considers
+_NONE = np.zeros(0, np.int64)
+
+Longs = npt.NDArray[np.int64]
+SeenBy = Callable[[MessageBatch], "Masks"]
+"""Returns the engines that saw each message, as masks."""
 
 
 class Engine:
     """Keeps the result of every subscription exact while messages stream past.
 
-    Options: `space` (required), `vocabulary`, `window`, `social`, `text_similarity`, `workers`, `partitioner`,
-    `index` and `limits`; `EngineConfig` describes each.
+    Options: `space` (required), `vocabulary`, `window`, `social`, `text_similarity`, `bodies`, `workers`,
+    `partitioner`, `index`, `limits` and `hash_key`; `EngineConfig` describes each.
 
     >>> from nearcast import Box, Engine, Message, Space, TopKSubscription, CountWindow
     >>> engine = Engine(space=Space(Box(0, 0, 1, 1)), window=CountWindow(100))
@@ -97,11 +121,44 @@ class Engine:
         self._config = state.config.with_own_graph()
         self._scoring = self._config.scoring
         self._shards = ShardSet(self._config, state.live, self._folder)
+        self._bodies = self._make_bodies(state) if self._config.bodies else None
+        self._expiries = self._find_expiries(state)
         self._admission = Admission(self._config)
         self._seq, self._now_us = state.seq, state.now_us
         self._late, self._updates = state.late, state.updates
+        self.late_seqs: tuple[int, ...] = ()
+        """The `seq` of each message of the last call that had expired on arrival."""
         self._edge_changes = state.edge_changes
         self._work_before = state.work
+
+    @cached_property
+    def _message_arena(self) -> Arena:
+        """The arena of what is known of messages beside the windows of shards."""
+        from nearcast._jit import Arena
+
+        return Arena() if self._folder is None else self._folder.message_arena()
+
+    def _make_bodies(self, state: EngineState) -> MessageBodies:
+        from nearcast.engine.message_bodies import MessageBodies
+
+        bodies = MessageBodies(self._message_arena)
+        if state.bodies is not None:
+            bodies.append(state.bodies["seq"].to_numpy(), one_array(state.bodies["body"]))
+        return bodies
+
+    def _find_expiries(self, state: EngineState) -> ExpiryHeap | None:
+        """Return the messages that expire by a time of their own, if there are any already."""
+        if state.expiries is not None:
+            expiries = self._make_expiries()
+            expiries.push(state.expiries["expires_us"].to_numpy(), state.expiries["seq"].to_numpy())
+            return expiries
+        is_continued = self._folder is not None and self._folder.has_message_arena()
+        return self._make_expiries() if is_continued and "expiries.state" in self._message_arena else None
+
+    def _make_expiries(self) -> ExpiryHeap:
+        from nearcast.engine.expiry_heap import ExpiryHeap
+
+        return ExpiryHeap(self._message_arena, "expiries")
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
@@ -119,9 +176,9 @@ class Engine:
 
     def _subscribe(self, subscriptions: Any, replicas: Callable[[SubscriptionBatch], Masks] | None = None) -> Any:
         """Add subscriptions; `replicas` returns the engines before this one that hold each of a batch."""
-        table = as_table(subscriptions)
+        table = as_table(subscriptions, subscription_columns)
         is_table = table is not None
-        batches = self._admission.admit(table if is_table else subscriptions_of(subscriptions))
+        batches = self._admission.admit(table if is_table else subscriptions_of(subscriptions), now_us=self._now_us)
         self._shards.prepare(batches)
         self._before_change()
         removed: dict[Id, list[ScoredMessage]] = {}
@@ -135,21 +192,32 @@ class Engine:
             )
         ]
         if is_table and not removed:
-            parts = [write_initial_results(*results, seq=self._seq, at_us=self._now_us) for results in initial]
-            entered = joined(parts, Form.TABLE)
-            self._updates += len(entered)
-            return entered
+            writer = UpdateWriter(self._now_ticks(), Form.TABLE, self._bodies)
+            return self._joined([writer.write_initial_results(*results) for results in initial], Form.TABLE)
         added: dict[Id, list[ScoredMessage]] = {}
         for registry, results in initial:
             by_slot = results.by_slot()
             added |= dict(zip(registry.ids(np.fromiter(by_slot, np.int32)), by_slot.values(), strict=True))
-        updates = [
-            update
+        changes = [
+            change
             for id_ in (id_ for batch in (batches if removed or added else ()) for id_ in batch.ids)
-            for update in self._difference(id_, removed.get(id_, []), added.get(id_, []))
+            for change in difference(id_, removed.get(id_, []), added.get(id_, []))
         ]
+        return self._counted(changes, as_table=is_table)
+
+    def _now_ticks(self) -> Ticks:
+        """Return the step of something that happens without a message: that of the last one."""
+        now = np.array([self._now_us], np.int64)
+        return Ticks(np.array([self._seq], np.int64), now, now)
+
+    def _counted(self, changes: Sequence[StepChange], *, as_table: bool) -> Any:
+        """Return changes that happened without a message as updates, and count them."""
+        updates = to_updates(changes, seq=self._seq, at=to_seconds(self._now_us), bodies=self._bodies)
         self._updates += len(updates)
-        return updates_to_table(updates) if is_table else updates
+        return self._to_table(updates) if as_table else updates
+
+    def _to_table(self, updates: Sequence[Update]) -> pa.Table:
+        return updates_to_table(updates, bodies=self._bodies is not None)
 
     def _locate(self, id_: Any) -> tuple[Matcher | ResultMerger, int]:
         """Return the owner of a subscription's result and the slot there."""
@@ -159,16 +227,9 @@ class Engine:
             raise UnknownSubscription(id_)
         return located
 
-    def _difference(self, id_: Id, before: list[ScoredMessage], after: list[ScoredMessage]) -> list[Update]:
-        old, new = {scored.seq for scored in before}, {scored.seq for scored in after}
-        at = to_seconds(self._now_us)
-        leaves = [Update(self._seq, id_, s.message, LEAVE, s.score, at) for s in before if s.seq not in new]
-        enters = [Update(self._seq, id_, s.message, ENTER, s.score, at) for s in after if s.seq not in old]
-        return leaves + enters
-
     def unsubscribe(self, ids: Iterable[Id] | ArrowTable) -> None:
         """Remove subscriptions, all of which must exist."""
-        table = as_table(ids)
+        table = as_table(ids, lambda: ID_COLUMNS)
         leaving = self._existing(ids_of(ids) if table is None else ids_from_table(table).objects)
         self._before_change()
         self._shards.remove(leaving)
@@ -208,19 +269,28 @@ class Engine:
         return self._change_edges(edges, self._scoring.social.remove_edges)
 
     def _change_edges(self, edges: Any, change: Callable[[Any], list[Id]]) -> Any:
-        table = as_table(edges)
+        table = as_table(edges, lambda: EDGE_COLUMNS)
         is_table = table is not None
-        users = set(change(edges_from_table(table) if is_table else edges_of(edges)))
-        updates: list[Update] = []
+        listed = edges_from_table(table) if is_table else list(edges_of(edges))
+        for edge in listed:
+            for end in edge if isinstance(edge, tuple) else ():
+                self._config.limits.check_id(end, "edges")
+        users = set(change(listed))
+        changes: list[StepChange] = []
         if users:
             self._before_change()
             self._edge_changes += 1
-            for registry, before, after in self._shards.refresh_users(users, self._seq):
-                slots = np.fromiter(dict.fromkeys([*before, *after]), np.int32)
-                for slot, id_ in zip(slots.tolist(), registry.ids(slots), strict=True):
-                    updates += self._difference(id_, before.get(slot, []), after.get(slot, []))
-        self._updates += len(updates)
-        return updates_to_table(updates) if is_table else updates
+            changes = self._differences(self._shards.refresh_users(users, self._seq))
+        return self._counted(changes, as_table=is_table)
+
+    def _differences(self, results: Iterable[tuple[SubscriptionRegistry, Any, Any]]) -> list[StepChange]:
+        """Return the changes that follow from results by slot, before and after."""
+        changes: list[StepChange] = []
+        for registry, before, after in results:
+            slots = np.fromiter(dict.fromkeys([*before, *after]), np.int32)
+            for slot, id_ in zip(slots.tolist(), registry.ids(slots), strict=True):
+                changes += difference(id_, before.get(slot, []), after.get(slot, []))
+        return changes
 
     # -- messages -----------------------------------------------------------------------------------------------
 
@@ -239,7 +309,7 @@ class Engine:
         With `grouped`, for tables, updates that differ in subscription and score only share one row with lists of
         both: far fewer bytes where a message has many receivers. `ungroup` expands them.
         """
-        table = as_table(messages)
+        table = as_table(messages, lambda: MESSAGES.names)
         is_table = table is not None or isinstance(messages, MessageBatch)
         require(is_table or not grouped, "grouped", "must be False unless messages are a table", grouped)
         form = (Form.GROUPS if grouped else Form.TABLE) if is_table else Form.OBJECTS
@@ -247,21 +317,243 @@ class Engine:
         return self._publish(batch, self._ticks(batch.ats_us), form, conflate=conflate)
 
     def _publish(
-        self, batch: MessageBatch, ticks: Ticks, form: Form, *, conflate: bool = False, seen_by: Masks | None = None
+        self,
+        batch: MessageBatch,
+        ticks: Ticks,
+        form: Form,
+        *,
+        conflate: bool = False,
+        seen_by: Masks | None = None,
+        replaced: Longs | None = None,
+        replaced_in: SeenBy | None = None,
     ) -> Any:
-        """Publish a batch as the given steps; `seen_by` holds the engines that see each message, if several do."""
-        policy = self._config.window
-        if policy is not None and policy.needs_time and (ticks.ats_us == NO_TIME).any():
-            subject = f"message {batch.ids[int(np.argmax(batch.ats_us == NO_TIME))]!r}" if len(batch) else "stream"
-            raise InvalidInput("at", "must be given where the window is a TimeWindow", None, subject=subject)
+        """Publish a batch as the given steps; `seen_by` holds the engines that see each message, if several do.
+
+        With `replaced`, the seqs of messages, there is one step, at which these are withdrawn; `replaced_in` returns
+        the engines that saw each of these, if several did.
+        """
+        self._check_times(batch, ticks.ats_us)
         self._before_change()
+        if batch.expires_us is not None and ticks.expires_us is None:
+            ends = np.full(len(ticks.seqs), NEVER)
+            ends[batch.seqs - ticks.seqs[0]] = batch.expires_us
+            ticks = ticks._replace(expires_us=ends)
         self._seq += len(ticks.seqs)
         if len(ticks.seqs):
             self._now_us = int(ticks.nows_us[-1])
         in_time = self._in_time(batch, ticks)
         if seen_by is not None and len(in_time) < len(batch):
             seen_by = seen_by[np.searchsorted(batch.seqs, in_time.seqs)]
-        return self._joined(self._shards.publish(in_time, ticks, form, seen_by), form, conflate=conflate)
+        self._store_bodies(in_time)
+        self._note_expiries(in_time)
+        writer = UpdateWriter(ticks, form, self._bodies)
+        if replaced is not None:
+            self._shards.forget_expired(self._now_us)
+            expired = self._expired(ticks, 0)
+            left = self._taken_back(replaced, replaced_in)
+            arrived = self._step(in_time, ticks, seen_by, withdrawn=np.union1d(expired, replaced))
+            parts = [writer.write_step(0, net_changes(left + arrived))]
+        elif self._next_expiry_us > int(self._now_us):
+            parts = self._shards.publish(in_time, writer, seen_by)
+        else:
+            parts = list(self._publish_in_parts(in_time, writer, seen_by))
+        return self._joined(parts, form, conflate=conflate)
+
+    def _publish_in_parts(
+        self, batch: MessageBatch, writer: UpdateWriter, seen_by: Masks | None
+    ) -> Iterator[UpdateBatch]:
+        """Publish a batch, divided at the steps at which messages expire by a time of their own, or subscriptions."""
+        ticks, start = writer.ticks, 0
+
+        def part(stop: int) -> tuple[MessageBatch, Ticks, Masks | None]:
+            first, last = np.searchsorted(batch.seqs, (ticks.seqs[start], ticks.seqs[stop - 1] + 1)).tolist()
+            seen = None if seen_by is None else seen_by[first:last]
+            return batch.slice(first, last), ticks.slice(start, stop), seen
+
+        while start < len(ticks.seqs):
+            step, expired = self._next_expiry(ticks, start)
+            if step > start:
+                rows, own, seen = part(step)
+                for found in self._shards.publish(rows, writer._replace(ticks=own), seen):
+                    yield found._replace(steps=found.steps + start)
+            start = step
+            if step < len(ticks.seqs):
+                self._shards.forget_expired(int(ticks.nows_us[step]))
+            if len(expired):
+                rows, own, seen = part(step + 1)
+                yield writer.write_step(step, net_changes(self._step(rows, own, seen, withdrawn=expired)))
+                start = step + 1
+
+    @property
+    def _next_expiry_us(self) -> int:
+        """The next time at which a message may expire by a time of its own, or a subscription."""
+        messages = NEVER if self._expiries is None else self._expiries.first_us
+        return min(messages, self._shards.next_end_us)
+
+    def _next_expiry(self, ticks: Ticks, start: int) -> tuple[int, Longs]:
+        """Return the next step, from `start` on, at which something expires by a time of its own, and which messages.
+
+        Without such a step, the number of steps is returned.
+        """
+        while self._next_expiry_us <= int(ticks.nows_us[-1]):
+            step = int(np.searchsorted(ticks.nows_us, self._next_expiry_us))
+            expired = self._expired(ticks.slice(step, step + 1), int(ticks.seqs[start]))
+            if len(expired) or self._shards.next_end_us <= int(ticks.nows_us[step]):
+                return step, expired
+        return len(ticks.seqs), _NONE
+
+    def _expired(self, tick: Ticks, first_seq: int) -> Longs:
+        """Return the messages that expire at a step by a time of their own, unless they left everything before.
+
+        The messages from `first_seq` on are not published yet.
+        """
+        if self._expiries is None:
+            return _NONE
+        seqs = np.sort(self._expiries.pop(int(tick.nows_us[0])).values)
+        return seqs[(seqs >= first_seq) | self._shards.hold(seqs, tick)] if len(seqs) else seqs
+
+    def _note_expiries(self, batch: MessageBatch) -> None:
+        """Note when messages that are about to arrive expire, if the window does not know it."""
+        if batch.expires_us is None or not self._shards.withdraws_expired:
+            return
+        if self._expiries is None:
+            self._expiries = self._make_expiries()
+        if self._expiries.may_be_dropped:
+            self._expiries.keep(np.isin(self._expiries.entries.values, self._shards.kept_seqs()))
+        rows = np.flatnonzero(batch.expires_us != NEVER)
+        self._expiries.push(batch.expires_us[rows], batch.seqs[rows])
+
+    def _step(
+        self,
+        batch: MessageBatch | None,
+        ticks: Ticks,
+        seen_by: Masks | None = None,
+        *,
+        withdrawn: Longs,
+    ) -> list[StepChange]:
+        """Apply one step part by part, and return all changes: messages expire, others are withdrawn, one arrives.
+
+        Results are filled up from the window as it is at this step, so it advances before messages are withdrawn.
+        """
+        writer = UpdateWriter(ticks, Form.CHANGES)
+        changes: list[StepChange] = joined(self._shards.advance(writer), Form.CHANGES, bodies=False)
+        changes += self._withdraw(withdrawn, ticks)
+        if batch is not None:
+            changes += joined(self._shards.publish(batch, writer, seen_by), Form.CHANGES, bodies=False)
+        return changes
+
+    def _store_bodies(self, batch: MessageBatch) -> None:
+        """Store the bodies of messages that are about to arrive."""
+        if self._bodies is None or batch.bodies is None:
+            return
+        if self._bodies.may_be_dropped:
+            self._bodies.keep(self._shards.kept_seqs())
+        self._bodies.append(batch.seqs, batch.bodies)
+
+    @overload
+    def retract(self, ids: ArrowTable, *, only: Collection[int] | None = ...) -> ArrowTable: ...
+    @overload
+    def retract(self, ids: Iterable[Id], *, only: Collection[int] | None = ...) -> list[Update]: ...
+    def retract(self, ids: Any, *, only: Collection[int] | None = None) -> Any:
+        """Withdraw messages in one step, and return the updates under the seq of the last message.
+
+        All messages of the window that have one of the ids leave every result, which is filled up again, and so do
+        messages that only a `nearest` result still holds. Subscriptions of kinds that only report matches get a leave
+        for each message that they were told of and that is in the window. With `only`, the messages with other seqs
+        stay: several publishers may use one id.
+        """
+        table = as_table(ids, lambda: ID_COLUMNS)
+        is_table = table is not None
+        given = ids_from_table(table) if is_table else IdColumn.of([plain_id(id_) for id_ in ids_of(ids)])
+        column = IdColumn.of(list(dict.fromkeys(given)))
+        rows, seqs = self._seqs_of(column, only)
+        unknown = np.setdiff1d(np.arange(len(column)), rows)
+        if len(unknown):
+            raise UnknownMessage(column[int(unknown[0])])
+        self._before_change()
+        changes = self._taken_back(seqs) + self._withdraw(seqs, self._now_ticks())
+        return self._counted(changes, as_table=is_table)
+
+    def _taken_back(self, seqs: Longs, seen_by: SeenBy | None = None) -> list[StepChange]:
+        """Return the leaves of stateless kinds for messages of the window that are retracted or replaced."""
+        return self._differences(self._shards.matches(seqs, seen_by)) if len(seqs) else []
+
+    def _withdraw(self, seqs: Longs, ticks: Ticks) -> list[StepChange]:
+        """Withdraw messages at a step, and return the changes of results."""
+        return self._differences(self._shards.withdraw(seqs, ticks)) if len(seqs) else []
+
+    @overload
+    def replace(self, messages: ArrowTable, *, only: Collection[int] | None = ...) -> ArrowTable: ...
+    @overload
+    def replace(self, messages: Iterable[Message], *, only: Collection[int] | None = ...) -> list[Update]: ...
+    def replace(self, messages: Any, *, only: Collection[int] | None = None) -> Any:
+        """Publish messages, each in place of what the window holds under its id, and return the updates.
+
+        Each message is one step, with a new seq, at which the old message leaves and the new one arrives. So a
+        subscription that had the old one and has the new one gets a leave and an enter under the same id. A message
+        with an unknown id is simply published. With `only`, messages with other seqs are not replaced.
+        """
+        table = as_table(messages, lambda: MESSAGES.names)
+        batch = self._batch(messages if table is None else table)
+        self._check_times(batch, batch.ats_us)
+        held, n_before = self._seqs_by_id(batch.ids, only), self._updates
+        updates, late, start = list[Update](), list[int](), 0
+        for row, id_ in enumerate(batch.ids):
+            old = held.pop(id_, [])
+            if old:
+                updates += self._publish_rows(batch, start, row, late)
+                updates += self._publish_rows(batch, row, row + 1, late, np.array(old, np.int64))
+                start = row + 1
+            held[id_] = [self._seq + row + 1 - start]
+        updates += self._publish_rows(batch, start, len(batch), late)
+        self.late_seqs, self._updates = tuple(late), n_before + len(updates)
+        return updates if table is None else self._to_table(updates)
+
+    def _seqs_of(self, ids: IdColumn, only: Collection[int] | None) -> tuple[Any, Any]:
+        """Return the messages that have some ids, and one of some seqs: rows of the ids, and seqs."""
+        rows, seqs = self._shards.seqs_of(ids)
+        if only is None:
+            return rows, seqs
+        chosen = np.isin(seqs, np.fromiter(only, np.int64, len(only)))
+        return rows[chosen], seqs[chosen]
+
+    def _seqs_by_id(self, ids: Iterable[Id], only: Collection[int] | None) -> dict[Id, list[int]]:
+        """Return the seqs of the messages that have some ids, and one of some seqs."""
+        column, found = IdColumn.of(list(dict.fromkeys(ids))), dict[Id, list[int]]()
+        rows, seqs = self._seqs_of(column, only)
+        for row, seq in zip(rows.tolist(), seqs.tolist(), strict=True):
+            found.setdefault(column[row], []).append(seq)
+        return found
+
+    def _publish_rows(
+        self,
+        batch: MessageBatch,
+        start: int,
+        stop: int,
+        late: list[int],
+        replaced: Longs | None = None,
+    ) -> list[Update]:
+        """Publish some messages of a batch, the first in place of others, and note those that came late."""
+        if start == stop:
+            return []
+        part = batch.slice(start, stop)
+        part = replace(part, seqs=np.arange(self._seq + 1, self._seq + 1 + len(part), dtype=np.int64))
+        updates: list[Update] = self._publish(part, self._ticks(part.ats_us), Form.OBJECTS, replaced=replaced)
+        late += self.late_seqs
+        return updates
+
+    def check_messages(self, messages: Iterable[Message]) -> None:
+        """Raise what `publish` would raise, and change nothing."""
+        table = as_table(messages, lambda: MESSAGES.names)
+        batch = self._batch(messages if table is None else table)
+        self._check_times(batch, batch.ats_us)
+
+    def _check_times(self, batch: MessageBatch, ats_us: npt.NDArray[np.int64]) -> None:
+        """Raise `InvalidInput` if a step has no time and the window needs one."""
+        policy = self._config.window
+        if policy is not None and policy.needs_time and (ats_us == NO_TIME).any():
+            subject = f"message {batch.ids[int(np.argmax(batch.ats_us == NO_TIME))]!r}" if len(batch) else "stream"
+            raise InvalidInput("at", "must be given where the window is a TimeWindow", None, subject=subject)
 
     def _ticks(self, ats_us: Any) -> Ticks:
         """Return the next steps of the stream, by the times of their messages."""
@@ -271,28 +563,33 @@ class Engine:
     def _in_time(self, batch: MessageBatch, ticks: Ticks) -> MessageBatch:
         """Return the messages that have not expired on arrival; count the late ones of the whole stream."""
         policy = self._config.window
-        if policy is None:
-            return batch
-        expired = policy.key(ticks.seqs, ticks.ats_us) <= policy.horizon(ticks.seqs, ticks.nows_us)
-        late = np.broadcast_to(expired, len(ticks.seqs))
+        self.late_seqs = ()
+        late = np.zeros(len(ticks.seqs), np.bool_)
+        if policy is not None:
+            late |= policy.key(ticks.seqs, ticks.ats_us) <= policy.horizon(ticks.seqs, ticks.nows_us)
+        if ticks.expires_us is not None:
+            late |= ticks.expires_us <= ticks.nows_us
         if not late.any():
             return batch
-        self._late += int(late.sum())
+        self.late_seqs = tuple(ticks.seqs[late].tolist())
+        self._late += len(self.late_seqs)
         return batch.take(np.flatnonzero(~late[batch.seqs - ticks.seqs[0]]))
 
     def _batch(self, messages: Any) -> MessageBatch:
         vocabulary, limits, first_seq = self._scoring.vocabulary, self._config.limits, self._seq + 1
         if isinstance(messages, MessageBatch):
+            has_key = not isinstance(messages.texts, TermRows) or messages.vocabulary.hash_key == vocabulary.hash_key
+            require(has_key, "messages", "must hold terms hashed with the engine's key", "terms with another key")
             seqs = np.arange(first_seq, first_seq + len(messages), dtype=np.int64)
             batch = replace(messages, seqs=seqs, vocabulary=vocabulary)
         elif isinstance(messages, pa.Table):
             batch = messages_from_table(messages, vocabulary=vocabulary, limits=limits, first_seq=first_seq)
         else:
             listed = messages_of(messages)
+            check_sizes(listed, limits)
             batch = MessageBatch.from_messages(listed, vocabulary=vocabulary, first_seq=first_seq)
-            check_sizes(batch.ids, [m.text for m in listed], limits)
         batch.check(self._config.space)
-        return batch
+        return batch if self._config.bodies or batch.bodies is None else replace(batch, bodies=None)
 
     def advance(self, now: Timestamp) -> list[Update]:
         """Advance the clock without a message and return the updates of what expires.
@@ -302,14 +599,31 @@ class Engine:
         now_us = to_us(now, field="now")
         self._before_change()
         self._now_us = max(self._now_us, now_us)
-        now_column = np.array([self._now_us], dtype=np.int64)
-        ticks = Ticks(np.array([self._seq], dtype=np.int64), now_column, now_column)
-        updates: list[Update] = self._joined(self._shards.advance(self._seq, ticks), Form.OBJECTS)
+        writer = UpdateWriter(self._now_ticks(), Form.OBJECTS, self._bodies)
+        self._shards.forget_expired(self._now_us)
+        expired = self._expired(writer.ticks, self._seq + 1)
+        if len(expired):
+            parts = [writer.write_step(0, net_changes(self._step(None, writer.ticks, withdrawn=expired)))]
+        else:
+            parts = self._shards.advance(writer)
+        updates: list[Update] = self._joined(parts, Form.OBJECTS)
         return updates
+
+    @property
+    def now(self) -> float | None:
+        """The time of the engine in seconds since the epoch; None before the first message with a time."""
+        return to_seconds(self._now_us)
+
+    @property
+    def may_expire(self) -> bool:
+        """True if `advance` alone can change a result, or end a subscription: something waits for its time."""
+        policy = self._config.window
+        is_timed = policy is not None and policy.needs_time and self._shards.n_live() > 0
+        return is_timed or self._next_expiry_us < NEVER
 
     def _joined(self, parts: Sequence[UpdateBatch], form: Form, *, conflate: bool = False) -> Any:
         """Return the updates of all shards in order, and count them."""
-        updates = joined(parts, form)
+        updates = joined(parts, form, bodies=self._bodies is not None)
         if conflate:
             updates = net(updates, form)
         self._updates += count(updates, form)
@@ -322,11 +636,22 @@ class Engine:
 
         Stateless kinds store no results: theirs are the matches since the subscription that are still in the window.
         """
+        return [Result(scored.message, scored.score) for scored in self.scored_messages(subscription)]
+
+    def scored_messages(self, subscription: Id) -> list[ScoredMessage]:
+        """Return the current result with the `seq` of each message: several messages may have the same id."""
         owner, slot = self._locate(subscription)
         if not owner.kind.result_policy.is_stateful and self._config.window is None:
             kind = owner.kind.kind
             raise StateError(f"matches of kind {kind!r} are looked up in the window, and this engine has none")
-        return [Result(scored.message, scored.score) for scored in owner.results(slot, self._shards.documents)]
+        return list(owner.results(slot, self._shards.touching))
+
+    def bodies(self, seqs: Iterable[int]) -> list[str | None]:
+        """Return the bodies of messages by `seq`, None where there is none or the engine holds it no more."""
+        if self._bodies is None:
+            raise StateError("an engine stores bodies only with bodies=True; this one has bodies=False")
+        found: list[str | None] = self._bodies.of(np.fromiter(seqs, np.int64)).to_pylist()
+        return found
 
     def explain(self, subscription: Id, message: Message | Id) -> Explanation:
         """Return each part of a message's score for a subscription, and the threshold that the score must reach.
@@ -337,19 +662,22 @@ class Engine:
         document = self._batch([message]).documents[0] if isinstance(message, Message) else self._shards.find(message)
         return owner.explain(slot, document)
 
-    def preview(self, subscription: Subscription, *, among: int = _PREVIEWED, most: int = 100) -> list[Explanation]:
+    def preview(self, subscription: Subscription, *, among: int = _PREVIEWED, most: int = 100) -> Preview:
         """Return what a subscription would hold of the newest messages of the window, best first, with explanations.
 
         Nothing is subscribed. Stateful kinds hold k messages, others all that match; at most `most` are returned.
         """
         self.check([subscription])
         score_of, policy = subscription.bind(self._scoring), subscription.result_policy
-        documents = sorted(self._shards.documents(among), key=lambda document: document.seq)[-among:]
+        (footprint,) = SubscriptionBatch.of([subscription], self._scoring).footprints
+        seqs = self._shards.seqs
+        after = int(seqs[-among - 1]) if len(seqs) > among else 0
+        documents = self._shards.touching(footprint, after=after)
         scored = {d.seq: (score, d) for d in documents if (score := score_of(d)) is not None}
-        k = most if subscription.n_results is None else min(subscription.n_results, most)
-        best = policy.best(((score, seq) for seq, (score, _) in scored.items()), k)
+        total = len(scored) if subscription.n_results is None else min(subscription.n_results, len(scored))
+        best = policy.best(((score, seq) for seq, (score, _) in scored.items()), min(total, most))
         explained = (subscription.explain(scored[seq][1], self._scoring) for _, seq in best)
-        return [replace(explanation, passes=True) for explanation in explained]
+        return Preview([replace(explanation, passes=True) for explanation in explained], total, min(among, len(seqs)))
 
     def score(self, subscription: Subscription, message: Message) -> Explanation:
         """Return the parts of a message's score for a subscription that need not exist; there is no threshold."""
@@ -358,8 +686,8 @@ class Engine:
 
     def check(self, subscriptions: Iterable[Subscription]) -> None:
         """Raise what `subscribe` would raise, and change nothing."""
-        table = as_table(subscriptions)
-        self._admission.admit(subscriptions_of(subscriptions) if table is None else table)
+        table = as_table(subscriptions, subscription_columns)
+        self._admission.admit(subscriptions_of(subscriptions) if table is None else table, now_us=self._now_us)
 
     def regions(self) -> list[Region]:
         """Return the part of space that belongs to each worker; empty unless the partitioner divides space."""
@@ -418,17 +746,39 @@ class Engine:
         archive.write(self._state(), path)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Engine:
-        """Return an engine that continues where the saved one stopped."""
-        engine = cls.__new__(cls)
-        engine._restore(archive.read(path))
+    def load(cls, path: str | PathLike[str], *, workers: int | None = None) -> Engine:
+        """Return an engine that continues where the saved one stopped, by default with as many workers."""
+        engine, state = cls.__new__(cls), archive.read(path)
+        engine._restore(state if workers is None else state.rescaled(workers))
         return engine
+
+    def rescale(self, workers: int) -> None:
+        """Continue with another number of workers; no update depends on it.
+
+        Subscriptions move with all that they hold. If all workers see every message, as with `hash`, the cost is that
+        of the subscriptions that move. With other partitioners the shards are built again.
+
+        >>> from nearcast import Box, Engine, Space
+        >>> engine = Engine(space=Space(Box(0, 0, 1, 1)))
+        >>> engine.rescale(4)
+        >>> len(engine.stats().shards)
+        4
+        """
+        if workers == self._config.workers:
+            return
+        config = replace(self._config, workers=workers)
+        if self._shards.rescale(config):
+            self._config = config
+            return
+        state, shards = self._state().rescaled(workers), self._shards
+        self._restore(state)
+        shards.close()
 
     def _restore(self, state: EngineState) -> None:
         self._set_up(state)
         batches = [SubscriptionBatch(saved.kind, saved.stored, self._scoring) for saved in state.subscriptions]
         if state.routing is not None:
-            self._shards.router.resume(state.routing)
+            self._shards.resume(state.routing)
         self._shards.prepare(batches)
         for batch, saved in zip(batches, state.subscriptions, strict=True):
             self._shards.restore(batch, saved)
@@ -451,9 +801,18 @@ class Engine:
             **self._counters(),
             work=self._work(),
             live=self._shards.live(),
+            bodies=None if self._bodies is None else self._bodies.table(self._shards.kept_seqs()),
+            expiries=self._expiry_table(),
             subscriptions=list(self._shards.saved()),
             routing=self._shards.router.packed(),
         )
+
+    def _expiry_table(self) -> pa.Table | None:
+        if self._expiries is None:
+            return None
+        times, seqs = self._expiries.entries
+        kept = np.flatnonzero(np.isin(seqs, self._shards.kept_seqs()))
+        return pa.table([pa.array(seqs[kept]), pa.array(times[kept])], schema=EXPIRIES)
 
     def close(self) -> None:
         """Stop the worker threads; the engine must not be used afterwards."""

@@ -3,6 +3,7 @@
     seq, at, message, change     what all updates of the group have in common
     subscriptions                the receivers
     scores                       one score per receiver, or one for all
+    body                         the body of a message that enters, if the engine has bodies
 
 Where a message has many receivers, groups take a quarter of the bytes. Adjacent updates that agree form one group;
 expanded in the order of the lists, groups are the updates.
@@ -20,20 +21,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.model import ENTER, LEAVE, NO_TIME
-from nearcast.model.columns import GROUPS, TIMESTAMP, UPDATES
+from nearcast.model.columns import GROUPS, TIMESTAMP, groups_schema, updates_schema
 from nearcast.window import Changes, Ticks
 
 if TYPE_CHECKING:
+    from nearcast.engine.message_bodies import MessageBodies
     from nearcast.engine.registry import SubscriptionRegistry
 
 Rows = npt.NDArray[np.int64]
 
 
-def write_groups(registry: SubscriptionRegistry, changes: Changes, ticks: Ticks) -> tuple[Rows, pa.Table]:
+def write_groups(
+    registry: SubscriptionRegistry, changes: Changes, ticks: Ticks, bodies: MessageBodies | None = None
+) -> tuple[Rows, pa.Table]:
     """Return changes as groups, and the step of each group."""
     n = len(changes.steps)
     if not n:
-        return np.zeros(0, np.int64), GROUPS.empty_table()
+        return np.zeros(0, np.int64), groups_schema(bodies=bodies is not None).empty_table()
     names = registry.names(changes.slots)
     if changes.rows is None:
         differs = _differs(changes.ids.strings)
@@ -44,15 +48,24 @@ def write_groups(registry: SubscriptionRegistry, changes: Changes, ticks: Ticks)
         differs = differs | (changes.enters[1:] != changes.enters[:-1])
     firsts = _firsts(differs, names)
     steps = changes.steps[firsts]
-    times = ticks.ats_us[steps]
-    messages = changes.ids.strings.take(pa.array(firsts if changes.rows is None else changes.rows[firsts]))
+    times = ticks.nows_us[steps]
+    at = firsts if changes.rows is None else changes.rows[firsts]
+    messages = changes.ids.strings.take(pa.array(at))
     columns = [
         pa.array(ticks.seqs[steps]),
         pa.array(times, mask=times == NO_TIME).cast(TIMESTAMP),
         messages,
         pc.if_else(pa.array(changes.enters[firsts]), ENTER, LEAVE),
     ]
-    return steps, _with_lists(columns, firsts, names, changes.scores)
+    entered = None if bodies is None else entering_bodies(bodies, changes.seqs[at], changes.enters[firsts])
+    return steps, _with_lists(columns, firsts, names, changes.scores, entered)
+
+
+def entering_bodies(
+    bodies: MessageBodies, seqs: npt.NDArray[np.int64], enters: npt.NDArray[np.bool_]
+) -> pa.ChunkedArray:
+    """Return the bodies of messages that enter, and null for those that leave."""
+    return bodies.of(seqs if enters.strides == (0,) or enters.all() else np.where(enters, seqs, 0))
 
 
 def group(updates: pa.Table) -> pa.Table:
@@ -60,19 +73,20 @@ def group(updates: pa.Table) -> pa.Table:
 
     >>> rows = [(7, "ann", "m7", "enter", 1.0), (7, "bob", "m7", "enter", 1.0), (8, "bob", "m7", "leave", 1.0)]
     >>> columns = dict(zip(["seq", "subscription", "message", "change", "score"], zip(*rows), strict=True))
-    >>> groups = group(pa.table(columns | {"at": pa.nulls(3, UPDATES.field("at").type)}))
+    >>> groups = group(pa.table(columns | {"at": pa.nulls(3, TIMESTAMP)}))
     >>> groups["subscriptions"].to_pylist(), groups["scores"].to_pylist()
     ([['ann', 'bob'], ['bob']], [[1.0], [1.0]])
     """
     if not len(updates):
-        return GROUPS.empty_table()
+        return groups_schema(bodies="body" in updates.column_names).empty_table()
     seqs = updates["seq"].to_numpy()
     differs = seqs[1:] != seqs[:-1]
     for name in ("message", "change"):
         differs = differs | _differs(updates[name])
     firsts = _firsts(differs, updates["subscription"])
     columns = [updates[name].take(pa.array(firsts)) for name in GROUPS.names[:4]]
-    return _with_lists(columns, firsts, updates["subscription"], updates["score"].to_numpy())
+    bodies = updates["body"].take(pa.array(firsts)) if "body" in updates.column_names else None
+    return _with_lists(columns, firsts, updates["subscription"], updates["score"].to_numpy(), bodies)
 
 
 def ungroup(groups: pa.Table) -> pa.Table:
@@ -82,12 +96,15 @@ def ungroup(groups: pa.Table) -> pa.Table:
     starts = np.cumsum(n_scores) - n_scores
     places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     which = starts[rows] + np.where(n_scores[rows] == 1, 0, places)
-    shared = {name: groups[name].take(pa.array(rows)) for name in GROUPS.names[:4]}
+    has_bodies = "body" in groups.column_names
+    names = [*GROUPS.names[:4], "body"] if has_bodies else GROUPS.names[:4]
+    shared = {name: groups[name].take(pa.array(rows)) for name in names}
     own = {
         "subscription": pc.list_flatten(groups["subscriptions"]),
         "score": pc.list_flatten(groups["scores"]).take(pa.array(which)),
     }
-    return pa.table({name: (shared | own)[name] for name in UPDATES.names}, schema=UPDATES)
+    schema = updates_schema(bodies=has_bodies)
+    return pa.table({name: (shared | own)[name] for name in schema.names}, schema=schema)
 
 
 def count_updates(groups: pa.Table) -> int:
@@ -114,11 +131,19 @@ def _firsts(differs: npt.NDArray[np.bool_], names: pa.ChunkedArray) -> Rows:
 
 
 def _with_lists(
-    columns: list[pa.Array], firsts: Rows, names: pa.ChunkedArray, scores: npt.NDArray[np.float64]
+    columns: list[pa.Array],
+    firsts: Rows,
+    names: pa.ChunkedArray,
+    scores: npt.NDArray[np.float64],
+    bodies: pa.ChunkedArray | None,
 ) -> pa.Table:
     """Return a table of groups."""
+    schema, last = groups_schema(bodies=bodies is not None), [] if bodies is None else [bodies]
     pieces = [
-        pa.Table.from_arrays([*(column.slice(a, b - a) for column in columns), *lists], schema=GROUPS)
+        pa.Table.from_arrays(
+            [*(column.slice(a, b - a) for column in columns), *lists, *(column.slice(a, b - a) for column in last)],
+            schema=schema,
+        )
         for a, b, lists in _lists(firsts, names, scores)
     ]
     return pa.concat_tables(pieces)

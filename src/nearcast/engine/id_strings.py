@@ -15,7 +15,7 @@ from nearcast.engine._kernels.registry import RegistryArrays, StringOutput, repe
 from nearcast.text.encode import bytes_of, is_worth_a_kernel
 
 _BYTES_PER_NAME = 12  # initial size of the buffer
-_MOST_WORDS = (1 << 28) - 8
+_MAX_WORDS = (1 << 28) - 8
 
 Write = Callable[[int, int, StringOutput], int]
 """Write rows, given the first row of the column, the number written so far, and the output; return the new number."""
@@ -38,7 +38,7 @@ def repeated(strings: pa.Array, rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
     return _columns(len(rows), lambda first, done, out: repeat_names(data, offsets, rows[first:], done, out))
 
 
-def _columns(n: int, write: Write, *, most_words: int = _MOST_WORDS) -> pa.ChunkedArray:
+def _columns(n: int, write: Write, *, most_words: int = _MAX_WORDS) -> pa.ChunkedArray:
     columns: list[pa.Array] = []
     first = 0
     while first < n or not columns:

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.engine.explain import explain
-from nearcast.engine.updates import Form, UpdateBatch, write_updates
+from nearcast.engine.lifetimes import Lifetimes
+from nearcast.engine.updates import UpdateBatch, UpdateWriter
 from nearcast.index import Index, Work
 from nearcast.model import (
     Document,
@@ -31,7 +32,7 @@ from nearcast.model import (
     SubscriptionBatch,
 )
 from nearcast.model.split_columns import join
-from nearcast.window import Changes, Results, ResultStore, ScoredMessage, Steps, Ticks
+from nearcast.window import Changes, Results, ResultStore, ScoredMessage, SlidingWindow, Steps
 
 if TYPE_CHECKING:
     from nearcast.engine.registry import SubscriptionRegistry
@@ -39,6 +40,19 @@ if TYPE_CHECKING:
     from nearcast.partition import Masks
 
 Slots = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+
+
+class Withdrawal(NamedTuple):
+    """What the messages that are withdrawn have changed so far."""
+
+    slots: Slots
+    """The subscriptions whose results were deleted."""
+    before: Results
+    """Their results."""
+    kept: Results
+    """The part of these from which the new results are made, beside the window."""
+
 
 _PIECE = 1 << 18
 
@@ -58,6 +72,8 @@ class Matcher:
         self.kind = kind
         self.registry = registry
         self.replicas = replicas
+        self.lifetimes = Lifetimes()
+        """The messages for which some subscriptions are in force, see `interleaved`; mostly empty."""
         self.n_matched = 0
         """Number of messages that changed a result on arrival."""
         self._index = index
@@ -102,6 +118,69 @@ class Matcher:
         self._set_thresholds()
         return before, after
 
+    def matches(self, batch: MessageBatch, seen_by: Masks) -> Results:
+        """Return the matches of messages that came after the subscriptions of a stateless kind."""
+        rows, slots, scores = self.replicas.report(self._match(batch), seen_by)
+        came_after = self.registry.sinces(slots) < batch.seqs[rows]
+        rows, slots, scores = rows[came_after], slots[came_after], scores[came_after]
+        return Results(slots, batch.seqs[rows], scores, batch.ids.take(rows))
+
+    def holders(self, batch: MessageBatch, seqs: Longs, step: int) -> Slots:
+        """Return the subscriptions in force at a step whose results may hold some messages.
+
+        `batch` has those of the messages that are in the window.
+        """
+        if self.kind.result_policy.must_be_saved:  # results do not follow from the window, so look for the messages
+            slots = self._result_store.holders(self.registry.taken(), seqs)
+        else:
+            slots = np.unique(self._match(batch).slots)
+        return slots[~self.lifetimes.are_over(slots, step)]
+
+    def begin_withdrawal(self, slots: Slots) -> Withdrawal:
+        """Delete the results of subscriptions from which messages are withdrawn."""
+        if not len(slots):
+            return Withdrawal(slots, Results.none(), Results.none())
+        self._index.delete(slots)  # thresholds of some kinds only ever fall, so these subscriptions begin anew
+        before = self._result_store.delete(slots)
+        return Withdrawal(slots, before, before)
+
+    def end_withdrawal(self, withdrawal: Withdrawal, seqs: Longs, window: SlidingWindow) -> Results:
+        """Fill up results from the window, which has the messages no more; return them."""
+        self._result_store.withdraw(seqs)
+        slots = withdrawal.slots
+        if not len(slots):
+            return Results.none()
+        subscriptions = SubscriptionBatch(self.kind, self.registry.rows(slots), self._scoring)
+        self._index.insert(slots, subscriptions)
+        after = self._result_store.insert(slots, subscriptions)
+        if self.kind.result_policy.must_be_saved:
+            after = self._refilled(withdrawal, seqs, subscriptions, window)
+            self._result_store.restore([after])
+        self._set_thresholds()
+        return after
+
+    def _refilled(
+        self, withdrawal: Withdrawal, seqs: Longs, subscriptions: SubscriptionBatch, window: SlidingWindow
+    ) -> Results:
+        """Return the best of what results keep and of the window since each subscription."""
+        kept, gone, rank = withdrawal.kept.by_slot(), set(seqs.tolist()), self.kind.result_policy.rank
+        filled = {}
+        scorers, footprints = subscriptions.scorers, subscriptions.footprints
+        rows = zip(withdrawal.slots.tolist(), subscriptions.subscriptions, scorers, footprints, strict=True)
+        for slot, subscription, score_of, footprint in rows:
+            found = {scored.seq: scored for scored in kept.get(slot, []) if scored.seq not in gone}
+            for document in window.touching(footprint, after=self.registry.since(slot)):
+                score = score_of(document)
+                if score is not None:
+                    found[document.seq] = ScoredMessage(document.seq, document.id, score)
+            best = sorted(found.values(), key=lambda scored: rank(scored.score, scored.seq))
+            filled[slot] = best[: subscription.n_results]
+        return Results.of(filled)
+
+    def _match(self, batch: MessageBatch) -> Matches:
+        self._set_thresholds()
+        return self._index.match(batch, 0, len(batch))
+
     def attach(self, results: Sequence[Results], *, has_index: bool, has_results: bool) -> None:
         """Rebuild from the registry what the arena does not hold, and set the given results."""
         if has_index and has_results:
@@ -127,19 +206,28 @@ class Matcher:
         """Return the stored results of some slots, in pieces short enough for a column of strings."""
         return [self._result_store.held(slots[i : i + _PIECE]) for i in range(0, len(slots), _PIECE)]
 
-    def publish(self, batch: MessageBatch, seen_by: Masks, steps: Steps, ticks: Ticks, *, form: Form) -> UpdateBatch:
+    def holds(self, seqs: Longs) -> npt.NDArray[np.bool_]:
+        """Return which messages some result holds."""
+        return self._result_store.holds(self.registry.taken(), seqs)
+
+    def held_seqs(self) -> Longs:
+        """Return the seqs of all messages that results hold, ascending."""
+        return self._result_store.held_seqs(self.registry.taken())
+
+    def publish(self, batch: MessageBatch, seen_by: Masks, steps: Steps, writer: UpdateWriter) -> UpdateBatch:
         """Match a batch and return the updates; stateless kinds may do so on several threads at once.
 
         `seen_by` holds the shards that see each message.
         """
-        return write_updates(self.registry, self.changes(batch, seen_by, steps), ticks, form)
+        return writer.write(self.registry, self.changes(batch, seen_by, steps))
 
     def changes(self, batch: MessageBatch, seen_by: Masks, steps: Steps) -> Changes:
         """Match a batch and return the changes of results."""
 
         def find(start: int, stop: int) -> Matches:
             self._set_thresholds()  # those that moved since the last call
-            return self.replicas.report(self._index.match(batch, start, stop), seen_by)
+            found = self.replicas.report(self._index.match(batch, start, stop), seen_by)
+            return self.lifetimes.report(found, batch.seqs)
 
         changes = self._result_store.publish(batch, steps, find)
         self._set_thresholds()
@@ -150,12 +238,14 @@ class Matcher:
         if len(moved.slots):
             self._index.set_thresholds(*moved)
 
-    def results(self, slot: int, live: Callable[[], Iterable[Document]]) -> list[ScoredMessage]:
+    def results(self, slot: int, touching: Callable[..., Iterable[Document]]) -> list[ScoredMessage]:
         """Return a result, best first; matches of stateless kinds are looked up in the window."""
         if self.kind.result_policy.is_stateful:
             return self._result_store.results(slot)
-        since, score_of = self.registry.since(slot), self.registry.subscription(slot).bind(self._scoring)
-        pairs = ((d, score_of(d)) for d in live() if d.seq > since)
+        rows = self.registry.rows(np.array([slot], np.int32))
+        subscriptions = SubscriptionBatch(self.kind, rows, self._scoring)
+        (score_of,), (footprint,) = subscriptions.scorers, subscriptions.footprints
+        pairs = ((d, score_of(d)) for d in touching(footprint, after=self.registry.since(slot)))
         found = [ScoredMessage(d.seq, d.id, score) for d, score in pairs if score is not None]
         return sorted(found, key=lambda scored: self.kind.result_policy.rank(scored.score, scored.seq))
 

@@ -5,6 +5,8 @@
     entries   hash of an id -> slot, in segments that split one at a time
     floats, ints   slot -> the numeric fields of a subscription
     sinces    slot -> seq of the last message before the subscription; -1 if the slot is free
+    ends      slot -> time at which the subscription expires; exists once a subscription has one, as does
+    expiries  a heap of these times with their slots
 
 Objects are made on demand. All arrays belong to an arena, so they lie in memory or in files. Cost: about 90 bytes and
 one microsecond per subscription with three keywords, and one cache miss per id. No operation slows down as the
@@ -21,15 +23,19 @@ import pyarrow as pa
 
 from nearcast._jit import Arena
 from nearcast.engine._kernels import registry as kernels
+from nearcast.engine.expiry_heap import ExpiryHeap
 from nearcast.engine.id_strings import names_of
 from nearcast.engine.packing import pack_ids, pack_texts, text_fields, unpack_ids, unpack_texts
-from nearcast.model import IdColumn, Subscription, SubscriptionBatch
+from nearcast.model import NEVER, IdColumn, Subscription, SubscriptionBatch
 from nearcast.model.split_columns import PAIRS
 from nearcast.model.subscription_rows import restore, stored_schema
+from nearcast.text import DEFAULT_HASH_KEY, HashKey
 
 Slots = npt.NDArray[np.int32]
 
 _PREFIX = "registry"
+_ENDS, _EXPIRIES = f"{_PREFIX}.ends", f"{_PREFIX}.expiries"
+_TIME = pa.timestamp("us", tz="UTC")
 _BY_SLOT = ("heads", "sinces", "floats", "ints")
 
 
@@ -46,8 +52,10 @@ class SubscriptionRegistry:
     ([0, -1], True)
     """
 
-    def __init__(self, kind: type[Subscription], arena: Arena | None = None) -> None:
-        self._kind = kind
+    def __init__(
+        self, kind: type[Subscription], arena: Arena | None = None, *, hash_key: HashKey = DEFAULT_HASH_KEY
+    ) -> None:
+        self._kind, self._hash_key = kind, hash_key
         self._arena = Arena() if arena is None else arena
         packed = {field.name for name in ("id", *text_fields(kind)) for field in PAIRS[name]}
         numbers = [field for field in stored_schema(kind) if field.name not in packed]
@@ -68,6 +76,7 @@ class SubscriptionRegistry:
             "segments": (np.int32, 1, 0, None),
             "depths": (np.uint8, 1, 0, None),
             "counts": (np.int32, 1, 0, None),
+            "links": (np.int32, 1, kernels.FREE, None),
             "state": (np.int64, kernels.STATE, 0, None),
             "sinces": (np.int64, 0, -1, None),
             "floats": (np.float64, 0, 0, len(self._floats)),
@@ -83,6 +92,11 @@ class SubscriptionRegistry:
         return int(state[kernels.N_SLOTS] - state[kernels.N_FREE])
 
     @property
+    def n_slots(self) -> int:
+        """The number of slots, free ones included."""
+        return int(self._array("state")[kernels.N_SLOTS])
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(self._arena[name].nbytes for name in self._arena.names if name.startswith(f"{_PREFIX}."))
@@ -95,12 +109,52 @@ class SubscriptionRegistry:
         self._arena.grow(f"{_PREFIX}.words", int(self._array("state")[kernels.USED]) + n_words)
         kernels.write_rows(self._arrays(), ids, texts, slots)
         self._array("sinces")[slots] = sinces
+        if subscriptions.expires_us is not None:
+            self._set_ends(slots, subscriptions.expires_us)
         for name, columns in (("floats", self._floats), ("ints", self._ints)):
             numbers = self._array(name)
             for i, column in enumerate(columns):
                 numbers[slots, i] = subscriptions.stored[column].to_numpy()
-        self._insert_ids(subscriptions.ids.keys, slots)
+        self._insert_ids(subscriptions.ids.keys(self._hash_key), slots)
         return slots
+
+    def _set_ends(self, slots: Slots, expires_us: npt.NDArray[np.int64]) -> None:
+        if self._ends is None:
+            self._arena.new(_ENDS, np.int64, 0, NEVER)
+        self._arena.grow(_ENDS, self.n_slots)[slots] = expires_us
+        heap = ExpiryHeap(self._arena, _EXPIRIES)
+        if heap.may_be_dropped:
+            times, known = heap.entries
+            heap.keep(self._arena[_ENDS][known] == times)
+        chosen = np.flatnonzero(expires_us != NEVER)
+        heap.push(expires_us[chosen], slots[chosen].astype(np.int64))
+
+    @property
+    def _ends(self) -> npt.NDArray[np.int64] | None:
+        if _ENDS not in self._arena:
+            return None
+        return self._arena[_ENDS]
+
+    @property
+    def next_end_us(self) -> int:
+        """The next time at which a subscription may expire, NEVER if there is none."""
+        return NEVER if self._ends is None else ExpiryHeap(self._arena, _EXPIRIES).first_us
+
+    def take_expired(self, now_us: int) -> Slots:
+        """Return the subscriptions that have expired by now, each once; they are not removed."""
+        if self._ends is None or self.next_end_us > now_us:
+            return np.zeros(0, np.int32)
+        slots = np.unique(ExpiryHeap(self._arena, _EXPIRIES).pop(now_us).values)
+        return slots[self._ends[slots] <= now_us].astype(np.int32)
+
+    def _ends_of(self, slots: Slots) -> pa.Array:
+        """Return when subscriptions expire, null where they do not."""
+        if self._ends is None:
+            return pa.nulls(len(slots), _TIME)
+        ends = np.full(len(slots), NEVER)
+        known = slots < len(self._ends)
+        ends[known] = self._ends[slots[known]]
+        return pa.array(ends, mask=ends == NEVER).cast(_TIME)
 
     def _take_slots(self, n: int) -> Slots:
         """Return free slots: reused ones first, then new ones."""
@@ -123,9 +177,10 @@ class SubscriptionRegistry:
             state, segments = self._array("state"), self._array("segments")
             n_segments = int(state[kernels.N_SEGMENTS])
             with self._arena.together():
-                self._arena.grow_all((f"{_PREFIX}.depths", f"{_PREFIX}.counts"), n_segments + 1)
+                self._arena.grow_all([f"{_PREFIX}.{name}" for name in ("depths", "counts", "links")], n_segments + 1)
                 self._arena.grow(f"{_PREFIX}.entries", (n_segments + 1) * kernels.SEGMENT)
-                if int(self._array("depths")[:n_segments].max()) == int(state[kernels.DEPTH]):
+                is_deepest = int(self._array("depths")[:n_segments].max()) == int(state[kernels.DEPTH])
+                if is_deepest and len(segments) <= kernels.SPARSE * n_segments:
                     self._arena.renew(f"{_PREFIX}.segments", 2 * len(segments))[:] = np.repeat(segments, 2)
                     state[kernels.DEPTH] += 1
 
@@ -133,9 +188,11 @@ class SubscriptionRegistry:
         """Remove subscriptions and free their slots."""
         if not len(slots):
             return
-        kernels.remove_ids(self._arrays(), self.ids(slots).keys, slots)
+        kernels.remove_ids(self._arrays(), self.ids(slots).keys(self._hash_key), slots)
         kernels.free_rows(self._arrays(), slots, self._width)
         self._array("sinces")[slots] = -1
+        if self._ends is not None:
+            self._ends[slots[slots < len(self._ends)]] = NEVER
         state = self._array("state")
         n_free = int(state[kernels.N_FREE])
         self._arena.grow(f"{_PREFIX}.vacant", n_free + len(slots))[n_free : n_free + len(slots)] = slots
@@ -145,13 +202,12 @@ class SubscriptionRegistry:
         """Return the slot of each id, or -1."""
         slots = np.full(len(ids), kernels.FREE, dtype=np.int32)
         if len(self) and len(ids):
-            kernels.find_ids(self._arrays(), pack_ids(ids), ids.keys, slots)
+            kernels.find_ids(self._arrays(), pack_ids(ids), ids.keys(self._hash_key), slots)
         return slots
 
     def taken(self) -> Slots:
         """Return the slots in use, in order."""
-        n_slots = int(self._array("state")[kernels.N_SLOTS])
-        return np.flatnonzero(self._array("sinces")[:n_slots] >= 0).astype(np.int32)
+        return np.flatnonzero(self._array("sinces")[: self.n_slots] >= 0).astype(np.int32)
 
     def rows(self, slots: Slots) -> pa.Table:
         """Return the stored rows of slots."""
@@ -159,7 +215,7 @@ class SubscriptionRegistry:
         columns = unpack_texts(texts, self._kind)
         for name, fields in (("floats", self._floats), ("ints", self._ints)):
             columns |= {field: pa.array(self._array(name)[slots, i]) for i, field in enumerate(fields)}
-        columns |= unpack_ids(ids).columns
+        columns |= unpack_ids(ids).columns | {"expires_at": self._ends_of(slots)}
         schema = stored_schema(self._kind)
         return pa.Table.from_arrays([columns[field.name] for field in schema], schema=schema)
 

@@ -42,19 +42,20 @@ class Replicas:
         """Return the matches that this shard reports; `seen_by` holds the shards of each row of the batch."""
         if _NAME not in self._arena:
             return found
-        keep = self._before(found.slots) & seen_by[found.rows] == 0
+        keep = self.before(found.slots) & seen_by[found.rows] == 0
         return found if keep.all() else Matches(found.rows[keep], found.slots[keep], found.scores[keep])
 
     def are_first(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         """Return which subscriptions have their first replica here, so that each is counted once."""
-        if _NAME not in self._arena:
-            return np.ones(len(slots), np.bool_)
-        are: npt.NDArray[np.bool_] = self._before(slots) == 0
+        are: npt.NDArray[np.bool_] = self.before(slots) == 0
         return are
 
-    def _before(self, slots: npt.NDArray[np.int32]) -> Masks:
-        stored = self._arena[_NAME]
+    def before(self, slots: npt.NDArray[np.int32]) -> Masks:
+        """Return the earlier shards that hold each subscription too."""
         masks: Masks = np.zeros(len(slots), np.uint64)
+        if _NAME not in self._arena:
+            return masks
+        stored = self._arena[_NAME]
         known = slots < len(stored)
         masks[known] = stored[slots[known]]
         return masks

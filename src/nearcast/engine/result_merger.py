@@ -49,7 +49,7 @@ class ResultMerger:
         self, kind: type[Subscription], scoring: ScoringContext, n_shards: int, *, least: int = _LEAST
     ) -> None:
         self.kind, self._scoring, self._least = kind, scoring, least
-        self.registry = SubscriptionRegistry(kind)
+        self.registry = SubscriptionRegistry(kind, hash_key=scoring.hash_key)
         self.n_matched = 0
         """Number of messages that changed a result on arrival."""
         self._sign = kind.result_policy.sign
@@ -117,6 +117,15 @@ class ResultMerger:
         thresholds, oldest = np.empty(len(slots)), np.empty(len(slots), np.int64)
         kernels.survivors(self._arrays, column(slots, np.int32), leaving, thresholds, oldest)
         return thresholds, oldest
+
+    def merged(self, shard: int, results: Results) -> Results:
+        """Return those results of replicas in a shard that are part of merged results."""
+        slots = self._slots[shard][results.slots]
+        now = self._read(np.unique(slots))
+        pairs = set(zip(now.slots.tolist(), now.seqs.tolist(), strict=True))
+        rows = zip(slots.tolist(), results.seqs.tolist(), strict=True)
+        chosen = np.flatnonzero(np.fromiter((row in pairs for row in rows), np.bool_, len(slots)))
+        return Results(results.slots[chosen], results.seqs[chosen], results.scores[chosen], results.ids.take(chosen))
 
     def forget(self, slots: Slots) -> Results:
         """Remove subscriptions whose replicas are gone; return their results."""
@@ -195,7 +204,7 @@ class ResultMerger:
         ids = IdColumn.of([self._ids[seq] for seq in seqs.tolist()])
         return Results(np.repeat(slots, lengths), seqs, self._arena[f"{_PREFIX}.scores"][at], ids)
 
-    def results(self, slot: int, _live: Callable[[], Iterable[Document]]) -> list[ScoredMessage]:
+    def results(self, slot: int, _touching: Callable[..., Iterable[Document]]) -> list[ScoredMessage]:
         """Return a result, best first."""
         return self._read(np.array([slot], np.int32)).by_slot().get(slot, [])
 

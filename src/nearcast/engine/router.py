@@ -72,7 +72,7 @@ class Router:
             return np.ones(len(subscriptions), np.uint64)
         assert self._routing is not None
         if self._routing.by_key:
-            return place_by_key(subscriptions.ids.keys, self._n_shards)
+            return place_by_key(subscriptions.keys, self._n_shards)
         return self.place(subscriptions.footprints)
 
     def place(self, footprints: Footprints) -> Masks:

@@ -1,4 +1,4 @@
-"""A shard: some of the subscriptions of every kind, and a window over the messages that it sees.
+"""A shard: some of the subscriptions of every kind, and a window, which it may share with other shards.
 
 Stateless kinds do not depend on the order of messages, so several threads may match parts of a batch against the same
 subscriptions. A shard therefore returns the work of a batch as jobs: one for its stateful kinds, and as many as asked
@@ -8,19 +8,15 @@ for the stateless ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-
 from nearcast.engine.matcher import Matcher
-from nearcast.engine.updates import Form, UpdateBatch
+from nearcast.engine.updates import UpdateBatch, UpdateWriter
 from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
 from nearcast.model import MessageBatch, ScoringContext, Subscription, find_kind, kinds
-from nearcast.window import Changes, Results, SlidingWindow, Steps, Ticks, WindowPolicy, find_result_store
+from nearcast.window import Changes, Results, SlidingWindow, Steps, find_result_store
 
 if TYPE_CHECKING:
     from nearcast._jit import Arena
@@ -37,16 +33,16 @@ class Shard:
     def __init__(
         self,
         scoring: ScoringContext,
-        policy: WindowPolicy | None,
+        window: SlidingWindow,
         *,
         index: str,
         number: int = 0,
-        live: pa.Table | None = None,
         arena: Callable[[str], Arena] | None = None,
     ) -> None:
         """Create a shard without subscriptions; `arena` makes the arena of a kind, by default in memory."""
         self.number = number
-        self.window = SlidingWindow(policy, live, arena=None if arena is None else partial(arena, "window"))
+        self.window = window
+        """The messages that the shard sees; to be replaced only while there are no matchers."""
         self.matchers: dict[str, Matcher] = {}
         self._scoring = scoring
         self._index = index
@@ -64,7 +60,8 @@ class Shard:
 
             arena = Arena() if self._arena is None else self._arena(kind.kind)
             entry = choose_index(self._index, kind.kind)
-            registry, index = SubscriptionRegistry(kind, arena), entry.make(self._scoring, arena)
+            registry = SubscriptionRegistry(kind, arena, hash_key=self._scoring.hash_key)
+            index = entry.make(self._scoring, arena)
             result_store = find_result_store(entry.result_store, kind).make(self._scoring, self.window, arena)
             replicas = Replicas(arena)
             self.matchers[kind.kind] = Matcher(kind, registry, index, result_store, self._scoring, replicas)
@@ -91,41 +88,20 @@ class Shard:
         self,
         batch: MessageBatch,
         seen_by: Masks,
-        ticks: Ticks,
+        steps: Steps,
+        writer: UpdateWriter,
         *,
-        form: Form,
         cuts: Sequence[int],
         writes_updates: bool,
     ) -> list[ShardTask]:
-        """Admit messages to the window and return the jobs that match them.
+        """Return the jobs that match messages, which the window has admitted.
 
         `seen_by` holds the shards that see each message; `cuts` are the rows at which threads divide the batch. Jobs
         of stateful kinds write updates if `writes_updates`; otherwise they return changes for a merger.
         """
-        return self._jobs(
-            batch, seen_by, self.window.admit(batch, ticks), ticks, form, cuts, writes_updates=writes_updates
-        )
 
-    def advance(self, seq: int, ticks: Ticks, *, writes_updates: bool) -> list[ShardTask]:
-        """Advance the clock without a message."""
-        steps = self.window.advance(seq, int(ticks.nows_us[-1]))
-        none = np.zeros(0, np.uint64)
-        empty = MessageBatch.empty()
-        return self._jobs(empty, none, steps, ticks, Form.OBJECTS, (0, 0), writes_updates=writes_updates)
-
-    def _jobs(
-        self,
-        batch: MessageBatch,
-        seen_by: Masks,
-        steps: Steps,
-        ticks: Ticks,
-        form: Form,
-        cuts: Sequence[int],
-        *,
-        writes_updates: bool,
-    ) -> list[ShardTask]:
         def writing(matchers: Sequence[Matcher], rows: MessageBatch, seen: Masks, at: Steps) -> ShardTask:
-            return lambda: [(m, m.publish(rows, seen, at, ticks, form=form)) for m in matchers]
+            return lambda: [(m, m.publish(rows, seen, at, writer)) for m in matchers]
 
         stateless = [m for m in self.matchers.values() if not m.kind.result_policy.is_stateful]
         stateful = [m for m in self.matchers.values() if m.kind.result_policy.is_stateful]

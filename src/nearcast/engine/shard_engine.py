@@ -7,25 +7,32 @@ and expire messages as all others do.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from os import PathLike
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.engine import archive
 from nearcast.engine.config import EngineConfig
-from nearcast.engine.engine import Engine
+from nearcast.engine.engine import Engine, SeenBy
 from nearcast.engine.folder import EngineFolder, Sealed
+from nearcast.engine.interleaved import Interleaved, Leaves, Operations
 from nearcast.engine.state import EngineState
+from nearcast.engine.step_changes import difference
 from nearcast.engine.stream_slice import StreamSlice
 from nearcast.engine.updates import Form
 from nearcast.errors import StateError
 from nearcast.index import Work
-from nearcast.model import MessageBatch, SubscriptionBatch
-from nearcast.model.columns import ids_from_table, updates_to_table
+from nearcast.model import NEVER, Id, IdColumn, MessageBatch, SubscriptionBatch, Update
+from nearcast.model.columns import ids_from_table
 from nearcast.partition import Masks
+
+Edge = tuple[Id, Id]
 
 
 class ShardEngine(Engine):
@@ -39,9 +46,23 @@ class ShardEngine(Engine):
         return engine
 
     @classmethod
-    def load(cls, path: str | PathLike[str], *, folder: str | PathLike[str] | None = None) -> ShardEngine:
-        """Return a saved engine that continues in memory or in a folder, whose content is replaced."""
+    def load(
+        cls,
+        path: str | PathLike[str],
+        *,
+        workers: int | None = None,
+        config: EngineConfig | None = None,
+        folder: str | PathLike[str] | None = None,
+    ) -> ShardEngine:
+        """Return a saved engine that continues in memory or in a folder, whose content is replaced.
+
+        It continues with the index and the limits of `config`, if it is given; no result depends on them.
+        """
         state = archive.read(path)
+        if workers is not None:
+            state = state.rescaled(workers)
+        if config is not None:
+            state = replace(state, config=replace(state.config, index=config.index, limits=config.limits))
         engine = cls._in(folder)
         engine._restore(state)
         return engine
@@ -56,7 +77,7 @@ class ShardEngine(Engine):
         social = archive.read_graph(tables["graph"]) if "graph" in tables else config.social
         engine._set_up(EngineState(replace(config, social=social), **counters, work=work))
         if "routing" in tables:
-            engine._shards.router.resume(archive.read_routing(tables["routing"]))
+            engine._shards.resume(archive.read_routing(tables["routing"]), has_windows=True)
         results = archive.read_results(tables["results"]) if "results" in tables else {}
         engine._shards.attach(engine._folder, results)
         return engine
@@ -120,9 +141,87 @@ class ShardEngine(Engine):
         leaving = ids_from_table(ids)
         self._before_change()
         removed = self._shards.remove(leaving)
-        updates = [update for id_, results in removed.items() for update in self._difference(id_, results, [])]
-        self._updates += len(updates)
-        return updates_to_table(updates)
+        changes = [change for id_, results in removed.items() for change in difference(id_, results, [])]
+        return self._counted(changes, as_table=True)
+
+    @property
+    def now_us(self) -> int:
+        """The time of the engine in microseconds; NO_TIME before it has one."""
+        return self._now_us
+
+    def advance_to(self, now_us: int) -> pa.Table:
+        """Advance the clock, and return the updates."""
+        return self._to_table(self.advance(now_us / 1_000_000))
+
+    @property
+    def users(self) -> Collection[Id]:
+        """The users that the social graph knows."""
+        return self._scoring.social.users.keys()
+
+    def change_edges(self, edges: Sequence[Edge], are_added: Sequence[bool]) -> tuple[pa.Table, int]:
+        """Add and remove edges one by one, and return the updates, and the number of removed ones that are not there.
+
+        If no result depends on users, many edges cost about as much as one.
+        """
+        graph, net, n_unknown = self._scoring.social, dict[Edge, bool](), 0
+        updates: list[Update] = []
+        for edge, is_added in zip(edges, are_added, strict=True):
+            n_unknown += not (is_added or net.get(edge, edge in graph))
+            net[edge] = is_added
+            if self._has_users:
+                updates += self._apply_edges([edge] if is_added else [], net)
+                net.clear()
+        added = [edge for edge, is_added in zip(edges, are_added, strict=True) if is_added]
+        updates += self._apply_edges(added if net else [], net)
+        return self._to_table(updates), n_unknown
+
+    def _apply_edges(self, added: Sequence[Edge], net: Mapping[Edge, bool]) -> list[Update]:
+        """Add edges, then remove those that are there and that `net` does not keep."""
+        updates = self.add_edges(added) if added else []
+        removed = [edge for edge, stays in net.items() if not stays and edge in self._scoring.social]
+        return updates + (self.remove_edges(removed) if removed else [])
+
+    @property
+    def _has_users(self) -> bool:
+        """True if a result depends on the edges of its user."""
+        return any(
+            len(matcher.registry)
+            for shard in self._shards.shards
+            for matcher in shard.matchers.values()
+            if matcher.kind.depends_on_users()
+        )
+
+    def are_windowed(self, ids: IdColumn) -> npt.NDArray[np.bool_]:
+        """Return which ids are those of subscriptions whose results begin with the window."""
+        return self._shards.are_windowed(ids)
+
+    @property
+    def next_end_us(self) -> int:
+        """The next time at which a subscription may expire, NEVER if none does."""
+        return self._shards.next_end_us
+
+    def steps_before_end(self, ats_us: npt.NDArray[np.int64]) -> int:
+        """Return how many of the next messages, given their times, come before a subscription may expire."""
+        if self.next_end_us == NEVER:
+            return len(ats_us)
+        return int(np.searchsorted(self._ticks(ats_us).nows_us, self.next_end_us))
+
+    def begin(self, operations: Operations) -> Interleaved:
+        """Apply operations at their places among the next messages; once these are published, `end` must follow.
+
+        No subscription may expire among these messages, neither one that exists nor one that an operation adds.
+        """
+        nows_us = self._ticks(operations.ats_us).nows_us
+        interleaved = Interleaved(operations, self._scoring, seq=self._seq, nows_us=nows_us, bodies=self._bodies)
+        self._before_change()
+        interleaved.begin(self._shards.shards[0])
+        return interleaved
+
+    def end(self, interleaved: Interleaved) -> Leaves:
+        """Complete operations after the messages among which they were, and return their updates."""
+        leaves = interleaved.end(self._shards.shards[0])
+        self._updates += len(leaves.updates)
+        return leaves
 
     def publish_slice(
         self,
@@ -133,9 +232,50 @@ class ShardEngine(Engine):
         grouped: bool = False,
     ) -> Any:
         """Publish the messages of the stream that this engine sees, and count the steps of all others."""
-        batch = self._batch(messages)
-        stream_slice.check(len(batch))
-        ticks = self._ticks(stream_slice.ats_us)
-        batch = replace(batch, seqs=ticks.seqs[stream_slice.rows])
         form = Form.GROUPS if grouped else Form.TABLE
-        return self._publish(batch, ticks, form, conflate=conflate, seen_by=stream_slice.seen_by)
+        return self._publish_slice(self._batch(messages), stream_slice, form, conflate=conflate)
+
+    def _publish_slice(
+        self, batch: MessageBatch, stream_slice: StreamSlice, form: Form, *, conflate: bool = False, **replaced: Any
+    ) -> Any:
+        stream_slice.check(len(batch))
+        ticks = self._ticks(stream_slice.ats_us)._replace(expires_us=stream_slice.expires_us)
+        batch = replace(batch, seqs=ticks.seqs[stream_slice.rows])
+        return self._publish(batch, ticks, form, conflate=conflate, seen_by=stream_slice.seen_by, **replaced)
+
+    def retract_slice(self, id_: Id, seen_by: SeenBy | None) -> pa.Table | None:
+        """Withdraw the messages that this engine has under an id, and return the updates; None if it has none.
+
+        Of the engines that have a subscription of a stateless kind, the one that reported the match reports that the
+        message leaves. `seen_by` returns the engines that saw each message.
+        """
+        _, seqs = self._seqs_of(IdColumn.of([id_]), None)
+        if not len(seqs):
+            return None
+        self._before_change()
+        changes = self._taken_back(seqs, seen_by) + self._withdraw(seqs, self._now_ticks())
+        return self._counted(changes, as_table=True)
+
+    def replace_slice(
+        self, ids: Sequence[Id], messages: MessageBatch, stream_slice: StreamSlice, seen_by: SeenBy | None
+    ) -> pa.Table:
+        """Publish messages of the stream, each in place of those under its id, and count the steps of all others.
+
+        `ids` holds the id of every next message of the stream: an engine that does not see a message withdraws those
+        under its id, too.
+        """
+        batch, held = self._batch(messages), self._seqs_by_id(ids, None)
+        tables, own, start = list[pa.Table](), set(stream_slice.rows.tolist()), 0
+        for row, id_ in enumerate(ids):
+            old = held.pop(id_, [])
+            if old:
+                if start < row:
+                    tables.append(self._publish_slice(*stream_slice.part(batch, start, row), Form.TABLE))
+                part, seqs = stream_slice.part(batch, row, row + 1), np.array(old, np.int64)
+                tables.append(self._publish_slice(*part, Form.TABLE, replaced=seqs, replaced_in=seen_by))
+                start = row + 1
+            if row in own:
+                held[id_] = [self._seq + row + 1 - start]
+        if start < len(ids):
+            tables.append(self._publish_slice(*stream_slice.part(batch, start, len(ids)), Form.TABLE))
+        return pa.concat_tables(tables)

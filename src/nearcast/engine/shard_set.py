@@ -4,6 +4,9 @@
     messages ─────── route ──┤    ...    ├── concatenated or merged ── updates
                              └─ shard n ─┘
 
+Shards that see every message share one window: its messages and their lists are written once, and read by all. Where
+messages go to some shards only, each has a window of its own.
+
 The result of a subscription has one owner. A subscription that lives in one shard belongs to the matcher there, and
 so does one of a stateless kind: only one of its replicas reports a match. A stateful subscription that may live in
 several shards belongs to the `ResultMerger` of its kind.
@@ -21,18 +24,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.engine.config import EngineConfig
-from nearcast.engine.matcher import Matcher, Slots
+from nearcast.engine.matcher import Longs, Matcher, Slots, Withdrawal
 from nearcast.engine.router import Router
 from nearcast.engine.shard import Shard, ShardTask
 from nearcast.engine.state import SavedSubscriptions
 from nearcast.engine.stats import add_work
-from nearcast.engine.updates import Form, UpdateBatch, write_updates
+from nearcast.engine.updates import UpdateBatch, UpdateWriter
 from nearcast.errors import UnknownMessage
 from nearcast.index import Work
-from nearcast.model import Document, Id, IdColumn, MessageBatch, Subscription, SubscriptionBatch
+from nearcast.model import NEVER, Document, Footprint, Id, IdColumn, MessageBatch, Subscription, SubscriptionBatch
 from nearcast.model.subscription_rows import restore
 from nearcast.partition import Masks, before_it, has_shard
-from nearcast.window import Changes, Results, ScoredMessage, Ticks
+from nearcast.window import Changes, Results, ScoredMessage, SlidingWindow, Steps, Ticks
 
 if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
@@ -50,26 +53,96 @@ class ShardSet:
     def __init__(self, config: EngineConfig, live: pa.Table | None, folder: EngineFolder | None) -> None:
         self.router = Router(config.partitioner, config.workers, has_window=config.window is not None)
         self._config, self._scoring = config, config.scoring
-        self.shards = [
-            Shard(
-                config.scoring,
-                config.window,
-                index=config.index,
-                number=number,
-                live=live,
-                arena=None if folder is None else partial(folder.arena, number),
-            )
-            for number in range(config.workers)
-        ]
+        self._folder = folder
+        window = self._make_window(0, live)
+        self.shards = [self._make_shard(number, window) for number in range(config.workers)]
+        self._work_before: dict[str, Work] = {}
         self._mergers: dict[str, ResultMerger] = {}
         self._replica_planners: dict[str, ReplicaPlanner] = {}
-        self._pool = ThreadPoolExecutor(config.workers, "nearcast") if config.workers > 1 else None
+        self._pool = _make_pool(config.workers)
+
+    def _make_shard(self, number: int, window: SlidingWindow) -> Shard:
+        arena = None if self._folder is None else partial(self._folder.arena, number)
+        return Shard(self._scoring, window, index=self._config.index, number=number, arena=arena)
+
+    # -- another number of shards -------------------------------------------------------------------------------
+
+    def rescale(self, config: EngineConfig) -> bool:
+        """Move subscriptions to another number of shards that share the window, with all that they hold.
+
+        Return False, and change nothing, if some shards do not see every message. Cost: that of the subscriptions
+        that move, and a look at those of stateful kinds that stay.
+        """
+        router = Router(config.partitioner, config.workers, has_window=config.window is not None)
+        router.prepare(self._sample(), self._recent)
+        if self._folder is not None or not (self.router.sends_all and router.sends_all):
+            return False
+        before, window = self.shards, self.shards[0].window
+        self.router, self._config = router, config
+        self.shards = before[: config.workers]
+        self.shards += [self._make_shard(number, window) for number in range(len(before), config.workers)]
+        for shard in before:
+            for matcher in shard.matchers.values():
+                if matcher.kind.result_policy.is_stateful:  # the others live in the first shard
+                    self._move(matcher, shard.number)
+        for shard in before[config.workers :]:
+            for kind, matcher in shard.matchers.items():
+                self._work_before[kind] = add_work(self._work_before.get(kind, Work()), matcher.work)
+        self.close()
+        self._pool = _make_pool(config.workers)
+        return True
+
+    def _sample(self) -> list[SubscriptionBatch]:
+        """Return some subscriptions of every kind, for a partitioner to be fitted to."""
+        found = []
+        for owner in self._owners():
+            slots = _own(owner)
+            slots = slots[:: max(1, len(slots) // _SAMPLE)]
+            if len(slots):
+                found.append(SubscriptionBatch(owner.kind, owner.registry.rows(slots), self._scoring))
+        return found
+
+    def _move(self, matcher: Matcher, number: int) -> None:
+        """Move those subscriptions of a matcher that the routing places in other shards than the given one."""
+        taken, registry = matcher.registry.taken(), matcher.registry
+        for start in range(0, len(taken), _ROWS_AT_ONCE):
+            slots = taken[start : start + _ROWS_AT_ONCE]
+            subscriptions = SubscriptionBatch(matcher.kind, registry.rows(slots), self._scoring)
+            moving = np.flatnonzero(~has_shard(self.router.placements(subscriptions), number))
+            if not len(moving):
+                continue
+            sinces, moved = registry.sinces(slots[moving]), subscriptions.take(moving)
+            held = matcher.delete(slots[moving])
+            self.insert(moved, sinces)
+            if matcher.kind.result_policy.must_be_saved:
+                row_of = np.full(int(slots.max()) + 1, -1, np.int32)
+                row_of[slots[moving]] = np.arange(len(moving))
+                self._set_results(moved, [held.move(row_of)])
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
     def prepare(self, batches: Sequence[SubscriptionBatch]) -> None:
         """Fit the routing to the first subscriptions."""
         self.router.prepare(batches, self._recent)
+        self._divide_window()
+
+    def resume(self, routing: bytes, *, has_windows: bool = False) -> None:
+        """Continue with a routing, before the first subscription; `has_windows` if the folder holds all windows."""
+        self.router.resume(routing)
+        self._divide_window(has_windows=has_windows)
+
+    def _divide_window(self, *, has_windows: bool = False) -> None:
+        """Give every shard a window of its own if each sees some of the messages only."""
+        if self.router.sends_all or len(self._windows) == len(self.shards):
+            return
+        messages = None if has_windows else self.shards[0].window.table()
+        for shard in self.shards[1:]:
+            shard.window = self._make_window(shard.number, messages)
+
+    def _make_window(self, number: int, live: pa.Table | None) -> SlidingWindow:
+        """Return a window with some messages, in the folder of the engine if it has one."""
+        arena = None if self._folder is None else partial(self._folder.arena, number, "window")
+        return SlidingWindow(self._config.window, live, arena=arena)
 
     def insert(
         self, subscriptions: SubscriptionBatch, sinces: npt.NDArray[np.int64], before: Masks | None = None
@@ -91,6 +164,9 @@ class ShardSet:
 
         placed = [(shard, np.flatnonzero(has_shard(masks, number))) for number, shard in enumerate(self.shards)]
         placed = [(shard, rows) for shard, rows in placed if len(rows)]
+        for shard, _ in placed:
+            shard.matcher(kind)  # creates the lists of the window, which one thread must do
+        self._catch_up()
         inserted = list(self._run(insert, placed))
         if not self.router.merges(kind):
             each = zip(placed, inserted, strict=True)
@@ -136,6 +212,24 @@ class ShardSet:
                 replica_planner.forget(slots)
         return removed
 
+    @property
+    def next_end_us(self) -> int:
+        """The next time at which a subscription may expire."""
+        return min((registry.next_end_us for registry in self._registries()), default=NEVER)
+
+    def forget_expired(self, now_us: int) -> None:
+        """Remove the subscriptions that have expired by now."""
+        expired: dict[Id, None] = {}
+        for registry in self._registries():
+            if registry.next_end_us <= now_us:
+                expired |= dict.fromkeys(registry.ids(registry.take_expired(now_us)))
+        if expired:
+            self.remove(IdColumn.of(list(expired)))
+
+    def _registries(self) -> Iterator[SubscriptionRegistry]:
+        yield from (matcher.registry for matcher in self._matchers())
+        yield from (merger.registry for merger in self._mergers.values())
+
     def _matchers(self) -> Iterator[Matcher]:
         return (matcher for shard in self.shards for matcher in shard.matchers.values())
 
@@ -152,6 +246,14 @@ class ShardSet:
                 return owner, slot
         return None
 
+    def are_windowed(self, ids: IdColumn) -> npt.NDArray[np.bool_]:
+        """Return which ids are those of subscriptions whose results begin with the window."""
+        are = np.zeros(len(ids), np.bool_)
+        for owner in self._owners():
+            if owner.kind.result_policy.needs_window:
+                are |= owner.registry.find(ids) >= 0
+        return are
+
     def missing(self, ids: IdColumn) -> npt.NDArray[np.bool_]:
         """Return which ids do not exist."""
         missing = np.ones(len(ids), np.bool_)
@@ -163,6 +265,7 @@ class ShardSet:
         self, users: Collection[Id], seq: int
     ) -> Iterator[tuple[SubscriptionRegistry, dict[int, Any], dict[int, Any]]]:
         """Recompute results of users whose edges changed; yield a registry, and results before and after by slot."""
+        self._catch_up()
         for kind in dict.fromkeys(matcher.kind for matcher in self._matchers()):
             refreshed = [
                 (shard.number, shard.matchers[kind.kind].refresh_users(users))
@@ -178,39 +281,158 @@ class ShardSet:
             changes = merger.merge(deltas, Ticks(now, now, now))
             yield merger.registry, _by_slot(changes, enters=False), _by_slot(changes, enters=True)
 
+    def matches(
+        self, seqs: Longs, seen_by: Callable[[MessageBatch], Masks] | None = None
+    ) -> Iterator[tuple[SubscriptionRegistry, dict[int, Any], dict[int, Any]]]:
+        """Yield a registry, and the messages of the window that its subscriptions of a stateless kind matched.
+
+        `seen_by` returns the shards that saw each message, for a single shard that is one of many.
+        """
+        for shard in self.shards:
+            batch = shard.window.batch_of(seqs, self._scoring.vocabulary)
+            if seen_by is None:  # the window of a loaded engine also holds messages that are not for this shard
+                masks, rows_of = self.router.route(batch)
+                batch, masks = batch.take(rows_of[shard.number]), masks[rows_of[shard.number]]
+            else:
+                masks = seen_by(batch)
+            for matcher in shard.matchers.values():
+                if not matcher.kind.result_policy.is_stateful:
+                    yield matcher.registry, matcher.matches(batch, masks).by_slot(), {}
+
+    def withdraw(
+        self, seqs: Longs, ticks: Ticks
+    ) -> Iterator[tuple[SubscriptionRegistry, dict[int, Any], dict[int, Any]]]:
+        """Withdraw messages; yield a registry, and results of stateful kinds before and after, by slot."""
+        for replica_planner in self._replica_planners.values():
+            replica_planner.widen(seqs)
+        begun = [
+            (shard, matcher, self._begin_withdrawal(shard, matcher, slots))
+            for shard, matcher, slots in self._holders(seqs, int(ticks.seqs[0]))
+        ]
+        for window in self._windows:
+            window.withdraw(seqs)
+        self._catch_up()
+        deltas: dict[str, list[tuple[int, Changes]]] = {}
+        for shard, matcher, withdrawal in begun:
+            after = matcher.end_withdrawal(withdrawal, seqs, shard.window)
+            if matcher.kind.kind in self._mergers:
+                deltas.setdefault(matcher.kind.kind, []).append((shard.number, _difference(withdrawal.before, after)))
+            else:
+                yield matcher.registry, withdrawal.before.by_slot(), after.by_slot()
+        for kind, replicas in deltas.items():
+            changes = self._mergers[kind].merge(replicas, ticks)
+            yield self._mergers[kind].registry, _by_slot(changes, enters=False), _by_slot(changes, enters=True)
+
+    def _holders(self, seqs: Longs, step: int) -> list[tuple[Shard, Matcher, Slots]]:
+        """Return all matchers of stateful kinds, each with the subscriptions whose results may hold some messages.
+
+        Where replicas hold messages beyond the window, all replicas of a subscription are listed: each holds messages
+        that are not in the merged result, and one that holds none of the given ones may hold what must not enter.
+        """
+        found: list[tuple[Shard, Matcher, Slots]] = []
+        for shard in self.shards:
+            batch = shard.window.batch_of(seqs, self._scoring.vocabulary)
+            stateful = (m for m in shard.matchers.values() if m.kind.result_policy.is_stateful)
+            found += [(shard, matcher, matcher.holders(batch, seqs, step)) for matcher in stateful]
+        for kind, merger in self._mergers.items():
+            if not merger.kind.result_policy.must_be_saved:
+                continue
+            own = [(matcher, slots) for _, matcher, slots in found if matcher.kind.kind == kind]
+            ids = IdColumn.joined([matcher.registry.ids(slots) for matcher, slots in own])
+            found = [
+                (shard, matcher, np.unique(_find(matcher.registry, ids)[1]) if matcher.kind.kind == kind else slots)
+                for shard, matcher, slots in found
+            ]
+        return found
+
+    def _begin_withdrawal(self, shard: Shard, matcher: Matcher, slots: Slots) -> Withdrawal:
+        """Delete results; of those beyond the window, only what is in merged results stays."""
+        withdrawal = matcher.begin_withdrawal(slots)
+        merger = self._mergers.get(matcher.kind.kind)
+        return (
+            withdrawal if merger is None else withdrawal._replace(kept=merger.merged(shard.number, withdrawal.before))
+        )
+
+    def seqs_of(self, ids: IdColumn) -> tuple[Longs, Longs]:
+        """Return the messages that have some ids, in the window or in a result: rows of the ids, and seqs."""
+        found = [window.seqs_of(ids) for window in self._windows]
+        for matcher in self._matchers():
+            if matcher.kind.result_policy.must_be_saved:
+                found += [_rows_of(part, ids) for part in matcher.held(matcher.registry.taken())]
+        rows, seqs = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        seqs, first = np.unique(seqs, return_index=True)
+        return rows[first], seqs
+
+    def kept_seqs(self) -> Longs:
+        """Return the seqs of all messages that the window or a result holds, ascending."""
+        return np.unique(np.concatenate([self.seqs, *(matcher.held_seqs() for matcher in self._beyond_window())]))
+
+    def _beyond_window(self) -> Iterator[Matcher]:
+        """Yield the matchers with subscriptions whose results hold messages beyond the window."""
+        return (m for m in self._matchers() if m.kind.result_policy.must_be_saved and len(m.registry))
+
+    @property
+    def _window_needs_help(self) -> bool:
+        """True if there is a window that does not know when messages expire by a time of their own."""
+        return self._config.window is not None and not self._config.window.needs_time
+
+    @property
+    def withdraws_expired(self) -> bool:
+        """True if a message that expires by a time of its own may have to be withdrawn then."""
+        return self._window_needs_help or any(True for _ in self._beyond_window())
+
+    def hold(self, seqs: Longs, tick: Ticks) -> npt.NDArray[np.bool_]:
+        """Return which messages, by ascending seqs, have to be withdrawn if they expire at a step."""
+        held = np.zeros(len(seqs), np.bool_)
+        if self._window_needs_help:
+            for window in self._windows:
+                held |= window.holds(seqs, tick)
+        for matcher in self._beyond_window():
+            held |= matcher.holds(seqs)
+        return held
+
     # -- messages -----------------------------------------------------------------------------------------------
 
-    def publish(
-        self, batch: MessageBatch, ticks: Ticks, form: Form, seen_by: Masks | None = None
-    ) -> list[UpdateBatch]:
+    def publish(self, batch: MessageBatch, writer: UpdateWriter, seen_by: Masks | None = None) -> list[UpdateBatch]:
         """Publish a batch to all shards and return their updates.
 
         `seen_by` holds the shards that see each message, for a single shard that is one of many.
         """
-        self._widen(ticks)
+        self._widen(writer.ticks)
         jobs: list[tuple[int, ShardTask]] = []
         masks, rows_of = self.router.route(batch)
         masks = masks if seen_by is None else seen_by
-        for shard, rows in zip(self.shards, rows_of, strict=True):
-            part = batch if len(rows) == len(batch) else batch.take(rows)
-            cuts, writes = self._cuts(len(part)), self.router.sends_all
-            made = shard.publish(part, masks[rows], ticks, form=form, cuts=cuts, writes_updates=writes)
-            jobs += [(shard.number, job) for job in made]
-        return self._execute(jobs, ticks, form)
+        parts = [batch if len(rows) == len(batch) else batch.take(rows) for rows in rows_of]
+        steps = [window.admit(part, writer.ticks) for window, part in zip(self._windows, parts, strict=False)]
+        for shard, part, rows in zip(self.shards, parts, rows_of, strict=True):
+            jobs += self._jobs(shard, part, masks[rows], steps[shard.number % len(steps)], writer)
+        return self._execute(jobs, steps, writer)
 
-    def advance(self, seq: int, ticks: Ticks) -> list[UpdateBatch]:
+    def advance(self, writer: UpdateWriter) -> list[UpdateBatch]:
         """Advance the clock without a message."""
+        ticks = writer.ticks
         self._widen(ticks)
-        writes = self.router.sends_all
+        none, empty = np.zeros(0, np.uint64), MessageBatch.empty()
+        steps = [window.advance(int(ticks.seqs[-1]), int(ticks.nows_us[-1])) for window in self._windows]
         jobs = [
-            (shard.number, job) for shard in self.shards for job in shard.advance(seq, ticks, writes_updates=writes)
+            job
+            for shard in self.shards
+            for job in self._jobs(shard, empty, none, steps[shard.number % len(steps)], writer)
         ]
-        return self._execute(jobs, ticks, Form.OBJECTS)
+        return self._execute(jobs, steps, writer)
+
+    def _jobs(
+        self, shard: Shard, batch: MessageBatch, seen_by: Masks, steps: Steps, writer: UpdateWriter
+    ) -> list[tuple[int, ShardTask]]:
+        """Return the jobs of a shard, with its number."""
+        cuts, writes = self._cuts(len(batch)), self.router.sends_all
+        made = shard.publish(batch, seen_by, steps, writer, cuts=cuts, writes_updates=writes)
+        return [(shard.number, job) for job in made]
 
     def _widen(self, ticks: Ticks) -> None:
         """Add the replicas that subscriptions need when messages leave at these steps."""
         if self._replica_planners:
-            leaving = np.unique(np.concatenate([shard.window.leaving(ticks) for shard in self.shards]))
+            leaving = np.unique(np.concatenate([window.leaving(ticks) for window in self._windows]))
             for replica_planner in self._replica_planners.values():
                 replica_planner.widen(leaving)
 
@@ -219,7 +441,9 @@ class ShardSet:
         n_parts = len(self.shards) if self.router.sends_all else 1
         return [n_messages * i // n_parts for i in range(n_parts + 1)]
 
-    def _execute(self, jobs: Sequence[tuple[int, ShardTask]], ticks: Ticks, form: Form) -> list[UpdateBatch]:
+    def _execute(
+        self, jobs: Sequence[tuple[int, ShardTask]], steps: Sequence[Steps], writer: UpdateWriter
+    ) -> list[UpdateBatch]:
         """Run jobs on the worker threads and return all updates."""
         parts: list[UpdateBatch] = []
         deltas: dict[str, list[tuple[int, Changes]]] = {}
@@ -232,9 +456,11 @@ class ShardSet:
                     parts.append(part)
         for kind, replicas in deltas.items():
             merger = self._mergers[kind]
-            changes = merger.merge(replicas, ticks)
+            changes = merger.merge(replicas, writer.ticks)
             merger.n_matched += changes.n_matched
-            parts.append(write_updates(merger.registry, changes, ticks, form))
+            parts.append(writer.write(merger.registry, changes))
+        for window, done_steps in zip(self._windows, steps, strict=True):
+            window.release(done_steps)
         return parts
 
     def _run(self, work: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
@@ -242,15 +468,30 @@ class ShardSet:
 
     # -- the window; several shards may hold the same message -------------------------------------------------------
 
-    def documents(self, newest: int | None = None) -> Iterable[Document]:
-        """Return the messages of the window, or at least the given number of the newest."""
-        shards = self.shards[:1] if self.router.sends_all else self.shards
-        found = (document for shard in shards for document in shard.window.documents(newest))
-        return {document.seq: document for document in found}.values()
+    @property
+    def _windows(self) -> list[SlidingWindow]:
+        """The windows, in the order of shards: one that all share, or one of each."""
+        return list({id(shard.window): shard.window for shard in self.shards}.values())
+
+    def _catch_up(self) -> None:
+        """Bring the lists of all windows up to date, before threads read them."""
+        for window in self._windows:
+            window.catch_up()
+
+    def documents(self) -> Iterable[Document]:
+        """Return the messages of the window."""
+        return self._distinct(window.documents() for window in self._windows)
+
+    def touching(self, footprint: Footprint, *, after: int) -> Iterable[Document]:
+        """Return the messages of the window after a seq that may match a subscription."""
+        return self._distinct(window.touching(footprint, after=after) for window in self._windows)
+
+    def _distinct(self, found: Iterable[Iterable[Document]]) -> Iterable[Document]:
+        return {document.seq: document for documents in found for document in documents}.values()
 
     def find(self, id_: Id) -> Document:
         """Return the newest message with an id."""
-        found = [document for shard in self.shards if (document := shard.window.find(id_)) is not None]
+        found = [document for window in self._windows if (document := window.find(id_)) is not None]
         if not found:
             raise UnknownMessage(id_)
         return max(found, key=lambda document: document.seq)
@@ -261,15 +502,18 @@ class ShardSet:
 
     def n_live(self) -> int:
         """Return the number of messages in the window."""
-        windows = [shard.window for shard in self.shards]
-        if self.router.sends_all or self._config.window is None:
-            return len(windows[0])
-        return len(np.unique(np.concatenate([window.store.of("seqs", window.numbers) for window in windows])))
+        return len(self.seqs)
+
+    @property
+    def seqs(self) -> Longs:
+        """The seqs of the messages in the window, ascending."""
+        windows = self._windows
+        return windows[0].seqs if len(windows) == 1 else np.unique(np.concatenate([one.seqs for one in windows]))
 
     def live(self) -> pa.Table | None:
         """Return the messages of the window, in order."""
-        tables = [table for shard in self.shards if (table := shard.window.table()) is not None]
-        if not tables or self.router.sends_all:
+        tables = [table for window in self._windows if (table := window.table()) is not None]
+        if len(tables) <= 1:
             return tables[0] if tables else None
         table = pa.concat_tables(tables)
         _, rows = np.unique(table["seq"].to_numpy(), return_index=True)
@@ -286,7 +530,7 @@ class ShardSet:
 
     def work(self) -> dict[str, Work]:
         """Return the work done so far, by kind."""
-        total: dict[str, Work] = {}
+        total = dict(self._work_before)
         for matcher in self._matchers():
             total[matcher.kind.kind] = add_work(total.get(matcher.kind.kind, Work()), matcher.work)
         for kind, merger in self._mergers.items():
@@ -303,26 +547,34 @@ class ShardSet:
     def saved(self) -> Iterator[SavedSubscriptions]:
         """Yield all subscriptions in the form in which they are saved."""
         for owner in self._owners():
-            slots = _own(owner)
+            slots, before = _own(owner), None
+            if isinstance(owner, Matcher) and len(self.shards) == 1:
+                # It may be one of many engines, each of which saves its own replicas.
+                slots = owner.registry.taken()
+                before = owner.replicas.before(slots)
             saved = []
             if owner.kind.result_policy.must_be_saved and len(slots):
                 row_of = np.zeros(int(slots.max()) + 1, np.int32)
                 row_of[slots] = np.arange(len(slots))
                 saved = [results.move(row_of) for results in owner.held(slots)]
             registry = owner.registry
-            yield SavedSubscriptions(owner.kind, registry.rows(slots), registry.sinces(slots), saved)
+            masks = np.zeros(len(slots), np.uint64) if before is None else before
+            yield SavedSubscriptions(owner.kind, registry.rows(slots), registry.sinces(slots), masks, saved)
 
     def restore(self, subscriptions: SubscriptionBatch, saved: SavedSubscriptions) -> None:
         """Add saved subscriptions with the results that were saved."""
-        self.insert(subscriptions, saved.sinces)
-        if not saved.results:
-            return
+        self.insert(subscriptions, saved.sinces, saved.before if len(self.shards) == 1 else None)
+        if saved.results:
+            self._set_results(subscriptions, saved.results)
+
+    def _set_results(self, subscriptions: SubscriptionBatch, results_of_rows: Sequence[Results]) -> None:
+        """Set the results of subscriptions that were just inserted; row numbers take the place of slots."""
         kind = subscriptions.kind
         for shard in self.shards:
             if (matcher := shard.matchers.get(kind.kind)) is None:
                 continue
             slots = matcher.registry.find(subscriptions.ids)
-            restored = [results.move(slots) for results in saved.results]
+            restored = [results.move(slots) for results in results_of_rows]
             matcher.restore(restored)
             for results in restored if self.router.merges(kind) else ():
                 self._merger(kind).fill(shard.number, results)
@@ -359,11 +611,22 @@ class ShardSet:
             self._pool.shutdown()
 
 
+def _make_pool(n_threads: int) -> ThreadPoolExecutor | None:
+    return ThreadPoolExecutor(n_threads, "nearcast") if n_threads > 1 else None
+
+
 def _find(registry: SubscriptionRegistry, ids: IdColumn) -> tuple[npt.NDArray[np.int64], Slots]:
     """Return the rows of the ids that exist, and their slots."""
     slots = registry.find(ids)
     rows = np.flatnonzero(slots >= 0)
     return rows, slots[rows]
+
+
+def _rows_of(results: Results, ids: IdColumn) -> tuple[Longs, Longs]:
+    """Return the messages of results that have some ids: the row of each in the ids, and its seq."""
+    rows = results.ids.positions_in(ids)
+    here = np.flatnonzero(rows >= 0)
+    return rows[here], results.seqs[here]
 
 
 def _own(owner: Matcher | ResultMerger) -> Slots:

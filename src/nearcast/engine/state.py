@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,9 @@ from nearcast.index import Work
 from nearcast.model import NO_TIME, Subscription
 from nearcast.window import Results
 
+EXPIRIES = pa.schema({"seq": pa.int64(), "expires_us": pa.int64()})
+"""When messages expire by a time of their own."""
+
 
 class SavedSubscriptions(NamedTuple):
     """Subscriptions of one kind with the step at which each was added and the results that must be saved."""
@@ -21,6 +24,8 @@ class SavedSubscriptions(NamedTuple):
     kind: type[Subscription]
     stored: pa.Table
     sinces: npt.NDArray[np.int64]
+    before: npt.NDArray[np.uint64]
+    """The earlier engines that hold each subscription too, as masks; 0 in an engine that is not one of many."""
     results: list[Results]
     """Row numbers take the place of slots."""
 
@@ -40,6 +45,16 @@ class EngineState:
     work: dict[str, Work] = field(default_factory=dict)
     live: pa.Table | None = None
     """The messages of the window, if there is one."""
+    bodies: pa.Table | None = None
+    """The bodies of messages by seq, if the engine has bodies."""
+    expiries: pa.Table | None = None
+    """The messages that will expire by a time of their own and that the window does not end, see `EXPIRIES`."""
     subscriptions: list[SavedSubscriptions] = field(default_factory=list)
     routing: bytes | None = None
     """The routing, once it is fitted."""
+
+    def rescaled(self, workers: int) -> EngineState:
+        """Return the state with another number of workers, whose routing is fitted again."""
+        if workers == self.config.workers:
+            return self
+        return replace(self, config=replace(self.config, workers=workers), routing=None)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.errors import require
+from nearcast.model import MessageBatch
 from nearcast.partition import Masks
 
 
@@ -20,6 +21,11 @@ class StreamSlice(NamedTuple):
     """int64 (n_stream,): the time of every next message of the stream; NO_TIME where there is none."""
     seen_by: Masks | None = None
     """uint64 (n,): the engines that see each message, as masks; None if that makes no difference."""
+    expires_us: npt.NDArray[np.int64] | None = None
+    """int64 (n_stream,): when every next message of the stream expires by a time of its own; None if none does.
+
+    An engine that sees some of the messages needs it to count late ones as all others do.
+    """
 
     def check(self, n_messages: int) -> None:
         """Raise `InvalidInput` if the slice does not fit the given number of messages."""
@@ -36,3 +42,13 @@ class StreamSlice(NamedTuple):
         require(ascend, "stream_slice.rows", "must ascend from 0 or more", self.rows)
         last = int(self.rows[-1]) if len(self.rows) else -1
         require(last < len(self.ats_us), "stream_slice.rows", f"must be below {len(self.ats_us)}", last)
+
+    def part(self, messages: MessageBatch, start: int, stop: int) -> tuple[MessageBatch, StreamSlice]:
+        """Return some of the next messages of the stream as a slice of their own, given those of this one."""
+        first, last = np.searchsorted(self.rows, (start, stop)).tolist()
+        return messages.slice(first, last), StreamSlice(
+            self.rows[first:last] - start,
+            self.ats_us[start:stop],
+            None if self.seen_by is None else self.seen_by[first:last],
+            None if self.expires_us is None else self.expires_us[start:stop],
+        )

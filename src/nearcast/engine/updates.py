@@ -16,12 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearcast.engine.groups import count_updates, group, ungroup, write_groups
+from nearcast.engine.groups import count_updates, entering_bodies, group, ungroup, write_groups
+from nearcast.engine.step_changes import StepChange, to_updates
 from nearcast.model import ENTER, LEAVE, NO_TIME, Id, Update, to_seconds
-from nearcast.model.columns import GROUPS, TIMESTAMP, UPDATES
-from nearcast.window import Changes, Results, Ticks
+from nearcast.model.columns import TIMESTAMP, groups_schema, updates_schema, updates_to_table
+from nearcast.window import Changes, Results, ScoredMessage, Ticks
 
 if TYPE_CHECKING:
+    from nearcast.engine.message_bodies import MessageBodies
     from nearcast.engine.registry import SubscriptionRegistry
 
 
@@ -32,6 +34,8 @@ class Form(Enum):
     TABLE = auto()
     GROUPS = auto()
     """A table with one row for all receivers of a message, see `groups`."""
+    CHANGES = auto()
+    """Objects that tell messages with the same id apart, for the parts of a step; see `step_changes`."""
 
 
 class UpdateBatch(NamedTuple):
@@ -39,23 +43,47 @@ class UpdateBatch(NamedTuple):
 
     steps: npt.NDArray[np.int64]
     """The step of each row."""
-    updates: list[Update] | pa.Table
+    updates: list[Update] | list[StepChange] | pa.Table
     n_matched: int
     """Number of messages that changed a result on arrival."""
 
 
-def write_updates(registry: SubscriptionRegistry, changes: Changes, ticks: Ticks, form: Form) -> UpdateBatch:
-    """Return changes as updates."""
-    if form is Form.GROUPS:
-        return UpdateBatch(*write_groups(registry, changes, ticks), changes.n_matched)
-    write = _table if form is Form.TABLE else _objects
-    return UpdateBatch(changes.steps, write(registry, changes, ticks), changes.n_matched)
+class UpdateWriter(NamedTuple):
+    """Writes the changes of one call as updates."""
+
+    ticks: Ticks
+    form: Form
+    bodies: MessageBodies | None = None
+    """The bodies of messages, if updates carry them."""
+
+    def write(self, registry: SubscriptionRegistry, changes: Changes) -> UpdateBatch:
+        """Return changes as updates."""
+        if self.form is Form.GROUPS:
+            return UpdateBatch(*write_groups(registry, changes, self.ticks, self.bodies), changes.n_matched)
+        if self.form is Form.CHANGES:
+            return UpdateBatch(changes.steps, _step_changes(registry, changes), changes.n_matched)
+        write = _table if self.form is Form.TABLE else _objects
+        return UpdateBatch(changes.steps, write(registry, changes, self.ticks, self.bodies), changes.n_matched)
+
+    def write_step(self, step: int, changes: Sequence[StepChange]) -> UpdateBatch:
+        """Return the changes of one step as updates."""
+        seq, at = int(self.ticks.seqs[step]), to_seconds(int(self.ticks.nows_us[step]))
+        updates: Any = to_updates(changes, seq=seq, at=at, bodies=self.bodies)
+        if self.form is not Form.OBJECTS:
+            updates = updates_to_table(updates, bodies=self.bodies is not None)
+        if self.form is Form.GROUPS:
+            updates = group(updates)
+        return UpdateBatch(np.full(len(updates), step, np.int64), updates, 0)
+
+    def write_initial_results(self, registry: SubscriptionRegistry, results: Results) -> UpdateBatch:
+        """Return the initial results of subscriptions as updates of the first step."""
+        return self.write(registry, _entering(results))
 
 
-def write_initial_results(registry: SubscriptionRegistry, results: Results, *, seq: int, at_us: int) -> UpdateBatch:
-    """Return the initial results of subscriptions as a table of updates."""
+def _entering(results: Results) -> Changes:
+    """Return results as changes: all messages enter."""
     n = len(results.slots)
-    changes = Changes(
+    return Changes(
         np.zeros(n, np.int64),
         results.slots,
         np.broadcast_to(True, n),
@@ -65,24 +93,22 @@ def write_initial_results(registry: SubscriptionRegistry, results: Results, *, s
         None,
         0,
     )
-    at = np.array([at_us], np.int64)
-    return write_updates(registry, changes, Ticks(np.array([seq], np.int64), at, at), Form.TABLE)
 
 
-def joined(parts: Sequence[UpdateBatch], form: Form) -> Any:
-    """Return all updates in order."""
-    if form is Form.OBJECTS:
+def joined(parts: Sequence[UpdateBatch], form: Form, *, bodies: bool) -> Any:
+    """Return all updates in order, in tables with a column of bodies if that is wanted."""
+    if form in (Form.OBJECTS, Form.CHANGES):
         return _joined_objects(parts)
-    return _joined_tables(parts, GROUPS if form is Form.GROUPS else UPDATES)
+    return _joined_tables(parts, (groups_schema if form is Form.GROUPS else updates_schema)(bodies=bodies))
 
 
-def _joined_objects(parts: Sequence[UpdateBatch]) -> list[Update]:
+def _joined_objects(parts: Sequence[UpdateBatch]) -> list[Any]:
     merged = [pair for part in parts for pair in zip(part.steps.tolist(), part.updates, strict=True)]
     merged.sort(key=lambda pair: pair[0])  # stable: within a step the order of parts stays
     return [update for _, update in merged]
 
 
-def _joined_tables(parts: Sequence[UpdateBatch], schema: pa.Schema = UPDATES) -> pa.Table:
+def _joined_tables(parts: Sequence[UpdateBatch], schema: pa.Schema) -> pa.Table:
     """Return all updates in order."""
     parts = [part for part in parts if len(part.steps)]
     if not parts:
@@ -120,42 +146,63 @@ def _net_table(updates: pa.Table) -> pa.Table:
     return updates.take(pa.array(np.sort(pairs["row_max"].to_numpy()[is_odd])))
 
 
-def _objects(registry: SubscriptionRegistry, changes: Changes, ticks: Ticks) -> list[Update]:
+def _step_changes(registry: SubscriptionRegistry, changes: Changes) -> list[StepChange]:
     if not len(changes.steps):
         return []
     rows = np.arange(len(changes.steps)) if changes.rows is None else changes.rows
-    columns = (ticks.seqs[changes.steps], ticks.ats_us[changes.steps], changes.enters, changes.scores, rows)
-    messages = changes.ids.objects
+    messages, columns = changes.ids.objects, (changes.seqs[rows], changes.enters, changes.scores, rows)
     return [
-        Update(seq, id_, messages[row], ENTER if enter else LEAVE, score, to_seconds(at_us))
-        for id_, seq, at_us, enter, score, row in zip(
+        StepChange(id_, ScoredMessage(seq, messages[row], score), ENTER if enter else LEAVE)
+        for id_, seq, enter, score, row in zip(
             registry.ids(changes.slots), *(column.tolist() for column in columns), strict=True
         )
     ]
 
 
-def _table(registry: SubscriptionRegistry, changes: Changes, ticks: Ticks) -> pa.Table:
+def _objects(
+    registry: SubscriptionRegistry, changes: Changes, ticks: Ticks, bodies: MessageBodies | None
+) -> list[Update]:
+    if not len(changes.steps):
+        return []
+    rows = np.arange(len(changes.steps)) if changes.rows is None else changes.rows
+    seqs, nows_us = ticks.seqs[changes.steps], ticks.nows_us[changes.steps]
+    columns = (seqs, nows_us, changes.enters, changes.scores, rows, changes.seqs[rows])
+    messages, none = changes.ids.objects, [None] * len(rows)
+    carried = none if bodies is None else entering_bodies(bodies, changes.seqs[rows], changes.enters).to_pylist()
+    return [
+        Update(seq, id_, messages[row], ENTER if enter else LEAVE, score, to_seconds(now_us), body, message_seq)
+        for id_, body, seq, now_us, enter, score, row, message_seq in zip(
+            registry.ids(changes.slots), carried, *(column.tolist() for column in columns), strict=True
+        )
+    ]
+
+
+def _table(registry: SubscriptionRegistry, changes: Changes, ticks: Ticks, bodies: MessageBodies | None) -> pa.Table:
     from nearcast.engine.id_strings import repeated
 
+    schema = updates_schema(bodies=bodies is not None)
     if not len(changes.steps):
-        return UPDATES.empty_table()
+        return schema.empty_table()
     columns = [
         pa.array(ticks.seqs[changes.steps]),
-        _times(ticks.ats_us, changes.steps),
+        _times(ticks.nows_us, changes.steps),
         registry.names(changes.slots),
         changes.ids.strings if changes.rows is None else repeated(changes.ids.strings, changes.rows),
         _directions(changes.enters),
         _scores(changes.scores),
     ]
-    return pa.Table.from_arrays(columns, schema=UPDATES)
+    if bodies is not None:
+        seqs = changes.seqs if changes.rows is None else changes.seqs[changes.rows]
+        columns.append(entering_bodies(bodies, seqs, changes.enters))
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _times(ats_us: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> pa.Array:
+def _times(nows_us: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> pa.Array:
     """Return the times of steps, null where there is none."""
-    missing = ats_us == NO_TIME
+    missing = nows_us == NO_TIME
     if missing.all():
         return _constant(None, len(steps))
-    times = ats_us[steps]
+    times = nows_us[steps]
     return pa.array(times, mask=times == NO_TIME if missing.any() else None).cast(TIMESTAMP)
 
 
@@ -172,13 +219,13 @@ def _scores(scores: npt.NDArray[np.float64]) -> pa.Array:
 
 
 _CONSTANTS: dict[Any, pa.Array] = {}
-_MOST_CONSTANT = 1 << 22
+_MAX_CONSTANT = 1 << 22
 
 
 def _constant(value: Any, n: int) -> pa.Array:
     """Return a column of one value; columns up to some length share their memory."""
     type_ = TIMESTAMP if value is None else pa.scalar(value).type
-    if n > _MOST_CONSTANT:
+    if n > _MAX_CONSTANT:
         return pa.repeat(pa.scalar(value, type_), n)
     cached = _CONSTANTS.get(value)
     if cached is None or len(cached) < n:

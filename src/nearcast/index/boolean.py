@@ -46,8 +46,8 @@ from nearcast.model.subscription_columns import BooleanColumns
 from nearcast.space import Box
 
 _ENTRIES_PER_TERM = 64  # of the hash set of a message: so sparse that terms rarely collide
-_LEAST_ENTRIES = 1024
-_MOST_ENTRIES = 1 << 17
+_MIN_ENTRIES = 1024
+_MAX_ENTRIES = 1 << 17
 _ROOM = 1 << 12  # matches
 
 _ARRAYS = {
@@ -70,7 +70,7 @@ class BooleanWorkspace(OutputWorkspace):
     def __init__(self, room: int) -> None:
         scratch = kernels.BooleanScratch(
             numbers=np.zeros(64, np.int32),
-            held=np.zeros(_LEAST_ENTRIES, np.int32),
+            held=np.zeros(_MIN_ENTRIES, np.int32),
             lists=np.zeros((2 * (kernels.DEPTH + 1) * 16, 3), np.int64),
             rows=np.zeros(max(room, 1), np.int64),
             needed=np.zeros(1, np.int64),
@@ -82,8 +82,8 @@ class BooleanWorkspace(OutputWorkspace):
         lengths = np.diff(indptr[start : stop + 1])
         most = int(lengths.max()) if len(lengths) else 0
         self.need(int(indptr[stop] - indptr[start]) if start < stop else 0, "numbers")
-        n_entries = _LEAST_ENTRIES
-        while n_entries < min(_ENTRIES_PER_TERM * most, _MOST_ENTRIES) or n_entries < 2 * most:
+        n_entries = _MIN_ENTRIES
+        while n_entries < min(_ENTRIES_PER_TERM * most, _MAX_ENTRIES) or n_entries < 2 * most:
             n_entries *= 2
         n_lists = 2 * most * (kernels.DEPTH + 1)
         if n_entries != self.scratch.held.size:  # no larger than needed, so that it stays in the cache

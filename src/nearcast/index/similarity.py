@@ -135,7 +135,7 @@ class SimilarityIndex(ArenaIndex[SimilarityWorkspace]):
                 self._new_arrays(_ARRAYS)
                 for name in _STATES:
                     self._arena.new(f"{self.prefix}.{name}", np.int64, blocks.STATE)
-                self._arena.new(f"{self.prefix}.level_cells", np.int64, kernels.MOST_LEVELS)
+                self._arena.new(f"{self.prefix}.level_cells", np.int64, kernels.MAX_LEVELS)
                 self._tables = self._open_tables()
                 self._clear_states()
         self._tables = self._open_tables()
@@ -372,9 +372,9 @@ def _params(scoring: ScoringContext, filters: frozenset[str]) -> kernels.Similar
         by_others="others" in filters,
     )
     farthest = kernels.reach_of_nearness(params, 2.0 * kernels.MARGIN, 1.0)
-    side = max(farthest / min(_NEAR_SPREAD, _TERM_SPREAD), kernels.LEAST_SIDE)
+    side = max(farthest / min(_NEAR_SPREAD, _TERM_SPREAD), kernels.MIN_SIDE)
     levels = 1
-    while levels < kernels.MOST_LEVELS and side * 0.5**levels >= kernels.LEAST_SIDE:
+    while levels < kernels.MAX_LEVELS and side * 0.5**levels >= kernels.MIN_SIDE:
         levels += 1
     return params._replace(side=side, levels=levels, term_levels=min(levels, _TERM_LEVELS))
 

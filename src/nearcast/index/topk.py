@@ -49,7 +49,7 @@ from nearcast.model.subscription_columns import KeywordColumns
 _CANDIDATES = 1 << 10  # verified at a time
 _ROOM = 1 << 12  # matches
 _HELD = 256  # least size of the hash set of a message's terms
-_MOST_UNIT = 1e30  # keeps all values in float32 finite
+_MAX_UNIT = 1e30  # keeps all values in float32 finite
 
 _ARRAYS = {
     "refs.thresholds": ArrayLayout(np.float64, fill=np.nan),
@@ -129,7 +129,7 @@ class TopKIndex(GroupedIndex[TopKWorkspace]):
             n_fields=kernels.N_FIELDS,
             n_bounds=kernels.N_BOUNDS,
         )
-        self._projection = project(scoring.space, most_unit=_MOST_UNIT)
+        self._projection = project(scoring.space, most_unit=_MAX_UNIT)
         self._profiles = Profiles(self._arena)
 
     @property

@@ -20,6 +20,7 @@ from nearcast.engine import ungroup
 from nearcast.errors import InvalidInput, require
 from nearcast.jobs.frame import pack, unpack
 from nearcast.model.columns import TIMESTAMP
+from nearcast.model.plain_table import check_offsets
 
 _FILE = b"ARROW1"  # the first bytes of an Arrow file; no stream begins like this
 _REQUIRED = ("id", "x", "y", "text")
@@ -54,14 +55,17 @@ _NUMBER = _BlockColumn(
     lambda _: pa.float64(),
 )
 _TIME = _BlockColumn("timestamp", lambda kind: bool(pa.types.is_timestamp(kind)), lambda _: TIMESTAMP)
-_SORTS = {"id": _STRING, "x": _NUMBER, "y": _NUMBER, "text": _TEXT, "at": _TIME, "place": _STRING}
+_SORTS = {
+    "id": _STRING, "x": _NUMBER, "y": _NUMBER, "text": _TEXT, "at": _TIME, "place": _STRING, "op": _STRING,
+    "expires_at": _TIME, "body": _STRING,
+}  # fmt: skip
 
 
 def pack_messages(messages: pa.Table) -> bytes:
     """Return a table of messages as one block, for a `payload` column of `match`.
 
-    The columns are `id, x, y, text` and optionally `at` and `place`; others are left out. A few thousand messages
-    make a good block. A table with wrong columns is refused here; rows are not checked.
+    The columns are `id, x, y, text` and optionally `at`, `place`, `op`, `expires_at` and `body`; others are left out.
+    A few thousand messages make a good block. A table with wrong columns is refused here; rows are not checked.
 
         >>> block = pack_messages(pa.table({"id": ["m1"], "x": [0.2], "y": [0.3], "text": ["Coffee sale today"]}))
         >>> open_block(block).num_rows
@@ -122,8 +126,11 @@ def _known(table: pa.Table) -> pa.Table:
     for name in known:
         require(names.count(name) == 1, "columns", f"must include {name!r} once", names, subject="messages")
     known = [name for name in known if name in _REQUIRED or not pa.types.is_null(table[name].type)]
+    may_be_null = ("x", "y", "text") if "op" in known else ()  # in a block of retractions
     for name in known:
         sort, kind = _SORTS[name], table[name].type
+        if name in may_be_null and pa.types.is_null(kind):
+            continue
         require(sort.fits(kind), name, f"must be a column of {sort.name}", str(kind), subject="messages")
     return table.select(known)
 
@@ -140,6 +147,7 @@ def _plain(table: pa.Table) -> pa.Table:
 
 def _check_shape(array: pa.Array) -> None:
     """Raise Arrow's error for an array with invalid offsets or sizes; texts that are not UTF-8 pass."""
+    check_offsets(array)
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:

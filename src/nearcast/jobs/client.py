@@ -1,6 +1,6 @@
 """The client of a job that runs elsewhere: it writes the files that the job reads, and reads those it writes.
 
-    messages, operations ──► files in the job's sources ──► the job ──► its sink of updates ──► rows, each once
+    messages, operations ──► files in the job's sources ──► the job ──► its sink of updates ──► rows
                                                               └──────► reports of its shards
 
 It needs the job's folders and no Spark. A file gets its name once it is complete, and the caller chooses the name: a
@@ -10,7 +10,8 @@ file that is written again after a crash under the same name is the same file, w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from nearcast.engine.archive import sync
 from nearcast.errors import require
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.job_file import JobFile
+from nearcast.jobs.message_rows import RETRACT
 from nearcast.jobs.reports import Reports
 from nearcast.jobs.sink_files import SinkFiles
 from nearcast.jobs.validate import SUBSCRIBE, UNSUBSCRIBE
@@ -29,6 +31,8 @@ from nearcast.model.columns import subscriptions_schema
 from nearcast.model.timestamps import to_us
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNFINISHED = re.compile(r"\.\d+\.json\..+-\d+$")
+"""The name of an unfinished file: that of the file, the host and the process."""
 
 Row = dict[str, Any]
 
@@ -36,39 +40,46 @@ Row = dict[str, Any]
 class JobClient:
     """A connection to a job."""
 
-    def __init__(self, job_file: JobFile, *, seen: Iterable[str] = ()) -> None:
-        """Check that the job reads and writes JSON lines in folders; `seen` are files of updates to skip."""
+    def __init__(self, job_file: JobFile) -> None:
+        """Check that the job reads and writes JSON lines in folders."""
         for name, table in (("messages", job_file.messages), ("subscriptions", job_file.subscriptions)):
             check_json(name, table.format)
             for key in ("schema", "select"):
                 given, rule = getattr(table, key), "must be left out where rows are written for the job"
                 require(not given, key, rule, given, subject=f"[{name}]")
+        static, rule = job_file.subscriptions.static, "must be left out where rows are written for the job"
+        require(not static, "static", rule, static, subject="[subscriptions]")
         check_json("updates", job_file.updates.format)
         self._messages = Folder(job_file.resolve(str(job_file.messages.path)))
         self._subscriptions = Folder(job_file.resolve(str(job_file.subscriptions.path)))
-        self._updates = SinkFiles(job_file.resolve(str(job_file.updates.path)), seen)
-        self.reports = Reports(f"{job_file.resolve(job_file.run.checkpoint)}/state")
+        self._updates = SinkFiles(job_file.resolve(str(job_file.updates.path)))
+        self.reports = Reports(job_file.state_folder)
 
     def open(self) -> None:
         """Create the folders that the job reads; Spark requires that they exist."""
         for folder in (self._messages, self._subscriptions):
             folder.files.create_dir(folder.path, recursive=True)
 
-    def write_messages(self, name: str, messages: Iterable[Message]) -> None:
-        """Write messages for the job."""
-        _put(self._messages, name, (message_row(message) for message in messages))
+    def remove_unfinished(self) -> None:
+        """Remove files that an earlier process left unfinished; no other process may write files of such names."""
+        for folder in (self._messages, self._subscriptions):
+            folder.remove([name for name in folder.names("") if _UNFINISHED.match(name)])
+
+    def write_messages(self, name: str, rows: Iterable[Row]) -> None:
+        """Write messages and retractions for the job, see `message_row` and `retracted`."""
+        _put(self._messages, name, rows)
 
     def write_operations(self, name: str, operations: Iterable[Row]) -> None:
         """Write operations on subscriptions for the job, see `subscribed` and `unsubscribed`."""
         _put(self._subscriptions, name, operations)
 
-    def committed(self) -> tuple[list[str], list[Update]]:
-        """Return the files that the job has committed since the last call, and their updates in order.
+    def committed(self, *, ingested: Collection[str]) -> tuple[list[str], list[Update]]:
+        """Return the files that the job has committed after those ingested last, and their updates in order.
 
         The rows of a file are in the order of its shard, and those of one subscription are in one file; equal seqs of
         several batches are in the order of batches. A stable sort by seq therefore gives the order of all updates.
         """
-        files = list(self._updates.files())
+        files = self._updates.new(ingested=ingested)
         updates = [_update(row) for file in files for row in self._updates.rows_of(file)]
         return files, sorted(updates, key=lambda update: update.seq)
 
@@ -76,7 +87,9 @@ class JobClient:
 def _update(row: Row) -> Update:
     at = row.get("at")
     seconds = None if at is None else datetime.fromisoformat(at).timestamp()
-    return Update(row["seq"], row["subscription"], row["message"], row["change"], row["score"], seconds)
+    return Update(
+        row["seq"], row["subscription"], row["message"], row["change"], row["score"], seconds, row.get("body")
+    )
 
 
 def check_json(name: str, format_: str) -> None:
@@ -85,17 +98,26 @@ def check_json(name: str, format_: str) -> None:
     require(format_ == "json", "format", rule, format_, subject=f"[{name}]")
 
 
-def message_row(message: Message) -> Row:
-    """Return a message as a row."""
+def message_row(message: Message, *, op: str | None = None) -> Row:
+    """Return the row that publishes a message, or replaces those under its id."""
     x, y = message.location
-    at = None if message.at is None else _spelled(to_us(message.at))
-    return {"id": message.id, "x": x, "y": y, "text": message.text, "at": at, "place": message.place}
+    at, expires_at = (None if time is None else _spelled(to_us(time)) for time in (message.at, message.expires_at))
+    row = {"id": message.id, "x": x, "y": y, "text": message.text, "at": at, "place": message.place}
+    more = {"op": op, "expires_at": expires_at, "body": message.body}
+    return row | {name: value for name, value in more.items() if value is not None}
+
+
+def retracted(id_: str, *, at_us: int | None) -> Row:
+    """Return the row that retracts the messages under an id, at a time after theirs."""
+    return {"op": RETRACT, "id": id_, "at": None if at_us is None else _spelled(at_us)}
 
 
 def subscribed(subscription: Subscription, *, order: int) -> Row:
     """Return the row that subscribes; operations of one batch are applied in their order."""
     row = subscription.to_row()
     known = {name: row[name] for name in subscriptions_schema().names if name in row}
+    if subscription.expires_at is not None:
+        known["expires_at"] = _spelled(to_us(subscription.expires_at))
     return {"op": SUBSCRIBE, **known, "at": _spelled(order)}
 
 

@@ -1,11 +1,11 @@
 """Folders of state, reports and input files, on any file system that Arrow or `fsspec` knows.
 
-    <state>/<query>/settings.json                the settings that the query was started with
-    <state>/<query>/<shard>/00000007.frames      the frames of the batch that made version 7
-    <state>/<query>/<shard>/00000006.engine      the engine at version 6, a tar of its folder
+    <state>/<query>/settings.json                        the settings that the query was started with
+    <state>/<query>/<shard>/00000007-<token>.frames      the frames of the batch that made version 7
+    <state>/<query>/<shard>/00000006-<token>.engine      the engine at version 6, a tar of its folder
 
-A file is written under another name and moved into place, so an existing file is complete. Writing a file again is
-harmless: a replayed batch writes the same bytes.
+A file is written under another name and moved into place, so an existing file is complete. Every attempt at a batch
+writes files of its own; the manifest of the shard names those that count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import re
 import tarfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from pyarrow import fs
 from nearcast.errors import InvalidInput, StateError
 
 SETTINGS = "settings.json"
+_AS_ARROW_NAMES_IT = re.compile(r"^s3[an]://")
+"""Hadoop's names of the scheme that Arrow calls s3."""
 
 
 class Folder:
@@ -68,10 +72,15 @@ class Folder:
         info = self.files.get_file_info(self._at(name))
         return info.size if info.type == fs.FileType.File else None
 
+    def names(self, within: str) -> list[str]:
+        """Return the names in a folder, unordered; those of unfinished files begin with a dot."""
+        where = fs.FileSelector(self._at(within).rstrip("/"), allow_not_found=True)
+        return [info.base_name for info in self.files.get_file_info(where)]
+
     def remove(self, names: list[str]) -> None:
         """Remove files; missing ones are ignored."""
         for name in names:
-            if self.size(name) is not None:
+            with suppress(FileNotFoundError):
                 self.files.delete_file(self._at(name))
 
     def claim(self, settings: dict[str, Any]) -> None:
@@ -116,7 +125,7 @@ def _open(uri: str) -> tuple[fs.FileSystem, str]:
     if "://" not in uri and not uri.startswith("file:"):
         return fs.LocalFileSystem(), str(Path(uri).absolute())
     try:
-        files, path = fs.FileSystem.from_uri(uri)
+        files, path = fs.FileSystem.from_uri(_AS_ARROW_NAMES_IT.sub("s3://", uri))
     except (ValueError, OSError) as error:
         return _open_by_fsspec(uri, error)
     return files, path

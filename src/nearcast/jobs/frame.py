@@ -1,62 +1,80 @@
 """Frames: what travels through the shuffle. One row per shard and block of rows, with a columnar payload.
 
     key        the shard, see `shard_keys`; `keys` lists all shards with the same payload, until it is copied for each
-    source     "message" or "subscription"
+    source     "message", "subscription", "edge", or "clock", see `batch_time`
     part       the task that packed it, and
     block      its number within that task: together they give the order of arrival
     rows       number of rows of the block, those for other shards included
     ats        8 bytes per row of the block: its time in microseconds, NO_TIME for none; null if no row has one
     payload    the rows for this shard, as an Arrow stream; for subscriptions that live elsewhere, just a marker
+    ends       of messages, like `ats`: when each expires by a time of its own, NEVER for none; null if none does
 
 A payload of messages holds terms, not texts: they are tokenised and hashed once, before the shuffle. `row` holds the
 positions of the rows in the block, so that a shard with some of the messages knows the position of each in the
-stream. Where shards see some messages only, `seen_by` holds the shards of each message, and `placements` those of
-each subscription; both are masks.
+stream. `body` exists where messages have bodies and the job keeps them. Where shards see some messages only,
+`seen_by` holds the shards of each message, and `placements` those of each subscription; both are masks. `op` exists
+where not all rows publish. Rows that retract or replace go to every shard, whichever shards publish the message. Rows
+that may be too far ahead of the clock go to the first shard, which rejects them, with the row as it came in
+`source_row`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nearcast.model import NO_TIME, MessageBatch
-from nearcast.model.columns import subscriptions_schema
+from nearcast.jobs.message_rows import RETRACT, are
+from nearcast.model import NEVER, NO_TIME, MessageBatch
+from nearcast.model.columns import BODY, subscriptions_schema
 from nearcast.model.id_column import IdColumn
 from nearcast.partition import Masks
 from nearcast.text import TermRows, Vocabulary
 
-FRAMES = "keys array<int>, source string, part int, block int, rows long, ats binary, payload binary"
+FRAMES = "keys array<int>, source string, part int, block int, rows long, ats binary, payload binary, ends binary"
 FRAME_COLUMNS = pa.schema(
     {"keys": pa.list_(pa.int32()), "source": pa.string(), "part": pa.int32(), "block": pa.int32(), "rows": pa.int64(),
-     "ats": pa.binary(), "payload": pa.binary()}
+     "ats": pa.binary(), "payload": pa.binary(), "ends": pa.binary()}
 )  # fmt: skip
 
-SHARD_UPDATES = (
-    "seq long, at timestamp, message string, change string, subscriptions array<string>, scores array<double>"
-)
-"""The output of a shard: groups of updates, see `nearcast.engine.groups`."""
-
 OP = "op"
-LOOSE = f"{SHARD_UPDATES}, key int, {OP} long"
-"""The same where subscriptions may move between shards: the key of the joining task, and the operation, by position
-in the batch, that caused the updates; null for those that messages caused.
-"""
+"""The operation that caused updates: a column of the output of shards where subscriptions may move between them."""
+
+
+def shard_updates(*, bodies: bool) -> str:
+    """Return the columns of the output of a shard: groups of updates, see `nearcast.engine.groups`."""
+    columns = (
+        "seq long, at timestamp, message string, change string, subscriptions array<string>, scores array<double>"
+    )
+    return f"{columns}, body string" if bodies else columns
+
+
+def loose_updates(*, bodies: bool) -> str:
+    """Return the same where subscriptions may move between shards: also the key of the joining task, and `OP`.
+
+    An operation is its position in the batch; updates that messages caused have none.
+    """
+    return f"{shard_updates(bodies=bodies)}, key int, {OP} long"
+
 
 PACKED = "seq long, updates long, payload binary"
 """The same in blocks: the first seq, the number of updates, and their groups as an Arrow stream."""
 
-MESSAGE, SUBSCRIPTION = "message", "subscription"
+MESSAGE, SUBSCRIPTION, EDGE = "message", "subscription", "edge"
 
 PACKED_MESSAGES = pa.schema(
     {"row": pa.int64(), "id": pa.string(), "x": pa.float64(), "y": pa.float64(), "place": pa.string(),
      "terms": pa.list_(pa.int64()), "counts": pa.list_(pa.uint8())}
 )  # fmt: skip
+PACKED_EDGES = pa.schema({"row": pa.int64(), "op": pa.string(), "user": pa.string(), "place": pa.string()})
 SEEN_BY, PLACEMENTS = "seen_by", "placements"
 """Columns that exist where shards see some messages only, or where the key does not determine the shard."""
+SOURCE_ROW = "source_row"
+"""A column of messages that may be too far ahead of the clock: the row as JSON."""
 ELSEWHERE = "elsewhere"
 """The operation that a shard receives for a subscription that lives in other shards."""
 
@@ -75,26 +93,44 @@ class Frame(NamedTuple):
     rows: int
     ats: bytes | None
     payload: bytes
+    ends: bytes | None = None
 
     @property
     def ats_us(self) -> npt.NDArray[np.int64]:
         """The time of every row of the block."""
-        if self.ats is None:
-            return np.full(self.rows, NO_TIME, dtype=np.int64)
-        return np.frombuffer(self.ats, dtype="<i8").astype(np.int64, copy=False)
+        return self._times(self.ats, NO_TIME)
+
+    @property
+    def ends_us(self) -> npt.NDArray[np.int64]:
+        """When every message of the block expires by a time of its own."""
+        return self._times(self.ends, NEVER)
+
+    def _times(self, packed: bytes | None, missing: int) -> npt.NDArray[np.int64]:
+        if packed is None:
+            return np.full(self.rows, missing, dtype=np.int64)
+        return np.frombuffer(packed, dtype="<i8").astype(np.int64, copy=False)
 
     def only_counted(self) -> Frame:
-        """Return a frame of messages with the same order and times but without messages."""
-        return self._replace(payload=_NOTHING) if self.source == MESSAGE else self
+        """Return a frame of messages with the same order and times but without messages: retractions take no seq."""
+        if self.source != MESSAGE:
+            return self
+        table = unpack(self.payload)
+        retracted = are(RETRACT, table)
+        return self._replace(payload=pack(table.filter(pa.array(retracted))) if retracted.any() else _NOTHING)
 
 
-def pack_times(ats_us: npt.NDArray[np.int64]) -> bytes | None:
-    """Return the times of a block as a frame carries them."""
-    return None if (ats_us == NO_TIME).all() else ats_us.astype("<i8").tobytes()
+def pack_times(times_us: npt.NDArray[np.int64], *, missing: int = NO_TIME) -> bytes | None:
+    """Return the times of a block as a frame carries them, given the value of a missing one."""
+    return None if (times_us == missing).all() else times_us.astype("<i8").tobytes()
 
 
-def pack_batch(batch: MessageBatch, rows: npt.NDArray[np.int64], seen_by: Masks | None = None) -> bytes:
-    """Return some messages of a block as a payload, with the shards of each message if that matters."""
+def pack_batch(
+    batch: MessageBatch,
+    rows: npt.NDArray[np.int64],
+    seen_by: Masks | None = None,
+    more: Mapping[str, pa.Array] = MappingProxyType({}),
+) -> bytes:
+    """Return some messages of a block as a payload, with the shards of each if these matter, and further columns."""
     part = batch if len(rows) == len(batch) else batch.take(rows)
     bounds = pa.array(part.term_indptr.astype(np.int32))
     columns = [
@@ -107,6 +143,10 @@ def pack_batch(batch: MessageBatch, rows: npt.NDArray[np.int64], seen_by: Masks 
         pa.ListArray.from_arrays(bounds, pa.array(_narrow(part.term_counts))),
     ]
     table = pa.Table.from_arrays(columns, names=PACKED_MESSAGES.names)
+    if part.bodies is not None:
+        table = table.append_column(BODY, part.bodies)
+    for name, column in more.items():
+        table = table.append_column(name, column.take(pa.array(rows)))
     return pack(table if seen_by is None else table.append_column(SEEN_BY, masks_to_arrow(seen_by[rows])))
 
 
@@ -126,9 +166,14 @@ def _narrow(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.integer[Any]]:
 
 
 def unpack_batch(
-    packed: pa.Table, ats_us: npt.NDArray[np.int64], *, vocabulary: Vocabulary, first_seq: int = 1
+    packed: pa.Table,
+    ats_us: npt.NDArray[np.int64],
+    ends_us: npt.NDArray[np.int64] | None = None,
+    *,
+    vocabulary: Vocabulary,
+    first_seq: int = 1,
 ) -> MessageBatch:
-    """Return packed messages as a batch, given the time of each."""
+    """Return packed messages as a batch, given the time of each, and when each expires if any does."""
     table = packed.combine_chunks()
     terms, counts = (_one_chunk(table, name) for name in ("terms", "counts"))
     indptr = np.concatenate([[0], np.cumsum(np.diff(terms.offsets.to_numpy()))]).astype(np.int64)
@@ -141,6 +186,8 @@ def unpack_batch(
         texts=TermRows(indptr, terms.flatten().to_numpy().copy(), counts.flatten().to_numpy().astype(np.int32)),
         vocabulary=vocabulary,
         first_seq=first_seq,
+        expires_us=ends_us,
+        bodies=_one_chunk(table, BODY.name) if BODY.name in table.column_names else None,
     )
 
 

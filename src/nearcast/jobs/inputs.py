@@ -18,12 +18,12 @@ import pyarrow.dataset as ds
 from nearcast.errors import FormatError, InvalidInput, StateError, require
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.job_file import JobFile
-from nearcast.partition import Routing
-from nearcast.partition.serialization import unpack
+from nearcast.partition import Routing, serialization
 from nearcast.social import SocialGraph
-from nearcast.text import Vocabulary
+from nearcast.text import DEFAULT_HASH_KEY, HashKey, Vocabulary, new_hash_key
 
 _LEARNED = "vocabulary.arrow"
+_HASH_KEY = "hash.key"
 _FORMATS = {"csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet"}
 """Suffix of a file of edges to its Arrow format."""
 _FEW = 0.1  # share of all texts
@@ -43,6 +43,19 @@ def vocabulary_of(job_file: JobFile, learn: Callable[[JobFile], Vocabulary] | No
             raise StateError(f"{job_file.file} must have run once, to learn its vocabulary; it has not")
         checkpoint.write(_LEARNED, _packed(learn(job_file)))
     return _unpacked(checkpoint.read(_LEARNED))
+
+
+def hash_key_of(job_file: JobFile, *, draw: bool = False) -> HashKey | None:
+    """Return the key under which a job hashes terms and ids: that of its routing, or its own, which is drawn once."""
+    packed = _packed_routing(job_file)
+    if packed is not None and (shared := serialization.hash_key_of(packed)) is not None:
+        return shared
+    checkpoint = Folder(job_file.resolve(job_file.run.checkpoint))
+    if checkpoint.size(_HASH_KEY) is None:
+        if not draw:
+            return None
+        checkpoint.write(_HASH_KEY, new_hash_key())
+    return checkpoint.read(_HASH_KEY)
 
 
 def common_terms(job_file: JobFile, n: int) -> list[str]:
@@ -69,7 +82,10 @@ def social_of(job_file: JobFile) -> SocialGraph | None:
         names = ds.dataset(**where).schema.names
         require(set(_EDGES.names) <= set(names), "file", f"{rule}; it has {names}", file, subject=subject)
         edges = ds.dataset(**where, schema=_EDGES).to_table()
-    except (OSError, pa.ArrowException) as error:
+        edges.validate(full=True)  # texts that are not UTF-8
+    except InvalidInput:
+        raise
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise InvalidInput("file", f"{rule} ({_first_line(error)})", file, subject=subject) from None
     with _about(subject):
         return SocialGraph(zip(edges["user"].to_pylist(), edges["place"].to_pylist(), strict=True))
@@ -77,12 +93,20 @@ def social_of(job_file: JobFile) -> SocialGraph | None:
 
 def routing_of(job_file: JobFile) -> Routing | None:
     """Return the fitted routing of a job, if it names one."""
+    packed = _packed_routing(job_file)
+    return None if packed is None else serialization.unpack(packed)
+
+
+def _packed_routing(job_file: JobFile) -> bytes | None:
+    """Return the routing file of a job, which is one."""
     file = job_file.match.routing
     if file is None:
         return None
     folder, _, name = job_file.resolve(file).rpartition("/")
     try:
-        return unpack(Folder(folder).read(name))
+        packed = Folder(folder).read(name)
+        serialization.unpack(packed)
+        return packed
     except (OSError, FormatError) as error:
         rule = f"must be a file that `nearcast advise --save` wrote ({error})"
         raise InvalidInput("routing", rule, file, subject="[match]") from None
@@ -99,7 +123,7 @@ def _content(job_file: JobFile, file: str) -> Any:
     folder, _, name = job_file.resolve(file).rpartition("/")
     try:
         return json.loads(Folder(folder).read(name))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput("file", f"must be a file of JSON ({error})", file, subject="[vocabulary]") from None
 
 
@@ -123,7 +147,7 @@ def vocabulary_from(content: Any) -> Vocabulary:
 def _packed(vocabulary: Vocabulary) -> bytes:
     state = vocabulary.state()
     default = json.dumps(state["default"])
-    table = pa.table({"id": state["ids"], "idf": state["idfs"]}).replace_schema_metadata({"default": default})
+    table = pa.table({"term": state["terms"], "idf": state["idfs"]}).replace_schema_metadata({"default": default})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
@@ -133,7 +157,8 @@ def _packed(vocabulary: Vocabulary) -> bytes:
 def _unpacked(data: bytes) -> Vocabulary:
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
     default = json.loads(table.schema.metadata[b"default"])
-    return Vocabulary.from_state(ids=table["id"].to_numpy(), idfs=table["idf"].to_numpy(), default=default)
+    terms, idfs = table["term"].combine_chunks(), table["idf"].to_numpy()
+    return Vocabulary.from_state(terms=terms, idfs=idfs, default=default, hash_key=DEFAULT_HASH_KEY)
 
 
 @contextmanager

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from nearcast.engine import Engine, EngineConfig
 from nearcast.engine.admission import Admission
+from nearcast.engine.clock import CLOCKS, MAX_AHEAD_S, WALL, ClockName
+from nearcast.engine.clocked_engine import ClockedShardEngine
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.errors import require
 from nearcast.jobs.plugins import register_plugins
-from nearcast.model import ScoringContext, Subscription
-from nearcast.partition import MOST_SHARDS, Routing, Sample
+from nearcast.model import ScoringContext, Subscription, SubscriptionBatch
+from nearcast.partition import MAX_SHARDS, Routing, Sample
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.serialization import unpack
+from nearcast.social import SocialGraph
 
 
 @dataclass(frozen=True)
@@ -41,13 +47,27 @@ class Job:
     """The routing, see `nearcast.partition.serialization`; None for a partitioner that needs no sample."""
     plugins: bytes | None = None
     """Registered kinds and partitioners; a process that unpickles the job registers them."""
+    clock: ClockName = "event"
+    """What moves `now`: the times of messages, or the clock of the job, see `batch_time`."""
+    max_ahead_s: float | None = None
+    """How far ahead of the clock of the job messages may be; None is 300 with `wall`, and no limit with `event`."""
+
+    has_edges: bool = False
+    """True if edges are a source, which may make users known."""
 
     def __post_init__(self) -> None:
         for name in ("shards", "batches_per_snapshot"):
             value = getattr(self, name)
             ok = isinstance(value, int) and not isinstance(value, bool) and value >= 1
             require(ok, name, "must be an integer of 1 or more", value, subject="job")
-        require(self.shards <= MOST_SHARDS, "shards", f"must be at most {MOST_SHARDS}", self.shards, subject="job")
+        require(self.shards <= MAX_SHARDS, "shards", f"must be at most {MAX_SHARDS}", self.shards, subject="job")
+        require(self.clock in CLOCKS, "clock", f"must be one of {sorted(CLOCKS)}", self.clock, subject="job")
+        ahead = self.max_ahead_s
+        if ahead is not None:
+            rule = "must be left out unless the clock is 'wall': with 'event' time may be simulated"
+            require(self.is_clocked, "max_ahead", rule, ahead, subject="job")
+            ok = isinstance(ahead, (int, float)) and not isinstance(ahead, bool) and ahead >= 0
+            require(ok, "max_ahead", "must be a number of seconds, 0 or more", ahead, subject="job")
         if self.fitted is None:
             check_partitioner(self.partitioner, n_shards=self.shards, subject="job")
 
@@ -60,6 +80,13 @@ class Job:
     def admission(self) -> Admission:
         """The checks of subscriptions."""
         return Admission(self.config)
+
+    def admit(self, subscriptions: pa.Table) -> list[SubscriptionBatch]:
+        """Check subscriptions; whether their users are known is left to the shards if edges are a source."""
+        if not self.has_edges or "user" not in subscriptions.column_names:
+            return self.admission.admit(subscriptions)
+        users = pc.drop_null(pc.unique(subscriptions["user"])).to_pylist()
+        return Admission(replace(self.config, social=SocialGraph(users=users))).admit(subscriptions)
 
     @cached_property
     def routing(self) -> Routing:
@@ -81,17 +108,36 @@ class Job:
         )
         require(ok, "partitioner", rule, self.partitioner, subject=subject)
 
+    @property
+    def is_clocked(self) -> bool:
+        """True if the clock of the job moves `now`, and messages do not."""
+        return self.clock == WALL
+
+    @property
+    def ahead_s(self) -> float:
+        """How far ahead of the clock messages may be."""
+        return MAX_AHEAD_S if self.max_ahead_s is None else self.max_ahead_s
+
+    @property
+    def shard_engine(self) -> type[ShardEngine]:
+        """The class of the engine of a shard."""
+        return ClockedShardEngine if self.is_clocked else ShardEngine
+
     def new_engine(self) -> Engine:
         """Return an engine without subscriptions, for checks."""
         return Engine.from_config(self.config)
 
     def new_shard_engine(self) -> ShardEngine:
         """Return the engine of a shard before its first batch, in memory."""
-        return ShardEngine.create(self.config)
+        return self.shard_engine.create(self.config)
 
     @cached_property
     def fixed_settings(self) -> dict[str, Any]:
-        """The values that must not change when a stopped run continues, by name."""
+        """The values that must not change when a stopped run continues, by name.
+
+        `index` and `limits` may change: all indexes find the same results, and limits apply to rows that arrive, not
+        to those that shards have; see `engine_cache`.
+        """
         vocabulary, edges = self.scoring.vocabulary, sorted(map(repr, self.scoring.social.edges()))
         weights = (vocabulary.ids.tobytes(), vocabulary.idfs.tobytes(), repr(vocabulary.default).encode())
         return {
@@ -99,8 +145,11 @@ class Job:
             "partitioner": self.partitioner if self.fitted is None else f"{self.partitioner} {_digest(self.fitted)}",
             "space": repr(self.config.space),
             "window": repr(self.config.window),
+            "clock": self.clock,
             "text_similarity": self.config.text_similarity,
+            "bodies": self.config.bodies,
             "vocabulary": _digest(*weights),
+            "hash_key": _digest(self.scoring.hash_key),
             "social": _digest(*(edge.encode() for edge in edges)),
         }
 

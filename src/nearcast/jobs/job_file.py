@@ -2,10 +2,11 @@
 
     [space]          bounds, metric, max_distance
     [vocabulary]     file | learn, rows                 [window]   count | seconds
-    [social]         file                    [match]   shards, partitioner | routing, text_similarity, index
-    [messages]       format, path, options, schema, select        [updates]    format, path, options
-    [subscriptions]  the same                                     [rejected]   the same
-    [run]            checkpoint, trigger
+    [social]         file                    [match]   shards, partitioner | routing, text_similarity, bodies, index
+    [messages]       format, path, options, schema, select        [updates]    format, path, options, select
+    [subscriptions]  the same, static                             [rejected]   the same
+    [edges]          the same
+    [run]            checkpoint, state, trigger, clock, max_ahead
 
 Paths are relative to the file, so that a job can be moved as a folder. Reading a job file runs nothing.
 """
@@ -23,11 +24,12 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from nearcast.engine import EngineConfig
+from nearcast.engine.clock import ClockName
 from nearcast.errors import InvalidInput, StateError, require
 from nearcast.jobs.job import Job
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
-from nearcast.text import Vocabulary
+from nearcast.text import HashKey, Vocabulary
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 
 FILES = ("json", "csv", "parquet", "orc")
@@ -103,6 +105,8 @@ class MatchTable:
     routing: str | None = None
     """Instead of a partitioner: a file from `nearcast advise --save`."""
     text_similarity: str = "containment"
+    bodies: bool = False
+    """True to keep the bodies of messages, and to return them with updates."""
     index: str = "auto"
 
     def __post_init__(self) -> None:
@@ -127,12 +131,25 @@ class SourceTable:
 
 
 @dataclass(frozen=True)
+class SubscriptionsTable(SourceTable):
+    """The source of subscriptions: a stream, or a table."""
+
+    static: bool = False
+    """True for a table that is read when the job starts and on request, in any format that Spark can read."""
+
+
+@dataclass(frozen=True)
 class SinkTable:
     """A sink of rows: any format that Spark can stream to."""
 
     format: str
     path: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    select: list[str] = field(default_factory=list)
+    """SQL expressions that compute the columns of the sink ("to_json(struct(*)) AS value").
+
+    By default a sink gets the columns as they are; for Kafka, the subscription as key and the row as JSON.
+    """
 
     def __post_init__(self) -> None:
         _check_place(self)
@@ -143,8 +160,14 @@ class RunTable:
     """How the job runs."""
 
     checkpoint: str
+    state: str | None = None
+    """A folder for the state of the shards, if it must not be in the checkpoint folder."""
     trigger: str = "1 second"
     """An interval, or "available now": process everything that is there, then stop."""
+    clock: Literal["wall", "event"] | None = None
+    """What moves `now`; by default the clock of the job, if there is a window of seconds and an interval."""
+    max_ahead: float | None = None
+    """How many seconds messages may be ahead of the clock of the job."""
 
     def __post_init__(self) -> None:
         ok = self.trigger == AVAILABLE_NOW or _INTERVAL.fullmatch(self.trigger) is not None
@@ -157,12 +180,13 @@ class JobFile:
 
     space: SpaceTable
     messages: SourceTable
-    subscriptions: SourceTable
+    subscriptions: SubscriptionsTable
     updates: SinkTable
     run: RunTable
     vocabulary: VocabularyTable | None = None
     window: WindowTable | None = None
     social: SocialTable | None = None
+    edges: SourceTable | None = None
     match: MatchTable = field(default_factory=MatchTable)
     rejected: SinkTable | None = None
     file: Path = field(default_factory=lambda: Path("job.toml"))
@@ -173,9 +197,11 @@ class JobFile:
         for key in ("schema", "select") if self.messages.format == BLOCKS else ():
             value = getattr(self.messages, key)
             require(not value, key, f"must be left out for the format {BLOCKS!r}", value, subject="[messages]")
-        given = {f"[{name}]": getattr(self, name) for name in ("messages", "subscriptions", "updates", "rejected")}
+        tables = ("messages", "subscriptions", "edges", "updates", "rejected")
+        given = {f"[{name}]": getattr(self, name) for name in tables}
         places = {subject: table.path for subject, table in given.items() if table is not None and table.path}
-        taken = Counter([self.resolve(path) for path in places.values()] + [self.resolve(self.run.checkpoint)])
+        own = [path for path in (self.run.checkpoint, self.run.state) if path is not None]
+        taken = Counter(map(self.resolve, [*places.values(), *own]))
         for subject, path in places.items():
             rule = "must be a place that no other table of the job has"
             require(taken[self.resolve(path)] == 1, "path", rule, path, subject=subject)
@@ -184,7 +210,19 @@ class JobFile:
         """Return a path of the file as an absolute path."""
         return path if _URI.match(path) else str((self.file.parent / path).absolute())
 
-    def config(self, *, vocabulary: Vocabulary | None = None, social: SocialGraph | None = None) -> EngineConfig:
+    @property
+    def state_folder(self) -> str:
+        """The folder of the shards' state."""
+        run = self.run
+        return f"{self.resolve(run.checkpoint)}/state" if run.state is None else self.resolve(run.state)
+
+    def config(
+        self,
+        *,
+        vocabulary: Vocabulary | None = None,
+        social: SocialGraph | None = None,
+        hash_key: HashKey | None = None,
+    ) -> EngineConfig:
         """Return the configuration of an engine for this job, given what lies in other files."""
         return EngineConfig.of(
             {
@@ -193,13 +231,38 @@ class JobFile:
                 "window": None if self.window is None else self.window.window(),
                 "social": social,
                 "text_similarity": self.match.text_similarity,
+                "bodies": self.match.bodies,
                 "index": self.match.index,
+                "hash_key": hash_key,
             }
         )
 
-    def job(self, *, vocabulary: Vocabulary | None = None, social: SocialGraph | None = None) -> Job:
+    def job(
+        self,
+        *,
+        vocabulary: Vocabulary | None = None,
+        social: SocialGraph | None = None,
+        hash_key: HashKey | None = None,
+    ) -> Job:
         """Return the job, given what lies in other files."""
-        return Job(self.config(vocabulary=vocabulary, social=social), self.match.partitioner, self.match.shards)
+        config = self.config(vocabulary=vocabulary, social=social, hash_key=hash_key)
+        run = self.run
+        return Job(
+            config,
+            self.match.partitioner,
+            self.match.shards,
+            clock=self.clock,
+            max_ahead_s=run.max_ahead,
+            has_edges=self.edges is not None,
+        )
+
+    @property
+    def clock(self) -> ClockName:
+        """What moves `now`."""
+        if self.run.clock is not None:
+            return self.run.clock
+        has_seconds = self.window is not None and self.window.seconds is not None
+        return "wall" if has_seconds and self.run.trigger != AVAILABLE_NOW else "event"
 
 
 def read_job_file(file: str | Path) -> JobFile:
@@ -211,6 +274,8 @@ def read_job_file(file: str | Path) -> JobFile:
         raise StateError(f"{path} must be a job file: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StateError(f"{path} must be TOML: {error}") from None
+    except RecursionError:
+        raise StateError(f"{path} must be TOML: it nests too deeply") from None
     with naming(path):
         return make_job_file(content, file=path)
 
@@ -273,8 +338,10 @@ def _check_type(name: str, value: Any, hint: Any, subject: str) -> None:
         return
     inner = get_args(kind)
     plain = get_origin(kind) or kind
-    rules = {str: "a string", int: "an integer", float: "a number", list: "a list", dict: "a table"}
-    fits = isinstance(value, (int, float) if plain is float else plain) and not isinstance(value, bool)
+    rules = {
+        str: "a string", int: "an integer", float: "a number", list: "a list", dict: "a table", bool: "true or false"
+    }  # fmt: skip
+    fits = isinstance(value, (int, float) if plain is float else plain) and isinstance(value, bool) == (plain is bool)
     require(fits, name, f"must be {rules[plain]}", value, subject=subject)
     if plain is list:
         for item in value:

@@ -10,13 +10,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nearcast.jobs.frame import MESSAGE, SUBSCRIPTION
+from nearcast.jobs.frame import EDGE, MESSAGE, SUBSCRIPTION
 
-MESSAGES, SUBSCRIPTIONS, SHARDS = "nearcast_messages", "nearcast_subscriptions", "nearcast_shards"
+MESSAGES, SUBSCRIPTIONS, EDGES = "nearcast_messages", "nearcast_subscriptions", "nearcast_edges"
+SHARDS = "nearcast_shards"
 """Names of the observations of rows, and of the reports of shards."""
-MALFORMED = {MESSAGE: "nearcast_malformed_messages", SUBSCRIPTION: "nearcast_malformed_subscriptions"}
+MALFORMED = {
+    MESSAGE: "nearcast_malformed_messages",
+    SUBSCRIPTION: "nearcast_malformed_subscriptions",
+    EDGE: "nearcast_malformed_edges",
+}
 """Names of the observations of malformed lines."""
-_MAY_REJECT = (MESSAGES, SUBSCRIPTIONS, *MALFORMED.values())
+_MAY_REJECT = (MESSAGES, SUBSCRIPTIONS, EDGES, *MALFORMED.values())
 
 
 @dataclass
@@ -29,7 +34,7 @@ class Tally:
     updates: int = 0
     late: int = 0
     unknown: int = 0
-    """Unsubscribe operations for unknown ids."""
+    """Unsubscribe operations and retractions for unknown ids, and removals of edges that are not there."""
     subscriptions: dict[int, int] = field(default_factory=dict)
     """Subscriptions of each shard."""
     state_bytes: dict[int, int] = field(default_factory=dict)
@@ -57,13 +62,17 @@ class Tally:
         self.batches += 1
         self.last_batch = batch["batchId"]
         self.last_seconds = (batch.get("durationMs") or {}).get("triggerExecution", 0) / 1e3
-        self.last_messages = (rows.get("rows") or 0) - (rows.get("rejected") or 0)
+        n_good = (rows.get("rows") or 0) - (rows.get("rejected") or 0)
+        self.last_messages = max((report["messages"] for report in reports), default=n_good)  # each counts them all
         self.last_updates = sum(report["updates"] for report in reports)
         self.messages += self.last_messages
         self.updates += self.last_updates
         self.rejected += sum((observed.get(name) or {}).get("rejected") or 0 for name in _MAY_REJECT)
+        self.rejected += sum(report.get("rejected", 0) for report in reports)
         self.late += max((report["late"] for report in reports), default=0)
         self.unknown += sum(report["unknown"] for report in reports)
+        retractions = (report.get("retractions", "") for report in reports)  # every shard receives each of them
+        self.unknown += sum("1" not in known for known in zip(*retractions, strict=False))
         for report in reports:
             shard = report["shard"]
             self.subscriptions[shard] = report["subscriptions"]
@@ -107,7 +116,7 @@ class Tally:
             ("updates/s", f"{figures['updates_per_second']:,.0f}"),
             ("rejected", f"{self.rejected:,}"),
             ("late", f"{self.late:,}"),
-            ("left, never there", f"{self.unknown:,}"),
+            ("unknown", f"{self.unknown:,}"),
             ("subscriptions", f"{figures['subscriptions']:,}"),
             ("state", f"{figures['state_bytes'] / 1e6:,.1f} MB"),
             ("shard balance", f"{self.balance:.2f} busiest / average"),

@@ -9,13 +9,13 @@ again; old reports are removed.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any
 
-from pyarrow import fs
-
 from nearcast.jobs.folder import Folder
 
+_log = logging.getLogger(__name__)
 _KEPT = 200  # batches; Spark itself remembers a hundred
 
 
@@ -33,35 +33,40 @@ class Reports:
         self._seen: set[str] = set()
 
     def new(self) -> list[dict[str, Any]]:
-        """Return the reports since the last call, oldest batch first; removed ones are skipped."""
+        """Return the reports since the last call that succeeded, oldest batch first; removed ones are skipped."""
         names = {
             f"{query}/reports/{name}"
             for query in _names(self._folder, "")
             for name in _names(self._folder, f"{query}/reports")
         }
         new = sorted(names - self._seen, key=lambda name: name.rpartition("/")[2])
-        self._seen = names
-        return [json.loads(report) for name in new if (report := self._read(name)) is not None]
-
-    def _read(self, name: str) -> bytes | None:
-        """Return a report; None if it was removed meanwhile."""
-        try:
-            return self._folder.read(name)
-        except FileNotFoundError:
-            return None
+        reports = [json.loads(report) for name in new if (report := _read(self._folder, name)) is not None]
+        self._seen = names  # not before all are read
+        return reports
 
 
 def read_batch(folder: Folder, batch: int) -> list[str]:
     """Return the reports of all shards for a batch, as JSON."""
-    names = sorted(_names(folder, "reports"))
-    return [folder.read(f"reports/{name}").decode() for name in names if name.startswith(f"{batch:08d}.")]
+    names = sorted(name for name in _names(folder, "reports") if name.startswith(f"{batch:08d}."))
+    return [report for name in names if (report := _read(folder, f"reports/{name}")) is not None]
+
+
+def _read(folder: Folder, name: str) -> str | None:
+    """Return a report; None if it was removed since it was listed, or is damaged: others still count."""
+    try:
+        report = folder.read(name)
+        json.loads(report)
+        return report.decode()
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        _log.warning("%s is not a report: %s", name, error)
+        return None
 
 
 def _names(folder: Folder, within: str) -> list[str]:
     """Return the names in a folder, except for files that are being written."""
-    where = fs.FileSelector(f"{folder.path}/{within}", allow_not_found=True)
-    found = (info.base_name for info in folder.files.get_file_info(where))
-    return [name for name in found if not name.startswith(".")]
+    return [name for name in folder.names(within) if not name.startswith(".")]
 
 
 def _name(batch: int, shard: int) -> str:

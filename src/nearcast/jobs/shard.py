@@ -1,46 +1,54 @@
-"""A shard: it applies the frames of one micro-batch, subscriptions first, then messages.
+"""A shard: it applies the frames of one micro-batch, operations and messages in the order of their times.
 
-    subscription frames ── by time, else arrival ── rounds of one op ── subscribe, unsubscribe, release ───┐
-    message frames ─────── by time, else arrival ── chunks ──────────── publish ───────────────────────────┴─ updates
+    edge frames ─────────┐
+    subscription frames ─┤                         ┌ operations before the next message ┐
+                         ├─ one order, see `order` ┤                                    ├─ updates
+    message frames ──────┘                         ├ a run of messages, in chunks       ┤
+                                                   └ a retraction, or replacements      ┘
 
-Rows without a time come first, in the order of arrival; the others follow by time, ties in the order of arrival.
-Every shard sees the times of all messages, so all shards put the stream into the same order and number it alike.
-Operations on one subscription are applied one by one, so the result does not depend on the other subscriptions of the
-shard. Where subscriptions may move, the updates of an operation carry its position: the shard that a subscription
-leaves and the one that it enters each report one half.
+An operation on a kind whose results begin with the window ends a run of messages, because it needs the window as it
+is at that point; all others are applied among the messages of a run, see `nearcast.engine.interleaved`. So do
+retractions and replacements: they need the subscriptions as they are at that point. A run is published in chunks, so
+that its updates fit into memory. No update depends on where runs or chunks end, so shards may divide the stream
+differently.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nearcast.engine.groups import count_updates, group
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.engine.stream_slice import StreamSlice
+from nearcast.errors import InvalidInput
+from nearcast.jobs.batch_operations import BatchOperations, uncaused
+from nearcast.jobs.batch_time import BatchTime, time_of
+from nearcast.jobs.edge_operations import EdgeOperations, reject_unknown
 from nearcast.jobs.frame import (
-    ELSEWHERE,
+    EDGE,
     MESSAGE,
-    OP,
-    PLACEMENTS,
+    PACKED_MESSAGES,
     SEEN_BY,
+    SOURCE_ROW,
     SUBSCRIPTION,
     Frame,
     masks_from_arrow,
-    unpack,
     unpack_batch,
 )
 from nearcast.jobs.job import Job
-from nearcast.jobs.validate import UNSUBSCRIBE
-from nearcast.model.columns import GROUPS, subscriptions_schema
-from nearcast.model.id_column import IdColumn
-from nearcast.partition import before_it, has_shard, place_by_key
+from nearcast.jobs.message_rows import PUBLISH, REPLACE, RETRACT, are
+from nearcast.jobs.operations import SubscriptionOperations
+from nearcast.jobs.order import ends_in_order, in_order
+from nearcast.jobs.rejections import Rejection
+from nearcast.jobs.validate import to_json
+from nearcast.model import Id, IdColumn, MessageBatch
+from nearcast.partition import has_shard
 from nearcast.text import Vocabulary
 
 CHUNK = 8192
@@ -60,7 +68,11 @@ class ShardCounts:
     updates: int = 0
     late: int = 0
     unknown: int = 0
-    """Unsubscribe operations for unknown ids."""
+    """Unsubscribe operations for unknown ids, and removals of edges that are not there."""
+    rejections: list[Rejection] = field(default_factory=list)
+    """The rows that this shard rejected, for all shards."""
+    retractions: str = ""
+    """One character per retraction of the stream: "1" if this shard has a message under the id, else "0"."""
     visited: int = 0
     """Index entries visited."""
     candidates: int = 0
@@ -69,134 +81,207 @@ class ShardCounts:
     """Subscriptions whose score was computed."""
 
 
-class _Arrived(NamedTuple):
-    """The rows of a source for this shard, in the order of the stream."""
-
-    table: pa.Table
-    places: npt.NDArray[np.int64]
-    """Position of each row among the rows of all shards."""
-    ats_us: npt.NDArray[np.int64]
-    """The time of every row of all shards, in order."""
-
-
 def apply(
     engine: ShardEngine, frames: Iterable[Frame], *, shard: int, job: Job, counts: ShardCounts
 ) -> Iterator[pa.Table]:
-    """Apply the frames of one micro-batch, yield groups of updates, and count."""
-    arrived, vocabulary = list(frames), job.scoring.vocabulary
+    """Apply the frames of one micro-batch, yield groups of updates, and count.
+
+    Where subscriptions may move, groups have a column `OP`, see `frame`.
+    """
+    arrived = list(frames)
     before = engine.stats()
-    steps = (
-        _subscribe(engine, [f for f in arrived if f.source == SUBSCRIPTION], shard, job, counts),
-        _publish(engine, [f for f in arrived if f.source == MESSAGE], vocabulary, counts),
-    )
-    for step in steps:
-        for updates in step:
-            counts.updates += count_updates(updates)
-            yield updates
+    time = time_of(arrived)
+    latest_us = None if time is None else time.latest_us
+    messages = _Messages([f for f in arrived if f.source == MESSAGE], job.scoring.vocabulary, shard, latest_us)
+    if time is not None and shard == 0:
+        counts.rejections += messages.rejections(time)
+    changed, requested = ([f for f in arrived if f.source == source] for source in (EDGE, SUBSCRIPTION))
+    edges = subscriptions = None
+    if changed:
+        edges = EdgeOperations(changed)
+        edges.place(messages.ats_us)
+    if requested:
+        rows = in_order(requested)
+        if job.has_edges:
+            rows, rejected = reject_unknown(rows, edges, engine.users, shard=shard)
+            counts.rejections += rejected
+        subscriptions = SubscriptionOperations(rows, messages.ats_us, engine, shard=shard, job=job)
+    operations = BatchOperations(engine, job, edges, subscriptions)
+    expired = () if time is None else (uncaused(group(engine.advance_to(time.now_us)), job),)
+    for updates in _gathered(chain(expired, _interleave(engine, operations, messages, job, counts))):
+        counts.updates += count_updates(updates)
+        yield updates
+    counts.messages += len(messages) - messages.n_retractions
+    if subscriptions is not None:
+        counts.unknown += subscriptions.n_unknown
+        counts.rejections += subscriptions.rejections
+    counts.unknown += edges.n_unknown if edges and shard == 0 else 0  # every shard receives every edge
     after = engine.stats()
     for name in ("late", "visited", "candidates", "verified"):
         setattr(counts, name, getattr(counts, name) + getattr(after, name) - getattr(before, name))
 
 
-def _subscribe(
-    engine: ShardEngine, frames: Sequence[Frame], shard: int, job: Job, counts: ShardCounts
+def _interleave(
+    engine: ShardEngine,
+    operations: BatchOperations,
+    messages: _Messages,
+    job: Job,
+    counts: ShardCounts,
 ) -> Iterator[pa.Table]:
-    if not frames:
-        return
-    table, places, _ = _in_order(frames)
-    ops, placements = np.array(table["op"].to_pylist()), masks_from_arrow(table, PLACEMENTS)
-    for rows in _rounds(table["id"], ops):
-        part = table if len(rows) == len(table) else table.take(pa.array(rows))
-        if ops[rows[0]] == UNSUBSCRIBE:
-            counts.unknown += _unsubscribe(engine, part["id"], shard, job)
-            continue
-        if ops[rows[0]] == ELSEWHERE:
-            updates = engine.release(part.select(["id"]))
-        else:
-            before = None if placements is None else before_it(placements[rows], shard)
-            updates = engine.subscribe_replicas(part.select(subscriptions_schema().names), before)
-        yield _caused(updates, part["id"], places[rows]) if job.moves else group(updates)
-
-
-def _unsubscribe(engine: ShardEngine, ids: pa.ChunkedArray, shard: int, job: Job) -> int:
-    """Remove subscriptions; return the number of unknown ids. If all shards get an operation, the counts add up."""
-    listed = ids.to_pylist()
-    known = [id_ for id_ in listed if id_ in engine]
-    n_here = len(listed)
-    if not job.routing.by_key:
-        n_here = int(has_shard(place_by_key(IdColumn.of(listed).keys, job.shards), shard).sum())
-    before = len(engine)
-    engine.unsubscribe(known)
-    return n_here - (before - len(engine))
-
-
-def _caused(updates: pa.Table, ids: pa.ChunkedArray, places: npt.NDArray[np.int64]) -> pa.Table:
-    """Return updates as groups of one, with the operations that caused them."""
-    n = len(updates)
-    ones = pa.array(np.arange(n + 1, dtype=np.int32))
-    at = pc.index_in(updates["subscription"], value_set=ids.combine_chunks()).to_numpy()
-    lists = {
-        "subscriptions": pa.ListArray.from_arrays(ones, updates["subscription"].combine_chunks()),
-        "scores": pa.ListArray.from_arrays(ones, updates["score"].combine_chunks()),
-    }
-    columns = {name: lists[name] if name in lists else updates[name] for name in GROUPS.names}
-    return pa.table({**columns, OP: pa.array(places[at])})
-
-
-def _rounds(ids: pa.ChunkedArray, ops: npt.NDArray[np.str_]) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield rows with the same operation and distinct ids; those of one id come in their order.
-
-    Subscriptions are independent of each other, so no other order matters, and few rounds are enough.
-    """
-    codes = ids.combine_chunks().dictionary_encode().indices.to_numpy()
-    by_id = np.argsort(codes, kind="stable")
-    is_first = np.diff(codes[by_id], prepend=-1) != 0
-    nth = np.empty(len(codes), np.int64)  # occurrence of its id
-    nth[by_id] = np.arange(len(codes)) - np.maximum.accumulate(np.where(is_first, np.arange(len(codes)), 0))
-    for turn in range(int(nth.max()) + 1):
-        for op in np.unique(ops):
-            rows = np.flatnonzero((nth == turn) & (ops == op))
-            if len(rows):
-                yield rows
-
-
-def _publish(
-    engine: ShardEngine, frames: Sequence[Frame], vocabulary: Vocabulary, counts: ShardCounts
-) -> Iterator[pa.Table]:
-    if not frames:
-        return
-    table, places, ats_us = _in_order(frames)
-    counts.messages += len(ats_us)
+    """Apply operations and publish messages in their order; yield the updates of each step."""
     start, size = 0, _FIRST
-    while start < len(ats_us):
-        stop = min(start + size, len(ats_us))
-        first, last = np.searchsorted(places, (start, stop)).tolist()
-        own = places[first:last]
-        rows = table.slice(first, last - first)
-        batch = unpack_batch(rows, ats_us[own], vocabulary=vocabulary)
-        stream_slice = StreamSlice(own - start, ats_us[start:stop], masks_from_arrow(rows, SEEN_BY))
-        updates = engine.publish_slice(batch, stream_slice, grouped=True)
-        yield updates
-        fitting = (stop - start) * UPDATES_PER_ROW // max(1, count_updates(updates))
-        start, size = stop, max(1, min(fitting, 2 * size, CHUNK))
+    seen_by = None if job.routing.sends_all else job.routing.route
+    while True:
+        yield from operations.apply(start)
+        if start == len(messages):
+            return
+        op, end = messages.op(start), messages.run_until(start)
+        if op != PUBLISH:
+            end = operations.first_position(end)
+            if op == RETRACT:
+                updates = engine.retract_slice(messages.ids(start, end)[0], seen_by)
+                counts.retractions += "0" if updates is None else "1"
+            else:
+                updates = engine.replace_slice(messages.ids(start, end), *messages.slice(start, end), seen_by)
+            if updates is not None:
+                yield uncaused(group(updates), job)
+            start = end
+            continue
+        end = operations.run_until(start, end)
+        operations.begin(start, end)
+        while start < end:
+            stop = min(start + size, end)
+            updates = engine.publish_slice(*messages.slice(start, stop), grouped=True)
+            fitting = (stop - start) * UPDATES_PER_ROW // max(1, count_updates(updates))
+            start, size = stop, max(1, min(fitting, 2 * size, CHUNK))
+            yield uncaused(updates, job)
+        yield from operations.end()
 
 
-def _in_order(frames: Sequence[Frame]) -> _Arrived:
-    """Concatenate the frames of one source, at least one, in the order of the stream."""
-    frames = sorted(frames, key=lambda frame: (frame.part, frame.block))
-    ats_us = np.concatenate([frame.ats_us for frame in frames])
-    order = np.argsort(ats_us, kind="stable")
-    ranks = np.empty_like(order)
-    ranks[order] = np.arange(len(order))
-    tables = [unpack(frame.payload) for frame in frames]
-    starts = np.cumsum([0, *(frame.rows for frame in frames[:-1])])
-    # Blocks are ordered by time first, whichever task packed them, so that mostly nothing is left to sort.
-    arrived = [(ranks[table["row"].to_numpy() + start], table) for table, start in zip(tables, starts, strict=True)]
-    arrived.sort(key=lambda block: block[0][:1].tolist())
-    places = np.concatenate([places for places, _ in arrived])
-    # Term counts may be wider in some blocks.
-    table = pa.concat_tables([table for _, table in arrived], promote_options="permissive")
-    if (np.diff(places) < 0).any():
-        by_place = np.argsort(places)
-        table, places = table.take(pa.array(by_place)), places[by_place]
-    return _Arrived(table, places, ats_us[order])
+def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Join small tables of updates, which operations among messages leave: each would be a row for Spark."""
+    held: list[pa.Table] = []
+    n_held = 0
+    for table in tables:
+        n = count_updates(table)
+        is_large = n > UPDATES_PER_ROW // 8
+        if held and (is_large or n_held + n > UPDATES_PER_ROW):
+            yield _joined(held)
+            held, n_held = [], 0
+        if is_large:
+            yield table
+        elif n:
+            held.append(table)
+            n_held += n
+    if held:
+        yield _joined(held)
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+
+
+class _Messages:
+    """The rows of messages of a micro-batch, in order; a few thousand at a time are decoded."""
+
+    def __init__(
+        self, frames: Sequence[Frame], vocabulary: Vocabulary, shard: int, latest_us: int | None = None
+    ) -> None:
+        """Put rows into order; those after the latest time are rejected, and no part of the stream."""
+        self._vocabulary = vocabulary
+        self._first = self._last = 0
+        self._decoded = MessageBatch.empty()
+        """The rows from `_first` to `_last`."""
+        self.ats_us: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        """The time of every row of the stream, also of those for other shards."""
+        self._ends_us: npt.NDArray[np.int64] | None = None
+        """When every message of the stream expires by a time of its own; None if none does."""
+        self._withdrawing: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        """The positions of the rows that retract or replace, which every shard receives."""
+        self._retracts = np.zeros(0, np.bool_)
+        self._withdrawn = IdColumn.of([])
+        self._is_own: npt.NDArray[np.bool_] | None = None
+        """Which rows this shard publishes; None if all."""
+        self._ahead = PACKED_MESSAGES.empty_table()
+        """The rejected rows that this shard received, with their times."""
+        if not frames:
+            return
+        self._table, self._places, self.ats_us = in_order(frames)
+        if any(frame.ends is not None for frame in frames):
+            self._ends_us = ends_in_order(frames)
+        if latest_us is not None:
+            self._reject_after(latest_us)
+        self._seen_by = masks_from_arrow(self._table, SEEN_BY)
+        retracts, replaces = are(RETRACT, self._table), are(REPLACE, self._table)
+        rows = np.flatnonzero(retracts | replaces)
+        if len(rows):
+            self._withdrawing, self._retracts = self._places[rows], retracts[rows]
+            self._withdrawn = IdColumn(self._table["id"].take(pa.array(rows)).combine_chunks())
+        if self._seen_by is not None:
+            self._is_own = has_shard(self._seen_by, shard)
+
+    def __len__(self) -> int:
+        return len(self.ats_us)
+
+    def _reject_after(self, latest_us: int) -> None:
+        n = int(np.searchsorted(self.ats_us, latest_us, side="right"))
+        n_rows = int(np.searchsorted(self._places, n))
+        ats_us = self.ats_us[self._places[n_rows:]]
+        self._ahead = self._table.slice(n_rows).append_column("at_us", pa.array(ats_us))
+        self._table, self._places, self.ats_us = self._table.slice(0, n_rows), self._places[:n_rows], self.ats_us[:n]
+
+    def rejections(self, time: BatchTime) -> Iterator[Rejection]:
+        """Yield the messages that are too far ahead of the clock; the first shard receives all of them."""
+        rule = f"must be at most {(time.latest_us - time.now_us) / 1e6:g} s ahead of the clock of the job"
+        rule = f"{rule}, {time.now_us / 1e6:.3f}"
+        names = ["id", "x", "y", "place", "at"]
+        for row in self._ahead.to_pylist():
+            shown = row.get(SOURCE_ROW) or to_json(row | {"at": row["at_us"]}, names)  # without the text
+            error = InvalidInput("at", rule, row["at_us"] / 1e6, subject=f"message {row['id']!r}")
+            yield Rejection(MESSAGE, shown, str(error))
+
+    @property
+    def n_retractions(self) -> int:
+        """Number of rows that are no messages."""
+        return int(self._retracts.sum())
+
+    def op(self, position: int) -> str:
+        """Return what the row at a position does."""
+        row = int(np.searchsorted(self._withdrawing, position))
+        if row == len(self._withdrawing) or self._withdrawing[row] > position:
+            return PUBLISH
+        return RETRACT if self._retracts[row] else REPLACE
+
+    def run_until(self, start: int) -> int:
+        """Return the end of the run of rows that do the same as the one at a position; a retraction is alone."""
+        op, row = self.op(start), int(np.searchsorted(self._withdrawing, start))
+        if op == PUBLISH:
+            return int(self._withdrawing[row]) if row < len(self._withdrawing) else len(self)
+        if op == RETRACT:
+            return start + 1
+        others = np.flatnonzero(
+            self._retracts[row:] | (np.diff(self._withdrawing[row:], prepend=start - 1) > 1)
+        )  # a retraction, or a row after others that publish
+        return start + (int(others[0]) if len(others) else len(self._withdrawing) - row)
+
+    def ids(self, start: int, stop: int) -> list[Id]:
+        """Return the ids of a run of rows that retract or replace."""
+        first = int(np.searchsorted(self._withdrawing, start))
+        return self._withdrawn.slice(first, first + stop - start).objects
+
+    def slice(self, start: int, stop: int) -> tuple[MessageBatch, StreamSlice]:
+        """Return the messages of a range of the stream that this shard publishes, and their place in it."""
+        first, last = np.searchsorted(self._places, (start, stop)).tolist()
+        if last > self._last:
+            self._first, self._last = first, min(max(last, first + CHUNK), len(self._places))
+            rows = self._table.slice(first, self._last - first)
+            places = self._places[first : self._last]
+            ends_us = None if self._ends_us is None else self._ends_us[places]
+            self._decoded = unpack_batch(rows, self.ats_us[places], ends_us, vocabulary=self._vocabulary)
+        seen_by = None if self._seen_by is None else self._seen_by[first:last]
+        batch, places = self._decoded.slice(first - self._first, last - self._first), self._places[first:last]
+        if self._is_own is not None and not self._is_own[first:last].all():
+            own = np.flatnonzero(self._is_own[first:last])
+            batch, places, seen_by = batch.take(own), places[own], None if seen_by is None else seen_by[own]
+        ends_us = None if self._ends_us is None else self._ends_us[start:stop]
+        return batch, StreamSlice(places - start, self.ats_us[start:stop], seen_by, ends_us)

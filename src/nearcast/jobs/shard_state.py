@@ -1,16 +1,18 @@
 """The state of a shard: its version, and the files that restore the engine of that version.
 
-    snapshot 40        frames 41 .. 47            version 47
-    ├ 00000040.engine  ├ 00000041.frames ...      └ the engine after them: rebuilt, or still in `engine_cache`
+    snapshot 40                frames 41 .. 47                    version 47
+    ├ 00000040-<token>.engine  ├ 00000041-<token>.frames ...      └ the engine after them: rebuilt, or still cached
 
 Spark's state store holds the small value `ShardManifest`, with the guarantees of its checkpoints. The bytes are files
-(see `folder`), written before the value is committed: if the batch is replayed, the value is the old one and the
-files are written again. Messages leave no trace in an engine without a window whose subscriptions are stateless; then
-only their times are written, so that counters stay right. Two rules follow:
+(see `folder`), written before the value is committed. Messages leave no trace in an engine without a window whose
+subscriptions are stateless; then only their times are written, so that counters stay right. Three rules follow:
 
-- The files of the value before the last must stay: a snapshot outlives the next one, and so do the frames since.
+- Every attempt at a batch writes files under new names, and the value names those that it consists of. An attempt
+  that was abandoned and still runs can therefore change nothing that is committed.
 - Every value carries a stamp, the hash of everything written: a replayed batch gets the same stamp. Only an engine
   with the committed stamp counts as cached; frames that do not lead to that stamp are refused.
+- A new snapshot removes what was written before the last one, by any attempt. The files since then stay: the value
+  before this one needs them, and so does any other attempt at these versions.
 
 A snapshot is due when the frames since the last one are several times as large, or too many. A restart replays at
 most that, and writing snapshots costs a small share of writing frames.
@@ -18,11 +20,9 @@ most that, and writing snapshots costs a small share of writing frames.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+import re
+import secrets
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import xxhash
@@ -34,17 +34,21 @@ from nearcast.jobs.folder import Folder
 from nearcast.jobs.frame import Frame, pack_frames, unpack_frames
 from nearcast.jobs.job import Job
 from nearcast.jobs.shard import ShardCounts, apply
+from nearcast.jobs.temporary_folder import temporary_folder
 from nearcast.model import kinds
 
 MANIFEST = (
-    "version long, stamp string, messages long, log_bytes long, "
-    "snapshot long, snapshot_stamp string, snapshot_bytes long, previous long"
+    "version long, stamp string, messages long, log_bytes long, frames array<string>, "
+    "snapshot string, snapshot_stamp string, snapshot_bytes long"
 )
 
-LEAST_BYTES = 64 << 20
+MIN_BYTES = 64 << 20
 """Bytes of frames that justify a snapshot of any size."""
-MOST_TIMES = 4
+MAX_TIMES = 4
 """How many times larger than the snapshot the frames may get."""
+
+_FILE = re.compile(r"\.?(\d{8,})-[0-9a-f]+\.(frames|engine)")
+"""The beginning of the name of a file, or of an unfinished one."""
 
 
 class ShardManifest(NamedTuple):
@@ -58,12 +62,17 @@ class ShardManifest(NamedTuple):
     """Messages of the stream so far: the base of `seq`."""
     log_bytes: int = 0
     """Bytes of frames since the last snapshot."""
-    snapshot: int = 0
-    """The version of the last snapshot; 0 for the empty engine."""
+    frames: Sequence[str] = ()
+    """The files of frames since the last snapshot, one per version."""
+    snapshot: str = ""
+    """The file of the last snapshot; none for the empty engine."""
     snapshot_stamp: str = ""
     snapshot_bytes: int = 0
-    previous: int = 0
-    """The version of the snapshot before."""
+
+    @property
+    def snapshot_version(self) -> int:
+        """The version of the last snapshot; 0 for the empty engine."""
+        return self.version - len(self.frames)
 
 
 class ShardState:
@@ -82,17 +91,19 @@ class ShardState:
         if not self._keeps_messages(engine):
             frames = [frame.only_counted() for frame in frames]
         packed = pack_frames(sorted(frames, key=lambda frame: frame[:3]))  # a shuffle keeps no order
-        written = self._folder.write(self._frames(manifest.version + 1), packed)
+        name = _new_name(manifest.version + 1, "frames")
+        written = self._folder.write(self._at(name), packed)
         return manifest._replace(
             version=manifest.version + 1,
             stamp=_stamp(manifest.stamp, packed),
             log_bytes=manifest.log_bytes + written,
+            frames=[*manifest.frames, name],
         )
 
     def close(self, manifest: ShardManifest, engine: ShardEngine) -> ShardManifest:
         """Cache the engine after a batch; return the manifest, with a snapshot if one was due."""
-        due = manifest.log_bytes >= max(MOST_TIMES * manifest.snapshot_bytes, LEAST_BYTES)
-        if due or manifest.version - manifest.snapshot >= self._job.batches_per_snapshot:
+        due = manifest.log_bytes >= max(MAX_TIMES * manifest.snapshot_bytes, MIN_BYTES)
+        if due or len(manifest.frames) >= self._job.batches_per_snapshot:
             manifest = self._save(manifest, engine)
         self._engine_cache.seal(engine, manifest.stamp)
         return manifest
@@ -105,31 +116,35 @@ class ShardState:
         )
 
     def _save(self, manifest: ShardManifest, engine: ShardEngine) -> ShardManifest:
-        with _local_folder() as local:
+        name = _new_name(manifest.version, "engine")
+        with temporary_folder() as local:
             engine.save(local / "engine")
-            size = self._folder.write_tree(self._engine(manifest.version), local / "engine")
-        # The batch may be replayed from the manifest before it, which needs the last snapshot and the frames since.
-        forgotten = [self._frames(version) for version in range(manifest.previous + 1, manifest.snapshot + 1)]
-        self._folder.remove([self._engine(manifest.previous), *forgotten])
+            size = self._folder.write_tree(self._at(name), local / "engine")
+        self._sweep(manifest.snapshot_version)
         return manifest._replace(
-            log_bytes=0,
-            snapshot=manifest.version,
-            snapshot_stamp=manifest.stamp,
-            snapshot_bytes=size,
-            previous=manifest.snapshot,
+            log_bytes=0, frames=[], snapshot=name, snapshot_stamp=manifest.stamp, snapshot_bytes=size
         )
+
+    def _sweep(self, last: int) -> None:
+        """Remove the files that a snapshot, the last one, has replaced, whichever attempt wrote them."""
+        for name in self._folder.names(str(self._shard)):
+            if (file := _FILE.match(name)) is None:
+                continue
+            version, what = int(file[1]), file[2]
+            if version < last or (version == last and what == "frames"):
+                self._folder.remove([self._at(name)])
 
     def _rebuild(self, manifest: ShardManifest) -> ShardEngine:
         self._folder.claim(self._job.fixed_settings)
         stamp = manifest.snapshot_stamp
         if manifest.snapshot:
-            with _local_folder() as local:
-                self._folder.read_tree(self._engine(manifest.snapshot), local / "engine")
+            with temporary_folder() as local:
+                self._folder.read_tree(self._at(manifest.snapshot), local / "engine")
                 engine = self._engine_cache.load(local / "engine")
         else:
             engine = self._engine_cache.new()
-        for version in range(manifest.snapshot + 1, manifest.version + 1):
-            packed = self._folder.read(self._frames(version))
+        for name in manifest.frames:
+            packed = self._folder.read(self._at(name))
             stamp = _stamp(stamp, packed)
             for _ in apply(engine, unpack_frames(packed), shard=self._shard, job=self._job, counts=ShardCounts()):
                 pass  # its updates were returned by the first run of the batch
@@ -140,21 +155,14 @@ class ShardState:
             )
         return engine
 
-    def _frames(self, version: int) -> str:
-        return f"{self._shard}/{version:08d}.frames"
+    def _at(self, name: str) -> str:
+        return f"{self._shard}/{name}"
 
-    def _engine(self, version: int) -> str:
-        return f"{self._shard}/{version:08d}.engine"
+
+def _new_name(version: int, what: str) -> str:
+    """Return a name that no other attempt at a version has."""
+    return f"{version:08d}-{secrets.token_hex(8)}.{what}"
 
 
 def _stamp(before: str, packed: bytes) -> str:
     return xxhash.xxh3_128_hexdigest(before.encode() + b"\n" + packed)
-
-
-@contextmanager
-def _local_folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="nearcast-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

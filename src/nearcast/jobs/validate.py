@@ -20,9 +20,12 @@ import pyarrow.compute as pc
 
 from nearcast.engine import Engine
 from nearcast.errors import InvalidInput, NearcastError
+from nearcast.jobs.edge_rows import check_edges
 from nearcast.jobs.job import Job
+from nearcast.jobs.message_rows import MESSAGE_ROWS, RETRACT, are, check_op, has_ops, readable
 from nearcast.model import NO_TIME, Message
-from nearcast.model.columns import MESSAGES, ids_from_table, messages_from_table
+from nearcast.model.columns import ids_from_table, messages_from_table
+from nearcast.space import Box
 
 SUBSCRIBE, UNSUBSCRIBE = "subscribe", "unsubscribe"
 
@@ -41,6 +44,12 @@ def bad_messages(table: pa.Table, job: Job) -> Bad:
     return _validate(len(table), lambda start, n: _check_messages(table.slice(start, n), job))
 
 
+def bad_edges(table: pa.Table, job: Job) -> Bad:
+    """Yield the bad rows of a table of edges."""
+    columns = table.drop_columns(["at"])  # no rule applies to it
+    return _validate(len(table), lambda start, n: check_edges(columns.slice(start, n), job))
+
+
 def good_messages(table: pa.Table, job: Job) -> pa.Table:
     """Return an opened block of messages without the bad ones."""
     bad = [row for row, _ in bad_messages(table, job)]
@@ -51,12 +60,19 @@ def good_messages(table: pa.Table, job: Job) -> pa.Table:
     return table.filter(pa.array(is_good))
 
 
-def fault(row: dict[str, Any], engine: Engine) -> str | None:
-    """Return the engine's error for a message, or None; `broken` names fields that are not UTF-8."""
-    at = None if row["at"] is None else row["at"] / 1_000_000
+def fault(row: dict[str, Any], engine: Engine, bounds: Box) -> str | None:
+    """Return the engine's error for a row of messages, or None; `broken` names fields that are not UTF-8."""
+    op, subject = row.get("op"), f"message {row['id']!r}"
     try:
-        _refuse_broken(row, f"message {row['id']!r}")
-        engine.publish([Message(row["id"], (row["x"], row["y"]), row["text"], at, row["place"])])
+        if op == RETRACT:  # the engine checks what is left of the row as a message
+            row = row | {"x": bounds.xmin, "y": bounds.ymin, "text": "", "place": None}
+            row |= {"at": row["at"] or 0, "expires_at": None, "body": None}
+            row["broken"] = [name for name in row["broken"] if name == "id"]
+        _refuse_broken(row, subject)
+        check_op(op, subject)
+        at, expires_at = (None if us is None else us / 1_000_000 for us in (row["at"], row.get("expires_at")))
+        place, body = row["place"], row.get("body")
+        engine.check_messages([Message(row["id"], (row["x"], row["y"]), row["text"], at, place, expires_at, body)])
     except NearcastError as error:
         return str(error)
     return None
@@ -64,7 +80,7 @@ def fault(row: dict[str, Any], engine: Engine) -> str | None:
 
 def message_at(table: pa.Table, row: int) -> dict[str, Any]:
     """Return a message of an opened block as `fault` takes it, with replacement characters for invalid UTF-8."""
-    shown: dict[str, Any] = dict.fromkeys(MESSAGES.names) | {"broken": []}
+    shown: dict[str, Any] = dict.fromkeys(MESSAGE_ROWS.names) | {"broken": []}
     for name in table.column_names:
         value = table[name].slice(row, 1).combine_chunks()
         if pa.types.is_timestamp(value.type):
@@ -92,8 +108,9 @@ def to_json(message: dict[str, Any], names: list[str]) -> str:
         value = row[name]
         if value is not None and not isfinite(value):
             row[name] = "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if row.get("at") is not None:
-        row["at"] = f"{np.datetime64(row['at'] // 1000, 'ms')}Z"
+    for name in ("at", "expires_at"):
+        if row.get(name) is not None:
+            row[name] = f"{np.datetime64(row[name] // 1000, 'ms')}Z"
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -103,19 +120,27 @@ def _validate(n: int, check: Callable[[int, int], None]) -> Bad:
     def parts(start: int, n: int) -> Bad:
         try:
             check(start, n)
-        except NearcastError as error:
-            if n == 1:
-                yield start, str(error)
-            else:
+        except MemoryError:
+            raise
+        except Exception as error:
+            if n > 1:
                 yield from parts(start, n // 2)
                 yield from parts(start + n // 2, n - n // 2)
+            elif isinstance(error, NearcastError):
+                yield start, str(error)
+            else:  # whatever a row holds, it must not stop the stream
+                yield start, f"the row cannot be read: {type(error).__name__}: {error}"
 
     return parts(0, n)
 
 
 def _check_messages(table: pa.Table, job: Job) -> None:
-    """Raise an error if a message of a table is bad."""
-    for name in {"id", "text", "place"}.intersection(table.column_names):
+    """Raise an error if a row of a table of messages is bad."""
+    if has_ops(table):
+        for op in pc.unique(table["op"]).cast(pa.binary()).to_pylist():
+            check_op(None if op is None else op.decode(errors="replace"), "messages")
+        table = readable(table, job.config.space.bounds)
+    for name in {"id", "text", "place", "body"}.intersection(table.column_names):
         for chunk in table[name].chunks:
             try:
                 (chunk.flatten() if pa.types.is_list(chunk.type) else chunk).validate(full=True)
@@ -123,7 +148,8 @@ def _check_messages(table: pa.Table, job: Job) -> None:
                 raise InvalidInput(name, "must be UTF-8", None) from None
     batch = messages_from_table(table, vocabulary=job.scoring.vocabulary, limits=job.config.limits, first_seq=1)
     batch.check(job.config.space)
-    if job.config.window is not None and job.config.window.needs_time and (batch.ats_us == NO_TIME).any():
+    window, has_no_time = job.config.window, (batch.ats_us == NO_TIME) & ~are(RETRACT, table)
+    if window is not None and window.needs_time and has_no_time.any():
         raise InvalidInput("at", "must be given where the window is a TimeWindow", None)
 
 
@@ -138,9 +164,7 @@ def _check_subscriptions(table: pa.Table, job: Job) -> None:
         raise InvalidInput("op", rule, op, subject=f"subscription {id_!r}")
     ids_from_table(table)
     comes = table if ops == {SUBSCRIBE} else table.filter(pc.equal(table["op"], SUBSCRIBE))
-    for batch in job.admission.admit(
-        comes.select([name for name in comes.column_names if name not in ("row", "broken")])
-    ):
+    for batch in job.admit(comes.select([name for name in comes.column_names if name not in ("row", "broken")])):
         job.check_kind(batch.kind, f"subscription {batch.ids[0]!r}")
 
 

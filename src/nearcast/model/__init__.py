@@ -3,7 +3,7 @@
 from nearcast.model.batch import MessageBatch, check_sizes
 from nearcast.model.boolean import BooleanSubscription
 from nearcast.model.document import Document
-from nearcast.model.explanation import Explanation, ScorePart
+from nearcast.model.explanation import Explanation, Preview, ScorePart
 from nearcast.model.fields import FieldType
 from nearcast.model.footprint import Footprint, Footprints
 from nearcast.model.id_column import IdColumn
@@ -18,19 +18,21 @@ from nearcast.model.result_policy import BEST_EVER, BEST_IN_WINDOW, MATCHES, Res
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.similarity import SimilaritySubscription
 from nearcast.model.social import SocialSubscription
-from nearcast.model.subscription import Scorer, Subscription
+from nearcast.model.subscription import COMMON_FIELDS, Scorer, Subscription
 from nearcast.model.subscription_batch import SubscriptionBatch
-from nearcast.model.timestamps import NO_TIME, Timestamp, to_seconds, to_us
+from nearcast.model.timestamps import NEVER, NO_TIME, Timestamp, to_end_us, to_seconds, to_us
 from nearcast.model.topk import TopKSubscription
 from nearcast.model.update import ENTER, LEAVE, Change, Result, Update
 
 __all__ = [
     "BEST_EVER",
     "BEST_IN_WINDOW",
+    "COMMON_FIELDS",
     "ENTER",
     "KINDS",
     "LEAVE",
     "MATCHES",
+    "NEVER",
     "NO_TIME",
     "BooleanSubscription",
     "Change",
@@ -46,6 +48,7 @@ __all__ = [
     "Message",
     "MessageBatch",
     "NearestSubscription",
+    "Preview",
     "Result",
     "ResultPolicy",
     "ScorePart",
@@ -67,6 +70,7 @@ __all__ = [
     "plain_id",
     "register_kind",
     "registered_kinds",
+    "to_end_us",
     "to_seconds",
     "to_us",
 ]

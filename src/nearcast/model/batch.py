@@ -27,9 +27,9 @@ from nearcast.model.id_column import IdColumn
 from nearcast.model.identity import Id
 from nearcast.model.limits import Limits
 from nearcast.model.message import Message
-from nearcast.model.timestamps import to_us
+from nearcast.model.timestamps import to_end_us, to_us
 from nearcast.space import Space
-from nearcast.text import TermRows, Text, Vocabulary, add_up, encode_column, encode_texts, to_units
+from nearcast.text import TermRows, Text, Vocabulary, add_up, to_units
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,10 @@ class MessageBatch:
     texts: Sequence[Text] | pa.Array | TermRows
     """The texts, or their terms if the messages came as terms."""
     vocabulary: Vocabulary
+    expires_us: npt.NDArray[np.int64] | None = None
+    """When each message expires, in microseconds since the epoch, NEVER where it does not; None if none does."""
+    bodies: pa.Array | None = None
+    """The bodies, null where there is none; None if no message has one."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -74,6 +78,8 @@ class MessageBatch:
             texts=[m.text for m in listed],
             vocabulary=vocabulary,
             first_seq=first_seq,
+            expires_us=_expires_us(listed),
+            bodies=_bodies(listed),
         )
 
     @classmethod
@@ -88,18 +94,18 @@ class MessageBatch:
         texts: Sequence[Text] | pa.Array | TermRows,
         vocabulary: Vocabulary,
         first_seq: int = 1,
+        expires_us: npt.NDArray[np.int64] | None = None,
+        bodies: pa.Array | None = None,
     ) -> MessageBatch:
         """Return columns as a batch; texts are objects, an Arrow array or rows of terms."""
         seqs = np.arange(first_seq, first_seq + len(ids), dtype=np.int64)
         column = ids if isinstance(ids, IdColumn) else IdColumn.of(ids)
-        return cls(seqs, column, xs, ys, ats_us, places, texts, vocabulary)
+        return cls(seqs, column, xs, ys, ats_us, places, texts, vocabulary, expires_us, bodies)
 
     @cached_property
     def terms(self) -> TermRows:
         """The texts as rows of term ids."""
-        if isinstance(self.texts, TermRows):
-            return self.texts
-        return encode_column(self.texts) if isinstance(self.texts, pa.Array) else encode_texts(self.texts)
+        return self.texts if isinstance(self.texts, TermRows) else self.vocabulary.encode(self.texts)
 
     @property
     def term_indptr(self) -> npt.NDArray[np.int64]:
@@ -154,6 +160,8 @@ class MessageBatch:
             self.places.take(pa.array(rows)) if isinstance(self.places, pa.Array) else [self.places[i] for i in rows],
             TermRows(indptr, self.term_ids[at], self.term_counts[at]),
             self.vocabulary,
+            None if self.expires_us is None else self.expires_us[rows],
+            None if self.bodies is None else self.bodies.take(pa.array(rows)),
         )
 
     def slice(self, start: int, stop: int) -> MessageBatch:
@@ -176,6 +184,8 @@ class MessageBatch:
             self.places[start:stop],
             part,
             self.vocabulary,
+            None if self.expires_us is None else self.expires_us[start:stop],
+            None if self.bodies is None else self.bodies[start:stop],
         )
 
     @cached_property
@@ -201,14 +211,23 @@ class MessageBatch:
         return made
 
 
-def check_sizes(ids: Sequence[Id], texts: Sequence[Text], limits: Limits) -> None:
-    """Raise `InvalidInput` for the first text that is too long."""
-    limit = limits.text_bytes
-    for id_, text in zip(ids, texts, strict=True):
-        if isinstance(text, str):
-            n = len(text) if text.isascii() else len(text.encode())
-        else:
-            n = sum(len(term.encode()) for term in text)
-        if n > limit:
-            rule = f"must be at most {limit} bytes"
-            raise InvalidInput("text", rule, n, subject=f"message {id_!r}")
+def _expires_us(messages: Sequence[Message]) -> npt.NDArray[np.int64] | None:
+    if all(message.expires_at is None for message in messages):
+        return None
+    return np.array([to_end_us(message.expires_at) for message in messages], np.int64)
+
+
+def _bodies(messages: Sequence[Message]) -> pa.Array | None:
+    if all(message.body is None for message in messages):
+        return None
+    return pa.array([message.body for message in messages], pa.string())
+
+
+def check_sizes(messages: Iterable[Message], limits: Limits) -> None:
+    """Raise `InvalidInput` for the first id, place, text or body that is too long."""
+    for message in messages:
+        subject = f"message {message.id!r}"
+        limits.check_id(message.id, "id", subject=subject)
+        limits.check_id(message.place, "place", subject=subject)
+        limits.check_text(message.text, "text", subject=subject)
+        limits.check_body(message.body, subject=subject)

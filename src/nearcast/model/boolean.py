@@ -21,7 +21,7 @@ from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import Scorer, Subscription, about
 from nearcast.model.subscription_columns import BooleanColumns, SubscriptionColumns
 from nearcast.space import Box
-from nearcast.text import Text, Vocabulary, term_id
+from nearcast.text import Text, Vocabulary
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,14 @@ class BooleanSubscription(Subscription):
     def check(self, scoring: ScoringContext, limits: Limits) -> None:
         """Raise `InvalidInput` also for an expression with too many branches or terms."""
         super().check(scoring, limits)
-        n = len(frozenset().union(*self.branches(limit=limits.branches)))
+        n = len(self.expression.terms())
         require(n <= limits.terms, "keywords", f"must hold at most {limits.terms} terms", n, subject=self.subject)
+        self.branches(limit=limits.branches)
 
     def bind(self, scoring: ScoringContext) -> Scorer:
         """Return 1 for a match, else None."""
         region = self.region
-        branches = [frozenset(map(term_id, branch)) for branch in self._all_branches()]
+        branches = [frozenset(map(scoring.vocabulary.term_id, branch)) for branch in self._all_branches()]
 
         def score(document: Document) -> float | None:
             if not region.contains(*document.location):
@@ -95,7 +96,7 @@ class BooleanSubscription(Subscription):
         """Return whether box and expression hold, and which terms are missing."""
         inside = self.region.contains(*document.location)
         missing = [
-            tuple(sorted(term for term in branch if term_id(term) not in document.units))
+            tuple(sorted(term for term in branch if scoring.vocabulary.term_id(term) not in document.units))
             for branch in self._all_branches()
         ]
         fewest = min(missing, key=len)
@@ -114,7 +115,7 @@ class BooleanSubscription(Subscription):
     @classmethod
     def subscription_columns(cls, stored: pa.Table, vocabulary: Vocabulary) -> SubscriptionColumns:
         """Return boxes and branches as columns."""
-        return BooleanColumns.of_stored(stored)
+        return BooleanColumns.of_stored(stored, vocabulary)
 
     @classmethod
     def footprints(

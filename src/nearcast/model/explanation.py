@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nearcast.model.identity import Id
+from nearcast.social import SocialLink
 from nearcast.space import Box, Point
 
 
@@ -34,6 +35,8 @@ class ScorePart:
     user: Id | None = None
     place: Id | None = None
     """User of the subscription and place of the message, where the social graph counts."""
+    link: SocialLink | None = None
+    """The user of the social graph that connects the two; None if there is none."""
 
     @property
     def note(self) -> str:
@@ -45,8 +48,19 @@ class ScorePart:
         if self.region is not None:
             return f"{self.location} in {self.region}"
         if self.user is not None:
-            return f"user {self.user!r}, place {self.place!r}"
+            return self._social_note
         return "" if self.distance is None or self.name == "distance" else f"distance {self.distance:.6g}"
+
+    @property
+    def _social_note(self) -> str:
+        if self.place is None:
+            return "the message has no place"
+        if self.link is None:
+            return f"no connection between {self.user} and {self.place}"
+        if self.link.user == self.user:
+            return f"{self.user} is connected to {self.place}"
+        n = len(self.link.shared_places)
+        return f"{self.link.user}, who shares {n} place{'s' * (n > 1)} with {self.user}, is connected to {self.place}"
 
 
 @dataclass(frozen=True)
@@ -78,3 +92,15 @@ class Explanation:
         lines.append(f"  score {score}, threshold {threshold}")
         lines += [f"  hint: {hint}" for hint in self.hints]
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a subscription would hold of the newest messages."""
+
+    results: list[Explanation]
+    """The best first; not more than requested."""
+    total: int
+    """The number of messages that the result would hold."""
+    among: int
+    """The number of messages that were considered."""

@@ -10,7 +10,10 @@ not implied by a smaller one, in a fixed order, so that equal meanings look equa
 
     coffee AND (sale OR discount) OR coffee AND sale AND today   ->   {coffee, discount}, {coffee, sale}
 
-An OR of ANDs can be exponentially larger than its expression; a limit on the branches stops that early.
+An OR of ANDs can be exponentially larger than its expression. So branches are counted, in one pass over the
+expression, before any is made: no more than a few times the limit. Removing those that others imply then takes at
+most `limit` comparisons each. Branches that a term is joined to are extended at the end, and not at every level of
+parentheses around them.
 """
 
 from __future__ import annotations
@@ -23,11 +26,13 @@ from nearcast.errors import InvalidInput
 from nearcast.text import tokenize
 
 Branch = frozenset[str]
+Group = tuple[Branch, set[Branch]]
+"""Terms that several branches share, and the other terms of each."""
 
 _SYMBOL = re.compile(r"[()]|[^\s()]+")
 _OPERATORS = ("AND", "OR")
 _DEEPEST = 100
-_SLACK = 64  # a product may exceed the limit this many times before it is reduced
+_SLACK = 16  # so many times the limit, before implied branches are removed
 _RULE = "must be words joined by AND, OR and parentheses"
 
 
@@ -38,31 +43,62 @@ class Expression(NamedTuple):
     parts: tuple[Expression, ...] = ()
     term: str = ""
 
+    def terms(self) -> set[str]:
+        """Return the terms that occur.
+
+        >>> sorted(parse("a AND (b OR a)").terms())
+        ['a', 'b']
+        """
+        if self.operator == "TERM":
+            return {self.term}
+        found: set[str] = set()
+        for part in self.parts:
+            found.update((part.term,) if part.operator == "TERM" else part.terms())
+        return found
+
     def branches(self, *, limit: int) -> tuple[Branch, ...]:
         """Return the canonical OR of ANDs; raise `InvalidInput` if it needs more than `limit` branches.
 
         >>> [sorted(b) for b in parse("a AND (b OR c) OR a AND b AND d").branches(limit=9)]
         [['a', 'b'], ['a', 'c']]
         """
-        found = self._expand(limit)
-        return tuple(sorted(found, key=lambda branch: sorted(branch)))
+        distinct = self._without_repetitions()
+        if distinct._count(_SLACK * limit) > _SLACK * limit:
+            raise _too_many(f"more than {_SLACK * limit}", limit)
+        return tuple(sorted(_minimal(_joined(distinct._expand(limit)), limit), key=sorted))
 
-    def _expand(self, limit: int) -> set[Branch]:
+    def _without_repetitions(self) -> Expression:
         if self.operator == "TERM":
-            return {frozenset((self.term,))}
-        if self.operator == "OR":
-            joined: set[Branch] = set()
-            for part in self.parts:
-                joined |= part._expand(limit)
-            return _checked(_minimal(joined), limit)
-        product: set[Branch] = {frozenset()}
+            return self
+        return _join(self.operator, list(dict.fromkeys(part._without_repetitions() for part in self.parts)))
+
+    def _count(self, most: int) -> int:
+        """Return the number of branches before implied ones are removed, or any greater number than `most`."""
+        if self.operator == "TERM":
+            return 1
+        n = 0 if self.operator == "OR" else 1
         for part in self.parts:
-            factors = part._expand(limit)
-            # Check the size before building: an unreduced product may exceed memory.
-            if len(product) * len(factors) > _SLACK * limit:
-                raise _too_many(len(product) * len(factors), limit)
-            product = _checked(_minimal({a | b for a in product for b in factors}), limit)
-        return product
+            n = n + part._count(most) if self.operator == "OR" else n * part._count(most)
+            if n > most:
+                break
+        return n
+
+    def _expand(self, limit: int) -> list[Group]:
+        """Return the branches in groups that share terms: a term around many branches is joined to few groups."""
+        if self.operator == "TERM":
+            return [(frozenset((self.term,)), {frozenset()})]
+        parts = [part._expand(limit) for part in self.parts]
+        if self.operator == "OR":
+            return _either(parts, limit)
+        common = frozenset().union(*(terms for part in parts if _size(part) == 1 for terms in _joined(part)))
+        several = [part for part in parts if _size(part) > 1]
+        if len(several) == 1:
+            return [(common | terms, branches) for terms, branches in several[0]]
+        product: set[Branch] = {frozenset()}
+        for part in several:
+            rest = _minimal({branch - common for branch in _joined(part)}, limit)
+            product = _minimal({a | b for a in product for b in rest}, limit)
+        return [(common, product)]
 
 
 def parse(text: str) -> Expression:
@@ -156,21 +192,42 @@ def _join(operator: str, parts: list[Expression]) -> Expression:
     return parts[0] if len(parts) == 1 else Expression(operator, tuple(parts))
 
 
-def _minimal(branches: set[Branch]) -> set[Branch]:
-    """Remove every branch that a smaller one implies."""
+def _either(parts: list[list[Group]], limit: int) -> list[Group]:
+    """Return the groups of an OR, single branches as one; far too many branches are reduced at once."""
+    groups: list[Group] = [group for part in parts for group in part if len(group[1]) > 1]
+    single = {branch for part in parts for group in part if len(group[1]) == 1 for branch in _joined([group])}
+    if single:
+        groups.append((frozenset(), single))
+    if _size(groups) > 2 * limit:
+        return [(frozenset(), _minimal(_joined(groups), limit))]
+    return groups
+
+
+def _size(groups: list[Group]) -> int:
+    return sum(len(branches) for _, branches in groups)
+
+
+def _joined(groups: list[Group]) -> set[Branch]:
+    """Return the branches of groups, each with all its terms."""
+    return {common | branch for common, branches in groups for branch in branches}
+
+
+def _minimal(branches: set[Branch], limit: int) -> set[Branch]:
+    """Remove every branch that a smaller one implies; raise `InvalidInput` as soon as more than `limit` are left."""
     minimal: list[Branch] = []
+    by_term: dict[str, list[Branch]] = {}  # each under one of its terms
     for branch in sorted(branches, key=len):
-        if not any(smaller <= branch for smaller in minimal):
-            minimal.append(branch)
+        if not branch:
+            return {branch}
+        if any(smaller <= branch for term in branch for smaller in by_term.get(term, ())):
+            continue
+        minimal.append(branch)
+        if len(minimal) > limit:
+            raise _too_many(f"more than {limit}", limit)
+        by_term.setdefault(min(branch), []).append(branch)
     return set(minimal)
 
 
-def _checked(branches: set[Branch], limit: int) -> set[Branch]:
-    if len(branches) > limit:
-        raise _too_many(len(branches), limit)
-    return branches
-
-
-def _too_many(n: int, limit: int) -> InvalidInput:
+def _too_many(n: str, limit: int) -> InvalidInput:
     rule = f"must have at most {limit} branches as an OR of ANDs"
     return InvalidInput("keywords", rule, n, hint="Split it into several subscriptions.")

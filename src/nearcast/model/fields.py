@@ -21,8 +21,8 @@ from nearcast.model.limits import Limits
 from nearcast.model.message import check_point, check_text
 from nearcast.model.split_columns import PAIRS
 from nearcast.model.subscription_columns import are_plain
+from nearcast.model.timestamps import FARTHEST_US, to_seconds, to_us
 from nearcast.space import Box
-from nearcast.text import encode_column
 
 if TYPE_CHECKING:
     from nearcast.model.scoring import ScoringContext
@@ -40,9 +40,11 @@ class FieldType(ABC):
     """One sentence that shows its effect."""
 
     form: ClassVar[str]
-    """The form that the value has in JSON: point, box, text, integer, number or id."""
+    """The form that the value has in JSON: point, box, text, integer, number, id or time."""
     order: ClassVar[int]
     """Where the columns of this type stand in a table of subscriptions."""
+    is_optional: ClassVar[bool] = False
+    """True if a subscription may be without a value, which then is None."""
 
     def columns(self, name: str) -> tuple[pa.Field, ...]:
         """Return the columns of the field in a table of subscriptions."""
@@ -179,6 +181,10 @@ class RegionField(FieldType):
 
     def from_json(self, value: Any, name: str, subject: str) -> Any:
         """Return the box."""
+        if isinstance(value, Box):
+            return value
+        is_list = isinstance(value, (list, tuple)) and len(value) == len(_BOX)
+        require(is_list, name, f"must be a Box, or a list of {', '.join(_BOX)}", value, subject=subject)
         try:
             return Box(*value)
         except InvalidInput as error:
@@ -202,11 +208,15 @@ class KeywordsField(FieldType):
         check_text(value, name, subject=subject)
         return value
 
+    def check(self, value: Any, name: str, scoring: ScoringContext, limits: Limits, subject: str) -> None:
+        """Refuse keywords that are too long."""
+        limits.check_keywords(value, name, subject=subject)
+
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
         """Return whether every row holds at least one term and not too many."""
-        if not has_strings(table, name):
+        if not (has_strings(table, name) and are_at_most(table, name, limits.keywords_bytes)):
             return False
-        n_terms = np.diff(encode_column(table[name].combine_chunks()).indptr)
+        n_terms = np.diff(scoring.vocabulary.encode(table[name].combine_chunks()).indptr)
         return len(n_terms) == 0 or (int(n_terms.min()) >= 1 and int(n_terms.max()) <= limits.terms)
 
 
@@ -216,8 +226,9 @@ class ExpressionField(KeywordsField):
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
         """Return whether every expression uses one operator only and is short; others are parsed one by one."""
-        most = min(limits.terms, limits.branches)
-        return has_strings(table, name) and are_plain(table[name].combine_chunks(), most=most)
+        if not (has_strings(table, name) and are_at_most(table, name, limits.keywords_bytes)):
+            return False
+        return are_plain(table[name].combine_chunks(), most=min(limits.terms, limits.branches))
 
     def describe(self) -> dict[str, Any]:
         """Add the operators of the expression."""
@@ -314,12 +325,39 @@ class UserField(FieldType):
 
     def check(self, value: Any, name: str, scoring: ScoringContext, limits: Limits, subject: str) -> None:
         """Refuse a user that the graph does not know."""
+        limits.check_id(value, name, subject=subject)
         known = value in scoring.social.users
         require(known, name, "must be known to the social graph", value, subject=subject)
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
         """Return whether the graph knows all users."""
-        return has_strings(table, name) and scoring.social.users.keys() >= set(table[name].to_pylist())
+        if not (has_strings(table, name) and are_at_most(table, name, limits.id_bytes)):
+            return False
+        return scoring.social.users.keys() >= set(table[name].to_pylist())
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeField(FieldType):
+    """A time, or None; in seconds since the epoch, or given as an aware datetime."""
+
+    form: ClassVar[str] = "time"
+    order: ClassVar[int] = 6
+    is_optional: ClassVar[bool] = True
+    _arrow: ClassVar[pa.DataType] = pa.timestamp("us", tz="UTC")
+
+    def validate(self, value: Any, name: str, subject: str) -> Any:
+        """Return seconds since the epoch, or None."""
+        return None if value is None else to_seconds(to_us(value, subject=subject, field=name))
+
+    def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
+        """Return whether a column is missing, or holds nulls or microseconds with a time zone only."""
+        type_ = column_type(table, name)
+        if name not in table.column_names or table[name].null_count == len(table):
+            return True
+        if not (pa.types.is_timestamp(type_) and type_.tz is not None and type_.unit == "us"):
+            return False
+        most = pc.max(pc.abs(table[name].cast(pa.int64()))).as_py()
+        return bool(0 <= most < FARTHEST_US)
 
 
 def column_type(table: pa.Table, name: str) -> pa.DataType:
@@ -333,10 +371,17 @@ def has_strings(table: pa.Table, name: str) -> bool:
     return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_)) and not table[name].null_count
 
 
+def are_at_most(table: pa.Table, name: str, n_bytes: int) -> bool:
+    """Return whether the strings of a column have at most so many bytes."""
+    longest = pc.max(pc.binary_length(table[name])).as_py()
+    return longest is None or longest <= n_bytes
+
+
 def within(table: pa.Table, name: str, low: float, high: float) -> bool:
     """Return whether a column holds numbers from low to high, no null and no NaN."""
     type_ = column_type(table, name)
     if not (pa.types.is_floating(type_) or pa.types.is_integer(type_)) or table[name].null_count:
         return False
-    inside = pc.all(pc.and_(pc.greater_equal(table[name], low), pc.less_equal(table[name], high)))
+    numbers = table[name].cast(pa.float64(), safe=False)  # Arrow compares no large integers with floats
+    inside = pc.all(pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high)))
     return bool(inside.as_py() is not False)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from nearcast.model.identity import Id, id_key
 from nearcast.model.split_columns import split
-from nearcast.text import hash_column
+from nearcast.text import HashKey, hash_column
 
 
 class IdColumn(Sequence[Id]):
@@ -30,6 +30,7 @@ class IdColumn(Sequence[Id]):
     def __init__(self, names: pa.Array, numbers: pa.Array | None = None) -> None:
         self._names = names
         self._numbers = numbers if names.null_count else None
+        self._keys: dict[HashKey, npt.NDArray[np.uint64]] = {}
 
     @classmethod
     def of(cls, ids: Sequence[Id]) -> IdColumn:
@@ -86,12 +87,28 @@ class IdColumn(Sequence[Id]):
         flags: npt.NDArray[np.bool_] = self._names.is_null().to_numpy(zero_copy_only=False)
         return flags
 
-    @cached_property
-    def keys(self) -> npt.NDArray[np.uint64]:
-        """A 64-bit key of each id, see `id_key`."""
+    def keys(self, hash_key: HashKey) -> npt.NDArray[np.uint64]:
+        """Return a 64-bit key of each id, see `id_key`."""
+        if hash_key not in self._keys:
+            self._keys[hash_key] = self._hashed(hash_key)
+        return self._keys[hash_key]
+
+    def _hashed(self, hash_key: HashKey) -> npt.NDArray[np.uint64]:
         if self._numbers is not None:
-            return np.array([id_key(id_) for id_ in self.objects], dtype=np.uint64)
-        return hash_column(pc.binary_join_element_wise("s", self._names, "")).view(np.uint64)
+            return np.array([id_key(id_, hash_key) for id_ in self.objects], dtype=np.uint64)
+        return hash_column(pc.binary_join_element_wise("s", self._names, ""), hash_key).view(np.uint64)
+
+    def positions_in(self, others: IdColumn) -> npt.NDArray[np.int64]:
+        """Return where each id is among others, all different, or -1.
+
+        >>> IdColumn.of(["a", 7, "b"]).positions_in(IdColumn.of([7, "a"])).tolist()
+        [1, 0, -1]
+        """
+        if self._numbers is None and others._numbers is None:
+            found = pc.index_in(self._names, value_set=others._names)
+            return np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), np.int64)
+        row_of = {id_: row for row, id_ in enumerate(others)}
+        return np.array([row_of.get(id_, -1) for id_ in self], np.int64)
 
     def take(self, rows: npt.NDArray[np.int64]) -> IdColumn:
         """Return the given rows, in that order."""

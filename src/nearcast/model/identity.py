@@ -5,13 +5,13 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-import xxhash
-
 from nearcast.errors import WHOLE, is_whole, require
+from nearcast.text import DEFAULT_HASH_KEY, HashKey, hash_bytes
 
 Id = str | int
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+_ALL_BITS = (1 << 64) - 1
 
 
 def plain_id(value: Any) -> Any:
@@ -39,11 +39,11 @@ def check_id(value: Any, field: str, *, subject: str = "") -> None:
     require(is_id(value), field, "must be a string or a 64-bit integer", value, subject=subject)
 
 
-def id_key(value: Id) -> int:
-    """Return a 64-bit key of an id, the same in every process; 7 and '7' differ.
+def id_key(value: Id, hash_key: HashKey = DEFAULT_HASH_KEY) -> int:
+    """Return a 64-bit key of an id, the same in every process that has the hash key; 7 and '7' differ.
 
     >>> id_key("7") != id_key(7) == id_key(7)
     True
     """
     data = b"s" + value.encode() if isinstance(value, str) else b"i" + value.to_bytes(8, "little", signed=True)
-    return xxhash.xxh64_intdigest(data)
+    return hash_bytes(data, hash_key) & _ALL_BITS

@@ -7,7 +7,7 @@ one message, one subscription, one id, dicts                 ── a list of ob
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,50 +16,35 @@ from nearcast.errors import InvalidInput, require
 from nearcast.model.identity import Id, plain_id
 from nearcast.model.kind_registry import find_kind
 from nearcast.model.message import Message
-from nearcast.model.subscription import Subscription
+from nearcast.model.plain_table import plain_table
+from nearcast.model.subscription import COMMON_FIELDS, Subscription
 
-_MESSAGE_FIELDS = ("id", "location", "x", "y", "text", "at", "place")
+_MESSAGE_FIELDS = ("id", "location", "x", "y", "text", "at", "place", "expires_at", "body")
 
 
-def as_table(value: Any) -> pa.Table | None:
-    """Return a value that holds columns as a table, and None for any other value.
+def as_table(value: Any, columns: Callable[[], Sequence[str]]) -> pa.Table | None:
+    """Return a value that holds columns as a plain table of the named ones, and None for any other value.
 
-    >>> as_table(pa.RecordBatch.from_pydict({"id": ["a"]})).num_rows
-    1
-    >>> as_table([1, 2]) is None
+    >>> as_table(pa.RecordBatch.from_pydict({"id": ["a"], "colour": ["red"]}), lambda: ["id"]).column_names
+    ['id']
+    >>> as_table([1, 2], lambda: ["id"]) is None
     True
     """
     try:
-        if isinstance(value, pa.Table):
-            return _plain(value)
-        if isinstance(value, pa.RecordBatch):
-            return _plain(pa.Table.from_batches([value]))
-        if type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "columns"):
-            return _plain(pa.Table.from_pandas(value, preserve_index=False))
-        if hasattr(value, "__arrow_c_stream__"):
-            return _plain(pa.table(value))
+        table = _table_of(value)
     except pa.ArrowException as error:
         raise InvalidInput("table", "must have columns of one type each", str(error)) from error
-    return None
+    return None if table is None else plain_table(table, columns())
 
 
-def _plain(table: pa.Table) -> pa.Table:
-    """Return a table without dictionaries and without strings of other widths, as pandas and Polars make them."""
-    for i, field in enumerate(table.schema):
-        plain = _plain_type(field.type)
-        if plain != field.type:
-            table = table.set_column(i, field.name, table.column(i).cast(plain))
-    return table
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        return _plain_type(kind.value_type)
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_plain_type(kind.value_type))
-    return kind
+def _table_of(value: Any) -> pa.Table | None:
+    if isinstance(value, pa.Table):
+        return value
+    if isinstance(value, pa.RecordBatch):
+        return pa.Table.from_batches([value])
+    if type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "columns"):
+        return pa.Table.from_pandas(value, preserve_index=False)
+    return pa.table(value) if hasattr(value, "__arrow_c_stream__") else None
 
 
 def messages_of(value: Any) -> list[Message]:
@@ -104,9 +89,9 @@ def _subscription(value: Mapping[str, Any], subject: str) -> Subscription:
     kind = find_kind(value.get("kind"), subject=subject)
     types = kind.field_types()
     columns = {column.name for name, type_ in types.items() for column in type_.columns(name)}
-    unknown = [name for name in value if name not in {"id", "kind", *types, *columns}]
+    unknown = [name for name in value if name not in {"id", "kind", *types, *columns, *COMMON_FIELDS}]
     require(not unknown, "subscription", f"must have no fields but those of {kind.kind}", unknown, subject=subject)
-    fields = {}
+    fields = {name: value[name] for name in COMMON_FIELDS if name in value}
     for name, type_ in types.items():
         if name in value:
             fields[name] = type_.from_json(value[name], name, subject)

@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 from nearcast.errors import InvalidInput, require
 from nearcast.model.boolean import BooleanSubscription
 from nearcast.model.nearest import NearestSubscription
+from nearcast.model.result_policy import RESULT_POLICIES
 from nearcast.model.similarity import SimilaritySubscription
 from nearcast.model.social import SocialSubscription
 from nearcast.model.subscription import Subscription
@@ -43,6 +44,10 @@ def register_kind(kind: type[Subscription]) -> None:
     """
     ok = isinstance(kind, type) and issubclass(kind, Subscription)
     require(ok, "kind", "must be a subclass of Subscription", kind)
+    policy, policies = kind.result_policy, sorted(known.name for known in RESULT_POLICIES)
+    require(policy in RESULT_POLICIES, "result_policy", f"must be one of {policies}", policy, subject=kind.__name__)
+    counted = not policy.is_stateful or "k" in kind.field_types()
+    require(counted, "k", "must be a field of a stateful kind", sorted(kind.field_types()), subject=kind.__name__)
     taken = [known.kind for known in BUILT_IN]
     require(kind.kind not in taken, "kind", f"must not be one of {taken}", kind.kind, subject=kind.__name__)
     _REGISTERED[kind.kind] = kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from nearcast.errors import require
@@ -17,9 +18,15 @@ class Limits:
 
     text_bytes: int = 64 * 1024
     """UTF-8 bytes of text in a message."""
+    body_bytes: int = 64 * 1024
+    """UTF-8 bytes of the body of a message."""
+    id_bytes: int = 512
+    """UTF-8 bytes of an id, a place or a user."""
+    keywords_bytes: int = 16 * 1024
+    """UTF-8 bytes of the keywords of a subscription."""
     terms: int = 1024
     """Distinct terms in a subscription."""
-    branches: int = 1024
+    branches: int = 256
     """AND-branches of a boolean expression as an OR of ANDs."""
     k: int = 10_000
     """Results of a subscription."""
@@ -29,3 +36,37 @@ class Limits:
             value = getattr(self, limit.name)
             ok = isinstance(value, int) and not isinstance(value, bool) and value >= 1
             require(ok, limit.name, "must be an integer of 1 or more", value, subject="limits")
+
+    def check_id(self, value: str | int | None, field: str, *, subject: str = "") -> None:
+        """Raise `InvalidInput` if an id, a place or a user is too long."""
+        if isinstance(value, str):
+            check_bytes(value, self.id_bytes, field, subject=subject)
+
+    def check_keywords(self, value: str | Sequence[str], field: str, *, subject: str = "") -> None:
+        """Raise `InvalidInput` if keywords are too long."""
+        check_bytes(value, self.keywords_bytes, field, subject=subject)
+
+    def check_text(self, value: str | Sequence[str], field: str, *, subject: str = "") -> None:
+        """Raise `InvalidInput` if the text of a message is too long."""
+        check_bytes(value, self.text_bytes, field, subject=subject)
+
+    def check_body(self, value: str | None, *, subject: str = "") -> None:
+        """Raise `InvalidInput` if the body of a message is too long."""
+        if value is not None:
+            check_bytes(value, self.body_bytes, "body", subject=subject)
+
+
+def check_bytes(value: str | Sequence[str], most: int, field: str, *, subject: str = "") -> None:
+    """Raise `InvalidInput` if a string, or the strings of a list, have more than `most` bytes as UTF-8.
+
+    >>> check_bytes("café", 4, "id")
+    Traceback (most recent call last):
+        ...
+    nearcast.errors.InvalidInput: id must be at most 4 bytes; got 5
+    """
+    n = _n_bytes(value) if isinstance(value, str) else sum(map(_n_bytes, value))
+    require(n <= most, field, f"must be at most {most} bytes", n, subject=subject)
+
+
+def _n_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

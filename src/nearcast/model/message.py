@@ -1,23 +1,29 @@
-"""Messages: an id, a location, a text, and optionally a time and a place."""
+"""Messages: an id, a location, a text, and optionally a time, a place, an end and a body."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from nearcast.errors import WHOLE, InvalidInput, is_finite, is_whole, require
 from nearcast.model.identity import Id, check_id, plain_id
-from nearcast.model.timestamps import Timestamp, to_us
+from nearcast.model.timestamps import Timestamp, to_end_us, to_us
 from nearcast.space import Point
 from nearcast.text import Text
+
+LATER = "must be later than at"
+"""The rule for `expires_at` of a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message.
+
+    Once `now >= expires_at` it leaves every result, whatever the window. `body` is an opaque string; an engine with
+    `bodies=True` returns it with every update at which the message enters a result.
 
     >>> Message(id="m1", location=(0.21, 0.3), text="Coffee sale today")
     Message(id='m1', location=(0.21, 0.3), text='Coffee sale today', at=None, place=None)
@@ -28,6 +34,8 @@ class Message:
     text: Text
     at: Timestamp | None = None
     place: Id | None = None
+    expires_at: Timestamp | None = field(default=None, repr=False)
+    body: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", plain_id(self.id))
@@ -35,10 +43,16 @@ class Message:
         subject = f"message {self.id!r}"
         object.__setattr__(self, "location", check_point(self.location, subject=subject))
         check_text(self.text, "text", subject=subject)
-        to_us(self.at, subject=subject)
+        at_us = to_us(self.at, subject=subject)
         if self.place is not None:
             object.__setattr__(self, "place", plain_id(self.place))
             check_id(self.place, "place", subject=subject)
+        if self.expires_at is not None:
+            is_later = to_end_us(self.expires_at, subject=subject) > at_us
+            require(is_later, "expires_at", LATER, self.expires_at, subject=subject)
+        if self.body is not None:
+            require(isinstance(self.body, str), "body", "must be a string", self.body, subject=subject)
+            require(is_whole(self.body), "body", WHOLE, self.body, subject=subject)
 
 
 def check_point(value: Any, *, subject: str, field: str = "location") -> Point:

@@ -44,7 +44,7 @@ class NearestSubscription(KeywordSubscription):
     def bind(self, scoring: ScoringContext) -> Scorer:
         """Return the distance, None for a message that shares no term."""
         location, distance = self.location, scoring.space.distance
-        numbers = frozenset(self.terms)
+        numbers = frozenset(self.terms(scoring))
 
         def score(document: Document) -> float | None:
             return None if numbers.isdisjoint(document.units) else distance(location, document.location)
@@ -53,7 +53,7 @@ class NearestSubscription(KeywordSubscription):
 
     def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
         """Return the distance and the shared terms."""
-        shared = self.shared(document)
+        shared = self.shared(document, scoring)
         distance = scoring.space.distance(self.location, document.location)
         parts = (
             ScorePart("distance", distance, 1.0, distance=distance),

@@ -63,3 +63,6 @@ class ResultPolicy:
 MATCHES = ResultPolicy("matches", is_stateful=False, needs_window=False)
 BEST_IN_WINDOW = ResultPolicy("best in window", is_stateful=True, needs_window=True)
 BEST_EVER = ResultPolicy("best ever", is_stateful=True, needs_window=False, greater_is_better=False)
+
+RESULT_POLICIES = (MATCHES, BEST_IN_WINDOW, BEST_EVER)
+"""Every policy: for each there is a result store."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nearcast.social import SocialGraph
 from nearcast.space import Space
-from nearcast.text import TextSimilarity, Vocabulary
+from nearcast.text import HashKey, TextSimilarity, Vocabulary
 
 
 @dataclass(frozen=True)
@@ -17,3 +17,8 @@ class ScoringContext:
     vocabulary: Vocabulary
     social: SocialGraph
     text_similarity: TextSimilarity
+
+    @property
+    def hash_key(self) -> HashKey:
+        """The key under which terms and ids are hashed."""
+        return self.vocabulary.hash_key

@@ -79,8 +79,9 @@ class SimilaritySubscription(KeywordSubscription):
         return score
 
     def _text(self, scoring: ScoringContext) -> Callable[[Document], float]:
-        idfs = scoring.vocabulary.idfs_of(np.fromiter(self.terms, dtype=np.int64, count=len(self.terms)))
-        weights = dict(zip(self.terms, idfs.tolist(), strict=True))
+        terms = self.terms(scoring)
+        idfs = scoring.vocabulary.idfs_of(np.fromiter(terms, dtype=np.int64, count=len(terms)))
+        weights = dict(zip(terms, idfs.tolist(), strict=True))
         total = 0.0
         for weight in weights.values():
             total += weight
@@ -104,7 +105,7 @@ class SimilaritySubscription(KeywordSubscription):
         mixed = self.delta * text + (1.0 - self.delta) * near
         distance = space.distance(self.location, document.location)
         parts = (
-            ScorePart("text", text, self.delta, shared_terms=self.shared(document)),
+            ScorePart("text", text, self.delta, shared_terms=self.shared(document, scoring)),
             ScorePart("near", near, 1.0 - self.delta, distance=distance),
         )
         passes = self.bind(scoring)(document) is not None

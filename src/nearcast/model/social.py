@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -57,20 +58,22 @@ class SocialSubscription(KeywordSubscription):
         """Return the sum of nearness, Dice coefficient and social score."""
         location, user = self.location, self.user
         near, social = scoring.space.near, scoring.social.score
-        text = self._dice
+        text = self._dice(scoring)
 
         def score(document: Document) -> float | None:
             return near(location, document.location) + text(document) + social(user, document.place)
 
         return score
 
-    def _dice(self, document: Document) -> float:
-        units = document.units
-        shared = 0
-        for number in self.terms:
-            if number in units:
-                shared += 1
-        return dice(shared, 0.0, len(self.terms), 0.0, len(units), 0.0)
+    def _dice(self, scoring: ScoringContext) -> Callable[[Document], float]:
+        numbers = frozenset(self.terms(scoring))
+
+        def text(document: Document) -> float:
+            units = document.units
+            shared = len(numbers & units.keys())
+            return dice(shared, 0.0, len(numbers), 0.0, len(units), 0.0)
+
+        return text
 
     def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
         """Return what nearness, words and the social graph contribute."""
@@ -80,9 +83,10 @@ class SocialSubscription(KeywordSubscription):
                 "near", space.near(self.location, document.location), 1.0,
                 distance=space.distance(self.location, document.location),
             ),
-            ScorePart("text", self._dice(document), 1.0, shared_terms=self.shared(document)),
+            ScorePart("text", self._dice(scoring)(document), 1.0, shared_terms=self.shared(document, scoring)),
             ScorePart(
-                "social", scoring.social.score(self.user, document.place), 1.0, user=self.user, place=document.place
+                "social", scoring.social.score(self.user, document.place), 1.0,
+                user=self.user, place=document.place, link=scoring.social.link(self.user, document.place),
             ),
         )  # fmt: skip
         return Explanation(self.kind, self.id, document.id, parts, self.bind(scoring)(document))

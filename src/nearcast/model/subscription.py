@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, fields
-from functools import cached_property
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 import numpy as np
@@ -21,18 +20,24 @@ import pyarrow as pa
 from nearcast.errors import InvalidInput, require
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation
-from nearcast.model.fields import FieldType, KeywordsField, LocationField
+from nearcast.model.fields import FieldType, KeywordsField, LocationField, TimeField, are_at_most, has_strings
 from nearcast.model.footprint import Footprints
 from nearcast.model.identity import Id, check_id, plain_id
 from nearcast.model.limits import Limits
 from nearcast.model.result_policy import ResultPolicy
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColumns
+from nearcast.model.timestamps import Timestamp
 from nearcast.space import Point
-from nearcast.text import Text, Vocabulary, term_id, tokenize
+from nearcast.text import Text, Vocabulary, tokenize
 
 Scorer = Callable[[Document], float | None]
 """The score of a message for one subscription; None if the message cannot be in the result."""
+
+COMMON_FIELDS: dict[str, FieldType] = {
+    "expires_at": TimeField(label="Ends", help="The subscription is forgotten once this time has come.")
+}
+"""The fields that all kinds have beside their own; all of them are optional."""
 
 _PIN = "M8 14.5s-4.5-4.6-4.5-8a4.5 4.5 0 1 1 9 0c0 3.4-4.5 8-4.5 8"
 
@@ -54,11 +59,13 @@ class Subscription(ABC):
 
     id: Id
     _: KW_ONLY
+    expires_at: Timestamp | None = field(default=None, repr=False)
+    """The subscription is forgotten, without updates, once `now >= expires_at`; seconds since the epoch."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", plain_id(self.id))
         check_id(self.id, "id", subject=f"{self.kind} subscription")
-        for name, type_ in self.field_types().items():
+        for name, type_ in self.all_field_types().items():
             object.__setattr__(self, name, type_.validate(getattr(self, name), name, self.subject))
 
     @classmethod
@@ -67,6 +74,11 @@ class Subscription(ABC):
         if "_types" not in cls.__dict__:
             cls._types = _field_types(cls)
         return cls._types
+
+    @classmethod
+    def all_field_types(cls) -> dict[str, FieldType]:
+        """Return the fields of the kind, and those that all kinds have, with their types."""
+        return cls.field_types() | COMMON_FIELDS
 
     @property
     def subject(self) -> str:
@@ -88,6 +100,7 @@ class Subscription(ABC):
 
     def check(self, scoring: ScoringContext, limits: Limits) -> None:
         """Raise `InvalidInput` if an engine with this context and these limits cannot take the subscription."""
+        limits.check_id(self.id, "id", subject=self.subject)
         for name, type_ in self.field_types().items():
             type_.check(getattr(self, name), name, scoring, limits, self.subject)
 
@@ -117,7 +130,10 @@ class Subscription(ABC):
 
         False sends the rows one by one through the constructor and `check`, which raise the error.
         """
-        return all(type_.all_valid(table, name, scoring, limits) for name, type_ in cls.field_types().items())
+        are_short = has_strings(table, "id") and are_at_most(table, "id", limits.id_bytes)
+        return are_short and all(
+            type_.all_valid(table, name, scoring, limits) for name, type_ in cls.all_field_types().items()
+        )
 
     @classmethod
     def depends_on_users(cls) -> bool:
@@ -134,28 +150,31 @@ class Subscription(ABC):
             for column in type_.columns(name):
                 _required(row, column.name, cls, subject)
             values[name] = type_.from_row(row, name, subject)
+        values |= {name: row[name] for name in COMMON_FIELDS if row.get(name) is not None}
         return cls(**values)
 
     def to_row(self) -> dict[str, Any]:
         """Return the subscription as a row of columns."""
         row: dict[str, Any] = {"kind": self.kind, "id": self.id}
-        for name, type_ in self.field_types().items():
+        for name, type_ in self.all_field_types().items():
             row |= type_.to_row(getattr(self, name), name)
         return row
 
     @classmethod
     def from_json(cls, body: dict[str, Any], id_: Id) -> Subscription:
-        """Make a subscription from JSON that holds all fields of the kind, under an id."""
+        """Make a subscription from JSON that holds all fields of the kind, and maybe common ones, under an id."""
         subject = f"subscription {id_!r}"
         values = {
             name: type_.from_json(_required(body, name, cls, subject), name, f"{name} of {subject}")
             for name, type_ in cls.field_types().items()
         }
+        values |= {name: body[name] for name in COMMON_FIELDS if body.get(name) is not None}
         return cls(id=id_, **values)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the subscription as plain JSON."""
+        """Return the subscription as plain JSON; common fields without a value are left out."""
         named = {name: type_.to_json(getattr(self, name)) for name, type_ in self.field_types().items()}
+        named |= {name: value for name in COMMON_FIELDS if (value := getattr(self, name)) is not None}
         return {"kind": self.kind, "id": self.id, **named}
 
     @classmethod
@@ -166,7 +185,7 @@ class Subscription(ABC):
             "label": cls.label or cls.kind,
             "help": cls.help or (cls.__doc__ or "").partition("\n")[0],
             "icon": cls.icon,
-            "grows": not cls.result_policy.is_stateful,
+            "is_stateful": cls.result_policy.is_stateful,
             "needs_window": cls.result_policy.needs_window,
             "greater_is_better": cls.result_policy.greater_is_better,
             "fields": {name: type_.describe() for name, type_ in cls.field_types().items()},
@@ -197,18 +216,17 @@ class KeywordSubscription(Subscription):
     location: Annotated[Point, LocationField(label="Where", help="The location of the subscription.")]
     keywords: Annotated[Text, KeywordsField(label="Words", help="A message must hold at least one of these words.")]
     counts: dict[str, int] = field(init=False, repr=False, compare=False)
-    """Term to number of occurrences, in the order of term ids."""
+    """Term to number of occurrences."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         counted = Counter(tokenize(self.keywords))
         require(len(counted) > 0, "keywords", "must hold at least one term", self.keywords, subject=self.subject)
-        object.__setattr__(self, "counts", {term: counted[term] for term in sorted(counted, key=term_id)})
+        object.__setattr__(self, "counts", dict(counted))
 
-    @cached_property
-    def terms(self) -> dict[int, str]:
-        """Term id to term, in the order of ids."""
-        return {term_id(term): term for term in self.counts}
+    def terms(self, scoring: ScoringContext) -> dict[int, str]:
+        """Return term id to term, in the order of ids, in which weights are added up."""
+        return dict(sorted((scoring.vocabulary.term_id(term), term) for term in self.counts))
 
     @property
     def n_results(self) -> int | None:
@@ -226,9 +244,9 @@ class KeywordSubscription(Subscription):
         """Return locations, weighted terms and parameters as columns."""
         return KeywordColumns.of_stored(stored, vocabulary)
 
-    def shared(self, document: Document) -> tuple[str, ...]:
+    def shared(self, document: Document, scoring: ScoringContext) -> tuple[str, ...]:
         """Return the terms that a message shares with the subscription."""
-        return tuple(term for number, term in self.terms.items() if number in document.units)
+        return tuple(term for number, term in self.terms(scoring).items() if number in document.units)
 
     @classmethod
     def footprints(

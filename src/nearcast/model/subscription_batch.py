@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nearcast.model.columns import one_array
 from nearcast.model.footprint import Footprints
@@ -22,6 +23,7 @@ from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import Scorer, Subscription
 from nearcast.model.subscription_columns import SubscriptionColumns
 from nearcast.model.subscription_rows import restore, store
+from nearcast.model.timestamps import NEVER
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,20 @@ class SubscriptionBatch:
         return IdColumn(names, numbers)
 
     @cached_property
+    def keys(self) -> npt.NDArray[np.uint64]:
+        """The key of each id."""
+        return self.ids.keys(self.scoring.hash_key)
+
+    @cached_property
+    def expires_us(self) -> npt.NDArray[np.int64] | None:
+        """When each subscription expires, in microseconds since the epoch, or NEVER; None if none does."""
+        ends = self.stored["expires_at"]
+        if ends.null_count == len(ends):
+            return None
+        times: npt.NDArray[np.int64] = pc.fill_null(ends.cast(pa.int64()), NEVER).to_numpy()
+        return times
+
+    @cached_property
     def subscriptions(self) -> list[Subscription]:
         """The objects."""
         return restore(self.stored, self.kind)
@@ -72,4 +88,4 @@ class SubscriptionBatch:
     @cached_property
     def footprints(self) -> Footprints:
         """The footprint of each subscription."""
-        return self.kind.footprints(self.columns, self.ids.keys, self.scoring)
+        return self.kind.footprints(self.columns, self.keys, self.scoring)

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from nearcast.model.expression import Branch, all_of, parse
 from nearcast.model.identity import Id
 from nearcast.model.split_columns import join
-from nearcast.text import TermRows, Vocabulary, encode_column, encode_texts, term_id
+from nearcast.text import TermRows, Vocabulary
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -54,13 +54,16 @@ class BooleanColumns:
         return len(self.xmins)
 
     @classmethod
-    def of_stored(cls, table: pa.Table) -> BooleanColumns:
+    def of_stored(cls, table: pa.Table, vocabulary: Vocabulary) -> BooleanColumns:
         """Return stored subscriptions as columns; expressions of one operator are read column by column."""
         keywords = table["keywords"].combine_chunks()
         is_all, is_any = _which(keywords, _ALL), _which(keywords, _ANY)
-        groups = [_plain(keywords, is_all, " AND "), _apart(_plain(keywords, is_any, " OR "))]
+        groups = [
+            _plain(keywords, is_all, " AND ", vocabulary),
+            _apart(_plain(keywords, is_any, " OR ", vocabulary)),
+        ]
         others = np.flatnonzero(~is_all & ~is_any)
-        groups.append(_parsed(table, others))
+        groups.append(_parsed(table, others, vocabulary))
         owners, lengths, terms = (np.concatenate(parts) for parts in zip(*groups, strict=True))
         order = np.argsort(owners, kind="stable")
         starts = np.concatenate([[0], np.cumsum(lengths)])[:-1][order]
@@ -107,7 +110,7 @@ class KeywordColumns:
     @classmethod
     def of_stored(cls, table: pa.Table, vocabulary: Vocabulary) -> KeywordColumns:
         """Return stored subscriptions as columns."""
-        rows = encode_keywords(table)
+        rows = _encode_keywords(table, vocabulary)
         idfs, units = vocabulary.weigh(rows.ids, rows.counts, rows.indptr)
         has = set(table.column_names)
         return cls(
@@ -129,12 +132,10 @@ class KeywordColumns:
 SubscriptionColumns = BooleanColumns | KeywordColumns
 
 
-def encode_keywords(table: pa.Table) -> TermRows:
+def _encode_keywords(table: pa.Table, vocabulary: Vocabulary) -> TermRows:
     """Return the terms of stored keywords."""
     keywords = table["keywords"]
-    if keywords.null_count == 0:
-        return encode_column(keywords.combine_chunks())
-    return encode_texts(join(table, "keywords"))
+    return vocabulary.encode(join(table, "keywords") if keywords.null_count else keywords.combine_chunks())
 
 
 def are_plain(keywords: pa.Array, *, most: int) -> bool:
@@ -153,11 +154,11 @@ def _which(keywords: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
     return np.asarray(matched.to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def _plain(keywords: pa.Array, chosen: npt.NDArray[np.bool_], operator: str) -> Branches:
+def _plain(keywords: pa.Array, chosen: npt.NDArray[np.bool_], operator: str, vocabulary: Vocabulary) -> Branches:
     """Read expressions of one operator as one branch each."""
     rows = np.flatnonzero(chosen)
     words = pc.replace_substring(keywords.take(pa.array(rows)), operator, " ")
-    terms = encode_column(words)
+    terms = vocabulary.encode(words)
     return rows, np.diff(terms.indptr), terms.ids
 
 
@@ -167,7 +168,7 @@ def _apart(branches: Branches) -> Branches:
     return np.repeat(owners, lengths), np.ones(len(terms), dtype=np.int64), terms
 
 
-def _parsed(table: pa.Table, rows: Longs) -> Branches:
+def _parsed(table: pa.Table, rows: Longs, vocabulary: Vocabulary) -> Branches:
     """Parse expressions one by one."""
     owners: list[int] = []
     flat: list[list[int]] = []
@@ -175,7 +176,7 @@ def _parsed(table: pa.Table, rows: Longs) -> Branches:
     for row, keywords in zip(rows.tolist(), given, strict=True):
         for branch in _branches(keywords):
             owners.append(row)
-            flat.append(sorted(map(term_id, branch)))
+            flat.append(sorted(map(vocabulary.term_id, branch)))
     lengths = np.array([len(branch) for branch in flat], dtype=np.int64)
     return np.array(owners, dtype=np.int64), lengths, np.array([t for b in flat for t in b], dtype=np.int64)
 

@@ -2,7 +2,7 @@
 
     id, id_int            one of them is set: 7 and '7' differ        user, user_int      likewise
     keywords, terms       one of them is set: a string, or a list of verbatim terms
-    x, y, xmin, ..., k, alpha, ...    one column each, as in tables of subscriptions
+    x, y, xmin, ..., k, alpha, ..., expires_at    one column each, as in tables of subscriptions
 
 The second column of a pair holds what a table of subscriptions cannot express.
 """
@@ -12,15 +12,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nearcast.model.split_columns import PAIRS, join, split
 from nearcast.model.subscription import Subscription
+from nearcast.model.timestamps import to_us
 
 
 def stored_schema(kind: type[Subscription]) -> pa.Schema:
     """Return the columns in which subscriptions of a kind are stored."""
     columns = list(PAIRS["id"])
-    for name, type_ in kind.field_types().items():
+    for name, type_ in kind.all_field_types().items():
         columns += type_.stored(name)
     return pa.schema(columns)
 
@@ -37,6 +39,9 @@ def store(subscriptions: Sequence[Subscription], kind: type[Subscription]) -> pa
     for field in stored_schema(kind):
         if field.name in PAIRS:
             columns |= split(field.name, [row[field.name] for row in rows])
+        elif pa.types.is_timestamp(field.type):
+            times = [None if row[field.name] is None else to_us(row[field.name]) for row in rows]
+            columns[field.name] = pa.array(times, pa.int64()).cast(field.type)
         elif field.name not in columns:
             columns[field.name] = pa.array([row[field.name] for row in rows], field.type)
     return pa.table(columns, schema=stored_schema(kind))
@@ -49,7 +54,7 @@ def store_table(table: pa.Table, kind: type[Subscription]) -> pa.Table:
         if field.name not in table.column_names:
             columns.append(pa.nulls(len(table), field.type))
         else:
-            columns.append(table[field.name].cast(field.type))
+            columns.append(table[field.name].cast(field.type, safe=not pa.types.is_floating(field.type)))
     return pa.Table.from_arrays(columns, schema=stored_schema(kind))
 
 
@@ -57,6 +62,9 @@ def restore(table: pa.Table, kind: type[Subscription]) -> list[Subscription]:
     """Return the subscriptions of a stored table as objects."""
     pairs = {name: join(table, name) for name in PAIRS if name in table.column_names}
     made = []
+    for i, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            table = table.set_column(i, field.name, pc.divide(table[i].cast(pa.int64()).cast(pa.float64()), 1e6))
     for i, row in enumerate(table.to_pylist()):
         row |= {name: values[i] for name, values in pairs.items()}
         made.append(kind.from_row(row, subject=f"subscription {row['id']!r}"))

@@ -70,10 +70,11 @@ class TopKSubscription(KeywordSubscription):
         return score
 
     def _units(self, scoring: ScoringContext) -> dict[int, float]:
-        ids = np.fromiter(self.terms, dtype=np.int64, count=len(self.terms))
-        counts = np.fromiter(self.counts.values(), dtype=np.int32, count=len(ids))
+        terms = self.terms(scoring)
+        ids = np.fromiter(terms, dtype=np.int64, count=len(terms))
+        counts = np.fromiter((self.counts[term] for term in terms.values()), dtype=np.int32, count=len(ids))
         _, units = scoring.vocabulary.weigh(ids, counts, np.array([0, len(ids)]))
-        return dict(zip(self.terms, units.tolist(), strict=True))
+        return dict(zip(terms, units.tolist(), strict=True))
 
     @classmethod
     def footprints(
@@ -90,7 +91,7 @@ class TopKSubscription(KeywordSubscription):
 
     def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
         """Return what nearness and text contribute."""
-        space, shared = scoring.space, self.shared(document)
+        space, shared = scoring.space, self.shared(document, scoring)
         parts = (
             ScorePart(
                 "near", space.near(self.location, document.location), self.alpha,

@@ -16,8 +16,10 @@ LEAVE: Change = "leave"
 class Update:
     """A message entered or left the result of a subscription.
 
-    `seq` is the step it happened in. `at` is the time of that step in seconds since the epoch, where messages carry
-    times. `score` is the message's score for the subscription; for kind `nearest`, its distance.
+    `seq` is the step it happened in. `at` is `now` of that step in seconds since the epoch, where messages carry
+    times. `score` is the message's score for the subscription; for kind `nearest`, its distance. `body` is that of a
+    message that entered, if the engine has bodies. `message_seq` is the step in which the message was published and
+    tells messages with the same id apart; 0 if it is not known.
     """
 
     seq: int
@@ -26,6 +28,8 @@ class Update:
     change: Change
     score: float
     at: float | None = field(default=None, repr=False)
+    body: str | None = field(default=None, repr=False)
+    message_seq: int = field(default=0, repr=False, compare=False)
 
 
 class Result(NamedTuple):

@@ -1,7 +1,7 @@
 """Partitioners: how shards share subscriptions and messages. One module per partitioner."""
 
 from nearcast.partition.base import (
-    MOST_SHARDS,
+    MAX_SHARDS,
     Masks,
     Partitioner,
     Region,
@@ -21,7 +21,7 @@ from nearcast.partition.registry import (
 )
 
 __all__ = [
-    "MOST_SHARDS",
+    "MAX_SHARDS",
     "PARTITIONERS",
     "Masks",
     "Partitioner",

@@ -23,7 +23,7 @@ from nearcast.model import Footprints, MessageBatch
 from nearcast.space import Box
 
 Masks = npt.NDArray[np.uint64]
-MOST_SHARDS = 64
+MAX_SHARDS = 64
 
 
 class Sample(NamedTuple):
@@ -120,7 +120,10 @@ class ToSome:
 
 
 class Partitioner(Protocol):
-    """A way to divide the work."""
+    """A way to divide the work.
+
+    One that is registered also has `routing_types`, the dataclasses of its routings, so that they can be saved.
+    """
 
     @property
     def name(self) -> str:
@@ -132,7 +135,7 @@ class Partitioner(Protocol):
 
 def check_shards(n_shards: int) -> None:
     """Raise `InvalidInput` if masks cannot hold that many shards."""
-    require(1 <= n_shards <= MOST_SHARDS, "n_shards", f"must be between 1 and {MOST_SHARDS}", n_shards)
+    require(1 <= n_shards <= MAX_SHARDS, "n_shards", f"must be between 1 and {MAX_SHARDS}", n_shards)
 
 
 def all_shards(n_shards: int) -> np.uint64:

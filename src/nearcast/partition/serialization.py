@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import io
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
@@ -17,13 +19,15 @@ import numpy as np
 from nearcast.errors import FormatError
 from nearcast.partition.base import Routing
 from nearcast.partition.registry import registered_routing_type
+from nearcast.text import HashKey
 
 _PACKAGE = "nearcast.partition"
 _TREE = "tree"
+_HASH_KEY = "hash_key"
 
 
-def pack(routing: Routing) -> bytes:
-    """Return a routing as bytes.
+def pack(routing: Routing, *, hash_key: HashKey = b"") -> bytes:
+    """Return a routing as bytes, with the key under which its terms and ids were hashed if it is to be shared.
 
     >>> from nearcast.partition.hash import HashRouting
     >>> unpack(pack(HashRouting(3)))
@@ -33,16 +37,32 @@ def pack(routing: Routing) -> bytes:
     described = json.dumps(_describe(routing, arrays))
     sink = io.BytesIO()
     arrays[_TREE] = np.array(described)
+    arrays[_HASH_KEY] = np.frombuffer(hash_key, np.uint8)
     np.savez(sink, **arrays)
     return sink.getvalue()
 
 
 def unpack(data: bytes) -> Routing:
     """Return the routing that was packed."""
+    with _reading(data) as arrays:
+        made = _make(json.loads(str(arrays[_TREE])), arrays)
+    if not (is_dataclass(made) and hasattr(made, "route")):
+        raise FormatError(f"bytes must be those of a routing; they hold a {type(made).__name__}")
+    return cast(Routing, made)
+
+
+def hash_key_of(data: bytes) -> HashKey | None:
+    """Return the key that a routing was packed with, if any."""
+    with _reading(data) as arrays:
+        return arrays[_HASH_KEY].tobytes() or None
+
+
+@contextmanager
+def _reading(data: bytes) -> Iterator[Any]:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            return cast(Routing, _make(json.loads(str(arrays[_TREE])), arrays))
-    except (KeyError, ValueError, OSError, TypeError, AttributeError, ImportError) as error:
+            yield arrays
+    except Exception as error:  # an archive of arrays can be broken in every way that its readers know
         raise FormatError(f"bytes must be those of a routing: {error}") from error
 
 

@@ -3,19 +3,22 @@
     request ── queue ──► take all that wait ──► execute them in one commit ──► hand updates to the hub, answer
 
 Nothing is answered or pushed before it is on disk. The event loop submits requests, receives answers and sees the
-state of the loop. If execution fails, the waiting requests are answered with 503, and the store recovers.
+state of the loop. If execution fails, the waiting requests are answered with 503, and the store recovers. Of the
+queue each subscriber has a share at most.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
+from nearcast.engine.clock import Clock
 from nearcast.service.api.metrics import Metrics
 from nearcast.service.api.problems import not_ready, queue_full
 from nearcast.service.backends.backend import Backend, Query
@@ -35,7 +38,7 @@ from nearcast.service.store.durable_store import (
     Request,
 )
 from nearcast.service.store.journal import JournaledUpdate
-from nearcast.service.store.retention import RetentionConfig
+from nearcast.service.store.limits import ServiceLimits
 
 State = Literal["recovering", "serving", "failed", "stopped"]
 
@@ -49,6 +52,14 @@ class _PendingRequest(NamedTuple):
 
     request: Request
     answer: asyncio.Future[Any]
+    subscriber: str
+
+
+class Preparation(Protocol):
+    """What a service does before it reads its journal."""
+
+    def __call__(self, config: ServiceConfig, report: Callable[[str], None], is_stopping: Callable[[], bool]) -> None:
+        """Prepare, reporting what is under way, and return early if the service is stopping."""
 
 
 class CommandLoop:
@@ -61,17 +72,25 @@ class CommandLoop:
         *,
         hub: Hub,
         metrics: Metrics,
-        retention: RetentionConfig | None = None,
+        limits: ServiceLimits | None = None,
+        prepare: Preparation | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        """Open or create a data folder; without a configuration it must have recorded one."""
+        """Open or create a data folder; without a configuration it must have recorded one.
+
+        `prepare` is called before anything else, in the thread, while requests are answered with its progress.
+        """
         self.state: State = "recovering"
         self.state_detail = _RECOVERING
-        self._hub, self._metrics = hub, metrics
-        retention = retention or RetentionConfig()
+        self._hub, self._metrics, self._prepare = hub, metrics, prepare
+        self._is_stopping = False
+        limits = limits or ServiceLimits()
         folder = DataFolder(data, config)
-        self._store = DurableStore(folder, _backend_of(folder, metrics), metrics=metrics, retention=retention)
+        backend = _backend_of(folder, metrics)
+        self._store = DurableStore(folder, backend, metrics=metrics, limits=limits, clock=clock)
         self.config, self.reader = self._store.config, self._store.reader
-        self._max_waiting, self._n_waiting = retention.max_waiting, 0
+        self._max_waiting, self._n_waiting = limits.max_waiting, 0
+        self._max_waiting_each, self._waiting = limits.max_waiting_each, Counter[str]()
         self._queue: SimpleQueue[_PendingRequest | None] = SimpleQueue()
         self._has_room, self._is_settled = asyncio.Event(), asyncio.Event()
         self._thread: Thread | None = None
@@ -96,6 +115,16 @@ class CommandLoop:
         if self.state != "serving":
             raise not_ready(self.state_detail)
 
+    @property
+    def is_disk_full(self) -> bool:
+        """True if the service only reads, for lack of space."""
+        return self._store.is_disk_full
+
+    @property
+    def is_reporting(self) -> bool:
+        """False until the job behind the service has reported a batch."""
+        return self._store.is_reporting
+
     async def wait_recovered(self) -> State:
         """Wait until recovery has succeeded or failed, and return the state."""
         await self._is_settled.wait()
@@ -103,6 +132,7 @@ class CommandLoop:
 
     async def stop(self) -> None:
         """Execute the waiting requests, save the backend and close everything."""
+        self._is_stopping = True
         if self._thread is not None:
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
@@ -116,25 +146,29 @@ class CommandLoop:
         Under a key the same command is executed once, and repeats get the same answer. If the queue is full, the
         command is rejected, or waits with `wait_for_room`.
         """
-        while wait_for_room and self._is_full():
+        while wait_for_room and self._limit_reached(subscriber):
             self._has_room.clear()
             await self._has_room.wait()
         request = CommandRequest.of(command, subscriber=subscriber, key=key)
-        return await self._submit(request)  # type: ignore[no-any-return]
+        return await self._submit(request, subscriber)  # type: ignore[no-any-return]
 
-    async def read(self, query: Query) -> Any:
-        """Run a query on the backend between two commands and return its value."""
-        return await self._submit(ReadRequest(query))
+    async def read(self, query: Query, *, subscriber: str = "") -> Any:
+        """Run a query on the backend between two commands and return its value; by default for the service itself."""
+        return await self._submit(ReadRequest(query), subscriber)
 
-    def _is_full(self) -> bool:
-        return self._n_waiting >= self._max_waiting
+    def _limit_reached(self, subscriber: str) -> int | None:
+        """Return the limit that leaves no room in the queue, if one does."""
+        if self._waiting[subscriber] >= self._max_waiting_each:
+            return self._max_waiting_each
+        return self._max_waiting if self._n_waiting >= self._max_waiting else None
 
-    async def _submit(self, request: Request) -> Any:
+    async def _submit(self, request: Request, subscriber: str) -> Any:
         self.check_ready()
-        if self._is_full():
-            raise queue_full(self._max_waiting)
-        pending = _PendingRequest(request, self._event_loop.create_future())
+        if (limit := self._limit_reached(subscriber)) is not None:
+            raise queue_full(limit)
+        pending = _PendingRequest(request, self._event_loop.create_future(), subscriber)
         self._n_waiting += 1
+        self._waiting[subscriber] += 1
         self._metrics.waiting.set(self._n_waiting)
         self._queue.put(pending)
         return await pending.answer
@@ -156,6 +190,7 @@ class CommandLoop:
             else:
                 pending.answer.set_result(answer)
         self._n_waiting -= len(answers)
+        self._waiting -= Counter(pending.subscriber for pending, _ in answers)  # drops those that have none left
         self._metrics.waiting.set(self._n_waiting)
         self._has_room.set()
 
@@ -171,13 +206,10 @@ class CommandLoop:
 
     def _run(self) -> None:
         try:
-            self._recover()
-            while (batch := self._take_batch()) is not None:
-                if batch:
-                    self._execute_batch(batch)
-                self._poll()
-                self._store.save_if_due()
-            self._store.save()
+            if self._prepare is not None:
+                self._prepare(self.config, self._report_progress, lambda: self._is_stopping)
+            if not self._is_stopping:
+                self._serve()
             self._event_loop.call_soon_threadsafe(self._set_state, "stopped", "the service is stopping")
         except Exception as error:
             _log.exception("the service cannot continue")
@@ -186,15 +218,30 @@ class CommandLoop:
         finally:
             self._event_loop.call_soon_threadsafe(self._reject_waiting)
 
+    def _report_progress(self, detail: str) -> None:
+        self._event_loop.call_soon_threadsafe(self._set_state, "recovering", detail)
+
+    def _serve(self) -> None:
+        """Execute requests until a request to stop."""
+        self._recover()
+        while (batch := self._take_batch()) is not None:
+            if batch:
+                self._execute_batch(batch)
+            self._attempt(lambda: self._store.advance(self._hand_over), [])
+            self._poll()
+            self._store.save_if_due()
+        self._store.save()
+
     def _recover(self) -> None:
         self._store.recover()
         self._event_loop.call_soon_threadsafe(self._hub.publish, (), self._store.position)
+        self._store.finish(self._hand_over)
         self._event_loop.call_soon_threadsafe(self._set_state, "serving", "")
 
     def _take_batch(self) -> list[_PendingRequest] | None:
-        """Wait for requests and return all that wait, or none when it is time to poll; None to stop."""
+        """Wait for requests and return all that wait, or none when other work is due; None to stop."""
         try:
-            first = self._queue.get(timeout=self._store.poll_interval_s)
+            first = self._queue.get(timeout=self._store.idle_s)
         except Empty:
             return []
         if first is None:
@@ -213,28 +260,36 @@ class CommandLoop:
 
     def _execute_batch(self, batch: Sequence[_PendingRequest]) -> None:
         """Execute requests and answer them."""
-        result = self._attempt(lambda: self._store.execute([pending.request for pending in batch]), batch)
-        if result is not None:
-            answers = list(zip(batch, result.answers, strict=True))
-            self._event_loop.call_soon_threadsafe(self._deliver, result.updates, self._store.position, answers)
+        unanswered = list(batch)
+
+        def deliver(result: BatchResult) -> None:
+            n = len(result.answers)
+            answered, unanswered[:] = unanswered[:n], unanswered[n:]
+            self._hand_over(result, answered)
+
+        self._attempt(lambda: self._store.execute([pending.request for pending in batch], deliver), unanswered)
+
+    def _hand_over(self, result: BatchResult, answered: Sequence[_PendingRequest] = ()) -> None:
+        """Hand the outcome of a commit to the event loop."""
+        answers = list(zip(answered, result.answers, strict=True))
+        position = self._store.position if result.commands or answers else None
+        self._event_loop.call_soon_threadsafe(self._deliver, result.updates, position, answers)
 
     def _poll(self) -> None:
         """Deliver updates that a job elsewhere has computed."""
-        result = self._attempt(self._store.poll, ())
-        if result is not None and result.commands:
-            self._event_loop.call_soon_threadsafe(self._deliver, result.updates, self._store.position, ())
+        self._attempt(lambda: self._store.poll(self._hand_over), [])
 
-    def _attempt(self, write: Callable[[], BatchResult], batch: Sequence[_PendingRequest]) -> BatchResult | None:
-        """Write something and return the result; if that fails, answer the batch with 503 and recover."""
+    def _attempt(self, write: Callable[[], None], unanswered: Sequence[_PendingRequest]) -> None:
+        """Write something; if that fails, answer the requests that are left with 503 and recover."""
         try:
-            return write()
+            write()
         except Exception as error:
-            _log.exception("nothing was written; restoring the backend from the journal")
+            _log.exception("what was not committed is undone; restoring the backend from the journal")
             failure = not_ready(f"the request failed and the service is recovering: {error}")
+            failed = [(pending, failure) for pending in unanswered]
             self._event_loop.call_soon_threadsafe(self._set_state, "recovering", _RECOVERING)
-            self._event_loop.call_soon_threadsafe(self._deliver, (), None, [(pending, failure) for pending in batch])
+            self._event_loop.call_soon_threadsafe(self._deliver, (), None, failed)
             self._recover()
-            return None
 
 
 def _backend_of(folder: DataFolder, metrics: Metrics) -> Backend:

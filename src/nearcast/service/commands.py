@@ -10,12 +10,16 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Protocol, Self
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from nearcast.model import LEAVE, Update
 from nearcast.service.json_bodies import Body, subscription_from
+from nearcast.service.subscription_key import SubscriptionKey
 
+Edge = tuple[str, str]
+"""A user and a place of the social graph."""
 MAX_MERGED = 1_000
 """Commands that a replay merges into one at most."""
 
@@ -32,12 +36,43 @@ class CommandTarget(Protocol):
     def unsubscribe(self, subscriber: str, ids: Sequence[str]) -> None:
         """Delete subscriptions, which produces no updates."""
 
+    def retract(self, ids: Sequence[str], seqs: Sequence[int]) -> list[Update]:
+        """Withdraw those of the messages with some ids that have one of the seqs."""
+
+    def replace(self, messages: Sequence[Body], seqs: Sequence[int]) -> list[Update]:
+        """Publish messages in place of those under their ids that have one of the seqs."""
+
+    def add_edges(self, edges: Sequence[Edge]) -> list[Update]:
+        """Add edges to the social graph and return the updates."""
+
+    def remove_edges(self, edges: Sequence[Edge]) -> list[Update]:
+        """Remove edges, all of which must exist, and return the updates."""
+
+    def advance(self, now: float) -> list[Update]:
+        """Advance the clock to a time and return the updates of what expires."""
+
+
+class CommandChecks(Protocol):
+    """What checks commands before they are applied in parts."""
+
+    def check_messages(self, messages: Sequence[Body]) -> None:
+        """Raise what `publish` would raise, and change nothing."""
+
+    def check_subscriptions(self, subscriber: str, subscriptions: Sequence[Body]) -> None:
+        """Raise what `subscribe` would raise, and change nothing."""
+
 
 class CommandTables(Protocol):
     """The tables of the journal that commands change."""
 
-    def insert_messages(self, bodies: Sequence[Body], *, command: int, first_seq: int) -> None:
+    def insert_messages(self, bodies: Sequence[Body], *, publisher: str, command: int, first_seq: int) -> None:
         """Insert the messages of a command."""
+
+    def retract_messages(self, seqs: Sequence[int]) -> None:
+        """Mark messages as withdrawn."""
+
+    def published(self, publisher: str, ids: Sequence[str]) -> list[int]:
+        """Return the seqs of the messages of a publisher that have some ids, are retained and not withdrawn."""
 
     def put_subscriptions(self, subscriber: str, bodies: Sequence[Body]) -> None:
         """Insert or replace subscriptions."""
@@ -47,6 +82,18 @@ class CommandTables(Protocol):
 
     def subscribed(self, subscriber: str, ids: Iterable[str]) -> dict[str, str]:
         """Return the kind of each id that is subscribed."""
+
+    def capacities(self, subscriber: str, ids: Iterable[str]) -> dict[str, int]:
+        """Return how many messages the result of each id that is subscribed can hold, 0 if it has no such limit."""
+
+
+class Growth(NamedTuple):
+    """By how much a command changes what a subscriber has."""
+
+    subscriber: str
+    subscriptions: int
+    results: int
+    """The messages that results can hold."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +107,10 @@ class Command(ABC):
     @abstractmethod
     def apply(self, target: CommandTarget) -> list[Update]:
         """Apply the command and return the updates, or raise and change nothing."""
+
+    def replay(self, target: CommandTarget, *, at: float) -> list[Update]:
+        """Apply the command again, to a target that a clock advances: at the time at which it was applied first."""
+        return [*target.advance(at), *self.apply(target)]
 
     def payload(self) -> Body | None:
         """Return the JSON that the journal stores with the command; None if its tables hold everything."""
@@ -82,7 +133,32 @@ class Command(ABC):
         """Return the subscriptions that the command replaces, if it is applied now."""
         return set()
 
-    def reply(self, *, replaced: set[str], last_seq: int) -> dict[str, Any]:
+    def resolved(self, tables: CommandTables) -> Command:
+        """Return the command with what it depends on, as the tables have it now; a replay must not look again."""
+        return self
+
+    def growth(self, tables: CommandTables) -> Growth | None:
+        """Return by how much the command changes what a subscriber has, if it is applied now."""
+        return None
+
+    @property
+    def n_items(self) -> int:
+        """The number of items that can be applied one after the other with the same effect."""
+        return 1
+
+    def part(self, start: int, stop: int) -> Command:
+        """Return a command of some of the items."""
+        return self
+
+    def most_updates(self, tables: CommandTables) -> list[int] | None:
+        """Return the most updates that each item can have, if that is known beforehand."""
+        return None
+
+    def check(self, checks: CommandChecks) -> None:
+        """Raise what `apply` would raise, and change nothing."""
+        return
+
+    def reply(self, *, replaced: set[str], last_seq: int, n_late: int | None) -> dict[str, Any]:
         """Return what the answer holds besides the number of the command and of its updates."""
         return {}
 
@@ -103,6 +179,7 @@ class Publish(Command):
     name: ClassVar[str] = "publish"
     is_mergeable: ClassVar[bool] = True
     messages: Sequence[Body]
+    publisher: str = ""
 
     def apply(self, target: CommandTarget) -> list[Update]:
         """Publish the messages."""
@@ -118,21 +195,99 @@ class Publish(Command):
 
     def record(self, tables: CommandTables, *, number: int, first_seq: int) -> None:
         """Insert the messages."""
-        tables.insert_messages(self.messages, command=number, first_seq=first_seq)
+        tables.insert_messages(self.messages, publisher=self.publisher, command=number, first_seq=first_seq)
 
     def bodies(self) -> Sequence[Body]:
         """Return the messages."""
         return self.messages
 
-    def reply(self, *, replaced: set[str], last_seq: int) -> dict[str, Any]:
-        """Return the number of messages and the seq of the last one."""
-        return {"messages": len(self.messages), "seq": last_seq}
+    @property
+    def n_items(self) -> int:
+        """The number of messages."""
+        return len(self.messages)
+
+    def part(self, start: int, stop: int) -> Publish:
+        """Return a command of some of the messages."""
+        return Publish(self.messages[start:stop], self.publisher)
+
+    def check(self, checks: CommandChecks) -> None:
+        """Raise what publishing would raise."""
+        checks.check_messages(self.messages)
+
+    def reply(self, *, replaced: set[str], last_seq: int, n_late: int | None) -> dict[str, Any]:
+        """Return the number of messages, how many of them were late, and the seq of the last one."""
+        return {"messages": len(self.messages), "late": n_late, "seq": last_seq}
 
     def with_times(self, next_time: Callable[[], float]) -> Publish:
         """Return the command with a time for each message that lacks one."""
         if all("at" in body for body in self.messages):
             return self
-        return Publish([body if "at" in body else {**body, "at": next_time()} for body in self.messages])
+        timed = [body if "at" in body else {**body, "at": next_time()} for body in self.messages]
+        return replace(self, messages=timed)
+
+
+@dataclass(frozen=True)
+class Replace(Publish):
+    """Publishes messages, each in place of those that its publisher has published under the same id."""
+
+    name: ClassVar[str] = "replace"
+    is_mergeable: ClassVar[bool] = False
+    seqs: Sequence[int] = ()
+    """The messages that may be replaced."""
+
+    def resolved(self, tables: CommandTables) -> Replace:
+        """Return the command with the messages that the publisher has under these ids."""
+        return replace(self, seqs=tables.published(self.publisher, [body["id"] for body in self.messages]))
+
+    def apply(self, target: CommandTarget) -> list[Update]:
+        """Replace the messages."""
+        return target.replace(self.messages, self.seqs)
+
+    def payload(self) -> Body:  # type: ignore[override]
+        """Return what the table of messages does not hold."""
+        return {"publisher": self.publisher, "seqs": list(self.seqs)}
+
+    @classmethod
+    def restore(cls, payload: Body, read_messages: Callable[[], list[Body]]) -> Self:
+        """Return the command with its messages."""
+        return cls(read_messages(), **payload)
+
+    def record(self, tables: CommandTables, *, number: int, first_seq: int) -> None:
+        """Mark the messages that are replaced, and insert the new ones."""
+        tables.retract_messages(self.seqs)
+        super().record(tables, number=number, first_seq=first_seq)
+
+    @property
+    def n_items(self) -> int:
+        """1: the messages are applied in one call."""
+        return 1
+
+    def part(self, start: int, stop: int) -> Replace:
+        """Return the command."""
+        return self
+
+
+@dataclass(frozen=True)
+class Retract(Command):
+    """Withdraws messages of one publisher, all or none."""
+
+    name: ClassVar[str] = "retract"
+    publisher: str
+    ids: Sequence[str]
+    seqs: Sequence[int] = ()
+    """The messages of the publisher that have these ids."""
+
+    def resolved(self, tables: CommandTables) -> Retract:
+        """Return the command with the messages that the publisher has under these ids."""
+        return replace(self, seqs=tables.published(self.publisher, self.ids))
+
+    def apply(self, target: CommandTarget) -> list[Update]:
+        """Withdraw the messages."""
+        return target.retract(self.ids, self.seqs)
+
+    def record(self, tables: CommandTables, *, number: int, first_seq: int) -> None:
+        """Mark the messages as withdrawn."""
+        tables.retract_messages(self.seqs)
 
 
 @dataclass(frozen=True)
@@ -155,7 +310,31 @@ class Subscribe(Command):
         """Return the ids that are subscribed already."""
         return set(tables.subscribed(self.subscriber, self._ids))
 
-    def reply(self, *, replaced: set[str], last_seq: int) -> dict[str, Any]:
+    def growth(self, tables: CommandTables) -> Growth:
+        """Return the subscriptions and results that are added; of an id given twice the last one counts."""
+        before = tables.capacities(self.subscriber, self._ids)
+        n_results = sum(map(_capacity_of, self._last)) - sum(before.values())
+        return Growth(self.subscriber, len(self._last) - len(before), n_results)
+
+    @property
+    def n_items(self) -> int:
+        """The number of subscriptions with different ids."""
+        return len(self._last)
+
+    def part(self, start: int, stop: int) -> Subscribe:
+        """Return a command of some of the subscriptions, in the order in which the journal numbers their updates."""
+        return Subscribe(self.subscriber, self._in_order[start:stop])
+
+    def most_updates(self, tables: CommandTables) -> list[int]:
+        """Return for each subscription the size of its result, and of the one that it replaces."""
+        before = tables.capacities(self.subscriber, self._ids)
+        return [_capacity_of(body) + before.get(body["id"], 0) for body in self._in_order]
+
+    def check(self, checks: CommandChecks) -> None:
+        """Raise what subscribing would raise."""
+        checks.check_subscriptions(self.subscriber, self.subscriptions)
+
+    def reply(self, *, replaced: set[str], last_seq: int, n_late: int | None) -> dict[str, Any]:
         """Return which ids were created and which were replaced, and hints on their meaning."""
         subscriptions = [subscription_from(body, self.subscriber) for body in self.subscriptions]
         hints = {body["id"]: list(one.hints()) for body, one in zip(self.subscriptions, subscriptions, strict=True)}
@@ -167,7 +346,17 @@ class Subscribe(Command):
 
     @property
     def _ids(self) -> list[str]:
-        return list(dict.fromkeys(body["id"] for body in self.subscriptions))
+        return [body["id"] for body in self._last]
+
+    @cached_property
+    def _last(self) -> list[Body]:
+        """The subscriptions; of those with the same id the last one."""
+        return list({body["id"]: body for body in self.subscriptions}.values())
+
+    @cached_property
+    def _in_order(self) -> list[Body]:
+        """The same in canonical order."""
+        return sorted(self._last, key=lambda body: SubscriptionKey(self.subscriber, body["id"]).engine_id)
 
 
 @dataclass(frozen=True)
@@ -187,6 +376,53 @@ class Unsubscribe(Command):
         """Delete the subscriptions."""
         tables.delete_subscriptions(self.subscriber, self.ids)
 
+    def growth(self, tables: CommandTables) -> Growth:
+        """Return the subscriptions and results that are removed, as negative numbers."""
+        before = tables.capacities(self.subscriber, self.ids)
+        return Growth(self.subscriber, -len(before), -sum(before.values()))
+
+
+@dataclass(frozen=True)
+class AddEdges(Command):
+    """Adds edges to the social graph, all or none; results of kinds that depend on it follow at once."""
+
+    name: ClassVar[str] = "add_edges"
+    edges: Sequence[Sequence[str]]
+    """Each a user and a place."""
+
+    def apply(self, target: CommandTarget) -> list[Update]:
+        """Add the edges."""
+        return target.add_edges([(user, place) for user, place in self.edges])
+
+
+@dataclass(frozen=True)
+class RemoveEdges(Command):
+    """Removes edges from the social graph, all or none; a user stays known without edges."""
+
+    name: ClassVar[str] = "remove_edges"
+    edges: Sequence[Sequence[str]]
+    """Each a user and a place."""
+
+    def apply(self, target: CommandTarget) -> list[Update]:
+        """Remove the edges."""
+        return target.remove_edges([(user, place) for user, place in self.edges])
+
+
+@dataclass(frozen=True)
+class Advance(Command):
+    """Advances the clock of the engine to a time; messages that have expired by then leave their results."""
+
+    name: ClassVar[str] = "advance"
+    now: float
+
+    def apply(self, target: CommandTarget) -> list[Update]:
+        """Advance the clock."""
+        return target.advance(self.now)
+
+    def replay(self, target: CommandTarget, *, at: float) -> list[Update]:
+        """Advance the clock to the same time as before, whenever that was."""
+        return self.apply(target)
+
 
 @dataclass(frozen=True)
 class Ingest(Command):
@@ -200,7 +436,15 @@ class Ingest(Command):
         return []
 
 
-COMMANDS: dict[str, type[Command]] = {command.name: command for command in (Publish, Subscribe, Unsubscribe, Ingest)}
+def _capacity_of(body: Body) -> int:
+    """Return how many messages the result of a subscription can hold, 0 if it has no such limit."""
+    return int(body.get("k") or 0)
+
+
+COMMANDS: dict[str, type[Command]] = {
+    command.name: command
+    for command in (Publish, Replace, Retract, Subscribe, Unsubscribe, AddEdges, RemoveEdges, Advance, Ingest)
+}
 
 
 def merge(commands: Iterable[Command]) -> Publish:
@@ -208,23 +452,35 @@ def merge(commands: Iterable[Command]) -> Publish:
     return Publish([body for command in commands for body in command.bodies()])
 
 
+class RecordedCommand(NamedTuple):
+    """A command of the journal."""
+
+    number: int
+    at: float
+    """When it was written; where a clock advances the engine, the time of the engine when it was applied."""
+    command: Command
+
+
 def merge_adjacent(
-    numbered: Iterable[tuple[int, Command]], *, limit: int = MAX_MERGED
-) -> Iterator[tuple[int, Command]]:
-    """Yield numbered commands, adjacent mergeable ones as one command with the number of the last."""
-    run: list[Command] = []
-    last = 0
-    for number, command in numbered:
-        if run and (not command.is_mergeable or len(run) == limit):
-            yield last, merge(run)
+    recorded: Iterable[RecordedCommand], *, same_time: bool = False, limit: int = MAX_MERGED
+) -> Iterator[RecordedCommand]:
+    """Yield commands, adjacent mergeable ones, with `same_time` those of one time, as one with the last number."""
+    run: list[RecordedCommand] = []
+
+    def merged() -> RecordedCommand:
+        return run[-1]._replace(command=merge(one.command for one in run))
+
+    for one in recorded:
+        fits = one.command.is_mergeable and len(run) < limit and not (same_time and run and run[-1].at != one.at)
+        if run and not fits:
+            yield merged()
             run = []
-        if command.is_mergeable:
-            run.append(command)
+        if one.command.is_mergeable:
+            run.append(one)
         else:
-            yield number, command
-        last = number
+            yield one
     if run:
-        yield last, merge(run)
+        yield merged()
 
 
 def canonical_order(updates: Sequence[Update]) -> list[Update]:
@@ -232,4 +488,4 @@ def canonical_order(updates: Sequence[Update]) -> list[Update]:
 
     The order of an engine within one step depends on its number of workers; this one does not.
     """
-    return sorted(updates, key=lambda u: (u.seq, u.subscription, u.change != LEAVE, u.message))
+    return sorted(updates, key=lambda u: (u.seq, u.subscription, u.change != LEAVE, u.message, u.message_seq))

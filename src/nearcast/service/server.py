@@ -74,7 +74,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _freeze_gc() -> None:
+def freeze_gc() -> None:
     """Make garbage collection rare, and exempt all existing objects: every request waits for a collection.
 
     A full collection takes a third of a second, and updates that queue for a stalled client trigger collections.
@@ -87,6 +87,5 @@ def _freeze_gc() -> None:
 def serve(service: Service, bound: socket.socket, *, on_start: Callable[[str], None]) -> None:
     """Serve until a signal arrives."""
     server = Server(service, bound, on_start=on_start)
-    _freeze_gc()
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(server.serve())

@@ -1,5 +1,5 @@
 """The social graph of users and places."""
 
-from nearcast.social.graph import SocialGraph
+from nearcast.social.graph import SocialGraph, SocialLink
 
-__all__ = ["SocialGraph"]
+__all__ = ["SocialGraph", "SocialLink"]

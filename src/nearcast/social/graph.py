@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,14 @@ Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
 """Compressed rows: where each begins, and their items."""
 
 _PLACES_REMEMBERED = 4096
+
+
+class SocialLink(NamedTuple):
+    """Why a user and a place have a social score."""
+
+    user: Id
+    """The user with an edge to the place: the same user, or else the most similar one."""
+    shared_places: tuple[Id, ...]
 
 
 class SocialGraph:
@@ -86,6 +94,22 @@ class SocialGraph:
         if u is None or p is None:
             return 0.0
         return self._scores(p).get(u, 0.0)
+
+    def link(self, user: Id, place: Id | None) -> SocialLink | None:
+        """Return the user from whose places `score` follows, and the places that both share; None if the score is 0.
+
+        >>> SocialGraph([("ann", "bar"), ("bob", "bar"), ("bob", "gym")]).link("ann", "gym")
+        SocialLink(user='bob', shared_places=('bar',))
+        """
+        if place is None or not self.score(user, place):
+            return None
+        names, places = list(self.users), list(self.places)
+        own = set(self._places_of(self.users[user]).tolist())
+        if (user, place) in self:
+            return SocialLink(user, tuple(places[p] for p in sorted(own)))
+        visitors = [(v, set(self._places_of(v).tolist())) for v in self._users_of(self.places[place]).tolist()]
+        best, theirs = max(visitors, key=lambda one: (len(own & one[1]) / (len(own) + len(one[1])), -one[0]))
+        return SocialLink(names[best], tuple(places[p] for p in sorted(own & theirs)))
 
     # -- changes ------------------------------------------------------------------------------------------------
 

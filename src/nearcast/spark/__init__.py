@@ -6,12 +6,13 @@
     worker          the stateful operator that runs a shard's engine
     merge           updates of shards as rows
 
-    broadcast       the job on every worker                  settings        sessions with the required settings
+    job_handle      the job on every worker                  settings        sessions with the required settings
     plugins         registered kinds on every worker         java            the Java runtime
     learn           routings and vocabularies from samples   shard_keys      one task per shard
     run, streams    a whole job from a file                  query_progress  the progress of a query
+    clock_source    the time as a stream                     static_subscriptions  a table as a stream
     schema          columns of Spark frames                  error_summary   Spark's errors in one line
-    freeze_gc       Python workers without long collections
+    freeze_gc       workers without long collections         daemon          workers with the pipeline imported
 
 Only this package imports PySpark, and only when it is used. Everything that a program without Spark needs of a job is
 in `nearcast.jobs`.

@@ -39,12 +39,23 @@ from pyspark.sql.types import (
 
 from nearcast.errors import InvalidInput, require
 from nearcast.jobs.block import open_block
-from nearcast.jobs.frame import MESSAGE, SUBSCRIPTION
+from nearcast.jobs.frame import EDGE, MESSAGE, SUBSCRIPTION
 from nearcast.jobs.job import Job
-from nearcast.jobs.progress import MESSAGES, SUBSCRIPTIONS
-from nearcast.jobs.validate import SUBSCRIBE, bad_messages, bad_subscriptions, fault, message_at, to_json
+from nearcast.jobs.message_rows import PUBLISH, REPLACE, RETRACT
+from nearcast.jobs.progress import EDGES, MESSAGES, SUBSCRIPTIONS
+from nearcast.jobs.validate import (
+    SUBSCRIBE,
+    Bad,
+    bad_edges,
+    bad_messages,
+    bad_subscriptions,
+    fault,
+    message_at,
+    to_json,
+)
 from nearcast.model.columns import TIMESTAMP, subscriptions_schema
-from nearcast.spark.broadcast import BroadcastJob
+from nearcast.model.timestamps import FARTHEST_US
+from nearcast.spark.job_handle import JobHandle
 
 REJECTED = "source string, row string, reason string"
 _REJECTED_COLUMNS = pa.schema({"source": pa.string(), "row": pa.string(), "reason": pa.string()})
@@ -53,6 +64,10 @@ PAYLOAD = "payload"
 """The column of packed messages."""
 _PAYLOADS = (PAYLOAD, "content")  # the second is the name in Spark's source of whole files
 _REQUIRED = ("id", "x", "y", "text")
+
+
+FindBad = Callable[[pa.Table, Job], Bad]
+"""Finds the bad rows of a table."""
 
 
 class Decoded(NamedTuple):
@@ -81,6 +96,9 @@ _WHOLE = _SparkColumn("int or another integer", "int", lambda kind: isinstance(k
 _TIME = _SparkColumn("timestamp", "timestamp", lambda kind: isinstance(kind, TimestampType))
 
 _MESSAGE_COLUMNS = {"id": _STRING, "x": _NUMBER, "y": _NUMBER, "text": _TEXT, "at": _TIME, "place": _STRING}
+_MORE_COLUMNS = {"op": _STRING, "expires_at": _TIME, "body": _STRING}
+"""Further columns of messages, in frames that have them: a column of nulls would cost time."""
+_EDGE_COLUMNS = {"op": _STRING, "user": _STRING, "place": _STRING, "at": _TIME}
 _OF_ARROW = {pa.string(): _STRING, pa.float64(): _NUMBER, pa.int32(): _WHOLE, TIMESTAMP: _TIME}
 
 
@@ -88,31 +106,54 @@ def _subscription_columns() -> dict[str, _SparkColumn]:
     return {field.name: _OF_ARROW[field.type] for field in subscriptions_schema()}
 
 
-def decode_messages(messages: DataFrame, broadcast: BroadcastJob) -> Decoded:
+def decode_messages(messages: DataFrame, handle: JobHandle) -> Decoded:
     """Separate good messages from rejected ones; packed ones stay packed, and dispatch skips the bad ones."""
     payload = _payload_of(messages)
     if payload is not None:
-        return Decoded(messages.select(F.col(payload).alias(PAYLOAD)), _reject_packed(messages, payload, broadcast))
-    known = _normal(messages, _MESSAGE_COLUMNS, _REQUIRED, "messages")
-    good = _surely_good(known, broadcast.job)
+        return Decoded(messages.select(F.col(payload).alias(PAYLOAD)), _reject_packed(messages, payload, handle))
+    columns = _MESSAGE_COLUMNS | {name: sort for name, sort in _MORE_COLUMNS.items() if name in messages.columns}
+    known = _normal(messages, columns, _REQUIRED, "messages")
+    good = _surely_good(known, handle.job)
     counted = known.withColumn("good", good).observe(MESSAGES, *_counts("good"))
-    bad = _with_row(known.where(~good), messages.columns).withColumn("at", F.unix_micros("at"))
+    bad = _with_row(known.where(~good), messages.columns)
+    for name in {"at", "expires_at"}.intersection(known.columns):
+        bad = bad.withColumn(name, F.unix_micros(name))
     return Decoded(
         counted.where("good").drop("good"),
-        bad.mapInArrow(partial(_name_faults, broadcast=broadcast), REJECTED),
+        bad.mapInArrow(partial(_name_faults, handle=handle), REJECTED),
     )
 
 
-def decode_subscriptions(subscriptions: DataFrame, broadcast: BroadcastJob) -> Decoded:
+def decode_subscriptions(subscriptions: DataFrame, handle: JobHandle) -> Decoded:
     """Separate good subscription operations from rejected ones; an unsubscribe needs an id only."""
     known = _normal(subscriptions, _subscription_columns(), ("id", "kind"), "subscriptions")
     rows = _with_row(known, subscriptions.columns).withColumn("op", F.coalesce("op", F.lit(SUBSCRIBE)))
     marked = StructType([*known.schema, StructField("good", BooleanType())])
-    checked = rows.drop("row").mapInArrow(partial(_mark_good, broadcast=broadcast, names=known.columns), marked)
+    check = partial(_mark_good, handle=handle, names=known.columns, find=bad_subscriptions)
+    good = rows.drop("row").mapInArrow(check, marked).observe(SUBSCRIPTIONS, *_counts("good")).where("good")
     return Decoded(
-        checked.observe(SUBSCRIPTIONS, *_counts("good")).where("good").drop("good"),
-        rows.mapInArrow(partial(_keep_bad, broadcast=broadcast), REJECTED),
+        good.select(*(_fitting(field) for field in known.schema)),
+        rows.mapInArrow(partial(_keep_bad, handle=handle, source=SUBSCRIPTION, find=bad_subscriptions), REJECTED),
     )
+
+
+def decode_edges(edges: DataFrame, handle: JobHandle) -> Decoded:
+    """Separate good changes of edges from rejected ones."""
+    known = _normal(edges, _EDGE_COLUMNS, ("op", "user", "place"), "edges")
+    rows = _with_row(known, edges.columns)
+    marked = StructType([*known.schema, StructField("good", BooleanType())])
+    check = partial(_mark_good, handle=handle, names=known.columns, find=bad_edges)
+    good = rows.drop("row").mapInArrow(check, marked).observe(EDGES, *_counts("good")).where("good")
+    return Decoded(
+        good.drop("good"), rows.mapInArrow(partial(_keep_bad, handle=handle, source=EDGE, find=bad_edges), REJECTED)
+    )
+
+
+def _fitting(field: StructField) -> Column:
+    """Return a column of good rows. An integer may be too large only where the kind, or the operation, ignores it."""
+    if isinstance(field.dataType, IntegralType):
+        return F.expr(f"try_cast({field.name} AS int)").alias(field.name)
+    return F.col(field.name)
 
 
 def _payload_of(messages: DataFrame) -> str | None:
@@ -145,23 +186,39 @@ def _normal(frame: DataFrame, sorts: dict[str, _SparkColumn], required: Iterable
 
 def _surely_good(messages: DataFrame, job: Job) -> Column:
     """Return the rules for messages as one condition; null is bad, and Spark treats NaN as greater than any bound."""
-    bounds, limit = job.config.space.bounds, F.lit(job.config.limits.text_bytes)
-    text = F.col("text")
+    bounds, limits = job.config.space.bounds, job.config.limits
+    text, limit = F.col("text"), F.lit(limits.text_bytes)
     if isinstance(messages.schema["text"].dataType, ArrayType):
         sizes = F.aggregate(text, F.lit(0).cast("long"), lambda total, term: total + F.octet_length(term))
         whole = F.forall(text, lambda term: term.isNotNull() & F.is_valid_utf8(term)) & (sizes <= limit)
     else:
         whole = F.is_valid_utf8(text) & (F.octet_length(text) <= limit)
+    retraction = [F.is_valid_utf8("id") & (F.octet_length("id") <= limits.id_bytes), _is_time("at")]
     rules = [
-        F.is_valid_utf8("id"),
+        *retraction,
         F.col("x").between(bounds.xmin, bounds.xmax),
         F.col("y").between(bounds.ymin, bounds.ymax),
         whole,
-        F.col("place").isNull() | F.is_valid_utf8("place"),
+        F.col("place").isNull() | (F.is_valid_utf8("place") & (F.octet_length("place") <= limits.id_bytes)),
     ]
     if job.config.window is not None and job.config.window.needs_time:
         rules.append(F.col("at").isNotNull())
-    return F.coalesce(reduce(and_, rules), F.lit(False))
+    if "expires_at" in messages.columns:
+        end, at = F.col("expires_at"), F.col("at")
+        rules.append(_is_time("expires_at") & (end.isNull() | at.isNull() | (end > at)))
+    if "body" in messages.columns:
+        fits = F.is_valid_utf8("body") & (F.octet_length("body") <= limits.body_bytes)
+        rules.append(F.col("body").isNull() | fits)
+    good = reduce(and_, rules)
+    if "op" in messages.columns:
+        op = F.col("op")
+        publishes = op.isNull() | op.isin(PUBLISH, REPLACE)
+        good = F.when(op == RETRACT, reduce(and_, retraction)).otherwise(publishes & good)
+    return F.coalesce(good, F.lit(False))
+
+
+def _is_time(name: str) -> Column:
+    return F.col(name).isNull() | F.unix_micros(name).between(1 - FARTHEST_US, FARTHEST_US - 1)
 
 
 def _with_row(known: DataFrame, given: Iterable[str]) -> DataFrame:
@@ -183,58 +240,61 @@ def _with_row(known: DataFrame, given: Iterable[str]) -> DataFrame:
     return known.select(*shown, row, F.array_compact(F.array(*broken)).alias("broken"))
 
 
-def _name_faults(batches: Iterable[pa.RecordBatch], *, broadcast: BroadcastJob) -> Iterator[pa.RecordBatch]:
+def _name_faults(batches: Iterable[pa.RecordBatch], *, handle: JobHandle) -> Iterator[pa.RecordBatch]:
     """Find the reason for each bad message with an engine without subscriptions."""
-    engine = broadcast.job.new_engine()
+    engine, bounds = handle.job.new_engine(), handle.job.config.space.bounds
     for batch in batches:
         rows = batch.to_pylist()
-        reasons = [fault(row, engine) or "must break a rule; the engine finds none" for row in rows]
-        yield _rejected(MESSAGE, [row["row"] for row in rows], reasons)
+        reasons = [fault(row, engine, bounds) or "must break a rule; the engine finds none" for row in rows]
+        yield rejected_rows(MESSAGE, [row["row"] for row in rows], reasons)
 
 
-def _reject_packed(messages: DataFrame, payload: str, broadcast: BroadcastJob) -> DataFrame:
+def _reject_packed(messages: DataFrame, payload: str, handle: JobHandle) -> DataFrame:
     """Return the bad rows of blocks; an invalid block is shown by its size and its other columns."""
     others = [name for name in messages.columns if name not in _PAYLOADS]
     row = F.to_json(F.struct(*others, F.octet_length(payload).alias("payload_bytes")), {"ignoreNullFields": "false"})
     blocks = messages.select(row.alias("row"), F.col(payload).alias(PAYLOAD))
-    return blocks.mapInArrow(partial(_keep_bad_messages, broadcast=broadcast), REJECTED)
+    return blocks.mapInArrow(partial(_keep_bad_messages, handle=handle), REJECTED)
 
 
-def _keep_bad_messages(batches: Iterable[pa.RecordBatch], *, broadcast: BroadcastJob) -> Iterator[pa.RecordBatch]:
-    engine = broadcast.job.new_engine()
+def _keep_bad_messages(batches: Iterable[pa.RecordBatch], *, handle: JobHandle) -> Iterator[pa.RecordBatch]:
+    engine, bounds = handle.job.new_engine(), handle.job.config.space.bounds
     for batch in batches:
         for whole, payload in zip(batch["row"].to_pylist(), batch[PAYLOAD], strict=True):
             try:
                 block = open_block(payload.as_py())
             except InvalidInput as error:
-                yield _rejected(MESSAGE, [whole], [str(error)])
+                yield rejected_rows(MESSAGE, [whole], [str(error)])
                 continue
             rows, reasons = [], []
-            for row, reason in bad_messages(block, broadcast.job):
+            for row, reason in bad_messages(block, handle.job):
                 message = message_at(block, row)
                 rows.append(to_json(message, block.column_names))
-                reasons.append(fault(message, engine) or reason)
-            yield _rejected(MESSAGE, rows, reasons)
+                reasons.append(fault(message, engine, bounds) or reason)
+            yield rejected_rows(MESSAGE, rows, reasons)
 
 
 def _mark_good(
-    batches: Iterable[pa.RecordBatch], *, broadcast: BroadcastJob, names: list[str]
+    batches: Iterable[pa.RecordBatch], *, handle: JobHandle, names: list[str], find: FindBad
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         table = pa.Table.from_batches([batch])
-        bad = {row for row, _ in bad_subscriptions(table, broadcast.job)}
+        bad = {row for row, _ in find(table, handle.job)}
         good = pa.array([row not in bad for row in range(len(table))], pa.bool_())
         yield from table.select(names).append_column("good", good).to_batches()
 
 
-def _keep_bad(batches: Iterable[pa.RecordBatch], *, broadcast: BroadcastJob) -> Iterator[pa.RecordBatch]:
+def _keep_bad(
+    batches: Iterable[pa.RecordBatch], *, handle: JobHandle, source: str, find: FindBad
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         table = pa.Table.from_batches([batch])
-        bad = list(bad_subscriptions(table, broadcast.job))
+        bad = list(find(table, handle.job))
         rows = table["row"].take(pa.array([row for row, _ in bad], pa.int64())).to_pylist()
-        yield _rejected(SUBSCRIPTION, rows, [reason for _, reason in bad])
+        yield rejected_rows(source, rows, [reason for _, reason in bad])
 
 
-def _rejected(source: str, rows: list[str], reasons: list[str]) -> pa.RecordBatch:
+def rejected_rows(source: str, rows: list[str], reasons: list[str]) -> pa.RecordBatch:
+    """Return rows of a source with the reason for each."""
     columns = [pa.repeat(source, len(rows)), pa.array(rows, pa.string()), pa.array(reasons, pa.string())]
     return pa.RecordBatch.from_arrays(columns, schema=_REJECTED_COLUMNS)

@@ -13,7 +13,9 @@ Packed messages are counted here: for Spark a block is one row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import count
+from time import time
 from typing import Any
 
 import numpy as np
@@ -25,13 +27,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from nearcast.errors import InvalidInput
+from nearcast.jobs.batch_time import CLOCK, BatchTime
 from nearcast.jobs.block import open_block
 from nearcast.jobs.frame import (
+    EDGE,
     ELSEWHERE,
     FRAME_COLUMNS,
     FRAMES,
     MESSAGE,
+    PACKED_EDGES,
     PLACEMENTS,
+    SOURCE_ROW,
     SUBSCRIPTION,
     Frame,
     masks_to_arrow,
@@ -41,21 +47,26 @@ from nearcast.jobs.frame import (
     packed_subscriptions_schema,
 )
 from nearcast.jobs.job import Job
+from nearcast.jobs.message_rows import REPLACE, RETRACT, are, has_ops, readable
 from nearcast.jobs.progress import MESSAGES
-from nearcast.jobs.validate import SUBSCRIBE, good_messages
-from nearcast.model import NO_TIME, SubscriptionBatch, kinds
+from nearcast.jobs.validate import SUBSCRIBE, good_messages, message_at, to_json
+from nearcast.model import NEVER, NO_TIME, SubscriptionBatch, kinds
 from nearcast.model.columns import MESSAGES as MESSAGE_COLUMNS
 from nearcast.model.columns import messages_from_table, subscriptions_schema
 from nearcast.model.id_column import IdColumn
 from nearcast.model.subscription_rows import store_table
 from nearcast.partition import Masks, has_shard, place_by_key
-from nearcast.spark.broadcast import BroadcastJob
+from nearcast.spark.clock_source import NOW_US
 from nearcast.spark.decode import PAYLOAD
 from nearcast.spark.freeze_gc import freezing_gc
+from nearcast.spark.job_handle import JobHandle
 from nearcast.spark.shard_keys import keys_of
 
 FRAME_ROWS = 16_384
 """Messages per frame, for larger blocks."""
+
+NEAR_S = 60.0
+"""How far the clock of a host may be ahead of that of the job, with the time since the batch began."""
 
 Packed = Iterator[tuple[list[int], bytes]]
 """Payloads with their shards."""
@@ -66,18 +77,23 @@ _COUNTS = {"rows": "read", "rejected": "rejected"}
 _COUNTED = pa.schema([*FRAME_COLUMNS, *(pa.field(name, pa.int64()) for name in _COUNTS.values())])
 
 
-def dispatch_messages(good: DataFrame, broadcast: BroadcastJob) -> DataFrame:
+def dispatch_messages(good: DataFrame, handle: JobHandle) -> DataFrame:
     """Pack good messages as frames; of packed ones, the good ones."""
     if good.columns != [PAYLOAD]:
-        return _copied(good.mapInArrow(_packer(MESSAGE, _distribute_messages, broadcast), FRAMES))
-    counted = good.mapInArrow(_repacker(broadcast), f"{FRAMES}, read long, rejected long")
+        return _copied(good.mapInArrow(_packer(MESSAGE, _distribute_messages, handle), FRAMES))
+    counted = good.mapInArrow(_repacker(handle), f"{FRAMES}, read long, rejected long")
     sums = (F.coalesce(F.sum(column), F.lit(0)).alias(name) for name, column in _COUNTS.items())
     return _copied(counted.observe(MESSAGES, *sums))
 
 
-def dispatch_subscriptions(good: DataFrame, broadcast: BroadcastJob) -> DataFrame:
+def dispatch_subscriptions(good: DataFrame, handle: JobHandle) -> DataFrame:
     """Pack good subscriptions as frames."""
-    return _copied(good.mapInArrow(_packer(SUBSCRIPTION, _distribute_subscriptions, broadcast), FRAMES))
+    return _copied(good.mapInArrow(_packer(SUBSCRIPTION, _distribute_subscriptions, handle), FRAMES))
+
+
+def dispatch_edges(good: DataFrame, handle: JobHandle) -> DataFrame:
+    """Pack good changes of edges as frames, for every shard."""
+    return _copied(good.mapInArrow(_packer(EDGE, _distribute_edges, handle), FRAMES))
 
 
 def _copied(frames: DataFrame) -> DataFrame:
@@ -85,16 +101,16 @@ def _copied(frames: DataFrame) -> DataFrame:
     return frames.select(F.explode("keys").alias("key"), *Frame._fields)
 
 
-def _packer(source: str, distribute: Callable[[pa.Table, Job], Packed], broadcast: BroadcastJob) -> Stage:
+def _packer(source: str, distribute: Callable[[pa.Table, Job], Packed], handle: JobHandle) -> Stage:
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for block, batch in enumerate(batches):
-            for frame in _frames(source, block, pa.Table.from_batches([batch]), distribute, broadcast.job):
+            for frame in _frames(source, block, pa.Table.from_batches([batch]), distribute, handle.job):
                 yield _row(frame, FRAME_COLUMNS)
 
     return lambda batches: freezing_gc(packed(batches))
 
 
-def _repacker(broadcast: BroadcastJob) -> Stage:
+def _repacker(handle: JobHandle) -> Stage:
     """Return a function that packs blocks as frames and adds, per block, a row without a key that counts messages."""
 
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -102,9 +118,9 @@ def _repacker(broadcast: BroadcastJob) -> Stage:
         for batch in batches:
             for payload in batch[PAYLOAD]:
                 n_read = n_good = 0
-                for n, good in _opened(payload.as_py(), broadcast.job):
+                for n, good in _opened(payload.as_py(), handle.job):
                     n_read, n_good = n_read + n, n_good + len(good)
-                    for frame in _frames(MESSAGE, next(numbers), good, _distribute_messages, broadcast.job):
+                    for frame in _frames(MESSAGE, next(numbers), good, _distribute_messages, handle.job):
                         yield _row((*frame, None, None), _COUNTED)
                 yield _row((None,) * len(FRAME_COLUMNS) + (n_read, n_read - n_good), _COUNTED)
 
@@ -132,8 +148,9 @@ def _frames(
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
     ats = pack_times(times_us(table))
+    ends = pack_times(times_us(table, "expires_at", missing=NEVER), missing=NEVER) if source == MESSAGE else None
     for shards, payload in distribute(table, job):
-        yield [keys_of(job.shards)[shard] for shard in shards], source, part, block, len(table), ats, payload
+        yield [keys_of(job.shards)[shard] for shard in shards], source, part, block, len(table), ats, payload, ends
 
 
 def _row(values: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatch:
@@ -142,15 +159,55 @@ def _row(values: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _distribute_messages(table: pa.Table, job: Job) -> Packed:
+    more = {"op": table["op"].combine_chunks()} if has_ops(table) else {}
+    to_first = _may_be_ahead(table, job)
+    if to_first.any():
+        more[SOURCE_ROW] = _source_rows(table, to_first)
+    table = readable(table, job.config.space.bounds)
     batch = messages_from_table(table, vocabulary=job.scoring.vocabulary, limits=job.config.limits, first_seq=1)
+    if not job.config.bodies:
+        batch = replace(batch, bodies=None)
     shares: dict[bytes, tuple[npt.NDArray[np.int64], list[int]]] = {}
     masks = job.routing.route(batch)
     seen_by = None if job.routing.sends_all else masks
+    for_all = are(RETRACT, table) | are(REPLACE, table)
     for shard in range(job.shards):
-        rows = np.flatnonzero(has_shard(masks, shard))
+        rows = np.flatnonzero(has_shard(masks, shard) | for_all | (to_first & (shard == 0)))
         shares.setdefault(rows.tobytes(), (rows, []))[1].append(shard)  # often all shards get the same rows
     for rows, shards in shares.values():
-        yield shards, pack_batch(batch, rows, seen_by)
+        yield shards, pack_batch(batch, rows, seen_by, more)
+
+
+def _may_be_ahead(table: pa.Table, job: Job) -> npt.NDArray[np.bool_]:
+    """Return the messages that may be too far ahead of the clock of the batch, which only shards know.
+
+    The clock of this host is near enough: of a message that is missing here, `rejected` shows all but the text.
+    """
+    if not job.is_clocked:
+        return np.zeros(len(table), np.bool_)
+    latest = BatchTime.of(round((time() - NEAR_S) * 1_000_000), max_ahead_s=job.ahead_s).latest_us
+    return times_us(table) > latest
+
+
+def _source_rows(table: pa.Table, chosen: npt.NDArray[np.bool_]) -> pa.Array:
+    """Return chosen rows as JSON, and null for the others."""
+    rows: list[str | None] = [None] * len(table)
+    for row in np.flatnonzero(chosen).tolist():
+        rows[row] = to_json(message_at(table, row), table.column_names)
+    return pa.array(rows, pa.string())
+
+
+def dispatch_clock(times: DataFrame, handle: JobHandle) -> DataFrame:
+    """Pack the time of a batch as a frame for every shard."""
+
+    def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        now_us = max((pc.max(batch[NOW_US]).as_py() for batch in batches if len(batch)), default=None)
+        if now_us is not None:
+            job = handle.job
+            payload = BatchTime.of(now_us, max_ahead_s=job.ahead_s).packed()
+            yield _row((list(keys_of(job.shards)), CLOCK, 0, 0, 1, None, payload, None), FRAME_COLUMNS)
+
+    return _copied(times.mapInArrow(packed, FRAMES))
 
 
 def _distribute_subscriptions(table: pa.Table, job: Job) -> Packed:
@@ -158,11 +215,16 @@ def _distribute_subscriptions(table: pa.Table, job: Job) -> Packed:
     if not job.routing.by_key:
         yield from _distribute_to_all(numbered.cast(packed_subscriptions_schema()), job)
         return
-    masks = place_by_key(IdColumn(table["id"].combine_chunks()).keys, job.shards)
+    masks = place_by_key(IdColumn(table["id"].combine_chunks()).keys(job.scoring.hash_key), job.shards)
     for shard in range(job.shards):
         rows = np.flatnonzero(has_shard(masks, shard))
         if len(rows):
             yield [shard], pack(numbered.take(pa.array(rows)).cast(packed_subscriptions_schema()))
+
+
+def _distribute_edges(table: pa.Table, job: Job) -> Packed:
+    numbered = table.add_column(0, "row", pa.array(np.arange(len(table))))
+    yield list(range(job.shards)), pack(numbered.select(PACKED_EDGES.names).cast(PACKED_EDGES))
 
 
 def _distribute_to_all(table: pa.Table, job: Job) -> Packed:
@@ -170,13 +232,15 @@ def _distribute_to_all(table: pa.Table, job: Job) -> Packed:
     masks = _placements(table, job)
     placements = masks_to_arrow(masks)
     comes = pc.equal(table["op"], SUBSCRIBE)
+    kept = ["row", "id", "expires_at"]  # all shards reject alike what has expired, and unknown users
+    kept += ["kind", "user"] if job.has_edges else []
     for shard in range(job.shards):
         here = pa.array(has_shard(masks, shard))
         columns = {}
         for name in table.column_names:
             if name == "op":
                 columns[name] = pc.if_else(pc.and_not(comes, here), ELSEWHERE, table[name])
-            elif name in ("row", "id"):
+            elif name in kept:
                 columns[name] = table[name]
             else:
                 columns[name] = pc.if_else(here, table[name], pa.scalar(None, table[name].type))
@@ -197,9 +261,9 @@ def _placements(table: pa.Table, job: Job) -> Masks:
     return masks
 
 
-def times_us(table: pa.Table) -> npt.NDArray[np.int64]:
-    """Return the `at` of each row in microseconds, or NO_TIME."""
-    if "at" not in table.column_names:
-        return np.full(len(table), NO_TIME, dtype=np.int64)
-    times: Any = pc.fill_null(table["at"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), NO_TIME).to_numpy()
+def times_us(table: pa.Table, name: str = "at", *, missing: int = NO_TIME) -> npt.NDArray[np.int64]:
+    """Return a time of each row in microseconds, given the value of a missing one."""
+    if name not in table.column_names:
+        return np.full(len(table), missing, dtype=np.int64)
+    times: Any = pc.fill_null(table[name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), missing).to_numpy()
     return np.ascontiguousarray(times)

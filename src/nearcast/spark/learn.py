@@ -18,6 +18,7 @@ from nearcast.jobs.block import open_block
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.job import Job
 from nearcast.jobs.job_file import JobFile
+from nearcast.jobs.message_rows import RETRACT, are
 from nearcast.jobs.validate import SUBSCRIBE, good_messages
 from nearcast.model import Footprints, MessageBatch
 from nearcast.model.columns import MESSAGES, messages_from_table, subscriptions_schema
@@ -25,9 +26,9 @@ from nearcast.partition import Routing, Sample
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.hash import HashPartitioner
 from nearcast.partition.serialization import pack
-from nearcast.spark.broadcast import broadcast_job
 from nearcast.spark.decode import PAYLOAD, decode_messages, decode_subscriptions
 from nearcast.spark.error_summary import blaming
+from nearcast.spark.job_handle import send_job
 from nearcast.spark.streams import read_sample
 from nearcast.text import Vocabulary
 
@@ -76,13 +77,13 @@ def _fit(job: Job, frames: Frames) -> bytes:
 
 def _sample(job: Job, frames: Frames) -> Sample:
     messages, subscriptions = frames
-    broadcast = broadcast_job(messages.sparkSession, replace(job, partitioner="hash"))
+    handle = send_job(messages.sparkSession, replace(job, partitioner="hash"))
     subscription_rows = (
-        decode_subscriptions(subscriptions, broadcast).good.where(f"op = '{SUBSCRIBE}'").limit(ROWS).toArrow()
+        decode_subscriptions(subscriptions, handle).good.where(f"op = '{SUBSCRIBE}'").limit(ROWS).toArrow()
     )
-    batches = job.admission.admit(subscription_rows.select(subscriptions_schema().names))
+    batches = job.admit(subscription_rows.select(subscriptions_schema().names))
     footprints = Footprints.joined([batch.footprints for batch in batches])
-    return Sample(footprints, _messages(decode_messages(messages, broadcast).good, job))
+    return Sample(footprints, _messages(decode_messages(messages, handle).good, job))
 
 
 def _messages(good: DataFrame, job: Job) -> MessageBatch:
@@ -90,6 +91,7 @@ def _messages(good: DataFrame, job: Job) -> MessageBatch:
         table = _opened(good, job)
     else:
         table = good.limit(ROWS).toArrow()
+    table = table.filter(pa.array(~are(RETRACT, table)))
     return messages_from_table(table, vocabulary=job.scoring.vocabulary, limits=job.config.limits, first_seq=1)
 
 

@@ -20,25 +20,28 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from nearcast.engine.groups import count_updates
-from nearcast.jobs.frame import OP, PACKED, SHARD_UPDATES, pack
+from nearcast.jobs.frame import OP, PACKED, pack, shard_updates
 from nearcast.model import LEAVE
-from nearcast.model.columns import GROUPS, UPDATES
+from nearcast.model.columns import BODY, groups_schema, updates_schema
 
 _PACKED_COLUMNS = pa.schema({"seq": pa.int64(), "updates": pa.int64(), "payload": pa.binary()})
 
 
 def merge(updates: DataFrame) -> DataFrame:
     """Return the updates of all shards, one per row."""
-    shared = [name for name in GROUPS.names if name != "subscriptions"]
+    bodies = BODY.name in updates.columns
+    shared = [name for name in groups_schema(bodies=bodies).names if name != "subscriptions"]
     each = updates.select(*shared, F.posexplode("subscriptions").alias("place", "subscription"))
     score = F.expr("if(size(scores) = 1, scores[0], scores[place])").alias("score")
-    return each.select(*(score if name == "score" else F.col(name) for name in UPDATES.names))
+    return each.select(*(score if name == "score" else F.col(name) for name in updates_schema(bodies=bodies).names))
 
 
 def join(loose: DataFrame, *, shards: int, is_packed: bool = False) -> DataFrame:
     """Return the output of all shards where the updates of one operation may come from several of them."""
-    together = loose.repartition(shards, "key")
-    return together.mapInArrow(_pack_joined if is_packed else _join, PACKED if is_packed else SHARD_UPDATES)
+    together, bodies = loose.repartition(shards, "key"), BODY.name in loose.columns
+    return together.mapInArrow(
+        _pack_joined if is_packed else _join, PACKED if is_packed else shard_updates(bodies=bodies)
+    )
 
 
 def _join(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -61,14 +64,15 @@ def joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     caused: list[pa.Table] = []
     for table in tables:
         is_caused = pc.is_valid(table[OP])
-        yield table.filter(pc.invert(is_caused)).select(GROUPS.names)
+        names = groups_schema(bodies=BODY.name in table.column_names).names
+        yield table.filter(pc.invert(is_caused)).select(names)
         caused.append(table.filter(is_caused))
     if not caused:
         return
     whole = pa.concat_tables(caused)
     has_left = pc.is_in(whole[OP], value_set=whole.filter(pc.equal(whole["change"], LEAVE))[OP].combine_chunks())
-    yield whole.filter(pc.invert(has_left)).select(GROUPS.names)
-    yield _net(whole.filter(has_left)).select(GROUPS.names)
+    yield whole.filter(pc.invert(has_left)).select(names)
+    yield _net(whole.filter(has_left)).select(names)
 
 
 def _net(caused: pa.Table) -> pa.Table:

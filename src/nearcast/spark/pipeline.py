@@ -2,7 +2,8 @@
 
     messages ─┐                     ┌ shard 0 ┐
               ├ decode ─ dispatch ──┤   ...   ├─ merge ─ updates
-    subs ─────┘     └─ rejected     └ shard n ┘
+    subs ─────┤     └─ rejected     └ shard n ┘
+    edges ────┘
 
 Streaming frames give streaming frames, whose queries are exactly-once with any sink that is. Static frames give
 static ones: a backtest of history with the same code.
@@ -10,22 +11,27 @@ static ones: a backtest of history with the same code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Unpack
 
 from pyspark.sql import DataFrame
 
+from nearcast.engine.clock import ClockName
 from nearcast.engine.config import EngineConfig, SharedOptions
 from nearcast.errors import StateError
 from nearcast.jobs.job import Job
+from nearcast.jobs.rejections import rejections_folder
 from nearcast.partition import Routing
-from nearcast.spark.broadcast import broadcast_job
-from nearcast.spark.decode import decode_messages, decode_subscriptions
-from nearcast.spark.dispatch import dispatch_messages, dispatch_subscriptions
+from nearcast.spark.clock_source import read_clock
+from nearcast.spark.decode import REJECTED, decode_edges, decode_messages, decode_subscriptions
+from nearcast.spark.dispatch import dispatch_clock, dispatch_edges, dispatch_messages, dispatch_subscriptions
+from nearcast.spark.job_handle import send_job
 from nearcast.spark.learn import fit_job
 from nearcast.spark.merge import join, merge
 from nearcast.spark.plugins import pack_plugins
 from nearcast.spark.settings import BATCHES_PER_SNAPSHOT, LOCAL, check_session
-from nearcast.spark.worker import work
+from nearcast.spark.static_subscriptions import StaticSubscriptions
+from nearcast.spark.worker import reject_operations, work
 
 CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
@@ -39,6 +45,18 @@ class Matched(NamedTuple):
     """Rows that break a rule, with the reason."""
     packed: DataFrame
     """The updates in compact form: rows of `seq, updates, payload`, each a block for `unpack_updates`."""
+    static: StaticSubscriptions | None = None
+    """Subscriptions that are a static frame beside a stream of messages."""
+
+    def refresh(self, subscriptions: DataFrame) -> int:
+        """Read static subscriptions again while the queries run; return the number of rows that changed.
+
+        New and changed rows subscribe, and ids that are missing are unsubscribed. Spark lists the files of a frame
+        when it is created, so give a new frame.
+        """
+        if self.static is None:
+            raise StateError("subscriptions must be a static frame beside a stream of messages to be read again")
+        return self.static.refresh(subscriptions)
 
 
 def match(
@@ -49,6 +67,9 @@ def match(
     shards: int | None = None,
     state: str | None = None,
     sample: tuple[DataFrame, DataFrame] | None = None,
+    edges: DataFrame | None = None,
+    clock: ClockName = "event",
+    max_ahead: float | None = None,
     **options: Unpack[SharedOptions],
 ) -> Matched:
     """Keep the result of every subscription exact while messages stream past, on Spark.
@@ -58,6 +79,13 @@ def match(
     the session's number of shuffle partitions. `state` is a folder that all executors can write, for the state of
     streaming queries; by default it lies in the session's checkpoint folder. A partitioner that needs a sample is
     fitted to `sample`, static frames of messages and subscriptions; static frames are their own sample.
+
+    Static subscriptions beside a stream of messages are read when this is called, and again by `Matched.refresh`.
+    `edges` adds edges of the social graph and removes them, with the columns `op, user, place` and optionally `at`.
+    With `bodies=True`, updates have the column `body`, that of a message that enters a result.
+
+    With `clock="wall"`, for streams, only the clock of the query moves `now`: messages expire without traffic, and
+    those more than `max_ahead` seconds ahead of it, by default 300, are rejected. With `"event"`, messages move it.
     """
     return match_config(
         messages,
@@ -67,6 +95,9 @@ def match(
         shards=shards,
         state=state,
         sample=sample,
+        edges=edges,
+        clock=clock,
+        max_ahead=max_ahead,
     )
 
 
@@ -79,6 +110,9 @@ def match_config(
     shards: int | None = None,
     state: str | None = None,
     sample: tuple[DataFrame, DataFrame] | None = None,
+    edges: DataFrame | None = None,
+    clock: ClockName = "event",
+    max_ahead: float | None = None,
 ) -> Matched:
     """Do what `match` does, with the options of the engine as one object."""
     spark = messages.sparkSession
@@ -92,30 +126,49 @@ def match_config(
         local=spark.conf.get(LOCAL, None),
         batches_per_snapshot=int(spark.conf.get(BATCHES_PER_SNAPSHOT, None) or Job.batches_per_snapshot),
         plugins=pack_plugins(),
+        clock=clock,
+        max_ahead_s=max_ahead,
+        has_edges=edges is not None,
     )
-    folder = _state_folder(messages, state) if _are_streams(messages, subscriptions) else None
-    broadcast = broadcast_job(spark, fit_job(job, partitioner, (messages, subscriptions), sample, folder))
+    static = None
+    if messages.isStreaming and not subscriptions.isStreaming:
+        static = StaticSubscriptions(subscriptions, _state_folder(messages, state))
+        subscriptions = static.stream()
+    frames_given = {"messages": messages, "subscriptions": subscriptions, "edges": edges}
+    folder = _state_folder(messages, state) if _are_streams(frames_given) else None
+    if job.is_clocked and folder is None:
+        raise StateError("clock must be 'event' for static frames: only a stream has a present time; got 'wall'")
+    handle = send_job(spark, fit_job(job, partitioner, (messages, subscriptions), sample, folder))
 
-    decoded_subscriptions = decode_subscriptions(subscriptions, broadcast)
-    decoded_messages = decode_messages(messages, broadcast)
-    frames = dispatch_subscriptions(decoded_subscriptions.good, broadcast).union(
-        dispatch_messages(decoded_messages.good, broadcast)
-    )
-    updates, packed = (work(frames, broadcast, state=folder, is_packed=is_packed) for is_packed in (False, True))
-    if broadcast.job.moves:
-        updates, packed = join(updates, shards=shards), join(packed, shards=shards, is_packed=True)
+    decoded_subscriptions = decode_subscriptions(subscriptions, handle)
+    decoded_messages = decode_messages(messages, handle)
+    frames = dispatch_subscriptions(decoded_subscriptions.good, handle)
     rejected = decoded_subscriptions.rejected.union(decoded_messages.rejected)
-    return Matched(updates=merge(updates), rejected=rejected, packed=packed)
+    if edges is not None:
+        decoded_edges = decode_edges(edges, handle)
+        frames = frames.union(dispatch_edges(decoded_edges.good, handle))
+        rejected = rejected.union(decoded_edges.rejected)
+    operations = frames
+    frames = frames.union(dispatch_messages(decoded_messages.good, handle))
+    have_ends = "expires_at" in subscriptions.columns
+    if folder is None and (edges is not None or have_ends):  # only ends depend on the times of messages
+        rejected = rejected.union(reject_operations(frames if have_ends else operations, handle))
+    if handle.job.is_clocked:
+        frames = frames.union(dispatch_clock(read_clock(spark), handle))
+    if folder is not None and (handle.job.is_clocked or handle.job.has_edges or have_ends):
+        rejected = rejected.union(spark.readStream.schema(REJECTED).json(rejections_folder(folder)))
+    updates, packed = (work(frames, handle, state=folder, is_packed=is_packed) for is_packed in (False, True))
+    if handle.job.moves:
+        updates, packed = join(updates, shards=shards), join(packed, shards=shards, is_packed=True)
+    return Matched(updates=merge(updates), rejected=rejected, packed=packed, static=static)
 
 
-def _are_streams(messages: DataFrame, subscriptions: DataFrame) -> bool:
-    """Return whether both sources are streams; raise `StateError` if only one is."""
-    streams = {"messages": messages.isStreaming, "subscriptions": subscriptions.isStreaming}
+def _are_streams(frames: Mapping[str, DataFrame | None]) -> bool:
+    """Return whether all sources are streams; raise `StateError` if only some are."""
+    streams = {name: frame.isStreaming for name, frame in frames.items() if frame is not None}
     if len(set(streams.values())) > 1:
-        raise StateError(
-            f"messages and subscriptions must both be streams or both be static; isStreaming is {streams}"
-        )
-    return messages.isStreaming
+        raise StateError(f"{' and '.join(streams)} must all be streams or all be static; isStreaming is {streams}")
+    return streams["messages"]
 
 
 def _state_folder(messages: DataFrame, state: str | None) -> str:

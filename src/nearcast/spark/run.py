@@ -9,25 +9,36 @@ a learned vocabulary. Started again with the same file, the job continues where 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from nearcast.errors import StateError
+from nearcast.errors import NearcastError, StateError
 from nearcast.jobs.folder import Folder
-from nearcast.jobs.inputs import routing_of, social_of, vocabulary_of
+from nearcast.jobs.inputs import hash_key_of, routing_of, social_of, vocabulary_of
 from nearcast.jobs.job_file import JobFile, naming
+from nearcast.jobs.refresh import take_request
 from nearcast.partition.hash import HashPartitioner
 from nearcast.spark.error_summary import SPARK_ERRORS, in_one_line
 from nearcast.spark.learn import learn_vocabulary
-from nearcast.spark.pipeline import match_config
+from nearcast.spark.pipeline import Matched, match_config
 from nearcast.spark.query_progress import batches_of
-from nearcast.spark.streams import checkpoint, read_messages, read_samples, read_subscriptions, start
+from nearcast.spark.streams import (
+    read_edges,
+    read_messages,
+    read_samples,
+    read_static,
+    read_subscriptions,
+    start,
+)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,8 @@ class Run:
     rejected: StreamingQuery | None
     state: str
     """The folder of the shards' state."""
+    refresh: Callable[[], None] | None = None
+    """Reads static subscriptions again if that was requested, see `nearcast.jobs.refresh`."""
 
     @property
     def queries(self) -> Iterator[StreamingQuery]:
@@ -54,13 +67,18 @@ class Run:
     def wait(self, seconds: float) -> None:
         """Wait, or until a query ends; raise the error of a failed query."""
         active = next((query for query in self.queries if query.isActive), self.updates)
-        with suppress(*SPARK_ERRORS):  # checked below, for all queries
+        with suppress(*SPARK_ERRORS, ConnectionError):  # checked below, for all queries
             active.awaitTermination(seconds)  # type: ignore[arg-type] # it takes fractions
         for query in self.queries:
-            error = query.exception()
+            try:
+                error = query.exception()
+            except (*SPARK_ERRORS, ConnectionError) as gone:
+                raise StateError(f"Spark has ended: {in_one_line(gone)}") from None
             if error is not None:
                 self.stop()
                 raise StateError(f"query {query.name!r} failed: {in_one_line(error)}")
+        if self.refresh is not None:
+            self.refresh()
 
     def batches(self, *, after: int = -1) -> list[dict[str, Any]]:
         """Return the reports of batches after the given one, see `progress`."""
@@ -69,16 +87,19 @@ class Run:
     def stop(self) -> None:
         """Stop; uncommitted work is done again when the job continues."""
         for query in self.queries:
-            query.stop()
+            with suppress(*SPARK_ERRORS, ConnectionError):  # Spark may have ended
+                query.stop()
 
 
 def start_run(spark: SparkSession, job_file: JobFile) -> Run:
     """Start a job; raise an error that names key and file if it cannot start."""
     with naming(job_file.file):
         messages, subscriptions = read_messages(spark, job_file), read_subscriptions(spark, job_file)
+        edges = read_edges(spark, job_file)
         vocabulary = vocabulary_of(job_file, partial(learn_vocabulary, spark))
-        job = job_file.job(vocabulary=vocabulary, social=social_of(job_file))
-        routing, state = routing_of(job_file), checkpoint(job_file, "state")
+        hash_key = hash_key_of(job_file, draw=True)
+        job = job_file.job(vocabulary=vocabulary, social=social_of(job_file), hash_key=hash_key)
+        routing, state = routing_of(job_file), job_file.state_folder
         learns = routing is None and job.partitioner != HashPartitioner.name
         matched = match_config(
             messages.rows,
@@ -88,16 +109,33 @@ def start_run(spark: SparkSession, job_file: JobFile) -> Run:
             shards=job.shards,
             state=state,
             sample=read_samples(spark, job_file) if learns else None,
+            edges=None if edges is None else edges.rows,
+            clock=job.clock,
+            max_ahead=job.max_ahead_s,
         )
         rejected = matched.rejected
-        for malformed in (messages.malformed, subscriptions.malformed):
-            rejected = rejected if malformed is None else rejected.union(malformed)
+        for source in (messages, subscriptions, edges):
+            if source is not None and source.malformed is not None:
+                rejected = rejected.union(source.malformed)
         Folder(job_file.resolve(job_file.run.checkpoint)).claim(job.fixed_settings)
-        run = Run(start(matched.updates, job_file, job_file.updates, "updates"), None, state)
+        refresh = None if matched.static is None else partial(_refresh, spark, job_file, matched)
+        run = Run(start(matched.updates, job_file, job_file.updates, "updates"), None, state, refresh)
         if job_file.rejected is None:
             return run
         try:
-            return Run(run.updates, start(rejected, job_file, job_file.rejected, "rejected"), state)
+            return replace(run, rejected=start(rejected, job_file, job_file.rejected, "rejected"))
         except Exception:
             run.stop()
             raise
+
+
+def _refresh(spark: SparkSession, job_file: JobFile, matched: Matched) -> None:
+    """Read static subscriptions again if that was requested; a table that cannot be read does not stop the job."""
+    if not take_request(job_file):
+        return
+    try:
+        n = matched.refresh(read_static(spark, job_file))
+    except (NearcastError, *SPARK_ERRORS) as error:
+        _log.error("the subscriptions were not read again: %s", in_one_line(error))
+    else:
+        _log.info("the subscriptions were read again: %d changes", n)

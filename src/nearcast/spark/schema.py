@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from nearcast.model.columns import MESSAGES, TIMESTAMP, subscriptions_schema
+from nearcast.jobs.edge_rows import EDGE_ROWS
+from nearcast.jobs.message_rows import MESSAGE_ROWS
+from nearcast.model.columns import TIMESTAMP, subscriptions_schema
 
 _SPARK_TYPES = {pa.string(): "string", pa.float64(): "double", pa.int32(): "int", TIMESTAMP: "timestamp"}
 
@@ -29,7 +31,12 @@ def ddl(schema: pa.Schema) -> str:
 
 def messages_ddl() -> str:
     """Return the columns of a frame of messages."""
-    return ddl(MESSAGES)
+    return ddl(MESSAGE_ROWS)
+
+
+def edges_ddl() -> str:
+    """Return the columns of a frame of edges."""
+    return ddl(EDGE_ROWS)
 
 
 def subscriptions_ddl() -> str:

@@ -26,6 +26,7 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",  # rows per block
     "spark.sql.execution.arrow.maxBytesPerBatch": "64m",  # fewer for long texts
     "spark.python.worker.reuse": "true",  # engines stay in memory between batches
+    "spark.python.daemon.module": "nearcast.spark.daemon",  # workers start with the pipeline imported
 }
 """The settings of `session`, besides one task per shard."""
 
@@ -47,14 +48,18 @@ def session(
 ) -> SparkSession:
     """Return a SparkSession with the settings that the pipeline needs, and any others.
 
-    `master` is a Spark master; None leaves it to spark-submit, or else takes all cores of this machine.
+    `master` is a Spark master; None leaves it to spark-submit, or else takes all cores of this machine. Workers run
+    the Python that PYSPARK_PYTHON names, by default that of this process; Java is that of JAVA_HOME if it is new
+    enough.
     """
     os.environ["JAVA_HOME"] = str(find_java())
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)
-    chosen = {**SETTINGS, "spark.sql.shuffle.partitions": shards, **_inherited(), **(settings or {})}
+    own = {"spark.sql.shuffle.partitions": shards, "spark.driver.memory": driver_memory(), **_inherited()}
+    chosen = {**SETTINGS, **own, **(settings or {})}
     for name, value in chosen.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -68,6 +73,15 @@ def check_session(spark: SparkSession, *, shards: int) -> None:
         if found != rule:
             hint = f"Try nearcast.spark.session(shards={shards})"
             raise StateError(f"{name} must be {rule}; got {found} (session). {hint}")
+
+
+def driver_memory() -> str:
+    """Return the heap of the driver: a quarter of the memory of this machine, from 1 to 4 GiB.
+
+    Spark's default is 1 GiB, in local mode for all tasks together: too little to collect millions of updates.
+    """
+    mebibytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    return os.environ.get("SPARK_DRIVER_MEMORY", f"{min(max(mebibytes // 4, 1024), 4096)}m")
 
 
 def _inherited() -> dict[str, str]:

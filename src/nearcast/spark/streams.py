@@ -22,15 +22,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from nearcast.errors import require
-from nearcast.jobs.frame import MESSAGE, SUBSCRIPTION
+from nearcast.jobs.frame import EDGE, MESSAGE, SUBSCRIPTION
 from nearcast.jobs.job_file import AVAILABLE_NOW, BLOCKS, FILES, JobFile, SinkTable, SourceTable
 from nearcast.jobs.progress import MALFORMED
 from nearcast.spark.error_summary import blaming
-from nearcast.spark.schema import messages_ddl, subscriptions_ddl
+from nearcast.spark.schema import edges_ddl, messages_ddl, subscriptions_ddl
 
 WHOLE_FILES = "path string, modificationTime timestamp, length long, content binary"
 """The columns of Spark's source `binaryFile`."""
-_COLUMNS = {MESSAGE: messages_ddl, SUBSCRIPTION: subscriptions_ddl}
+_COLUMNS = {MESSAGE: messages_ddl, SUBSCRIPTION: subscriptions_ddl, EDGE: edges_ddl}
 _LINES = ("json", "csv")
 """Formats for which Spark returns the malformed line."""
 _BROKEN = "_malformed"
@@ -55,8 +55,29 @@ def read_messages(spark: SparkSession, job_file: JobFile) -> ReadSource:
 
 
 def read_subscriptions(spark: SparkSession, job_file: JobFile) -> ReadSource:
-    """Return the subscriptions of a job as a stream."""
+    """Return the subscriptions of a job as a stream, or as a static frame."""
+    if job_file.subscriptions.static:
+        return ReadSource(read_static(spark, job_file), None)
     return _read(spark, job_file, job_file.subscriptions, SUBSCRIPTION)
+
+
+def read_static(spark: SparkSession, job_file: JobFile) -> DataFrame:
+    """Return the table of subscriptions of a job as it is now; a malformed line is a row of nulls."""
+    table, subject = job_file.subscriptions, "[subscriptions]"
+    with blaming("schema", "must be columns in Spark's words", table.schema, subject=subject):
+        schema = _schema(table, SUBSCRIPTION)
+    reader = spark.read.format(table.format).options(**_options(table))
+    if table.format in FILES:
+        reader = reader.schema(schema)
+    with blaming(*_place(table), subject=subject):
+        frame = reader.load(None if table.path is None else job_file.resolve(table.path))
+    with blaming("select", "must be SQL expressions over the columns that are there", table.select, subject=subject):
+        return _selected(frame, table)
+
+
+def read_edges(spark: SparkSession, job_file: JobFile) -> ReadSource | None:
+    """Return the changes of edges of a job as a stream, if it has any."""
+    return None if job_file.edges is None else _read(spark, job_file, job_file.edges, EDGE)
 
 
 def read_sample(spark: SparkSession, job_file: JobFile, path: str) -> DataFrame:
@@ -86,6 +107,8 @@ def _read_now(spark: SparkSession, job_file: JobFile, table: SourceTable, what: 
 
 def start(frame: DataFrame, job_file: JobFile, sink: SinkTable, name: str) -> StreamingQuery:
     """Start a query that writes a stream to a sink."""
+    with blaming("select", "must be SQL expressions over the columns of the query", sink.select, subject=f"[{name}]"):
+        frame = columns_of(frame, sink)
     with blaming("trigger", "must be an interval of Spark", job_file.run.trigger, subject="[run]"):
         trigger = job_file.run.trigger
         writer = frame.writeStream.trigger(
@@ -95,6 +118,16 @@ def start(frame: DataFrame, job_file: JobFile, sink: SinkTable, name: str) -> St
     writer = writer.options(**_options(sink)).option("checkpointLocation", checkpoint(job_file, name))
     with blaming(*_place(sink), subject=f"[{name}]"):
         return writer.start(None if sink.path is None else job_file.resolve(sink.path))
+
+
+def columns_of(frame: DataFrame, sink: SinkTable) -> DataFrame:
+    """Return the columns that a sink gets."""
+    select = sink.select
+    if not select and sink.format == "kafka":
+        select = ["to_json(struct(*)) AS value"]
+        if "subscription" in frame.columns:
+            select = ["subscription AS key", *select]
+    return frame.selectExpr(*select) if select else frame
 
 
 def checkpoint(job_file: JobFile, name: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any
 
 import numpy as np
@@ -27,29 +27,54 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from nearcast.engine.groups import count_updates
 from nearcast.errors import StateError
-from nearcast.jobs.engine_cache import LocalEngineCache
+from nearcast.jobs.batch_time import with_time
+from nearcast.jobs.engine_cache import UNUSED_S, LocalEngineCache, remove_unused
 from nearcast.jobs.folder import Folder
-from nearcast.jobs.frame import LOOSE, OP, PACKED, SHARD_UPDATES, Frame, pack_buffer
+from nearcast.jobs.frame import OP, PACKED, SUBSCRIPTION, Frame, loose_updates, pack_buffer, shard_updates
+from nearcast.jobs.job import Job
+from nearcast.jobs.rejections import write_rejections
 from nearcast.jobs.reports import write_report
 from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.jobs.shard_state import MANIFEST, ShardManifest, ShardState
-from nearcast.model.columns import GROUPS
+from nearcast.jobs.static_rejections import rejected_operations
+from nearcast.model.columns import BODY, groups_schema
 from nearcast.model.id_column import IdColumn
-from nearcast.spark.broadcast import BroadcastJob
+from nearcast.spark.decode import REJECTED, rejected_rows
 from nearcast.spark.freeze_gc import freezing_gc
+from nearcast.spark.job_handle import JobHandle
 from nearcast.spark.shard_keys import keys_of
+from nearcast.text import HashKey
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
-def work(frames: DataFrame, broadcast: BroadcastJob, *, state: str | None, is_packed: bool = False) -> DataFrame:
+def work(frames: DataFrame, handle: JobHandle, *, state: str | None, is_packed: bool = False) -> DataFrame:
     """Apply the frames of all shards and return updates, in rows or packed; streams keep state in a folder."""
     return frames.groupBy("key").transformWithStateInPandas(
-        statefulProcessor=Worker(broadcast, state, is_packed=is_packed),
-        outputStructType=LOOSE if broadcast.job.moves else PACKED if is_packed else SHARD_UPDATES,
+        statefulProcessor=Worker(handle, state, is_packed=is_packed),
+        outputStructType=_output(handle.job, is_packed=is_packed),
         outputMode="Append",
         timeMode="none",
     )
+
+
+def _output(job: Job, *, is_packed: bool) -> str:
+    """Return the columns of the output of shards."""
+    if job.moves:
+        return loose_updates(bodies=job.config.bodies)
+    return PACKED if is_packed else shard_updates(bodies=job.config.bodies)
+
+
+def reject_operations(frames: DataFrame, handle: JobHandle) -> DataFrame:
+    """Return the subscriptions in static frames that shards reject at their place in the order."""
+
+    def rejected(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
+        job, own = handle.job, [Frame(**row) for row in table.select(list(Frame._fields)).to_pylist()]
+        found = rejected_operations(own, job, shard=keys_of(job.shards).index(key[0].as_py()))
+        rows, reasons = [rejection.row for rejection in found], [rejection.reason for rejection in found]
+        return pa.Table.from_batches([rejected_rows(SUBSCRIPTION, rows, reasons)])
+
+    return frames.groupBy("key").applyInArrow(rejected, REJECTED)
 
 
 @dataclass
@@ -72,8 +97,8 @@ class ShardReport(ShardCounts):
 class Worker(StatefulProcessor):
     """The shards of one query, one key each."""
 
-    def __init__(self, broadcast: BroadcastJob, state: str | None, *, is_packed: bool = False) -> None:
-        self._broadcast, self._folder, self._is_packed = broadcast, state, is_packed
+    def __init__(self, handle: JobHandle, state: str | None, *, is_packed: bool = False) -> None:
+        self._handle, self._folder, self._is_packed = handle, state, is_packed
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state."""
@@ -81,19 +106,19 @@ class Worker(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
         """Apply the frames of a shard in one micro-batch."""
-        (number,) = key
-        report = ShardReport(shard=keys_of(self._broadcast.job.shards).index(number))
+        (number,), job = key, self._handle.job
+        report = ShardReport(shard=keys_of(job.shards).index(number))
         frames = [frame for some in rows for frame in _frames(some)]
         for updates in freezing_gc(self._answer(report, frames)):
             if not len(updates):
                 continue
-            if self._broadcast.job.moves:
-                yield _columns(addressed(updates, number, keys_of(self._broadcast.job.shards)))
+            if job.moves:
+                yield _columns(addressed(updates, number, keys_of(job.shards), job.scoring.hash_key))
             else:
                 yield packed_row(updates) if self._is_packed else _columns(updates)
 
     def _answer(self, report: ShardReport, frames: list[Frame]) -> Iterator[pa.Table]:
-        job = self._broadcast.job
+        job = self._handle.job
         if self._folder is None:  # a static run is a single batch without state
             engine = job.new_shard_engine()
             yield from apply(engine, frames, shard=report.shard, job=job, counts=report)
@@ -101,13 +126,18 @@ class Worker(StatefulProcessor):
             return
         query, shard = _property(_QUERY), report.shard
         folder = Folder(f"{self._folder}/{query}")
-        local = Path(job.local or SparkFiles.getRootDirectory()) / "nearcast" / query / job.fingerprint
-        with LocalEngineCache(local / str(shard), job.config) as engine_cache:
+        local = Path(job.local or SparkFiles.getRootDirectory()) / "nearcast"
+        place = local / query / job.fingerprint / str(shard)
+        with LocalEngineCache(place, job.config, job.shard_engine) as engine_cache:
             state = ShardState(job, folder, engine_cache, shard)
             clock = [perf_counter()]
             stored = self._manifest.get()
+            if stored is None:  # a new query: what others have left is removed
+                remove_unused(local, before=time() - UNUSED_S)
             before = ShardManifest() if stored is None else ShardManifest(*stored)
             engine = state.open(before)
+            if job.is_clocked:
+                frames = with_time(frames, engine.now_us, max_ahead_s=job.ahead_s)
             clock.append(perf_counter())
             yield from apply(engine, frames, shard=shard, job=job, counts=report)
             report.subscriptions = len(engine)
@@ -119,7 +149,10 @@ class Worker(StatefulProcessor):
         report.state_bytes = after.log_bytes + after.snapshot_bytes
         report.opening, _, report.logging, report.sealing = (b - a for a, b in pairwise(clock))
         report.seconds = clock[-1] - clock[0]
-        write_report(folder, int(_property(_BATCH)), shard, asdict(report))
+        batch, written = int(_property(_BATCH)), asdict(report)
+        written["rejected"] = len(written.pop("rejections"))
+        write_rejections(self._folder, query, batch, shard, report.rejections)
+        write_report(folder, batch, shard, written)
         self._manifest.update(after)
 
     def close(self) -> None:
@@ -128,8 +161,8 @@ class Worker(StatefulProcessor):
 
 def _frames(rows: pd.DataFrame) -> list[Frame]:
     return [
-        Frame(source, int(part), int(block), int(n), ats, payload)
-        for source, part, block, n, ats, payload in rows[list(Frame._fields)].itertuples(index=False)
+        Frame(source, int(part), int(block), int(n), ats, payload, ends)
+        for source, part, block, n, ats, payload, ends in rows[list(Frame._fields)].itertuples(index=False)
     ]
 
 
@@ -142,15 +175,15 @@ def _property(name: str) -> str:
     return value
 
 
-def addressed(updates: pa.Table, own: int, keys: Sequence[int]) -> pa.Table:
+def addressed(updates: pa.Table, own: int, keys: Sequence[int], hash_key: HashKey) -> pa.Table:
     """Return groups with the key of the joining task, which is the same for all updates of an operation."""
-    if OP in updates.column_names:
-        names = IdColumn(pc.list_flatten(updates["subscriptions"]).combine_chunks())
-        to = np.array(keys, np.int32)[(names.keys % np.uint64(len(keys))).astype(np.int64)]
-    else:
-        to = np.full(len(updates), own, np.int32)
-        updates = updates.append_column(OP, pa.nulls(len(updates), pa.int64()))
-    return updates.append_column("key", pa.array(to)).select([*GROUPS.names, "key", OP])
+    to = np.full(len(updates), own, np.int32)
+    is_caused = np.asarray(pc.is_valid(updates[OP]))
+    if is_caused.any():
+        names = IdColumn(pc.list_flatten(updates["subscriptions"].filter(pa.array(is_caused))).combine_chunks())
+        to[is_caused] = np.array(keys, np.int32)[(names.keys(hash_key) % np.uint64(len(keys))).astype(np.int64)]
+    names = groups_schema(bodies=BODY.name in updates.column_names).names
+    return updates.append_column("key", pa.array(to)).select([*names, "key", OP])
 
 
 def packed_row(table: pa.Table) -> pd.DataFrame:

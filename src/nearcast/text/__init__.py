@@ -1,22 +1,35 @@
 """Text: tokens, term ids and term weights."""
 
 from nearcast.text.encode import TermRows, encode_column, encode_texts, hash_column
+from nearcast.text.hashing import (
+    DEFAULT_HASH_KEY,
+    HashKey,
+    check_hash_key,
+    hash_bytes,
+    new_hash_key,
+    term_id,
+    term_ids,
+)
 from nearcast.text.similarity import TEXT_SIMILARITIES, TextSimilarity, dice
-from nearcast.text.terms import term_id, term_ids
 from nearcast.text.tokenizer import Text, tokenize
 from nearcast.text.vocabulary import Vocabulary, add_up, to_units
 
 __all__ = [
+    "DEFAULT_HASH_KEY",
     "TEXT_SIMILARITIES",
+    "HashKey",
     "TermRows",
     "Text",
     "TextSimilarity",
     "Vocabulary",
     "add_up",
+    "check_hash_key",
     "dice",
     "encode_column",
     "encode_texts",
+    "hash_bytes",
     "hash_column",
+    "new_hash_key",
     "term_id",
     "term_ids",
     "to_units",

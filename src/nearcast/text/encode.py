@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nearcast.text.terms import term_ids
+from nearcast.text.hashing import DEFAULT_HASH_KEY, HashKey, key_words, term_ids
 from nearcast.text.tokenizer import Text, tokenize
 
 WORTH_A_KERNEL = 64
@@ -38,11 +38,11 @@ class TermRows(NamedTuple):
     """int32: occurrences of each term."""
 
 
-def encode_texts(texts: Sequence[Text]) -> TermRows:
+def encode_texts(texts: Sequence[Text], hash_key: HashKey = DEFAULT_HASH_KEY) -> TermRows:
     """Encode texts given as Python objects.
 
     >>> encode_texts(["to be or not to be", ""]).counts.tolist(), encode_texts(["a b", ""]).indptr.tolist()
-    ([2, 2, 1, 1], [0, 2, 2])
+    ([2, 1, 1, 2], [0, 2, 2])
     """
     words: list[str] = []
     lengths = np.zeros(len(texts), dtype=np.int64)
@@ -53,55 +53,54 @@ def encode_texts(texts: Sequence[Text]) -> TermRows:
     if not words:
         return TermRows(np.zeros(len(texts) + 1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))
     encoded = pa.array(words, pa.string()).dictionary_encode()  # each distinct word is hashed once
-    numbers = term_ids(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
+    numbers = term_ids(encoded.dictionary.to_pylist(), hash_key)[encoded.indices.to_numpy()]
     return _count(numbers, lengths)
 
 
-def encode_column(column: pa.Array) -> TermRows:
+def encode_column(column: pa.Array, hash_key: HashKey = DEFAULT_HASH_KEY) -> TermRows:
     """Encode an Arrow array of strings, or of lists of strings taken as terms, without nulls.
 
     >>> encode_column(pa.array(["to be or not to be"])).counts.tolist()
-    [2, 2, 1, 1]
+    [2, 1, 1, 2]
     """
     if not is_worth_a_kernel(len(column)):
-        return encode_texts(column.to_pylist())
+        return encode_texts(column.to_pylist(), hash_key)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return _encode_strings(column)
+        return _encode_strings(column, hash_key)
     bounds = column.offsets.to_numpy().astype(np.int64)
     terms = column.values[int(bounds[0]) : int(bounds[-1])]
-    return _count_compiled(hash_column(terms), bounds[:-1] - bounds[0], np.diff(bounds))
+    return _count_compiled(hash_column(terms, hash_key), bounds[:-1] - bounds[0], np.diff(bounds))
 
 
-def hash_column(strings: pa.Array) -> npt.NDArray[np.int64]:
-    """Return XXH64 of every string of an Arrow array without nulls: the term id.
+def hash_column(strings: pa.Array, hash_key: HashKey = DEFAULT_HASH_KEY) -> npt.NDArray[np.int64]:
+    """Return the hash of every string of an Arrow array without nulls: the term id.
 
     >>> from nearcast.text import term_id
     >>> hash_column(pa.array(["coffee"])).tolist() == [term_id("coffee")]
     True
     """
     if not is_worth_a_kernel(len(strings)):
-        return term_ids(strings.to_pylist())
+        return term_ids(strings.to_pylist(), hash_key)
     from nearcast.text._kernels.encode import hash_strings
 
     data, offsets = bytes_of(strings)
     out = np.empty(len(strings), dtype=np.int64)
-    hash_strings(data, offsets, out)
+    hash_strings(data, offsets, key_words(hash_key), out)
     return out
 
 
-def _encode_strings(column: pa.Array) -> TermRows:
+def _encode_strings(column: pa.Array, hash_key: HashKey) -> TermRows:
     from nearcast.text._kernels.encode import hash_texts
 
     data, offsets = bytes_of(column)
     starts = (offsets[:-1] - offsets[0]) // 2 + np.arange(len(column))
     numbers = np.empty(int(offsets[-1] - offsets[0]) // 2 + len(column) + 1, dtype=np.int64)
     lengths = np.empty(len(column), dtype=np.int64)
-    longest = int(np.diff(offsets).max(initial=0))
-    hash_texts(data, offsets, np.empty(longest + 1, dtype=np.uint8), numbers, lengths)
+    hash_texts(data, offsets, key_words(hash_key), numbers, lengths)
     other = np.flatnonzero(lengths < 0)
     if len(other):
         # A text that is not ASCII may have more words than half its bytes, so it is appended at the end.
-        found = [term_ids(tokenize(column[int(row)].as_py())) for row in other]
+        found = [term_ids(tokenize(column[int(row)].as_py()), hash_key) for row in other]
         lengths[other] = [len(ids) for ids in found]
         starts[other] = len(numbers) + np.concatenate([[0], np.cumsum(lengths[other])[:-1]])
         numbers = np.concatenate([numbers, *found])
@@ -140,7 +139,8 @@ def bytes_of(strings: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.i
     """Return the bytes of an array of strings and where each begins, the end included."""
     width = np.int64 if pa.types.is_large_string(strings.type) else np.int32
     _, offsets, data = strings.buffers()
-    bounds = np.frombuffer(offsets, dtype=width)[strings.offset : strings.offset + len(strings) + 1]
+    whole = np.frombuffer(offsets, dtype=width, count=offsets.size // np.dtype(width).itemsize)
+    bounds = whole[strings.offset : strings.offset + len(strings) + 1]
     # Read-only arrays are a separate specialisation, so kernels never see Arrow's read-only buffers.
     held = np.frombuffer(data if data is not None else b"", dtype=np.uint8)
     held.flags.writeable = False

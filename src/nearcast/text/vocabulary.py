@@ -1,26 +1,28 @@
 """The vocabulary: document frequencies and the term weights that follow from them.
 
-    ids  int64, sorted      the known terms
-    idfs float64            ln(1 + N / (1 + df)) of each, or as given to `with_weights`
+    terms strings           the known terms, in Arrow's memory
+    ids   int64, sorted     their hashes under the key of the engine
+    idfs  float64           ln(1 + N / (1 + df)) of each, or as given to `with_weights`
 
-An unknown term has df 0. Only hashes are stored, 16 bytes per term, so a vocabulary of millions of terms is two flat
-arrays. Kernels weigh many terms at once, plain NumPy weighs few, with the same bits.
+An unknown term has df 0. The strings are there so that an engine can hash them with its own key; ids and idfs are two
+flat arrays. Kernels weigh many terms at once, plain NumPy weighs few, with the same bits.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from math import log
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from nearcast.errors import is_finite, require
-from nearcast.text.encode import is_worth_a_kernel
-from nearcast.text.terms import term_id, term_ids
+from nearcast.errors import is_finite, is_whole, require
+from nearcast.text.encode import TermRows, encode_column, encode_texts, hash_column, is_worth_a_kernel
+from nearcast.text.hashing import DEFAULT_HASH_KEY, HashKey, check_hash_key, term_id
 from nearcast.text.tokenizer import Text, tokenize
 
 Weights = npt.NDArray[np.float64]
@@ -39,16 +41,55 @@ class Vocabulary:
         ok = isinstance(documents, int) and not isinstance(documents, bool) and documents >= 0
         require(ok, "documents", "must be an integer of 0 or more", documents, subject="vocabulary")
         for term, df in frequencies.items():
-            ok = isinstance(term, str) and isinstance(df, int) and 0 <= df <= documents
+            ok = isinstance(term, str) and is_whole(term) and isinstance(df, int) and 0 <= df <= documents
             require(ok, "frequencies", "must map terms to integers between 0 and documents", {term: df})
         dfs = np.fromiter(frequencies.values(), dtype=np.float64, count=len(frequencies))
-        self._set(term_ids(frequencies), np.log(1.0 + documents / (1.0 + dfs)), log(1.0 + documents))
+        self._set(_strings(frequencies), np.log(1.0 + documents / (1.0 + dfs)), log(1.0 + documents))
 
-    def _set(self, ids: Ids, idfs: Weights, default: float) -> None:
-        order = np.argsort(ids, kind="stable")
-        self.ids: Ids = ids[order]
-        self.idfs: Weights = idfs[order]
+    def _set(self, terms: pa.Array, idfs: Weights, default: float, hash_key: HashKey = DEFAULT_HASH_KEY) -> None:
+        self.terms, self._idfs_of_terms = terms, idfs
         self.default = float(default)
+        self.hash_key = hash_key
+        """The key under which terms are hashed."""
+
+    @cached_property
+    def _by_id(self) -> tuple[Ids, Weights]:
+        ids = hash_column(self.terms, self.hash_key)
+        order = np.argsort(ids, kind="stable")
+        return ids[order], self._idfs_of_terms[order]
+
+    @property
+    def ids(self) -> Ids:
+        """The ids of the known terms, sorted."""
+        return self._by_id[0]
+
+    @property
+    def idfs(self) -> Weights:
+        """The weight of each id."""
+        return self._by_id[1]
+
+    def with_key(self, hash_key: HashKey) -> Vocabulary:
+        """Return the vocabulary with terms hashed under another key.
+
+        >>> vocabulary = Vocabulary.with_weights({"jazz": 2.0})
+        >>> other = vocabulary.with_key(bytes(16))
+        >>> other.idf("jazz"), other.term_id("jazz") == vocabulary.term_id("jazz")
+        (2.0, False)
+        """
+        if hash_key == self.hash_key:
+            return self
+        check_hash_key(hash_key, subject="vocabulary")
+        return self.from_state(**self.state() | {"hash_key": hash_key})
+
+    def term_id(self, term: str) -> int:
+        """Return the id of a term."""
+        return term_id(term, self.hash_key)
+
+    def encode(self, texts: Sequence[Text] | pa.Array) -> TermRows:
+        """Return texts as rows of term ids and counts."""
+        if isinstance(texts, pa.Array):
+            return encode_column(texts, self.hash_key)
+        return encode_texts(texts, self.hash_key)
 
     @classmethod
     def from_texts(cls, texts: Iterable[Text]) -> Vocabulary:
@@ -72,19 +113,19 @@ class Vocabulary:
         0.3
         """
         for term, weight in weights.items():
-            ok = isinstance(term, str) and is_finite(weight) and weight >= 0
+            ok = isinstance(term, str) and is_whole(term) and is_finite(weight) and weight >= 0
             require(ok, "weights", "must map terms to finite numbers of 0 or more", {term: weight})
         made = cls.__new__(cls)
         values = np.fromiter((float(w) for w in weights.values()), dtype=np.float64, count=len(weights))
-        made._set(term_ids(weights), values, values.max() if len(values) else 1.0)
+        made._set(_strings(weights), values, values.max() if len(values) else 1.0)
         return made
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.terms)
 
     def idf(self, term: str) -> float:
         """Return the weight of one term."""
-        return float(self.idfs_of(np.array([term_id(term)], dtype=np.int64))[0])
+        return float(self.idfs_of(np.array([self.term_id(term)], dtype=np.int64))[0])
 
     def idfs_of(self, ids: Ids) -> Weights:
         """Return the weights of many terms, given by id."""
@@ -119,14 +160,19 @@ class Vocabulary:
 
     def state(self) -> dict[str, Any]:
         """Return the arguments of `from_state` for this vocabulary."""
-        return {"ids": self.ids, "idfs": self.idfs, "default": self.default}
+        held = {"terms": self.terms, "idfs": self._idfs_of_terms}
+        return held | {"default": self.default, "hash_key": self.hash_key}
 
     @classmethod
-    def from_state(cls, *, ids: Ids, idfs: Weights, default: float) -> Vocabulary:
+    def from_state(cls, *, terms: pa.Array, idfs: Weights, default: float, hash_key: HashKey) -> Vocabulary:
         """Return the vocabulary of a state, bit for bit."""
         made = cls.__new__(cls)
-        made._set(ids, idfs, default)
+        made._set(terms, idfs, default, hash_key)
         return made
+
+
+def _strings(terms: Iterable[str]) -> pa.Array:
+    return pa.array(list(terms), pa.string())
 
 
 def to_units(idfs: Weights, counts: npt.NDArray[np.int32], indptr: Ids) -> Weights:

@@ -25,6 +25,23 @@ class BestResults(ABC):
     def result_size(self, slot: int) -> int:
         """Return k of a subscription."""
 
+    def withdraw(self, seqs: npt.NDArray[np.int64]) -> None:
+        """Do nothing: messages are those of the window."""
+        return
+
+    def held_seqs(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Return the seqs of all messages in the results of some subscriptions, ascending."""
+        return np.unique(self.held(slots).seqs)
+
+    def holds(self, slots: npt.NDArray[np.int32], seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which of some messages are in the results of some subscriptions."""
+        return np.isin(seqs, self.held_seqs(slots))
+
+    def holders(self, slots: npt.NDArray[np.int32], seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """Return those of some subscriptions, ascending, whose results hold one of some messages."""
+        held = self.held(slots)
+        return np.unique(held.slots[np.isin(held.seqs, seqs)])
+
     def results(self, slot: int) -> list[ScoredMessage]:
         """Return a result, best first."""
         return self.held(np.array([slot], np.int32)).by_slot().get(slot, [])

@@ -38,6 +38,7 @@ from nearcast.window._kernels import search
 from nearcast.window._kernels.horizon import Horizon
 from nearcast.window.best_results import BestResults
 from nearcast.window.candidates import CANDIDATE_SOURCES
+from nearcast.window.lists import MAX_NUMBER
 from nearcast.window.result_store import Changes, Find, Results, ThresholdChanges
 from nearcast.window.sliding import SlidingWindow, Steps
 from nearcast.window.store import FIRST, HORIZON, NEXT
@@ -61,10 +62,10 @@ POLICIES = {
 """Name to policy: theta is chosen by cost, is a factor of the k-th score, or holds a factor of k messages."""
 
 _PREFIX = "buffers"
-_MOST_NUMBER = 1 << 30  # numbers beyond this move the base
 _ROOM = 1 << 12
 _N_QUEUED = 32  # subscriptions whose buffers are prefetched before the first of them is needed
 _EPSILON = 2.0**-20  # more than rounding to 32 bits changes a score
+_BASE = 2  # position in the counts
 _N_LINES = 33  # lines of longitude and of latitude that measure the bounds
 
 
@@ -82,9 +83,9 @@ class BufferedResults(BestResults):
         kind: str = "topk",
         policy: str = "cskyband",
         factor: float | None = None,
-        most_number: int = _MOST_NUMBER,
+        max_number: int = MAX_NUMBER,
     ) -> None:
-        self._window, self._arena, self._most_number = window, arena, most_number
+        self._window, self._arena = window, arena
         self._params = _make_params(scoring, window, _choose_policy(policy, factor))
         self._profiles = Profiles(arena)
         if f"{_PREFIX}.state" not in arena:
@@ -96,7 +97,7 @@ class BufferedResults(BestResults):
                 arena.new(f"{_PREFIX}.thresholds", np.float32, 0, -np.inf)
                 arena.new(f"{_PREFIX}.counts", np.int64, 8)
                 arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
-        self._source = CANDIDATE_SOURCES[kind](arena, window, self._params, scoring)
+        self._source = CANDIDATE_SOURCES[kind](arena, window, self._params, scoring, max_number=max_number)
         self._scratch = _make_scratch(_ROOM)
         self._change_buffer = _make_changes(_ROOM)
         self._pending = _make_pending(0, _ROOM)
@@ -121,6 +122,7 @@ class BufferedResults(BestResults):
             return Results.none()
         columns = subscriptions.columns
         assert isinstance(columns, KeywordColumns)
+        self._follow_base()
         self._profiles.insert(slots, columns)
         self._arena.grow_all([f"{_PREFIX}.{name}" for name in ("heads", "thresholds")], int(slots.max()) + 1)
         self._source.insert(slots, columns)
@@ -140,7 +142,7 @@ class BufferedResults(BestResults):
     def delete(self, slots: npt.NDArray[np.int32]) -> Results:
         """Delete subscriptions and return their last results."""
         results = self.held(slots)
-        kernels.end(self._buffers, self._source.base, np.ascontiguousarray(slots))
+        kernels.end(self._buffers, self._base, np.ascontiguousarray(slots))
         self._profiles.delete(slots)
         return results
 
@@ -148,9 +150,8 @@ class BufferedResults(BestResults):
         """Do nothing: results follow from the window."""
 
     def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
-        """Publish a batch: append it to the lists, call the index, and update buffers step by step."""
-        self._move_base(steps.before)
-        self._source.catch_up(steps.before)
+        """Publish a batch, which the lists of the window hold: call the index, and update buffers step by step."""
+        self._follow_base()
         self._fit_queues(steps.before)
         rows, slots, scores = self._filter(find(0, len(batch)))
         first_number = int(steps.numbers[0]) if len(steps.numbers) else int(self._window.store.state[NEXT])
@@ -169,7 +170,6 @@ class BufferedResults(BestResults):
             if code == kernels.DONE:
                 break
             self._grow(code)
-        self._source.drop(steps.leaving, self._horizon(in_order=steps.in_order))
         self._array("counts")[:2] += cursor[[kernels.N_SEARCHED, kernels.N_SWEPT]]
         moved = np.unique(self._pending.moved[: cursor[kernels.N_MOVED]])
         self._array("thresholds")[moved] = self._thetas[moved]
@@ -197,7 +197,7 @@ class BufferedResults(BestResults):
         lengths = np.minimum(heads[:, kernels.SIZE], heads[:, kernels.RESULT_SIZE]).astype(np.int64)
         ends = np.cumsum(lengths)
         at = np.repeat(heads[:, kernels.START] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
-        numbers = self._array("numbers")[at].astype(np.int64) + self._source.base
+        numbers = self._array("numbers")[at].astype(np.int64) + self._base
         store = self._window.store
         return Results(
             np.repeat(slots, lengths), store.of("seqs", numbers), self._array("scores")[at], store.ids(numbers)
@@ -237,8 +237,7 @@ class BufferedResults(BestResults):
 
     @property
     def _keys(self) -> npt.NDArray[np.int64]:
-        window = self._window.store.arrays
-        return window.ats if self._params.by_time else window.seqs
+        return self._window.store.keys
 
     def _horizon(self, *, in_order: bool) -> Horizon:
         state = self._window.store.state
@@ -285,12 +284,17 @@ class BufferedResults(BestResults):
             numbers = np.arange(first, min(first + len(before), int(self._window.store.state[NEXT])))
             after[numbers & (size - 1)] = before[numbers & (len(before) - 1)]
 
-    def _move_base(self, first: int) -> None:
-        """Make numbers relative to the first, before they grow too large."""
-        by = first - self._source.base
-        if by > 0 and int(self._window.store.state[NEXT]) - self._source.base > self._most_number:
+    @property
+    def _base(self) -> int:
+        """The number that those in buffers are relative to."""
+        return int(self._array("counts")[_BASE])
+
+    def _follow_base(self) -> None:
+        """Make numbers relative to the base of the lists, which may have moved."""
+        by = self._source.base - self._base
+        if by:
             kernels.move_numbers(self._buffers, by)
-            self._source.move_base(by)
+            self._array("counts")[_BASE] += by
 
     def _array(self, name: str) -> npt.NDArray[Any]:
         return self._arena[f"{_PREFIX}.{name}"]

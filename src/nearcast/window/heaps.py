@@ -35,7 +35,7 @@ from nearcast.window.sliding import Steps
 _PREFIX = "heaps"
 _LEAST = 1 << 10  # messages from which gaps are closed
 _FIRST_ROWS = 32  # messages that the index matches in the first call
-_MOST_FOUND = 1 << 18  # matches that a call should return at most
+_MAX_FOUND = 1 << 18  # matches that a call should return at most
 _SHRINK = 8  # arrays that are this many times too large are freed
 
 
@@ -121,13 +121,13 @@ class HeapResults(BestResults):
         kernels.push(self._heaps, matches, self._change_arrays, self._message_rows, self._moved, counts)
         n_entered = int(counts[kernels.N_ENTERED]) - before
         n_next = self._n_rows // 2 if 2 * n_entered < n_found else 2 * n_rows
-        self._n_rows = max(1, min(n_next, _MOST_FOUND * n_rows // max(n_found, 1)))
+        self._n_rows = max(1, min(n_next, _MAX_FOUND * n_rows // max(n_found, 1)))
 
     def _changes(self) -> Changes:
         changes, n = self._change_arrays, int(self._counts[kernels.N_CHANGES])
         handles = changes.messages[: self._counts[kernels.N_MESSAGES]]
         self._message_rows[handles] = kernels.NONE
-        if len(changes.steps) > _MOST_FOUND and len(changes.steps) > _SHRINK * n:
+        if len(changes.steps) > _MAX_FOUND and len(changes.steps) > _SHRINK * n:
             self._change_arrays = _make_changes(0)  # many results were open then, and no longer are
         return Changes(
             changes.steps[:n].copy(),
@@ -159,6 +159,26 @@ class HeapResults(BestResults):
         scores, handles = np.empty(int(sizes.sum())), np.empty(int(sizes.sum()), np.int32)
         kernels.read_results(self._heaps, slots, scores, handles)
         return Results(np.repeat(slots, sizes), self._held.seqs[handles], scores, self._held.ids(handles))
+
+    def held_seqs(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Return the seqs of all messages in results, ascending: one pass over all heaps."""
+        marks = np.zeros(len(self._held), np.bool_)
+        kernels.mark(self._heaps, marks)
+        return self._held.seqs[marks]
+
+    def holds(self, slots: npt.NDArray[np.int32], seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which of some messages are in results: one pass over all heaps, or none."""
+        known = np.isin(seqs, self._held.seqs)
+        return np.isin(seqs, self.held_seqs(slots)) if known.any() else known
+
+    def holders(self, slots: npt.NDArray[np.int32], seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """Return the subscriptions whose results hold one of some messages: one pass over all heaps, or none."""
+        marks = np.isin(self._held.seqs, seqs)
+        if not marks.any():
+            return np.zeros(0, np.int32)
+        found = np.zeros(len(self._array("heads")), np.bool_)
+        kernels.find_holders(self._heaps, marks, found)
+        return np.flatnonzero(found).astype(np.int32)
 
     def _close_gaps(self) -> None:
         """Drop the messages that no result holds any more, if there may be many."""

@@ -26,6 +26,9 @@ class PassThrough:
     def restore(self, saved: Sequence[Results]) -> None:
         """Do nothing."""
 
+    def withdraw(self, seqs: npt.NDArray[np.int64]) -> None:
+        """Do nothing."""
+
     def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
         """Report each match as an enter."""
         rows, slots, scores = find(0, len(batch))
@@ -39,6 +42,18 @@ class PassThrough:
     def held(self, slots: npt.NDArray[np.int32]) -> Results:
         """Return empty results."""
         return Results.none()
+
+    def held_seqs(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Return no messages."""
+        return np.zeros(0, np.int64)
+
+    def holds(self, slots: npt.NDArray[np.int32], seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return that no message is held."""
+        return np.zeros(len(seqs), np.bool_)
+
+    def holders(self, slots: npt.NDArray[np.int32], seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """Return no subscriptions."""
+        return np.zeros(0, np.int32)
 
     def results(self, slot: int) -> list[ScoredMessage]:
         """Return an empty result: matches were reported and not stored."""

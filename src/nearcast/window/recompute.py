@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+import numpy as np
+import numpy.typing as npt
+
 from nearcast.model import BEST_IN_WINDOW, Document, Scorer
 from nearcast.window.ranked import Change, Found, RankedResults
 from nearcast.window.result_store import ScoredMessage
@@ -70,6 +73,12 @@ class RecomputedResults(RankedResults):
         for document in step.leaving:
             self._holders.pop(document.seq, None)
         return changes
+
+    def withdraw(self, seqs: npt.NDArray[np.int64]) -> None:
+        """Remove messages from the window."""
+        for seq in seqs.tolist():
+            self._live.pop(seq, None)
+            self._holders.pop(seq, None)
 
     def _expire(self, leaving: Iterable[Document]) -> set[int]:
         """Remove messages from the window; return the slots whose results hold one of them."""

@@ -102,6 +102,9 @@ class ResultStore(Protocol):
     def restore(self, saved: Sequence[Results]) -> None:
         """Set the saved results of subscriptions that were just inserted."""
 
+    def withdraw(self, seqs: npt.NDArray[np.int64]) -> None:
+        """Forget messages that are withdrawn; subscriptions whose results may hold one were deleted before."""
+
     def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
         """Publish a batch and return the changes: within a step and subscription, leaves before enters."""
 
@@ -110,6 +113,15 @@ class ResultStore(Protocol):
 
     def held(self, slots: npt.NDArray[np.int32]) -> Results:
         """Return the results of some subscriptions."""
+
+    def held_seqs(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Return the seqs of all messages in the results of some subscriptions, ascending."""
+
+    def holds(self, slots: npt.NDArray[np.int32], seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which of some messages are in the results of some subscriptions."""
+
+    def holders(self, slots: npt.NDArray[np.int32], seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """Return those of some subscriptions, ascending, whose results hold one of some messages."""
 
     def results(self, slot: int) -> list[ScoredMessage]:
         """Return a result, best first."""

@@ -13,13 +13,13 @@ Cost: a few passes over columns per batch; if times are out of order, one over t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nearcast.model import Document, Id, MessageBatch
+from nearcast.model import Document, Footprint, Id, IdColumn, MessageBatch
 from nearcast.text import Vocabulary
 from nearcast.window.policy import WindowPolicy
 from nearcast.window.store import FIRST, HORIZON, NEXT, Store
@@ -38,6 +38,13 @@ class Ticks(NamedTuple):
     ats_us: Longs
     nows_us: Longs
     """The greatest time seen, up to and including each step."""
+    expires_us: Longs | None = None
+    """When each message expires by a time of its own, NEVER where it does not; None if none does."""
+
+    def slice(self, start: int, stop: int) -> Ticks:
+        """Return a range of steps."""
+        ends = None if self.expires_us is None else self.expires_us[start:stop]
+        return Ticks(self.seqs[start:stop], self.ats_us[start:stop], self.nows_us[start:stop], ends)
 
 
 class Step(NamedTuple):
@@ -52,7 +59,7 @@ class Step(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """The steps of a batch for one shard."""
+    """The steps of a batch for the shards that share a window."""
 
     n_steps: int
     row_steps: Longs
@@ -93,6 +100,19 @@ class Steps(NamedTuple):
             yield Step(number, tuple(expired.get(number, ())), row, batch.documents[row] if row >= 0 else None)
 
 
+class WindowFollower(Protocol):
+    """Lists of the messages of a window, which change with it."""
+
+    def catch_up(self, first: int) -> None:
+        """Append the messages that were added to the window since the last call; `first` is the first live one."""
+
+    def drop(self, steps: Steps) -> None:
+        """Remove the messages that expired at some steps."""
+
+
+Follower = TypeVar("Follower", bound=WindowFollower)
+
+
 class SlidingWindow:
     """The messages in the window; without a policy it is always empty."""
 
@@ -108,6 +128,7 @@ class SlidingWindow:
         self._make_arena = arena
         self._store: Store | None = None
         self._order: Longs | None = None
+        self._followers: dict[str, WindowFollower] = {}
         if policy is not None and live is not None and len(live):
             self._init_order(self.store.append_table(live))
         elif policy is not None and arena is not None:
@@ -121,6 +142,22 @@ class SlidingWindow:
 
             self._store = Store(Arena() if self._make_arena is None else self._make_arena())
         return self._store
+
+    def follower(self, name: str, make: Callable[[Arena], Follower]) -> Follower:
+        """Return the lists of a name that follow this window; the first call makes them, in the window's arena."""
+        if name not in self._followers:
+            self._followers[name] = make(self.store.arena)
+        return cast(Follower, self._followers[name])
+
+    def catch_up(self) -> None:
+        """Bring all lists up to date. Later readers may be several threads."""
+        for follower in self._followers.values():
+            follower.catch_up(int(self.store.state[FIRST]))
+
+    def release(self, steps: Steps) -> None:
+        """Remove messages that expired from all lists, once no reader needs them."""
+        for follower in self._followers.values():
+            follower.drop(steps)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -137,12 +174,14 @@ class SlidingWindow:
         """True if all messages expire in the order of arrival."""
         return self._order is None
 
-    def documents(self, newest: int | None = None) -> list[Document]:
-        """Return the messages of the window, or only the newest, in the order of arrival."""
-        if self._store is None:
-            return []
-        numbers = self.numbers
-        return self._store.documents(numbers if newest is None else numbers[max(0, len(numbers) - newest) :])
+    def documents(self) -> list[Document]:
+        """Return the messages of the window in the order of arrival."""
+        return [] if self._store is None else self._store.documents(self.numbers)
+
+    @property
+    def seqs(self) -> Longs:
+        """The seqs of the messages in the window, ascending."""
+        return _NO_NUMBERS if self._store is None else self._store.of("seqs", self.numbers)
 
     def newest(self, n: int, vocabulary: Vocabulary) -> MessageBatch:
         """Return the newest n messages, or all if there are fewer."""
@@ -168,10 +207,12 @@ class SlidingWindow:
         row_steps = np.searchsorted(ticks.seqs, batch.seqs).astype(np.int64)
         if self.policy is None:
             return Steps.without_window(len(ticks.seqs), row_steps)
-        numbers = self.store.append(batch)
+        numbers = self.store.append(batch, self.policy.key(batch.seqs, batch.ats_us, batch.expires_us))
         self._merge_order(numbers)
+        self.catch_up()
         horizons = np.broadcast_to(self.policy.horizon(ticks.seqs, ticks.nows_us), len(ticks.seqs))
-        return self._steps(row_steps, numbers, np.ascontiguousarray(horizons, np.int64))
+        # A copy: kernels would be compiled again for an array that is read-only.
+        return self._steps(row_steps, numbers, np.array(horizons, np.int64))
 
     def advance(self, seq: int, now_us: int) -> Steps:
         """Advance without a message: one step at which messages only expire."""
@@ -180,14 +221,76 @@ class SlidingWindow:
         return self._steps(_NO_NUMBERS, _NO_NUMBERS, np.array([self.policy.horizon(seq, now_us)], np.int64))
 
     def _steps(self, row_steps: Longs, numbers: Longs, horizons: Longs) -> Steps:
-        before = int(self.store.state[FIRST])
+        before, in_order = int(self.store.state[FIRST]), self.in_order
         leaving = self._expire(int(horizons[-1])) if len(horizons) else _NO_NUMBERS
         at = np.searchsorted(horizons, self._keys(leaving)).astype(np.int64)
-        return Steps(len(horizons), row_steps, numbers, leaving, at, horizons, before, self.in_order, self.store)
+        return Steps(len(horizons), row_steps, numbers, leaving, at, horizons, before, in_order, self.store)
 
     def _keys(self, numbers: Longs) -> Longs:
-        assert self.policy is not None
-        return self.policy.key(self.store.of("seqs", numbers), self.store.of("ats", numbers))
+        return self.store.of("keys", numbers)
+
+    def seqs_of(self, ids: IdColumn) -> tuple[Longs, Longs]:
+        """Return the messages with some ids: the row of each in the ids, and its seq."""
+        if self._store is None or not len(ids):
+            return _NO_NUMBERS, _NO_NUMBERS
+        numbers = self.numbers
+        found = self._store.ids(numbers)
+        rows = found.positions_in(ids)
+        here = np.flatnonzero(rows >= 0)
+        return rows[here], self._store.of("seqs", numbers[here])
+
+    def holds(self, seqs: Longs, tick: Ticks) -> npt.NDArray[np.bool_]:
+        """Return which messages, by ascending seqs, are in the window and will be at a step."""
+        if self._store is None or self.policy is None:
+            return np.zeros(len(seqs), np.bool_)
+        numbers = self._numbers_of(seqs)
+        alive = self._keys(numbers) > self.policy.horizon(int(tick.seqs[-1]), int(tick.nows_us[-1]))
+        return np.isin(seqs, self._store.of("seqs", numbers[alive]))
+
+    def _numbers_of(self, seqs: Longs) -> Longs:
+        """Return the numbers of the messages with some seqs, ascending, that are in the window."""
+        numbers = self.store.numbers_of(seqs)
+        return numbers[self._keys(numbers) > int(self.store.state[HORIZON])]
+
+    def batch_of(self, seqs: Longs, vocabulary: Vocabulary) -> MessageBatch:
+        """Return the messages with some seqs, ascending, that are in the window."""
+        if self._store is None:
+            return MessageBatch.empty()
+        return self._store.batch(self._numbers_of(seqs), vocabulary)
+
+    def touching(self, footprint: Footprint, *, after: int) -> list[Document]:
+        """Return the messages after a seq that may match a subscription."""
+        if self._store is None:
+            return []
+        store, numbers = self._store, self.numbers
+        chosen = store.of("seqs", numbers) > after
+        if footprint.box is not None:
+            xs, ys, box = store.of("xs", numbers), store.of("ys", numbers), footprint.box
+            chosen &= (xs >= box.xmin) & (xs <= box.xmax) & (ys >= box.ymin) & (ys <= box.ymax)
+        numbers = numbers[chosen]
+        if all(footprint.branches):
+            terms = frozenset[int]().union(*footprint.branches)
+            numbers = store.with_any_term(numbers, np.fromiter(terms, np.int64, len(terms)))
+        return store.documents(numbers)
+
+    def withdraw(self, seqs: Longs) -> None:
+        """Remove messages before they expire."""
+        if self._store is None:
+            return
+        numbers = self._numbers_of(seqs)
+        if not len(numbers):
+            return
+        state = self._store.state
+        order = np.arange(state[FIRST], state[NEXT]) if self._order is None else self._order
+        self._store.withdraw(numbers)
+        self._set_order(order[~np.isin(order, numbers)])
+
+    def _set_order(self, order: Longs) -> None:
+        """Set the messages that are left, in the order of expiry."""
+        state = self.store.state
+        state[FIRST] = order.min() if len(order) else state[NEXT]
+        is_whole = len(order) == state[NEXT] - state[FIRST] and (np.diff(order) > 0).all()
+        self._order = None if is_whole else order
 
     def leaving(self, ticks: Ticks) -> Longs:
         """Return the seqs of the messages that will expire at some steps, ascending."""
@@ -214,14 +317,17 @@ class SlidingWindow:
         if self._order is None:
             state[FIRST] += len(expired)
         else:
-            self._order = self._order[len(expired) :]
-            state[FIRST] = self._order.min() if len(self._order) else state[NEXT]
+            self._set_order(self._order[len(expired) :])
         return expired
 
     def _merge_order(self, arrivals: Longs) -> None:
         """Insert messages that have just arrived into the order of expiry."""
         assert self.policy is not None
-        if not self.policy.needs_time or not len(arrivals):
+        if not len(arrivals):
+            return
+        if not self.policy.needs_time:
+            if self._order is not None:
+                self._order = np.concatenate([self._order, arrivals])
             return
         before = self._order
         if before is None:

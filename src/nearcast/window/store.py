@@ -2,10 +2,11 @@
 
     numbers      ... 41  42  43 | 44  45  46  47 ...       each message has the next number
                   expired     first            next
-    by message   seqs xs ys ats weights, and the starts of its terms and bytes         ring of a power of two
+    by message   seqs keys xs ys ats weights, and the starts of its terms and bytes    ring of a power of two
     lanes        terms: term_ids, units        bytes: ids and places as text           rings, a batch in one piece
 
-The position of a number in a ring is the number modulo its size, so nothing is moved and expiry costs nothing.
+The position of a number in a ring is the number modulo its size, so nothing is moved and expiry costs nothing. The
+key of a message determines when it expires, see `policy`; that of a withdrawn message is the least of all.
 Expired messages stay readable until the next append. A ring that is too small is copied to one of twice the size.
 
 Cost: a message of nine terms takes about 280 bytes; appending a batch is a handful of copies, whatever its size.
@@ -33,7 +34,7 @@ Longs = npt.NDArray[np.int64]
 LIVE = pa.schema(
     {"seq": pa.int64(), "id": pa.string(), "id_int": pa.int64(), "x": pa.float64(), "y": pa.float64(),
      "at_us": pa.int64(), "place": pa.string(), "place_int": pa.int64(), "terms": pa.list_(pa.int64()),
-     "units": pa.list_(pa.float64()), "weight": pa.float64()}
+     "units": pa.list_(pa.float64()), "weight": pa.float64(), "key": pa.int64()}
 )  # fmt: skip
 """The messages of a window as a table."""
 
@@ -41,6 +42,7 @@ _PREFIX = "window"
 _LEAST = 64
 _BY_MESSAGE: dict[str, Any] = {
     "seqs": np.int64,
+    "keys": np.int64,
     "xs": np.float64,
     "ys": np.float64,
     "ats": np.int64,
@@ -85,6 +87,7 @@ class _Columns(NamedTuple):
     """Messages to append."""
 
     seqs: Longs
+    keys: Longs
     ids: IdColumn
     xs: npt.NDArray[np.float64]
     ys: npt.NDArray[np.float64]
@@ -112,6 +115,11 @@ class Store:
                 arena.new(f"{_PREFIX}.state", np.int64, 8)[HORIZON] = _NO_HORIZON
 
     @property
+    def arena(self) -> Arena:
+        """The arena of the messages, and of the lists that follow the window."""
+        return self._arena
+
+    @property
     def state(self) -> Longs:
         """The counters; see `WindowArrays`."""
         return self._array("state")
@@ -132,8 +140,17 @@ class Store:
         chosen: npt.NDArray[Any] = column[numbers & (len(column) - 1)]
         return chosen
 
-    def append(self, batch: MessageBatch) -> Longs:
-        """Append messages; return their numbers."""
+    @property
+    def keys(self) -> Longs:
+        """The expiry keys, by number modulo their size; they change with an append."""
+        return self._array("keys")
+
+    def withdraw(self, numbers: Longs) -> None:
+        """Give messages a key that has expired."""
+        self.keys[numbers & (len(self.keys) - 1)] = _NO_HORIZON
+
+    def append(self, batch: MessageBatch, keys: Longs) -> Longs:
+        """Append messages with their expiry keys; return their numbers."""
         places = batch.places
         if isinstance(places, pa.Array):
             places = [] if places.null_count == len(places) else places.to_pylist()
@@ -141,20 +158,20 @@ class Store:
             places = []
         return self._append(
             _Columns(
-                batch.seqs, batch.ids, batch.xs, batch.ys, batch.ats_us, places,
+                batch.seqs, keys, batch.ids, batch.xs, batch.ys, batch.ats_us, places,
                 batch.term_indptr, batch.term_ids, batch.units, add_up(batch.idfs, batch.term_indptr),
             )
         )  # fmt: skip
 
     def append_table(self, table: pa.Table) -> Longs:
-        """Append the messages of a table; return their numbers."""
+        """Append the messages of a table, see `table`; return their numbers."""
         table = table.combine_chunks()
         terms, units = (_flat(table[name]) for name in ("terms", "units"))
         ids, places = (join(table, name) for name in ("id", "place"))
+        seqs, keys, xs, ys, ats = (table[name].to_numpy() for name in ("seq", "key", "x", "y", "at_us"))
         return self._append(
             _Columns(
-                table["seq"].to_numpy(), IdColumn.of(ids), table["x"].to_numpy(), table["y"].to_numpy(),
-                table["at_us"].to_numpy(), [] if all(place is None for place in places) else places,
+                seqs, keys, IdColumn.of(ids), xs, ys, ats, [] if all(place is None for place in places) else places,
                 np.concatenate([[0], np.cumsum(terms[0])]).astype(np.int64), terms[1], units[1],
                 table["weight"].to_numpy(),
             )
@@ -176,6 +193,7 @@ class Store:
                 "terms": pa.ListArray.from_arrays(indptr, pa.array(self._array("term_ids")[at])),
                 "units": pa.ListArray.from_arrays(indptr, pa.array(self._array("units")[at])),
                 "weight": self.of("weights", numbers),
+                "key": self.of("keys", numbers),
             },
             schema=LIVE,
         )
@@ -219,10 +237,11 @@ class Store:
         return made
 
     def batch(self, numbers: Longs, vocabulary: Vocabulary) -> MessageBatch:
-        """Return messages as a batch, in which every term has a count of 1."""
+        """Return messages as a batch with the weights that they were published with."""
         lengths = self.of("n_terms", numbers).astype(np.int64)
-        term_ids = self._array("term_ids")[self._places("term_ids", self.of("term_starts", numbers), lengths)]
-        return MessageBatch(
+        at = self._places("term_ids", self.of("term_starts", numbers), lengths)
+        term_ids = self._array("term_ids")[at]
+        batch = MessageBatch(
             self.of("seqs", numbers),
             self.ids(numbers),
             self.of("xs", numbers),
@@ -232,6 +251,29 @@ class Store:
             TermRows(np.concatenate([[0], np.cumsum(lengths)]), term_ids, np.ones(len(term_ids), np.int32)),
             vocabulary,
         )
+        batch.__dict__["units"] = self._array("units")[at]  # as published: counts are not kept
+        return batch
+
+    def numbers_of(self, seqs: Longs) -> Longs:
+        """Return the numbers of those messages with some seqs that are stored, alive or not."""
+        first, last = int(self.state[FIRST]), int(self.state[NEXT])
+        low, high = np.full(len(seqs), first), np.full(len(seqs), last)
+        for _ in range((last - first).bit_length()):  # a binary search for all at once
+            middle = (low + high) // 2
+            is_before = (low < high) & (self.of("seqs", middle) < seqs)
+            low, high = np.where(is_before, middle + 1, low), np.where(is_before, high, np.maximum(middle, low))
+        known = low < last
+        known[known] = self.of("seqs", low[known]) == seqs[known]
+        numbers: Longs = low[known]
+        return numbers
+
+    def with_any_term(self, numbers: Longs, term_ids: Longs) -> Longs:
+        """Return the messages that hold one of some terms."""
+        lengths = self.of("n_terms", numbers).astype(np.int64)
+        held = self._array("term_ids")[self._places("term_ids", self.of("term_starts", numbers), lengths)]
+        rows = np.repeat(np.arange(len(numbers)), lengths)[np.isin(held, term_ids)]
+        found: Longs = numbers[np.unique(rows)]
+        return found
 
     def _append(self, columns: _Columns) -> Longs:
         n, state = len(columns.seqs), self.state
@@ -252,6 +294,7 @@ class Store:
         at = numbers & (len(self._array("seqs")) - 1)
         for name, values in {
             "seqs": columns.seqs,
+            "keys": columns.keys,
             "xs": columns.xs,
             "ys": columns.ys,
             "ats": columns.ats,

@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearcast.model.columns import MESSAGES as TEXT_MESSAGES
+from nearcast.model.columns import MESSAGES as ALL_COLUMNS
 from nearcast.model.columns import subscriptions_schema
 
 __all__ = ["MESSAGES", "SUBSCRIPTIONS", "TEXT_MESSAGES", "constant", "fill", "named", "numbered"]
 
 SUBSCRIPTIONS = subscriptions_schema()
+TEXT_MESSAGES = pa.schema([ALL_COLUMNS.field(name) for name in ("id", "x", "y", "text", "at", "place")])
 MESSAGES = TEXT_MESSAGES.set(TEXT_MESSAGES.get_field_index("text"), pa.field("text", pa.list_(pa.string())))
 
 

@@ -45,16 +45,16 @@ Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Columns = dict[str, Any]
 
-_MOST_KEYWORDS = 5  # of topk, similarity and nearest
-_MOST_BOOLEAN = 3
-_MOST_SOCIAL = 11
+_MAX_KEYWORDS = 5  # of topk, similarity and nearest
+_MAX_BOOLEAN = 3
+_MAX_SOCIAL = 11
 _SIDE_MIN_M = 1_000.0
 _SIDE_Q1_M = 50_000.0
 _SIDE_Q2_M = 100_000.0
 _FREQUENT_SHARE = 0.01  # share of the vocabulary that q2 avoids
 _REGIONS = 10  # of q3, along each axis
 _TAU_MIN = 0.5
-_MOST_REDRAWS = 1_000
+_MAX_REDRAWS = 1_000
 
 
 class Order(NamedTuple):
@@ -130,7 +130,7 @@ def _boolean(order: Order) -> Columns:
     frequent = int(len(source.terms()) * _FREQUENT_SHARE)
     texts = _with_rare(order, sample, by_q2, frequent)
     rare = (texts.ranks >= frequent) & by_q2[texts.owners()]
-    picked = texts.pick(rng, _integers(rng, _MOST_BOOLEAN), one_of=rare)
+    picked = texts.pick(rng, _integers(rng, _MAX_BOOLEAN), one_of=rare)
     operators = np.where(rng.random(BLOCK) < 0.5, " AND ", " OR ")
     half_y = sides * (DEGREES_PER_METRE / 2)
     half_x = half_y / np.cos(np.radians(ys))
@@ -167,7 +167,7 @@ def _nearest(order: Order) -> Columns:
 def _social(order: Order) -> Columns:
     source, rng = order.source, order.rng
     texts = source.sample(rng, BLOCK).texts
-    columns: Columns = {"keywords": _keywords(order, texts, _MOST_SOCIAL)}
+    columns: Columns = {"keywords": _keywords(order, texts, _MAX_SOCIAL)}
     columns["x"], columns["y"] = scatter(rng, source.bounds, BLOCK)
     columns["k"] = _up_to_k(order)
     columns["user"] = numbered("u", order.first, BLOCK)
@@ -177,7 +177,7 @@ def _social(order: Order) -> Columns:
 def _at_a_message(order: Order) -> Columns:
     """Return the columns that most kinds share: the location of a random message, and some of its terms."""
     sample = order.source.sample(order.rng, BLOCK)
-    return {"x": sample.xs, "y": sample.ys, "keywords": _keywords(order, sample.texts, _MOST_KEYWORDS)}
+    return {"x": sample.xs, "y": sample.ys, "keywords": _keywords(order, sample.texts, _MAX_KEYWORDS)}
 
 
 def _keywords(order: Order, texts: TermRanks, most: int) -> pa.StringArray:
@@ -188,7 +188,7 @@ def _keywords(order: Order, texts: TermRanks, most: int) -> pa.StringArray:
 def _with_rare(order: Order, sample: MessageSample, wanted: Flags, frequent: int) -> TermRanks:
     """Return the texts of a sample; where wanted, those without a rare term are replaced."""
     texts = sample.texts
-    for _ in range(_MOST_REDRAWS):
+    for _ in range(_MAX_REDRAWS):
         lacking = np.flatnonzero(wanted & ~texts.any(texts.ranks >= frequent))
         if not len(lacking):
             return texts

@@ -61,7 +61,7 @@ CAPACITY = 1000
 """Subscriptions per leaf."""
 GROUPS = 10
 """Groups per list."""
-_MOST_GROUPS = 127  # an int8 holds the number of a group
+_MAX_GROUPS = 127  # an int8 holds the number of a group
 _ALL = Prunings()
 
 __all__ = ["CAPACITY", "GROUPS", "IGPT", "Prunings"]
@@ -84,7 +84,7 @@ class IGPT(BaselineIndex):
         prunings: Prunings = _ALL,
         room: int = ROOM,
     ) -> None:
-        require(1 <= groups <= _MOST_GROUPS, "groups", f"must be in [1, {_MOST_GROUPS}]", groups, subject="IGPT")
+        require(1 <= groups <= _MAX_GROUPS, "groups", f"must be in [1, {_MAX_GROUPS}]", groups, subject="IGPT")
         super().__init__(scoring, arena, room=room)
         self._capacity, self._groups, self._prunings = capacity, groups, prunings
         floats, ints, bounds = np.float64, np.int32, scoring.space.bounds

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nearcast._jit import kernel
 from nearcast.space import metric
 from nearcast.space.metric import EARTH_RADIUS_M
-from nearcast_baselines.igpt.layout import COSINE, LEAST_COSINE, SINE, Leaves
+from nearcast_baselines.igpt.layout import COSINE, MIN_COSINE, SINE, Leaves
 from nearcast_baselines.topk_base import LEAST, IndexContext, threshold_of_bound
 
 _SLACK = 1e-13  # rounding of a chord
@@ -44,7 +44,7 @@ def set_box(leaves: Leaves, leaf: int, xmin: float, ymin: float, xmax: float, ym
             radians(box[side] % 720.0) * 0.5
         )  # on the plane, where coordinates are unbounded, the angles are not used
         angles[SINE + side], angles[COSINE + side] = sin(half), cos(half)
-    angles[LEAST_COSINE] = max(0.0, min(cos(radians(ymin % 720.0)), cos(radians(ymax % 720.0))))
+    angles[MIN_COSINE] = max(0.0, min(cos(radians(ymin % 720.0)), cos(radians(ymax % 720.0))))
 
 
 @kernel
@@ -87,7 +87,7 @@ def lost_outside(
         left = abs(point[2] * angles[leaf, COSINE] - point[3] * angles[leaf, SINE])
         right = abs(point[2] * angles[leaf, COSINE + 2] - point[3] * angles[leaf, SINE + 2])
         across = min(left, right)
-    chord = 2.0 * sqrt(along * along + point[6] * angles[leaf, LEAST_COSINE] * across * across)
+    chord = 2.0 * sqrt(along * along + point[6] * angles[leaf, MIN_COSINE] * across * across)
     chord = max(0.0, chord - _SLACK)
     square = chord * chord
     return chord * (1.0 + square * (_BEND + square * _BEND_MORE)) * EARTH_RADIUS_M / unit

@@ -20,12 +20,12 @@ DEEPEST = 20
 
 # Columns of a posting: its threshold (kScore*); the greatest weight and alpha (alpha*) of it and of later ones in
 # its group; its own alpha, the weight of its term, the sum of the later weights, the greatest with and without it.
-THRESHOLD, MOST_WEIGHT, MOST_ALPHA, OWN_ALPHA, OWN, REST, GREATEST, GREATEST_LATER = range(8)
+THRESHOLD, MAX_WEIGHT, MAX_ALPHA, OWN_ALPHA, OWN, REST, GREATEST, GREATEST_LATER = range(8)
 # Columns of a subscription: nearness lost between it and the border of its leaf, and the least it needs (lambda_S).
 INNER, NEEDS = 0, 1
 # Columns of a leaf on the sphere: sines and cosines of half the angles xmin, ymin, xmax, ymax, and the least cosine
 # of its latitudes.
-SINE, COSINE, LEAST_COSINE = 0, 4, 8
+SINE, COSINE, MIN_COSINE = 0, 4, 8
 # Positions in the counts.
 N_LISTS, FREE_LIST, N_LEAVES, N_NODES, NEED_LISTS, NEED_LEAVES = range(6)
 

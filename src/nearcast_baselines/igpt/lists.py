@@ -12,8 +12,8 @@ from nearcast_baselines.igpt.bounds import kept_text
 from nearcast_baselines.igpt.layout import (
     FREE_LIST,
     GREATEST,
-    MOST_ALPHA,
-    MOST_WEIGHT,
+    MAX_ALPHA,
+    MAX_WEIGHT,
     N_LISTS,
     OWN,
     OWN_ALPHA,
@@ -67,10 +67,10 @@ def refresh(postings: Postings, start: int, stop: int, at: int) -> None:
     group = groups[at]
     weight, alpha, left = rows[at, GREATEST] * 0, rows[at, OWN_ALPHA] * 0, 0
     if at + 1 < stop and groups[at + 1] == group:
-        weight, alpha, left = rows[at + 1, MOST_WEIGHT], rows[at + 1, MOST_ALPHA], int(lefts[at + 1])
+        weight, alpha, left = rows[at + 1, MAX_WEIGHT], rows[at + 1, MAX_ALPHA], int(lefts[at + 1])
     while at >= start and groups[at] == group:
         weight, alpha, left = max(weight, rows[at, GREATEST]), max(alpha, rows[at, OWN_ALPHA]), left + 1
-        rows[at, MOST_WEIGHT], rows[at, MOST_ALPHA], lefts[at] = weight, alpha, left
+        rows[at, MAX_WEIGHT], rows[at, MAX_ALPHA], lefts[at] = weight, alpha, left
         at -= 1
 
 

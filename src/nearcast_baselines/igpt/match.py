@@ -14,8 +14,8 @@ from nearcast_baselines.igpt.bounds import lost_outside
 from nearcast_baselines.igpt.layout import (
     GREATEST_LATER,
     INNER,
-    MOST_ALPHA,
-    MOST_WEIGHT,
+    MAX_ALPHA,
+    MAX_WEIGHT,
     N_LEAVES,
     OWN,
     OWN_ALPHA,
@@ -59,7 +59,7 @@ def first_to_stop(rows: NDArray[np.float32], start: int, stop: int, most_text: f
     """Return the first posting of a group from which on none can match (theorem 4)."""
     while start < stop:
         middle = (start + stop) >> 1
-        if rows[middle, MOST_WEIGHT] * most_text < rows[middle, THRESHOLD] - rows[middle, MOST_ALPHA] * near:
+        if rows[middle, MAX_WEIGHT] * most_text < rows[middle, THRESHOLD] - rows[middle, MAX_ALPHA] * near:
             stop = middle
         else:
             start = middle + 1
@@ -81,7 +81,7 @@ def scan_list(
     while start < stop:
         end = start + lefts[start]
         n_visited += 1
-        may_pass = rows[start, MOST_WEIGHT] * total >= rows[start, THRESHOLD] - rows[start, MOST_ALPHA] * near
+        may_pass = rows[start, MAX_WEIGHT] * total >= rows[start, THRESHOLD] - rows[start, MAX_ALPHA] * near
         last = start
         if may_pass or not prunings.groups:
             last = first_to_stop(rows, start + may_pass, end, total, near) if prunings.ends else end

@@ -249,9 +249,8 @@ class WindowScan(RecomputedResults):
         return [ScoredMessage(*row) for row in zip(*columns, strict=True)]
 
     def _view(self, first: int, last: int, horizon: int) -> View:
-        arrays, policy = self._window.store.arrays, self._window.policy
-        keys = arrays.ats if policy is not None and policy.needs_time else arrays.seqs
-        return View(arrays, self._places, keys, first, last, horizon)
+        store = self._window.store
+        return View(store.arrays, self._places, store.keys, first, last, horizon)
 
     def _note_places(self, first: int) -> None:
         """Number the places of new messages, or of all messages if the graph has new places or the ring has grown."""

@@ -10,7 +10,9 @@ bytes. Free blocks are reused for the same size. Unused bytes of a head are zero
 from the position of the record.
 
 The *directory* consists of segments of 1,024 entries, each a small hash table. A full segment splits in two by one
-more bit of the hash, so growth never takes longer than one split.
+more bit of the hash, so growth never takes longer than one split. Where splitting would only deepen the directory,
+because too many hashes are alike, a full segment continues in another one instead: any number of equal hashes takes
+no more room than other ids do.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ LONG, NUMBER = 12, 16
 SEGMENT_BITS = 10
 SEGMENT = 1 << SEGMENT_BITS
 FULLEST = SEGMENT * 13 // 16
+SPARSE = 16
+"""A directory with more than this many times its segments has too many hashes alike, and deepens no further."""
 HASH_BITS, SLOT_BITS = 32, 31
 CLASSES = 128
 USED, N_SEGMENTS, N_SLOTS, N_FREE, DEPTH = 0, 1, 2, 3, 4
@@ -63,6 +67,8 @@ class RegistryArrays(NamedTuple):
     """uint8 (n_segments,): number of leading bits that all hashes of a segment share."""
     counts: NDArray[np.int32]
     """int32 (n_segments,): entries in use."""
+    links: NDArray[np.int32]
+    """int32 (n_segments,): the segment in which a full one continues, or FREE."""
     state: NDArray[np.int64]
     """int64 (STATE,): words used, segments used, slots allocated, slots free, bits that select a segment."""
 
@@ -320,22 +326,34 @@ def _is_same(arrays: RegistryArrays, slot: int, ids: TextColumn, row: int, low: 
 
 
 @kernel
+def _find(
+    arrays: RegistryArrays, ids: TextColumn, row: int, hash_: int, low: np.uint64, high: np.uint64, segment: int
+) -> int:
+    """Return the slot of an id in a segment, or FREE."""
+    first = segment << SEGMENT_BITS
+    at = hash_ & (SEGMENT - 1)
+    entry = arrays.entries[first + at]
+    while entry != FREE:
+        if (entry >> SLOT_BITS) == hash_ and _is_same(arrays, entry & _SLOT, ids, row, low, high):
+            return int(entry & _SLOT)
+        at = (at + 1) & (SEGMENT - 1)
+        entry = arrays.entries[first + at]
+    return FREE
+
+
+@kernel
 def find_ids(arrays: RegistryArrays, ids: TextColumn, keys: NDArray[np.uint64], slots: NDArray[np.int32]) -> None:
     """Write the slot of each id, or FREE."""
     for row in range(slots.size):
         start, stop = ids.offsets[row], ids.offsets[row + 1]
         low, high = _low(ids.data, start, stop), _high(ids.data, start, stop, int(ids.kinds[row]))
         hash_ = _hash_of(keys[row])
-        first = _segment_of(arrays, hash_) << SEGMENT_BITS
-        at = hash_ & (SEGMENT - 1)
-        slots[row] = FREE
-        entry = arrays.entries[first + at]
-        while entry != FREE:
-            if (entry >> SLOT_BITS) == hash_ and _is_same(arrays, entry & _SLOT, ids, row, low, high):
-                slots[row] = entry & _SLOT
-                break
-            at = (at + 1) & (SEGMENT - 1)
-            entry = arrays.entries[first + at]
+        segment = _segment_of(arrays, hash_)
+        found = _find(arrays, ids, row, hash_, low, high, segment)
+        while found == FREE and arrays.links[segment] != FREE:
+            segment = int(arrays.links[segment])
+            found = _find(arrays, ids, row, hash_, low, high, segment)
+        slots[row] = found
 
 
 @kernel
@@ -372,23 +390,59 @@ def _split(arrays: RegistryArrays, segment: int, hash_: int, moved: NDArray[np.i
 
 
 @kernel
+def _cannot_split(arrays: RegistryArrays, segment: int) -> bool:
+    """Return whether a full segment must continue in another one."""
+    n_bits = int(arrays.depths[segment])
+    is_deepest = 1 << n_bits == arrays.segments.size
+    return n_bits == HASH_BITS or (is_deepest and arrays.segments.size > SPARSE * arrays.state[N_SEGMENTS])
+
+
+@kernel
+def _continue_in_new(arrays: RegistryArrays, segment: int) -> int:
+    """Add a segment in which a full one continues, and return it."""
+    fresh = int(arrays.state[N_SEGMENTS])
+    arrays.state[N_SEGMENTS] += 1
+    arrays.depths[fresh] = arrays.depths[segment]
+    arrays.links[segment] = fresh
+    return fresh
+
+
+@kernel
 def insert_ids(
     arrays: RegistryArrays, keys: NDArray[np.uint64], slots: NDArray[np.int32], start: int, moved: NDArray[np.int64]
 ) -> int:
     """Insert new ids from row `start` on; return the row before which the directory must grow."""
     for row in range(start, slots.size):
         hash_ = _hash_of(keys[row])
-        segment = _segment_of(arrays, hash_)
+        segment = head = _segment_of(arrays, hash_)
         while arrays.counts[segment] >= FULLEST:
+            if arrays.links[segment] != FREE:
+                segment = int(arrays.links[segment])
+                continue
             n_segments = arrays.state[N_SEGMENTS]
             if n_segments == arrays.depths.size or (n_segments + 1) << SEGMENT_BITS > arrays.entries.size:
                 return row
+            if segment != head or _cannot_split(arrays, segment):
+                segment = _continue_in_new(arrays, segment)
+                continue
             if 1 << int(arrays.depths[segment]) == arrays.segments.size:
                 return row
             _split(arrays, segment, hash_, moved)
-            segment = _segment_of(arrays, hash_)
+            segment = head = _segment_of(arrays, hash_)
         _insert(arrays, segment, (hash_ << SLOT_BITS) | int(slots[row]))
     return slots.size
+
+
+@kernel
+def _position(arrays: RegistryArrays, segment: int, wanted: int) -> int:
+    """Return where a segment holds an entry, or FREE."""
+    first = segment << SEGMENT_BITS
+    at = (wanted >> SLOT_BITS) & (SEGMENT - 1)
+    while arrays.entries[first + at] != wanted:
+        if arrays.entries[first + at] == FREE:
+            return FREE
+        at = (at + 1) & (SEGMENT - 1)
+    return at
 
 
 @kernel
@@ -397,12 +451,12 @@ def remove_ids(arrays: RegistryArrays, keys: NDArray[np.uint64], slots: NDArray[
     last = SEGMENT - 1
     for row in range(slots.size):
         hash_ = _hash_of(keys[row])
-        segment = _segment_of(arrays, hash_)
+        segment, wanted = _segment_of(arrays, hash_), (hash_ << SLOT_BITS) | int(slots[row])
+        hole = _position(arrays, segment, wanted)
+        while hole == FREE:
+            segment = int(arrays.links[segment])
+            hole = _position(arrays, segment, wanted)
         first = segment << SEGMENT_BITS
-        wanted = (hash_ << SLOT_BITS) | int(slots[row])
-        hole = hash_ & last
-        while arrays.entries[first + hole] != wanted:
-            hole = (hole + 1) & last
         at = (hole + 1) & last
         entry = arrays.entries[first + at]
         while entry != FREE:

@@ -6,7 +6,8 @@
     scopes = ["publish", "subscribe"]
 
 `publish` allows sending messages, `subscribe` managing subscriptions and receiving updates, `admin` reading the
-metrics and the feed of the whole service.
+metrics and the feed of the whole service. The file is read again when it changes, so a token that is deleted there is
+revoked at once, also for streams that are open.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
+import logging
 import re
 import secrets
 import tomllib
@@ -27,6 +29,7 @@ from nearcast.service.api.problems import Problem
 
 Scope = Literal["publish", "subscribe", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
+_log = logging.getLogger(__name__)
 SUBSCRIBER = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -68,17 +71,60 @@ class AccessControl:
         return found
 
 
-def _check_local(headers: Mapping[str, str]) -> None:
-    """Raise a `Problem` for a request that a foreign web page may have made a browser send.
+class TokenFile(AccessControl):
+    """The tokens of a file, which is read again when it changes; while it is invalid, the last tokens stay valid."""
 
-    Without tokens such a page could do everything that its reader can: under its own name, if that name resolves to
-    this machine (DNS rebinding), or by simply sending here, which browsers allow any page to do.
+    def __init__(self, file: Path) -> None:
+        """Read the file, or raise `InvalidInput`."""
+        self._file, self._version = file, _version_of(file)
+        super().__init__(_read_callers(file))
+
+    def caller(self, token: str | None, scope: Scope, *, headers: Mapping[str, str]) -> Caller:
+        """Return the caller of a token, or raise a `Problem`."""
+        version = _version_of(self._file)
+        if version != self._version:
+            self._version = version
+            try:
+                self._callers = _read_callers(self._file)
+            except InvalidInput as error:
+                _log.error("the last tokens stay valid: %s", error)
+        return super().caller(token, scope, headers=headers)
+
+
+def _version_of(file: Path) -> tuple[int, ...] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+
+
+def _check_local(headers: Mapping[str, str]) -> None:
+    """Raise a `Problem` for a request that did not come from this machine, or not by the will of its user.
+
+    Without tokens a foreign web page could do everything that its reader can: under its own name, if that name
+    resolves to this machine (DNS rebinding), or by simply sending here, which browsers allow any page to do. A proxy
+    could let everyone in.
     """
     host, origin = headers.get("host", ""), headers.get("origin")
-    if not is_loopback(urlsplit(f"//{host}").hostname):
+    if not is_loopback(_host_name(f"//{host}")):
         raise Problem(403, f"without tokens the service answers only as localhost; the request was for {host!r}")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and (_host_name(origin) is None or urlsplit(origin).netloc != host):
         raise Problem(403, f"without tokens the service answers no pages of other origins; got {origin!r}")
+    for name in _PROXY_HEADERS:
+        if name in headers:
+            raise Problem(403, f"without tokens the service answers no requests of proxies; got the header {name!r}")
+
+
+def _host_name(url: str) -> str | None:
+    """Return the host of a URL; None if there is none, or the URL is not valid."""
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
 
 
 def is_loopback(host: str | None) -> bool:
@@ -98,11 +144,10 @@ def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 
-def read_tokens(file: Path) -> AccessControl:
-    """Read a file of tokens, or raise `InvalidInput`."""
+def _read_callers(file: Path) -> dict[str, Caller]:
     try:
         content = tomllib.loads(file.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput("tokens", f"must be a TOML file of tokens: {error}", str(file)) from None
     rows = content.get("token")
     is_list = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
@@ -112,7 +157,7 @@ def read_tokens(file: Path) -> AccessControl:
         subject = f"token {number} of {file}"
         _check_row(row, subject)
         callers[row["sha256"]] = Caller(row["subscriber"], frozenset(row["scopes"]))
-    return AccessControl(callers)
+    return callers
 
 
 def _check_row(row: Mapping[str, Any], subject: str) -> None:

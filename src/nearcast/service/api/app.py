@@ -15,9 +15,10 @@ from starlette.staticfiles import StaticFiles
 
 from nearcast.errors import NearcastError
 from nearcast.service.api.body_limit import BodyLimit
+from nearcast.service.api.content_type_header import ContentTypeHeader
 from nearcast.service.api.context import Service
 from nearcast.service.api.problems import MEDIA_TYPE, Problem, problem_from
-from nearcast.service.api.routes import live_map, messages, status, subscriptions, updates, webhooks
+from nearcast.service.api.routes import edges, live_map, messages, status, subscriptions, updates, webhooks
 from nearcast.service.api.schemas import ProblemBody
 from nearcast.service.api.subscription_schemas import subscription_schemas
 from nearcast.service.api.validation_errors import field_errors
@@ -44,12 +45,14 @@ def make_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # the generated page would load scripts from other hosts
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would repeat whatever host and query a request names
     )
     app.state.service = service
     schemas = subscription_schemas()
     for router in (
         subscriptions.make_router(schemas),
         messages.router,
+        edges.router,
         updates.router,
         webhooks.router,
         status.router,
@@ -58,6 +61,7 @@ def make_app(service: Service) -> FastAPI:
         app.include_router(router)
     app.mount("/web", StaticFiles(directory=live_map.WEB), name="web")
     app.add_middleware(BodyLimit, max_bytes=service.max_body_bytes, streams=(messages.STREAM,))
+    app.add_middleware(ContentTypeHeader)
     app.add_exception_handler(Problem, _handle_problem)
     app.add_exception_handler(NearcastError, _handle_engine_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)

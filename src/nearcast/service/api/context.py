@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import Depends, Header, Path, Query, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security.utils import get_authorization_scheme_param
 from starlette.requests import HTTPConnection
 
+from nearcast.model import find_kind
 from nearcast.service.api.access import AccessControl, Caller, Scope
 from nearcast.service.api.metrics import Metrics
 from nearcast.service.api.problems import MEDIA_TYPE, title_of
@@ -18,6 +20,7 @@ from nearcast.service.command_loop import CommandLoop
 from nearcast.service.push.hub import Hub
 from nearcast.service.push.message_feed import MessageFeed
 from nearcast.service.push.webhooks.dispatcher import WebhookDispatcher
+from nearcast.service.store.subscription_filter import SubscriptionFilter
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,30 @@ async def _running_service(connection: HTTPConnection) -> Service:
     return service_of(connection)  # a coroutine, since FastAPI calls plain functions in another thread
 
 
+class Grant(NamedTuple):
+    """The caller of a stream, and the check whether it is still allowed to read it."""
+
+    caller: Caller
+    check: Callable[[], object]
+    """Raises a `Problem` if the token was revoked."""
+
+    @classmethod
+    def of(cls, connection: HTTPConnection, token: str | None, scope: Scope) -> Grant:
+        """Return the grant for a request, or raise a `Problem`."""
+        access, headers = service_of(connection).access, connection.headers
+
+        def check() -> Caller:
+            return access.caller(token, scope, headers=headers)
+
+        return cls(check(), check)
+
+
+def token_of(connection: HTTPConnection) -> str | None:
+    """Return the token of a request, if its header has one."""
+    scheme, credentials = get_authorization_scheme_param(connection.headers.get("authorization"))
+    return credentials if scheme.lower() == "bearer" else None
+
+
 def caller_with(scope: Scope) -> Callable[..., Awaitable[Caller]]:
     """Return a dependency that requires a scope and returns the caller."""
 
@@ -63,6 +90,7 @@ Subscriber = Annotated[Caller, Depends(caller_with("subscribe"))]
 Admin = Annotated[Caller, Depends(caller_with("admin"))]
 SubscriptionId = Annotated[str, Path(pattern=ID_PATTERN, description=ID_RULE)]
 WebhookId = SubscriptionId
+MessageId = SubscriptionId
 Limit = Annotated[int, Query(ge=1, le=1000)]
 IdempotencyKey = Annotated[
     str | None,
@@ -73,7 +101,25 @@ IdempotencyKey = Annotated[
         description="repeats of a request under the same key are executed once",
     ),
 ]
+INCLUDED = "message"
+Include = Annotated[
+    Literal["message"] | None,
+    Query(description="`message` adds the message, as it was published; null if it is not retained"),
+]
 Accept = Annotated[str, Header(include_in_schema=False)]
+
+
+async def _filter(
+    search: Annotated[
+        str,
+        Query(max_length=200, description="words that must all occur in its texts, its id or its kind, in any case"),
+    ] = "",
+    kind: Annotated[str | None, Query(description="only subscriptions of this kind")] = None,
+) -> SubscriptionFilter:
+    return SubscriptionFilter(search=search, kind=None if kind is None else find_kind(kind).kind)
+
+
+Filter = Annotated[SubscriptionFilter, Depends(_filter)]
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -34,6 +34,9 @@ class Metrics:
             "nearcast_commit_seconds", "Time to write a batch of commands to disk", registry=own, buckets=_BUCKETS_S
         )
         self.snapshot_seconds = Histogram("nearcast_snapshot_seconds", "Time to save the engine", registry=own)
+        self.failed_snapshots = Counter(
+            "nearcast_failed_snapshots", "Attempts to save the engine that failed", registry=own
+        )
         self.push_clients = Gauge(
             "nearcast_push_clients", "Clients that receive updates", ["transport"], registry=own
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from nearcast.errors import InvalidInput, NearcastError, StateError, UnknownMessage, UnknownSubscription
+from nearcast.errors import InvalidInput, NearcastError, StateError, UnknownMessage, UnknownSubscription, shown
+from nearcast.service.store.disk import DiskFull
 from nearcast.service.subscription_key import SubscriptionKey
 
 MEDIA_TYPE = "application/problem+json"
@@ -26,8 +28,11 @@ _TITLES = {
     429: "Too many requests",
     500: "Internal server error",
     503: "Service unavailable",
+    507: "Insufficient storage",
 }
 _MAX_VALUE_LENGTH = 120
+_OWN_ID = re.compile(r"(subscription )'[^'/]*/([^']*)'")
+"""The id of a subscription in the engine, with that of its subscriber, which its clients never see."""
 
 
 class Problem(Exception):
@@ -81,10 +86,7 @@ def json_value(value: Any) -> Any:
         return value
     if isinstance(value, str) and len(value) <= _MAX_VALUE_LENGTH:
         return value
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of thousands of digits
-        text = "a very long number"
+    text = shown(value)
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}... ({len(text)} characters)"
 
 
@@ -96,6 +98,7 @@ def invalid_field(field: str, rule: str, value: Any) -> Problem:
 def problem_from(error: NearcastError) -> Problem:
     """Return the problem of an error of the engine."""
     if isinstance(error, InvalidInput):
+        error = error.about(_OWN_ID.sub(r"\1'\2'", error.subject))
         return Problem(422, str(error), errors=[field_error(error.field, error.rule, error.value)])
     if isinstance(error, UnknownSubscription):
         return unknown_subscription(SubscriptionKey.parse(error.args[0]).id)
@@ -103,6 +106,8 @@ def problem_from(error: NearcastError) -> Problem:
         return Problem(404, str(error), errors=[field_error("message", "must be in the window", error.args[0])])
     if isinstance(error, StateError):
         return Problem(409, str(error))
+    if isinstance(error, DiskFull):
+        return Problem(507, str(error), headers={"Retry-After": "60"})
     return Problem(500, str(error))
 
 

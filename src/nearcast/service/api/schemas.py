@@ -7,7 +7,7 @@ schemas of subscriptions are generated from the kinds, see `subscription_schemas
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -28,6 +28,9 @@ from nearcast.service.json_bodies import Body
 
 ID_PATTERN = r"^[A-Za-z0-9_~:@-][A-Za-z0-9._~:@-]{0,127}$"
 ID_RULE = "1 to 128 letters, digits or any of . _ ~ : @ -, not starting with a dot"
+
+MAX_EDGES = 1_000
+"""Edges of one request: their updates are written in one commit."""
 
 TAGS = frozenset({"one", "many", "seconds", "time"})
 """Tags of alternatives, which are not names of fields in the location of an error."""
@@ -57,7 +60,7 @@ WordsField = Annotated[
     Annotated[StringField, Tag("one")] | Annotated[list[StringField], Tag("many")],
     _by_type(one=str, many=list),
 ]
-_Time = Annotated[
+TimeField = Annotated[
     Annotated[NumberField, Tag("seconds")] | Annotated[AwareDatetime, Tag("time")],
     _by_type(seconds=(int, float), time=(str, datetime)),
 ]
@@ -72,6 +75,11 @@ class StrictModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    def to_json(self) -> Body:
+        """Return the fields that have a value, as the journal stores them: times are seconds since the epoch."""
+        fields = self.model_dump(exclude_none=True)
+        return {name: value.timestamp() if isinstance(value, datetime) else value for name, value in fields.items()}
+
 
 class MessageBody(StrictModel):
     """A message."""
@@ -79,20 +87,26 @@ class MessageBody(StrictModel):
     id: StringField
     location: LocationField
     text: WordsField
-    at: _Time | None = Field(None, description="seconds since the epoch, or a time with its zone")
+    at: TimeField | None = Field(None, description="seconds since the epoch, or a time with its zone")
     place: StringField | None = Field(None, description="the point of interest that published it")
+    expires_at: TimeField | None = Field(None, description="when it leaves every result; later than `at`")
+    body: StringField | None = Field(None, description="an opaque text of at most 64 KiB that updates can carry")
 
     @model_validator(mode="before")
     @classmethod
     def _from_feature(cls, value: Any) -> Any:
         return plain_body(value)
 
-    def body(self) -> Body:
-        """Return the message as the journal stores it."""
-        body = self.model_dump(exclude_none=True)
-        if isinstance(self.at, datetime):
-            body["at"] = self.at.timestamp()
-        return body
+
+class ReplacingBody(StrictModel):
+    """A message without its id, which the path holds."""
+
+    location: LocationField
+    text: WordsField
+    at: TimeField | None = Field(None, description="seconds since the epoch, or a time with its zone")
+    place: StringField | None = Field(None, description="the point of interest that published it")
+    expires_at: TimeField | None = Field(None, description="when it leaves every result; later than `at`")
+    body: StringField | None = Field(None, description="an opaque text of at most 64 KiB that updates can carry")
 
 
 if TYPE_CHECKING:
@@ -105,13 +119,47 @@ else:
     ]
 
 
+class EdgeBody(StrictModel):
+    """An edge of the social graph: a user has been at a place."""
+
+    user: StringField
+    place: StringField
+
+
+if TYPE_CHECKING:
+    EdgeOrEdges = EdgeBody | list[EdgeBody]
+else:
+    EdgeOrEdges = Annotated[
+        Annotated[EdgeBody, Tag("one")]
+        | Annotated[list[EdgeBody], Tag("many"), Field(min_length=1, max_length=MAX_EDGES)],
+        _by_type(one=dict, many=list),
+    ]
+
+
 class PublishAnswer(BaseModel):
     """The answer to a publish request."""
 
     command: int = Field(description="number of the command in the journal")
     messages: int
+    late: int | None = Field(
+        description="messages among them that had expired on arrival; null if a job on Spark decides"
+    )
     seq: int = Field(description="seq of the last message")
     updates: int | None = Field(description="number of updates; null if a job on Spark computes them")
+
+
+class RetractAnswer(BaseModel):
+    """The answer to the retraction of a message."""
+
+    command: int = Field(description="number of the command in the journal")
+    updates: int = Field(description="number of updates")
+
+
+class EdgesAnswer(BaseModel):
+    """The answer to a change of the social graph."""
+
+    command: int = Field(description="number of the command in the journal")
+    updates: int = Field(description="number of updates that the change caused")
 
 
 class RejectedLine(BaseModel):
@@ -127,6 +175,7 @@ class StreamAnswer(BaseModel):
     """The answer to a stream of messages."""
 
     messages: int
+    late: int = Field(description="messages that had expired on arrival")
     rejected: int
     updates: int
     errors: list[RejectedLine] = Field(description="the first rejected lines")
@@ -160,13 +209,19 @@ class ResultBody(BaseModel):
     text: str | list[str] | None
     at: float | None
     place: str | None
+    parts: list[PartBody] | None = Field(
+        None, description="the parts of the score, if requested; empty if the message is not retained"
+    )
+    content: MessageBody | None = Field(None, description="the message, if requested; null if it is not retained")
 
 
 class ResultPage(BaseModel):
-    """The current result of a subscription, best first."""
+    """A page of the current result of a subscription, best first. The result may change between two pages."""
 
     subscription: str
+    total: int = Field(description="number of messages in the result, on all pages")
     results: list[ResultBody]
+    next: str | None = Field(description="cursor of the next page; null on the last one")
 
 
 class PartBody(BaseModel):
@@ -181,6 +236,7 @@ class PartBody(BaseModel):
     )
     shared_terms: list[str] | None = Field(description="terms that message and subscription share")
     missing_terms: list[str] | None = Field(description="terms that the message lacks to satisfy the expression")
+    user: str | None = Field(description="the user of the social graph who connects subscription and place")
     note: str = Field(description="a phrase for people, made from the other fields")
 
 
@@ -207,6 +263,9 @@ class WebhookBody(StrictModel):
     subscriptions: Annotated[list[SubscriptionIdField], Field(min_length=1, max_length=1000)] | None = Field(
         None, description="the subscriptions whose updates it receives; all if omitted"
     )
+    include: Literal["message"] | None = Field(
+        None, description="`message` adds to each update its message, as it was published"
+    )
     after: StringField | None = Field(
         None,
         description="cursor to continue after; if omitted, a new webhook starts now and an existing one continues",
@@ -219,6 +278,7 @@ class WebhookState(BaseModel):
     id: str
     url: str
     subscriptions: list[str] | None
+    include: Literal["message"] | None
     cursor: str = Field(description="all updates up to it were acknowledged or not addressed to the webhook")
     failures: int = Field(description="consecutive failed attempts")
     next_attempt: float | None = Field(description="time of the next retry, in seconds since the epoch")
@@ -281,7 +341,7 @@ class KindBody(BaseModel):
     label: str
     help: str
     icon: str = Field(description="SVG path in a square of 16 units")
-    grows: bool = Field(description="true if every match is reported once, and no match leaves")
+    is_stateful: bool = Field(description="false if every match is reported once, and no match leaves")
     needs_window: bool
     greater_is_better: bool = Field(description="false if the score is a distance")
     fields: dict[str, FieldBody]
@@ -291,6 +351,14 @@ class ReachesBody(BaseModel):
     """How far from each subscription a message can be and still match."""
 
     reaches: list[float | None] = Field(description="one per subscription; null if there is no limit")
+
+
+class ClusterBody(BaseModel):
+    """Subscriptions that are near each other in a view."""
+
+    location: list[float] = Field(description="[x, y], the mean of the centres of their places")
+    count: int
+    box: list[float] = Field(description="[xmin, ymin, xmax, ymax], the extent of the centres")
 
 
 class RegionBody(BaseModel):
@@ -320,7 +388,9 @@ class PreviewResult(BaseModel):
 class PreviewBody(BaseModel):
     """The result that a subscription would have, best first."""
 
-    results: list[PreviewResult]
+    results: list[PreviewResult] = Field(description="at most 100")
+    total: int = Field(description="number of messages that the result would hold")
+    among: int = Field(description="number of messages that were considered, the newest ones of the window")
     hints: list[str] = Field(description="what the subscription says and probably does not mean")
 
 

@@ -11,15 +11,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
 
-from nearcast.model import FieldType, Subscription, kinds
+from nearcast.model import COMMON_FIELDS, FieldType, Subscription, kinds
 from nearcast.service.api.geojson import features_of, plain_body
 from nearcast.service.api.schemas import (
+    ClusterBody,
     IntegerField,
     LocationField,
     NumberField,
     StrictModel,
     StringField,
     SubscriptionIdField,
+    TimeField,
     WordsField,
 )
 
@@ -30,8 +32,13 @@ _JSON_TYPES: dict[str, Any] = {
     "id": StringField,
     "integer": IntegerField,
     "number": NumberField,
+    "time": TimeField,
 }
-_SHAPES = {"box": "[xmin, ymin, xmax, ymax]", "point": "[x, y]; longitude, latitude"}
+_SHAPES = {
+    "box": "[xmin, ymin, xmax, ymax]",
+    "point": "[x, y]; longitude, latitude",
+    "time": "seconds since the epoch, or a time with its zone",
+}
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,8 @@ class SubscriptionSchemas:
     """A list of named subscriptions, or a feature collection of them."""
     page: Any
     """A page of named subscriptions."""
+    overview: Any
+    """The named subscriptions in a view, or clusters of them."""
 
 
 def subscription_schemas() -> SubscriptionSchemas:
@@ -56,9 +65,24 @@ def subscription_schemas() -> SubscriptionSchemas:
         __doc__="A page of subscriptions, ordered by id.",
         subscriptions=(list[named], ...),  # type: ignore[valid-type]
         next=(str | None, Field(description="cursor of the next page; null on the last one")),
+        total=(int | None, Field(description="number of subscriptions on all pages; null after the first page")),
+        kinds=(
+            dict[str, int] | None,
+            Field(description="the same number per kind, whatever `kind` is requested; null after the first page"),
+        ),
+    )
+    overview = create_model(
+        "SubscriptionOverview",
+        __doc__="The subscriptions in a view: all of them, or clusters if there are many.",
+        total=(int, Field(description="number of subscriptions in the view")),
+        subscriptions=(list[named], Field(description="empty if there are clusters")),  # type: ignore[valid-type]
+        clusters=(
+            list[ClusterBody],
+            Field(description="empty if there are subscriptions; their counts sum up to `total`"),
+        ),
     )
     many = Annotated[list[named], Field(min_length=1), BeforeValidator(features_of)]  # type: ignore[valid-type]
-    return SubscriptionSchemas(_any_kind(named=False), named, many, page)
+    return SubscriptionSchemas(_any_kind(named=False), named, many, page, overview)
 
 
 def with_body(endpoint: Any, schema: Any) -> Any:
@@ -90,6 +114,8 @@ def _kind_model(kind: type[Subscription], *, named: bool) -> Any:
         fields["id"] = (SubscriptionIdField, ...)
     for name, type_ in kind.field_types().items():
         fields[name] = (Annotated[_JSON_TYPES[type_.form], _described(type_)], ...)
+    for name, type_ in COMMON_FIELDS.items():
+        fields[name] = (Annotated[_JSON_TYPES[type_.form] | None, _described(type_)], None)
     validators: Any = {"from_feature": model_validator(mode="before")(partial(plain_body, has_id=named))}
     doc = (kind.__doc__ or "").partition("\n")[0]
     name = f"{'Named' if named else ''}{kind.__name__}"

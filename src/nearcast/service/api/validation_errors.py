@@ -18,7 +18,20 @@ def field_errors(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     >>> field_errors([{"loc": ("body", "topk", "k"), "msg": "Input should be a valid integer", "input": "x"}])
     [{'field': 'k', 'rule': 'must be a valid integer', 'value': 'x'}]
     """
-    return [field_error(_field(error["loc"]), _rule(error["msg"]), error.get("input")) for error in errors]
+    return [_not_json(error) if error.get("type") == "json_invalid" else _violated(error) for error in errors]
+
+
+def _violated(error: Mapping[str, Any]) -> dict[str, Any]:
+    return field_error(_field(error["loc"]), _rule(error["msg"]), error.get("input"))
+
+
+def _not_json(error: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is wrong with text that is not JSON; requests and lines of streams report it differently."""
+    reason, at = error.get("ctx", {}).get("error", ""), error["loc"][-1] if error["loc"] else None
+    where = f" at character {at}" if isinstance(at, int) else ""
+    rule = f"must be JSON ({reason}{where})" if reason else "must be JSON"
+    value = error.get("input")
+    return field_error("body", rule, value if isinstance(value, str) else None)
 
 
 def _field(location: tuple[str | int, ...]) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from nearcast.engine.stats import Stats
-from nearcast.model import Explanation, Id, Message, Result, Subscription, Update
+from nearcast.model import Explanation, Id, Message, Preview, Result, Subscription, Update
 from nearcast.partition import Region
-from nearcast.service.commands import CommandTarget
+from nearcast.service.commands import CommandChecks, CommandTarget
+from nearcast.window import ScoredMessage
 
 
 class View(Protocol):
@@ -18,14 +19,25 @@ class View(Protocol):
     def results(self, subscription: Id) -> list[Result]:
         """Return the result of a subscription, best first."""
 
+    def scored_messages(self, subscription: Id) -> list[ScoredMessage]:
+        """Return the same with the seq of each message; 0 if it is not retained."""
+
     def explain(self, subscription: Id, message: Message | Id) -> Explanation:
         """Return the score of a message for a subscription, part by part."""
 
-    def preview(self, subscription: Subscription) -> list[Explanation]:
-        """Return the result that a new subscription would have."""
+    def preview(self, subscription: Subscription) -> Preview:
+        """Return the result that a new subscription would have among the newest messages."""
 
     def stats(self) -> Stats:
         """Return counts."""
+
+    @property
+    def now(self) -> float | None:
+        """The time of the engine; None if it is not known."""
+
+    @property
+    def may_expire(self) -> bool:
+        """True if time alone can change a result, or end a subscription."""
 
     def regions(self) -> list[Region]:
         """Return the parts of space and the shards that own them."""
@@ -52,13 +64,19 @@ class JobOutput:
     updates: list[Update] = field(default_factory=list)
 
 
-class Backend(CommandTarget, Protocol):
+class Backend(CommandTarget, CommandChecks, Protocol):
     """Computes the results of subscriptions. Only the thread of the durable store calls it."""
 
     poll_interval_s: float | None
     """How often `poll` should be called; None if never."""
+    is_reporting: bool
+    """False until the job behind it has reported a batch; an engine always reports."""
     returns_updates: bool
     """True if applying a command returns its updates; False if they come later, as output of a job."""
+
+    @property
+    def late_seqs(self) -> Sequence[int] | None:
+        """The seq of each message of the last publish that had expired on arrival; None if only a job knows."""
 
     @property
     def view(self) -> View:
@@ -67,8 +85,12 @@ class Backend(CommandTarget, Protocol):
     def recover(self, *, up_to: int) -> RecoveredState:
         """Restore the state after a command, the last one of the journal."""
 
-    def save(self, number: int) -> int:
-        """Save the state after a command and return the command from which on the journal is still needed."""
+    def save(self, number: int) -> None:
+        """Save the state after a command."""
+
+    @property
+    def needed(self) -> int:
+        """The command from which on the journal is still needed."""
 
     def poll(self, *, up_to: int) -> JobOutput:
         """Pass commands up to a number on to the job, and return the new output of the job."""

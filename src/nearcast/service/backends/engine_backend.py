@@ -8,7 +8,7 @@ from nearcast.engine import Engine
 from nearcast.errors import NearcastError, StateError
 from nearcast.model import Update
 from nearcast.service.backends.backend import JobOutput, RecoveredState
-from nearcast.service.commands import merge_adjacent
+from nearcast.service.commands import Edge, merge_adjacent
 from nearcast.service.json_bodies import Body, message_from, subscription_from
 from nearcast.service.store.data_folder import DataFolder
 from nearcast.service.store.snapshots import Snapshots
@@ -33,17 +33,51 @@ class EngineTarget:
         """Delete subscriptions."""
         self._engine.unsubscribe([SubscriptionKey(subscriber, id_).engine_id for id_ in ids])
 
+    def retract(self, ids: Sequence[str], seqs: Sequence[int]) -> list[Update]:
+        """Withdraw messages and return the updates."""
+        return self._engine.retract(ids, only=seqs)
+
+    def replace(self, messages: Sequence[Body], seqs: Sequence[int]) -> list[Update]:
+        """Publish messages in place of others and return the updates."""
+        return self._engine.replace([message_from(body) for body in messages], only=seqs)
+
+    def add_edges(self, edges: Sequence[Edge]) -> list[Update]:
+        """Add edges and return the updates."""
+        return self._engine.add_edges(edges)
+
+    def remove_edges(self, edges: Sequence[Edge]) -> list[Update]:
+        """Remove edges and return the updates."""
+        return self._engine.remove_edges(edges)
+
+    def advance(self, now: float) -> list[Update]:
+        """Advance the clock and return the updates of what expires."""
+        return self._engine.advance(now)
+
+    def check_messages(self, messages: Sequence[Body]) -> None:
+        """Raise what `publish` would raise."""
+        self._engine.check_messages([message_from(body) for body in messages])
+
+    def check_subscriptions(self, subscriber: str, subscriptions: Sequence[Body]) -> None:
+        """Raise what `subscribe` would raise."""
+        self._engine.check([subscription_from(body, subscriber) for body in subscriptions])
+
 
 class EngineBackend(EngineTarget):
     """An engine with its snapshots."""
 
     poll_interval_s: float | None = None
+    is_reporting: bool = True
     returns_updates: bool = True
 
     def __init__(self, folder: DataFolder) -> None:
         super().__init__(folder.config.engine())
         self._config, self._journal = folder.config, folder.journal
-        self._snapshots = Snapshots(folder.path / "snapshots")
+        self._snapshots = Snapshots(folder.path / "snapshots", folder.config.engine_class)
+
+    @property
+    def late_seqs(self) -> Sequence[int]:
+        """The seq of each message of the last publish that had expired on arrival."""
+        return self._engine.late_seqs
 
     @property
     def view(self) -> Engine:
@@ -57,18 +91,24 @@ class EngineBackend(EngineTarget):
         if saved < pruned:
             raise StateError(f"no snapshot from command {pruned} on is readable, and the journal starts there")
         target = EngineTarget(engine)
-        for number, command in merge_adjacent(self._journal.commands(after=saved)):
+        advances = self._config.advances
+        for number, at, command in merge_adjacent(self._journal.commands(after=saved), same_time=advances):
             try:
-                command.apply(target)
+                command.replay(target, at=at) if advances else command.apply(target)
             except NearcastError as error:
                 raise StateError(f"replaying command {number} of the journal failed: {error}") from error
         self._engine.close()
         self._engine = engine
         return RecoveredState(engine.stats().messages, saved)
 
-    def save(self, number: int) -> int:
-        """Save a snapshot and return the command from which on the journal is still needed."""
-        return self._snapshots.save(self._engine, number)
+    def save(self, number: int) -> None:
+        """Save a snapshot."""
+        self._snapshots.save(self._engine, number)
+
+    @property
+    def needed(self) -> int:
+        """The command from which on the journal is still needed."""
+        return self._snapshots.needed
 
     def poll(self, *, up_to: int) -> JobOutput:
         """Return nothing: there is no job."""

@@ -7,6 +7,7 @@ holds the newest messages and validates all input by the rules of the job.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,13 +17,14 @@ from nearcast.errors import UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.job import Job
-from nearcast.model import Explanation, Id, Message, Result, Subscription
+from nearcast.model import Explanation, Id, Message, Preview, Result, Subscription
 from nearcast.partition import Region
 from nearcast.partition.serialization import unpack
 from nearcast.service.config import ServiceConfig
 from nearcast.service.json_bodies import Body, message_from, subscription_from
 from nearcast.service.store.journal import JournalQueries, StoredResult
 from nearcast.service.subscription_key import SubscriptionKey
+from nearcast.window import ScoredMessage
 
 _PREVIEWED = 20_000  # messages that previews cover after a restart
 
@@ -46,14 +48,30 @@ class SparkReadModel:
 
     def publish(self, bodies: Sequence[Body]) -> None:
         """Insert messages, or raise and change nothing."""
-        for body in bodies:
-            _check_string("text", body, f"message {body['id']!r}")
+        _check_texts(bodies)
         self._insert(bodies)
         self._seq += len(bodies)
+
+    def retract(self, ids: Sequence[str]) -> None:
+        """Withdraw the messages under some ids, as far as they are here."""
+        for id_ in ids:
+            with suppress(UnknownMessage):
+                self._engine.retract([id_])
+
+    def replace(self, bodies: Sequence[Body]) -> None:
+        """Insert messages in place of those under their ids, or raise and change nothing."""
+        self.check_messages(bodies)
+        self.retract([body["id"] for body in bodies])
+        self.publish(bodies)
 
     def _insert(self, bodies: Sequence[Body]) -> None:
         self._engine.publish([message_from(body) for body in bodies])
         self._now = max([self._now, *(body["at"] for body in bodies)])
+
+    def check_messages(self, bodies: Sequence[Body]) -> None:
+        """Raise what `publish` would raise."""
+        _check_texts(bodies)
+        self._engine.check_messages([message_from(body) for body in bodies])
 
     def check(self, subscriptions: Iterable[Body], subscriber: str, job: Job) -> None:
         """Raise `InvalidInput` for subscriptions that the job cannot take."""
@@ -76,7 +94,12 @@ class SparkReadModel:
 
     def results(self, subscription: Id) -> list[Result]:
         """Return the result of a subscription as far as the job has reported it, best first."""
-        return [Result(row.message, row.score) for row in self._results(self._subscription(subscription))]
+        return [Result(scored.message, scored.score) for scored in self.scored_messages(subscription)]
+
+    def scored_messages(self, subscription: Id) -> list[ScoredMessage]:
+        """Return the same with the seq of each message; a job knows messages by id, so the newest one is meant."""
+        found = self._results(self._subscription(subscription))
+        return [ScoredMessage(row.seq, row.message, row.score) for row in found]
 
     def explain(self, subscription: Id, message: Message | Id) -> Explanation:
         """Return the score of a message for a subscription, ranked among the reported result."""
@@ -96,7 +119,7 @@ class SparkReadModel:
             return replace(explained, passes=False, reason="not in the result, as far as the job has reported")
         return with_rank(explained, passes, threshold)
 
-    def preview(self, subscription: Subscription) -> list[Explanation]:
+    def preview(self, subscription: Subscription) -> Preview:
         """Return the result that a new subscription would have among the newest messages."""
         return self._engine.preview(subscription)
 
@@ -106,10 +129,20 @@ class SparkReadModel:
         own = replace(self._engine.stats(), messages=self._seq)
         return replace(own, subscriptions=sum(shards), shards=shards, work={"all": self._work})
 
+    @property
+    def now(self) -> float | None:
+        """None: the job has the clock."""
+        return None
+
+    @property
+    def may_expire(self) -> bool:
+        """False: the job reports what expires."""
+        return False
+
     def regions(self) -> list[Region]:
         """Return the parts of space and the shards that own them, if the job has learned its routing."""
         job_file = self._config.job_file
-        folder = Folder(f"{job_file.resolve(job_file.run.checkpoint)}/state")
+        folder = Folder(job_file.state_folder)
         name = f"{job_file.match.partitioner}-{job_file.match.shards}.routing"
         if folder.size(name) is None:
             return []
@@ -145,6 +178,11 @@ class SparkReadModel:
         if config.window_seconds is None or row.at is None:
             return True
         return row.at > self._now - config.window_seconds
+
+
+def _check_texts(bodies: Sequence[Body]) -> None:
+    for body in bodies:
+        _check_string("text", body, f"message {body['id']!r}")
 
 
 def _check_string(field: str, body: Mapping[str, Any], subject: str) -> None:

@@ -9,7 +9,7 @@ position at that moment come from the journal, all later ones from the queue. Th
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from nearcast.service.api.problems import Problem, field_error, invalid_field
 from nearcast.service.push.hub import Listener
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nearcast.service.api.context import Service
 
 _PAGE = 500
+_PAGE_OF_CONTENTS = 100  # a message may have 130 KB
 
 
 class UpdateFollower:
@@ -34,16 +35,18 @@ class UpdateFollower:
         *,
         transport: str,
         page: int = _PAGE,
+        has_contents: bool = False,
     ) -> None:
         """Start after a cursor, or with the next update; raise if the cursor cannot be followed.
 
-        `next` returns at most `page` updates at a time.
+        `next` returns at most `page` updates at a time, with `has_contents` each with its message.
         """
         service.command_loop.check_ready()
         self._service = service
         self._listener = Listener(subscriber, subscriptions)
         self._joined_at: Cursor | None = None
-        self._page = page
+        self._has_contents = has_contents
+        self._page = min(page, _PAGE_OF_CONTENTS) if has_contents else page
         self._after = service.hub.position if after is None else Cursor.parse(after)
         self._gauge = service.metrics.push_clients.labels(transport)
         if self._after > service.hub.position:
@@ -74,12 +77,28 @@ class UpdateFollower:
         self._gauge.dec()
         self._service.hub.leave(self._listener)
 
+    async def greeting(self) -> dict[str, Any]:
+        """Return what the client gets first: its cursor, and which of the subscriptions that it named do not exist.
+
+        A subscription may be created later, so that is no error.
+        """
+        reader, ids = self._service.command_loop.reader, self._listener.subscriptions
+        known = await asyncio.to_thread(reader.subscribed, self._listener.subscriber, ids)
+        unknown = sorted(ids - known.keys())
+        return {"cursor": str(self._after), **({"unknown": unknown} if unknown else {})}
+
     async def wait_closed(self) -> None:
         """Wait until there are no more updates."""
         await self._listener.closed.wait()
 
     async def next(self) -> list[JournaledUpdate]:
         """Wait for the next page of updates and return it; it may be empty."""
+        page = await self._next_page()
+        if page and self._has_contents:
+            page = await asyncio.to_thread(self._service.command_loop.reader.with_contents, page)
+        return page
+
+    async def _next_page(self) -> list[JournaledUpdate]:
         if self._joined_at is None:
             end = self._service.hub.position
             page = await self._read_journal(end)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from nearcast.errors import StateError
+from nearcast.errors import FormatError, InvalidInput, StateError
 from nearcast.service.config import ServiceConfig
-from nearcast.service.store.journal import Journal, JournalReader
+from nearcast.service.store.journal import Journal, JournalReader, opening
 
 _CONFIG = "config"
 
@@ -32,21 +32,29 @@ class DataFolder:
             undo.callback(self._lock.release)
             self.journal = Journal(path / "journal.sqlite")
             undo.callback(self.journal.close)
-            self.config = self._recorded_config(config)
+            with opening(path / "journal.sqlite"):
+                self.config = self._recorded_config(config)
             self.reader = JournalReader(path / "journal.sqlite")
             undo.pop_all()
 
     def _recorded_config(self, config: ServiceConfig | None) -> ServiceConfig:
-        recorded = self.journal.meta(_CONFIG)
+        try:
+            recorded = self.journal.meta(_CONFIG)
+        except ValueError as error:
+            raise FormatError(f"{self.path} has recorded no valid configuration: {error}") from error
         if recorded is None:
             if config is None:
                 raise StateError(f"{self.path} is new: it needs a configuration, given by bounds, a city or a job")
+            config = config.with_new_key()
             with self.journal.transaction():
                 self.journal.set_meta(_CONFIG, config.to_json())
             return config
         if config is not None:
             config.check_same(recorded)
-        return ServiceConfig.from_json(recorded)
+        try:
+            return ServiceConfig.from_json(recorded)
+        except (InvalidInput, KeyError, TypeError, AttributeError) as error:
+            raise FormatError(f"{self.path} has recorded no valid configuration: {error}") from error
 
     def close(self) -> None:
         """Close all files; no readers may be left."""

@@ -6,15 +6,14 @@ import { textOf } from "./map.js";
 
 const $ = (id) => document.getElementById(id);
 const MAX_LISTED = 7;
-const MAX_WAITING = 500;      // matches whose message has not arrived through the feed
+const MAX_WAITING = 500;      // matches whose message or subscription is not known yet
 const ANNOUNCE_EVERY_MS = 6000;
 
 export class Activity {
-  constructor(map, kinds, onSelect) {
-    this.map = map;
-    this.kinds = kinds;
+  constructor(map, { cache, kinds, onSelect }) {
+    Object.assign(this, { map, cache, kinds });
     this.latest = [];
-    this.waiting = new Map();  // message id -> [subscription, isSelected] pairs
+    this.waiting = [];   // matches, the oldest first
     this.counts = { matches: 0, ids: new Set() };
     $("activity-list").addEventListener("click", (event) => {
       const id = event.target.closest("li")?.dataset.id;
@@ -24,34 +23,28 @@ export class Activity {
     setInterval(() => this.announceCounts(), ANNOUNCE_EVERY_MS);
   }
 
-  // Add a message that entered the result of a subscription.
-  addMatch(messageId, subscription, isSelected) {
+  // Add a message that entered the result of a subscription, both given by id.
+  addMatch(messageId, id, isSelected) {
     this.counts.matches += 1;
-    this.counts.ids.add(subscription.id);
-    const message = this.map.messages.get(messageId);
-    if (message) return this.connect(message, subscription, isSelected);
-    this.waiting.set(messageId, [...(this.waiting.get(messageId) ?? []), [subscription, isSelected]]);
-    for (const oldest of this.waiting.keys()) {
-      if (this.waiting.size <= MAX_WAITING) break;
-      this.waiting.delete(oldest);
-    }
+    this.counts.ids.add(id);
+    const match = { messageId, id, isSelected };
+    if (!this.connect(match)) this.waiting = [...this.waiting, match].slice(-MAX_WAITING);
   }
 
-  // Add messages of the feed, and show the matches that waited for them.
-  addMessages(messages) {
-    for (const message of messages) {
-      for (const [subscription, isSelected] of this.waiting.get(message.id) ?? []) this.connect(message, subscription, isSelected);
-      this.waiting.delete(message.id);
-    }
-  }
+  // Show the matches whose message and subscription are known by now.
+  connectWaiting() { this.waiting = this.waiting.filter((match) => !this.connect(match)); }
 
-  connect(message, subscription, isSelected) {
+  // Show a match, if its message and its subscription are known; return whether they are.
+  connect({ messageId, id, isSelected }) {
+    const message = this.map.messages.get(messageId), subscription = this.cache.get(id);
+    if (!message || !subscription) return false;
     const place = this.kinds.placeOf(subscription);
     if (place) this.map.animations.addThread(message.location, centreOf(place), isSelected);
     this.map.animations.addLabel(message.location, textOf(message));
     if (this.latest[0]?.message.id === message.id) this.latest[0].nMore += 1;
     else this.latest = [{ message, subscription, nMore: 0 }, ...this.latest].slice(0, MAX_LISTED);
     this.hasChanged = true;
+    return true;
   }
 
   refresh() {

@@ -5,6 +5,7 @@ import { colour } from "./theme.js";
 
 const DURATION_MS = { ring: 1600, thread: 2200, label: 4200 };
 const MAX_SHOWN = { ring: 300, thread: 30, label: 4 };
+const LABEL_INSET = 8;           // pixels between a label and its text
 const LABEL_INTERVAL_MS = 600;   // between two new texts
 const REDUCED_INTERVAL_MS = 300; // between two frames under reduced motion
 const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
@@ -101,24 +102,41 @@ export class Animations {
   }
 
   drawLabel({ text }, x, y, age) {
-    const { context } = this, { top, left, right } = this.map.getPadding();
-    context.font = "500 12px system-ui, sans-serif";
-    const width = context.measureText(text).width + 16, height = 24, corner = { x: x - width / 2, y: y - height - 11 };
-    const end = this.map.getCanvas().clientWidth - right;
-    const overlaps = (box) => corner.x < box.x + box.width + 6 && box.x < corner.x + width + 6 && Math.abs(box.y - corner.y) < height + 4;
-    if (this.labelBoxes.some(overlaps) || corner.x < left - 30 || corner.x + width > end + 10 || corner.y < top - 20) return;
-    this.labelBoxes.push({ ...corner, width });
+    const { context } = this, box = this.labelBoxOf(text, x, y);
+    const overlaps = (other) => box.x < other.x + other.width + 6 && other.x < box.x + box.width + 6 && Math.abs(other.y - box.y) < box.height + 4;
+    if (!box || this.labelBoxes.some(overlaps)) return;
+    this.labelBoxes.push(box);
     context.globalAlpha = Math.min(1, age * 12, (1 - age) * 5);
     context.fillStyle = this.colours.card;
     context.strokeStyle = this.colours.line;
     context.lineWidth = 1;
     context.beginPath();
-    context.roundRect(corner.x, corner.y, width, height, 12);
+    context.roundRect(box.x, box.y, box.width, box.height, 12);
     context.fill();
     context.stroke();
     context.fillStyle = this.colours.text;
-    context.fillText(text, corner.x + 8, corner.y + 16);
+    context.fillText(box.text, box.x + LABEL_INSET, box.y + 16);
   }
+
+  // Where the label of a point lies, and as much of its text as fits: above the point and between the cards; null if the
+  // point is not in view.
+  labelBoxOf(text, x, y) {
+    const { context } = this, { clientWidth, clientHeight } = this.map.getCanvas(), { top, left, right } = this.map.getPadding();
+    const start = Math.max(0, left - 30), end = clientWidth - Math.max(0, right - 10), height = 24;
+    if (x < start || x > end || y < top || y > clientHeight) return null;
+    context.font = "500 12px system-ui, sans-serif";
+    const shortened = shorten(context, text, end - start - 2 * LABEL_INSET);
+    const width = context.measureText(shortened).width + 2 * LABEL_INSET;
+    return { text: shortened, x: Math.min(Math.max(x - width / 2, start), end - width), y: Math.max(y - height - 11, 0), width, height };
+  }
+}
+
+// As much of a text as fits into a width.
+function shorten(context, text, width) {
+  if (context.measureText(text).width <= width) return text;
+  let length = text.length;
+  while (length > 0 && context.measureText(`${text.slice(0, length)}…`).width > width) length -= 1;
+  return `${text.slice(0, length).trimEnd()}…`;
 }
 
 function traceCircle(context, x, y, radius) {

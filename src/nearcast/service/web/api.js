@@ -40,6 +40,12 @@ export async function retry(send, onRetry) {
   }
 }
 
+// A path with parameters; empty ones are left out, and a list repeats its name.
+function withParameters(path, parameters) {
+  const pairs = Object.entries(parameters).flatMap(([name, value]) => [value].flat().map((one) => [name, one]));
+  return `${path}?${new URLSearchParams(pairs.filter(([, value]) => value !== "" && value !== undefined))}`;
+}
+
 const subscriptionPath = (id) => `v1/subscriptions/${encodeURIComponent(id)}`;
 
 export const api = {
@@ -48,18 +54,12 @@ export const api = {
   shards: () => request("GET", "v1/shards"),
   put: ({ id, ...rest }) => request("PUT", subscriptionPath(id), rest),
   remove: (id) => request("DELETE", subscriptionPath(id)),
-  results: (id) => request("GET", `${subscriptionPath(id)}/results`),
+  results: (id, parameters) => request("GET", withParameters(`${subscriptionPath(id)}/results`, parameters)),
   explain: (id, message) => request("POST", `${subscriptionPath(id)}/explain`, message),
   preview: (subscription) => request("POST", "v1/preview", subscription),
   reaches: (subscriptions) => request("POST", "v1/reaches", subscriptions),
-  async *subscriptions() {
-    let cursor = "";
-    do {
-      const page = await request("GET", `v1/subscriptions?limit=1000${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
-      yield* page.subscriptions;
-      cursor = page.next;
-    } while (cursor);
-  },
+  subscriptions: (parameters) => request("GET", withParameters("v1/subscriptions", parameters)),
+  clusters: (parameters) => request("GET", withParameters("v1/clusters", parameters)),
 };
 
 // Follow a stream of server-sent events with an Authorization header, which EventSource cannot send. Reconnects after

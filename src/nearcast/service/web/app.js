@@ -4,24 +4,21 @@ import { Activity } from "./activity.js";
 import { api, follow, retry, setToken } from "./api.js";
 import { Editor } from "./editor.js";
 import { Kinds } from "./kinds.js";
-import { LiveMap, MAX_DETAILED } from "./map.js";
+import { LiveMap } from "./map.js";
+import { Overview } from "./overview.js";
 import { Projection } from "./projection.js";
 import { Reaches } from "./reaches.js";
 import { Results } from "./results.js";
 import { Shards } from "./shards.js";
 import { Statistics } from "./statistics.js";
+import { SubscriptionCache } from "./subscription-cache.js";
 import { SubscriptionList } from "./subscription-list.js";
 import { initTheme } from "./theme.js";
+import { throttle } from "./throttle.js";
 import { showWelcome } from "./welcome.js";
 
 const $ = (id) => document.getElementById(id);
 const MIN_INTERVAL_MS = 400;   // between two refreshes of what changes
-
-// Return a function that runs `work` at most once per interval.
-function throttle(work) {
-  let timer;
-  return () => { timer ??= setTimeout(() => { timer = undefined; work(); }, MIN_INTERVAL_MS); };
-}
 
 function setConnection(state, text) {
   $("connection").dataset.state = state;
@@ -46,66 +43,62 @@ async function start() {
   initTheme($("theme"), () => { map?.recolour(); map?.animations.recolour(); });
   if (!document.createElement("canvas").getContext("webgl2")) throw new Error("the map needs WebGL 2, which this browser does not support");
   const onRetry = (error) => setConnection("lost", `service not available, retrying: ${error.message}`);
-  const config = await retry(api.config, onRetry);
-  const kinds = new Kinds(await retry(api.kinds, onRetry));
+  const [config, descriptions] = await Promise.all([retry(api.config, onRetry), retry(api.kinds, onRetry)]);
+  const kinds = new Kinds(descriptions), cache = new SubscriptionCache();
+  let overview;
+  const list = new SubscriptionList(cache, kinds, { onSelect: (id) => open(id), onFilter: () => overview?.loadSoon() });
   $("list-view").hidden = false;
+  await retry(() => list.load(), onRetry);   // before the map, which takes longer
   map = new LiveMap("map", { projection: new Projection(config), kinds, onSelect: (id) => open(id) });
   const reaches = new Reaches();
   const statistics = new Statistics($("statistics"));
-  const list = new SubscriptionList(kinds, (id) => open(id));
-  const activity = new Activity(map, kinds, (id) => open(id));
+  overview = new Overview(map, { cache, reaches, list, isOneOpen: () => editor.isOpen });
+  const activity = new Activity(map, { cache, kinds, onSelect: (id) => open(id) });
   const shards = new Shards($("shards"), map, config);
   const results = new Results(map, { config, kinds, reaches });
   const editor = new Editor({ config, kinds, map, results }, {
-    onSave(subscription) { list.put(subscription); list.refresh(); redraw(); activity.announce(`saved ${subscription.id}`); },
-    onDelete(id) { list.remove(id); redraw(); activity.announce(`deleted ${id}`); },
-    onOpen() { map.closePopup(); redraw(); },
-    onClose(id) { map.closePopup(); redraw(); list.refresh(); list.focus(id); },
+    onSave(subscription) { cache.put([subscription]); cache.addUpdate(subscription.id, 0); reload(); activity.announce(`saved ${subscription.id}`); },
+    onDelete(id) { cache.remove(id); list.remove(id); overview.remove(id); activity.announce(`deleted ${id}`); },
+    onOpen() { map.closePopup(); overview.draw(); },
+    onClose(id) { map.closePopup(); overview.draw(); list.refresh(); list.focus(id); },
   });
 
   map.explain = (message) => editor.savedId && results.explain(editor.draft(), message).catch(() => null);
+  cache.onLoad = () => {
+    activity.connectWaiting();
+    if (list.isComplete) reload();   // it was created by another client
+  };
 
-  async function redraw() {
-    const draw = () => map.showSubscriptions(list.subscriptions, reaches, editor.isOpen);
-    draw();
-    if (list.subscriptions.length > MAX_DETAILED) return;
-    await reaches.load(list.subscriptions).catch(() => {});
-    draw();
-  }
-
-  function open(id) {
-    const subscription = list.get(id);
+  async function open(id) {
+    if (!cache.get(id)) await cache.load([id]).catch(() => {});
+    const subscription = cache.get(id);
     if (!kinds.get(subscription?.kind)) return;
-    list.markSeen(id);
+    cache.markSeen(id);
     const place = kinds.placeOf(subscription);
     if (place) map.goTo(place);
     editor.open(subscription);
   }
 
-  async function reload() {
-    const all = [];
-    for await (const subscription of api.subscriptions()) all.push(subscription);
-    list.replaceAll(all);
-    redraw();
-  }
-
-  const refreshResults = throttle(() => { if (editor.savedId) editor.refreshResults(); });
-  const reloadSoon = throttle(() => reload().catch(() => {}));
+  const reload = () => Promise.all([list.reload(), overview.load()]);
+  const refreshResults = throttle(() => { if (editor.savedId) editor.refreshResults(); }, MIN_INTERVAL_MS);
+  const reloadSoon = throttle(reload, MIN_INTERVAL_MS);
   function handleUpdate({ subscription: id, message, change }) {
-    if (!list.get(id)) return reloadSoon();   // created by another client
-    const isOpen = editor.savedId === id;
+    if (cache.removed.has(id)) return;
+    const isOpen = editor.savedId === id, hasEntered = change === "enter";
     if (isOpen) refreshResults();
-    else list.addUpdate(id);
-    if (change === "enter") activity.addMatch(message, list.get(id), isOpen);
+    else cache.addUpdate(id, Number(hasEntered));
+    if (hasEntered) activity.addMatch(message, id, isOpen);
   }
 
   const states = {};
+  let isReporting = true;
   function setStreamState(stream, state, reason) {
     const wasLost = Object.values(states).includes("lost");
     states[stream] = state;
     const isLost = Object.values(states).includes("lost");
     if (isLost) setConnection("lost", `connection lost, reconnecting${reason ? `: ${reason}` : ""}`);
     else if (states.feed === "refused") setConnection("live", "live; messages need a token with scope admin");
+    else if (!isReporting) setConnection("waiting", "waiting for the first batch of the job on Spark");
     else setConnection("live", "live");
     if (wasLost && !isLost) reloadSoon();
   }
@@ -117,11 +110,15 @@ async function start() {
       if (checkbox.dataset.layer === "shards") shards.toggle(checkbox.checked);
     });
   }
-  await Promise.all([map.ready, retry(reload, onRetry)]);
-  redraw();
+  await map.ready;
+  overview.load();
   follow("v1/feed", (event, data) => {
-    if (event === "messages") { map.addMessages(data); activity.addMessages(data); }
-    else if (event === "stats") statistics.add(data, list.entries.size);
+    if (event === "messages") { map.addMessages(data); activity.connectWaiting(); }
+    else if (event === "stats") {
+      statistics.add(data, list.all);
+      isReporting = data.is_reporting;
+      setStreamState("feed", states.feed);
+    }
   }, (state, reason) => setStreamState("feed", state, reason));
   follow("v1/updates/events", (event, data) => { if (event === "update") handleUpdate(data); }, (state, reason) => setStreamState("updates", state, reason));
   showWelcome($("welcome"), () => editor.open());

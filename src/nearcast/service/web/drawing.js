@@ -1,6 +1,8 @@
 // Drawing of a place: a pin with one click; a box by dragging or with two clicks, by mouse, touch or pen. With the
 // keyboard, arrow keys move the map and Enter takes its centre. Escape cancels.
 
+import { capitalised, CLICK, ESCAPE } from "./wording.js";
+
 const DRAG_PX = 8;   // shorter movements are clicks
 
 export class Drawing {
@@ -52,8 +54,9 @@ export class Drawing {
   showStatus() {
     const isPoint = this.shape === "point", corner = this.firstCorner ? "the opposite corner" : "a corner";
     const text = this.byKeyboard ? `Move the map with the arrow keys; Enter ${isPoint ? "drops the pin" : `sets ${corner}`}`
-      : isPoint ? "Click the map to drop the pin" : this.firstCorner ? "Click the opposite corner" : "Drag a box on the map, or click two corners";
-    this.status.textContent = `${text}. Escape cancels.`;
+      : isPoint ? `${capitalised(CLICK)} the map to drop the pin` : this.firstCorner ? `${capitalised(CLICK)} ${corner}`
+      : `Drag a box on the map, or ${CLICK} two corners`;
+    this.status.textContent = `${text}.${ESCAPE}`;
     this.status.hidden = false;
   }
 

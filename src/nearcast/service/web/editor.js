@@ -3,6 +3,7 @@
 import { api } from "./api.js";
 import { Drawing } from "./drawing.js";
 import { centreOf } from "./kinds.js";
+import { PRESS } from "./wording.js";
 
 const $ = (id) => document.getElementById(id);
 const DELAY_MS = 120;  // between two refreshes of the result
@@ -19,9 +20,10 @@ export class Editor {
     this.form.addEventListener("input", () => this.handleChange());
     this.form.addEventListener("submit", (event) => { event.preventDefault(); this.save(); });
     $("draw").addEventListener("click", (event) => this.drawing.start(this.kind.placeField.form, event.detail === 0));
-    $("use-centre").addEventListener("click", () => this.setPlace(this.fitPlace(map.centre)));
-    $("cancel").addEventListener("click", () => this.close());
+    $("use-centre").addEventListener("click", () => { this.drawing.stop(); this.setPlace(this.fitPlace(map.centre)); });
+    $("cancel").addEventListener("click", () => this.leave());
     $("delete").addEventListener("click", () => this.remove());
+    $("more-results").addEventListener("click", () => { results.extend(); this.refreshResults(); });
     addEventListener("keydown", (event) => { if (event.key === "Escape" && this.isOpen) this.cancel(); });
   }
 
@@ -65,13 +67,14 @@ export class Editor {
 
   get kind() { return this.kinds.get(this.form.elements.kind.value); }
   get isOpen() { return !this.form.hidden; }
-  get savedId() { return this.isOpen && !this.isNew ? $("id").value : null; }
+  get savedId() { return this.isOpen && !this.isNew && !this.isRemoving ? $("id").value : null; }
 
   open(subscription, { byKeyboard = false } = {}) {
     this.drawing.stop();
     this.cancelRefresh();
     this.isNew = !subscription;
-    const given = subscription ?? { id: `mine-${Date.now().toString(36).slice(-5)}`, kind: this.kinds.first.kind };
+    this.fallbackId = `mine-${Date.now().toString(36).slice(-5)}`;
+    const given = subscription ?? { id: "", kind: this.kinds.first.kind };
     const kind = this.kinds.get(given.kind);
     this.place = kind.placeOf(given);
     $("editor-title").textContent = this.isNew ? "New subscription" : this.kinds.wordsOf(given);
@@ -81,7 +84,9 @@ export class Editor {
     $("keywords").value = kind.wordsOf(given);
     $("keywords-hint").textContent = "";
     this.values = Object.fromEntries([...kind.numberFields, ...kind.idFields].map(({ name }) => [name, given[name]]));
+    this.end = given.expires_at;   // the form does not show it, and saving keeps it
     this.renderedKind = null;
+    this.results.reset();
     $("delete").hidden = this.isNew;
     $("list-view").hidden = true;
     this.form.hidden = false;
@@ -105,8 +110,20 @@ export class Editor {
   }
 
   cancel() {
-    if (this.drawing.stop()) { this.handleChange(); $("draw").focus(); } else this.close();
+    if (this.drawing.stop()) { this.handleChange(); $("draw").focus(); } else this.leave();
   }
+
+  // Close, but ask before changes are lost.
+  leave() {
+    const isChanged = this.isNew ? this.place || $("keywords").value.trim() : this.draftText() !== this.saved;
+    if (isChanged && !this.mayDiscard) {
+      this.mayDiscard = true;
+      $("error").textContent = `This is not saved. ${PRESS} again to discard it.`;
+    } else this.close();
+  }
+
+  // The id of a new subscription: its name, or else its words, in the characters of an id.
+  get newId() { return [$("id").value, $("keywords").value].map(idFrom).find(Boolean) ?? this.fallbackId; }
 
   addWord(word) {
     const before = $("keywords").value.trim(), operator = this.kind.textField.operators?.at(-1);
@@ -116,11 +133,12 @@ export class Editor {
 
   // The subscription as it stands.
   draft() {
-    const { kind } = this, draft = { id: $("id").value, kind: kind.kind };
+    const { kind } = this, draft = { id: this.isNew ? this.newId : $("id").value, kind: kind.kind };
     if (kind.placeField && this.place) draft[kind.placeField.name] = this.place;
     if (kind.textField) draft[kind.textField.name] = $("keywords").value.trim();
     for (const { name } of kind.numberFields) draft[name] = this.numberOf(name);
     for (const { name } of kind.idFields) draft[name] = this.inputFor(name).value;
+    if (this.end !== undefined) draft.expires_at = this.end;
     return draft;
   }
 
@@ -162,6 +180,8 @@ export class Editor {
     $("save").textContent = this.isNew ? "Save" : "Save changes";
     $("save").disabled = !this.isNew && this.draftText() === this.saved;
     $("error").textContent = "";
+    $("delete").textContent = "Delete";
+    this.mayDiscard = this.mayDelete = false;
     this.results.sketch(this.draft());
     this.scheduleRefresh();
   }
@@ -184,7 +204,10 @@ export class Editor {
     this.lastShown = ++this.lastRequest;
   }
 
-  refreshResults() { return this.refreshing = this.loadResults(++this.lastRequest); }
+  refreshResults() {
+    if (!this.isRemoving) this.refreshing = this.loadResults(++this.lastRequest);
+    return this.refreshing;
+  }
 
   // Show the current result of an unchanged subscription, or a preview of a changed one. Outdated answers are dropped.
   async loadResults(number) {
@@ -207,11 +230,16 @@ export class Editor {
   }
 
   async save() {
-    const { placeField } = this.kind;
-    if (placeField && !this.place) return void ($("error").textContent = `${placeField.name} must be on the map; draw it, or use the map centre`);
+    const { placeField, isBox } = this.kind;
+    if (placeField && !this.place) {
+      return void ($("error").textContent = `There is no ${isBox ? "box" : "pin"} yet: ${isBox ? "draw" : "drop"} one on the map, or use its centre.`);
+    }
+    this.drawing.stop();
     await this.run(async () => {
       const draft = this.draft();
+      if (this.isNew) draft.id = await freeId(draft.id, this.fallbackId);
       await api.put(draft);
+      $("id").value = draft.id;
       this.isNew = false;
       this.saved = JSON.stringify(draft);
       $("editor-title").textContent = this.kinds.wordsOf(draft);
@@ -222,14 +250,21 @@ export class Editor {
     });
   }
 
+  // Delete the subscription at the second press.
   async remove() {
+    if (!this.mayDelete) {
+      this.mayDelete = true;
+      return void ($("delete").textContent = `${PRESS} again to delete`);
+    }
+    this.isRemoving = true;   // no request for a deleted subscription
     await this.run(async () => {
       this.cancelRefresh();
-      await this.refreshing;   // no request for a deleted subscription
+      await this.refreshing;
       await api.remove($("id").value);
       this.callbacks.onDelete($("id").value);
       this.close();
     });
+    this.isRemoving = false;
   }
 
   // Run a request and show its error.
@@ -240,6 +275,23 @@ export class Editor {
       $("error").textContent = error.message;
     }
   }
+}
+
+const MAX_ID = 100;   // characters; a number may follow
+const N_NUMBERED = 50;
+
+// An id that no subscription has: the given one, else with a number, else with a suffix.
+async function freeId(id, suffix) {
+  const numbered = [id, ...Array.from({ length: N_NUMBERED }, (_, i) => `${id}-${i + 2}`)];
+  const { subscriptions } = await api.subscriptions({ id: numbered, limit: numbered.length });
+  const taken = new Set(subscriptions.map((one) => one.id));
+  return numbered.find((one) => !taken.has(one)) ?? `${id}-${suffix}`;
+}
+
+// A name in the characters of an id: "Café near work" becomes "Cafe-near-work".
+function idFrom(name) {
+  const plain = name.normalize("NFKD").replace(/\p{M}/gu, "");
+  return plain.replace(/[^A-Za-z0-9._~:@-]+/g, "-").replace(/^[-.]+|-+$/g, "").slice(0, MAX_ID);
 }
 
 function tileOf({ kind, label, iconSvg }) {

@@ -43,7 +43,7 @@ export class Kinds {
   get(name) { return this.byName.get(name); }
 
   // The kind of a new subscription: the first that ranks messages.
-  get first() { return this.all.find(({ grows }) => !grows) ?? this.all[0]; }
+  get first() { return this.all.find((kind) => kind.is_stateful) ?? this.all[0]; }
 
   labelOf({ kind }) { return this.get(kind)?.label ?? kind; }
 

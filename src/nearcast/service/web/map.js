@@ -5,12 +5,14 @@ import { Animations } from "./animations.js";
 import { centreOf } from "./kinds.js";
 import { GROUPS, layersOf, styleOf } from "./layers.js";
 import { colour } from "./theme.js";
+import { formatShort } from "./wording.js";
 
 const MAX_MESSAGES = 3000;     // on the map
 const FADE_MS = 90_000;
 const REFRESH_MS = 1000;
 export const MAX_DETAILED = 20;   // more subscriptions are drawn thinner, and without circles
 const FULL_DENSITY = 100;      // messages in one place that give the strongest glow
+const MAX_ZOOM_STEP = 4;       // into a cluster, whose subscriptions may all be in one place
 const CLICK_PAUSE_MS = 500;    // after drawing, in which a click selects nothing
 
 export class LiveMap {
@@ -19,6 +21,7 @@ export class LiveMap {
     this.messages = new Map();   // id -> message, oldest first
     this.hidden = new Set(["shards"]);
     this.features = {};
+    this.clusterMarkers = [];
     this.map = new maplibre.Map({
       container,
       style: styleOf(colour, { field: collectionOf(this.fieldFeatures()), isEarth: projection.isEarth, hidden: this.hidden }),
@@ -97,6 +100,7 @@ export class LiveMap {
     this.hidden[isShown ? "delete" : "add"](group);
     for (const layer of GROUPS[group]) this.map.setLayoutProperty(layer, "visibility", isShown ? "visible" : "none");
     if (group === "points") this.animations.isShown = isShown;
+    if (group === "subscriptions") this.map.getContainer().classList.toggle("without-clusters", !isShown);
   }
 
   recolour() {
@@ -138,6 +142,40 @@ export class LiveMap {
       const circle = reach === null ? null : projection.circle(place, reach, { id, boldness, is: "circle" });
       return [circle, projection.point(place, { id, boldness, isMany })].filter(Boolean);
     }));
+  }
+
+  // Draw clusters as circles with their counts, larger for more subscriptions. A click zooms in.
+  showClusters(clusters, isOneOpen) {
+    for (const marker of this.clusterMarkers) marker.remove();
+    this.clusterMarkers = clusters.map(({ location, count, box }) => {
+      const size = 20 + 7 * Math.log10(count), opacity = isOneOpen ? "0.35" : "1";
+      const marker = this.addLabel(formatShort(count), this.inView(location, size / 2), { className: "cluster", opacity });
+      const element = marker.getElement();
+      element.style.setProperty("--size", `${size}px`);
+      element.addEventListener("click", (event) => { event.stopPropagation(); this.zoomTo(box); });
+      return marker;
+    });
+  }
+
+  // The nearest location at which a mark of a radius, in pixels, lies within the map.
+  inView(location, radius) {
+    const { x, y } = this.map.project(this.projection.toMap(location)), { clientWidth, clientHeight } = this.map.getContainer();
+    const clamp = (value, end) => Math.min(Math.max(value, radius), end - radius);
+    const { lng, lat } = this.map.unproject([clamp(x, clientWidth), clamp(y, clientHeight)]);
+    return this.projection.fromMap([lng, lat]);
+  }
+
+  zoomTo([xmin, ymin, xmax, ymax]) {
+    const corners = [this.projection.toMap([xmin, ymin]), this.projection.toMap([xmax, ymax])];
+    this.map.fitBounds(corners, { maxZoom: this.map.getZoom() + MAX_ZOOM_STEP });
+  }
+
+  // The part of the bounds that the map shows. Across the date line that is the whole width.
+  get view() {
+    const bounds = this.map.getBounds(), [west, south, east, north] = bounds.toArray().flat();
+    const [xmin, ymin] = this.projection.fromMap([west, south]), [xmax, ymax] = this.projection.fromMap([east, north]);
+    const isAcross = this.projection.isEarth && (west < -180 || east > 180);
+    return isAcross ? [this.projection.bounds[0], ymin, this.projection.bounds[2], ymax] : [xmin, ymin, xmax, ymax];
   }
 
   // The feature at a point of the screen: a pin, else a message, else the smallest box.

@@ -2,23 +2,30 @@
 
 import { api } from "./api.js";
 import { textOf } from "./map.js";
+import { formatInteger } from "./wording.js";
 
 const $ = (id) => document.getElementById(id);
-const MAX_SHOWN = 30;
-const MAX_CACHED = 1000;
-const PART_LABELS = { near: "nearness", text: "words", social: "friends" };
+const PAGE = 50, MAX_PAGE = 1000;
+const SINCE_SAVED = "Only messages after it was saved count, so a preview may show more.";
+const PART_LABELS = { near: "nearness", text: "words", social: "social graph" };
 
 export class Results {
   constructor(map, { config, kinds, reaches }) {
     Object.assign(this, { map, config, kinds, reaches });
     this.projection = map.projection;
-    this.parts = new Map();   // subscription and message as JSON -> parts of the score
     this.results = [];
+    this.reset();
     $("result-list").addEventListener("click", (event) => this.goTo(event));
     for (const [event, isOver] of [["mouseover", true], ["focusin", true], ["mouseleave", false], ["focusout", false]]) {
       $("result-list").addEventListener(event, ({ target }) => this.highlight(isOver ? target.closest("li")?.dataset.message : null));
     }
   }
+
+  // Show the first page of the next result.
+  reset() { this.limit = PAGE; }
+
+  // Show one more page.
+  extend() { this.limit = Math.min(this.limit + PAGE, MAX_PAGE); }
 
   close() {
     $("results").hidden = true;
@@ -39,29 +46,19 @@ export class Results {
       : "Type a word or two to see matches.");
     this.results = [];
     $("result-list").replaceChildren();
+    $("more-results").hidden = true;
   }
 
   async loadPreview(draft) {
-    const [{ results, hints }] = await Promise.all([api.preview(draft), this.reaches.load([draft])]);
-    return { isSaved: false, results, hints };
+    const [found] = await Promise.all([api.preview(draft), this.reaches.load([draft])]);
+    return { isSaved: false, ...found };
   }
 
   // Load the current result, with the parts of each score.
   async loadCurrent(subscription) {
-    const [{ results }] = await Promise.all([api.results(subscription.id), this.reaches.load([subscription])]);
-    if (!this.kinds.get(subscription.kind).isScored) return { isSaved: true, results };
-    const explained = async (result) => ({ ...result, parts: await this.partsOf(subscription, result) });
-    return { isSaved: true, results: await Promise.all(results.slice(0, MAX_SHOWN).map(explained)) };
-  }
-
-  async partsOf(subscription, { message, location, text, at, place }) {
-    const key = JSON.stringify([subscription, message]);
-    if (!this.parts.has(key) && location && text) {
-      const explanation = await api.explain(subscription.id, { id: message, location, text, at, place });
-      if (this.parts.size > MAX_CACHED) this.parts.clear();
-      this.parts.set(key, explanation.parts);
-    }
-    return this.parts.get(key) ?? [];
+    const parts = this.kinds.get(subscription.kind).isScored;
+    const [found] = await Promise.all([api.results(subscription.id, { limit: this.limit, parts }), this.reaches.load([subscription])]);
+    return { isSaved: true, ...found };
   }
 
   // Return an element that explains a message for a subscription: whether it is in the result, and its score.
@@ -86,29 +83,31 @@ export class Results {
     return kind.greater_is_better ? score.toFixed(3) : this.projection.formatDistance(score);
   }
 
-  show({ isSaved, results }, draft) {
-    const kind = this.kinds.get(draft.kind), n = results.length;
-    const title = isSaved ? (kind.grows ? "Matches" : "Current result") : "Preview";
-    if (n) this.showTitle(`${title}: ${n}`, this.noteFor(isSaved, draft, kind));
-    else this.showTitle(isSaved ? "No matches yet" : "No matches", this.adviceFor(isSaved));
-    const focused = $("result-list").contains(document.activeElement) && document.activeElement.closest("li").dataset.message;
-    $("result-list").classList.toggle("unranked", kind.grows);
-    $("result-list").replaceChildren(...results.slice(0, MAX_SHOWN).map((result) => this.rowOf(result, kind)));
+  show(found, draft) {
+    const { isSaved, results, total } = found, kind = this.kinds.get(draft.kind);
+    const title = isSaved ? (kind.is_stateful ? "Current result" : "Matches") : "Preview", shown = results.slice(0, this.limit);
+    if (total) this.showTitle(`${title}: ${formatInteger(total)}`, this.noteFor(found, shown.length, draft, kind));
+    else this.showTitle(isSaved ? "No matches yet" : "No matches", this.adviceFor(isSaved, kind));
+    const focused = $("result-list").contains(document.activeElement) && document.activeElement.closest("li")?.dataset.message;
+    $("result-list").classList.toggle("unranked", !kind.is_stateful);
+    $("result-list").replaceChildren(...shown.map((result) => this.rowOf(result, kind)));
+    $("more-results").hidden = shown.length >= Math.min(isSaved ? total : results.length, MAX_PAGE);
     if (focused) ($("result-list").querySelector(`li[data-message="${CSS.escape(focused)}"] button`) ?? $("result-list")).focus();
     this.results = results;
     this.sketch(draft, results);
   }
 
-  noteFor(isSaved, draft, kind) {
-    if (!isSaved) return "Matches among the newest messages. Save the subscription to receive every change.";
-    const reach = this.reaches.get(draft);
-    if (typeof reach === "number") return `Messages match within ${this.projection.formatDistance(reach)}.`;
-    return kind.grows ? "Matches that are still in the window." : "Updated with every message.";
+  // Say what the result counts, and how a preview differs from the result of the saved subscription.
+  noteFor({ isSaved, total, among }, nShown, draft, kind) {
+    const first = nShown < total ? `The first ${formatInteger(nShown)} are shown.` : "";
+    const reach = this.reaches.get(draft), within = typeof reach === "number" ? `Messages match within ${this.projection.formatDistance(reach)}.` : "";
+    return [first, isSaved ? savedNote(kind) : previewNote(among, kind), within].filter(Boolean).join(" ");
   }
 
-  adviceFor(isSaved) {
+  adviceFor(isSaved, kind) {
+    if (isSaved) return `New matches appear here at once.${kind.needs_window ? "" : ` ${SINCE_SAVED}`}`;
     const terms = this.config.terms.slice(0, 4).join(", ");
-    return isSaved ? "New matches appear here at once." : `Try other words${terms && `, such as ${terms}`}, or move the sliders.`;
+    return `Try other words${terms && `, such as ${terms}`}, or move the sliders.`;
   }
 
   rowOf(result, kind) {
@@ -165,7 +164,7 @@ export class Results {
     if (!place) return this.map.show("draft", []);
     const found = results.filter(({ location }) => location);
     const farthest = Math.max(0, ...found.map(({ location }) => kind.isBox ? 0 : projection.distance(place, location)));
-    const radius = this.reachOf(draft) ?? (kind.grows ? 0 : farthest);
+    const radius = this.reachOf(draft) ?? (kind.is_stateful ? farthest : 0);
     this.map.show("draft", [
       kind.isBox ? projection.box(place, { is: "area" }) : projection.circle(place, radius, { is: "circle" }),
       ...(kind.isBox ? [] : found.map(({ location }) => projection.line(place, location, { is: "thread" }))),
@@ -173,6 +172,19 @@ export class Results {
       kind.isBox ? null : projection.point(place, { is: "pin" }),
     ].filter(Boolean));
   }
+}
+
+// What the result of a saved subscription counts.
+function savedNote({ is_stateful: isStateful, needs_window: needsWindow }) {
+  if (needsWindow) return "The best messages of the window, updated with every message.";
+  return isStateful ? "The best messages since it was saved." : "Matches since it was saved that are still in the window.";
+}
+
+// What a preview counts, and why the saved subscription may show something else.
+function previewNote(among, { needs_window: needsWindow }) {
+  const counted = `Matches among the newest ${formatInteger(among)} messages.`;
+  return needsWindow ? `${counted} Save the subscription to receive every change.`
+    : `${counted} Once saved, it starts empty: only messages that come later count.`;
 }
 
 // A row for one part of a score: the track is as long as its weight, and filled up to its value.

@@ -1,6 +1,7 @@
 // Shards: their regions on the map, if the partitioner divides space, and a bar per shard with its load.
 
 import { api } from "./api.js";
+import { formatInteger } from "./wording.js";
 
 const REFRESH_MS = 5000;
 const MAX_LABELS = 60;
@@ -53,7 +54,7 @@ export class Shards {
       row.innerHTML = "<dt></dt><span><i></i></span><dd></dd>";
       row.children[0].textContent = shard;
       Object.assign(row.querySelector("i").style, { width: `${100 * load / maximum}%`, background: colourOf(shard) });
-      row.children[2].textContent = Math.round(load).toLocaleString("en");
+      row.children[2].textContent = formatInteger(load);
       return row;
     }));
   }

@@ -1,8 +1,9 @@
 // Statistics: rates with their last minute, and how few subscriptions the engine examines per message.
 
+import { formatInteger } from "./wording.js";
+
 const SECONDS = 60;
 const UNKNOWN = "–";
-const formatInteger = (value) => Math.round(value).toLocaleString("en");
 const formatNumber = (value) => value < 10 ? value.toFixed(1) : formatInteger(value);
 const SPARKLINE = `<svg viewBox="0 0 ${SECONDS - 1} 20" preserveAspectRatio="none" aria-hidden="true">` +
   '<path class="area"/><path class="edge" vector-effect="non-scaling-stroke"/></svg>';

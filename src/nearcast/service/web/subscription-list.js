@@ -1,18 +1,29 @@
-// The list of subscriptions: those with new updates first, filtered by text and kind. Each has one node, created once;
-// only some are on the page at a time. The order does not change while the list is in use.
+// The list of subscriptions: those with new updates first, then a page of those that the service finds for the search
+// and the kind. The order does not change while the list is in use.
+
+import { api } from "./api.js";
+import { debounce } from "./throttle.js";
+import { formatInteger, formatShort } from "./wording.js";
 
 const $ = (id) => document.getElementById(id);
-const PAGE = 60;
+const PAGE = 60, MAX_PAGE = 1000;
+const SEARCH_PAUSE_MS = 150;
 const SORT_EVERY_MS = 4000;
 
 export class SubscriptionList {
-  constructor(kinds, onSelect) {
-    this.kinds = kinds;
-    this.entries = new Map();    // id -> { subscription, node, nNew, updatedAt }
+  constructor(cache, kinds, { onSelect, onFilter }) {
+    Object.assign(this, { cache, kinds, onFilter });
+    this.found = [];             // the loaded pages, in the order of the service
+    this.next = null;            // cursor of the next page
+    this.total = this.all = 0;   // subscriptions that the filter selects, and all of them
     this.limit = PAGE;
-    this.changed = new Set();
-    for (const id of ["search", "kind-filter"]) $(id).addEventListener("input", () => this.refresh());
-    $("more").addEventListener("click", () => { this.limit += PAGE; this.refresh(); });
+    this.lastRequest = 0;
+    this.nodes = new Map();      // id -> { node, subscription } of the rows on the page
+    this.choices = new Map();    // kind -> its choice in the filter; "" for all kinds
+    const search = debounce(() => this.applyFilter(), SEARCH_PAUSE_MS);
+    $("search").addEventListener("input", search);
+    $("kind-filter").addEventListener("input", search);
+    $("more").addEventListener("click", () => this.run(() => this.showMore()));
     $("list").addEventListener("click", (event) => {
       const id = event.target.closest("li")?.dataset.id;
       if (id !== undefined) onSelect(id);
@@ -21,97 +32,132 @@ export class SubscriptionList {
     setInterval(() => { if (!this.isInUse) this.refresh(); }, SORT_EVERY_MS);
   }
 
-  get subscriptions() { return [...this.entries.values()].map(({ subscription }) => subscription); }
-
   get isInUse() { return $("list").matches(":hover, :focus-within"); }
 
-  get(id) { return this.entries.get(id)?.subscription; }
+  // True if the loaded pages hold everything that the filter selects.
+  get isComplete() { return this.next === null; }
 
-  // Replace all subscriptions.
-  replaceAll(subscriptions) {
-    const ids = new Set(subscriptions.map(({ id }) => id));
-    for (const id of this.entries.keys()) if (!ids.has(id)) this.entries.delete(id);
-    for (const subscription of subscriptions) this.put(subscription);
-    this.refresh();
+  // What the user searches for, as parameters of a request.
+  get filter() {
+    return { search: $("search").value.trim(), kind: $("kind-filter").querySelector(":checked")?.value ?? "" };
   }
 
-  put(subscription) {
-    const entry = this.entries.get(subscription.id) ?? { node: createNode(subscription.id), nNew: 0, updatedAt: 0 };
-    entry.subscription = subscription;
-    entry.node.querySelector(".words").textContent = this.kinds.wordsOf(subscription);
-    entry.node.querySelector(".kind-and-id").textContent = `${this.kinds.labelOf(subscription)} · ${subscription.id}`;
-    entry.node.querySelector(".kind-icon").innerHTML = this.kinds.iconOf(subscription);
-    this.entries.set(subscription.id, entry);
+  applyFilter() {
+    this.limit = PAGE;
+    this.onFilter();
+    this.reload();
+  }
+
+  // Load the shown pages again.
+  reload() { return this.run(() => this.load()); }
+
+  // Run a request; if it fails, the list stays as it is, with the error below.
+  async run(work) { await work().catch((error) => { $("list-end").textContent = error.message; }); }
+
+  async load() {
+    const number = ++this.lastRequest, { filter } = this;
+    const answer = await api.subscriptions({ ...filter, limit: Math.min(this.limit, MAX_PAGE) });
+    if (number !== this.lastRequest) return;
+    this.found = [];
+    this.total = answer.total;
+    if (!filter.search) this.all = Object.values(answer.kinds).reduce((sum, n) => sum + n, 0);
+    this.showFilter(answer.kinds);
+    this.addPage(answer);
+  }
+
+  // Show the next page.
+  async showMore() {
+    this.limit += PAGE;
+    const number = ++this.lastRequest;
+    const answer = this.next === null ? null : await api.subscriptions({ ...this.filter, cursor: this.next, limit: PAGE });
+    if (number !== this.lastRequest) return;
+    if (answer) this.addPage(answer);
+    else this.refresh();
+  }
+
+  addPage({ subscriptions, next }) {
+    this.cache.put(subscriptions);
+    this.found.push(...subscriptions);
+    this.next = next;
+    this.refresh();
   }
 
   remove(id) {
-    this.entries.delete(id);
+    this.found = this.found.filter((subscription) => subscription.id !== id);
     this.refresh();
+    this.reload();
   }
 
-  addUpdate(id) {
-    const entry = this.entries.get(id);
-    entry.nNew += 1;
-    entry.updatedAt = performance.now();
-    this.changed.add(id);
+  // True if a subscription matches the search and the kind, by the rule of the service.
+  isSelected(subscription) {
+    const { search, kind } = this.filter;
+    const words = `${this.kinds.wordsOf(subscription)} ${subscription.id} ${subscription.kind} ${this.kinds.labelOf(subscription)}`.toLowerCase();
+    return (!kind || subscription.kind === kind) && search.toLowerCase().split(/\s+/).every((word) => words.includes(word));
   }
 
-  markSeen(id) {
-    const entry = this.entries.get(id);
-    if (entry) entry.nNew = 0;
-    this.changed.add(id);
+  // The subscriptions to show: those with updates, then the loaded pages.
+  get shown() {
+    const updated = this.cache.updated.filter((subscription) => this.isSelected(subscription)), ids = new Set(updated.map(({ id }) => id));
+    return [...updated, ...this.found.filter(({ id }) => !ids.has(id))];
+  }
+
+  refresh() {
+    const { shown } = this, list = $("list"), nodes = shown.slice(0, this.limit).map((subscription) => this.nodeOf(subscription));
+    if (nodes.length !== list.children.length || nodes.some((node, i) => node !== list.children[i])) list.replaceChildren(...nodes);
+    for (const [id, { node }] of this.nodes) if (!node.isConnected) this.nodes.delete(id);
+    this.refreshBadges();
+    const total = Math.max(this.total, nodes.length), all = Math.max(this.all, total);
+    $("count").textContent = !all ? "" : total === all ? formatInteger(all) : `${formatInteger(total)} of ${formatInteger(all)}`;
+    $("more").hidden = this.isComplete && shown.length <= this.limit;
+    $("list-end").textContent = !all ? "There are no subscriptions yet. Create one: drop a pin on the map and type some words."
+      : !nodes.length ? "No subscription matches the search." : $("more").hidden ? "" : `${formatInteger(total - nodes.length)} more`;
+  }
+
+  // The row of a subscription: the one that shows it already, or a new one.
+  nodeOf(subscription) {
+    const { id } = subscription, existing = this.nodes.get(id);
+    if (existing?.subscription === subscription) return existing.node;
+    const node = existing?.node ?? createNode(id);
+    node.querySelector(".words").textContent = this.kinds.wordsOf(subscription);
+    node.querySelector(".kind-and-id").textContent = `${this.kinds.labelOf(subscription)} · ${id}`;
+    node.querySelector(".kind-icon").innerHTML = this.kinds.iconOf(subscription);
+    this.nodes.set(id, { node, subscription });
+    return node;
   }
 
   refreshBadges() {
-    for (const id of this.changed) {
-      const entry = this.entries.get(id), badge = entry?.node.querySelector(".badge");
-      if (badge) badge.textContent = entry.nNew ? `${entry.nNew} new` : "";
+    for (const [id, { node }] of this.nodes) {
+      const nNew = this.cache.nNewOf(id), badge = node.querySelector(".badge"), text = nNew ? `${formatShort(nNew)} new` : "";
+      if (badge.textContent !== text) badge.textContent = text;
     }
-    this.changed.clear();
   }
 
-  // Filter and sort the list.
-  refresh() {
-    const query = $("search").value.trim().toLowerCase(), kind = $("kind-filter").querySelector(":checked")?.value ?? "";
-    const textOf = (one) => `${this.kinds.wordsOf(one)} ${one.id} ${one.kind} ${this.kinds.labelOf(one)}`.toLowerCase();
-    const all = [...this.entries.values()], found = all.filter(({ subscription }) => textOf(subscription).includes(query));
-    const shown = found.filter(({ subscription }) => !kind || subscription.kind === kind)
-      .sort((a, b) => (b.nNew > 0) - (a.nNew > 0) || b.updatedAt - a.updatedAt || (a.subscription.id < b.subscription.id ? -1 : 1));
-    this.showFilter(found, kind);
-    this.refreshBadges();
-    const nodes = shown.slice(0, this.limit).map(({ node }) => node), list = $("list");
-    if (nodes.length !== list.children.length || nodes.some((node, i) => node !== list.children[i])) list.replaceChildren(...nodes);
-    $("count").textContent = all.length ? String(all.length) : "";
-    $("more").hidden = shown.length <= this.limit;
-    $("list-end").textContent = !all.length ? "There are no subscriptions yet. Create one: drop a pin on the map and type some words."
-      : !shown.length ? "No subscription matches the search." : shown.length > this.limit ? `${shown.length - this.limit} more` : "";
+  // Show how many subscriptions of each kind were found. The choices stay, so that a click during an answer counts.
+  showFilter(kinds) {
+    const total = Object.values(kinds).reduce((sum, n) => sum + n, 0);
+    for (const kind of new Set(["", ...this.kinds.all.map((one) => one.kind), ...Object.keys(kinds)])) {
+      const choice = this.choices.get(kind) ?? this.addChoice(kind);
+      choice.lastChild.textContent = ` ${formatShort(kind ? kinds[kind] ?? 0 : total)}`;
+    }
   }
 
-  // Show how many subscriptions of each kind were found.
-  showFilter(found, selected) {
-    const counts = Object.fromEntries(this.kinds.all.map(({ kind }) => [kind, 0]));
-    for (const { subscription } of found) counts[subscription.kind] = (counts[subscription.kind] ?? 0) + 1;
-    const key = JSON.stringify(counts);
-    if (key === this.shownCounts) return;
-    this.shownCounts = key;
-    const choices = [["", "all kinds", "all", found.length],
-      ...Object.entries(counts).map(([kind, n]) => [kind, this.kinds.labelOf({ kind }), this.kinds.iconOf({ kind }), n])];
-    const hadFocus = $("kind-filter").contains(document.activeElement);
-    $("kind-filter").querySelectorAll("label").forEach((label) => label.remove());
-    $("kind-filter").append(...choices.map((choice) => filterOf(...choice, choice[0] === selected)));
-    if (hadFocus) $("kind-filter").querySelector(":checked")?.focus();
+  addChoice(kind) {
+    const choice = kind ? choiceOf(kind, this.kinds.labelOf({ kind }), this.kinds.iconOf({ kind })) : choiceOf("", "all kinds", "all");
+    $("kind-filter").append(choice);
+    this.choices.set(kind, choice);
+    return choice;
   }
 
   focus(id) {
-    ((this.entries.get(id)?.node.isConnected && this.entries.get(id).node.firstChild) || $("new")).focus();
+    ((this.nodes.get(id)?.node.isConnected && this.nodes.get(id).node.firstChild) || $("new")).focus();
   }
 }
 
-function filterOf(kind, name, icon, n, isSelected) {
+function choiceOf(kind, name, icon) {
   const label = Object.assign(document.createElement("label"), { title: name });
-  label.append(Object.assign(document.createElement("input"), { type: "radio", name: "kind-filter", value: kind, checked: isSelected }));
+  label.append(Object.assign(document.createElement("input"), { type: "radio", name: "kind-filter", value: kind, checked: !kind }));
   label.insertAdjacentHTML("beforeend", icon);
-  label.append(Object.assign(document.createElement("span"), { className: "visually-hidden", textContent: name }), ` ${n}`);
+  label.append(Object.assign(document.createElement("span"), { className: "visually-hidden", textContent: name }), "");
   return label;
 }
 
@@ -119,6 +165,6 @@ function createNode(id) {
   const node = document.createElement("li");
   node.dataset.id = id;
   node.innerHTML = '<button type="button"><span class="kind-icon"></span><span class="words"></span>' +
-    '<span class="kind-and-id muted"></span><span class="badge"></span></button>';
+    '<span class="kind-and-id muted"></span><span class="badge" title="messages that entered the result since it was opened"></span></button>';
   return node;
 }

@@ -1,7 +1,7 @@
 """Kernels of `nearcast.text.encode`: tokenise, hash and sort the bytes of an Arrow column.
 
-XXH64 follows its specification, with seed 0. 64-bit arithmetic wraps around in compiled code but not in plain Python,
-so without the JIT the xxhash library computes the hashes.
+SipHash-2-4 follows its specification. 64-bit arithmetic wraps around in compiled code but not in plain Python, so
+without the JIT the siphash24 library computes the hashes.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 
 from nearcast._jit import kernel
 
-_P1 = np.uint64(0x9E3779B185EBCA87)
-_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
-_P3 = np.uint64(0x165667B19E3779F9)
-_P4 = np.uint64(0x85EBCA77C2B2AE63)
-_P5 = np.uint64(0x27D4EB2F165667C5)
+_V0 = np.uint64(0x736F6D6570736575)
+_V1 = np.uint64(0x646F72616E646F6D)
+_V2 = np.uint64(0x6C7967656E657261)
+_V3 = np.uint64(0x7465646279746573)
+_LAST = np.uint64(0xFF)
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+
+State = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
 
 
 @kernel
@@ -24,77 +28,87 @@ def _rotate(value: np.uint64, bits: int) -> np.uint64:
 
 
 @kernel
-def _read(data: NDArray[np.uint8], at: int, n: int) -> np.uint64:
-    """Read n bytes as a little-endian number."""
-    value = np.uint64(0)
+def _read_word(data: NDArray[np.uint8], at: int) -> np.uint64:
+    """Read eight bytes as a little-endian number; as positions are unsigned, that is one instruction."""
+    first, value = np.uint64(at), _ZERO
+    for i in range(8):
+        value |= np.uint64(data[first + np.uint64(i)]) << np.uint64(8 * i)
+    return value
+
+
+@kernel
+def _read_rest(data: NDArray[np.uint8], at: int, n: int) -> np.uint64:
+    """Read fewer than eight bytes as a little-endian number."""
+    if at + 8 <= data.size:
+        return _read_word(data, at) & ((_ONE << np.uint64(8 * n)) - _ONE)
+    value = _ZERO
     for i in range(n):
         value |= np.uint64(data[at + i]) << np.uint64(8 * i)
     return value
 
 
 @kernel
-def _round(lane: np.uint64, value: np.uint64) -> np.uint64:
-    return _rotate(lane + value * _P2, 31) * _P1
+def _round(v0: np.uint64, v1: np.uint64, v2: np.uint64, v3: np.uint64) -> State:
+    v0, v2 = v0 + v1, v2 + v3
+    v1, v3 = _rotate(v1, 13) ^ v0, _rotate(v3, 16) ^ v2
+    v0, v2 = _rotate(v0, 32) + v3, v2 + v1
+    v3, v1 = _rotate(v3, 21) ^ v0, _rotate(v1, 17) ^ v2
+    return v0, v1, _rotate(v2, 32), v3
 
 
 @kernel
-def _stripes(data: NDArray[np.uint8], start: int, stop: int) -> np.uint64:
-    """Hash the whole 32-byte stripes of a long input."""
-    a, b, c, d = _P1 + _P2, _P2, np.uint64(0), np.uint64(0) - _P1
-    at = start
-    while at + 32 <= stop:
-        a = _round(a, _read(data, at, 8))
-        b = _round(b, _read(data, at + 8, 8))
-        c = _round(c, _read(data, at + 16, 8))
-        d = _round(d, _read(data, at + 24, 8))
-        at += 32
-    folded = _rotate(a, 1) + _rotate(b, 7) + _rotate(c, 12) + _rotate(d, 18)
-    for lane in (a, b, c, d):
-        folded = (folded ^ _round(np.uint64(0), lane)) * _P1 + _P4
-    return folded
+def _start(key: NDArray[np.uint64]) -> State:
+    return _V0 ^ key[0], _V1 ^ key[1], _V2 ^ key[0], _V3 ^ key[1]
 
 
 @kernel
-def xxh64(data: NDArray[np.uint8], start: int, stop: int) -> np.int64:
-    """Return XXH64 of some bytes as a signed number."""
-    n = stop - start
-    at = start
-    if n >= 32:
-        folded = _stripes(data, start, stop)
-        at += n - n % 32
-    else:
-        folded = _P5
-    folded += np.uint64(n)
+def _add(state: State, word: np.uint64) -> State:
+    """Add eight bytes."""
+    v0, v1, v2, v3 = state
+    v0, v1, v2, v3 = _round(*_round(v0, v1, v2, v3 ^ word))
+    return v0 ^ word, v1, v2, v3
+
+
+@kernel
+def _finish(state: State, word: np.uint64, n: int) -> np.int64:
+    """Add the last bytes, fewer than eight, of n in all; return the hash."""
+    v0, v1, v2, v3 = _add(state, word | (np.uint64(n) << np.uint64(56)))
+    v2 ^= _LAST
+    for _ in range(4):
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+    return np.int64(v0 ^ v1 ^ v2 ^ v3)
+
+
+@kernel
+def siphash(data: NDArray[np.uint8], start: int, stop: int, key: NDArray[np.uint64]) -> np.int64:
+    """Return SipHash-2-4 of some bytes as a signed number."""
+    state, at = _start(key), start
     while at + 8 <= stop:
-        folded = _rotate(folded ^ _round(np.uint64(0), _read(data, at, 8)), 27) * _P1 + _P4
+        state = _add(state, _read_word(data, at))
         at += 8
-    if at + 4 <= stop:
-        folded = _rotate(folded ^ (_read(data, at, 4) * _P1), 23) * _P2 + _P3
-        at += 4
-    while at < stop:
-        folded = _rotate(folded ^ (np.uint64(data[at]) * _P5), 11) * _P1
-        at += 1
-    folded = (folded ^ (folded >> np.uint64(33))) * _P2
-    folded = (folded ^ (folded >> np.uint64(29))) * _P3
-    return np.int64(folded ^ (folded >> np.uint64(32)))
+    return _finish(state, _read_rest(data, at, stop - at), stop - start)
 
 
 @kernel
-def hash_strings(data: NDArray[np.uint8], offsets: NDArray[np.int64], out: NDArray[np.int64]) -> None:
+def hash_strings(
+    data: NDArray[np.uint8], offsets: NDArray[np.int64], key: NDArray[np.uint64], out: NDArray[np.int64]
+) -> None:
     """Hash every string of a column."""
     for i in range(len(out)):
-        out[i] = xxh64(data, offsets[i], offsets[i + 1])
+        out[i] = siphash(data, offsets[i], offsets[i + 1], key)
 
 
 @kernel
 def hash_words(
-    data: NDArray[np.uint8], start: int, stop: int, word: NDArray[np.uint8], out: NDArray[np.int64]
+    data: NDArray[np.uint8], start: int, stop: int, key: NDArray[np.uint64], out: NDArray[np.int64]
 ) -> int:
     """Hash the words of an ASCII text into `out`; return their number, or -1 if the text is not ASCII.
 
-    `word` is room for the longest word; `out` for as many words as there can be.
+    `out` has room for as many words as there can be. A word is hashed as its letters are read, eight at a time.
     """
-    n_words, n = 0, 0
+    n_words, n, letters = 0, 0, _ZERO
+    fresh = _start(key)
+    state = fresh
     for at in range(start, stop):
         c = data[at]
         if c >= 128:
@@ -102,13 +116,15 @@ def hash_words(
         if 65 <= c <= 90:
             c += np.uint8(32)
         if 97 <= c <= 122 or 48 <= c <= 57:
-            word[n] = c
+            letters |= np.uint64(c) << np.uint64(8 * (n & 7))
             n += 1
+            if n & 7 == 0:
+                state, letters = _add(state, letters), _ZERO
         elif n > 0:
-            out[n_words] = xxh64(word, 0, n)
-            n_words, n = n_words + 1, 0
+            out[n_words] = _finish(state, letters, n)
+            n_words, n, letters, state = n_words + 1, 0, _ZERO, fresh
     if n > 0:
-        out[n_words] = xxh64(word, 0, n)
+        out[n_words] = _finish(state, letters, n)
         n_words += 1
     return n_words
 
@@ -117,7 +133,7 @@ def hash_words(
 def hash_texts(
     data: NDArray[np.uint8],
     offsets: NDArray[np.int64],
-    word: NDArray[np.uint8],
+    key: NDArray[np.uint64],
     out: NDArray[np.int64],
     lengths: NDArray[np.int64],
 ) -> None:
@@ -127,7 +143,7 @@ def hash_texts(
     """
     for i in range(len(lengths)):
         first = (offsets[i] - offsets[0]) // 2 + i
-        lengths[i] = hash_words(data, offsets[i], offsets[i + 1], word, out[first:])
+        lengths[i] = hash_words(data, offsets[i], offsets[i + 1], key, out[first:])
 
 
 @kernel

@@ -243,6 +243,17 @@ def mark(heaps: ResultHeapArrays, marks: NDArray[np.bool_]) -> None:
 
 
 @kernel
+def find_holders(heaps: ResultHeapArrays, wanted: NDArray[np.bool_], found: NDArray[np.bool_]) -> None:
+    """Mark the slots whose heaps hold a wanted message."""
+    heads, handles = heaps.heads, heaps.handles
+    for slot in range(heads.shape[0]):
+        for i in range(heads[slot, START], heads[slot, START] + heads[slot, SIZE]):
+            if wanted[handles[i]]:
+                found[slot] = True
+                break
+
+
+@kernel
 def renumber(heaps: ResultHeapArrays, numbers: NDArray[np.int32]) -> None:
     """Replace the handles of messages by others in the same order."""
     heads, handles = heaps.heads, heaps.handles

@@ -23,7 +23,7 @@ class Horizon(NamedTuple):
     """True if messages expire in the order of arrival, so that `first` decides alone."""
 
 
-@kernel
+@kernel(inline=True)
 def is_dead(horizon: Horizon, number: int) -> bool:
     """Return whether a message has expired: it precedes the first, or its own key is at or below the horizon."""
     return number < horizon.first or (

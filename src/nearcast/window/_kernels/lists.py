@@ -28,9 +28,9 @@ from nearcast.window.store import WindowArrays
 HEAD, TAIL, EDGES, LENGTH = 0, 1, 2, 3
 """Columns of a bucket: first and last chunk or -1; start of the postings in the first and end in the last; count."""
 N_CLASSES = 6
-LEAST_CHUNK = 4
+MIN_CHUNK = 4
 WEIGHT_BITS, TAG_BITS = 20, 12
-MOST_WEIGHT = (1 << WEIGHT_BITS) - 1
+MAX_WEIGHT = (1 << WEIGHT_BITS) - 1
 TAG_MASK = (1 << TAG_BITS) - 1
 NEXT_BITS = 40
 NEXT_MASK = (1 << NEXT_BITS) - 1
@@ -76,13 +76,13 @@ def list_length(lists: ListArrays, term: int) -> int:
 
 @kernel
 def _posting(number: int, term: int, unit: float) -> int:
-    weight = min(MOST_WEIGHT, int(unit * MOST_WEIGHT) + 1)
+    weight = min(MAX_WEIGHT, int(unit * MAX_WEIGHT) + 1)
     return (number << 32) | (tag_of(term) << WEIGHT_BITS) | weight
 
 
 @kernel
 def _chunk_size(chunk_class: int) -> int:
-    return LEAST_CHUNK << chunk_class
+    return MIN_CHUNK << chunk_class
 
 
 @kernel

@@ -16,7 +16,7 @@ from nearcast._jit import kernel
 
 SPOT_BITS = 16
 SPOT_MASK = (1 << SPOT_BITS) - 1
-MOST_EXTRA = 255
+MAX_EXTRA = 255
 COST_BASED, FACTOR, BOUNDED = 0, 1, 2
 """Policies of a buffer: theta is chosen by cost, is a factor of the k-th score, or follows from the buffer's size."""
 
@@ -64,4 +64,4 @@ def spot_of(params: BufferParams, x: float, y: float, extra: int) -> int:
     px, py, pz = to_frame(params.on_sphere, x, y)
     spot = _grid_step(px, params.x0, params.unit) | _grid_step(py, params.y0, params.unit) << SPOT_BITS
     spot |= _grid_step(pz, params.z0, params.unit) << 2 * SPOT_BITS
-    return spot | min(MOST_EXTRA, extra + 1) << 3 * SPOT_BITS
+    return spot | min(MAX_EXTRA, extra + 1) << 3 * SPOT_BITS

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from nearcast._jit import kernel, mix
 from nearcast.model._kernels.profiles import LENGTH, RUN, ProfileArrays
-from nearcast.window._kernels.lists import LEAST_CHUNK, N_CLASSES, ListArrays, list_length
+from nearcast.window._kernels.lists import MIN_CHUNK, N_CLASSES, ListArrays, list_length
 from nearcast.window._kernels.params import BOUNDED, FACTOR, BufferParams
 from nearcast.window.store import WindowArrays
 
 N_BINS = 1024
 AHEAD = 16  # postings whose messages are prefetched
-PIECE = LEAST_CHUNK << (N_CLASSES - 1)
+PIECE = MIN_CHUNK << (N_CLASSES - 1)
 ROUNDING = 2.0**-18  # more than 32-bit arithmetic can change a bound
-MOST_BEND = 0.0254  # an arc of chord c is at most c + c**3 / 24 + this * c**5
+MAX_BEND = 0.0254  # an arc of chord c is at most c + c**3 / 24 + this * c**5
 
 SCANNED, SCORED, N_PENDING, WITNESSED, CUT, N_RETRIES = 0, 1, 2, 3, 4, 5
 """Positions in the counts of the scratch: postings read, messages scored, messages of the batch that arrive later,

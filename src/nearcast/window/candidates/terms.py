@@ -5,19 +5,41 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from nearcast._jit import Arena
+from nearcast.model import ScoringContext
 from nearcast.model._kernels.profiles import ProfileArrays
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.window._kernels.candidates import terms as kernels
+from nearcast.window._kernels.params import BufferParams
 from nearcast.window._kernels.search import SearchScratch
 from nearcast.window.candidates.source import CandidateSource
+from nearcast.window.lists import TermLists
+from nearcast.window.sliding import SlidingWindow
+
+_NAME = "topk"
 
 
 class TermCandidates(CandidateSource):
     """Term lists, with the weight of the heaviest term beside each message."""
 
-    append_messages = staticmethod(kernels.append_messages)
     begin = staticmethod(kernels.begin)
     publish = staticmethod(kernels.publish)
+
+    def __init__(
+        self, arena: Arena, window: SlidingWindow, params: BufferParams, scoring: ScoringContext, *, max_number: int
+    ) -> None:
+        super().__init__(arena, window, params, scoring, max_number=max_number)
+
+        def make(lists_arena: Arena) -> TermLists:
+            append = kernels.append_messages
+            return TermLists(lists_arena, window, params, _NAME, append_messages=append, max_number=max_number)
+
+        self._lists = window.follower(_NAME, make)
+
+    @property
+    def lists(self) -> TermLists:
+        """The messages of the window by term."""
+        return self._lists
 
     def insert(self, slots: npt.NDArray[np.int32], columns: KeywordColumns) -> None:
         """Do nothing: the search reads profiles only."""

@@ -23,7 +23,7 @@ CHORD_SLACK = 2.5e-7
 """Error of a chord between two points of the frame in float32: 3e-8 per coordinate, and rounding on the way."""
 BEND, BEND_MORE = 1.0 / 24.0, 3.0 / 640.0
 """Coefficients of the series of the arc; both are 0 on the plane."""
-_MOST_SCALE = 1e300  # keeps points of the frame finite
+_MAX_SCALE = 1e300  # keeps points of the frame finite
 _ROUNDING = 2.0**-46  # relative error of a coordinate of the frame in float64
 _ZERO, _ONE, _SLACK = np.float32(0.0), np.float32(1.0), np.float32(CHORD_SLACK)
 
@@ -53,7 +53,7 @@ def project(space: Space, *, most_unit: float = 1e300) -> Projection:
         max_distance=space.max_distance,
         x0=bounds.xmin * 0.5 + bounds.xmax * 0.5,
         y0=bounds.ymin * 0.5 + bounds.ymax * 0.5,
-        scale=1.0 if on_sphere or half <= 0.0 else min(1.0 / half, _MOST_SCALE),
+        scale=1.0 if on_sphere or half <= 0.0 else min(1.0 / half, _MAX_SCALE),
         unit=unit,
         margin=1e-12 + unit * _ROUNDING,
     )

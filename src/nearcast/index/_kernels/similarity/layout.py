@@ -12,12 +12,12 @@ from nearcast.index._kernels.shared.projection import Projection
 
 MARGIN = 1e-9
 """The reference arithmetic decides scores this close to tau; bounds are widened by as much."""
-LEAST_SIDE = 2.0**-18
+MIN_SIDE = 2.0**-18
 """Least side of a cell: cells of the frame are numbered with 20 bits per axis."""
-MOST_LEVELS = 8
+MAX_LEVELS = 8
 GLOBAL_CELL = 0  # the cell of postings that no distance rules out
 SPLIT = -2  # in place of the only list of a term, whose postings lie in cells
-MOST_FINGERPRINTS = 5  # of 12 bits each in an int64
+MAX_FINGERPRINTS = 5  # of 12 bits each in an int64
 AHEAD = 32  # subscriptions whose terms are touched before they are inserted
 MANY = 1 << 60  # stands for more terms than fit
 
@@ -177,7 +177,7 @@ class SimilarityState(NamedTuple):
     cell_table: TableArrays
     """Level and position of a cell -> its number."""
     level_cells: NDArray[np.int64]
-    """int64 (MOST_LEVELS,): number of cells of each level."""
+    """int64 (MAX_LEVELS,): number of cells of each level."""
     cell_lists: TableArrays
     """Dense term and cell -> list."""
     near_lists: SimilarityLists

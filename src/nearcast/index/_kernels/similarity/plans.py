@@ -11,7 +11,7 @@ from nearcast.index._kernels.similarity.layout import (
     GLOBAL_CELL,
     LENGTH,
     MANY,
-    MOST_FINGERPRINTS,
+    MAX_FINGERPRINTS,
     RUN,
     SPLIT,
     TAU,
@@ -64,7 +64,7 @@ def pack_fingerprints(state: SimilarityState, slot: int, skip: int) -> int:
     packed, count = 0, 0
     for j in range(n):
         if j != skip:
-            if count == MOST_FINGERPRINTS:
+            if count == MAX_FINGERPRINTS:
                 return MANY
             packed |= int(state.terms.fingerprints[state.records.run_terms[start + j]]) << (12 * count)
             count += 1

@@ -44,10 +44,10 @@ from nearcast.index._kernels.topk.layout import (
     AT_THRESHOLD,
     GREATEST_THRESHOLD,
     GROUPED,
-    LEAST_THRESHOLD,
     MANY,
     MARGIN,
-    MOST_FINGERPRINTS,
+    MAX_FINGERPRINTS,
+    MIN_THRESHOLD,
     N_FINGERPRINTS,
     TopKColumns,
     TopKLists,
@@ -60,7 +60,7 @@ from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, X, Y
 @kernel
 def posting_threshold(threshold: float) -> float:
     """Return a threshold as postings hold it: clipped, and lowered by the margin."""
-    return min(max(threshold, LEAST_THRESHOLD), GREATEST_THRESHOLD) - MARGIN
+    return min(max(threshold, MIN_THRESHOLD), GREATEST_THRESHOLD) - MARGIN
 
 
 @kernel
@@ -118,7 +118,7 @@ def fingerprint(number: int) -> int:
 @kernel
 def pack_fingerprints(numbers: NDArray[np.int32], first: int, stop: int, skip: int) -> int:
     """Return the fingerprints of the terms of a subscription except one, as a signed 32-bit number."""
-    if stop - first - 1 > MOST_FINGERPRINTS:
+    if stop - first - 1 > MAX_FINGERPRINTS:
         return MANY
     packed, shift = 0, 0
     for i in range(first, stop):

@@ -16,7 +16,7 @@ GROUPED = 7
 """Lists in blocks of this class or above have bounds per group."""
 MARGIN = 3e-5
 """Several times what rounding to float32 costs a bound."""
-LEAST_THRESHOLD, GREATEST_THRESHOLD = -1.0, 2.0
+MIN_THRESHOLD, GREATEST_THRESHOLD = -1.0, 2.0
 """Range of thresholds in postings; every score lies within."""
 UNSORTED_SHARE = 4
 """A list is sorted again when one in so many of its postings is unsorted."""
@@ -32,7 +32,7 @@ N_FIELDS = 8
 
 # A fingerprint is a byte in 1..254. Four fit; 0 means none, and more than four become bytes of 255.
 N_FINGERPRINTS = 254
-MOST_FINGERPRINTS = 4
+MAX_FINGERPRINTS = 4
 MANY = -1
 
 

@@ -1,22 +1,34 @@
-"""The live map at /, and the routes that it uses besides the others: config, kinds, shards, previews and a feed."""
+"""The live map at /, and the routes that it uses besides the others, such as kinds, previews, clusters and a feed."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
+from collections import deque
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from importlib.resources import files
 from itertools import count
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import FileResponse, StreamingResponse
+from starlette.requests import HTTPConnection
 
 from nearcast.engine.stats import Stats
-from nearcast.model import Explanation, kinds
+from nearcast.model import Explanation, Preview, kinds
 from nearcast.partition import Region
-from nearcast.service.api.context import Admin, RunningService, Service, Subscriber, problems
+from nearcast.service.api.context import (
+    Admin,
+    Filter,
+    Grant,
+    RunningService,
+    Service,
+    Subscriber,
+    problems,
+    token_of,
+)
 from nearcast.service.api.explanations import part_body
 from nearcast.service.api.problems import Problem
 from nearcast.service.api.routes.updates import EVENT_STREAM, format_event
@@ -25,15 +37,20 @@ from nearcast.service.api.subscription_schemas import SubscriptionSchemas, with_
 from nearcast.service.backends.backend import View
 from nearcast.service.json_bodies import subscription_from
 from nearcast.service.push.message_feed import MAX_BUFFERED, FeedViewer
+from nearcast.service.store.clusters import Cluster
+from nearcast.service.store.subscription_filter import parse_box
 
 WEB = str(files("nearcast.service") / "web")
 _HEADERS = {
     "Cache-Control": "no-cache",
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; worker-src 'self' blob:",
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data: blob:; worker-src 'self' blob:; frame-ancestors 'none'"
+    ),
 }
 _MESSAGE_FIELDS = ("id", "location", "text", "at", "place")
 _MESSAGES_EVERY_S = 0.25
 _STATS_EVERY = 4  # rounds of messages
+_RATES_OVER = 10  # statistics; a job on Spark reports in batches, and between two of them nothing
 
 
 def make_router(schemas: SubscriptionSchemas) -> APIRouter:
@@ -47,6 +64,8 @@ def make_router(schemas: SubscriptionSchemas) -> APIRouter:
     )
     router.get("/v1/shards", response_model=ShardsBody, responses=problems())(shards)
     router.post("/v1/preview", response_model=PreviewBody, responses=problems(409))(with_body(preview, schemas.named))
+    overview = {"response_model": schemas.overview, "response_model_exclude_unset": True}
+    router.get("/v1/clusters", responses=problems(), **overview)(clusters)
     router.post("/v1/reaches", response_model=ReachesBody, responses=problems())(with_body(reaches, schemas.many))
     router.get("/v1/feed", responses={**events, **problems()})(feed)
     return router
@@ -73,7 +92,7 @@ async def shards(service: RunningService, caller: Subscriber) -> Any:
     def read(view: View) -> tuple[list[Region], Stats]:
         return view.regions(), view.stats()
 
-    regions, stats = await service.command_loop.read(read)
+    regions, stats = await service.command_loop.read(read, subscriber=caller.subscriber)
     parts = [{"box": list(box), "shards": [i for i in range(64) if mask >> i & 1]} for box, mask in regions]
     return {"regions": parts, "loads": list(stats.shards)}
 
@@ -83,17 +102,44 @@ async def preview(body: StrictModel, service: RunningService, caller: Subscriber
 
     Nothing is subscribed.
     """
-    subscription = subscription_from(body.model_dump(), caller.subscriber)
-    found: list[Explanation] = await service.command_loop.read(lambda view: view.preview(subscription))
-    ids = [str(explanation.message) for explanation in found]
+    subscription = subscription_from(body.to_json(), caller.subscriber)
+    read = service.command_loop.read(lambda view: view.preview(subscription), subscriber=caller.subscriber)
+    found: Preview = await read
+    ids = [str(explanation.message) for explanation in found.results]
     messages = await asyncio.to_thread(service.command_loop.reader.messages, ids)
-    results = [_preview_result(one, messages.get(str(one.message)) or {}) for one in found]
-    return {"results": results, "hints": list(subscription.hints())}
+    results = [_preview_result(one, messages.get(str(one.message)) or {}) for one in found.results]
+    return {"results": results, "total": found.total, "among": found.among, "hints": list(subscription.hints())}
+
+
+async def clusters(
+    service: RunningService,
+    caller: Subscriber,
+    filter_: Filter,
+    within: Annotated[str, Query(description="the view, as xmin,ymin,xmax,ymax")],
+    limit: Annotated[int, Query(ge=0, le=1000, description="more subscriptions than this are clusters")] = 200,
+) -> Any:
+    """Return the subscriptions whose place overlaps a view, or clusters of them if there are many."""
+    reader, view = service.command_loop.reader, parse_box(within)
+
+    def read() -> dict[str, Any]:
+        found = reader.clusters(caller.subscriber, view, filter_)
+        total = sum(cluster.n_subscriptions for cluster in found)
+        if total > limit:
+            return {"total": total, "subscriptions": [], "clusters": list(map(_cluster_body, found))}
+        shown = reader.subscriptions(caller.subscriber, replace(filter_, within=view), limit=limit) if total else []
+        return {"total": len(shown), "subscriptions": shown, "clusters": []}
+
+    return await asyncio.to_thread(read)
+
+
+def _cluster_body(cluster: Cluster) -> dict[str, Any]:
+    count, x, y, *box = cluster
+    return {"location": [x, y], "count": count, "box": box}
 
 
 async def reaches(body: list[StrictModel], service: RunningService, caller: Subscriber) -> Any:
     """Return how far from each subscription a message can be and still match. Nothing is subscribed."""
-    subscriptions = [subscription_from(one.model_dump(), caller.subscriber) for one in body]
+    subscriptions = [subscription_from(one.to_json(), caller.subscriber) for one in body]
     max_distance = service.command_loop.config.space.max_distance
     return {"reaches": [subscription.reach(max_distance) for subscription in subscriptions]}
 
@@ -104,14 +150,20 @@ def _preview_result(explanation: Explanation, message: dict[str, Any]) -> dict[s
     return {"message": str(explanation.message), "score": explanation.score, "parts": parts, **retained}
 
 
-async def feed(service: RunningService, caller: Admin) -> StreamingResponse:
+async def _admin_grant(connection: HTTPConnection) -> Grant:
+    return Grant.of(connection, token_of(connection), "admin")
+
+
+async def feed(
+    service: RunningService, caller: Admin, grant: Annotated[Grant, Depends(_admin_grant)]
+) -> StreamingResponse:
     """Stream the newest `messages`, then new ones as they arrive (a sample under load), and `stats` every second."""
     service.command_loop.check_ready()
-    return StreamingResponse(_feed(service), media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
+    return StreamingResponse(_feed(service, grant), media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
 
 
-async def _feed(service: Service) -> AsyncIterator[str]:
-    viewer, totals = FeedViewer(), await _totals(service)
+async def _feed(service: Service, grant: Grant) -> AsyncIterator[str]:
+    viewer, history = FeedViewer(), deque([await _totals(service)], maxlen=_RATES_OVER)
     viewer.put(await asyncio.to_thread(service.command_loop.reader.newest_messages, MAX_BUFFERED))
     service.feed.viewers.add(viewer)
     try:
@@ -120,12 +172,18 @@ async def _feed(service: Service) -> AsyncIterator[str]:
             await asyncio.sleep(_MESSAGES_EVERY_S)
             if service.hub.is_closed:
                 return
+            try:
+                grant.check()
+            except Problem as problem:
+                yield format_event("closed", json.dumps({"reason": problem.detail}))
+                return
             messages = [{key: message.get(key) for key in _MESSAGE_FIELDS} for message in viewer.take()]
             if messages:
                 yield format_event("messages", json.dumps(messages))
             if turn % _STATS_EVERY == 0:
-                before, totals = totals, await _totals(service)
-                yield format_event("stats", json.dumps(_rates(before, totals)))
+                history.append(await _totals(service))
+                stats = {**_rates(history[0], history[-1]), "is_reporting": service.command_loop.is_reporting}
+                yield format_event("stats", json.dumps(stats))
     finally:
         service.feed.viewers.discard(viewer)
 

@@ -10,13 +10,28 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import ValidationError
 
-from nearcast.errors import InvalidInput
+from nearcast.errors import InvalidInput, UnknownMessage
 from nearcast.service.api.access import Caller
-from nearcast.service.api.context import IdempotencyKey, Publisher, RunningService, Service, problems
+from nearcast.service.api.context import (
+    IdempotencyKey,
+    MessageId,
+    Publisher,
+    RunningService,
+    Service,
+    Subscriber,
+    problems,
+)
 from nearcast.service.api.problems import Problem, field_error
-from nearcast.service.api.schemas import MessageBody, MessageOrMessages, PublishAnswer, StreamAnswer
+from nearcast.service.api.schemas import (
+    MessageBody,
+    MessageOrMessages,
+    PublishAnswer,
+    ReplacingBody,
+    RetractAnswer,
+    StreamAnswer,
+)
 from nearcast.service.api.validation_errors import field_errors
-from nearcast.service.commands import Publish
+from nearcast.service.commands import Publish, Replace, Retract
 from nearcast.service.json_bodies import Body
 
 router = APIRouter(prefix="/v1/messages", tags=["messages"])
@@ -27,19 +42,49 @@ _MAX_ERRORS = 20
 _NDJSON = {"requestBody": {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}, "required": True}}
 
 
-@router.post("", response_model=PublishAnswer, responses=problems(409))
+@router.post("", response_model=PublishAnswer, responses=problems(409, 507))
 async def publish(
     body: MessageOrMessages, service: RunningService, caller: Publisher, key: IdempotencyKey = None
 ) -> Any:
     """Publish a message, or a list of messages, all or none. GeoJSON features and collections are accepted too."""
     messages = body if isinstance(body, list) else [body]
-    command = Publish([message.body() for message in messages])
+    command = Publish([message.to_json() for message in messages], caller.subscriber)
     answer = await service.command_loop.execute(command, subscriber=caller.subscriber, key=key)
     service.feed.publish(command.messages)
     return answer
 
 
-@router.post("/stream", response_model=StreamAnswer, responses=problems(), openapi_extra=_NDJSON)
+@router.put("/{id}", response_model=PublishAnswer, responses=problems(409, 507))
+async def replace(
+    id: MessageId, body: ReplacingBody, service: RunningService, caller: Publisher, key: IdempotencyKey = None
+) -> Any:
+    """Publish a message in place of those that the caller has published under the id, if there are any.
+
+    The old message leaves every result, and the new one enters where it belongs, in one step.
+    """
+    command = Replace([MessageBody(id=id, **body.model_dump()).to_json()], caller.subscriber)
+    answer = await service.command_loop.execute(command, subscriber=caller.subscriber, key=key)
+    service.feed.publish(command.messages)
+    return answer
+
+
+@router.delete("/{id}", response_model=RetractAnswer, responses=problems(404, 409, 507))
+async def retract(id: MessageId, service: RunningService, caller: Publisher, key: IdempotencyKey = None) -> Any:
+    """Withdraw the messages that the caller has published under an id: they leave every result."""
+    command = Retract(caller.subscriber, [id])
+    return await service.command_loop.execute(command, subscriber=caller.subscriber, key=key)
+
+
+@router.get("/{id}", response_model=MessageBody, response_model_exclude_none=True, responses=problems(404))
+async def get(id: MessageId, service: RunningService, caller: Subscriber) -> Any:
+    """Return the newest message under an id that is retained and not withdrawn."""
+    found = await asyncio.to_thread(service.command_loop.reader.message, id)
+    if found is None:
+        raise UnknownMessage(id)
+    return found
+
+
+@router.post("/stream", response_model=StreamAnswer, responses=problems(507), openapi_extra=_NDJSON)
 async def stream(request: Request, service: RunningService, caller: Publisher) -> Any:
     """Publish messages sent as lines of JSON, as they arrive. Invalid lines are skipped and reported."""
     counts, number = _StreamCounts(), 0
@@ -53,7 +98,7 @@ async def stream(request: Request, service: RunningService, caller: Publisher) -
                     counts.reject(number, field_error("line", rule, None))
                 elif line.strip():
                     try:
-                        messages.append((number, MessageBody.model_validate_json(line).body()))
+                        messages.append((number, MessageBody.model_validate_json(line).to_json()))
                     except ValidationError as error:
                         counts.reject(number, field_errors(error.errors())[0])
             for start in range(0, len(messages), _CHUNK):
@@ -66,6 +111,7 @@ async def stream(request: Request, service: RunningService, caller: Publisher) -
 @dataclass
 class _StreamCounts:
     messages: int = 0
+    late: int = 0
     rejected: int = 0
     updates: int = 0
     errors: list[dict[str, Any]] = field(default_factory=list)
@@ -77,7 +123,8 @@ class _StreamCounts:
 
     def body(self) -> dict[str, Any]:
         errors = sorted(self.errors, key=lambda error: error["line"])
-        return {"messages": self.messages, "rejected": self.rejected, "updates": self.updates, "errors": errors}
+        counts = {name: getattr(self, name) for name in ("messages", "late", "rejected", "updates")}
+        return {**counts, "errors": errors}
 
 
 async def _publish_lines(
@@ -89,7 +136,9 @@ async def _publish_lines(
         answers = await asyncio.gather(
             *(
                 service.command_loop.execute(
-                    Publish([body for _, body in part]), subscriber=caller.subscriber, wait_for_room=True
+                    Publish([body for _, body in part], caller.subscriber),
+                    subscriber=caller.subscriber,
+                    wait_for_room=True,
                 )
                 for part in parts
             ),
@@ -107,6 +156,7 @@ async def _publish_lines(
             else:
                 service.feed.publish([body for _, body in part])
                 counts.messages += answer["messages"]
+                counts.late += answer["late"] or 0
                 counts.updates += answer["updates"] or 0
         parts = retried
 

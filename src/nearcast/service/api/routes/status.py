@@ -9,22 +9,24 @@ from fastapi.responses import PlainTextResponse
 
 from nearcast.engine.stats import Stats
 from nearcast.service.api.context import Admin, RunningService, problems
-from nearcast.service.api.problems import Problem
+from nearcast.service.api.problems import Problem, not_ready
 
 router = APIRouter(tags=["status"])
 
 
-@router.get("/health/live")
-async def live() -> dict[str, Any]:
-    """Report that the process is alive."""
+@router.get("/health/live", responses=problems())
+async def live(service: RunningService) -> dict[str, Any]:
+    """Report that the service runs; after an error that it cannot recover from, it has to be restarted."""
+    if service.command_loop.state == "failed":
+        raise not_ready(service.command_loop.state_detail)
     return {"live": True}
 
 
 @router.get("/health/ready", responses=problems())
 async def ready(service: RunningService) -> dict[str, Any]:
-    """Report whether the service is ready for requests."""
+    """Report whether the service is ready for requests; it only reads while the disk is full."""
     service.command_loop.check_ready()
-    return {"ready": True}
+    return {"ready": True, "writable": not service.command_loop.is_disk_full}
 
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=problems())

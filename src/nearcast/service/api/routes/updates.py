@@ -10,15 +10,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Response, WebSocket, WebSocketDisconnect
 from fastapi.responses import StreamingResponse
-from fastapi.security.utils import get_authorization_scheme_param
 from starlette.requests import HTTPConnection
 
-from nearcast.errors import NearcastError
-from nearcast.service.api.access import Caller
-from nearcast.service.api.context import RunningService, problems, service_of
+from nearcast.errors import NearcastError, require
+from nearcast.service.api.context import INCLUDED, Grant, Include, RunningService, problems, service_of, token_of
 from nearcast.service.api.problems import MEDIA_TYPE, Problem, problem_from
 from nearcast.service.push.hub import LAGGED
 from nearcast.service.push.update_follower import UpdateFollower
+from nearcast.service.store.journal import JournaledUpdate
 
 router = APIRouter(prefix="/v1/updates", tags=["updates"])
 
@@ -28,20 +27,14 @@ _CLOSING_S = 60.0  # how long a client that reads nothing has to receive the rea
 _LAGGED_CODE, _STOPPED_CODE, _GONE_CODE = 1013, 1012, 1008  # try again later, service restart, policy violation
 
 
-def _caller(connection: HTTPConnection, token: str | None) -> Caller:
-    scheme, credentials = get_authorization_scheme_param(connection.headers.get("authorization"))
-    bearer = credentials if scheme.lower() == "bearer" else None
-    return service_of(connection).access.caller(bearer or token, "subscribe", headers=connection.headers)
-
-
 async def _authorize(
     connection: HTTPConnection,
     token: Annotated[str | None, Query(description="for clients that cannot set a header")] = None,
-) -> Caller:
-    return _caller(connection, token)
+) -> Grant:
+    return Grant.of(connection, token_of(connection) or token, "subscribe")
 
 
-UpdateReceiver = Annotated[Caller, Depends(_authorize)]
+UpdateReceiver = Annotated[Grant, Depends(_authorize)]
 SubscriptionIds = Annotated[
     list[str] | None, Query(alias="subscription", description="only updates of these subscriptions; all if omitted")
 ]
@@ -58,32 +51,43 @@ LastEventId = Annotated[
 )
 async def events(
     service: RunningService,
-    caller: UpdateReceiver,
+    grant: UpdateReceiver,
     subscription: SubscriptionIds = None,
     after: After = None,
     last: LastEventId = None,
+    include: Include = None,
 ) -> Response:
     """Stream updates as server-sent events: `ready` with a cursor, then `update`; `closed` ends it with a reason."""
     ids = frozenset(subscription or ())
-    follower = UpdateFollower(service, caller.subscriber, ids, last or after, transport="sse")
-    return StreamingResponse(_events(follower), media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
+    follower = UpdateFollower(
+        service, grant.caller.subscriber, ids, last or after, transport="sse", has_contents=include is not None
+    )
+    return StreamingResponse(_events(follower, grant), media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
 
 
-async def _events(follower: UpdateFollower) -> AsyncIterator[str]:
+async def _events(follower: UpdateFollower, grant: Grant) -> AsyncIterator[str]:
     with follower:
-        yield format_event("ready", json.dumps({"cursor": str(follower.after)}), id_=str(follower.after))
+        yield format_event("ready", json.dumps(await follower.greeting()), id_=str(follower.after))
         while follower.close_reason is None:
             try:
-                page = await asyncio.wait_for(follower.next(), _HEARTBEAT_S)
-            except TimeoutError:
-                yield ": heartbeat\n\n"
-                continue
+                page = await _next(follower, grant)
+                if page is None:
+                    yield ": heartbeat\n\n"
             except Problem as problem:
                 yield format_event("closed", json.dumps({"reason": problem.detail}))
                 return
             if page:
                 yield "".join(format_event("update", update.json, id_=str(update.cursor)) for update in page)
         yield format_event("closed", json.dumps({"reason": follower.close_reason}))
+
+
+async def _next(follower: UpdateFollower, grant: Grant) -> list[JournaledUpdate] | None:
+    """Wait for a page of updates; return None after a while, and raise a `Problem` if the token was revoked."""
+    page: list[JournaledUpdate] | None = None
+    with suppress(TimeoutError):
+        page = await asyncio.wait_for(follower.next(), _HEARTBEAT_S)
+    grant.check()
+    return page
 
 
 def format_event(name: str, data: str, *, id_: str = "") -> str:
@@ -99,31 +103,33 @@ def format_event(name: str, data: str, *, id_: str = "") -> str:
 async def socket(websocket: WebSocket) -> None:
     """Send updates as JSON, one per frame, after a first frame with `ready` and a cursor."""
     try:
-        follower = _follower(websocket)
+        follower, grant = _follower(websocket)
     except (Problem, NearcastError) as error:
         problem = error if isinstance(error, Problem) else problem_from(error)
         await websocket.send_denial_response(Response(problem.body(), problem.status, problem.headers, MEDIA_TYPE))
         return
     await websocket.accept()
     with follower:
-        code, reason = await _send_until_closed(websocket, follower)
+        code, reason = await _send_until_closed(websocket, follower, grant)
     if code is not None:
         with suppress(TimeoutError, RuntimeError, WebSocketDisconnect):  # it disconnected, or reads nothing
             async with asyncio.timeout(_CLOSING_S):
                 await websocket.close(code, reason)
 
 
-def _follower(websocket: WebSocket) -> UpdateFollower:
+def _follower(websocket: WebSocket) -> tuple[UpdateFollower, Grant]:
     query = websocket.query_params
-    caller = _caller(websocket, query.get("token"))
+    grant = Grant.of(websocket, token_of(websocket) or query.get("token"), "subscribe")
     after = websocket.headers.get("last-event-id") or query.get("after")
-    ids = frozenset(query.getlist("subscription"))
-    return UpdateFollower(service_of(websocket), caller.subscriber, ids, after, transport="websocket")
+    ids, include = frozenset(query.getlist("subscription")), query.get("include")
+    require(include in (None, INCLUDED), "include", f"must be {INCLUDED!r}, or be left out", include)
+    service, subscriber, has_contents = service_of(websocket), grant.caller.subscriber, include is not None
+    return UpdateFollower(service, subscriber, ids, after, transport="websocket", has_contents=has_contents), grant
 
 
-async def _send_until_closed(websocket: WebSocket, follower: UpdateFollower) -> tuple[int | None, str]:
+async def _send_until_closed(websocket: WebSocket, follower: UpdateFollower, grant: Grant) -> tuple[int | None, str]:
     """Send updates until the end; return the code and reason to close with, no code if the client disconnected."""
-    sending = asyncio.ensure_future(_send(websocket, follower))
+    sending = asyncio.ensure_future(_send(websocket, follower, grant))
     leaving = asyncio.ensure_future(_wait_disconnected(websocket))
     ending = asyncio.ensure_future(follower.wait_closed())  # also ends a send that a client blocks
     tasks = (sending, leaving, ending)
@@ -144,10 +150,10 @@ async def _send_until_closed(websocket: WebSocket, follower: UpdateFollower) -> 
     return (_LAGGED_CODE if follower.close_reason == LAGGED else _STOPPED_CODE), follower.close_reason
 
 
-async def _send(websocket: WebSocket, follower: UpdateFollower) -> None:
-    await websocket.send_text(json.dumps({"type": "ready", "cursor": str(follower.after)}))
+async def _send(websocket: WebSocket, follower: UpdateFollower, grant: Grant) -> None:
+    await websocket.send_text(json.dumps({"type": "ready", **await follower.greeting()}))
     while follower.close_reason is None:
-        for update in await follower.next():
+        for update in await _next(follower, grant) or ():
             await websocket.send_text(f'{{"type": "update", {update.json[1:]}')
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
-from nearcast.service.api.context import Limit, RunningService, Subscriber, WebhookId, problems
+from nearcast.service.api.context import INCLUDED, Limit, RunningService, Subscriber, WebhookId, problems
 from nearcast.service.api.schemas import SecretBody, WebhookBody, WebhookPage, WebhookState, WebhookWithSecret
 from nearcast.service.push.webhooks.store import Webhook, WebhookKey
 
@@ -18,7 +18,9 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 async def put(id: WebhookId, body: WebhookBody, service: RunningService, caller: Subscriber) -> Any:
     """Create a webhook and return its secret, which is not shown again; or replace a webhook and enable it."""
     key = WebhookKey(caller.subscriber, id)
-    webhook, is_new = await service.webhooks.put(key, body.url, body.subscriptions, after=body.after)
+    webhook, is_new = await service.webhooks.put(
+        key, body.url, body.subscriptions, after=body.after, has_contents=body.include is not None
+    )
     return JSONResponse({**_state(webhook), "secret": webhook.secret}, 201) if is_new else _state(webhook)
 
 
@@ -54,6 +56,7 @@ def _state(webhook: Webhook) -> dict[str, Any]:
         "id": webhook.key.id,
         "url": webhook.url,
         "subscriptions": webhook.subscriptions,
+        "include": INCLUDED if webhook.has_contents else None,
         "cursor": str(webhook.cursor),
         "failures": webhook.failures,
         "next_attempt": webhook.next_attempt,

@@ -59,7 +59,13 @@ class WebhookDispatcher:
     # -- requests -----------------------------------------------------------------------------------------------
 
     async def put(
-        self, key: WebhookKey, url: str, subscriptions: list[str] | None, *, after: str | None
+        self,
+        key: WebhookKey,
+        url: str,
+        subscriptions: list[str] | None,
+        *,
+        after: str | None,
+        has_contents: bool = False,
     ) -> tuple[Webhook, bool]:
         """Create a webhook, or replace and enable it; return it, and whether it is new."""
         self._client.guard.check(url)
@@ -68,7 +74,13 @@ class WebhookDispatcher:
         ).after  # raises if the cursor cannot be followed
         async with self._paused(key):
             return await self._store.call(
-                WebhookStore.put, key, url, subscriptions, after=None if after is None else start, now=start
+                WebhookStore.put,
+                key,
+                url,
+                subscriptions,
+                after=None if after is None else start,
+                now=start,
+                has_contents=has_contents,
             )
 
     async def delete(self, key: WebhookKey) -> None:

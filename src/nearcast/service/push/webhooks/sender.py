@@ -78,7 +78,15 @@ class WebhookSender:
         """Send updates as they come until an attempt fails or the webhook lags."""
         ids, after = frozenset(webhook.subscriptions or ()), str(webhook.cursor)
         subscriber = self._key.subscriber
-        with UpdateFollower(self._service, subscriber, ids, after, transport="webhook", page=MAX_UPDATES) as follower:
+        with UpdateFollower(
+            self._service,
+            subscriber,
+            ids,
+            after,
+            transport="webhook",
+            page=MAX_UPDATES,
+            has_contents=bool(webhook.has_contents),
+        ) as follower:
             while follower.close_reason is None:
                 self._idle_follower = follower
                 try:

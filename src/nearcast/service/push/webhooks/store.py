@@ -22,9 +22,9 @@ from nearcast.errors import FormatError, StateError
 from nearcast.service.api.problems import Problem, field_error
 from nearcast.service.push.webhooks.signatures import new_secret
 from nearcast.service.store.cursor import Cursor
-from nearcast.service.store.journal import connect
+from nearcast.service.store.journal import connect, opening
 
-VERSION = 1
+VERSION = 2
 OLD_SECRET_TTL_S = 24 * 3600.0
 
 _TABLES = """
@@ -32,6 +32,7 @@ CREATE TABLE hooks (
     subscriber TEXT, id TEXT, url TEXT NOT NULL, subscriptions TEXT, cursor TEXT NOT NULL,
     secret TEXT NOT NULL, old_secret TEXT, old_until REAL NOT NULL DEFAULT 0,
     failures INTEGER NOT NULL DEFAULT 0, next_attempt REAL, last_error TEXT, disabled TEXT,
+    has_contents INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (subscriber, id)
 ) WITHOUT ROWID;
 CREATE TABLE deliveries (
@@ -67,6 +68,8 @@ class Webhook:
     last_error: str | None
     disabled: str | None
     """Why nothing is sent any more; None while it is enabled."""
+    has_contents: int
+    """1 if updates are sent with their messages, else 0."""
 
     def secrets(self, *, now: float) -> list[str]:
         """Return the valid secrets, newest first."""
@@ -97,6 +100,15 @@ class WebhookStore:
         file.touch(mode=0o600)  # it contains secrets
         self._max_per_subscriber = max_per_subscriber
         self._db = connect(file)
+        try:
+            with opening(file):
+                self._create(file)
+        except BaseException:
+            self._db.close()
+            raise
+        self._thread = ThreadPoolExecutor(1, "webhook-store")
+
+    def _create(self, file: Path) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version == 0:
             with self._db:
@@ -105,9 +117,7 @@ class WebhookStore:
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version = {VERSION}")
         elif version != VERSION:
-            self._db.close()
             raise FormatError(f"{file} must be a webhook store of version {VERSION}; got version {version}")
-        self._thread = ThreadPoolExecutor(1, "webhook-store")
 
     def close(self) -> None:
         """Finish pending calls and close the file."""
@@ -129,7 +139,14 @@ class WebhookStore:
     # -- webhooks -----------------------------------------------------------------------------------------------
 
     def put(
-        self, key: WebhookKey, url: str, subscriptions: list[str] | None, *, after: Cursor | None, now: Cursor
+        self,
+        key: WebhookKey,
+        url: str,
+        subscriptions: list[str] | None,
+        *,
+        after: Cursor | None,
+        now: Cursor,
+        has_contents: bool = False,
     ) -> tuple[Webhook, bool]:
         """Create a webhook, or replace and enable it; return it, and whether it is new.
 
@@ -147,7 +164,8 @@ class WebhookStore:
                 "INSERT INTO hooks (subscriber, id, url, subscriptions, cursor, secret) VALUES (?, ?, ?, ?, ?, ?)",
                 (*key, url, ids, str(now), new_secret()),
             )
-        self._set(key, url=url, subscriptions=ids, failures=0, next_attempt=None, last_error=None, disabled=None)
+        self._set(key, url=url, subscriptions=ids, has_contents=has_contents)
+        self._set(key, failures=0, next_attempt=None, last_error=None, disabled=None)
         if after is not None:
             self._set(key, cursor=str(after))
             self._db.execute("DELETE FROM deliveries WHERE subscriber = ? AND id = ?", key)

@@ -42,8 +42,8 @@ from nearcast.window._kernels.buffers.layout import (
     BufferContext,
     ChangeBuffer,
     PendingArrivals,
+    capacity_of,
     class_for,
-    places_of,
 )
 from nearcast.window._kernels.buffers.lifecycle import begin, end, move_numbers
 from nearcast.window._kernels.buffers.publish import publish
@@ -74,9 +74,9 @@ __all__ = [
     "ChangeBuffer",
     "PendingArrivals",
     "begin",
+    "capacity_of",
     "class_for",
     "end",
     "move_numbers",
-    "places_of",
     "publish",
 ]

@@ -20,10 +20,10 @@ from nearcast.window._kernels.buffers.layout import (
     BufferContext,
     ChangeBuffer,
     PendingArrivals,
+    capacity_of,
     class_for,
-    max_places,
+    max_entries,
     move_theta,
-    places_of,
 )
 from nearcast.window._kernels.buffers.queues import drop_dominated
 from nearcast.window._kernels.horizon import Horizon
@@ -38,7 +38,7 @@ def _block_for(buffers: BufferArrays, slot: int, n: int) -> int:
     block_class = class_for(n)
     if block_class == buffers.heads[slot, CLASS]:
         return int(buffers.heads[slot, START])
-    return take_block(buffers.state, buffers.numbers, block_class, places_of(block_class))
+    return take_block(buffers.state, buffers.numbers, block_class, capacity_of(block_class))
 
 
 @kernel
@@ -99,7 +99,7 @@ def make_room(
     if params.policy != BOUNDED:
         n = drop_dominated(params.by_time, context.keys, scratch.scores, scratch.found, n, k)
     n_postings = count_postings(context.source.lists, context.source.profiles, slot)
-    most = max(max_places(params, k, n_postings), k + 1)
+    most = max(max_entries(params, k, n_postings), k + 1)
     theta = float(buffers.thetas[slot, THETA])
     if n >= most:
         if changes.cursor[N_MOVED] >= pending.moved.size:

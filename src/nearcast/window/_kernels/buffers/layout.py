@@ -113,7 +113,7 @@ class BufferContext(NamedTuple):
     """The source of candidates; see `candidates.source`."""
 
 
-@kernel
+@kernel(inline=True)
 def write_change(changes: ChangeBuffer, step: int, slot: int, enters: bool, score: float, number: int) -> None:
     """Append a change."""
     n = changes.cursor[N_OUT]
@@ -144,15 +144,15 @@ def class_for(n: int) -> int:
 
 
 @kernel
-def places_of(block_class: int) -> int:
-    """Return the number of places in a block of a class."""
+def capacity_of(block_class: int) -> int:
+    """Return how many entries a block of a class holds."""
     octave, within = block_class // STEPS_PER_OCTAVE, block_class % STEPS_PER_OCTAVE
     return (STEPS_PER_OCTAVE + within) << octave
 
 
 @kernel
-def max_places(params: BufferParams, k: int, n_postings: int) -> int:
-    """Return the number of places that a buffer may have before it is cut."""
+def max_entries(params: BufferParams, k: int, n_postings: int) -> int:
+    """Return how many entries a buffer may hold before it is cut."""
     need = target_size(params, k, n_postings)
     if params.policy == FACTOR:  # theta stays until the window is searched again
         return NO_LIMIT

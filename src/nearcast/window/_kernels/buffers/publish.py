@@ -36,7 +36,7 @@ from nearcast.window._kernels.buffers.layout import (
     ChangeBuffer,
     PendingArrivals,
     StepState,
-    places_of,
+    capacity_of,
     write_change,
 )
 from nearcast.window._kernels.buffers.queues import join_queue, leave_queue, next_to_expire
@@ -149,7 +149,7 @@ def _expire(
     return DONE
 
 
-@kernel
+@kernel(inline=True)
 def _prefetch_block(scores: NDArray[np.float64], numbers: NDArray[np.int32], start: int) -> None:
     for i in range(0, 4 * SCORES_PER_LINE, SCORES_PER_LINE):
         prefetch(scores, start + i)
@@ -157,7 +157,7 @@ def _prefetch_block(scores: NDArray[np.float64], numbers: NDArray[np.int32], sta
     prefetch(numbers, start + 2 * SCORES_PER_LINE)
 
 
-@kernel
+@kernel(inline=True)
 def _count_alive(
     numbers: NDArray[np.int32], start: int, held: int, size: int, base: int, horizon: Horizon
 ) -> tuple[int, int]:
@@ -178,14 +178,11 @@ def _count_alive(
     return stayed, alive
 
 
-@kernel
+@kernel(inline=True)
 def _remove_dead(
     buffers: BufferArrays, slot: int, stayed: int, base: int, step: StepState, changes: ChangeBuffer
 ) -> None:
-    """Remove expired messages from a buffer and report the changes of its result, of which `stayed` are alive.
-
-    Arrays and the number of changes are local variables, as in `_arrive`.
-    """
+    """Remove expired messages from a buffer and report the changes of its result, of which `stayed` are alive."""
     heads, scores, numbers, horizon = buffers.heads, buffers.scores, buffers.numbers, step.horizon
     first, keys, horizon_key, in_order = horizon.first, horizon.keys, horizon.key, horizon.in_order
     steps, slots, enters, change_scores = changes.steps, changes.slots, changes.enters, changes.scores
@@ -223,8 +220,8 @@ def _arrive(
 ) -> int:
     """Insert the message of a row into all buffers that it matches.
 
-    Most of the time is spent here. Arrays are local variables, and calls per match take few of them: a call that
-    passes the whole context costs more than the insertion.
+    Most of the time is spent here. Arrays are local variables, and what runs once per match is inlined: a call that
+    passes tuples of arrays costs more than the insertion.
     """
     cursor, horizon, number = changes.cursor, step.horizon, batch.first_number + row
     buffers, keys, by_time = context.buffers, context.keys, context.source.params.by_time
@@ -253,7 +250,7 @@ def _arrive(
             elif cursor[N_OUT] + 2 > changes.steps.size:
                 code = OUT
             else:
-                if heads[slot, CLASS] < 0 or heads[slot, SIZE] == places_of(heads[slot, CLASS]):
+                if heads[slot, CLASS] < 0 or heads[slot, SIZE] == capacity_of(heads[slot, CLASS]):
                     code = make_room(context, slot, horizon, changes, pending)
                 if code == DONE and score >= thetas[slot, THETA]:
                     rank = _insert(heads, scores, numbers, slot, score, number - base)
@@ -269,7 +266,7 @@ def _arrive(
             pending.heads[row] = pending.links[link]
 
 
-@kernel
+@kernel(inline=True)
 def _insert(
     heads: NDArray[np.int32],
     scores: NDArray[np.float64],
@@ -294,7 +291,7 @@ def _insert(
     return int(low - start)
 
 
-@kernel
+@kernel(inline=True)
 def _report_arrival(buffers: BufferArrays, slot: int, rank: int, base: int, step: int, changes: ChangeBuffer) -> None:
     """Report the message that was inserted at a rank of a result, and the one that it replaces, if any."""
     scores, numbers = buffers.scores, buffers.numbers
@@ -305,7 +302,7 @@ def _report_arrival(buffers: BufferArrays, slot: int, rank: int, base: int, step
     changes.cursor[N_ENTERED] += 1
 
 
-@kernel
+@kernel(inline=True)
 def _update_queue(
     buffers: BufferArrays, slot: int, number: int, base: int, keys: NDArray[np.int64], by_time: bool
 ) -> None:

@@ -36,7 +36,7 @@ def leave_queue(buffers: BufferArrays, base: int, slot: int) -> None:
     heads[slot, QUEUE] = NONE
 
 
-@kernel
+@kernel(inline=True)
 def join_queue(heads: NDArray[np.int32], queues: NDArray[np.int32], base: int, slot: int, number: int) -> None:
     """Put a subscription into the queue of a message, given by its relative number."""
     place = (number + base) & (queues.size - 1)
@@ -47,7 +47,7 @@ def join_queue(heads: NDArray[np.int32], queues: NDArray[np.int32], base: int, s
     queues[place] = slot
 
 
-@kernel
+@kernel(inline=True)
 def next_to_expire(
     numbers: NDArray[np.int32], start: int, stop: int, keys: NDArray[np.int64], base: int, by_time: bool
 ) -> int:

@@ -32,8 +32,8 @@ from nearcast.window._kernels.buffers.layout import (
     ChangeBuffer,
     PendingArrivals,
     StepState,
+    capacity_of,
     move_theta,
-    places_of,
     write_change,
 )
 from nearcast.window._kernels.buffers.queues import drop_dominated, requeue
@@ -83,8 +83,8 @@ def refill(
     else:
         _report_sweep(context, slot, n, n_stayed, rank, step, changes)
     room = n + n // 8 + 2
-    if heads[slot, CLASS] >= 0 and n <= places_of(heads[slot, CLASS]) <= 2 * n:
-        room = places_of(heads[slot, CLASS])
+    if heads[slot, CLASS] >= 0 and n <= capacity_of(heads[slot, CLASS]) <= 2 * n:
+        room = capacity_of(heads[slot, CLASS])
     if not write_buffer(context, slot, n, room):
         cursor[N_OUT], cursor[N_ENTERED] = n_out, n_entered
         return POOL

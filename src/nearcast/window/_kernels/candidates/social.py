@@ -37,8 +37,8 @@ from nearcast.window._kernels.lists import (
     EDGE_MASK,
     EDGES,
     HEAD,
-    LEAST_CHUNK,
     LISTED,
+    MIN_CHUNK,
     N_CLASSES,
     N_POSTINGS,
     NEXT_BITS,
@@ -54,7 +54,7 @@ from nearcast.window._kernels.lists import (
     tag_of,
 )
 from nearcast.window._kernels.lists import append_messages as append_to_lists
-from nearcast.window._kernels.params import MOST_EXTRA, SPOT_BITS, SPOT_MASK, BufferParams, spot_of, to_frame
+from nearcast.window._kernels.params import MAX_EXTRA, SPOT_BITS, SPOT_MASK, BufferParams, spot_of, to_frame
 from nearcast.window._kernels.search import (
     AHEAD,
     ALL_OTHERS,
@@ -65,7 +65,7 @@ from nearcast.window._kernels.search import (
     CUT,
     LOST,
     MARGIN,
-    MOST_BEND,
+    MAX_BEND,
     N_BINS,
     OTHERS,
     OWN,
@@ -89,19 +89,21 @@ from nearcast.window._kernels.search import (
 )
 from nearcast.window.store import WindowArrays
 
-SIGNATURE, SPOT, PLACE, N_TERMS, MARK = 0, 1, 2, 3, 4
+SIGNATURE, SPOT, PLACE, N_TERMS = 0, 1, 2, 3
 """Columns of a row."""
-ROW = 8
-NEXT_ROW, N_PLACES, STAMP, N_CLOSE = 0, 1, 2, 3
-"""Positions in the state: the first number without a row, the number of known places, searches, close places."""
-MOST_SHARED, EXTRA = OTHERS, ALL_OTHERS
+ROW = 4
+NEXT_ROW, N_PLACES = 0, 1
+"""Positions in the state of the rows: the first number without a row, and the number of known places."""
+END, STAMP, N_CLOSE = 0, 1, 2
+"""Positions in the state of searches: the first number without a row, the number of searches, close places."""
+MAX_SHARED, EXTRA = OTHERS, ALL_OTHERS
 """Positions in a query instead of weights: how many terms may be shared, and the social score."""
 CLOSE = 0.5  # places above this are read first, so that the floor is high when the others are read
-MOST_SCORE = 3.0
+MAX_SCORE = 3.0
 
 _ZERO, _ONE, _TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
-_CUT_OFF = np.float32(MOST_EXTRA - 1)
-_BIN_WIDTH = MOST_SCORE / N_BINS
+_CUT_OFF = np.float32(MAX_EXTRA - 1)
+_BIN_WIDTH = MAX_SCORE / N_BINS
 
 
 class SocialArrays(NamedTuple):
@@ -116,6 +118,8 @@ class SocialArrays(NamedTuple):
     """The messages of each place, by its number."""
     state: NDArray[np.int64]
     """int64 (4,): see the positions."""
+    marks: NDArray[np.int64]
+    """int64 (size of the window's rings,): the last search that noted each message."""
     scores: NDArray[np.float64]
     """float64 (n_places,): social scores for the user of the last search."""
     close_places: NDArray[np.int32]
@@ -166,30 +170,24 @@ def write_rows(
     params: BufferParams,
     window: WindowArrays,
     signatures: NDArray[np.int64],
-    social: SocialArrays,
+    rows: NDArray[np.int64],
     start: int,
     places: NDArray[np.int32],
 ) -> None:
     """Write the rows of messages from `start` on, given their places."""
-    rows, mask = social.rows, window.xs.size - 1
+    mask = window.xs.size - 1
     for i in range(places.size):
         at = (start + i) & mask
         n_terms = int(window.n_terms[at])
-        rows[at, SIGNATURE], rows[at, PLACE], rows[at, N_TERMS], rows[at, MARK] = (
-            signatures[at],
-            places[i],
-            n_terms,
-            0,
-        )
+        rows[at, SIGNATURE], rows[at, PLACE], rows[at, N_TERMS] = signatures[at], places[i], n_terms
         rows[at, SPOT] = spot_of(params, window.xs[at], window.ys[at], n_terms)
-    social.state[NEXT_ROW] = start + places.size
 
 
 @kernel
 def append_places(lists: ListArrays, rows: NDArray[np.int64], start: int, stop: int) -> int:
     """Append messages to the lists of their places; return the first number for which there was no room."""
     buckets, items, spots, state = lists.buckets, lists.items, lists.spots, lists.state
-    base, mask, room = lists.counts[BASE], rows.shape[0] - 1, LEAST_CHUNK << (N_CLASSES - 1)
+    base, mask, room = lists.counts[BASE], rows.shape[0] - 1, MIN_CHUNK << (N_CLASSES - 1)
     for number in range(start, stop):
         place = rows[number & mask, PLACE]
         if place >= 0:
@@ -218,7 +216,7 @@ def _aim(params: BufferParams, profiles: ProfileArrays, slot: int, query: NDArra
     px, py, pz = to_frame(params.on_sphere, profiles.points[slot, X], profiles.points[slot, Y])
     query[AT_X], query[AT_Y], query[AT_Z], query[UNIT] = params.x0 - px, params.y0 - py, params.z0 - pz, params.unit
     query[LOST], query[MARGIN] = params.near_per_unit, params.margin + ROUNDING
-    query[OWN] = query[MOST_SHARED] = profiles.heads[slot, LENGTH]
+    query[OWN] = query[MAX_SHARED] = profiles.heads[slot, LENGTH]
     query[BEND] = 1.0 / 24.0 if params.on_sphere else 0.0  # the arc is longer than this
 
 
@@ -228,7 +226,7 @@ def _bound_piece(
 ) -> None:
     """Write the bounds of a piece of a list; there is no branch, so the loop is vectorised."""
     x, y, z, unit, lost, bend = query[AT_X], query[AT_Y], query[AT_Z], query[UNIT], query[LOST], query[BEND]
-    own, most_shared, extra, margin = query[OWN], query[MOST_SHARED], query[EXTRA], query[MARGIN]
+    own, most_shared, extra, margin = query[OWN], query[MAX_SHARED], query[EXTRA], query[MARGIN]
     here = spots[start:stop]
     for i in range(stop - start):
         spot = here[i]
@@ -258,7 +256,7 @@ def _collect(
     chunk, at = buckets[bucket, HEAD], buckets[bucket, EDGES] & EDGE_MASK
     tail, end = buckets[bucket, TAIL], buckets[bucket, EDGES] >> EDGE_BITS
     while chunk >= 0:
-        stop = end if chunk == tail else LEAST_CHUNK << (items[chunk] >> NEXT_BITS)
+        stop = end if chunk == tail else MIN_CHUNK << (items[chunk] >> NEXT_BITS)
         start, after = chunk + at, (items[chunk] & NEXT_MASK) - 1
         if after >= 0:
             for line in range(0, 2 * AHEAD, AHEAD // 2):
@@ -283,7 +281,8 @@ def _note(source: SocialSource, search: SocialSearch, progress: Progress) -> Pro
     are local variables, and one call handles many messages: passing tuples of arrays costs more than a message.
     """
     params, social, scratch, n, floor = source.params, source.social, source.scratch, progress.n_noted, progress.floor
-    rows, scores, stamp, mask = social.rows, social.scores, social.state[STAMP], social.rows.shape[0] - 1
+    rows, marks, scores, stamp = social.rows, social.marks, social.scores, social.state[STAMP]
+    mask = rows.shape[0] - 1
     bins, counts, bits, query = scratch.bins, scratch.counts, scratch.bits, scratch.query
     collected, collected_bounds, collected_places = scratch.pending, scratch.scores, scratch.found
     bounds, numbers, n_collected, now, need = (
@@ -304,7 +303,7 @@ def _note(source: SocialSource, search: SocialSearch, progress: Progress) -> Pro
         number = collected[i]
         at = number & mask
         place, n_terms, signature, spot = rows[at, PLACE], rows[at, N_TERMS], rows[at, SIGNATURE], rows[at, SPOT]
-        if rows[at, MARK] == stamp or (collected_places[i] >= 0 and place != collected_places[i]):
+        if collected_places[i] >= 0 and place != collected_places[i]:
             continue
         dx = px + (spot & SPOT_MASK) * unit
         dy = py + ((spot >> SPOT_BITS) & SPOT_MASK) * unit
@@ -317,14 +316,14 @@ def _note(source: SocialSource, search: SocialSearch, progress: Progress) -> Pro
         closeness = scores[place] if place >= 0 else 0.0
         bound = max(0.0, 1.0 - lost * far * (1.0 + bend * (1.0 / 24.0))) + closeness + margin
         bound += 2.0 * min(n_shared, n_terms) / (n_own + n_terms)
-        if bound < floor:
+        if bound < floor or marks[at] == stamp:
             continue
-        rows[at, MARK] = stamp
+        marks[at] = stamp
         bounds[n], numbers[n] = np.float32(bound), number
         n += 1
         if number <= now:
-            least = max(0.0, 1.0 - lost * (far * (1.0 + bend * (1.0 / 24.0 + bend * MOST_BEND)) + unit)) + closeness
-            level = int((least - ROUNDING) * (N_BINS / MOST_SCORE))
+            least = max(0.0, 1.0 - lost * (far * (1.0 + bend * (1.0 / 24.0 + bend * MAX_BEND)) + unit)) + closeness
+            level = int((least - ROUNDING) * (N_BINS / MAX_SCORE))
             if level >= counts[CUT]:
                 bins[min(N_BINS - 1, level)] += 1
                 counts[WITNESSED] += 1
@@ -415,7 +414,7 @@ def _note_terms(source: SocialSource, search: SocialSearch, progress: Progress) 
     lists, profiles, scratch = source.lists, source.profiles, source.scratch
     n_own = profiles.heads[search.slot, LENGTH]
     for j in range(n_own):
-        scratch.query[MOST_SHARED], scratch.query[EXTRA] = n_own - j, SLACK
+        scratch.query[MAX_SHARED], scratch.query[EXTRA] = n_own - j, SLACK
         term = profiles.run_terms[scratch.order[j]]
         if progress.n_collected + list_length(lists, term) > scratch.pending.size:
             progress = _note(source, search, progress)
@@ -428,7 +427,7 @@ def _note_terms(source: SocialSource, search: SocialSearch, progress: Progress) 
 def _note_all(source: SocialSource, search: SocialSearch, progress: Progress) -> Progress:
     """Note all messages of the window."""
     scratch, n = source.scratch, 0
-    for number in range(search.horizon.first, source.social.state[NEXT_ROW]):
+    for number in range(search.horizon.first, source.social.state[END]):
         scratch.pending[n], scratch.scores[n], scratch.found[n] = number, np.inf, -1
         n += not is_dead(search.horizon, number)
     return _note(source, search, Progress(progress.n_noted, progress.floor, n))
@@ -443,7 +442,7 @@ def search_social(source: SocialSource, slot: int, now: int, horizon: Horizon) -
     progress = _note_places(source, search, CLOSE, np.inf, Progress(0, -np.inf, 0))
     progress = _note_places(source, search, SLACK, CLOSE, progress)
     progress = _note_terms(source, search, progress)
-    scratch.query[MOST_SHARED] = 0  # a message that shares a term was on a term list, where SLACK is accounted for
+    scratch.query[MAX_SHARED] = 0  # a message that shares a term was on a term list, where SLACK is accounted for
     progress = _note_places(source, search, max(0.0, progress.floor - 1.0 - slack), SLACK, progress)
     if progress.floor <= 1.0 + slack:
         progress = _note_all(source, search, progress)

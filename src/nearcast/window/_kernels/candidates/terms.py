@@ -35,8 +35,8 @@ from nearcast.window._kernels.lists import (
     EDGE_MASK,
     EDGES,
     HEAD,
-    LEAST_CHUNK,
-    MOST_WEIGHT,
+    MAX_WEIGHT,
+    MIN_CHUNK,
     NEXT_BITS,
     NEXT_MASK,
     TAG_MASK,
@@ -47,7 +47,7 @@ from nearcast.window._kernels.lists import (
     tag_of,
 )
 from nearcast.window._kernels.lists import append_messages as append_to_lists
-from nearcast.window._kernels.params import MOST_EXTRA, SPOT_BITS, SPOT_MASK, BufferParams, to_frame
+from nearcast.window._kernels.params import MAX_EXTRA, SPOT_BITS, SPOT_MASK, BufferParams, to_frame
 from nearcast.window._kernels.search import (
     ALL_OTHERS,
     AT_ALPHA,
@@ -58,7 +58,7 @@ from nearcast.window._kernels.search import (
     CUT,
     LOST,
     MARGIN,
-    MOST_BEND,
+    MAX_BEND,
     N_BINS,
     N_RETRIES,
     OTHERS,
@@ -84,9 +84,9 @@ from nearcast.window._kernels.search import (
 from nearcast.window.store import WindowArrays
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
-_PER_WEIGHT, _PER_EXTRA = np.float32(1.0 / MOST_WEIGHT), np.float32(1.0 / MOST_EXTRA)
-_LEFT_OVER = np.float32(4.0 / MOST_WEIGHT)
-_WEIGHT_STEP = 1.0 / MOST_WEIGHT
+_PER_WEIGHT, _PER_EXTRA = np.float32(1.0 / MAX_WEIGHT), np.float32(1.0 / MAX_EXTRA)
+_LEFT_OVER = np.float32(4.0 / MAX_WEIGHT)
+_WEIGHT_STEP = 1.0 / MAX_WEIGHT
 _BIN_WIDTH = 1.0 / N_BINS
 _LINE = 8  # postings per cache line
 
@@ -135,7 +135,7 @@ def greatest_weight(window: WindowArrays, first: int, n: int) -> int:
     greatest = 0.0
     for i in range(first, first + n):
         greatest = max(greatest, window.units[i])
-    return int(greatest * MOST_EXTRA)
+    return int(greatest * MAX_EXTRA)
 
 
 @kernel
@@ -153,7 +153,7 @@ def _bound_piece(
     here, there = items[start:stop], spots[start:stop]
     for i in range(stop - start):
         spot = there[i]
-        weight = np.float32(np.int32(here[i] & MOST_WEIGHT)) * _PER_WEIGHT
+        weight = np.float32(np.int32(here[i] & MAX_WEIGHT)) * _PER_WEIGHT
         dx = x + np.float32(np.int32(spot & SPOT_MASK)) * unit
         dy = y + np.float32(np.int32((spot >> SPOT_BITS) & SPOT_MASK)) * unit
         dz = z + np.float32(np.int32((spot >> 2 * SPOT_BITS) & SPOT_MASK)) * unit
@@ -202,7 +202,7 @@ def _read(source: TermSource, search: TermSearch, turn: int, floor: float, n: in
     chunk, at = buckets[row, HEAD], buckets[row, EDGES] & EDGE_MASK
     tail, end = buckets[row, TAIL], buckets[row, EDGES] >> EDGE_BITS
     while chunk >= 0:
-        stop = end if chunk == tail else LEAST_CHUNK << (items[chunk] >> NEXT_BITS)
+        stop = end if chunk == tail else MIN_CHUNK << (items[chunk] >> NEXT_BITS)
         start, after, n_chosen = chunk + at, (items[chunk] & NEXT_MASK) - 1, 0
         if after >= 0:
             for line in range(0, 4 * _LINE, _LINE):
@@ -248,7 +248,7 @@ def _note(source: TermSource, search: TermSearch, query: TermQuery, n_chosen: in
                 other = run_units[order[j]]
                 rest += other * other
                 total += other
-        weight = (posting & MOST_WEIGHT) * _WEIGHT_STEP
+        weight = (posting & MAX_WEIGHT) * _WEIGHT_STEP
         dx = query.x + (spot & SPOT_MASK) * unit
         dy = query.y + ((spot >> SPOT_BITS) & SPOT_MASK) * unit
         dz = query.z + ((spot >> 2 * SPOT_BITS) & SPOT_MASK) * unit
@@ -257,14 +257,14 @@ def _note(source: TermSource, search: TermSearch, query: TermQuery, n_chosen: in
         bound = max(0.0, alpha - lost * far * (1.0 + bend * (1.0 / 24.0))) + own * weight + margin
         if rest > 0.0:
             left = max(0.0, 1.0 - weight * weight) + 4.0 * _WEIGHT_STEP
-            greatest = (spot >> 3 * SPOT_BITS) * (1.0 / MOST_EXTRA)
+            greatest = (spot >> 3 * SPOT_BITS) * (1.0 / MAX_EXTRA)
             bound += (1.0 - alpha) * min(sqrt(rest * left), total * greatest)
         if bound < floor:
             continue
         bounds[n], numbers[n], firsts[n] = np.float32(bound), number, query.turn
         n += 1
         if search.need > 0 and rest == 0.0 and number <= search.now:
-            least = max(0.0, alpha - lost * (far * (1.0 + bend * (1.0 / 24.0 + bend * MOST_BEND)) + unit))
+            least = max(0.0, alpha - lost * (far * (1.0 + bend * (1.0 / 24.0 + bend * MAX_BEND)) + unit))
             level = int((least + own * (weight - _WEIGHT_STEP) - ROUNDING) * N_BINS)
             if level >= counts[CUT]:
                 bins[min(N_BINS - 1, level)] += 1

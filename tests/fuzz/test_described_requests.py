@@ -7,12 +7,14 @@ import threading
 import httpx
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
 
+from effort import search
 from nearcast.service.server import Server, bind
 from service.running_service import SUBSCRIPTIONS, make_service, message
+from service.serve_process import wait_ready
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +35,13 @@ def address(tmp_path_factory):
 def operations(address):
     """Return the described operations of a service that holds a subscription, a message and a webhook."""
     with httpx.Client(base_url=address) as client:
-        while client.get("/health/ready").status_code == 503:
-            pass
+        wait_ready(client)
         client.put("/v1/subscriptions/s1", json=SUBSCRIPTIONS["topk"]).raise_for_status()
-        client.post("/v1/messages", json=message(1)).raise_for_status()
+        client.post("/v1/messages", json={**message(1), "id": "s1"}).raise_for_status()
         client.put("/v1/webhooks/s1", json={"url": "http://127.0.0.1:9/"}).raise_for_status()
     description = schemathesis.openapi.from_url(f"{address}/openapi.json")
     found = [operation.ok() for operation in description.get_all_operations()]
-    assert len(found) == 25
+    assert len(found) == 31
     endless = {"/v1/updates/events", "/v1/feed"}
     return [operation for operation in found if operation.path not in endless]
 
@@ -56,7 +57,7 @@ CHECKS = (
 )  # fmt: skip
 
 
-@settings(max_examples=300, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@search(usual=300)
 @given(data=st.data())
 def test_every_request_is_answered_as_described(operations, data):
     """Requests that the description allows, and some that it does not."""
