@@ -1,8 +1,11 @@
 """Overviews of many subscriptions: filters, counts and clusters; and pages of results."""
 
+from contextlib import closing
+
 import pytest
 
 from nearcast.service.api.access import Caller, hash_token
+from nearcast.service.store.journal import Journal, JournalReader
 from service.running_service import SUBSCRIPTIONS, in_process, message
 
 KINDS = list(SUBSCRIPTIONS)
@@ -158,3 +161,21 @@ async def test_a_preview_counts_what_the_result_would_hold(tmp_path):
         for kind, total in (("boolean", 60), ("topk", 2)):
             preview = (await client.post("/v1/preview", json={"id": "x", **SUBSCRIPTIONS[kind]})).json()
             assert (preview["total"], len(preview["results"]), preview["among"]) == (total, total, 90)
+
+
+async def test_a_page_and_its_counts_are_of_one_moment(tmp_path, monkeypatch):
+    count = JournalReader.count_by_kind
+    async with in_process(tmp_path) as client:
+        await client.post("/v1/subscriptions", json=many(3))
+
+        def delete_first(reader, subscriber, filter_):
+            """Delete a subscription between the page and its counts."""
+            with closing(Journal(next(tmp_path.rglob("journal.sqlite")))) as journal, journal.transaction():
+                journal.delete_subscriptions(subscriber, ["s001"])
+            return count(reader, subscriber, filter_)
+
+        monkeypatch.setattr(JournalReader, "count_by_kind", delete_first)
+        page = (await client.get("/v1/subscriptions")).json()
+        assert page["total"] == len(page["subscriptions"]) == 3
+        monkeypatch.undo()
+        assert await ids_of(client) == ["s000", "s002"]

@@ -511,12 +511,22 @@ class JournalReader(JournalQueries):
     def __init__(self, file: Path) -> None:
         self._db = connect(file)
         self._db.execute("PRAGMA query_only = ON")
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
             self._db.close()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let all queries of the block see the same state; other threads wait meanwhile."""
+        with self._lock:
+            self._db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._db.execute("ROLLBACK")  # nothing was written
 
     def _rows(self, query: str, values: Sequence[Any]) -> list[Any]:
         with self._lock:

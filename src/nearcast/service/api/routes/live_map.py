@@ -122,12 +122,13 @@ async def clusters(
     reader, view = service.command_loop.reader, parse_box(within)
 
     def read() -> dict[str, Any]:
-        found = reader.clusters(caller.subscriber, view, filter_)
-        total = sum(cluster.n_subscriptions for cluster in found)
-        if total > limit:
-            return {"total": total, "subscriptions": [], "clusters": list(map(_cluster_body, found))}
-        shown = reader.subscriptions(caller.subscriber, replace(filter_, within=view), limit=limit) if total else []
-        return {"total": len(shown), "subscriptions": shown, "clusters": []}
+        with reader.snapshot():
+            found = reader.clusters(caller.subscriber, view, filter_)
+            total = sum(cluster.n_subscriptions for cluster in found)
+            if total > limit:
+                return {"total": total, "subscriptions": [], "clusters": list(map(_cluster_body, found))}
+            shown = reader.subscriptions(caller.subscriber, replace(filter_, within=view), limit=limit)
+        return {"total": total, "subscriptions": shown, "clusters": []}
 
     return await asyncio.to_thread(read)
 

@@ -123,9 +123,10 @@ async def list_page(
     reader, subscriber = service.command_loop.reader, caller.subscriber
 
     def read() -> tuple[list[Body], dict[str, Any]]:
-        found = reader.subscriptions(subscriber, filter_, after=cursor, limit=limit + 1)
+        with reader.snapshot():
+            found = reader.subscriptions(subscriber, filter_, after=cursor, limit=limit + 1)
+            counts = {"total": None, "kinds": None} if cursor else _counts(reader, subscriber, filter_)
         following = found[limit - 1]["id"] if len(found) > limit else None
-        counts = {"total": None, "kinds": None} if cursor else _counts(reader, subscriber, filter_)
         return found[:limit], {"next": following, **counts}
 
     page, members = await asyncio.to_thread(read)
