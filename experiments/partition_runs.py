@@ -25,7 +25,17 @@ from nearcast.advice import Stream
 from nearcast.engine import EngineConfig
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.engine.stream_slice import StreamSlice
-from nearcast.partition import PARTITIONERS, Masks, Routing, Sample, before_it, has_shard
+from nearcast.partition import (
+    PARTITIONERS,
+    Masks,
+    Routing,
+    Sample,
+    are_empty,
+    before_it,
+    count_rows,
+    count_shards,
+    has_shard,
+)
 from nearcast.partition.load import load_of
 from nearcast.social import SocialGraph
 from nearcast.workload import Recording, Workload, make
@@ -82,7 +92,7 @@ def run_together(stream: Stream, partitioner: str, *, n_shards: int) -> Row:
             "shards": n_shards,
             "replicas_first": first,
             "replicas_after": sum(engine.stats().shards) / n,
-            "reach": float(np.bitwise_count(destinations).mean()),
+            "reach": float(n_shards if destinations is None else count_shards(destinations).mean()),
             "own": engine._shards.router._routing.loads.round(4).tolist(),  # type: ignore[union-attr]
             **{
                 name: (after - was).tolist() for name, was, after in zip(_WORK, before, _work_of(engine), strict=True)
@@ -129,8 +139,8 @@ def prefix_replicas(
         "window": window,
         "k": k,
         "shards": n_shards,
-        "keyword": float(np.bitwise_count(routing.place(footprints)).mean()),
-        "prefix": float(np.bitwise_count(routing.place(needed)).mean()),
+        "keyword": float(count_shards(routing.place(footprints)).mean()),
+        "prefix": float(count_shards(routing.place(needed)).mean()),
     }
 
 
@@ -183,10 +193,7 @@ def run_apart(
     fresh = destinations[n_fit:]
     distribution = _Distribution(assignment, destinations, starts, batch)
     runs = [_run_shard(stream, distribution, shard, index) for shard in range(n_shards)]
-    held, seen = (
-        np.array([has_shard(masks, shard).sum() for shard in range(n_shards)]) for masks in (assignment, fresh)
-    )
-    loads = load_of(seen, held)
+    loads = load_of(count_rows(fresh, n_shards), count_rows(assignment, n_shards))
     return {
         "partitioner": partitioner,
         "shards": n_shards,
@@ -196,9 +203,9 @@ def run_apart(
         "fresh": len(fresh),
         "batch": batch,
         "fit_s": fit_s,
-        "replicas": float(np.bitwise_count(assignment).mean()),
-        "reach": float(np.bitwise_count(fresh).mean()),
-        "dropped": float((fresh == 0).mean()),
+        "replicas": float(count_shards(assignment).mean()),
+        "reach": float(count_shards(fresh).mean()),
+        "dropped": float(are_empty(fresh).mean()),
         "load_s": float(loads.sum()) / 1e6,
         "busiest_load_s": float(loads.max()) / 1e6,
         "own": own.round(4).tolist(),

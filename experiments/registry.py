@@ -6,6 +6,7 @@ from experiments import (
     baselines,
     growth,
     headline,
+    many_shards,
     nearest_k,
     partitioners,
     social_windows,
@@ -20,6 +21,6 @@ QUESTIONS = {
     module.QUESTION.name: module.QUESTION
     for module in (
         headline, growth, baselines, spark_batches, topk_tuning, topk_alternatives, topk_sweeps, nearest_k,
-        social_windows, partitioners, topk_windows,
+        social_windows, partitioners, many_shards, topk_windows,
     )
 }  # fmt: skip

@@ -183,7 +183,7 @@ def test_a_file_of_lines_without_coordinates_lacks_columns(files, capsys, tmp_pa
         (["--messages-file", "{broken}", "--subscriptions-file", "{subscriptions}"], "broken.json cannot be read"),
         (["--messages-file", "{messages}", "--subscriptions-file", "{subscriptions}", "--kind", "topk"],
          "subscriptions-file must hold rows to learn from; got 0"),
-        (["--shards", "65"], "n_shards must be between 1 and 64; got 65"),
+        (["--shards", "4097"], "n_shards must be between 1 and 4096; got 4097"),
     ],
 )  # fmt: skip
 def test_bad_options_are_refused_with_field_rule_and_value(words, published, files, capsys, tmp_path):

@@ -89,7 +89,7 @@ def test_stats_create_no_window_in_an_engine_without_one():
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
-        ({"workers": 65}, r"workers must be at most 64; got 65 \(engine\)"),
+        ({"workers": 4097}, r"workers must be at most 4096; got 4097 \(engine\)"),
         ({"partitioner": "who"}, r"partitioner must be one of \['auto', 'hash'.*; got 'who' \(engine\)"),
         ({"partitioner": 3}, r"partitioner must be a name or a routing; got 3 \(engine\)"),
         (

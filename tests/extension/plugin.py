@@ -11,7 +11,8 @@ import nearcast as nc
 from nearcast.model import BEST_IN_WINDOW, Explanation, ResultPolicy, ScorePart
 from nearcast.model.fields import CountField, NumberField
 from nearcast.model.subscription import KeywordSubscription
-from nearcast.partition.base import ToAll, mask_of
+from nearcast.partition import mask_of, shards_by_key
+from nearcast.partition.base import ToAll
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class ReversedRouting(ToAll):
         return np.ones(self.n_shards)
 
     def place(self, footprints):
-        return mask_of(np.uint64(self.n_shards - 1) - footprints.keys % np.uint64(self.n_shards))
+        return mask_of(self.n_shards - 1 - shards_by_key(footprints.keys, self.n_shards), self.n_shards)
 
 
 class ReversedPartitioner:

@@ -120,7 +120,7 @@ BAD = {
     "a window is empty": (changed(window={"seconds": 0}), r"seconds must be a finite number .*; got 0"),
     "there are no shards": (changed(match={"shards": 0}), r"shards must be an integer of 1 or more; got 0"),
     "a partitioner is unknown": (changed(match={"partitioner": "x"}), r"partitioner must be one of .*; got 'x'"),
-    "there are too many shards": (changed(match={"shards": 65}), r"shards must be at most 64; got 65"),
+    "there are too many shards": (changed(match={"shards": 4_097}), r"shards must be at most 4096; got 4097"),
     "a routing is named twice": (
         changed(match={"partitioner": "dkm", "routing": "r"}),
         r"routing must be left out where a partitioner is named; got 'r' \(\[match\]\)",

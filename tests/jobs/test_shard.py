@@ -15,7 +15,7 @@ from nearcast.jobs.frame import Frame, pack_frames, unpack_frames
 from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.model import KINDS, Footprints, MessageBatch
 from nearcast.model.id_column import IdColumn
-from nearcast.partition import PARTITIONERS, Sample, place_by_key, serialization
+from nearcast.partition import PARTITIONERS, Sample, serialization, shards_by_key
 from nearcast.partition.fitting import fit
 from nearcast.spark import dispatch
 from nearcast.spark.job_handle import BroadcastJob
@@ -96,6 +96,17 @@ def test_shards_with_any_partitioner_emit_the_updates_of_one_engine(name, shards
         assert answer(of, given, blocks=3) == expected, f"seed {seed}"
 
 
+@pytest.mark.parametrize("name", ["hash", "knn_keyword", "space_kd", "text_frequency", "keyword_first"])
+def test_more_shards_than_a_word_has_bits_emit_the_updates_of_one_engine(name, random_fields):
+    of = inputs.job(window=nc.CountWindow(7), shards=70, partitioner=name)
+    kinds = {} if of.routing.sends_all else {"kinds": MATCHES}
+    given = inputs.batches(1, random_fields, n=4, **kinds)
+    of = fitted(of, given)
+    expected = inputs.embedded(of, given)
+    assert expected
+    assert answer(of, given, blocks=2) == expected
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_kinds_that_shards_would_have_to_merge_are_refused(name):
     of = inputs.job(partitioner=name, shards=2)
@@ -159,7 +170,7 @@ def test_a_shard_with_some_of_the_messages_numbers_and_expires_like_the_others(m
             self.place = whole.place
 
         def route(self, batch):
-            return np.where(np.arange(len(batch)) % 2 == 0, np.uint64(3), np.uint64(2))
+            return np.where(np.arange(len(batch)) % 2 == 0, np.uint64(3), np.uint64(2))[:, None]
 
     of = inputs.job(window=nc.CountWindow(4), shards=2)
     monkeypatch.setitem(of.__dict__, "routing", Some(of.routing))
@@ -173,7 +184,7 @@ def test_a_shard_with_some_of_the_messages_numbers_and_expires_like_the_others(m
 
 
 def shard_of(name, of):
-    return int(place_by_key(IdColumn.of([name]).keys(of.scoring.hash_key), of.shards)[0]).bit_length() - 1
+    return shards_by_key(IdColumn.of([name]).keys(of.scoring.hash_key), of.shards)[0]
 
 
 def test_an_id_may_be_subscribed_unsubscribed_and_subscribed_again_in_one_batch():

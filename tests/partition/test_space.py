@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Sample, mask_of
+from nearcast.partition.base import Sample
 from nearcast.partition.load import assign_greedily, load_of
+from nearcast.partition.masks import as_ints, count_rows, mask_of
 from nearcast.partition.space_grid import CELLS, SpaceGridPartitioner
 from nearcast.partition.space_kd import SpaceKdPartitioner
 from nearcast.space import Box
@@ -46,9 +47,9 @@ def test_loads_are_even_and_replicas_few(partitioner, n_shards):
     routing = partitioner.fit(Sample(footprints, messages), n_shards=n_shards)
     assert routing.loads.max() < 2 * routing.loads.mean()
     assignment = routing.place(footprints)
-    seen = [int(np.sum((routing.route(messages) >> np.uint64(shard)) & np.uint64(1))) for shard in range(n_shards)]
+    seen = count_rows(routing.route(messages), n_shards).tolist()
     assert sum(seen) == len(messages), "a message goes to one shard"
-    held = [int(np.sum((assignment >> np.uint64(shard)) & np.uint64(1))) for shard in range(n_shards)]
+    held = count_rows(assignment, n_shards).tolist()
     most = 3 if partitioner.name == "space_grid" else 1.5  # the cells of a shard are not adjacent
     assert 1 <= sum(held) / len(footprints) < most
 
@@ -69,7 +70,7 @@ def test_the_regions_contain_the_messages_of_their_shard(partitioner):
     bounds = Box(-50, -50, 150, 150)
     regions = routing.regions(bounds)
     boxes, shards = np.array([r.box for r in regions]), np.array([r.shards for r in regions], np.uint64)
-    for x, y, seen in zip(messages.xs[:200], messages.ys[:200], routing.route(messages)[:200].tolist(), strict=True):
+    for x, y, seen in zip(messages.xs[:200], messages.ys[:200], as_ints(routing.route(messages)[:200]), strict=True):
         inside = (boxes[:, 0] <= x) & (x <= boxes[:, 2]) & (boxes[:, 1] <= y) & (y <= boxes[:, 3])
         assert seen in shards[inside].tolist()
 
@@ -81,9 +82,9 @@ def test_an_unbounded_box_is_in_every_cell_and_distant_points_are_in_edge_cells(
         np.zeros(1, np.uint64), np.zeros(1), np.zeros(1), np.array([[-np.inf, -np.inf, np.inf, np.inf]]),
         np.zeros(1, np.int32), np.array([0, 1]), np.array([0, 0]), np.zeros(0, np.int64),
     )  # fmt: skip
-    assert routing.place(everywhere).tolist() == [0b1111]
+    assert as_ints(routing.place(everywhere)) == [0b1111]
     far = messages_at(np.array([1e9]), np.array([-1e9]))
-    assert routing.route(far).tolist() == mask_of(routing.assignment[0, CELLS - 1 :]).tolist()
+    assert as_ints(routing.route(far)) == as_ints(mask_of(routing.assignment[0, CELLS - 1 :], 4))
 
 
 def test_greedy_assignment_gives_the_next_piece_to_the_least_loaded_shard():

@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     """Compare the partitioners and print the report."""
     from nearcast.advice import advise
     from nearcast.partition import partitioners as all_partitioners
-    from nearcast.partition.base import check_shards
+    from nearcast.partition.masks import check_shards
     from nearcast.partition.serialization import pack
     from nearcast.text import new_hash_key
 

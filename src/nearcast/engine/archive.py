@@ -43,6 +43,7 @@ from nearcast.index import Work
 from nearcast.model import IdColumn, Limits, Subscription, kinds
 from nearcast.model.split_columns import join, split
 from nearcast.model.subscription_rows import stored_schema
+from nearcast.partition.masks import from_arrow, to_arrow
 from nearcast.partition.serialization import unpack
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
@@ -50,7 +51,7 @@ from nearcast.text import Vocabulary
 from nearcast.window import LIVE, CountWindow, Results, TimeWindow, WindowPolicy
 
 FORMAT = "nearcast-engine"
-VERSION = 4
+VERSION = 5
 MANIFEST = "manifest.json"
 
 _WINDOWS: dict[str, type[CountWindow] | type[TimeWindow]] = {"count": CountWindow, "time": TimeWindow}
@@ -63,6 +64,7 @@ _NAMES = {
     "expiries",
     "routing",
 }  # files other than those of kinds
+_BEFORE = "before"  # the column of earlier engines, of an engine that is one of many
 _GIVEN = "given"  # the partitioner is a fitted routing without a name
 
 
@@ -274,7 +276,7 @@ def read_routing(table: pa.Table) -> bytes:
 
 def _table_of_subscriptions(saved: SavedSubscriptions) -> pa.Table:
     table = saved.stored.append_column("since", pa.array(saved.sinces))
-    return table.append_column("before", pa.array(saved.before))
+    return table if saved.before is None else table.append_column(_BEFORE, to_arrow(saved.before))
 
 
 def _joined(saved_subscriptions: Sequence[SavedSubscriptions]) -> list[SavedSubscriptions]:
@@ -287,7 +289,7 @@ def _joined(saved_subscriptions: Sequence[SavedSubscriptions]) -> list[SavedSubs
             kind,
             pa.concat_tables([saved.stored for saved in group]).combine_chunks(),
             np.concatenate([saved.sinces for saved in group]),
-            np.concatenate([saved.before for saved in group]),
+            group[0].before if len(group) == 1 else None,
             [
                 part._replace(slots=part.slots + first)
                 for saved, first in zip(group, _firsts([len(saved.sinces) for saved in group]), strict=True)
@@ -339,9 +341,11 @@ def _read_subscriptions(tables: dict[str, pa.Table]) -> list[SavedSubscriptions]
     return [
         SavedSubscriptions(
             by_name[name],
-            table.drop_columns(["since", "before"]).cast(stored_schema(by_name[name])),
+            table.drop_columns([n for n in ("since", _BEFORE) if n in table.column_names]).cast(
+                stored_schema(by_name[name])
+            ),
             table["since"].to_numpy(),
-            table["before"].to_numpy(),
+            from_arrow(table[_BEFORE]) if _BEFORE in table.column_names else None,
             results.get(name, []),
         )
         for name, table in tables.items()

@@ -29,6 +29,7 @@ from nearcast.engine.updates import Form, UpdateWriter
 from nearcast.model import IdColumn, ScoringContext, Subscription, SubscriptionBatch, kinds
 from nearcast.model.columns import updates_schema
 from nearcast.model.subscription_rows import store_table
+from nearcast.partition import are_empty
 from nearcast.window import Changes, Ticks
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Operations(NamedTuple):
     ats_us: Rows
     """int64 (n_messages,): the time of every message among which the operations are; NO_TIME where there is none."""
     before: Masks | None
-    """uint64 (n,): the engines before this one that hold an added subscription too; None if no other does."""
+    """The engines before this one that hold an added subscription too, as masks; None if no other does."""
 
 
 class Leaves(NamedTuple):
@@ -120,11 +121,13 @@ class Interleaved:
         """Insert all versions, and limit each to the messages of its lifetime."""
         are_first = self._find_existing(shard)
         before = self._operations.before
-        masks = np.zeros(len(self._ids), np.uint64) if before is None else before
+        is_first = np.ones(len(self._ids), np.bool_) if before is None else are_empty(before)
         for batch, rows in self._added():
-            slots, _ = shard.matcher(batch.kind).insert(batch, self._seqs[rows], masks[rows])
+            slots, _ = shard.matcher(batch.kind).insert(
+                batch, self._seqs[rows], None if before is None else before[rows]
+            )
             self._versions.append(_Versions(batch.kind, slots, self._seqs[rows], self._next[rows]))
-        counts = np.where(self._previous < 0, are_first, (self._operations.are_added & (masks == 0))[self._previous])
+        counts = np.where(self._previous < 0, are_first, (self._operations.are_added & is_first)[self._previous])
         self.removed = counts & ~self._operations.are_added
         for kind in {versions.kind for versions in self._versions}:
             own = [versions for versions in self._versions if versions.kind is kind]

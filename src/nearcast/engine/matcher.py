@@ -86,7 +86,7 @@ class Matcher:
         return replace(self._index.work, matched=self.n_matched)
 
     def insert(
-        self, subscriptions: SubscriptionBatch, sinces: npt.NDArray[np.int64], before: Masks
+        self, subscriptions: SubscriptionBatch, sinces: npt.NDArray[np.int64], before: Masks | None
     ) -> tuple[Slots, Results]:
         """Add subscriptions and return slots and initial results; `before` holds earlier shards with a replica."""
         slots = self.registry.allocate(subscriptions, sinces)
@@ -118,7 +118,7 @@ class Matcher:
         self._set_thresholds()
         return before, after
 
-    def matches(self, batch: MessageBatch, seen_by: Masks) -> Results:
+    def matches(self, batch: MessageBatch, seen_by: Masks | None) -> Results:
         """Return the matches of messages that came after the subscriptions of a stateless kind."""
         rows, slots, scores = self.replicas.report(self._match(batch), seen_by)
         came_after = self.registry.sinces(slots) < batch.seqs[rows]
@@ -214,14 +214,14 @@ class Matcher:
         """Return the seqs of all messages that results hold, ascending."""
         return self._result_store.held_seqs(self.registry.taken())
 
-    def publish(self, batch: MessageBatch, seen_by: Masks, steps: Steps, writer: UpdateWriter) -> UpdateBatch:
+    def publish(self, batch: MessageBatch, seen_by: Masks | None, steps: Steps, writer: UpdateWriter) -> UpdateBatch:
         """Match a batch and return the updates; stateless kinds may do so on several threads at once.
 
-        `seen_by` holds the shards that see each message.
+        `seen_by` holds the shards that see each message; None if all do.
         """
         return writer.write(self.registry, self.changes(batch, seen_by, steps))
 
-    def changes(self, batch: MessageBatch, seen_by: Masks, steps: Steps) -> Changes:
+    def changes(self, batch: MessageBatch, seen_by: Masks | None, steps: Steps) -> Changes:
         """Match a batch and return the changes of results."""
 
         def find(start: int, stop: int) -> Matches:

@@ -10,7 +10,7 @@ bound of each threshold: the worst of the k best that stay. Where that bound doe
 added before the batch, in shards whose windows hold all that they need. As in the paper, replicas are never removed
 again; a subscription that is replaced starts with the prefix that it needs then.
 
-Cost: 24 bytes per subscription; a batch visits the subscriptions that lose a result.
+Cost: 24 bytes per subscription, for up to 64 shards; a batch visits the subscriptions that lose a result.
 """
 
 from __future__ import annotations
@@ -24,18 +24,14 @@ from nearcast.engine.result_merger import ResultMerger
 from nearcast.engine.router import Router
 from nearcast.engine.shard import Shard
 from nearcast.model import ScoringContext, SubscriptionBatch
-from nearcast.partition import Masks, has_shard
+from nearcast.partition import Masks, no_shards, rows_of_shards
+from nearcast.partition.masks import add_shard
 
 Slots = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 
 _NEVER = np.iinfo(np.int64).max
 _NONE = np.zeros(0, np.int64)
-
-
-def _no_earlier_shards(subscriptions: SubscriptionBatch) -> Masks:
-    """Return empty masks: results of replicas are merged, so every replica reports."""
-    return np.zeros(len(subscriptions), np.uint64)
 
 
 class ReplicaPlanner:
@@ -45,7 +41,7 @@ class ReplicaPlanner:
         self, merger: ResultMerger, shards: Sequence[Shard], router: Router, scoring: ScoringContext
     ) -> None:
         self._merger, self._shards, self._router, self._scoring = merger, shards, router, scoring
-        self._masks: Masks = np.zeros(0, np.uint64)
+        self._masks = no_shards(0, len(shards))
         self._floors: Floats = np.zeros(0)
         """The best score of a message that no replica sees."""
         self._oldest: npt.NDArray[np.int64] = np.zeros(0, np.int64)
@@ -57,8 +53,7 @@ class ReplicaPlanner:
         thresholds, oldest = self._merger.survivors(slots, _NONE)
         needed, floors = subscriptions.footprints.narrowed(subscriptions.footprints.needed(thresholds))
         left = self._router.place(needed)
-        for shard in self._shards:
-            rows = np.flatnonzero(has_shard(masks & ~left, shard.number))
+        for shard, rows in zip(self._shards, rows_of_shards(masks & ~left, len(self._shards)), strict=True):
             if len(rows):
                 matcher = shard.matcher(subscriptions.kind)
                 results = matcher.delete(matcher.registry.find(subscriptions.ids.take(rows)))
@@ -81,13 +76,12 @@ class ReplicaPlanner:
         subscriptions = SubscriptionBatch(self._merger.kind, registry.rows(slots), self._scoring)
         needed, floors = subscriptions.footprints.narrowed(subscriptions.footprints.needed(thresholds))
         masks = self._masks[slots] | self._router.place(needed)
-        for shard in self._shards:
-            rows = np.flatnonzero(has_shard(masks & ~self._masks[slots], shard.number))
+        added = rows_of_shards(masks & ~self._masks[slots], len(self._shards))
+        for shard, rows in zip(self._shards, added, strict=True):
             if len(rows):
                 own = subscriptions.take(rows)
-                replicas, results = shard.matcher(subscriptions.kind).insert(
-                    own, registry.sinces(slots[rows]), _no_earlier_shards(own)
-                )
+                matcher = shard.matcher(subscriptions.kind)
+                replicas, results = matcher.insert(own, registry.sinces(slots[rows]), None)
                 self._merger.add(shard.number, replicas, slots[rows], own.footprints.ks, results)
         self._store(slots, masks, floors, oldest)
 
@@ -103,7 +97,7 @@ class ReplicaPlanner:
         self._masks[slots] = 0
         for shard in self._shards:
             here = shard.matcher(self._merger.kind).registry.find(ids) >= 0
-            self._masks[slots[here]] |= np.uint64(1 << shard.number)
+            add_shard(self._masks, slots[here], shard.number)
         self._add(slots, np.full(len(slots), -np.inf), np.full(len(slots), _NEVER))
 
     def forget(self, slots: Slots) -> None:
@@ -114,6 +108,6 @@ class ReplicaPlanner:
         more = int(slots.max(initial=-1)) + 1 - len(self._masks)
         if more > 0:
             more += len(self._masks)
-            self._masks = np.concatenate([self._masks, np.zeros(more, np.uint64)])
+            self._masks = np.concatenate([self._masks, no_shards(more, len(self._shards))])
             self._floors = np.concatenate([self._floors, np.full(more, -np.inf)])
             self._oldest = np.concatenate([self._oldest, np.full(more, _NEVER)])

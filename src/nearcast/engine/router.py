@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch, Subscription, SubscriptionBatch
-from nearcast.partition import Masks, Region, Routing, Sample, all_shards, has_shard, place_by_key
+from nearcast.partition import Masks, Region, Routing, Sample, are_empty, mask_of, place_by_key, rows_of_shards
 from nearcast.partition.fitting import fit
 from nearcast.partition.serialization import pack, unpack
 from nearcast.space import Box
@@ -69,7 +69,7 @@ class Router:
     def placements(self, subscriptions: SubscriptionBatch) -> Masks:
         """Return the shards of subscriptions; stateless ones share the first where threads divide the messages."""
         if self._n_shards == 1 or (self.sends_all and not subscriptions.kind.result_policy.is_stateful):
-            return np.ones(len(subscriptions), np.uint64)
+            return mask_of(np.zeros(len(subscriptions), np.int64), self._n_shards)
         assert self._routing is not None
         if self._routing.by_key:
             return place_by_key(subscriptions.keys, self._n_shards)
@@ -80,13 +80,13 @@ class Router:
         assert self._routing is not None
         return self._routing.place(footprints)
 
-    def route(self, batch: MessageBatch) -> tuple[Masks, list[Rows]]:
-        """Return the shards of each message as masks, and the rows that each shard sees."""
+    def route(self, batch: MessageBatch) -> tuple[Masks | None, list[Rows]]:
+        """Return the shards of each message, None if each goes to all, and the rows that each shard sees."""
         if self.sends_all:
             rows = np.arange(len(batch), dtype=np.int64)
-            return np.full(len(batch), all_shards(self._n_shards)), [rows] * self._n_shards
+            return None, [rows] * self._n_shards
         assert self._routing is not None
         masks = self._routing.route(batch)
         if self._has_window:  # the window also holds messages that touch no subscription
-            masks = np.where(masks == 0, np.uint64(1), masks)
-        return masks, [np.flatnonzero(has_shard(masks, shard)) for shard in range(self._n_shards)]
+            masks[:, 0] |= are_empty(masks).astype(np.uint64)
+        return masks, rows_of_shards(masks, self._n_shards)

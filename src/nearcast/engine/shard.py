@@ -87,7 +87,7 @@ class Shard:
     def publish(
         self,
         batch: MessageBatch,
-        seen_by: Masks,
+        seen_by: Masks | None,
         steps: Steps,
         writer: UpdateWriter,
         *,
@@ -96,11 +96,12 @@ class Shard:
     ) -> list[ShardTask]:
         """Return the jobs that match messages, which the window has admitted.
 
-        `seen_by` holds the shards that see each message; `cuts` are the rows at which threads divide the batch. Jobs
-        of stateful kinds write updates if `writes_updates`; otherwise they return changes for a merger.
+        `seen_by` holds the shards that see each message, None if all do; `cuts` are the rows at which threads divide
+        the batch. Jobs of stateful kinds write updates if `writes_updates`; otherwise they return changes for a
+        merger.
         """
 
-        def writing(matchers: Sequence[Matcher], rows: MessageBatch, seen: Masks, at: Steps) -> ShardTask:
+        def writing(matchers: Sequence[Matcher], rows: MessageBatch, seen: Masks | None, at: Steps) -> ShardTask:
             return lambda: [(m, m.publish(rows, seen, at, writer)) for m in matchers]
 
         stateless = [m for m in self.matchers.values() if not m.kind.result_policy.is_stateful]
@@ -108,8 +109,8 @@ class Shard:
         jobs = []
         if stateless:
             for start, stop in pairwise(cuts):
-                rows, seen, at = batch.slice(start, stop), seen_by[start:stop], steps.slice(start, stop)
-                jobs.append(writing(stateless, rows, seen, at))
+                seen = None if seen_by is None else seen_by[start:stop]
+                jobs.append(writing(stateless, batch.slice(start, stop), seen, steps.slice(start, stop)))
         if stateful and writes_updates:
             jobs.append(writing(stateful, batch, seen_by, steps))
         elif stateful:

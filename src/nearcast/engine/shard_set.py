@@ -34,7 +34,7 @@ from nearcast.errors import UnknownMessage
 from nearcast.index import Work
 from nearcast.model import NEVER, Document, Footprint, Id, IdColumn, MessageBatch, Subscription, SubscriptionBatch
 from nearcast.model.subscription_rows import restore
-from nearcast.partition import Masks, before_it, has_shard
+from nearcast.partition import Masks, before_it, has_shard, rows_of_shards
 from nearcast.window import Changes, Results, ScoredMessage, SlidingWindow, Steps, Ticks
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ class ShardSet:
             others = before_it(masks[rows], shard.number) if before is None else before[rows]
             return shard.matcher(kind).insert(own, sinces[rows], others)
 
-        placed = [(shard, np.flatnonzero(has_shard(masks, number))) for number, shard in enumerate(self.shards)]
-        placed = [(shard, rows) for shard, rows in placed if len(rows)]
+        rows_of = rows_of_shards(masks, len(self.shards))
+        placed = [(shard, rows) for shard, rows in zip(self.shards, rows_of, strict=True) if len(rows)]
         for shard, _ in placed:
             shard.matcher(kind)  # creates the lists of the window, which one thread must do
         self._catch_up()
@@ -292,7 +292,8 @@ class ShardSet:
             batch = shard.window.batch_of(seqs, self._scoring.vocabulary)
             if seen_by is None:  # the window of a loaded engine also holds messages that are not for this shard
                 masks, rows_of = self.router.route(batch)
-                batch, masks = batch.take(rows_of[shard.number]), masks[rows_of[shard.number]]
+                rows = rows_of[shard.number]
+                batch, masks = batch.take(rows), None if masks is None else masks[rows]
             else:
                 masks = seen_by(batch)
             for matcher in shard.matchers.values():
@@ -405,24 +406,25 @@ class ShardSet:
         parts = [batch if len(rows) == len(batch) else batch.take(rows) for rows in rows_of]
         steps = [window.admit(part, writer.ticks) for window, part in zip(self._windows, parts, strict=False)]
         for shard, part, rows in zip(self.shards, parts, rows_of, strict=True):
-            jobs += self._jobs(shard, part, masks[rows], steps[shard.number % len(steps)], writer)
+            seen = None if masks is None else masks[rows]
+            jobs += self._jobs(shard, part, seen, steps[shard.number % len(steps)], writer)
         return self._execute(jobs, steps, writer)
 
     def advance(self, writer: UpdateWriter) -> list[UpdateBatch]:
         """Advance the clock without a message."""
         ticks = writer.ticks
         self._widen(ticks)
-        none, empty = np.zeros(0, np.uint64), MessageBatch.empty()
+        empty = MessageBatch.empty()
         steps = [window.advance(int(ticks.seqs[-1]), int(ticks.nows_us[-1])) for window in self._windows]
         jobs = [
             job
             for shard in self.shards
-            for job in self._jobs(shard, empty, none, steps[shard.number % len(steps)], writer)
+            for job in self._jobs(shard, empty, None, steps[shard.number % len(steps)], writer)
         ]
         return self._execute(jobs, steps, writer)
 
     def _jobs(
-        self, shard: Shard, batch: MessageBatch, seen_by: Masks, steps: Steps, writer: UpdateWriter
+        self, shard: Shard, batch: MessageBatch, seen_by: Masks | None, steps: Steps, writer: UpdateWriter
     ) -> list[tuple[int, ShardTask]]:
         """Return the jobs of a shard, with its number."""
         cuts, writes = self._cuts(len(batch)), self.router.sends_all
@@ -558,8 +560,7 @@ class ShardSet:
                 row_of[slots] = np.arange(len(slots))
                 saved = [results.move(row_of) for results in owner.held(slots)]
             registry = owner.registry
-            masks = np.zeros(len(slots), np.uint64) if before is None else before
-            yield SavedSubscriptions(owner.kind, registry.rows(slots), registry.sinces(slots), masks, saved)
+            yield SavedSubscriptions(owner.kind, registry.rows(slots), registry.sinces(slots), before, saved)
 
     def restore(self, subscriptions: SubscriptionBatch, saved: SavedSubscriptions) -> None:
         """Add saved subscriptions with the results that were saved."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from nearcast.engine.config import EngineConfig
 from nearcast.index import Work
 from nearcast.model import NO_TIME, Subscription
+from nearcast.partition import Masks
 from nearcast.window import Results
 
 EXPIRIES = pa.schema({"seq": pa.int64(), "expires_us": pa.int64()})
@@ -24,8 +25,8 @@ class SavedSubscriptions(NamedTuple):
     kind: type[Subscription]
     stored: pa.Table
     sinces: npt.NDArray[np.int64]
-    before: npt.NDArray[np.uint64]
-    """The earlier engines that hold each subscription too, as masks; 0 in an engine that is not one of many."""
+    before: Masks | None
+    """The earlier engines that hold each subscription too; None if none does, or the engine is not one of many."""
     results: list[Results]
     """Row numbers take the place of slots."""
 

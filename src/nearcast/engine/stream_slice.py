@@ -20,7 +20,7 @@ class StreamSlice(NamedTuple):
     ats_us: npt.NDArray[np.int64]
     """int64 (n_stream,): the time of every next message of the stream; NO_TIME where there is none."""
     seen_by: Masks | None = None
-    """uint64 (n,): the engines that see each message, as masks; None if that makes no difference."""
+    """The engines that see each message, as masks; None if all do."""
     expires_us: npt.NDArray[np.int64] | None = None
     """int64 (n_stream,): when every next message of the stream expires by a time of its own; None if none does.
 

@@ -33,6 +33,7 @@ from nearcast.model import NEVER, NO_TIME, MessageBatch
 from nearcast.model.columns import BODY, subscriptions_schema
 from nearcast.model.id_column import IdColumn
 from nearcast.partition import Masks
+from nearcast.partition.masks import from_arrow, to_arrow
 from nearcast.text import TermRows, Vocabulary
 
 FRAMES = "keys array<int>, source string, part int, block int, rows long, ats binary, payload binary, ends binary"
@@ -151,13 +152,13 @@ def pack_batch(
 
 
 def masks_to_arrow(masks: Masks) -> pa.Array:
-    """Return masks as a column; Spark has no unsigned numbers."""
-    return pa.array(masks.view(np.int64))
+    """Return masks as a column."""
+    return to_arrow(masks)
 
 
 def masks_from_arrow(table: pa.Table, name: str) -> Masks | None:
     """Return a column of masks, or None."""
-    return table[name].to_numpy().astype(np.int64).view(np.uint64) if name in table.column_names else None
+    return from_arrow(table[name]) if name in table.column_names else None
 
 
 def _narrow(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.integer[Any]]:

@@ -22,7 +22,7 @@ from nearcast.jobs.rejections import Rejection
 from nearcast.jobs.validate import SUBSCRIBE
 from nearcast.model import NEVER
 from nearcast.model.columns import TIMESTAMP, subscriptions_schema
-from nearcast.partition import before_it
+from nearcast.partition import are_empty, before_it
 
 Rows = npt.NDArray[np.int64]
 Row = dict[str, Any]
@@ -45,7 +45,7 @@ def ends_of(table: pa.Table) -> Rows | None:
 def rejections_of(table: pa.Table, error_of: Callable[[Row], InvalidInput], *, shard: int) -> list[Rejection]:
     """Return the rejections of operations that this shard reports; times in the rows are in microseconds."""
     placements = masks_from_arrow(table, PLACEMENTS)
-    is_first = np.ones(len(table), np.bool_) if placements is None else before_it(placements, shard) == 0
+    is_first = np.ones(len(table), np.bool_) if placements is None else are_empty(before_it(placements, shard))
     reported = table.filter(pc.and_(pa.array(is_first), pc.equal(table["op"], SUBSCRIBE)))
     return [
         Rejection(SUBSCRIPTION, _to_json(row), str(error_of(row))) for row in _with_times_in_us(reported).to_pylist()

@@ -30,7 +30,7 @@ from nearcast.jobs.validate import SUBSCRIBE, UNSUBSCRIBE
 from nearcast.model import NEVER, kinds
 from nearcast.model.columns import BODY, groups_schema, subscriptions_schema
 from nearcast.model.id_column import IdColumn
-from nearcast.partition import before_it, has_shard, place_by_key
+from nearcast.partition import before_it, shards_by_key
 
 Rows = npt.NDArray[np.int64]
 _NONE: Rows = np.zeros(0, np.int64)
@@ -201,7 +201,7 @@ class SubscriptionOperations:
         if self._job.routing.by_key or not len(rows):
             return len(rows)
         keys = self._ids.take(rows).keys(self._job.scoring.hash_key)
-        return int(has_shard(place_by_key(keys, self._job.shards), self._shard).sum())
+        return int(np.count_nonzero(shards_by_key(keys, self._job.shards) == self._shard))
 
 
 def _rounds(ids: IdColumn, ops: npt.NDArray[np.object_], start: int, stop: int) -> Iterator[Rows]:

@@ -1,16 +1,21 @@
 """Partitioners: how shards share subscriptions and messages. One module per partitioner."""
 
-from nearcast.partition.base import (
+from nearcast.partition.base import Partitioner, Region, Routing, Sample
+from nearcast.partition.masks import (
     MAX_SHARDS,
     Masks,
-    Partitioner,
-    Region,
-    Routing,
-    Sample,
     all_shards,
+    are_empty,
+    as_ints,
     before_it,
+    count_rows,
+    count_shards,
     has_shard,
+    mask_of,
+    no_shards,
     place_by_key,
+    rows_of_shards,
+    shards_by_key,
 )
 from nearcast.partition.registry import (
     PARTITIONERS,
@@ -29,11 +34,19 @@ __all__ = [
     "Routing",
     "Sample",
     "all_shards",
+    "are_empty",
+    "as_ints",
     "before_it",
+    "count_rows",
+    "count_shards",
     "has_shard",
+    "mask_of",
+    "no_shards",
     "partitioner_names",
     "partitioners",
     "place_by_key",
     "register_partitioner",
     "registered_partitioners",
+    "rows_of_shards",
+    "shards_by_key",
 ]

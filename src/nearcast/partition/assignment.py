@@ -18,8 +18,9 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.partition.base import Masks, ToAll, mask_of
+from nearcast.partition.base import ToAll
 from nearcast.partition.load import assign_greedily
+from nearcast.partition.masks import Masks, mask_of, shards_by_key
 
 Floats = npt.NDArray[np.float64]
 
@@ -54,12 +55,12 @@ class Assignment:
         shards[known] = self.shards[at[known]]
         new = np.flatnonzero(~known)
         if self.is_fixed:
-            shards[new] = keys[new] % np.uint64(len(self.loads))
+            shards[new] = shards_by_key(keys[new], len(self.loads))
         elif len(new):
             wanted = costs(new)
             shards[new] = assign_greedily(wanted, self.loads)
             self.loads[:] += np.bincount(shards[new], weights=wanted, minlength=len(self.loads))
-        return mask_of(shards)
+        return mask_of(shards, len(self.loads))
 
 
 class AssignedRouting(ToAll):

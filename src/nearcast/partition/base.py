@@ -8,7 +8,7 @@ Partitioners see footprints only, so kinds and partitioners are independent of e
 sample: a message that touches the footprint of a subscription shares a shard with it. If they share several, the one
 with the lowest number reports the match.
 
-Sets of shards are masks, bit i for shard i: a message and a subscription meet where both have a bit.
+Sets of shards are `masks`: a message and a subscription meet where both have a bit.
 """
 
 from __future__ import annotations
@@ -18,12 +18,9 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.errors import require
 from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.masks import Masks, all_shards
 from nearcast.space import Box
-
-Masks = npt.NDArray[np.uint64]
-MAX_SHARDS = 64
 
 
 class Sample(NamedTuple):
@@ -44,7 +41,7 @@ class Region(NamedTuple):
     box: tuple[float, float, float, float]
     """xmin, ymin, xmax, ymax."""
     shards: int
-    """The shards that own it, as a mask; several where terms divide them further."""
+    """The shards that own it, bit i for shard i; several where terms divide them further."""
 
 
 class Routing(Protocol):
@@ -77,7 +74,10 @@ class Routing(Protocol):
         """Return the shards of each subscription, at least one."""
 
     def route(self, batch: MessageBatch) -> Masks:
-        """Return the shards of each message; none if it touches no subscription."""
+        """Return the shards of each message; none if it touches no subscription.
+
+        Where `sends_all` is true, callers need no masks and do not ask for them.
+        """
 
     def fixed(self) -> Routing:
         """Return a routing whose answers do not depend on what it placed before.
@@ -100,7 +100,7 @@ class ToAll:
 
     def route(self, batch: MessageBatch) -> Masks:
         """Send every message to every shard."""
-        return np.full(len(batch), all_shards(self.n_shards))
+        return all_shards(len(batch), self.n_shards)
 
     def fixed(self) -> Self:
         """Return the routing itself; one that learns from placements overrides this."""
@@ -131,55 +131,3 @@ class Partitioner(Protocol):
 
     def fit(self, sample: Sample, *, n_shards: int) -> Routing:
         """Return a routing with the given number of shards, fitted to a sample."""
-
-
-def check_shards(n_shards: int) -> None:
-    """Raise `InvalidInput` if masks cannot hold that many shards."""
-    require(1 <= n_shards <= MAX_SHARDS, "n_shards", f"must be between 1 and {MAX_SHARDS}", n_shards)
-
-
-def all_shards(n_shards: int) -> np.uint64:
-    """Return the mask of all shards.
-
-    >>> int(all_shards(3)), int(all_shards(64)) == 2**64 - 1
-    (7, True)
-    """
-    check_shards(n_shards)
-    return np.uint64((1 << n_shards) - 1)
-
-
-def mask_of(shards: npt.NDArray[np.integer]) -> Masks:
-    """Return masks of one shard each.
-
-    >>> mask_of(np.array([0, 3])).tolist()
-    [1, 8]
-    """
-    return np.uint64(1) << shards.astype(np.uint64)
-
-
-def place_by_key(keys: npt.NDArray[np.uint64], n_shards: int) -> Masks:
-    """Return the shard of each key.
-
-    >>> place_by_key(np.array([5, 6], np.uint64), 4).tolist()
-    [2, 4]
-    """
-    return mask_of(keys % np.uint64(n_shards))
-
-
-def before_it(masks: Masks, shard: int) -> Masks:
-    """Return the shards of each mask before the given one.
-
-    >>> before_it(np.array([1, 6, 7], np.uint64), 2).tolist()
-    [1, 2, 3]
-    """
-    return masks & np.uint64((1 << shard) - 1)
-
-
-def has_shard(masks: Masks, shard: int) -> npt.NDArray[np.bool_]:
-    """Return which masks hold a shard.
-
-    >>> has_shard(np.array([1, 3, 2], np.uint64), 1).tolist()
-    [False, True, True]
-    """
-    held: npt.NDArray[np.bool_] = (masks >> np.uint64(shard)) & np.uint64(1) != 0
-    return held

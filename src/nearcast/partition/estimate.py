@@ -34,9 +34,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.errors import require
-from nearcast.partition.base import Masks, Partitioner, Routing, Sample, check_shards, has_shard
+from nearcast.partition.base import Partitioner, Routing, Sample
 from nearcast.partition.candidate_pairs import CandidatePairs, find_candidate_pairs, spread
 from nearcast.partition.load import CHECK, HANDLE, INSERT
+from nearcast.partition.masks import Masks, are_empty, check_shards, count_rows, count_shards
 from nearcast.partition.registry import partitioners as all_partitioners
 
 Floats = npt.NDArray[np.float64]
@@ -45,6 +46,7 @@ T = TypeVar("T")
 
 ENOUGH, ENOUGH_MESSAGES = 100_000, 20_000  # enough for a choice
 _SLACK = 1.1
+_PAIRS_AT_ONCE = 1 << 16
 
 
 class Constants(NamedTuple):
@@ -211,12 +213,14 @@ def _estimate(
         np.full(len(footprints), routing.sends_all and scales.in_threads) & ~keeps
     )  # divided by messages, not by shards
     n, n_shared = len(batch), int(is_shared.sum())
-    apart = np.where(is_shared, np.uint64(0), assignment)
-    seen, held = _per_shard(goals, n_shards), _per_shard(apart, n_shards)
+    apart = np.where(is_shared[:, None], np.uint64(0), assignment)
+    seen = np.full(n_shards, float(n)) if routing.sends_all else count_rows(goals, n_shards).astype(np.float64)
+    held = count_rows(apart, n_shards).astype(np.float64)
     if n_shared and n_shared == len(footprints):
         seen = np.full(n_shards, n / n_shards)
-    merged = 1.0 if routing.sends_all or not keeps.any() else float(np.bitwise_count(assignment[keeps]).mean())
-    work = _per_shard(apart[candidate_pairs.subscriptions] & goals[candidate_pairs.messages], n_shards)
+    n_replicas = count_shards(assignment)
+    merged = 1.0 if routing.sends_all or not keeps.any() else float(n_replicas[keeps].mean())
+    work = _pairs_of_shards(candidate_pairs, apart, goals, n_shards)
     work += is_shared[candidate_pairs.subscriptions].sum() / n_shards
     check, handle, insert = scales.constants
     stands_for = len(footprints) * scales.subscriptions
@@ -226,7 +230,7 @@ def _estimate(
     n_common = n_shared * scales.subscriptions  # each thread visits them for its share of the messages
     loads = check * (n_seen * n_held + n * scales.messages / n_shards * n_common)
     loads += handle * n_seen + insert * (n_held + n_common / n_shards)
-    n_replicas = np.where(is_shared, 1, np.bitwise_count(assignment))
+    n_replicas = np.where(is_shared, 1, n_replicas)
     return Estimate(
         name=partitioner.name,
         routing=routing,
@@ -235,7 +239,7 @@ def _estimate(
         routed_per_second=n / route_seconds,
         replication=float(n_replicas.mean()) if len(n_replicas) else 1.0,
         reach=float(seen.sum()) / max(1, n),
-        dropped=float((goals == 0).mean()) if n else 0.0,
+        dropped=float(are_empty(goals).mean()) if n else 0.0,
         seen=n_seen,
         held=n_held + n_common,
         own_loads=own_loads,
@@ -244,9 +248,13 @@ def _estimate(
     )
 
 
-def _per_shard(masks: Masks, n_shards: int) -> Floats:
-    """Return the number of masks that hold each shard."""
-    return np.array([has_shard(masks, shard).sum() for shard in range(n_shards)], np.float64)
+def _pairs_of_shards(pairs: CandidatePairs, held: Masks, seen: Masks, n_shards: int) -> Floats:
+    """Return the number of pairs that each shard has both sides of."""
+    counts = np.zeros(n_shards)
+    for first in range(0, len(pairs.messages), _PAIRS_AT_ONCE):
+        messages, subscriptions = (rows[first : first + _PAIRS_AT_ONCE] for rows in pairs)
+        counts += count_rows(held[subscriptions] & seen[messages], n_shards)
+    return counts
 
 
 def _halves(sample: Sample) -> tuple[Sample, Sample]:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints
-from nearcast.partition.base import Masks, Sample, ToAll, check_shards, place_by_key
+from nearcast.partition.base import Sample, ToAll
+from nearcast.partition.masks import Masks, check_shards, place_by_key
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class HashRouting(ToAll):
         return np.ones(self.n_shards)
 
     def place(self, footprints: Footprints) -> Masks:
-        """Return the key modulo the number of shards."""
+        """Return the shard of the key."""
         return place_by_key(footprints.keys, self.n_shards)
 
 

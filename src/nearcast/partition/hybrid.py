@@ -24,12 +24,13 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, mask_of
+from nearcast.partition.base import Region, Sample, ToSome
 from nearcast.partition.hybrid_parts import NOTHING, Rows, SampleWork
 from nearcast.partition.hybrid_plan import HybridPlan, plan
-from nearcast.partition.term_assignment import posting_terms, united
+from nearcast.partition.masks import Masks, as_ints, check_shards, masks_of, no_shards
+from nearcast.partition.term_assignment import posting_terms
 from nearcast.partition.term_frequencies import TermFrequencies
-from nearcast.partition.tree import Tree, joined
+from nearcast.partition.tree import AT_ONCE, Tree, joined
 from nearcast.space import Box
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
-_AT_ONCE = 16_384  # subscriptions per call of `place`; each may overlap every leaf
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -122,26 +122,27 @@ class HybridRouting(ToSome):
         return replace(self, wanted=Wanted.none(), drops=False)
 
     def regions(self, bounds: Box) -> list[Region]:
-        """Return the leaves."""
-        masks = united(self.owners.shard_indptr, mask_of(self.owners.shards)).tolist()
+        """Return the leaves that hold a point."""
+        leaves = np.repeat(np.arange(self.tree.n_leaves), np.diff(self.owners.shard_indptr))
+        masks = as_ints(masks_of(leaves, self.owners.shards, n=self.tree.n_leaves, n_shards=self.n_shards))
         boxes = self.tree.boxes(bounds.as_tuple()).clip(
             [bounds.xmin, bounds.ymin] * 2, [bounds.xmax, bounds.ymax] * 2
         )
-        return [Region((a, b, c, d), mask) for mask, (a, b, c, d) in zip(masks, boxes.tolist(), strict=True)]
+        each = zip(masks, boxes.tolist(), strict=True)
+        return [Region((a, b, c, d), mask) for mask, (a, b, c, d) in each if a <= c and b <= d]
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of the rarest terms, in all leaves that a box overlaps."""
         branches, terms = posting_terms(footprints, self.frequencies)
         posts = Rows(footprints.branch_indptr, np.full(len(footprints.term_indptr) - 1, NOTHING))
         posts.items[branches] = terms
-        masks: Masks = np.zeros(len(footprints), np.uint64)
-        for first in range(0, len(footprints), _AT_ONCE):
-            rows, leaves = self.tree.leaves_in(footprints.boxes[first : first + _AT_ONCE])
-            rows = rows + first
-            terms, n = posts.take(rows), posts.lengths(rows)
+        masks = no_shards(len(footprints), self.n_shards)
+        for first in range(0, len(footprints), AT_ONCE):
+            rows, leaves = self.tree.leaves_in(footprints.boxes[first : first + AT_ONCE])
+            terms, n = posts.take(rows + first), posts.lengths(rows + first)
             rows, leaves = np.repeat(rows, n), np.repeat(leaves, n)
-            shards = self.owners.shards_of(leaves, terms)
-            np.bitwise_or.at(masks, rows, mask_of(shards))
+            shards, part = self.owners.shards_of(leaves, terms), masks[first : first + AT_ONCE]
+            part[:] = masks_of(rows, shards, n=len(part), n_shards=self.n_shards)
             if self.drops:
                 self.wanted.add(leaves, terms, shards)
         return masks
@@ -150,11 +151,11 @@ class HybridRouting(ToSome):
         """Return the shards of the terms of a message with postings in its leaf."""
         leaves, every = self.tree.leaves_at(batch.xs, batch.ys), np.arange(self.tree.n_leaves, dtype=np.int32)
         shards_of = self.wanted.shards_of if self.drops else self.owners.shards_of
-        bits = np.append(mask_of(np.arange(self.n_shards)), np.uint64(0))  # the last entry is for -1
-        of_terms = bits[shards_of(np.repeat(leaves, np.diff(batch.term_indptr)), batch.term_ids)]
-        of_all = bits[shards_of(every, np.full(len(every), NOTHING))]
-        masks: Masks = united(batch.term_indptr, of_terms) | of_all[leaves]
-        return masks
+        rows, n = np.arange(len(batch)), np.diff(batch.term_indptr)
+        of_terms = shards_of(np.repeat(leaves, n), batch.term_ids)
+        of_all = shards_of(every, np.full(len(every), NOTHING))[leaves]
+        rows, shards = np.concatenate([np.repeat(rows, n), rows]), np.concatenate([of_terms, of_all])
+        return masks_of(rows, shards, n=len(batch), n_shards=self.n_shards)
 
 
 class HybridPartitioner:

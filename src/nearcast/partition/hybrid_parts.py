@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from nearcast.partition.base import Sample
 from nearcast.partition.load import load_of
-from nearcast.partition.term_assignment import posting_terms, united
+from nearcast.partition.term_assignment import posting_terms
 from nearcast.partition.term_frequencies import TermFrequencies
 from nearcast.partition.text_metric import gather
 from nearcast.partition.tree import Path
@@ -165,7 +165,8 @@ class SampleWork:
         else:
             rows = self._message_slots
             ends = np.concatenate([[0], np.cumsum(rows.lengths(messages))])
-            sent = messages[united(ends, wanted[rows.take(messages)].astype(np.uint64)) != 0]
+            n_wanted = np.concatenate([[0], np.cumsum(wanted[rows.take(messages)])])[ends]
+            sent = messages[np.diff(n_wanted) > 0]
         wanted[self.posts[branches]] = False
         owners = self._owners[branches]
         n_owners = int(np.count_nonzero(np.diff(owners))) + 1 if len(owners) else 0

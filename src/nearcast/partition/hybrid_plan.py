@@ -2,7 +2,8 @@
 
     1  where messages and subscriptions use different terms, space is cut as long as a side differs more
     2  if there are fewer parts than shards, a dynamic program divides them further with the least total load
-    3  parts are merged into shards; while these are uneven, the heaviest part is divided in two
+    3  parts are merged into shards; while these are uneven, the heaviest part is divided in two (with many shards,
+       several at once)
 
 A part whose messages and subscriptions differ is divided by text, any other part by whichever way adds less load;
 some terms of a part of space are divided by text only, as the leaves of a kd^t-tree are. Of all rounds, the one whose
@@ -20,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.partition.base import Masks
 from nearcast.partition.hybrid_parts import SampleWork, WorkPart, total
 from nearcast.partition.load import load_of
+from nearcast.partition.masks import add_shard, count_rows, no_shards
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -35,6 +36,12 @@ SIGMA = 1.2
 """The accepted ratio of the busiest to the least busy shard."""
 THETA = 4
 """The most parts per shard."""
+
+
+ONE_BY_ONE = 64
+"""Below twice as many shards a round divides one part; with c times as many, c**2 parts: a round merges all parts, so
+the work of all rounds together stays about the same.
+"""
 
 
 class HybridPlan(NamedTuple):
@@ -56,11 +63,12 @@ def plan(work: SampleWork, n_shards: int) -> HybridPlan:
         parts = [piece for part, n in zip(parts, numbers, strict=True) for piece in _divided(work, part, n)]
     best = made = merged(parts, work, n_shards)
     while made.loads.max() > SIGMA * made.loads.min() and len(parts) < THETA * n_shards:
-        heaviest = int(np.argmax([part.load for part in parts]))
-        pieces = _divided(work, parts[heaviest], 2)
-        if len(pieces) == 1:
+        loads = np.array([part.load for part in parts])
+        heaviest = set(np.argsort(-loads, kind="stable")[: max(1, (n_shards // ONE_BY_ONE) ** 2)].tolist())
+        pieces = [_divided(work, part, 2) if i in heaviest else [part] for i, part in enumerate(parts)]
+        if all(len(some) == 1 for some in pieces):
             break
-        parts = [*parts[:heaviest], *pieces, *parts[heaviest + 1 :]]
+        parts = [piece for some in pieces for piece in some]
         made = merged(parts, work, n_shards)
         best = min(best, made, key=lambda one: one.loads.max())
     return best
@@ -97,20 +105,19 @@ def merged(parts: list[WorkPart], work: SampleWork, n_shards: int) -> HybridPlan
     """
     shards = np.zeros(len(parts), np.int32)
     seen, held = np.zeros(n_shards, np.int64), np.zeros(n_shards, np.int64)
-    saw: Masks = np.zeros(work.n_messages, np.uint64)
-    holds: Masks = np.zeros(work.n_subscriptions, np.uint64)
+    saw, holds = no_shards(work.n_messages, n_shards), no_shards(work.n_subscriptions, n_shards)
     for at in np.argsort([-part.load for part in parts], kind="stable").tolist():
         messages, subscriptions = parts[at].sent, work.owners(parts[at])
-        more_seen = len(messages) - _counts(saw[messages], n_shards)
-        more_held = work.weight * (len(subscriptions) - _counts(holds[subscriptions], n_shards))
+        more_seen = len(messages) - count_rows(saw[messages], n_shards)
+        more_held = work.weight * (len(subscriptions) - count_rows(holds[subscriptions], n_shards))
         before, after = load_of(seen, held), load_of(seen + more_seen, held + more_held)
         fits = after <= before.max()
         shard = int(np.argmin(np.where(fits, after - before, np.inf) if fits.any() else before))
         shards[at] = shard
         seen[shard] += more_seen[shard]
         held[shard] += more_held[shard]
-        saw[messages] |= np.uint64(1 << shard)
-        holds[subscriptions] |= np.uint64(1 << shard)
+        add_shard(saw, messages, shard)
+        add_shard(holds, subscriptions, shard)
     return HybridPlan(parts, shards, load_of(seen, held))
 
 
@@ -146,10 +153,3 @@ def _costs(work: SampleWork, part: WorkPart, most: int) -> Floats:
     """Return the load of a part divided into 1, 2, ... pieces; interpolated between powers of two."""
     tried = sorted({most, *(2**i for i in range(most.bit_length()))})
     return np.interp(np.arange(1, most + 1), tried, [total(_divided(work, part, n)) for n in tried])
-
-
-def _counts(masks: Masks, n_shards: int) -> npt.NDArray[np.int64]:
-    """Return the number of masks that hold each shard."""
-    octets = masks.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, : -(-n_shards // 8)]
-    counts: npt.NDArray[np.int64] = np.unpackbits(octets, axis=1, bitorder="little").sum(axis=0, dtype=np.int64)
-    return counts[:n_shards]

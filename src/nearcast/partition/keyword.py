@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Sample, check_shards
+from nearcast.partition.base import Sample
+from nearcast.partition.masks import check_shards
 from nearcast.partition.term_assignment import TermAssignment, TermRouting, posting_terms
 from nearcast.partition.term_frequencies import TermFrequencies
 

@@ -9,15 +9,17 @@ For each run, space is cut by the subscriptions and messages with one of its ter
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, Sample, ToSome, all_shards, check_shards, has_shard, mask_of
+from nearcast.partition.base import Region, Sample, ToSome
 from nearcast.partition.location import LocationPartitioner
+from nearcast.partition.masks import Masks, check_shards, masks_of, rows_of_shards, united
 from nearcast.partition.prefix import PrefixPartitioner, PrefixRouting
-from nearcast.partition.spatial_first import two_levels
+from nearcast.partition.spatial_first import ranges_of, two_levels
 from nearcast.partition.tree import Tree
 from nearcast.space import Box
 
@@ -41,6 +43,11 @@ class KeywordFirstRouting(ToSome):
     def _width(self) -> int:
         return self.n_shards // len(self.trees)
 
+    @cached_property
+    def _of_runs(self) -> Masks:
+        """The shards of each run."""
+        return ranges_of(len(self.trees), self._width)
+
     def regions(self, bounds: Box) -> list[Region]:
         """Return the leaves of all trees; they overlap."""
         return [
@@ -51,21 +58,18 @@ class KeywordFirstRouting(ToSome):
 
     def place(self, footprints: Footprints) -> Masks:
         """Return, for each run of its terms, the leaf that a subscription is in."""
-        of_runs = self.runs.place(footprints)
-        masks: Masks = np.zeros(len(footprints), np.uint64)
-        for run, tree in enumerate(self.trees):
-            rows = np.flatnonzero(has_shard(of_runs, run))
-            leaves = tree.leaves_at(footprints.xs[rows], footprints.ys[rows])
-            masks[rows] |= mask_of(run * self._width + leaves)
-        return masks
+        rows_of = rows_of_shards(self.runs.place(footprints), len(self.trees))
+        shards = [
+            run * self._width + tree.leaves_at(footprints.xs[rows], footprints.ys[rows])
+            for run, (tree, rows) in enumerate(zip(self.trees, rows_of, strict=True))
+        ]
+        rows = np.concatenate(rows_of)
+        return masks_of(rows, np.concatenate(shards), n=len(footprints), n_shards=self.n_shards)
 
     def route(self, batch: MessageBatch) -> Masks:
         """Return all leaves of the runs of its terms."""
-        of_runs = self.runs.route(batch)
-        masks: Masks = np.zeros(len(batch), np.uint64)
-        for run in range(len(self.trees)):
-            own = all_shards(self._width) << np.uint64(run * self._width)
-            masks |= np.where(has_shard(of_runs, run), own, np.uint64(0))
+        masks = united(batch.term_indptr, self.runs.words.shards_of(batch.term_ids), self._of_runs)
+        masks[np.diff(batch.term_indptr) == 0] = self._of_runs[0]
         return masks
 
 
@@ -84,17 +88,11 @@ class KeywordFirstPartitioner:
         n_runs, width = two_levels(n_shards, self._n_first)
         footprints, messages = sample
         runs = PrefixPartitioner().fit(sample, n_shards=n_runs)
-        held, seen = runs.place(footprints), runs.route(messages)
+        held, seen = (rows_of_shards(masks, n_runs) for masks in (runs.place(footprints), runs.route(messages)))
         parts = [
-            LocationPartitioner().fit(
-                Sample(
-                    footprints.take(np.flatnonzero(has_shard(held, run))),
-                    messages.take(np.flatnonzero(has_shard(seen, run))),
-                ),
-                n_shards=width,
-            )
-            for run in range(n_runs)
+            LocationPartitioner().fit(Sample(footprints.take(own), messages.take(some)), n_shards=width)
+            for own, some in zip(held, seen, strict=True)
         ]
-        shares = [has_shard(seen, run).sum() / max(1, len(messages)) for run in range(n_runs)]
+        shares = [len(some) / max(1, len(messages)) for some in seen]
         loads = np.concatenate([share * part.loads for share, part in zip(shares, parts, strict=True)])
         return KeywordFirstRouting(n_shards, runs, tuple(part.tree for part in parts), loads)

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints
 from nearcast.partition.assignment import AssignedRouting, Assignment
-from nearcast.partition.base import Masks, Sample, check_shards
+from nearcast.partition.base import Sample
+from nearcast.partition.masks import Masks, check_shards
 from nearcast.partition.term_frequencies import TermFrequencies
 
 Floats = npt.NDArray[np.float64]

@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints
 from nearcast.partition.assignment import AssignedRouting, Assignment
-from nearcast.partition.base import Masks, Region, Sample, check_shards
+from nearcast.partition.base import Region, Sample
 from nearcast.partition.density_grid import DensityGrid, around_all, quarters
 from nearcast.partition.load import assign_greedily
+from nearcast.partition.masks import Masks, check_shards
 from nearcast.partition.term_frequencies import TermFrequencies
 from nearcast.space import Box
 

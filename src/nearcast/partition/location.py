@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints
-from nearcast.partition.base import Masks, Region, Sample, ToAll, check_shards, mask_of
+from nearcast.partition.base import Region, Sample, ToAll
+from nearcast.partition.masks import Masks, check_shards, mask_of
 from nearcast.partition.tree import Tree, grow
 from nearcast.space import Box
 
@@ -38,7 +39,7 @@ class LocationRouting(ToAll):
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the leaf that a subscription is in."""
-        return mask_of(self.tree.leaves_at(footprints.xs, footprints.ys))
+        return mask_of(self.tree.leaves_at(footprints.xs, footprints.ys), self.n_shards)
 
 
 class LocationPartitioner:

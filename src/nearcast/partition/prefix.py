@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nearcast.partition.base import Sample, check_shards
+from nearcast.partition.base import Sample
 from nearcast.partition.keyword import cut_words
+from nearcast.partition.masks import check_shards
 from nearcast.partition.term_assignment import TermRouting
 from nearcast.partition.term_frequencies import TermFrequencies
 

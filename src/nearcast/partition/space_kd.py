@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, mask_of
+from nearcast.partition.base import Region, Sample, ToSome
 from nearcast.partition.load import load_of
+from nearcast.partition.masks import Masks, check_shards, mask_of
 from nearcast.partition.tree import Tree, grow
 from nearcast.space import Box
 
@@ -38,14 +39,11 @@ class SpaceKdRouting(ToSome):
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the leaves that a box overlaps."""
-        rows, leaves = self.tree.leaves_in(footprints.boxes)
-        masks: Masks = np.zeros(len(footprints), np.uint64)
-        np.bitwise_or.at(masks, rows, mask_of(leaves))
-        return masks
+        return self.tree.masks_in(footprints.boxes, np.arange(self.tree.n_leaves, dtype=np.int32), self.n_shards)
 
     def route(self, batch: MessageBatch) -> Masks:
         """Return the leaf that a message is in."""
-        return mask_of(self.tree.leaves_at(batch.xs, batch.ys))
+        return mask_of(self.tree.leaves_at(batch.xs, batch.ys), self.n_shards)
 
 
 class SpaceKdPartitioner:

@@ -15,13 +15,15 @@ Cost: fitting reads each point once per level; placing and routing descend the t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, Sample, ToSome, check_shards, has_shard, mask_of
+from nearcast.partition.base import Region, Sample, ToSome
 from nearcast.partition.load import load_of
+from nearcast.partition.masks import Masks, check_shards, count_rows, mask_of
 from nearcast.partition.tree import Tree, grow
 from nearcast.space import Box
 
@@ -42,6 +44,11 @@ class SpaceRtreeRouting(ToSome):
     """int32 (n_leaves,): the shard of each leaf, ascending."""
     loads: Floats
 
+    @cached_property
+    def _collapsed(self) -> tuple[Tree, Ints]:
+        """A tree without the cuts between leaves of the same shard, and the shards of its leaves."""
+        return self.tree.collapsed(self.assignment)
+
     def regions(self, bounds: Box) -> list[Region]:
         """Return the leaves."""
         boxes = self.tree.boxes(bounds.as_tuple()).tolist()
@@ -50,11 +57,13 @@ class SpaceRtreeRouting(ToSome):
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of the leaves that a box overlaps."""
-        return self.tree.masks_in(footprints.boxes, mask_of(self.assignment))
+        tree, shards = self._collapsed
+        return tree.masks_in(footprints.boxes, shards, self.n_shards)
 
     def route(self, batch: MessageBatch) -> Masks:
         """Return the shard of the leaf that a message is in."""
-        return mask_of(self.assignment)[self.tree.leaves_at(batch.xs, batch.ys)]
+        tree, shards = self._collapsed
+        return mask_of(shards[tree.leaves_at(batch.xs, batch.ys)], self.n_shards)
 
 
 class SpaceRtreePartitioner:
@@ -84,8 +93,7 @@ class SpaceRtreePartitioner:
         assignment = runs(load_of(seen, held), n_shards)
         routing = SpaceRtreeRouting(n_shards, tree, assignment, np.zeros(n_shards))
         placed, routed = routing.place(footprints), np.bincount(assignment, weights=seen, minlength=n_shards)
-        held = np.array([np.count_nonzero(has_shard(placed, shard)) for shard in range(n_shards)])
-        routing.loads[:] = load_of(routed, held)
+        routing.loads[:] = load_of(routed, count_rows(placed, n_shards))
         return routing
 
 

@@ -8,6 +8,7 @@ Every part of space sees every message, so its terms are cut by all messages and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isqrt
@@ -17,10 +18,11 @@ import numpy.typing as npt
 
 from nearcast.errors import require
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, Sample, ToSome, all_shards, check_shards
+from nearcast.partition.base import Region, Sample, ToSome
 from nearcast.partition.keyword import cut_words
 from nearcast.partition.location import LocationPartitioner
-from nearcast.partition.term_assignment import TermAssignment, TermRouting
+from nearcast.partition.masks import Masks, all_shards, as_ints, check_shards, masks_of, united
+from nearcast.partition.term_assignment import TermAssignment, posting_terms
 from nearcast.partition.term_frequencies import TermFrequencies
 from nearcast.partition.tree import Tree
 from nearcast.space import Box
@@ -42,8 +44,12 @@ class SpatialFirstRouting(ToSome):
     narrows = True
 
     @cached_property
-    def _parts(self) -> list[TermRouting]:
-        return [TermRouting(self._width, words, self.frequencies, self.loads) for words in self.words]
+    def _of_terms(self) -> TermMasks:
+        return TermMasks.of(self.words)
+
+    @cached_property
+    def _of_leaves(self) -> Masks:
+        return ranges_of(len(self.words), self._width)
 
     @property
     def _width(self) -> int:
@@ -51,25 +57,77 @@ class SpatialFirstRouting(ToSome):
 
     def regions(self, bounds: Box) -> list[Region]:
         """Return the leaves, each with several shards."""
-        own, width = int(all_shards(self._width)), self._width
-        boxes = self.tree.boxes(bounds.as_tuple()).tolist()
-        return [Region((a, b, c, d), own << leaf * width) for leaf, (a, b, c, d) in enumerate(boxes)]
+        boxes, shards = self.tree.boxes(bounds.as_tuple()).tolist(), as_ints(self._of_leaves)
+        return [Region((a, b, c, d), shards[leaf]) for leaf, (a, b, c, d) in enumerate(boxes)]
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of its terms, in the leaf that a subscription is in."""
-        leaves = self.tree.leaves_at(footprints.xs, footprints.ys)
-        masks: Masks = np.zeros(len(footprints), np.uint64)
-        for leaf, part in enumerate(self._parts):
-            rows = np.flatnonzero(leaves == leaf)
-            masks[rows] = part.place(footprints.take(rows)) << np.uint64(leaf * self._width)
+        branches, terms = posting_terms(footprints, self.frequencies)
+        posts = np.full(len(footprints.term_indptr) - 1, self._of_terms.everywhere)
+        posts[branches] = self._of_terms.rows_of(terms)
+        masks = united(footprints.branch_indptr, posts, self._of_terms.masks)
+        masks &= self._of_leaves[self.tree.leaves_at(footprints.xs, footprints.ys)]
         return masks
 
     def route(self, batch: MessageBatch) -> Masks:
         """Return the shards of its terms, in all leaves."""
-        masks: Masks = np.zeros(len(batch), np.uint64)
-        for leaf, part in enumerate(self._parts):
-            masks |= part.route(batch) << np.uint64(leaf * self._width)
+        masks = united(batch.term_indptr, self._of_terms.rows_of(batch.term_ids), self._of_terms.masks)
+        masks[np.diff(batch.term_indptr) == 0] = self._of_terms.first
         return masks
+
+
+@dataclass(frozen=True)
+class TermMasks:
+    """The shards of each term in all parts of space, so that a term is looked up once, not once per part.
+
+    Cost: 8 bytes per 64 shards for each term.
+    """
+
+    terms: TermAssignment
+    """The row of each term of any part; a term that no part has goes by its id."""
+    masks: Masks
+    """uint64 (n_terms + width + 1, n_words): of the terms, of the terms that no part has, and of all terms."""
+
+    @classmethod
+    def of(cls, words: Sequence[TermAssignment]) -> TermMasks:
+        """Join the terms of all parts."""
+        n_parts, width = len(words), words[0].n_shards
+        terms = np.unique(np.concatenate([part.terms for part in words]))
+        n = len(terms) + width + 1
+        shards = np.empty((n - 1, n_parts), np.int64)
+        for number, part in enumerate(words):
+            own = np.concatenate([terms % width, np.arange(width)])
+            own[np.searchsorted(terms, part.terms)] = part.shards
+            shards[:, number] = number * width + own
+        rows = np.repeat(np.arange(n - 1), n_parts)
+        masks = masks_of(rows, shards.ravel(), n=n, n_shards=n_parts * width)
+        masks[-1] = all_shards(1, n_parts * width)
+        return cls(TermAssignment(terms, np.arange(len(terms), dtype=np.int32), width), masks)
+
+    @property
+    def everywhere(self) -> int:
+        """The row of a branch without terms."""
+        return len(self.masks) - 1
+
+    @property
+    def first(self) -> Masks:
+        """The first shard of every part."""
+        mask: Masks = self.masks[len(self.terms.terms)]  # that of a term by id 0
+        return mask
+
+    def rows_of(self, term_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the row of each term."""
+        return self.terms.found(term_ids, by_id=len(self.terms.terms))
+
+
+def ranges_of(n_parts: int, width: int) -> Masks:
+    """Return one set for each of adjacent ranges of shards.
+
+    >>> as_ints(ranges_of(3, 2))
+    [3, 12, 48]
+    """
+    shards = np.arange(n_parts * width)
+    return masks_of(shards // width, shards, n=n_parts, n_shards=n_parts * width)
 
 
 class SpatialFirstPartitioner:

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Masks, Region, ToSome, all_shards, mask_of
+from nearcast.partition.base import Region, ToSome
+from nearcast.partition.masks import Masks, add_shard, all_shards, masks_of
 from nearcast.partition.term_frequencies import TermFrequencies
 from nearcast.space import Box
 
@@ -37,10 +38,11 @@ _GREATEST = np.iinfo(np.int64).max
 class TermAssignment:
     """Terms with one shard each.
 
+    >>> from nearcast.partition import as_ints
     >>> terms = TermAssignment(np.array([5, 9]), np.array([2, 0], np.int32), 3)
     >>> terms.shards_of(np.array([9, 5, 7, -1])).tolist()
     [0, 2, 1, 2]
-    >>> terms.masks_of(np.array([0, 2, 2, 3]), np.array([5, 9, 7])).tolist()
+    >>> as_ints(terms.masks_of(np.array([0, 2, 2, 3]), np.array([5, 9, 7])))
     [5, 0, 2]
     """
 
@@ -52,14 +54,20 @@ class TermAssignment:
 
     def shards_of(self, term_ids: Longs) -> Ints:
         """Return the shard of each term; a term outside the table goes by its id."""
+        return self.found(term_ids).astype(np.int32)
+
+    def found(self, term_ids: Longs, *, by_id: int = 0) -> Longs:
+        """Return the number of each term in the table; a term outside it gets one by its id, from `by_id` on."""
         found = self._table.get_many(term_ids)
         unknown = np.flatnonzero(found < 0)
-        found[unknown] = term_ids[unknown] % self.n_shards
-        return found.astype(np.int32)
+        found[unknown] = by_id + term_ids[unknown] % self.n_shards
+        return found
 
     def masks_of(self, indptr: Longs, term_ids: Longs) -> Masks:
         """Return the shards of all terms of each row; none if a row has no terms."""
-        return united(indptr, mask_of(self.shards_of(term_ids)))
+        n = len(indptr) - 1
+        rows = np.repeat(np.arange(n), np.diff(indptr))
+        return masks_of(rows, self.shards_of(term_ids), n=n, n_shards=self.n_shards)
 
     @cached_property
     def _table(self) -> Table:
@@ -85,15 +93,17 @@ class TermRouting(ToSome):
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of the rarest terms."""
-        masks = np.full(len(footprints.term_indptr) - 1, all_shards(self.n_shards))
+        n, owners = len(footprints), owners_of(footprints)
         branches, terms = posting_terms(footprints, self.frequencies)
-        masks[branches] = mask_of(self.words.shards_of(terms))
-        return united(footprints.branch_indptr, masks)
+        masks = masks_of(owners[branches], self.words.shards_of(terms), n=n, n_shards=self.n_shards)
+        everywhere = np.delete(owners, branches)
+        masks[everywhere] = all_shards(len(everywhere), self.n_shards)
+        return masks
 
     def route(self, batch: MessageBatch) -> Masks:
         """Return the shards of all terms; the first shard if there are none."""
         masks = self.words.masks_of(batch.term_indptr, batch.term_ids)
-        masks[np.diff(batch.term_indptr) == 0] = 1
+        add_shard(masks, np.flatnonzero(np.diff(batch.term_indptr) == 0), 0)
         return masks
 
 
@@ -113,17 +123,9 @@ def posting_terms(footprints: Footprints, frequencies: TermFrequencies) -> tuple
     return branches, rarest
 
 
-def united(indptr: Longs, masks: Masks) -> Masks:
-    """Return the union of the masks of each row; none if a row is empty.
-
-    >>> united(np.array([0, 2, 2, 3]), np.array([1, 4, 2], np.uint64)).tolist()
-    [5, 0, 2]
-    """
-    joined: Masks = np.zeros(len(indptr) - 1, np.uint64)
-    some = np.diff(indptr) > 0
-    if some.any():
-        joined[some] = np.bitwise_or.reduceat(masks, indptr[:-1][some])
-    return joined
+def owners_of(footprints: Footprints) -> Longs:
+    """Return the subscription of each branch."""
+    return np.repeat(np.arange(len(footprints)), np.diff(footprints.branch_indptr))
 
 
 def _shares_of(term_ids: Longs, frequencies: TermFrequencies) -> Floats:

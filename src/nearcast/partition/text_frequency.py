@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nearcast.partition.base import Sample, check_shards
+from nearcast.partition.base import Sample
 from nearcast.partition.load import assign_greedily
+from nearcast.partition.masks import check_shards
 from nearcast.partition.term_assignment import TermRouting
 from nearcast.partition.text_postings import TermPostings
 

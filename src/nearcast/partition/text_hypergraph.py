@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.errors import StateError
-from nearcast.partition.base import Sample, check_shards
+from nearcast.partition.base import Sample
+from nearcast.partition.masks import check_shards
 from nearcast.partition.term_assignment import TermRouting
 from nearcast.partition.text_postings import TermPostings
 

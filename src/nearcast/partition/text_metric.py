@@ -14,8 +14,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.partition.base import Sample, check_shards
+from nearcast.partition.base import Sample
 from nearcast.partition.load import CHECK, HANDLE, INSERT, load_of
+from nearcast.partition.masks import check_shards, no_shards
 from nearcast.partition.term_assignment import TermRouting
 from nearcast.partition.text_postings import TermPostings
 
@@ -49,7 +50,7 @@ def gather(message_indptr: Longs, message_rows: Ints, held: Longs, n_messages: i
 
     costs = load_of(np.diff(message_indptr), held)
     terms = TermMessages(message_indptr, message_rows, held, np.argsort(-costs, kind="stable"))
-    seen_by, loads = np.zeros(n_messages, np.uint64), np.zeros(n_shards)
+    seen_by, loads = no_shards(n_messages, n_shards), np.zeros(n_shards)
     best, tried = np.zeros(len(costs), np.int32), np.zeros(len(costs), np.int32)
     low, high = 0.0, float(load_of(n_messages, held.sum()))  # at this capacity one shard takes all
     while high - low > NEAR * high:

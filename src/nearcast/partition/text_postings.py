@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.partition.base import Sample, has_shard
+from nearcast.partition.base import Sample
 from nearcast.partition.load import load_of
+from nearcast.partition.masks import count_rows
 from nearcast.partition.term_assignment import TermAssignment, TermRouting, posting_terms
 from nearcast.partition.term_frequencies import TermFrequencies
 
@@ -58,9 +59,9 @@ class TermPostings:
         routing = TermRouting(
             n_shards, TermAssignment(self.terms, shards, n_shards), self.frequencies, np.zeros(n_shards)
         )
-        assignment, routed = routing.place(sample.footprints), routing.route(sample.messages)
         held, seen = (
-            [np.count_nonzero(has_shard(masks, shard)) for shard in range(n_shards)] for masks in (assignment, routed)
+            count_rows(masks, n_shards)
+            for masks in (routing.place(sample.footprints), routing.route(sample.messages))
         )
         routing.loads[:] = load_of(seen, held)
         return routing

@@ -15,11 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.partition.base import Masks, Region
+from nearcast.partition.base import Region
+from nearcast.partition.masks import Masks, masks_of, no_shards
 from nearcast.space import Box
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
+
+AT_ONCE = 16_384
+"""Boxes per search; each may overlap every leaf."""
 
 Cut = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64], int, tuple[int, int]], tuple[int, float] | None]
 """Function of the subscriptions and messages in a node, its depth, and the numbers of leaves for the low and high
@@ -64,34 +68,43 @@ class Tree:
             rows, at = rows[~is_leaf], kids[~is_leaf]
         return np.concatenate([rows for rows, _ in done]), np.concatenate([leaves for _, leaves in done])
 
-    def masks_in(self, boxes: Floats, masks: Masks) -> Masks:
-        """Return the union of the masks of the leaves that each box overlaps.
+    def masks_in(self, boxes: Floats, shards: Ints, n_shards: int) -> Masks:
+        """Return the shards of the leaves that each box overlaps, given the shard of each leaf."""
+        masks = no_shards(len(boxes), n_shards)
+        for first in range(0, len(boxes), AT_ONCE):
+            part = boxes[first : first + AT_ONCE]
+            rows, leaves = self.leaves_in(part)
+            masks[first : first + AT_ONCE] = masks_of(rows, shards[leaves], n=len(part), n_shards=n_shards)
+        return masks
 
-        The search stops below a node once a box has all masks there.
+    def collapsed(self, shards: Ints) -> tuple[Tree, Ints]:
+        """Return the tree in which every node whose leaves have the same shard is a leaf, and the shards of leaves.
+
+        >>> tree, _ = joined([((0, 5.0, 0),), ((0, 5.0, 1), (1, 2.0, 0)), ((0, 5.0, 1), (1, 2.0, 1))])
+        >>> fewer, shards = tree.collapsed(np.array([3, 4, 4], np.int32))
+        >>> fewer.n_leaves, shards.tolist()
+        (2, [3, 4])
         """
-        beneath = np.concatenate(
-            [np.zeros(len(self.axes), np.uint64), masks[::-1]]
-        )  # a leaf ~i is the i-th from the end
+        only = np.concatenate(
+            [np.full(len(self.axes), -1, np.int32), shards[::-1]]
+        )  # leaf ~i is the i-th from the end
         for node in range(len(self.axes) - 1, -1, -1):
-            beneath[node] = beneath[self.kids[node, 0]] | beneath[self.kids[node, 1]]
-        found: Masks = np.zeros(len(boxes), np.uint64)
-        open_ = [(0 if len(self.axes) else -1, np.arange(len(boxes)))]
-        while open_:
-            node, rows = open_.pop()
-            mask = beneath[node]
-            rows = rows[(mask & ~found[rows]) != 0]
-            if node < 0 or mask & (mask - np.uint64(1)) == 0:
-                found[rows] |= mask
-            elif len(rows):
-                axis, value = int(self.axes[node]), self.values[node]
-                open_.append((int(self.kids[node, 1]), rows[boxes[rows, axis + 2] > value]))
-                open_.append((int(self.kids[node, 0]), rows[boxes[rows, axis] <= value]))
-        return found
+            low, high = only[self.kids[node]].tolist()
+            only[node] = low if low == high else -1
+        if not len(self.axes) or only[0] >= 0:
+            return Tree(self.axes[:0], self.values[:0], self.kids[:0], 1), only[:1] if len(self.axes) else shards
+        kept = np.flatnonzero(only[: len(self.axes)] < 0)
+        number = np.cumsum(only[: len(self.axes)] < 0) - 1
+        kids = self.kids[kept]
+        are_leaves = only[kids] >= 0
+        kids = np.where(are_leaves, ~(np.cumsum(are_leaves).reshape(kids.shape) - 1), number[np.maximum(kids, 0)])
+        tree = Tree(self.axes[kept], self.values[kept], kids.astype(np.int32), int(are_leaves.sum()))
+        return tree, only[self.kids[kept][are_leaves]]
 
     def regions(self, bounds: Box) -> list[Region]:
-        """Return the leaves within bounds; leaf i belongs to shard i."""
+        """Return the leaves within bounds that hold a point; leaf i belongs to shard i."""
         boxes = self.boxes(bounds.as_tuple()).tolist()
-        return [Region((a, b, c, d), 1 << leaf) for leaf, (a, b, c, d) in enumerate(boxes)]
+        return [Region((a, b, c, d), 1 << leaf) for leaf, (a, b, c, d) in enumerate(boxes) if a <= c and b <= d]
 
     def boxes(self, bounds: tuple[float, float, float, float]) -> Floats:
         """Return the box of each leaf within bounds: xmin, ymin, xmax, ymax."""

@@ -55,7 +55,7 @@ from nearcast.model.columns import MESSAGES as MESSAGE_COLUMNS
 from nearcast.model.columns import messages_from_table, subscriptions_schema
 from nearcast.model.id_column import IdColumn
 from nearcast.model.subscription_rows import store_table
-from nearcast.partition import Masks, has_shard, place_by_key
+from nearcast.partition import Masks, has_shard, no_shards, rows_of_shards, shards_by_key
 from nearcast.spark.clock_source import NOW_US
 from nearcast.spark.decode import PAYLOAD
 from nearcast.spark.freeze_gc import freezing_gc
@@ -167,13 +167,16 @@ def _distribute_messages(table: pa.Table, job: Job) -> Packed:
     batch = messages_from_table(table, vocabulary=job.scoring.vocabulary, limits=job.config.limits, first_seq=1)
     if not job.config.bodies:
         batch = replace(batch, bodies=None)
+    if job.routing.sends_all:
+        yield list(range(job.shards)), pack_batch(batch, np.arange(len(batch)), None, more)
+        return
+    seen_by = job.routing.route(batch)
+    for_all = np.flatnonzero(are(RETRACT, table) | are(REPLACE, table))
     shares: dict[bytes, tuple[npt.NDArray[np.int64], list[int]]] = {}
-    masks = job.routing.route(batch)
-    seen_by = None if job.routing.sends_all else masks
-    for_all = are(RETRACT, table) | are(REPLACE, table)
-    for shard in range(job.shards):
-        rows = np.flatnonzero(has_shard(masks, shard) | for_all | (to_first & (shard == 0)))
-        shares.setdefault(rows.tobytes(), (rows, []))[1].append(shard)  # often all shards get the same rows
+    for shard, rows in enumerate(rows_of_shards(seen_by, job.shards)):
+        others = np.union1d(for_all, np.flatnonzero(to_first)) if shard == 0 else for_all
+        rows = np.union1d(rows, others) if len(others) else rows
+        shares.setdefault(rows.tobytes(), (rows, []))[1].append(shard)  # many shards may get no rows
     for rows, shards in shares.values():
         yield shards, pack_batch(batch, rows, seen_by, more)
 
@@ -215,11 +218,10 @@ def _distribute_subscriptions(table: pa.Table, job: Job) -> Packed:
     if not job.routing.by_key:
         yield from _distribute_to_all(numbered.cast(packed_subscriptions_schema()), job)
         return
-    masks = place_by_key(IdColumn(table["id"].combine_chunks()).keys(job.scoring.hash_key), job.shards)
-    for shard in range(job.shards):
-        rows = np.flatnonzero(has_shard(masks, shard))
-        if len(rows):
-            yield [shard], pack(numbered.take(pa.array(rows)).cast(packed_subscriptions_schema()))
+    shards = shards_by_key(IdColumn(table["id"].combine_chunks()).keys(job.scoring.hash_key), job.shards)
+    order = np.argsort(shards, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(shards[order])) + 1):
+        yield [int(shards[rows[0]])], pack(numbered.take(pa.array(rows)).cast(packed_subscriptions_schema()))
 
 
 def _distribute_edges(table: pa.Table, job: Job) -> Packed:
@@ -250,7 +252,7 @@ def _distribute_to_all(table: pa.Table, job: Job) -> Packed:
 
 def _placements(table: pa.Table, job: Job) -> Masks:
     """Return the shards of subscriptions; none for unsubscribe operations."""
-    masks: Masks = np.zeros(len(table), np.uint64)
+    masks = no_shards(len(table), job.shards)
     comes = np.array(pc.equal(table["op"], SUBSCRIBE))
     names = np.array(table["kind"].to_pylist())
     for kind in kinds():

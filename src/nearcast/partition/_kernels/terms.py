@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel
+from nearcast.partition._kernels.masks import trailing_zeros
 
 
 class TermMessages(NamedTuple):
@@ -34,11 +35,11 @@ def gather_terms(
 ) -> bool:
     """Assign each term to the shard whose load grows least, among those that stay at or below `most`.
 
-    `seen_by` holds the shards that see each message, `shards` the shard of each term, and `loads` the loads of
-    shards; all are written. Return whether all terms fit.
+    `seen_by` holds the shards that see each message as masks, `shards` the shard of each term, and `loads` the loads
+    of shards; all are written. Return whether all terms fit.
     """
     check, handle, insert = constants
-    n_shards = loads.size
+    n_shards, n_words = loads.size, seen_by.shape[1]
     seen, held = np.zeros(n_shards, np.int64), np.zeros(n_shards, np.int64)
     known = np.zeros(n_shards, np.int64)
     seen_by[:] = 0
@@ -47,10 +48,11 @@ def gather_terms(
         first, end = terms.indptr[term], terms.indptr[term + 1]
         known[:] = 0
         for i in range(first, end):
-            mask = seen_by[terms.rows[i]]
-            if mask != 0:
-                for shard in range(n_shards):
-                    known[shard] += np.int64((mask >> np.uint64(shard)) & np.uint64(1))
+            for word in range(n_words):
+                left = seen_by[terms.rows[i], word]
+                while left != 0:
+                    known[word * 64 + trailing_zeros(left)] += 1
+                    left &= left - np.uint64(1)
         best, best_load = -1, 0.0
         for shard in range(n_shards):
             messages, branches = seen[shard] + end - first - known[shard], held[shard] + terms.held[term]
@@ -64,5 +66,5 @@ def gather_terms(
         held[best] += terms.held[term]
         loads[best] = best_load
         for i in range(first, end):
-            seen_by[terms.rows[i]] |= np.uint64(1) << np.uint64(best)
+            seen_by[terms.rows[i], best >> 6] |= np.uint64(1) << np.uint64(best & 63)
     return True

@@ -93,7 +93,9 @@ async def shards(service: RunningService, caller: Subscriber) -> Any:
         return view.regions(), view.stats()
 
     regions, stats = await service.command_loop.read(read, subscriber=caller.subscriber)
-    parts = [{"box": list(box), "shards": [i for i in range(64) if mask >> i & 1]} for box, mask in regions]
+    parts = [
+        {"box": list(box), "shards": [i for i in range(mask.bit_length()) if mask >> i & 1]} for box, mask in regions
+    ]
     return {"regions": parts, "loads": list(stats.shards)}
 
 
