@@ -23,7 +23,7 @@ from nearcast.partition.serialization import pack
 SHARDS = (64, 256, 1_024)
 DISPATCHED = ("hash", "keyword", "space_kd", "hybrid")
 """One that sends all to all, one by terms, one by space, and one by both."""
-SUBSCRIPTIONS, MESSAGES = 20_000, 20_000
+SUBSCRIPTIONS, MESSAGES = 10_000, 10_000
 BLOCK = 10_000
 _TURNS = 5
 

@@ -23,8 +23,8 @@ from nearcast.jobs.frame import (
     MESSAGE,
     SUBSCRIPTION,
     Frame,
+    messages_table,
     pack,
-    pack_batch,
     pack_times,
     packed_subscriptions_schema,
 )
@@ -88,7 +88,9 @@ def _messages(workload: Workload, start: int, n: int, job: Job) -> Iterator[Fram
     for block, table in enumerate(workload.messages(n, start=start, block=BLOCK)):
         batch = messages_from_table(table, vocabulary=job.scoring.vocabulary, limits=job.config.limits, first_seq=1)
         rows = np.arange(len(table))
-        yield Frame(MESSAGE, 0, block, len(table), pack_times(block * BLOCK + rows), pack_batch(batch, rows))
+        yield Frame(
+            MESSAGE, 0, block, len(table), pack_times(block * BLOCK + rows), pack(messages_table(batch, rows))
+        )
 
 
 def _subscriptions(workload: Workload, kind: str, start: int, n: int) -> pa.Table:

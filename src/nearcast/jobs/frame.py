@@ -6,7 +6,8 @@
     block      its number within that task: together they give the order of arrival
     rows       number of rows of the block, those for other shards included
     ats        8 bytes per row of the block: its time in microseconds, NO_TIME for none; null if no row has one
-    payload    the rows for this shard, as an Arrow stream; for subscriptions that live elsewhere, just a marker
+    payload    the rows for this shard, as an Arrow stream; for subscriptions that may move, a second stream with a
+               marker for each row of the block follows, the same for all shards
     ends       of messages, like `ats`: when each expires by a time of its own, NEVER for none; null if none does
 
 A payload of messages holds terms, not texts: they are tokenised and hashed once, before the shuffle. `row` holds the
@@ -125,14 +126,15 @@ def pack_times(times_us: npt.NDArray[np.int64], *, missing: int = NO_TIME) -> by
     return None if (times_us == missing).all() else times_us.astype("<i8").tobytes()
 
 
-def pack_batch(
+def messages_table(
     batch: MessageBatch,
     rows: npt.NDArray[np.int64],
     seen_by: Masks | None = None,
     more: Mapping[str, pa.Array] = MappingProxyType({}),
-) -> bytes:
-    """Return some messages of a block as a payload, with the shards of each if these matter, and further columns."""
-    part = batch if len(rows) == len(batch) else batch.take(rows)
+) -> pa.Table:
+    """Return some messages of a block as a table, with the shards of each if these matter, and further columns."""
+    are_all = len(rows) == len(batch) and bool((np.diff(rows) == 1).all())
+    part = batch if are_all else batch.take(rows)
     bounds = pa.array(part.term_indptr.astype(np.int32))
     columns = [
         pa.array(rows),
@@ -148,7 +150,7 @@ def pack_batch(
         table = table.append_column(BODY, part.bodies)
     for name, column in more.items():
         table = table.append_column(name, column.take(pa.array(rows)))
-    return pack(table if seen_by is None else table.append_column(SEEN_BY, masks_to_arrow(seen_by[rows])))
+    return table if seen_by is None else table.append_column(SEEN_BY, masks_to_arrow(seen_by[rows]))
 
 
 def masks_to_arrow(masks: Masks) -> pa.Array:
@@ -207,8 +209,21 @@ def pack_buffer(table: pa.Table, *, compression: str | None = None) -> pa.Buffer
 
 
 def unpack(payload: bytes) -> pa.Table:
-    """Return the table of an Arrow stream."""
-    return pa.ipc.open_stream(payload).read_all()
+    """Return the table of an Arrow stream, or the operations of two: those of a shard, and markers for all others."""
+    reader = pa.BufferReader(payload)
+    table = pa.ipc.open_stream(reader).read_all()
+    return table if reader.tell() == reader.size() else _joined(table, pa.ipc.open_stream(reader).read_all())
+
+
+def _joined(own: pa.Table, markers: pa.Table) -> pa.Table:
+    """Return all operations of a block, given the markers of all and the operations that are for this shard."""
+    rows = own["row"].to_numpy()
+    are_others = np.ones(len(markers), np.bool_)
+    are_others[rows] = False
+    own = own.append_column(PLACEMENTS, markers[PLACEMENTS].take(pa.array(rows)))
+    others = markers.filter(pa.array(are_others))
+    table = pa.concat_tables([own, others], promote_options="default")
+    return table.take(pa.array(np.argsort(np.concatenate([rows, np.flatnonzero(are_others)]))))
 
 
 def pack_frames(frames: Sequence[Frame]) -> bytes:

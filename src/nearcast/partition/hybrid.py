@@ -30,7 +30,7 @@ from nearcast.partition.hybrid_plan import HybridPlan, plan
 from nearcast.partition.masks import Masks, as_ints, check_shards, masks_of, no_shards
 from nearcast.partition.term_assignment import posting_terms
 from nearcast.partition.term_frequencies import TermFrequencies
-from nearcast.partition.tree import AT_ONCE, Tree, joined
+from nearcast.partition.tree import Tree, joined
 from nearcast.space import Box
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
+_AT_ONCE = 16_384  # subscriptions per call of `place`; each may overlap every leaf
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -137,11 +138,11 @@ class HybridRouting(ToSome):
         posts = Rows(footprints.branch_indptr, np.full(len(footprints.term_indptr) - 1, NOTHING))
         posts.items[branches] = terms
         masks = no_shards(len(footprints), self.n_shards)
-        for first in range(0, len(footprints), AT_ONCE):
-            rows, leaves = self.tree.leaves_in(footprints.boxes[first : first + AT_ONCE])
+        for first in range(0, len(footprints), _AT_ONCE):
+            rows, leaves = self.tree.leaves_in(footprints.boxes[first : first + _AT_ONCE])
             terms, n = posts.take(rows + first), posts.lengths(rows + first)
             rows, leaves = np.repeat(rows, n), np.repeat(leaves, n)
-            shards, part = self.owners.shards_of(leaves, terms), masks[first : first + AT_ONCE]
+            shards, part = self.owners.shards_of(leaves, terms), masks[first : first + _AT_ONCE]
             part[:] = masks_of(rows, shards, n=len(part), n_shards=self.n_shards)
             if self.drops:
                 self.wanted.add(leaves, terms, shards)

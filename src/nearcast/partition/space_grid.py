@@ -16,7 +16,7 @@ import numpy.typing as npt
 from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.base import Region, Sample, ToSome
 from nearcast.partition.load import assign_greedily, load_of
-from nearcast.partition.masks import Masks, check_shards, mask_of
+from nearcast.partition.masks import Masks, check_shards, mask_of, united
 from nearcast.space import Box
 
 Floats = npt.NDArray[np.float64]
@@ -55,14 +55,13 @@ class SpaceGridRouting(ToSome):
         xs, ys = (
             (low, high + 1 - (1 << level)) for low, high, level in zip(lows, highs, (x_levels, y_levels), strict=True)
         )
-        masks: Masks = self._blocks[y_levels, x_levels, ys[0], xs[0]]
-        for y, x in ((0, 1), (1, 0), (1, 1)):
-            masks |= self._blocks[y_levels, x_levels, ys[y], xs[x]]
-        return masks
+        table = (y_levels * (int(_LEVELS[-1]) + 1) + x_levels) * CELLS
+        blocks = np.column_stack([(table + y) * CELLS + x for y in ys for x in xs])
+        return united(np.arange(0, blocks.size + 1, 4), blocks.ravel(), self._blocks)
 
     @cached_property
     def _blocks(self) -> Masks:
-        """uint64 (levels, levels, CELLS, CELLS, n_words): the shards of 2**i by 2**j cells from each cell on.
+        """The shards of 2**i by 2**j cells from each cell on, for all i, j, rows and columns.
 
         Any rectangle is the union of four blocks that overlap.
         """
@@ -79,7 +78,7 @@ class SpaceGridRouting(ToSome):
                 half = 1 << (j - 1)
                 blocks[i, j] = blocks[i, j - 1]
                 blocks[i, j, :, :-half] |= blocks[i, j - 1, :, half:]
-        return blocks
+        return blocks.reshape(-1, single.shape[-1])
 
     def route(self, batch: MessageBatch) -> Masks:
         """Return the shard of the cell that a message is in."""

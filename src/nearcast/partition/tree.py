@@ -16,14 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.partition.base import Region
-from nearcast.partition.masks import Masks, masks_of, no_shards
+from nearcast.partition.masks import Masks, mask_of, no_shards
 from nearcast.space import Box
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
-
-AT_ONCE = 16_384
-"""Boxes per search; each may overlap every leaf."""
 
 Cut = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64], int, tuple[int, int]], tuple[int, float] | None]
 """Function of the subscriptions and messages in a node, its depth, and the numbers of leaves for the low and high
@@ -70,11 +67,12 @@ class Tree:
 
     def masks_in(self, boxes: Floats, shards: Ints, n_shards: int) -> Masks:
         """Return the shards of the leaves that each box overlaps, given the shard of each leaf."""
+        from nearcast.partition._kernels.tree import TreeArrays, add_overlapped
+
+        if not len(self.axes):
+            return mask_of(np.repeat(shards, len(boxes)), n_shards)
         masks = no_shards(len(boxes), n_shards)
-        for first in range(0, len(boxes), AT_ONCE):
-            part = boxes[first : first + AT_ONCE]
-            rows, leaves = self.leaves_in(part)
-            masks[first : first + AT_ONCE] = masks_of(rows, shards[leaves], n=len(part), n_shards=n_shards)
+        add_overlapped(TreeArrays(self.axes, self.values, self.kids, shards), np.ascontiguousarray(boxes), masks)
         return masks
 
     def collapsed(self, shards: Ints) -> tuple[Tree, Ints]:

@@ -41,8 +41,8 @@ from nearcast.jobs.frame import (
     SUBSCRIPTION,
     Frame,
     masks_to_arrow,
+    messages_table,
     pack,
-    pack_batch,
     pack_times,
     packed_subscriptions_schema,
 )
@@ -55,7 +55,7 @@ from nearcast.model.columns import MESSAGES as MESSAGE_COLUMNS
 from nearcast.model.columns import messages_from_table, subscriptions_schema
 from nearcast.model.id_column import IdColumn
 from nearcast.model.subscription_rows import store_table
-from nearcast.partition import Masks, has_shard, no_shards, rows_of_shards, shards_by_key
+from nearcast.partition import Masks, no_shards, rows_of_shards, shards_by_key
 from nearcast.spark.clock_source import NOW_US
 from nearcast.spark.decode import PAYLOAD
 from nearcast.spark.freeze_gc import freezing_gc
@@ -70,6 +70,9 @@ NEAR_S = 60.0
 
 Packed = Iterator[tuple[list[int], bytes]]
 """Payloads with their shards."""
+Rows = npt.NDArray[np.int64]
+Share = tuple[Rows, list[int]]
+"""Rows, and the shards that get them."""
 Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _COUNTS = {"rows": "read", "rejected": "rejected"}
@@ -168,17 +171,38 @@ def _distribute_messages(table: pa.Table, job: Job) -> Packed:
     if not job.config.bodies:
         batch = replace(batch, bodies=None)
     if job.routing.sends_all:
-        yield list(range(job.shards)), pack_batch(batch, np.arange(len(batch)), None, more)
+        yield list(range(job.shards)), pack(messages_table(batch, np.arange(len(batch)), None, more))
         return
     seen_by = job.routing.route(batch)
     for_all = np.flatnonzero(are(RETRACT, table) | are(REPLACE, table))
-    shares: dict[bytes, tuple[npt.NDArray[np.int64], list[int]]] = {}
-    for shard, rows in enumerate(rows_of_shards(seen_by, job.shards)):
-        others = np.union1d(for_all, np.flatnonzero(to_first)) if shard == 0 else for_all
-        rows = np.union1d(rows, others) if len(others) else rows
-        shares.setdefault(rows.tobytes(), (rows, []))[1].append(shard)  # many shards may get no rows
-    for rows, shards in shares.values():
-        yield shards, pack_batch(batch, rows, seen_by, more)
+    rows_of = rows_of_shards(seen_by, job.shards)
+    if len(for_all):
+        rows_of = [np.union1d(rows, for_all) for rows in rows_of]
+    if to_first.any():
+        rows_of[0] = np.union1d(rows_of[0], np.flatnonzero(to_first))
+    yield from _pack_slices(_shares(rows_of), lambda rows: messages_table(batch, rows, seen_by, more))
+
+
+def _shares(rows_of: list[Rows]) -> list[Share]:
+    """Return the rows of all shards, once for all shards with the same rows: many may have none."""
+    shares: dict[bytes, Share] = {}
+    for shard, rows in enumerate(rows_of):
+        shares.setdefault(rows.tobytes(), (rows, []))[1].append(shard)
+    return list(shares.values())
+
+
+def _pack_slices(shares: list[Share], table_of: Callable[[Rows], pa.Table]) -> Packed:
+    """Yield the payload of each share: a slice of the table of many, which costs less than a table for each."""
+    first = 0
+    while first < len(shares):
+        sizes = np.cumsum([len(rows) for rows, _ in shares[first:]])
+        last = first + max(1, int(np.searchsorted(sizes, FRAME_ROWS, side="right")))
+        group, start = shares[first:last], 0
+        table = table_of(np.concatenate([rows for rows, _ in group])).combine_chunks()
+        for rows, shards in group:
+            yield shards, pack(table.slice(start, len(rows)))
+            start += len(rows)
+        first = last
 
 
 def _may_be_ahead(table: pa.Table, job: Job) -> npt.NDArray[np.bool_]:
@@ -218,10 +242,12 @@ def _distribute_subscriptions(table: pa.Table, job: Job) -> Packed:
     if not job.routing.by_key:
         yield from _distribute_to_all(numbered.cast(packed_subscriptions_schema()), job)
         return
+    numbered = numbered.cast(packed_subscriptions_schema())
     shards = shards_by_key(IdColumn(table["id"].combine_chunks()).keys(job.scoring.hash_key), job.shards)
     order = np.argsort(shards, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(shards[order])) + 1):
-        yield [int(shards[rows[0]])], pack(numbered.take(pa.array(rows)).cast(packed_subscriptions_schema()))
+    parts = np.split(order, np.flatnonzero(np.diff(shards[order])) + 1)
+    shares = [(rows, [int(shards[rows[0]])]) for rows in parts]
+    yield from _pack_slices(shares, lambda rows: numbered.take(pa.array(rows)))
 
 
 def _distribute_edges(table: pa.Table, job: Job) -> Packed:
@@ -232,22 +258,15 @@ def _distribute_edges(table: pa.Table, job: Job) -> Packed:
 def _distribute_to_all(table: pa.Table, job: Job) -> Packed:
     """Yield, for each shard, the subscriptions that live there and a marker for the others."""
     masks = _placements(table, job)
-    placements = masks_to_arrow(masks)
-    comes = pc.equal(table["op"], SUBSCRIBE)
     kept = ["row", "id", "expires_at"]  # all shards reject alike what has expired, and unknown users
     kept += ["kind", "user"] if job.has_edges else []
-    for shard in range(job.shards):
-        here = pa.array(has_shard(masks, shard))
-        columns = {}
-        for name in table.column_names:
-            if name == "op":
-                columns[name] = pc.if_else(pc.and_not(comes, here), ELSEWHERE, table[name])
-            elif name in kept:
-                columns[name] = table[name]
-            else:
-                columns[name] = pc.if_else(here, table[name], pa.scalar(None, table[name].type))
-        # Mostly nulls, which compress well.
-        yield [shard], pack(pa.table({**columns, PLACEMENTS: placements}), compression="lz4")
+    ops = pc.if_else(pc.equal(table["op"], SUBSCRIBE), ELSEWHERE, table["op"])
+    markers = pa.table({**{name: table[name] for name in kept}, "op": ops, PLACEMENTS: masks_to_arrow(masks)})
+    packed_markers = pack(markers, compression="lz4")  # once: each shard gets the same
+    for shards, payload in _pack_slices(
+        _shares(rows_of_shards(masks, job.shards)), lambda rows: table.take(pa.array(rows))
+    ):
+        yield shards, payload + packed_markers
 
 
 def _placements(table: pa.Table, job: Job) -> Masks:

@@ -38,9 +38,11 @@ def unite(
     """Add to the mask of each row the masks of its items, given as rows of `of_items`."""
     n_words = masks.shape[1]
     for row in range(indptr.size - 1):
+        mask = masks[row]
         for i in range(indptr[row], indptr[row + 1]):
+            other = of_items[items[i]]
             for word in range(n_words):
-                masks[row, word] |= of_items[items[i], word]
+                mask[word] |= other[word]
 
 
 @kernel
