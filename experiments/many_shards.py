@@ -63,6 +63,7 @@ def measure_routing(scale: float) -> list[Row]:
 
 def measure_dispatch(scale: float) -> list[Row]:
     """Pack blocks of messages and of subscriptions for all shards, as the dispatch stage of the pipeline does."""
+    from nearcast.spark.batch_epoch import BatchEpoch
     from nearcast.spark.dispatch import _distribute_messages, _distribute_subscriptions, _frames
 
     stream = _stream(scale)
@@ -81,7 +82,7 @@ def measure_dispatch(scale: float) -> list[Row]:
                 ("message", stream.messages.slice(0, n), _distribute_messages),
                 ("subscription", _as_operations(subscribes), _distribute_subscriptions),
             ):
-                call = partial(_drain, partial(_frames, source, 0, table, distribute, job))
+                call = partial(_drain, partial(_frames, source, 0, table, distribute, BatchEpoch(job)))
                 (packed, shuffled), us = _timed(call, len(table))
                 row |= {
                     f"{source}_us": us,

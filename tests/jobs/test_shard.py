@@ -18,6 +18,7 @@ from nearcast.model.id_column import IdColumn
 from nearcast.partition import PARTITIONERS, Sample, serialization, shards_by_key
 from nearcast.partition.fitting import fit
 from nearcast.spark import dispatch
+from nearcast.spark.batch_epoch import BatchEpoch
 from nearcast.spark.job_handle import BroadcastJob
 from nearcast.spark.merge import joined
 from nearcast.spark.shard_keys import keys_of
@@ -33,17 +34,21 @@ class Local:
         self.value = value
 
 
-def frames_of(batch, of, *, blocks=1):
+def frames_of(batch, of, *, blocks=1, epoch=0, is_ending=False):
     """Pack a batch as the dispatch stage does; return the frames of each shard."""
     sent = BroadcastJob(lambda: Local(of))
+
+    def find(job):
+        return BatchEpoch(job, epoch, is_ending)
+
     subscriptions = batch.subscriptions.set_column(
         0, "op", pa.array([op or "subscribe" for op in batch.subscriptions["op"].to_pylist()], pa.string())
     )
-    made = {key: [] for key in keys_of(of.shards)}
+    made = {key: [] for key in keys_of(of.shards, of.n_tasks)}
     for pack, rows in (
-        (dispatch._packer("subscription", dispatch._distribute_subscriptions, sent), subscriptions),
-        (dispatch._packer("message", dispatch._distribute_messages, sent), batch.messages),
-        (dispatch._packer("edge", dispatch._distribute_edges, sent), batch.edges or EDGE_ROWS.empty_table()),
+        (dispatch._packer("subscription", dispatch._distribute_subscriptions, sent, find), subscriptions),
+        (dispatch._packer("message", dispatch._distribute_messages, sent, find), batch.messages),
+        (dispatch._packer("edge", dispatch._distribute_edges, sent, find), batch.edges or EDGE_ROWS.empty_table()),
     ):
         size = max(1, -(-len(rows) // blocks))
         for packed in pack(rows.to_batches(max_chunksize=size)):

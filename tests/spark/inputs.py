@@ -31,7 +31,17 @@ class Batch:
     edges: pa.Table | None = None
 
 
-JOB_OPTIONS = ("partitioner", "local", "batches_per_snapshot", "fitted", "clock", "max_ahead_s", "has_edges")
+JOB_OPTIONS = (
+    "partitioner",
+    "state",
+    "tasks",
+    "local",
+    "batches_per_snapshot",
+    "fitted",
+    "clock",
+    "max_ahead_s",
+    "has_edges",
+)
 
 
 def job(*, space=strategies.PLANE, window=None, shards=2, **options):

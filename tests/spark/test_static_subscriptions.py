@@ -8,7 +8,7 @@ import pytest
 import nearcast as nc
 from nearcast.errors import InvalidInput, StateError
 from nearcast.jobs.job_file import make_job_file
-from nearcast.jobs.refresh import request_refresh, take_request
+from nearcast.jobs.requests import request_refresh, take_refresh
 from nearcast.model.columns import subscriptions_schema
 from nearcast.spark import match
 from nearcast.spark.run import start_run
@@ -100,7 +100,7 @@ def test_a_running_job_reads_its_subscriptions_again_on_request(spark, tmp_path)
             started.wait(0.1)
     finally:
         started.stop()
-    assert not take_request(job_file)
+    assert not take_refresh(job_file)
 
 
 def test_only_static_subscriptions_are_read_again(spark, tmp_path):

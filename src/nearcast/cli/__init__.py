@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from nearcast import __version__
-from nearcast.cli import advise, bench, demo, refresh, run, serve, warmup
+from nearcast.cli import advise, bench, demo, refresh, rescale, run, serve, warmup
 from nearcast.errors import NearcastError
 
-COMMANDS = (demo, run, refresh, serve, bench, advise, warmup)
+COMMANDS = (demo, run, refresh, rescale, serve, bench, advise, warmup)
 """Commands: modules with NAME, HELP, `add_options(parser)` and `run(options)`."""
 
 

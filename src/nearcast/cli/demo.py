@@ -97,7 +97,7 @@ def _run_job(job: Path, publisher: _CityPublisher, options: argparse.Namespace, 
     job_file, tally = read_job_file(job), Tally()
     with KindCompiler() as compiler:
         publisher.report(compiler.poll())  # its processes run beside the start of Spark
-        log, shards = job.with_suffix(".log"), job_file.match.shards
+        log, shards = job.with_suffix(".log"), job_file.tasks
         with spark_session(log, shards=shards, master=options.master) as spark:
             while not compiler.is_done:
                 publisher.report(compiler.poll())

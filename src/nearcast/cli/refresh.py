@@ -17,7 +17,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Leave a request for the job, which it takes within a second or with its next start."""
     from nearcast.jobs.job_file import naming, read_job_file
-    from nearcast.jobs.refresh import request_refresh
+    from nearcast.jobs.requests import request_refresh
 
     job_file = read_job_file(options.config)
     with naming(job_file.file):

@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     job_file = read_job_file(options.config)
     log, settings = options.config.with_suffix(".log"), settings_of(options.conf)
     with (
-        spark_session(log, shards=job_file.match.shards, master=options.master, settings=settings) as spark,
+        spark_session(log, shards=job_file.tasks, master=options.master, settings=settings) as spark,
         interrupts() as check,
     ):
         started = start_run(spark, job_file)

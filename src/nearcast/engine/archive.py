@@ -117,7 +117,7 @@ def read(path: str | PathLike[str]) -> EngineState:
 
 def _write_files(state: EngineState, folder: Path, token: str) -> dict[str, Any]:
     """Write everything but the manifest, which is returned."""
-    config, by_kind = state.config, _joined(state.subscriptions)
+    config, by_kind = state.config, joined(state.subscriptions)
     tables = {
         "vocabulary": pa.table(
             {"term": config.vocabulary.state()["terms"], "idf": config.vocabulary.state()["idfs"]}
@@ -128,7 +128,7 @@ def _write_files(state: EngineState, folder: Path, token: str) -> dict[str, Any]
         **({} if state.bodies is None else {"bodies": state.bodies}),
         **({} if state.expiries is None else {"expiries": state.expiries}),
         **({} if state.routing is None else {"routing": table_of_routing(state.routing)}),
-        **{saved.kind.kind: _table_of_subscriptions(saved) for saved in by_kind},
+        **{saved.kind.kind: table_of_subscriptions(saved) for saved in by_kind},
     }
     files = {}
     for name, table in tables.items():
@@ -156,8 +156,7 @@ def _write_files(state: EngineState, folder: Path, token: str) -> dict[str, Any]
             "hash_key": config.hash_key.hex(),
         },
         "vocabulary_default": config.vocabulary.default,
-        "counters": {"seq": state.seq, "now_us": state.now_us, "late": state.late, "updates": state.updates}
-        | {"edge_changes": state.edge_changes},
+        "counters": state.counters,
         "work": {kind: asdict(work) for kind, work in state.work.items()},
         "files": files,
     }
@@ -228,7 +227,7 @@ def _read_state(manifest: dict[str, Any], tables: dict[str, pa.Table]) -> Engine
         live=None if manifest["config"]["window"] is None else tables["window"].cast(LIVE),
         bodies=tables["bodies"].cast(BODIES) if config["bodies"] else None,
         expiries=tables["expiries"].cast(EXPIRIES) if "expiries" in tables else None,
-        subscriptions=_read_subscriptions(tables),
+        subscriptions=read_subscriptions(tables),
         routing=routing,
     )
 
@@ -274,12 +273,13 @@ def read_routing(table: pa.Table) -> bytes:
     return routing
 
 
-def _table_of_subscriptions(saved: SavedSubscriptions) -> pa.Table:
+def table_of_subscriptions(saved: SavedSubscriptions) -> pa.Table:
+    """Return saved subscriptions as a table, without their results."""
     table = saved.stored.append_column("since", pa.array(saved.sinces))
     return table if saved.before is None else table.append_column(_BEFORE, to_arrow(saved.before))
 
 
-def _joined(saved_subscriptions: Sequence[SavedSubscriptions]) -> list[SavedSubscriptions]:
+def joined(saved_subscriptions: Sequence[SavedSubscriptions]) -> list[SavedSubscriptions]:
     """Return one item per kind; the number of shards is not saved."""
     by_kind: dict[type[Subscription], list[SavedSubscriptions]] = {}
     for saved in saved_subscriptions:
@@ -332,7 +332,8 @@ def table_of_results(named: Iterable[tuple[str, Sequence[Results]]]) -> pa.Table
     )
 
 
-def _read_subscriptions(tables: dict[str, pa.Table]) -> list[SavedSubscriptions]:
+def read_subscriptions(tables: dict[str, pa.Table]) -> list[SavedSubscriptions]:
+    """Return the subscriptions of all tables that are named after a kind, with the results of the table `results`."""
     by_name = {kind.kind: kind for kind in kinds()}
     unknown = set(tables) - set(by_name) - _NAMES
     if unknown:

@@ -41,6 +41,8 @@ def write_groups(
     names = registry.names(changes.slots)
     if changes.rows is None:
         differs = _differs(changes.ids.strings)
+        if bodies is not None:  # messages with the same id may have different bodies
+            differs = differs | (changes.seqs[1:] != changes.seqs[:-1])
     else:
         differs = changes.rows[1:] != changes.rows[:-1]
     differs = differs | (changes.steps[1:] != changes.steps[:-1])
@@ -83,6 +85,9 @@ def group(updates: pa.Table) -> pa.Table:
     differs = seqs[1:] != seqs[:-1]
     for name in ("message", "change"):
         differs = differs | _differs(updates[name])
+    if "body" in updates.column_names:
+        body = updates["body"]
+        differs = differs | _differs(pc.is_valid(body)) | _differs(pc.fill_null(body, ""))
     firsts = _firsts(differs, updates["subscription"])
     columns = [updates[name].take(pa.array(firsts)) for name in GROUPS.names[:4]]
     bodies = updates["body"].take(pa.array(firsts)) if "body" in updates.column_names else None

@@ -82,6 +82,18 @@ class MessageBodies:
         self._array("bytes")[start : start + size] = data[offsets[0] : offsets[-1]]
         self._array("state")[_COUNT] = n + more
 
+    def add(self, seqs: Longs, bodies: pa.Array) -> None:
+        """Add the bodies of messages of any age; those that are here already are left as they are."""
+        own = self._array("seqs")[: len(self)]
+        new = np.flatnonzero(~np.isin(seqs, own))
+        if not len(new):
+            return
+        order = np.argsort(np.concatenate([own, seqs[new]]), kind="stable")
+        every = pa.concat_arrays([self._all(), bodies.take(pa.array(new)).cast(pa.large_string())])
+        merged, taken = np.concatenate([own, seqs[new]])[order], every.take(pa.array(order))
+        self._array("state")[_COUNT] = 0
+        self.append(merged, taken)
+
     def of(self, seqs: Longs) -> pa.ChunkedArray:
         """Return the bodies of messages as strings, null where there is none."""
         n = len(self)

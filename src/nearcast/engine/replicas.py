@@ -30,6 +30,11 @@ class Replicas:
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
 
+    @property
+    def n_words(self) -> int:
+        """The number of words of a stored set of shards; 0 if none is stored."""
+        return int(self._arena[_NAME].shape[1]) if _NAME in self._arena else 0
+
     def set(self, slots: npt.NDArray[np.int32], before: Masks | None) -> None:
         """Store the earlier shards of new subscriptions; None if there are none."""
         if _NAME not in self._arena:

@@ -7,7 +7,7 @@ and expire messages as all others do.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from os import PathLike
 from typing import Any
@@ -22,17 +22,21 @@ from nearcast.engine.config import EngineConfig
 from nearcast.engine.engine import Engine, SeenBy
 from nearcast.engine.folder import EngineFolder, Sealed
 from nearcast.engine.interleaved import Interleaved, Leaves, Operations
-from nearcast.engine.state import EngineState
+from nearcast.engine.matcher import Matcher
+from nearcast.engine.relocation import moving, release_moved, staying
+from nearcast.engine.state import EngineState, SavedSubscriptions
 from nearcast.engine.step_changes import difference
 from nearcast.engine.stream_slice import StreamSlice
+from nearcast.engine.transfer import Placement, Rerouting, joined_transfers
 from nearcast.engine.updates import Form
 from nearcast.errors import StateError
 from nearcast.index import Work
 from nearcast.model import NEVER, Id, IdColumn, MessageBatch, SubscriptionBatch, Update
-from nearcast.model.columns import ids_from_table
-from nearcast.partition import Masks
+from nearcast.model.columns import ids_from_table, one_array
+from nearcast.partition import Masks, are_empty, before_it, has_shard, n_words
 
 Edge = tuple[Id, Id]
+Longs = npt.NDArray[np.int64]
 
 
 class ShardEngine(Engine):
@@ -143,6 +147,109 @@ class ShardEngine(Engine):
         removed = self._shards.remove(leaving)
         changes = [change for id_, results in removed.items() for change in difference(id_, results, [])]
         return self._counted(changes, as_table=True)
+
+    # -- a change of the routing ----------------------------------------------------------------------------------
+
+    def transfers(self, change: Rerouting) -> Iterator[tuple[int, EngineState]]:
+        """Yield each other shard that gets something from this one at a change of the routing, with what it gets.
+
+        Nothing changes here. Cost: a look at all subscriptions, and a copy of those that move.
+        """
+        moved = moving(self._matchers, self._scoring, change)
+        for to in range(change.after.n_shards):
+            if to == change.shard:
+                continue
+            is_base = to >= change.before.n_shards and change.shard == 0  # where a new shard begins
+            seqs = self._seqs_for(to, change, is_base=is_base)
+            if is_base or to in moved or len(seqs):
+                live = self._shards.live_of(seqs) if is_base or len(seqs) else None
+                yield to, self._part(moved.get(to, []), seqs, live)
+
+    def reroute(self, shard: int, after: Placement, arriving: Sequence[EngineState]) -> None:
+        """Give up the subscriptions that are placed elsewhere from now on, and add those that arrive.
+
+        Where shards see some messages only, an engine with a window is built again, and so is one whose sets of
+        shards change their size; otherwise the cost is that of the subscriptions that move, and a look at those that
+        stay.
+        """
+        self._before_change()
+        if not after.sends_all and (self._config.window is not None or self._has_other_masks(after)):
+            kept = staying(self._matchers, self._scoring, shard, after)
+            seqs = self._routed(self._shards.seqs, shard, after)
+            self.rebuild([self._part(kept, seqs, self._shards.live_of(seqs)), *arriving])
+            return
+        release_moved(self._matchers, self._scoring, shard, after)
+        for state in arriving:
+            self._add_messages(state)
+            for saved in state.subscriptions:
+                self._shards.restore(SubscriptionBatch(saved.kind, saved.stored, self._scoring), saved)
+
+    def rebuild(self, states: Sequence[EngineState]) -> None:
+        """Continue with the state of transfers instead of the present one; the first has counters and graph."""
+        self._before_change()
+        if self._folder is not None:
+            self._folder.clear()
+        self.__dict__.pop("_message_arena", None)
+        self._restore(joined_transfers(states))
+
+    def _has_other_masks(self, after: Placement) -> bool:
+        """Return whether sets of shards are stored that have another size than those of a routing."""
+        stored = {matcher.replicas.n_words for matcher in self._matchers} - {0}
+        return bool(stored - {n_words(after.n_shards)})
+
+    @property
+    def _matchers(self) -> list[Matcher]:
+        return list(self._shards.shards[0].matchers.values())
+
+    def _part(self, subscriptions: list[SavedSubscriptions], seqs: Longs, live: pa.Table | None) -> EngineState:
+        """Return some subscriptions and messages as a state, with what is known of the messages in their results."""
+        held = [part.seqs for saved in subscriptions for part in saved.results]
+        seqs = np.unique(np.concatenate([seqs, *held]))
+        expiries = self._expiry_table()
+        if expiries is not None:
+            expiries = expiries.filter(pa.array(np.isin(expiries["seq"].to_numpy(), seqs)))
+        counters: dict[str, Any] = self._counters()
+        return EngineState(
+            self._config,
+            **counters,
+            live=live,
+            bodies=None if self._bodies is None else self._bodies.table(seqs),
+            expiries=expiries,
+            subscriptions=subscriptions,
+        )
+
+    def _seqs_for(self, to: int, change: Rerouting, *, is_base: bool) -> Longs:
+        """Return the messages of the window that another shard gets from this one."""
+        seqs = self._shards.seqs
+        if change.after.sends_all or not len(seqs):
+            return seqs if is_base else seqs[:0]
+        batch = self._shards.batch_of(seqs)
+        is_first = are_empty(before_it(change.before.route(batch), change.shard))
+        passed_on: Longs = batch.seqs[has_shard(change.after.route(batch), to) & is_first]
+        return passed_on
+
+    def _routed(self, seqs: Longs, shard: int, after: Placement) -> Longs:
+        """Return which messages of the window a shard sees."""
+        batch = self._shards.batch_of(seqs)
+        seen: Longs = batch.seqs[has_shard(after.route(batch), shard)]
+        return seen
+
+    def _add_messages(self, state: EngineState) -> None:
+        """Add what is known of messages that only results hold."""
+        if self._bodies is not None and state.bodies is not None:
+            self._bodies.add(state.bodies["seq"].to_numpy(), one_array(state.bodies["body"]))
+        if state.expiries is None or not len(state.expiries):
+            return
+        if self._expiries is None:
+            self._expiries = self._make_expiries()
+        new = ~np.isin(state.expiries["seq"].to_numpy(), self._expiries.entries.values)
+        times, seqs = (state.expiries[name].to_numpy()[new] for name in ("expires_us", "seq"))
+        self._expiries.push(times, seqs)
+
+    @property
+    def config(self) -> EngineConfig:
+        """The configuration, with the social graph as it is now."""
+        return self._config
 
     @property
     def now_us(self) -> int:

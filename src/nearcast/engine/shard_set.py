@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from nearcast.engine.config import EngineConfig
 from nearcast.engine.matcher import Longs, Matcher, Slots, Withdrawal
+from nearcast.engine.relocation import ROWS_AT_ONCE, saved
 from nearcast.engine.router import Router
 from nearcast.engine.shard import Shard, ShardTask
 from nearcast.engine.state import SavedSubscriptions
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from nearcast.engine.replica_planner import ReplicaPlanner
     from nearcast.engine.result_merger import ResultMerger
 
-_ROWS_AT_ONCE = 10_000  # subscriptions that become objects at a time
 _SAMPLE = 100_000  # messages that a partitioner is fitted to
 
 
@@ -105,8 +105,8 @@ class ShardSet:
     def _move(self, matcher: Matcher, number: int) -> None:
         """Move those subscriptions of a matcher that the routing places in other shards than the given one."""
         taken, registry = matcher.registry.taken(), matcher.registry
-        for start in range(0, len(taken), _ROWS_AT_ONCE):
-            slots = taken[start : start + _ROWS_AT_ONCE]
+        for start in range(0, len(taken), ROWS_AT_ONCE):
+            slots = taken[start : start + ROWS_AT_ONCE]
             subscriptions = SubscriptionBatch(matcher.kind, registry.rows(slots), self._scoring)
             moving = np.flatnonzero(~has_shard(self.router.placements(subscriptions), number))
             if not len(moving):
@@ -521,6 +521,15 @@ class ShardSet:
         _, rows = np.unique(table["seq"].to_numpy(), return_index=True)
         return table.take(pa.array(rows))
 
+    def batch_of(self, seqs: Longs) -> MessageBatch:
+        """Return messages of the window of a single shard, by ascending seqs."""
+        return self.shards[0].window.batch_of(seqs, self._scoring.vocabulary)
+
+    def live_of(self, seqs: Longs) -> pa.Table | None:
+        """Return some messages of the window, by ascending seqs; None without a window."""
+        table = self.live()
+        return None if table is None else table.filter(pa.array(np.isin(table["seq"].to_numpy(), seqs)))
+
     # -- counts, saving -------------------------------------------------------------------------------------------
 
     def kinds(self) -> dict[str, int]:
@@ -543,8 +552,8 @@ class ShardSet:
         """Yield all subscriptions as objects, a few thousand at a time."""
         for owner in self._owners():
             slots = _own(owner)
-            for start in range(0, len(slots), _ROWS_AT_ONCE):
-                yield from restore(owner.registry.rows(slots[start : start + _ROWS_AT_ONCE]), owner.kind)
+            for start in range(0, len(slots), ROWS_AT_ONCE):
+                yield from restore(owner.registry.rows(slots[start : start + ROWS_AT_ONCE]), owner.kind)
 
     def saved(self) -> Iterator[SavedSubscriptions]:
         """Yield all subscriptions in the form in which they are saved."""
@@ -554,19 +563,13 @@ class ShardSet:
                 # It may be one of many engines, each of which saves its own replicas.
                 slots = owner.registry.taken()
                 before = owner.replicas.before(slots)
-            saved = []
-            if owner.kind.result_policy.must_be_saved and len(slots):
-                row_of = np.zeros(int(slots.max()) + 1, np.int32)
-                row_of[slots] = np.arange(len(slots))
-                saved = [results.move(row_of) for results in owner.held(slots)]
-            registry = owner.registry
-            yield SavedSubscriptions(owner.kind, registry.rows(slots), registry.sinces(slots), before, saved)
+            yield saved(owner, slots, before)
 
-    def restore(self, subscriptions: SubscriptionBatch, saved: SavedSubscriptions) -> None:
+    def restore(self, subscriptions: SubscriptionBatch, stored: SavedSubscriptions) -> None:
         """Add saved subscriptions with the results that were saved."""
-        self.insert(subscriptions, saved.sinces, saved.before if len(self.shards) == 1 else None)
-        if saved.results:
-            self._set_results(subscriptions, saved.results)
+        self.insert(subscriptions, stored.sinces, stored.before if len(self.shards) == 1 else None)
+        if stored.results:
+            self._set_results(subscriptions, stored.results)
 
     def _set_results(self, subscriptions: SubscriptionBatch, results_of_rows: Sequence[Results]) -> None:
         """Set the results of subscriptions that were just inserted; row numbers take the place of slots."""

@@ -54,6 +54,12 @@ class EngineState:
     routing: bytes | None = None
     """The routing, once it is fitted."""
 
+    @property
+    def counters(self) -> dict[str, int]:
+        """The numbers that an engine continues from."""
+        names = ("seq", "now_us", "late", "updates", "edge_changes")
+        return {name: getattr(self, name) for name in names}
+
     def rescaled(self, workers: int) -> EngineState:
         """Return the state with another number of workers, whose routing is fitted again."""
         if workers == self.config.workers:

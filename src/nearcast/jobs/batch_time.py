@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nearcast.jobs.frame import Frame
+from nearcast.jobs.frame import Frame, epoch_of
 
 CLOCK = "clock"
 _ANY_TIME = (1 << 63) - 1
@@ -53,4 +53,5 @@ def with_time(frames: list[Frame], now_us: int, *, max_ahead_s: float) -> list[F
     """Return the frames of a batch with one that holds its time: that of the engine, if the clock has not moved."""
     if time_of(frames) is not None:
         return frames
-    return [*frames, Frame(CLOCK, 0, 0, 1, None, BatchTime.of(max(now_us, 0), max_ahead_s=max_ahead_s).packed())]
+    payload = BatchTime.of(max(now_us, 0), max_ahead_s=max_ahead_s).packed()
+    return [*frames, Frame(CLOCK, 0, 0, 1, None, payload, epoch=epoch_of(frames))]

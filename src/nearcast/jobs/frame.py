@@ -1,7 +1,7 @@
 """Frames: what travels through the shuffle. One row per shard and block of rows, with a columnar payload.
 
     key        the shard, see `shard_keys`; `keys` lists all shards with the same payload, until it is copied for each
-    source     "message", "subscription", "edge", or "clock", see `batch_time`
+    source     "message", "subscription", "edge", "clock", see `batch_time`, or, in a log, "move", see `moves`
     part       the task that packed it, and
     block      its number within that task: together they give the order of arrival
     rows       number of rows of the block, those for other shards included
@@ -9,6 +9,7 @@
     payload    the rows for this shard, as an Arrow stream; for subscriptions that may move, a second stream with a
                marker for each row of the block follows, the same for all shards
     ends       of messages, like `ats`: when each expires by a time of its own, NEVER for none; null if none does
+    epoch      the number of the routing that it was packed with, see `epochs`
 
 A payload of messages holds terms, not texts: they are tokenised and hashed once, before the shuffle. `row` holds the
 positions of the rows in the block, so that a shard with some of the messages knows the position of each in the
@@ -21,7 +22,7 @@ that may be too far ahead of the clock go to the first shard, which rejects them
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from nearcast.errors import StateError
 from nearcast.jobs.message_rows import RETRACT, are
 from nearcast.model import NEVER, NO_TIME, MessageBatch
 from nearcast.model.columns import BODY, subscriptions_schema
@@ -37,10 +39,13 @@ from nearcast.partition import Masks
 from nearcast.partition.masks import from_arrow, to_arrow
 from nearcast.text import TermRows, Vocabulary
 
-FRAMES = "keys array<int>, source string, part int, block int, rows long, ats binary, payload binary, ends binary"
+FRAMES = (
+    "keys array<int>, source string, part int, block int, rows long, ats binary, payload binary, ends binary, "
+    "epoch int"
+)
 FRAME_COLUMNS = pa.schema(
     {"keys": pa.list_(pa.int32()), "source": pa.string(), "part": pa.int32(), "block": pa.int32(), "rows": pa.int64(),
-     "ats": pa.binary(), "payload": pa.binary(), "ends": pa.binary()}
+     "ats": pa.binary(), "payload": pa.binary(), "ends": pa.binary(), "epoch": pa.int32()}
 )  # fmt: skip
 
 OP = "op"
@@ -66,7 +71,7 @@ def loose_updates(*, bodies: bool) -> str:
 PACKED = "seq long, updates long, payload binary"
 """The same in blocks: the first seq, the number of updates, and their groups as an Arrow stream."""
 
-MESSAGE, SUBSCRIPTION, EDGE = "message", "subscription", "edge"
+MESSAGE, SUBSCRIPTION, EDGE, MOVE = "message", "subscription", "edge", "move"
 
 PACKED_MESSAGES = pa.schema(
     {"row": pa.int64(), "id": pa.string(), "x": pa.float64(), "y": pa.float64(), "place": pa.string(),
@@ -96,6 +101,7 @@ class Frame(NamedTuple):
     ats: bytes | None
     payload: bytes
     ends: bytes | None = None
+    epoch: int = 0
 
     @property
     def ats_us(self) -> npt.NDArray[np.int64]:
@@ -224,6 +230,17 @@ def _joined(own: pa.Table, markers: pa.Table) -> pa.Table:
     others = markers.filter(pa.array(are_others))
     table = pa.concat_tables([own, others], promote_options="default")
     return table.take(pa.array(np.argsort(np.concatenate([rows, np.flatnonzero(are_others)]))))
+
+
+def epoch_of(frames: Iterable[Frame]) -> int:
+    """Return the epoch of the frames of a batch; raise `StateError` if they do not agree.
+
+    The tasks that packed them may have seen different files. A replay of the batch sees them all.
+    """
+    epochs = sorted({frame.epoch for frame in frames})
+    if len(epochs) > 1:
+        raise StateError(f"the frames of a batch must have one epoch; got {epochs}")
+    return epochs[0] if epochs else 0
 
 
 def pack_frames(frames: Sequence[Frame]) -> bytes:

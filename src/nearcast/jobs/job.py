@@ -15,10 +15,12 @@ from nearcast.engine.admission import Admission
 from nearcast.engine.clock import CLOCKS, MAX_AHEAD_S, WALL, ClockName
 from nearcast.engine.clocked_engine import ClockedShardEngine
 from nearcast.engine.shard_engine import ShardEngine
+from nearcast.engine.transfer import Placement
 from nearcast.errors import require
+from nearcast.jobs.epochs import Epoch
 from nearcast.jobs.plugins import register_plugins
 from nearcast.model import ScoringContext, Subscription, SubscriptionBatch
-from nearcast.partition import MAX_SHARDS, Routing, Sample
+from nearcast.partition import MAX_SHARDS, Masks, Routing, Sample, place_by_key
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.serialization import unpack
 from nearcast.social import SocialGraph
@@ -39,6 +41,10 @@ class Job:
     """The engine of each shard; it has one worker."""
     partitioner: str = "hash"
     shards: int = 1
+    tasks: int | None = None
+    """The number of Spark tasks that shards are divided among; None for one task per shard."""
+    state: str | None = None
+    """The folder of the state of a stream, with its epochs; None for static frames."""
     local: str | None = None
     """A folder on each host for engines between batches; by default one that Spark removes with the application."""
     batches_per_snapshot: int = 50
@@ -60,6 +66,9 @@ class Job:
             value = getattr(self, name)
             ok = isinstance(value, int) and not isinstance(value, bool) and value >= 1
             require(ok, name, "must be an integer of 1 or more", value, subject="job")
+        if self.tasks is not None:
+            ok = isinstance(self.tasks, int) and not isinstance(self.tasks, bool) and self.tasks >= 1
+            require(ok, "max_shards", "must be an integer of 1 or more", self.tasks, subject="job")
         require(self.shards <= MAX_SHARDS, "shards", f"must be at most {MAX_SHARDS}", self.shards, subject="job")
         require(self.clock in CLOCKS, "clock", f"must be one of {sorted(CLOCKS)}", self.clock, subject="job")
         ahead = self.max_ahead_s
@@ -94,6 +103,33 @@ class Job:
         if self.fitted is not None:
             return unpack(self.fitted)
         return fit(self.partitioner, Sample.none(), n_shards=self.shards, in_threads=False).fixed()
+
+    @cached_property
+    def _by_epoch(self) -> dict[int, Job]:
+        return {}
+
+    def at(self, epoch: Epoch) -> Job:
+        """Return the job with the shards and the routing of an epoch; the same object every time."""
+        if epoch.number not in self._by_epoch:
+            self._by_epoch[epoch.number] = replace(self, shards=epoch.shards, fitted=epoch.routing)
+        return self._by_epoch[epoch.number]
+
+    @property
+    def n_tasks(self) -> int:
+        """The number of Spark tasks that shards are divided among."""
+        return self.shards if self.tasks is None else self.tasks
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Where the routing places subscriptions and sends messages."""
+        routing, shards = self.routing, self.shards
+
+        def place(subscriptions: SubscriptionBatch) -> Masks:
+            if routing.by_key:
+                return place_by_key(subscriptions.keys, shards)
+            return routing.place(subscriptions.footprints)
+
+        return Placement(shards, routing.sends_all, place, routing.route)
 
     @property
     def moves(self) -> bool:
@@ -135,14 +171,14 @@ class Job:
     def fixed_settings(self) -> dict[str, Any]:
         """The values that must not change when a stopped run continues, by name.
 
-        `index` and `limits` may change: all indexes find the same results, and limits apply to rows that arrive, not
-        to those that shards have; see `engine_cache`.
+        The number of shards and the routing may change, see `epochs`. So may `index` and `limits`: all indexes find
+        the same results, and limits apply to rows that arrive, not to those that shards have; see `engine_cache`.
         """
         vocabulary, edges = self.scoring.vocabulary, sorted(map(repr, self.scoring.social.edges()))
         weights = (vocabulary.ids.tobytes(), vocabulary.idfs.tobytes(), repr(vocabulary.default).encode())
         return {
-            "shards": self.shards,
-            "partitioner": self.partitioner if self.fitted is None else f"{self.partitioner} {_digest(self.fitted)}",
+            "tasks": self.n_tasks,
+            "partitioner": self.partitioner,
             "space": repr(self.config.space),
             "window": repr(self.config.window),
             "clock": self.clock,

@@ -2,7 +2,7 @@
 
     [space]          bounds, metric, max_distance
     [vocabulary]     file | learn, rows                 [window]   count | seconds
-    [social]         file                    [match]   shards, partitioner | routing, text_similarity, bodies, index
+    [social]         file                    [match]   shards, max_shards, partitioner | routing, text_similarity, ...
     [messages]       format, path, options, schema, select        [updates]    format, path, options, select
     [subscriptions]  the same, static                             [rejected]   the same
     [edges]          the same
@@ -26,6 +26,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from nearcast.engine import EngineConfig
 from nearcast.engine.clock import ClockName
 from nearcast.errors import InvalidInput, StateError, require
+from nearcast.jobs.epochs import EpochLog
 from nearcast.jobs.job import Job
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
@@ -101,6 +102,9 @@ class MatchTable:
     """Options of the match; the defaults are those of `nearcast.Engine`."""
 
     shards: int = 2
+    """The number of shards; a start with another number, or `nearcast rescale`, moves subscriptions."""
+    max_shards: int | None = None
+    """The number of Spark tasks that shards are divided among, by default `shards`; it never changes."""
     partitioner: str = "hash"
     routing: str | None = None
     """Instead of a partitioner: a file from `nearcast advise --save`."""
@@ -251,10 +255,19 @@ class JobFile:
             config,
             self.match.partitioner,
             self.match.shards,
+            tasks=self.tasks,
             clock=self.clock,
             max_ahead_s=run.max_ahead,
             has_edges=self.edges is not None,
         )
+
+    @property
+    def tasks(self) -> int:
+        """The number of Spark tasks that shards are divided among: that of the first start."""
+        begun = EpochLog(self.state_folder).newest()
+        if begun is not None:
+            return begun.tasks
+        return self.match.shards if self.match.max_shards is None else self.match.max_shards
 
     @property
     def clock(self) -> ClockName:

@@ -35,6 +35,8 @@ class Tally:
     late: int = 0
     unknown: int = 0
     """Unsubscribe operations and retractions for unknown ids, and removals of edges that are not there."""
+    epoch: int = 0
+    """The number of the routing, see `epochs`."""
     subscriptions: dict[int, int] = field(default_factory=dict)
     """Subscriptions of each shard."""
     state_bytes: dict[int, int] = field(default_factory=dict)
@@ -73,6 +75,9 @@ class Tally:
         self.unknown += sum(report["unknown"] for report in reports)
         retractions = (report.get("retractions", "") for report in reports)  # every shard receives each of them
         self.unknown += sum("1" not in known for known in zip(*retractions, strict=False))
+        epoch = max((report.get("epoch", 0) for report in reports), default=self.epoch)
+        if epoch > self.epoch:  # shards may have retired; the others report again
+            self.epoch, self.subscriptions, self.state_bytes, self.work = epoch, {}, {}, {}
         for report in reports:
             shard = report["shard"]
             self.subscriptions[shard] = report["subscriptions"]
@@ -102,6 +107,8 @@ class Tally:
             "subscriptions": sum(self.subscriptions.values()),
             "state_bytes": sum(self.state_bytes.values()),
             "shard_balance": round(self.balance, 3),
+            "shards": len(self.work),
+            "epoch": self.epoch,
         }
 
     def rows(self) -> list[tuple[str, str]]:
@@ -119,5 +126,6 @@ class Tally:
             ("unknown", f"{self.unknown:,}"),
             ("subscriptions", f"{figures['subscriptions']:,}"),
             ("state", f"{figures['state_bytes'] / 1e6:,.1f} MB"),
+            ("shards", f"{len(self.work)}, epoch {self.epoch}"),
             ("shard balance", f"{self.balance:.2f} busiest / average"),
         ]

@@ -33,6 +33,7 @@ from nearcast.jobs.edge_operations import EdgeOperations, reject_unknown
 from nearcast.jobs.frame import (
     EDGE,
     MESSAGE,
+    MOVE,
     PACKED_MESSAGES,
     SEEN_BY,
     SOURCE_ROW,
@@ -43,6 +44,7 @@ from nearcast.jobs.frame import (
 )
 from nearcast.jobs.job import Job
 from nearcast.jobs.message_rows import PUBLISH, REPLACE, RETRACT, are
+from nearcast.jobs.moves import apply_moves
 from nearcast.jobs.operations import SubscriptionOperations
 from nearcast.jobs.order import ends_in_order, in_order
 from nearcast.jobs.rejections import Rejection
@@ -89,6 +91,8 @@ def apply(
     Where subscriptions may move, groups have a column `OP`, see `frame`.
     """
     arrived = list(frames)
+    if moves := [frame for frame in arrived if frame.source == MOVE]:
+        apply_moves(engine, moves, shard=shard, job=job)
     before = engine.stats()
     time = time_of(arrived)
     latest_us = None if time is None else time.latest_us

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import xxhash
@@ -31,7 +31,7 @@ from nearcast.engine.shard_engine import ShardEngine
 from nearcast.errors import StateError
 from nearcast.jobs.engine_cache import LocalEngineCache
 from nearcast.jobs.folder import Folder
-from nearcast.jobs.frame import Frame, pack_frames, unpack_frames
+from nearcast.jobs.frame import Frame, epoch_of, pack_frames, unpack_frames
 from nearcast.jobs.job import Job
 from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.jobs.temporary_folder import temporary_folder
@@ -39,7 +39,7 @@ from nearcast.model import kinds
 
 MANIFEST = (
     "version long, stamp string, messages long, log_bytes long, frames array<string>, "
-    "snapshot string, snapshot_stamp string, snapshot_bytes long"
+    "snapshot string, snapshot_stamp string, snapshot_bytes long, epoch int"
 )
 
 MIN_BYTES = 64 << 20
@@ -68,6 +68,8 @@ class ShardManifest(NamedTuple):
     """The file of the last snapshot; none for the empty engine."""
     snapshot_stamp: str = ""
     snapshot_bytes: int = 0
+    epoch: int = 0
+    """The epoch of the last batch, see `epochs`."""
 
     @property
     def snapshot_version(self) -> int:
@@ -78,8 +80,17 @@ class ShardManifest(NamedTuple):
 class ShardState:
     """The state of one shard of one query: the engine of a version, and its files."""
 
-    def __init__(self, job: Job, folder: Folder, engine_cache: LocalEngineCache, shard: int) -> None:
+    def __init__(
+        self,
+        job: Job,
+        folder: Folder,
+        engine_cache: LocalEngineCache,
+        shard: int,
+        job_of: Callable[[int], Job] | None = None,
+    ) -> None:
+        """`job_of` returns the job of an epoch, if there are several."""
         self._job, self._folder, self._engine_cache, self._shard = job, folder, engine_cache, shard
+        self._job_of = job_of or (lambda _: job)
 
     def open(self, manifest: ShardManifest) -> ShardEngine:
         """Return the engine of a manifest."""
@@ -96,6 +107,7 @@ class ShardState:
         return manifest._replace(
             version=manifest.version + 1,
             stamp=_stamp(manifest.stamp, packed),
+            epoch=epoch_of(frames),
             log_bytes=manifest.log_bytes + written,
             frames=[*manifest.frames, name],
         )
@@ -145,8 +157,9 @@ class ShardState:
             engine = self._engine_cache.new()
         for name in manifest.frames:
             packed = self._folder.read(self._at(name))
-            stamp = _stamp(stamp, packed)
-            for _ in apply(engine, unpack_frames(packed), shard=self._shard, job=self._job, counts=ShardCounts()):
+            stamp, frames = _stamp(stamp, packed), unpack_frames(packed)
+            job = self._job_of(epoch_of(frames))
+            for _ in apply(engine, frames, shard=self._shard, job=job, counts=ShardCounts()):
                 pass  # its updates were returned by the first run of the batch
         if stamp != manifest.stamp or engine.stats().messages != manifest.messages:
             where = f"state of shard {self._shard} in {self._folder.path}"

@@ -56,6 +56,7 @@ from nearcast.model.columns import messages_from_table, subscriptions_schema
 from nearcast.model.id_column import IdColumn
 from nearcast.model.subscription_rows import store_table
 from nearcast.partition import Masks, no_shards, rows_of_shards, shards_by_key
+from nearcast.spark.batch_epoch import BatchEpoch, batch_epoch
 from nearcast.spark.clock_source import NOW_US
 from nearcast.spark.decode import PAYLOAD
 from nearcast.spark.freeze_gc import freezing_gc
@@ -70,6 +71,8 @@ NEAR_S = 60.0
 
 Packed = Iterator[tuple[list[int], bytes]]
 """Payloads with their shards."""
+Distribute = Callable[[pa.Table, BatchEpoch], Packed]
+FindEpoch = Callable[[Job], BatchEpoch]
 Rows = npt.NDArray[np.int64]
 Share = tuple[Rows, list[int]]
 """Rows, and the shards that get them."""
@@ -104,10 +107,11 @@ def _copied(frames: DataFrame) -> DataFrame:
     return frames.select(F.explode("keys").alias("key"), *Frame._fields)
 
 
-def _packer(source: str, distribute: Callable[[pa.Table, Job], Packed], handle: JobHandle) -> Stage:
+def _packer(source: str, distribute: Distribute, handle: JobHandle, find: FindEpoch = batch_epoch) -> Stage:
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        epoch = find(handle.job)
         for block, batch in enumerate(batches):
-            for frame in _frames(source, block, pa.Table.from_batches([batch]), distribute, handle.job):
+            for frame in _frames(source, block, pa.Table.from_batches([batch]), distribute, epoch):
                 yield _row(frame, FRAME_COLUMNS)
 
     return lambda batches: freezing_gc(packed(batches))
@@ -117,13 +121,13 @@ def _repacker(handle: JobHandle) -> Stage:
     """Return a function that packs blocks as frames and adds, per block, a row without a key that counts messages."""
 
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        numbers = count()
+        numbers, epoch = count(), batch_epoch(handle.job)
         for batch in batches:
             for payload in batch[PAYLOAD]:
                 n_read = n_good = 0
-                for n, good in _opened(payload.as_py(), handle.job):
+                for n, good in _opened(payload.as_py(), epoch.job):
                     n_read, n_good = n_read + n, n_good + len(good)
-                    for frame in _frames(MESSAGE, next(numbers), good, _distribute_messages, handle.job):
+                    for frame in _frames(MESSAGE, next(numbers), good, _distribute_messages, epoch):
                         yield _row((*frame, None, None), _COUNTED)
                 yield _row((None,) * len(FRAME_COLUMNS) + (n_read, n_read - n_good), _COUNTED)
 
@@ -143,7 +147,7 @@ def _opened(payload: bytes | None, job: Job) -> Iterator[tuple[int, pa.Table]]:
 
 
 def _frames(
-    source: str, block: int, table: pa.Table, distribute: Callable[[pa.Table, Job], Packed], job: Job
+    source: str, block: int, table: pa.Table, distribute: Distribute, epoch: BatchEpoch
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the frames of a block; a payload for several shards occurs once, with all keys."""
     if not len(table):
@@ -152,8 +156,10 @@ def _frames(
     part = 0 if context is None else context.partitionId()
     ats = pack_times(times_us(table))
     ends = pack_times(times_us(table, "expires_at", missing=NEVER), missing=NEVER) if source == MESSAGE else None
-    for shards, payload in distribute(table, job):
-        yield [keys_of(job.shards)[shard] for shard in shards], source, part, block, len(table), ats, payload, ends
+    keys = keys_of(epoch.job.shards, epoch.job.n_tasks)
+    for shards, payload in distribute(table, epoch):
+        to = [keys[shard] for shard in shards]
+        yield to, source, part, block, len(table), ats, payload, ends, epoch.number
 
 
 def _row(values: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatch:
@@ -161,7 +167,8 @@ def _row(values: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _distribute_messages(table: pa.Table, job: Job) -> Packed:
+def _distribute_messages(table: pa.Table, epoch: BatchEpoch) -> Packed:
+    job = epoch.job
     more = {"op": table["op"].combine_chunks()} if has_ops(table) else {}
     to_first = _may_be_ahead(table, job)
     if to_first.any():
@@ -230,14 +237,16 @@ def dispatch_clock(times: DataFrame, handle: JobHandle) -> DataFrame:
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         now_us = max((pc.max(batch[NOW_US]).as_py() for batch in batches if len(batch)), default=None)
         if now_us is not None:
-            job = handle.job
-            payload = BatchTime.of(now_us, max_ahead_s=job.ahead_s).packed()
-            yield _row((list(keys_of(job.shards)), CLOCK, 0, 0, 1, None, payload, None), FRAME_COLUMNS)
+            epoch = batch_epoch(handle.job)
+            keys = list(keys_of(epoch.job.shards, epoch.job.n_tasks))
+            payload = BatchTime.of(now_us, max_ahead_s=epoch.job.ahead_s).packed()
+            yield _row((keys, CLOCK, 0, 0, 1, None, payload, None, epoch.number), FRAME_COLUMNS)
 
     return _copied(times.mapInArrow(packed, FRAMES))
 
 
-def _distribute_subscriptions(table: pa.Table, job: Job) -> Packed:
+def _distribute_subscriptions(table: pa.Table, epoch: BatchEpoch) -> Packed:
+    job = epoch.job
     numbered = table.select(subscriptions_schema().names).add_column(0, "row", pa.array(np.arange(len(table))))
     if not job.routing.by_key:
         yield from _distribute_to_all(numbered.cast(packed_subscriptions_schema()), job)
@@ -246,13 +255,15 @@ def _distribute_subscriptions(table: pa.Table, job: Job) -> Packed:
     shards = shards_by_key(IdColumn(table["id"].combine_chunks()).keys(job.scoring.hash_key), job.shards)
     order = np.argsort(shards, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(shards[order])) + 1)
-    shares = [(rows, [int(shards[rows[0]])]) for rows in parts]
+    shares = [(rows, [int(shards[rows[0]])]) for rows in parts if len(rows)]
+    if epoch.is_ending:  # every shard must run
+        shares += [(order[:0], [shard]) for shard in np.setdiff1d(np.arange(job.shards), shards).tolist()]
     yield from _pack_slices(shares, lambda rows: numbered.take(pa.array(rows)))
 
 
-def _distribute_edges(table: pa.Table, job: Job) -> Packed:
+def _distribute_edges(table: pa.Table, epoch: BatchEpoch) -> Packed:
     numbered = table.add_column(0, "row", pa.array(np.arange(len(table))))
-    yield list(range(job.shards)), pack(numbered.select(PACKED_EDGES.names).cast(PACKED_EDGES))
+    yield list(range(epoch.job.shards)), pack(numbered.select(PACKED_EDGES.names).cast(PACKED_EDGES))
 
 
 def _distribute_to_all(table: pa.Table, job: Job) -> Packed:

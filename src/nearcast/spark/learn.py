@@ -1,9 +1,10 @@
 """Learning before a pipeline runs: a routing, and a vocabulary, each from a sample, once; both are stored.
 
-    sample ── decode ── some good rows ── footprints, messages ── fit ── <state>/hybrid-8.routing
+    sample ── decode ── some good rows ── footprints, messages ── fit ── the next epoch, see `nearcast.jobs.epochs`
 
 Static frames are their own sample. A stream is unknown before it runs, so it takes a sample of earlier frames, or a
-fitted routing. A stream that continues after a stop keeps its routing.
+fitted routing. A stream that continues after a stop keeps its routing, unless it is started with another one or with
+another number of shards.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from nearcast.errors import InvalidInput, require
+from nearcast.errors import InvalidInput, StateError, require
 from nearcast.jobs.block import open_block
-from nearcast.jobs.folder import Folder
+from nearcast.jobs.epochs import Epoch, EpochLog
 from nearcast.jobs.job import Job
 from nearcast.jobs.job_file import JobFile
 from nearcast.jobs.message_rows import RETRACT, are
@@ -40,23 +41,59 @@ Frames = tuple[DataFrame, DataFrame]
 """Messages and subscriptions."""
 
 
-def fit_job(job: Job, partitioner: str | Routing, frames: Frames, sample: Frames | None, state: str | None) -> Job:
-    """Return a job with its routing; only streams have a folder of state."""
+def fit_job(job: Job, partitioner: str | Routing, frames: Frames, sample: Frames | None) -> Job:
+    """Return a job with its routing; that of a stream is its newest epoch, or one that is added."""
     check_partitioner(partitioner, n_shards=job.shards, subject="job")
-    if not isinstance(partitioner, str):
-        return replace(job, partitioner=_GIVEN, fitted=pack(partitioner.fixed()))
-    if partitioner == HashPartitioner.name:
-        return job  # nothing to fit
-    if state is None:
+    given = None if isinstance(partitioner, str) else pack(partitioner.fixed())
+    if given is not None:
+        job = replace(job, partitioner=_GIVEN, fitted=given)
+    if job.state is None:
+        if given is not None or partitioner == HashPartitioner.name:
+            return job
         return replace(job, fitted=_fit(job, frames if sample is None else sample))
-    folder, name = Folder(state), f"{partitioner}-{job.shards}.routing"
-    if folder.size(name) is None:
+    log = EpochLog(job.state)
+    newest = log.newest()
+    is_same = newest is not None and (newest.requested == job.shards if given is None else newest.routing == given)
+    if newest is None or not is_same:
+        before, newest = newest, _add_epoch(log, job, given, sample)
+        if before is not None:
+            _check_alike(job.at(before), job.at(newest))
+    return job.at(newest)
+
+
+def _check_alike(before: Job, after: Job) -> None:
+    """Raise `StateError` unless two routings of a job send messages and find subscriptions in the same way."""
+    for name in ("sends_all", "by_key"):
+        was, is_now = (getattr(job.routing, name) for job in (before, after))
+        if was != is_now:
+            rule = f"partitioner must be one whose {name} is {was}, as when the query was first started"
+            raise StateError(f"{rule}; got {is_now} (state in {before.state})")
+
+
+def rescale_job(job: Job, shards: int, sample: Frames | None) -> Epoch:
+    """Add an epoch with another number of shards to a stream that runs; a restart of the same job keeps it."""
+    log = EpochLog(str(job.state))
+    newest = log.newest()
+    assert newest is not None
+    if newest.shards == shards:
+        return newest
+    rule = "must be a name if the number of shards changes while a job runs: a fitted routing has one number"
+    require(job.partitioner != _GIVEN, "partitioner", rule, job.partitioner, subject="job")
+    return _add_epoch(log, replace(job, shards=shards, fitted=None), None, sample, requested=newest.requested)
+
+
+def _add_epoch(
+    log: EpochLog, job: Job, given: bytes | None, sample: Frames | None, *, requested: int | None = None
+) -> Epoch:
+    """Add an epoch with the shards of a job, and with a routing that is given, or fitted to a sample if it learns."""
+    if given is None and job.partitioner != HashPartitioner.name:
         if sample is None:
-            rule = f"must be frames of messages and subscriptions, from which partitioner {partitioner!r} can learn"
+            name = job.partitioner
+            rule = f"must be frames of messages and subscriptions, from which partitioner {name!r} can learn"
             hint = "Or give a routing that was fitted before as the partitioner; nearcast advise --save makes one."
             raise InvalidInput("sample", f"{rule} before a stream runs", None, subject="job", hint=hint)
-        folder.write(name, _fit(job, sample))
-    return replace(job, fitted=folder.read(name))
+        given = _fit(job, sample)
+    return log.add(shards=job.shards, tasks=job.n_tasks, requested=requested, routing=given)
 
 
 def learn_vocabulary(spark: SparkSession, job_file: JobFile) -> Vocabulary:

@@ -36,9 +36,9 @@ def merge(updates: DataFrame) -> DataFrame:
     return each.select(*(score if name == "score" else F.col(name) for name in updates_schema(bodies=bodies).names))
 
 
-def join(loose: DataFrame, *, shards: int, is_packed: bool = False) -> DataFrame:
+def join(loose: DataFrame, *, tasks: int, is_packed: bool = False) -> DataFrame:
     """Return the output of all shards where the updates of one operation may come from several of them."""
-    together, bodies = loose.repartition(shards, "key"), BODY.name in loose.columns
+    together, bodies = loose.repartition(tasks, "key"), BODY.name in loose.columns
     return together.mapInArrow(
         _pack_joined if is_packed else _join, PACKED if is_packed else shard_updates(bodies=bodies)
     )

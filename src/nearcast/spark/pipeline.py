@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 from nearcast.engine.clock import ClockName
 from nearcast.engine.config import EngineConfig, SharedOptions
 from nearcast.errors import StateError
+from nearcast.jobs.epochs import EpochLog
 from nearcast.jobs.job import Job
 from nearcast.jobs.rejections import rejections_folder
 from nearcast.partition import Routing
@@ -26,7 +27,7 @@ from nearcast.spark.clock_source import read_clock
 from nearcast.spark.decode import REJECTED, decode_edges, decode_messages, decode_subscriptions
 from nearcast.spark.dispatch import dispatch_clock, dispatch_edges, dispatch_messages, dispatch_subscriptions
 from nearcast.spark.job_handle import send_job
-from nearcast.spark.learn import fit_job
+from nearcast.spark.learn import fit_job, rescale_job
 from nearcast.spark.merge import join, merge
 from nearcast.spark.plugins import pack_plugins
 from nearcast.spark.settings import BATCHES_PER_SNAPSHOT, LOCAL, check_session
@@ -48,6 +49,20 @@ class Matched(NamedTuple):
     static: StaticSubscriptions | None = None
     """Subscriptions that are a static frame beside a stream of messages."""
 
+    job: Job | None = None
+    """The job as it was started."""
+
+    def rescale(self, shards: int, *, sample: tuple[DataFrame, DataFrame] | None = None) -> None:
+        """Continue with another number of shards while the queries run; no update depends on it.
+
+        It takes effect within a few batches: at the end of one, subscriptions that move are written, and with the
+        next one they are where they belong. A partitioner that learns is fitted to `sample`, static frames of
+        messages and subscriptions.
+        """
+        if self.job is None or self.job.state is None:
+            raise StateError("only streams can be rescaled while they run; these frames are static")
+        rescale_job(self.job, shards, sample)
+
     def refresh(self, subscriptions: DataFrame) -> int:
         """Read static subscriptions again while the queries run; return the number of rows that changed.
 
@@ -65,6 +80,7 @@ def match(
     *,
     partitioner: str | Routing = "hash",
     shards: int | None = None,
+    max_shards: int | None = None,
     state: str | None = None,
     sample: tuple[DataFrame, DataFrame] | None = None,
     edges: DataFrame | None = None,
@@ -75,9 +91,11 @@ def match(
     """Keep the result of every subscription exact while messages stream past, on Spark.
 
     The options are those of `nearcast.Engine`, without `workers`. Messages may come packed, with one column of bytes,
-    `payload`, each a block from `pack_messages`. `shards` is the number of parallel parts, one task each; by default
-    the session's number of shuffle partitions. `state` is a folder that all executors can write, for the state of
-    streaming queries; by default it lies in the session's checkpoint folder. A partitioner that needs a sample is
+    `payload`, each a block from `pack_messages`. `shards` is the number of parallel parts; by default the session's
+    number of shuffle partitions, which is the number of tasks that shards are divided among. A stream may continue
+    with another number of shards, also while it runs (`Matched.rescale`); its number of tasks, `max_shards`, by
+    default that of its first shards, stays as it is. `state` is a folder that all executors can write, for the state
+    of streaming queries; by default it lies in the session's checkpoint folder. A partitioner that needs a sample is
     fitted to `sample`, static frames of messages and subscriptions; static frames are their own sample.
 
     Static subscriptions beside a stream of messages are read when this is called, and again by `Matched.refresh`.
@@ -93,6 +111,7 @@ def match(
         EngineConfig.of(options),
         partitioner=partitioner,
         shards=shards,
+        max_shards=max_shards,
         state=state,
         sample=sample,
         edges=edges,
@@ -108,6 +127,7 @@ def match_config(
     *,
     partitioner: str | Routing = "hash",
     shards: int | None = None,
+    max_shards: int | None = None,
     state: str | None = None,
     sample: tuple[DataFrame, DataFrame] | None = None,
     edges: DataFrame | None = None,
@@ -116,13 +136,27 @@ def match_config(
 ) -> Matched:
     """Do what `match` does, with the options of the engine as one object."""
     spark = messages.sparkSession
+    static = None
+    if messages.isStreaming and not subscriptions.isStreaming:
+        static = StaticSubscriptions(subscriptions, _state_folder(messages, state))
+        subscriptions = static.stream()
+    frames_given = {"messages": messages, "subscriptions": subscriptions, "edges": edges}
+    folder = _state_folder(messages, state) if _are_streams(frames_given) else None
+    begun = None if folder is None else EpochLog(folder).newest()
     if shards is None:
-        shards = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
-    check_session(spark, shards=shards)
+        in_session = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        shards = in_session if begun is None else begun.requested
+    tasks = (max_shards or shards) if begun is None else begun.tasks
+    if max_shards is not None and max_shards != tasks:
+        rule = f"max_shards must be {tasks}, as when the query was first started"
+        raise StateError(f"{rule}; got {max_shards} (state in {folder})")
+    check_session(spark, tasks=tasks)
     job = Job(
         config,
         partitioner if isinstance(partitioner, str) else "hash",
         shards,
+        tasks=tasks,
+        state=folder,
         local=spark.conf.get(LOCAL, None),
         batches_per_snapshot=int(spark.conf.get(BATCHES_PER_SNAPSHOT, None) or Job.batches_per_snapshot),
         plugins=pack_plugins(),
@@ -130,15 +164,10 @@ def match_config(
         max_ahead_s=max_ahead,
         has_edges=edges is not None,
     )
-    static = None
-    if messages.isStreaming and not subscriptions.isStreaming:
-        static = StaticSubscriptions(subscriptions, _state_folder(messages, state))
-        subscriptions = static.stream()
-    frames_given = {"messages": messages, "subscriptions": subscriptions, "edges": edges}
-    folder = _state_folder(messages, state) if _are_streams(frames_given) else None
     if job.is_clocked and folder is None:
         raise StateError("clock must be 'event' for static frames: only a stream has a present time; got 'wall'")
-    handle = send_job(spark, fit_job(job, partitioner, (messages, subscriptions), sample, folder))
+    job = fit_job(job, partitioner, (messages, subscriptions), sample)
+    handle = send_job(spark, job)
 
     decoded_subscriptions = decode_subscriptions(subscriptions, handle)
     decoded_messages = decode_messages(messages, handle)
@@ -157,10 +186,10 @@ def match_config(
         frames = frames.union(dispatch_clock(read_clock(spark), handle))
     if folder is not None and (handle.job.is_clocked or handle.job.has_edges or have_ends):
         rejected = rejected.union(spark.readStream.schema(REJECTED).json(rejections_folder(folder)))
-    updates, packed = (work(frames, handle, state=folder, is_packed=is_packed) for is_packed in (False, True))
+    updates, packed = (work(frames, handle, is_packed=is_packed) for is_packed in (False, True))
     if handle.job.moves:
-        updates, packed = join(updates, shards=shards), join(packed, shards=shards, is_packed=True)
-    return Matched(updates=merge(updates), rejected=rejected, packed=packed, static=static)
+        updates, packed = join(updates, tasks=tasks), join(packed, tasks=tasks, is_packed=True)
+    return Matched(updates=merge(updates), rejected=rejected, packed=packed, static=static, job=job)
 
 
 def _are_streams(frames: Mapping[str, DataFrame | None]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from nearcast.errors import NearcastError, StateError
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.inputs import hash_key_of, routing_of, social_of, vocabulary_of
 from nearcast.jobs.job_file import JobFile, naming
-from nearcast.jobs.refresh import take_request
+from nearcast.jobs.requests import take_refresh, take_rescale
 from nearcast.partition.hash import HashPartitioner
 from nearcast.spark.error_summary import SPARK_ERRORS, in_one_line
 from nearcast.spark.learn import learn_vocabulary
@@ -49,8 +49,8 @@ class Run:
     rejected: StreamingQuery | None
     state: str
     """The folder of the shards' state."""
-    refresh: Callable[[], None] | None = None
-    """Reads static subscriptions again if that was requested, see `nearcast.jobs.refresh`."""
+    take_requests: Callable[[], None] = lambda: None
+    """Does what was requested of the job, see `nearcast.jobs.requests`."""
 
     @property
     def queries(self) -> Iterator[StreamingQuery]:
@@ -77,8 +77,7 @@ class Run:
             if error is not None:
                 self.stop()
                 raise StateError(f"query {query.name!r} failed: {in_one_line(error)}")
-        if self.refresh is not None:
-            self.refresh()
+        self.take_requests()
 
     def batches(self, *, after: int = -1) -> list[dict[str, Any]]:
         """Return the reports of batches after the given one, see `progress`."""
@@ -107,6 +106,7 @@ def start_run(spark: SparkSession, job_file: JobFile) -> Run:
             job.config,
             partitioner=job.partitioner if routing is None else routing,
             shards=job.shards,
+            max_shards=job_file.match.max_shards,
             state=state,
             sample=read_samples(spark, job_file) if learns else None,
             edges=None if edges is None else edges.rows,
@@ -118,8 +118,8 @@ def start_run(spark: SparkSession, job_file: JobFile) -> Run:
             if source is not None and source.malformed is not None:
                 rejected = rejected.union(source.malformed)
         Folder(job_file.resolve(job_file.run.checkpoint)).claim(job.fixed_settings)
-        refresh = None if matched.static is None else partial(_refresh, spark, job_file, matched)
-        run = Run(start(matched.updates, job_file, job_file.updates, "updates"), None, state, refresh)
+        take_requests = partial(_take_requests, spark, job_file, matched)
+        run = Run(start(matched.updates, job_file, job_file.updates, "updates"), None, state, take_requests)
         if job_file.rejected is None:
             return run
         try:
@@ -129,13 +129,21 @@ def start_run(spark: SparkSession, job_file: JobFile) -> Run:
             raise
 
 
-def _refresh(spark: SparkSession, job_file: JobFile, matched: Matched) -> None:
-    """Read static subscriptions again if that was requested; a table that cannot be read does not stop the job."""
-    if not take_request(job_file):
-        return
+def _take_requests(spark: SparkSession, job_file: JobFile, matched: Matched) -> None:
+    """Do what was requested of the job; what cannot be done does not stop it."""
+    if matched.static is not None and take_refresh(job_file):
+        with _logging_errors("the subscriptions were not read again"):
+            _log.info("the subscriptions were read again: %d changes", matched.refresh(read_static(spark, job_file)))
+    if (shards := take_rescale(job_file)) is not None:
+        with _logging_errors(f"the job does not continue with {shards} shards"):
+            learns = job_file.match.partitioner != HashPartitioner.name
+            matched.rescale(shards, sample=read_samples(spark, job_file) if learns else None)
+            _log.info("the job will continue with %d shards", shards)
+
+
+@contextmanager
+def _logging_errors(what: str) -> Iterator[None]:
     try:
-        n = matched.refresh(read_static(spark, job_file))
+        yield
     except (NearcastError, *SPARK_ERRORS) as error:
-        _log.error("the subscriptions were not read again: %s", in_one_line(error))
-    else:
-        _log.info("the subscriptions were read again: %d changes", n)
+        _log.error("%s: %s", what, in_one_line(error))

@@ -42,15 +42,17 @@ LOCAL = "spark.nearcast.local"
 def session(
     *,
     shards: int = 2,
+    max_shards: int | None = None,
     master: str | None = None,
     app_name: str = "nearcast",
     settings: dict[str, Any] | None = None,
 ) -> SparkSession:
     """Return a SparkSession with the settings that the pipeline needs, and any others.
 
-    `master` is a Spark master; None leaves it to spark-submit, or else takes all cores of this machine. Workers run
-    the Python that PYSPARK_PYTHON names, by default that of this process; Java is that of JAVA_HOME if it is new
-    enough.
+    `max_shards` is the number of tasks that shards are divided among, by default one per shard. Spark fixes it for
+    the life of a checkpoint: more shards than that can follow later, but not run in parallel. `master` is a Spark
+    master; None leaves it to spark-submit, or else takes all cores of this machine. Workers run the Python that
+    PYSPARK_PYTHON names, by default that of this process; Java is that of JAVA_HOME if it is new enough.
     """
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -58,20 +60,24 @@ def session(
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)
-    own = {"spark.sql.shuffle.partitions": shards, "spark.driver.memory": driver_memory(), **_inherited()}
+    own = {
+        "spark.sql.shuffle.partitions": max_shards or shards,
+        "spark.driver.memory": driver_memory(),
+        **_inherited(),
+    }
     chosen = {**SETTINGS, **own, **(settings or {})}
     for name, value in chosen.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
-def check_session(spark: SparkSession, *, shards: int) -> None:
+def check_session(spark: SparkSession, *, tasks: int) -> None:
     """Raise `StateError` for a setting that exact results require."""
-    needed = {f"{_STATE}.providerClass": _STORE, "spark.sql.shuffle.partitions": str(shards)}
+    needed = {f"{_STATE}.providerClass": _STORE, "spark.sql.shuffle.partitions": str(tasks)}
     for name, rule in needed.items():
         found = spark.conf.get(name, None)
         if found != rule:
-            hint = f"Try nearcast.spark.session(shards={shards})"
+            hint = f"Try nearcast.spark.session(max_shards={tasks})"
             raise StateError(f"{name} must be {rule}; got {found} (session). {hint}")
 
 

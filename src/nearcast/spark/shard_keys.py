@@ -1,11 +1,13 @@
-"""Keys of shards: one task for each shard.
+"""Keys of shards: shards are dealt out to tasks, shard i to task i modulo the number of tasks.
 
 Spark sends a row to the task `pmod(hash(key), tasks)`. The numbers 0, 1, 2 ... themselves collide: of eight shards
-some tasks would get three and others none. The key of a shard is therefore the first number whose hash leads to its
-task.
+some tasks would get three and others none. The key of a shard is therefore a number whose hash leads to its task. The
+number of tasks is fixed for the life of a checkpoint, that of shards is not: each further shard gets the next number
+of its task, so no key ever changes.
 
-    shard, task    0   1   2
-    key            0   1  11
+    shard    0   1   2   3   4
+    task     0   1   2   0   1
+    key      0   1  11   2   5
 """
 
 from __future__ import annotations
@@ -31,18 +33,28 @@ def spark_hash(number: int) -> int:
 
 
 @cache
-def keys_of(shards: int) -> tuple[int, ...]:
-    """Return the key of each shard: the first number whose rows go to the task of that number.
+def keys_of(shards: int, tasks: int) -> tuple[int, ...]:
+    """Return the key of each shard.
 
-    >>> keys_of(3)
-    (0, 1, 11)
+    >>> keys_of(3, 3), keys_of(5, 3)
+    ((0, 1, 11), (0, 1, 11, 2, 5))
     """
-    keys: dict[int, int] = {}
-    number = 0
-    while len(keys) < shards:
-        keys.setdefault(spark_hash(number) % shards, number)
+    keys: list[list[int]] = [[] for _ in range(tasks)]
+    wanted, number = -(-shards // tasks), 0
+    while any(len(own) < wanted for own in keys):
+        keys[spark_hash(number) % tasks].append(number)
         number += 1
-    return tuple(keys[shard] for shard in range(shards))
+    return tuple(keys[shard % tasks][shard // tasks] for shard in range(shards))
+
+
+def shard_of(key: int, tasks: int) -> int:
+    """Return the shard of a key.
+
+    >>> [shard_of(key, 3) for key in keys_of(5, 3)]
+    [0, 1, 2, 3, 4]
+    """
+    task = spark_hash(key) % tasks
+    return task + tasks * sum(spark_hash(number) % tasks == task for number in range(key))
 
 
 def _rotate(value: int, bits: int) -> int:

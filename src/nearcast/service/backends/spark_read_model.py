@@ -15,7 +15,7 @@ from nearcast.engine.explain import with_rank
 from nearcast.engine.stats import Stats
 from nearcast.errors import UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work
-from nearcast.jobs.folder import Folder
+from nearcast.jobs.epochs import EpochLog
 from nearcast.jobs.job import Job
 from nearcast.model import Explanation, Id, Message, Preview, Result, Subscription
 from nearcast.partition import Region
@@ -38,6 +38,7 @@ class SparkReadModel:
         self._seq, self._now = journal.last_seq(), float("-inf")
         self._insert(journal.newest_messages(_PREVIEWED))
         self._shards: dict[int, int] = dict.fromkeys(range(config.workers), 0)
+        self._epoch = 0
         self._work = Work()
 
     def close(self) -> None:
@@ -86,7 +87,11 @@ class SparkReadModel:
     def add_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
         """Add reports of the shards to the counts."""
         for report in reports:
-            self._shards[report["shard"]] = report["subscriptions"]
+            epoch = report.get("epoch", 0)
+            if epoch > self._epoch:  # shards may have retired; the others report again
+                self._epoch, self._shards = epoch, {}
+            if epoch == self._epoch:
+                self._shards[report["shard"]] = report["subscriptions"]
             counts = {name: report.get(name, 0) for name in ("visited", "candidates", "verified")}
             self._work = Work(**{name: getattr(self._work, name) + n for name, n in counts.items()})
 
@@ -141,12 +146,10 @@ class SparkReadModel:
 
     def regions(self) -> list[Region]:
         """Return the parts of space and the shards that own them, if the job has learned its routing."""
-        job_file = self._config.job_file
-        folder = Folder(job_file.state_folder)
-        name = f"{job_file.match.partitioner}-{job_file.match.shards}.routing"
-        if folder.size(name) is None:
+        epoch = EpochLog(self._config.job_file.state_folder).newest()
+        if epoch is None or epoch.routing is None:
             return []
-        return unpack(folder.read(name)).regions(self._config.space.bounds)
+        return unpack(epoch.routing).regions(self._config.space.bounds)
 
     def _subscription(self, engine_id: Id) -> Subscription:
         key = SubscriptionKey.parse(engine_id)

@@ -1,0 +1,99 @@
+"""Subscriptions of one shard whose place a new routing changes: those that move, those that stay, and the release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nearcast.engine.matcher import Matcher, Slots
+from nearcast.engine.state import SavedSubscriptions
+from nearcast.engine.transfer import Placement, Rerouting
+from nearcast.model import ScoringContext, SubscriptionBatch
+from nearcast.partition import Masks, are_empty, before_it, has_shard
+
+if TYPE_CHECKING:
+    from nearcast.engine.result_merger import ResultMerger
+
+ROWS_AT_ONCE = 10_000
+"""Subscriptions that are read from a registry at a time."""
+
+
+def saved(owner: Matcher | ResultMerger, slots: Slots, before: Masks | None) -> SavedSubscriptions:
+    """Return subscriptions with the results that do not follow from the window, given their earlier replicas."""
+    results = []
+    if owner.kind.result_policy.must_be_saved and len(slots):
+        row_of = np.zeros(int(slots.max()) + 1, np.int32)
+        row_of[slots] = np.arange(len(slots))
+        results = [found.move(row_of) for found in owner.held(slots)]
+    return SavedSubscriptions(owner.kind, owner.registry.rows(slots), owner.registry.sinces(slots), before, results)
+
+
+def moving(
+    matchers: Iterable[Matcher], scoring: ScoringContext, change: Rerouting
+) -> dict[int, list[SavedSubscriptions]]:
+    """Return, for each other shard, the subscriptions that it gets from this one.
+
+    Of several replicas the first passes a subscription on, to the shards that do not have it yet.
+    """
+    found: dict[int, list[SavedSubscriptions]] = {}
+    for matcher in matchers:
+        parts: dict[int, list[tuple[Slots, Masks]]] = {}
+        for slots, subscriptions in _pieces(matcher, scoring):
+            after = change.after.place(subscriptions)
+            if change.before.sends_all:  # each lives in one shard, this one
+                leave, held = np.flatnonzero(~has_shard(after, change.shard)), None
+            else:
+                held = change.before.place(subscriptions)
+                leave = np.flatnonzero(are_empty(before_it(held, change.shard)))
+            for to in range(change.after.n_shards) if len(leave) else ():
+                goes = has_shard(after[leave], to)
+                if held is not None and to < change.before.n_shards:
+                    goes &= ~has_shard(held[leave], to)
+                rows = leave[goes]
+                if len(rows) and to != change.shard:
+                    parts.setdefault(to, []).append((slots[rows], before_it(after[rows], to)))
+        for to, pieces in parts.items():
+            found.setdefault(to, []).append(_joined(matcher, pieces))
+    return found
+
+
+def staying(
+    matchers: Iterable[Matcher], scoring: ScoringContext, shard: int, after: Placement
+) -> list[SavedSubscriptions]:
+    """Return the subscriptions that a shard keeps."""
+    kept = []
+    for matcher in matchers:
+        pieces = []
+        for slots, subscriptions in _pieces(matcher, scoring):
+            masks = after.place(subscriptions)
+            rows = np.flatnonzero(has_shard(masks, shard))
+            pieces.append((slots[rows], before_it(masks[rows], shard)))
+        if pieces:
+            kept.append(_joined(matcher, pieces))
+    return kept
+
+
+def release_moved(matchers: Iterable[Matcher], scoring: ScoringContext, shard: int, after: Placement) -> None:
+    """Remove the subscriptions that a shard does not keep, and set the earlier replicas of the others."""
+    for matcher in matchers:
+        for slots, subscriptions in _pieces(matcher, scoring):
+            masks = after.place(subscriptions)
+            stay = has_shard(masks, shard)
+            if not stay.all():
+                matcher.delete(slots[~stay])
+            if not matcher.kind.result_policy.is_stateful:
+                matcher.replicas.set(slots[stay], before_it(masks[stay], shard))
+
+
+def _pieces(matcher: Matcher, scoring: ScoringContext) -> Iterator[tuple[Slots, SubscriptionBatch]]:
+    taken = matcher.registry.taken()
+    for start in range(0, len(taken), ROWS_AT_ONCE):
+        slots = taken[start : start + ROWS_AT_ONCE]
+        yield slots, SubscriptionBatch(matcher.kind, matcher.registry.rows(slots), scoring)
+
+
+def _joined(matcher: Matcher, pieces: Sequence[tuple[Slots, Masks]]) -> SavedSubscriptions:
+    slots, before = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+    return saved(matcher, slots, before)

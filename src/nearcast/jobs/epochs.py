@@ -1,0 +1,149 @@
+"""Epochs: routings with a number. A job begins with epoch 0; another number of shards or another routing is the next.
+
+    <state>/epochs/00000001.json         number of shards and tasks, written by the driver
+    <state>/epochs/00000001.routing      the fitted routing, if it has one
+    <state>/<query>/moves/00000001/...   what moves to the shards of epoch 1, and which shards have written it
+
+An epoch waits until every shard of the one before has written, at the end of the same batch, what moves. It is in
+force from the next batch on. All files that decide this are older than the batch, so all tasks agree, and so does a
+replay: one of the batch that wrote the files still belongs to the epoch before. Nothing has to be stopped or counted
+in advance.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from nearcast.jobs.folder import Folder
+
+_FOLDER = "epochs"
+_FILE = re.compile(r"(\d{8})\.json")
+_DONE = re.compile(r"(\d{8})\.(\d+)\.done")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A routing with a number."""
+
+    number: int
+    shards: int
+    tasks: int
+    """The number of Spark tasks that shards are divided among; Spark fixes it for the life of a checkpoint."""
+    requested: int
+    """The number of shards that the job was started with: a restart with the same one keeps this epoch."""
+    routing: bytes | None = None
+    """The fitted routing, see `nearcast.partition.serialization`; None for a partitioner that needs no sample."""
+
+
+class EpochLog:
+    """The epochs of a job, in the folder of its state; only the driver adds some.
+
+    >>> from tempfile import mkdtemp
+    >>> log = EpochLog(mkdtemp())
+    >>> log.newest() is None
+    True
+    >>> log.add(shards=2, tasks=4).number, log.add(shards=3, tasks=4, requested=2).number
+    (0, 1)
+    >>> log.newest()
+    Epoch(number=1, shards=3, tasks=4, requested=2, routing=None)
+    """
+
+    def __init__(self, state: str) -> None:
+        self._folder = Folder(state)
+        self._read: dict[int, Epoch] = {}
+
+    def newest_number(self) -> int:
+        """Return the number of the newest epoch; -1 if there is none."""
+        names = map(_FILE.fullmatch, self._folder.names(_FOLDER))
+        return max((int(name[1]) for name in names if name is not None), default=-1)
+
+    def newest(self) -> Epoch | None:
+        """Return the newest epoch, which may wait."""
+        number = self.newest_number()
+        return None if number < 0 else self.read(number)
+
+    def read(self, number: int) -> Epoch:
+        """Return an epoch; it never changes."""
+        if number not in self._read:
+            content = json.loads(self._folder.read(_name(number, "json")))
+            has_routing = content.pop("has_routing")
+            routing = self._folder.read(_name(number, "routing")) if has_routing else None
+            self._read[number] = Epoch(number, **content, routing=routing)
+        return self._read[number]
+
+    def add(self, *, shards: int, tasks: int, requested: int | None = None, routing: bytes | None = None) -> Epoch:
+        """Add an epoch, which waits for its turn; `requested` is the number of shards itself unless it is given."""
+        number = self.newest_number() + 1
+        epoch = Epoch(number, shards, tasks, shards if requested is None else requested, routing)
+        if routing is not None:
+            self._folder.write(_name(number, "routing"), routing)
+        content = {"shards": shards, "tasks": tasks, "requested": epoch.requested}
+        content["has_routing"] = routing is not None
+        self._folder.write(_name(number, "json"), json.dumps(content).encode())
+        return epoch
+
+
+class InForce(NamedTuple):
+    """The epoch of a batch."""
+
+    number: int
+    exported: int = -1
+    """The batch at whose end the shards before wrote what moves; -1 for the first epoch."""
+    is_ending: bool = False
+    """True if another epoch waits: shards write what moves at the end of this batch."""
+
+
+class QueryEpochs:
+    """The epochs of one query: which one is in force for a batch."""
+
+    def __init__(self, state: str, query: str) -> None:
+        self.log = EpochLog(state)
+        self._folder = Folder(f"{state}/{query}")
+        self._exported: list[int] = [-1]
+        """The batch after which each epoch began, as far as it has."""
+
+    def in_force(self, batch: int) -> InForce:
+        """Return the epoch of a batch, given that all batches before it are committed."""
+        newest = self.log.newest_number()
+        while len(self._exported) <= newest:
+            exported = self._complete(len(self._exported), before=batch)
+            if exported is None:
+                break
+            self._exported.append(exported)
+        number = len(self._exported) - 1
+        while number and self._exported[number] >= batch:  # a replay of the batch that wrote what moves
+            number -= 1
+        return InForce(number, self._exported[number], is_ending=number < newest)
+
+    def _complete(self, number: int, *, before: int) -> int | None:
+        """Return the first batch at whose end all shards of the epoch before have written what moves to an epoch."""
+        shards_of: dict[int, set[int]] = {}
+        for name in self._folder.names(moves_folder(number)):
+            if (done := _DONE.fullmatch(name)) is not None and int(done[1]) < before:
+                shards_of.setdefault(int(done[1]), set()).add(int(done[2]))
+        shards = set(range(self.log.read(number - 1).shards))
+        return min((batch for batch, written in shards_of.items() if written >= shards), default=None)
+
+
+@lru_cache(maxsize=8)
+def epochs_of(state: str, query: str) -> QueryEpochs:
+    """Return the epochs of a query, the same object every time: it remembers what it has read."""
+    return QueryEpochs(state, query)
+
+
+def moves_folder(number: int) -> str:
+    """Return the folder, within that of a query, of what moves to an epoch."""
+    return f"moves/{number:08d}"
+
+
+def done_name(number: int, batch: int, shard: int) -> str:
+    """Return the name of the file that says that a shard has written what moves, at the end of a batch."""
+    return f"{moves_folder(number)}/{batch:08d}.{shard}.done"
+
+
+def _name(number: int, what: str) -> str:
+    return f"{_FOLDER}/{number:08d}.{what}"

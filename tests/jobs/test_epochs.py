@@ -1,0 +1,217 @@
+"""The updates of a stream do not depend on how many shards it has, when that changes, and what is lost on the way."""
+
+import random
+import shutil
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+import nearcast as nc
+from effort import effort
+from jobs.test_shard import MATCHES, NAMES, fitted, frames_of
+from nearcast.engine.matcher import Matcher
+from nearcast.errors import FormatError, StateError
+from nearcast.jobs import engine_cache, epochs
+from nearcast.jobs.epochs import EpochLog, QueryEpochs
+from nearcast.jobs.frame import Frame, epoch_of
+from nearcast.jobs.shard_run import ShardRun
+from nearcast.model import KINDS
+from nearcast.spark.merge import joined
+from nearcast.spark.worker import addressed
+from spark import inputs
+
+
+class Cluster:
+    """The shards of a query without Spark: a batch is dispatched, runs shard by shard, and is committed or not."""
+
+    def __init__(self, folder, of, given):
+        self.folder, self.given = folder, given
+        self.of = replace(fitted(of, given), state=str(folder / "state"), tasks=2)
+        self.log = EpochLog(self.of.state)
+        self.log.add(shards=of.shards, tasks=2, routing=self.of.fitted)
+        self.manifests, self.batch = {}, 0
+        self.epochs = []
+        """The epoch of each batch."""
+
+    def rescale(self, shards):
+        """Add an epoch, as the driver does."""
+        routing = fitted(replace(self.of, shards=shards, fitted=None), self.given).fitted
+        self.log.add(shards=shards, tasks=2, routing=routing)
+
+    def restart(self):
+        """Forget what processes remember."""
+        engine_cache._MAPPED.clear()
+        epochs.epochs_of.cache_clear()
+
+    def lose_host(self):
+        """Lose the files of the host, too."""
+        self.restart()
+        shutil.rmtree(self.folder / "local", ignore_errors=True)
+
+    def run(self, batch, *, n_runs=None):
+        """Run a batch, commit it and return its updates; with `n_runs`, it breaks off after that many shards."""
+        in_force = QueryEpochs(self.of.state, "q").in_force(self.batch)
+        job = self.of.at(self.log.read(in_force.number))
+        frames_of_shards = frames_of(batch, job, blocks=2, epoch=in_force.number, is_ending=in_force.is_ending)
+        manifests, loose = dict(self.manifests), []
+        for shard, frames in enumerate(frames_of_shards):
+            if not frames:
+                continue
+            run = ShardRun(self.of, shard, frames, query="q", batch=self.batch, local=self.folder / "local")
+            loose += run.updates(manifests.get(shard))
+            manifests[shard] = run.manifest
+            n_runs = None if n_runs is None else n_runs - 1
+            if n_runs == 0:
+                break
+        if n_runs is not None:
+            return None
+        self.manifests, self.batch = manifests, self.batch + 1
+        self.epochs.append(in_force.number)
+        groups = joined(addressed(one, 0, [0], job.scoring.hash_key) for one in loose) if job.moves else loose
+        return inputs.counted(map(nc.ungroup, groups))
+
+
+def everything(seed, random_fields, *, kinds, n):
+    """Draw batches with times, retractions, replacements, edges, ends and bodies."""
+    given = inputs.batches(seed, random_fields, n=n, timed=True, withdrawn=0.2, kinds=kinds)
+    return inputs.with_ends(inputs.with_edges(given, seed, timed=True), seed)
+
+
+USUAL = ("hash", "location", "hybrid")
+"""Messages to all shards, placed by key or not, and messages to some; `make soak` tries all partitioners."""
+
+
+@pytest.mark.parametrize(
+    "window", [nc.CountWindow(7), pytest.param(nc.TimeWindow(9), marks=pytest.mark.soak)], ids=repr
+)
+@pytest.mark.parametrize(
+    "name", [name if name in USUAL else pytest.param(name, marks=pytest.mark.soak) for name in NAMES]
+)
+def test_updates_do_not_depend_on_moves(name, window, random_fields, tmp_path):
+    """With a rescale, a crash, a replay or a lost host before any batch."""
+    for seed in range(1, effort(2, 8)):
+        rng, folder = random.Random(seed), tmp_path / str(seed)
+        of = inputs.job(window=window, shards=rng.randint(1, 3), partitioner=name, bodies=True, has_edges=True,
+                        batches_per_snapshot=3)  # fmt: skip
+        kinds = tuple(kind.kind for kind in KINDS) if of.routing.sends_all else MATCHES
+        given = everything(seed, random_fields, n=effort(9, 16), kinds=kinds)
+        cluster, updates = Cluster(folder, of, given), Counter()
+        for batch in given:
+            if rng.random() < 0.5:
+                cluster.rescale(rng.randint(1, 4))
+            if rng.random() < 0.3:
+                cluster.run(batch, n_runs=rng.randint(1, 5))
+            rng.choice([cluster.restart, cluster.lose_host, lambda: None])()
+            updates += cluster.run(batch)
+        assert updates == inputs.embedded(cluster.of, given), f"seed {seed}"
+        assert len(set(cluster.epochs)) > 2, "epochs have begun"
+
+
+@pytest.fixture
+def stream(tmp_path, random_fields):
+    """A cluster of two shards, and batches that reach every shard."""
+    given = [batch for batch in inputs.batches(3, random_fields, n=20) if len(batch.messages)]
+    of = inputs.job(shards=2, batches_per_snapshot=2)
+    return Cluster(tmp_path, of, given), iter(given)
+
+
+def test_an_epoch_begins_once_all_shards_have_written_what_moves(stream):
+    cluster, batches = stream
+    cluster.run(next(batches))
+    cluster.rescale(3)
+    batch = next(batches)
+    cluster.run(batch, n_runs=1)  # one of two shards
+    cluster.run(batch)
+    cluster.run(next(batches))
+    assert cluster.epochs == [0, 0, 1]
+    assert sorted(cluster.manifests) == [0, 1, 2]
+    assert {manifest.epoch for manifest in cluster.manifests.values()} == {1}
+
+
+def test_the_batch_that_wrote_what_moves_is_replayed_in_its_own_epoch(stream):
+    """A driver may die after a sink has the updates of a batch and before Spark knows it."""
+    cluster, batches = stream
+    cluster.run(next(batches))
+    cluster.rescale(3)
+    before, batch = dict(cluster.manifests), next(batches)
+    updates = cluster.run(batch)
+    cluster.manifests, cluster.batch = before, cluster.batch - 1
+    assert cluster.run(batch) == updates
+    assert QueryEpochs(cluster.of.state, "q").in_force(cluster.batch).number == 1
+    assert QueryEpochs(cluster.of.state, "q").in_force(cluster.batch - 1).number == 0
+    assert cluster.epochs == [0, 0, 0]
+
+
+def test_what_moves_is_written_for_the_subscriptions_that_move(stream, monkeypatch):
+    """From two to three shards a third of the subscriptions moves, all to the new shard."""
+    cluster, batches = stream
+    wanted = {"kind": "boolean", "keywords": "a", "xmin": 0.0, "ymin": 0.0, "xmax": 8.0, "ymax": 8.0}
+    many = inputs.table([wanted | {"op": "subscribe", "id": f"many{i}"} for i in range(600)], inputs.SUBSCRIPTIONS)
+    first = next(batches)
+    cluster.run(inputs.Batch(first.messages, many))
+    moved = []
+    for name in ("delete", "insert"):
+        original = getattr(Matcher, name)
+
+        def noted(matcher, given, *arguments, name=name, original=original):
+            moved.append((name, len(given)))
+            return original(matcher, given, *arguments)
+
+        monkeypatch.setattr(Matcher, name, noted)
+    cluster.rescale(3)
+    cluster.run(inputs.Batch(first.messages, many.slice(0, 0)))
+    moved.clear()
+    cluster.run(inputs.Batch(first.messages, many.slice(0, 0)))
+    n_deleted, n_inserted = (sum(n for what, n in moved if what == name) for name in ("delete", "insert"))
+    assert n_deleted == n_inserted, "those that stay are left alone"
+    assert 120 < n_inserted < 280
+
+
+def test_what_has_moved_is_removed_when_the_next_epoch_begins(stream):
+    cluster, batches = stream
+    for shards in (3, 1):
+        cluster.rescale(shards)
+        cluster.run(next(batches))
+        cluster.run(next(batches))
+    moves = cluster.folder / "state" / "q" / "moves"
+    assert cluster.epochs == [0, 1, 1, 2]
+    assert list(moves.glob("00000002/*.transfer")) and not list(moves.glob("00000001/*.transfer"))
+    assert list(moves.glob("00000001/*.done")), "they say when the epoch began"
+
+
+def test_a_shard_that_retired_begins_anew_when_it_returns(stream):
+    cluster, batches = stream
+    for shards in (1, 2):
+        cluster.rescale(shards)
+        cluster.run(next(batches))
+        cluster.run(next(batches))
+    assert cluster.epochs == [0, 1, 1, 2]
+    assert cluster.manifests[1].messages == cluster.manifests[0].messages
+
+
+def test_frames_of_two_epochs_fail_the_batch():
+    with pytest.raises(StateError, match=r"the frames of a batch must have one epoch; got \[0, 1\]"):
+        epoch_of([Frame("message", 0, 0, 0, None, b"", epoch=number) for number in (1, 0)])
+
+
+def test_a_broken_transfer_is_refused(stream):
+    cluster, batches = stream
+    cluster.rescale(3)
+    cluster.run(next(batches))
+    for file in (cluster.folder / "state" / "q" / "moves").rglob("*.transfer"):
+        file.write_bytes(b"no transfer")
+    with pytest.raises(FormatError, match="bytes must be those of a transfer of subscriptions"):
+        cluster.run(next(batches))
+
+
+def test_an_engine_may_have_more_shards_than_a_word_has_bits(tmp_path, random_fields):
+    given = inputs.batches(1, random_fields, n=6, kinds=MATCHES)
+    of = inputs.job(shards=2, partitioner="hybrid", window=nc.CountWindow(5))
+    cluster, updates = Cluster(tmp_path, of, given), Counter()
+    for batch, shards in zip(given, (None, 70, None, 3, None, None), strict=True):
+        if shards is not None:
+            cluster.rescale(shards)
+        updates += cluster.run(batch)
+    assert cluster.epochs == [0, 0, 1, 1, 2, 2]
+    assert updates == inputs.embedded(cluster.of, given)

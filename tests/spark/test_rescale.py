@@ -1,0 +1,103 @@
+"""A stream on Spark continues with another number of shards, at a restart and while it runs, and loses nothing."""
+
+from collections import Counter
+
+import pytest
+
+import nearcast as nc
+from nearcast.errors import InvalidInput, StateError
+from nearcast.jobs.epochs import EpochLog
+from nearcast.jobs.job_file import make_job_file
+from nearcast.jobs.progress import Tally
+from nearcast.jobs.requests import request_rescale, take_rescale
+from nearcast.spark import match
+from nearcast.spark.query_progress import batches_of
+from spark import inputs
+from spark.test_pipeline import counted, options, streams
+
+
+class Stream:
+    """A stream over files, one per batch, that calls functions between batches."""
+
+    def __init__(self, spark, folder, write_stream, given):
+        self.spark, self.folder, self.given, self._write = spark, folder, given, write_stream
+        self.state, self.updates = str(folder / "state"), {}
+        """The updates of each batch."""
+
+    def run(self, of, n_files, rescales, **more):
+        """Run until some files are read; `rescales` has numbers of shards by batch. Return what was done."""
+        folders = self._write(self.given[:n_files])
+        matched = match(*streams(self.spark, folders), **{**options(of), **more}, state=self.state)
+
+        def sink(rows, batch):
+            self.updates[batch] = counted(rows.collect())
+            if batch in rescales:
+                matched.rescale(rescales[batch], sample=more.get("sample"))
+
+        writer = matched.updates.writeStream.foreachBatch(sink)
+        writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        tally = Tally()
+        tally.take(batches_of(query, self.state))
+        return tally
+
+
+@pytest.mark.parametrize(
+    ("name", "window"), [("hash", nc.CountWindow(7)), pytest.param("dkm", nc.TimeWindow(9), marks=pytest.mark.soak)]
+)
+def test_a_stream_continues_with_other_shards(spark, write_stream, tmp_path, random_fields, name, window):
+    """Two, four, one and three, with two tasks; the last change is a restart."""
+    given = inputs.batches(5, random_fields, n=10, timed=True)
+    of, more = inputs.job(shards=2, window=window), {"partitioner": name}
+    if name != "hash":
+        more["sample"] = [spark.createDataFrame(table) for table in (given[0].messages, given[0].subscriptions)]
+    stream = Stream(spark, tmp_path, write_stream, given)
+    tally = stream.run(of, 3, {0: 4}, **more)
+    assert (tally.epoch, sorted(tally.subscriptions)) == (1, [0, 1, 2, 3])
+    tally = stream.run(of, 6, {3: 1}, **more)
+    assert (tally.epoch, sorted(tally.subscriptions)) == (2, [0]), "a restart with the same options keeps the shards"
+    tally = stream.run(of, len(given), {}, **more, shards=3)
+    assert (tally.epoch, sorted(tally.subscriptions)) == (3, [0, 1, 2])
+    updates = sum(stream.updates.values(), Counter())
+    assert updates == inputs.embedded(of, given)
+    assert updates.total() > 40
+
+
+def test_the_number_of_tasks_is_fixed_and_that_of_shards_is_not(spark, write_stream, tmp_path, random_fields):
+    folders = write_stream(inputs.batches(5, random_fields, n=1))
+    of = inputs.job(shards=2)
+    state = str(tmp_path / "state")
+    match(*streams(spark, folders), **options(of), state=state)
+    with pytest.raises(StateError, match="max_shards must be 2, as when the query was first started; got 4"):
+        match(*streams(spark, folders), **options(of), state=state, max_shards=4)
+    with pytest.raises(InvalidInput, match="shards must be"):
+        match(*streams(spark, folders), **{**options(of), "shards": 0}, state=state)
+    match(*streams(spark, folders), **{**options(of), "shards": 5}, state=state)
+    assert [EpochLog(state).read(number).shards for number in (0, 1)] == [2, 5]
+
+
+def test_static_frames_cannot_be_rescaled(spark, random_fields):
+    (batch,) = inputs.batches(5, random_fields, n=1)
+    frames = [spark.createDataFrame(table) for table in (batch.messages, batch.subscriptions)]
+    with pytest.raises(StateError, match="only streams can be rescaled"):
+        match(*frames, **options(inputs.job(shards=2))).rescale(3)
+
+
+def test_a_request_to_rescale_is_taken_once(tmp_path):
+    content = {
+        "space": {"bounds": [0, 0, 1, 1]},
+        "messages": {"format": "json", "path": "m"},
+        "subscriptions": {"format": "json", "path": "s"},
+        "updates": {"format": "json", "path": "u"},
+        "run": {"checkpoint": "c"},
+    }
+    job_file = make_job_file(content, file=tmp_path / "job.toml")
+    assert take_rescale(job_file) is None
+    request_rescale(job_file, 4)
+    assert [take_rescale(job_file), take_rescale(job_file)] == [4, None]
+    with pytest.raises(InvalidInput, match=r"shards must be between 1 and \d+; got 0"):
+        request_rescale(job_file, 0)
+    fixed = make_job_file(content | {"match": {"routing": "r"}}, file=tmp_path / "job.toml")
+    with pytest.raises(InvalidInput, match="routing must be left out in a job whose number of shards changes"):
+        request_rescale(fixed, 4)
