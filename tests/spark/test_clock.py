@@ -36,13 +36,25 @@ def test_the_position_of_the_clock_is_the_time():
     reader = ClockReader(host.clock())
     rows, position = reader.read(reader.initialOffset())
     assert (list(rows), position) == ([(1_000_000_000,)], {"us": 1_000_000_000})
-    host.elapsed_s += 0.5
-    assert reader.read(position)[1] == position, "half a second is no reason to run a batch"
-    host.elapsed_s += 1.0
+    host.elapsed_s += 0.25
+    assert reader.read(position)[1] == position, "a quarter of a second is no reason to run a batch"
+    host.elapsed_s += 1.25
     host.now_s += 86_400  # the clock of the host is set
     rows, later = reader.read(position)
     assert later == {"us": 1_001_500_000} and later["us"] - position["us"] > TICK_US
     assert list(reader.readBetweenOffsets(position, later)) == list(rows) == [(later["us"],)]
+
+
+def test_the_clock_moves_at_every_trigger_of_a_second():
+    """Triggers of a second come a little early or late; a clock that then stood still would let a result stay longer."""
+    host = Host(1_000.0)
+    reader = ClockReader(host.clock())
+    _, position = reader.read(reader.initialOffset())
+    for passed_s in (0.996, 1.003, 0.991, 1.01):
+        host.elapsed_s += passed_s
+        rows, later = reader.read(position)
+        assert list(rows) == [(later["us"],)] and later["us"] > position["us"]
+        position = later
 
 
 def test_the_clock_continues_no_earlier_than_the_last_position():

@@ -4,7 +4,9 @@
 
 Spark asks every source for its position before it begins a batch, writes the positions down, and reads up to them:
 a replayed batch has the same time. A position that has moved is a reason to run a batch, so a quiet stream expires.
-The clock moves at most once per second, so that a query without a trigger does not run empty batches all the time.
+The clock moves at most twice per second, so that a query without a trigger does not run empty batches all the time.
+A whole second would be too long: triggers of one second are not exactly a second apart, and one that is early would
+find that the clock has not moved.
 
 After a restart the clock continues no earlier than the last position.
 """
@@ -20,7 +22,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from nearcast.engine.clock import Clock
 
-TICK_US = 1_000_000
+TICK_US = 500_000
 """The least time between two positions."""
 NOW_US = "now_us"
 
