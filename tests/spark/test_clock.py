@@ -17,6 +17,7 @@ from nearcast.testing import strategies
 from sink_rows import committed_rows
 from spark.test_crash import forget_last_commit
 from spark.test_pipeline import MESSAGES, SUBSCRIPTIONS
+from spark.waiting import process_all, wait_for
 
 TOPK = {"id": "t", "kind": "topk", "x": 1.0, "y": 1.0, "keywords": "a", "k": 2, "alpha": 0.5}
 
@@ -122,13 +123,6 @@ def write(file, rows):
     unfinished.rename(file)
 
 
-def wait_for(query, condition):
-    """Wait until a condition holds while a query runs."""
-    while not condition():
-        query.awaitTermination(0.1)
-        assert query.isActive, query.exception()
-
-
 def test_a_quiet_stream_expires_and_wrong_clocks_are_rejected(quiet, tmp_path):
     (tmp_path / "subscriptions" / "0.json").write_text(json.dumps(TOPK) + "\n")
     updates, rejected = quiet("updates", "rejected")
@@ -137,7 +131,7 @@ def test_a_quiet_stream_expires_and_wrong_clocks_are_rejected(quiet, tmp_path):
     rows = [message("m1", now), message("ahead", now + 250), message("wrong", 4_102_444_800), message("old", now - 9)]
     write(tmp_path / "messages" / "0.json", rows)
     wait_for(updates, lambda: len(rows_of(tmp_path / "updates")) >= 3)
-    wait_for(rejected, lambda: len(rows_of(tmp_path / "rejected")) >= 1)
+    process_all(rejected)
     found = [(row["seq"], row["message"], row["change"]) for row in rows_of(tmp_path / "updates")]
     assert sorted(found) == [(2, "m1", "enter"), (3, "ahead", "enter"), (3, "m1", "leave")]
     (left,) = (row for row in rows_of(tmp_path / "updates") if row["change"] == "leave")

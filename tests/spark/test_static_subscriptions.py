@@ -17,6 +17,7 @@ from sink_rows import committed_rows
 from spark import inputs
 from spark.test_crash import forget_last_commit
 from spark.test_pipeline import MESSAGES, counted, run
+from spark.waiting import process_all
 
 BOX = {"xmin": 0.0, "ymin": 0.0, "xmax": 8.0, "ymax": 8.0}
 A = {"id": "a", "kind": "boolean", "keywords": "a", **BOX}
@@ -92,12 +93,13 @@ def test_a_running_job_reads_its_subscriptions_again_on_request(spark, tmp_path)
         return [row["subscription"] for row in committed_rows(tmp_path / "updates")]
 
     try:
-        while not (tmp_path / "updates" / "_spark_metadata" / "0").exists() or updates() != ["a"]:
-            started.wait(0.1)
+        process_all(started.updates)
+        assert updates() == ["a"]
         saved.write_text(json.dumps(topk) + "\n")
         request_refresh(job_file)
-        while updates() != ["a", "t"]:
-            started.wait(0.1)
+        started.wait(0.1)  # takes the request
+        process_all(started.updates)
+        assert updates() == ["a", "t"]
     finally:
         started.stop()
     assert not take_refresh(job_file)
