@@ -39,10 +39,10 @@ _HERTZ = os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def service(words: list[str]) -> Iterator[tuple[str, int]]:
+def service(words: list[str], *, space: tuple[str, str] = ("--bounds", "0,0,1,1")) -> Iterator[tuple[str, int]]:
     """Run a service on a temporary folder; yield its address and its process."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "nearcast.cli", "serve", "--data", folder, "--bounds", "0,0,1,1"]
+        command = [sys.executable, "-m", "nearcast.cli", "serve", "--data", folder, *space]
         process = subprocess.Popen([*command, "--port", "0", *words], stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None
