@@ -15,8 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from threading import Event, Thread
@@ -67,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         require_spark()
     city = City(seed=options.seed)
     with _folder(options.folder) as folder, interrupts() as raise_if_interrupted:
-        check = partial(_check_interrupt, raise_if_interrupted)
+        check = _InterruptCheck(raise_if_interrupted)
         words = ["--city", str(options.seed), "--window", f"{options.window}s"]
         job = None if options.embedded else write_job(folder / "job", city, window_s=options.window)
         arguments = words if job is None else ["--spark", str(job)]
@@ -95,32 +94,71 @@ def _run_job(job: Path, publisher: _CityPublisher, options: argparse.Namespace, 
     from nearcast.spark.run import start_run
 
     job_file, tally = read_job_file(job), Tally()
-    with KindCompiler() as compiler:
+    with KindCompiler() as compiler, ExitStack() as until_the_end:
+
+        def show_start() -> None:
+            publisher.report(compiler.poll())
+            publisher.facts = "; starting Spark" if compiler.is_done else f"; starting Spark and {compiler.line}"
+            publisher.show()
+            check()
+
         publisher.report(compiler.poll())  # its processes run beside the start of Spark
         log, shards = job.with_suffix(".log"), job_file.tasks
-        with spark_session(log, shards=shards, master=options.master) as spark:
-            while not compiler.is_done:
-                publisher.report(compiler.poll())
-                publisher.wait(check)
-            publisher.report("starting the job; updates arrive with its first batch")
+        with _repeated(show_start):
+            spark = until_the_end.enter_context(spark_session(log, shards=shards, master=options.master))
+        while not compiler.is_done:
+            publisher.report(compiler.poll())
+            publisher.facts = f"; {compiler.line}"
+            publisher.wait(check)
+        publisher.report("starting the job; updates arrive with its first batch")
+        publisher.facts = "; the first batch runs"
+        with _repeated(publisher.show):
             started = start_run(spark, job_file)
-            try:
-                while not publisher.is_done or not publisher.has_all(tally):
-                    publisher.wait(check)
-                    _check_job(started, check)
-                    if tally.take(started.batches(after=tally.last_batch)):
-                        publisher.facts = f", batch {tally.last_batch} took {tally.last_seconds:.1f} s"
-            finally:
-                started.stop()
+        try:
+            while not publisher.is_done or not publisher.has_all(tally):
+                publisher.wait(check)
+                _check_job(started, check)
+                if tally.take(started.batches(after=tally.last_batch)):
+                    publisher.facts = f", batch {tally.last_batch} took {tally.last_seconds:.1f} s"
+        finally:
+            started.stop()
 
 
-def _check_interrupt(check: Callable[[], None]) -> None:
-    """Say that the demo stops, if it was asked to: ending Spark and the service takes a moment."""
+@contextmanager
+def _repeated(work: Callable[[], None]) -> Iterator[None]:
+    """Do something again and again in a thread, until the block ends or Ctrl-C was pressed."""
+    from httpx import HTTPError
+
+    is_over = Event()
+
+    def run() -> None:
+        with suppress(KeyboardInterrupt, HTTPError):  # a service that does not answer ends the demo elsewhere
+            while not is_over.wait(_TICK_S):
+                work()
+
+    thread = Thread(target=run, name="progress", daemon=True)
+    thread.start()
     try:
-        check()
-    except KeyboardInterrupt:
-        _print("stopping")
-        raise
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+class _InterruptCheck:
+    """Raises `KeyboardInterrupt` once Ctrl-C was pressed, and says so, as ending Spark takes a moment."""
+
+    def __init__(self, raise_if_interrupted: Callable[[], None]) -> None:
+        self._raise_if_interrupted, self._has_said_so = raise_if_interrupted, False
+
+    def __call__(self) -> None:
+        try:
+            self._raise_if_interrupted()
+        except KeyboardInterrupt:
+            if not self._has_said_so:
+                self._has_said_so = True
+                _print("stopping")
+            raise
 
 
 def _check_job(started: Run, check: Callable[[], None]) -> None:
@@ -165,6 +203,10 @@ class _CityPublisher:
         check()
         if self._error is not None:
             raise StateError(f"the service must accept the messages of the city: {self._error}")
+        self.show()
+
+    def show(self) -> None:
+        """Print the progress line, if the last one was printed a while ago."""
         is_terminal, now = sys.stdout.isatty(), time.monotonic()
         if now - self._shown >= (1.0 if is_terminal else _LINE_EVERY_S):
             self._shown = now
@@ -223,6 +265,7 @@ def _served(data: Path, words: list[str], port: int | None) -> Iterator[httpx.Cl
 
     command = [sys.executable, "-m", "nearcast.cli", "serve", "--data", str(data), *words]
     chosen = str(_free(_PORT) if port is None else port)
+    _print("starting the service")
     with subprocess.Popen(
         [*command, "--port", chosen], stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as serving:
