@@ -149,14 +149,14 @@ class _InterruptCheck:
     """Raises `KeyboardInterrupt` once Ctrl-C was pressed, and says so, as ending Spark takes a moment."""
 
     def __init__(self, raise_if_interrupted: Callable[[], None]) -> None:
-        self._raise_if_interrupted, self._has_said_so = raise_if_interrupted, False
+        self._raise_if_interrupted, self._is_announced = raise_if_interrupted, False
 
     def __call__(self) -> None:
         try:
             self._raise_if_interrupted()
         except KeyboardInterrupt:
-            if not self._has_said_so:
-                self._has_said_so = True
+            if not self._is_announced:
+                self._is_announced = True
                 _print("stopping")
             raise
 
