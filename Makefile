@@ -8,7 +8,7 @@ READY := $(VENV)/ready
 TESTS ?=
 unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes start here, in half the time with bytecode
 
-.PHONY: help setup demo test test-of browser check soak fuzz lint types bench pages windows lock clean
+.PHONY: help setup demo test test-of browser kernels check soak fuzz lint types bench pages windows lock clean
 
 help:                ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 10
@@ -35,9 +35,11 @@ browser:             # for tests of the live map: found, or installed where that
 $(VENV)/spark.jsa: $(READY)
 	@$(BIN)/python tools/spark_classes.py $@
 
-check: lint          ## format, lint, types, tests, doctests
+kernels: $(READY)
 	@$(BIN)/nearcast warmup
-	@$(MAKE) --no-print-directory -j 2 types $(VENV)/spark.jsa
+
+check: lint          ## format, lint, types, tests, doctests
+	@$(MAKE) --no-print-directory -j 3 kernels types $(VENV)/spark.jsa
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup $(TESTS)   # more than cores: Spark and browsers often wait
 
 P ?= engine
@@ -47,10 +49,9 @@ test-of: $(READY)    ## the doctests and tests of one package: make test-of P=pa
 KILLS ?= 24
 soak: $(READY)       ## what takes long: kernels uncompiled and with checked bounds, and processes killed KILLS times
 	@NEARCAST_SOAK=1 NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest -n 2 --dist loadgroup -m soak tests
-	@NEARCAST_SOAK=1 NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/spark/test_crash.py \
-		tests/service/test_serve_command.py tests/cli/test_cli.py
+	@NEARCAST_SOAK=1 NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/service/test_serve_command.py tests/cli/test_cli.py
 	@NEARCAST_SOAK=1 $(BIN)/python -m pytest -n 2 tests/properties tests/contracts tests/jobs tests/window \
-		tests/engine/test_replica_planner.py
+		tests/engine/test_replica_planner.py tests/service/test_spark_backend.py
 
 FUZZ_SECONDS ?= 120
 fuzz: $(READY)       ## search all parsers and edges for bad input that is not refused, FUZZ_SECONDS of CPU per property; an hour

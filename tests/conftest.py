@@ -31,6 +31,10 @@ _LONG = (
     "tests/test_snippets.py",
     "tests/browser/",
     "tests/_jit/",
+    "tests/properties/",
+    "tests/service/test_serve_command.py",
+    "tests/service/test_webhooks.py",
+    "tests/jobs/",
 )
 """The folders with the longest tests, which start first so that no process waits for them at the end."""
 

@@ -30,15 +30,18 @@ def search(usual, soak=300):
     )
 
 
-def sampled(first, *others, soak=()):
+def sampled(first, *others, soak=(), part=(0, 1)):
     """Return all combinations of lists as parameters; `make test` runs some, and the others are marked `soak`.
 
     The first value of the first list meets every combination of the others. Each further value meets one, and
-    together they go through all combinations in turn. Values in `soak` are left to `make soak`.
+    together they go through all combinations in turn. Values in `soak` are left to `make soak`. With `part=(i, n)`
+    only every n-th further value runs, from the i-th on: n tests of the same values divide them among each other.
     """
     combinations = list(itertools.product(*others))
     run = {(first[0], *combination) for combination in combinations}
-    run |= {(value, *combinations[i % len(combinations)]) for i, value in enumerate(first[1:])}
+    chosen, n_parts = part
+    further = first[1:][chosen::n_parts]
+    run |= {(value, *combinations[i % len(combinations)]) for i, value in enumerate(further)}
     return [
         pytest.param(*values, marks=() if values in run and values[0] not in soak else pytest.mark.soak)
         for values in itertools.product(first, *others)

@@ -45,12 +45,37 @@ def nearcast_commands():
     return [pytest.param(words[1:], id=" ".join(words[1:])) for words in commands if "--new-token" not in words]
 
 
-@pytest.mark.parametrize("code", snippets("python"))
-def test_a_python_snippet_runs(code, tmp_path):
-    script = tmp_path / "snippet.py"
+def run_script(code, folder, *arguments):
+    script = folder / "snippet.py"
     script.write_text(code)
-    ran = subprocess.run([sys.executable, script], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    command = [sys.executable, script, *arguments]
+    ran = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
+
+
+def is_on_spark(snippet):
+    return "from nearcast.spark import" in snippet.values[0]
+
+
+@pytest.mark.parametrize("code", [one for one in snippets("python") if not is_on_spark(one)])
+def test_a_python_snippet_runs(code, tmp_path):
+    run_script(code, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("code", [one for one in snippets("python") if is_on_spark(one)])
+def test_a_snippet_on_spark_runs_alone(code, tmp_path):
+    run_script(code, tmp_path)
+
+
+def test_the_snippets_on_spark_run_one_after_the_other(tmp_path):
+    """One session serves all of them, since starting one takes longer than they do."""
+    codes = [one.values[0] for one in snippets("python") if is_on_spark(one)]
+    assert len(codes) > 1
+    for i, code in enumerate(codes):
+        (tmp_path / f"{i}.py").write_text(code)
+    run_all = "import runpy, sys\nfor name in sys.argv[1:]:\n    runpy.run_path(name)\n"
+    run_script(run_all, tmp_path, *(f"{i}.py" for i in range(len(codes))))
 
 
 @pytest.fixture

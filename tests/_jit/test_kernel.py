@@ -137,16 +137,20 @@ class TestDecorator:
         assert apply(twice, 4) == 9
 
     @pytest.mark.skipif(jit_is_off, reason="compiles nothing")
-    @pytest.mark.parametrize("decorator", ["@kernel", "@kernel(inline=True)"])
-    def test_a_kernel_is_always_inlined_if_it_asks_for_it(self, tmp_path, decorator):
-        script = f"""
+    def test_a_kernel_is_always_inlined_if_it_asks_for_it(self, tmp_path):
+        script = """
             from nearcast._jit import kernel
-            {decorator}
-            def f(x): return x + 1
-            assert f(1) == 2
-            value = "alwaysinline" in f.inspect_llvm(f.signatures[0])
+
+            @kernel
+            def called(x): return x + 1
+
+            @kernel(inline=True)
+            def inlined(x): return x + 1
+
+            assert called(1) == inlined(1) == 2
+            value = ["alwaysinline" in f.inspect_llvm(f.signatures[0]) for f in (called, inlined)]
         """
-        assert run(script, tmp_path)["value"] is ("inline" in decorator)
+        assert run(script, tmp_path)["value"] == [False, True]
 
     def test_a_kernel_pickles_by_name(self):
         assert pickle.loads(pickle.dumps(nearcast._jit.mix)) is nearcast._jit.mix
@@ -566,8 +570,8 @@ class TestCache:
         from nearcast.cli.warmup import run_small_city
         value = run_small_city()
         """
-        run(script, cache_folder().parent)
-        assert run(script, cache_folder().parent)["compiled"] == []
+        first = run(script, cache_folder().parent)  # compiles nothing after `nearcast warmup`
+        assert first["compiled"] == [] or run(script, cache_folder().parent)["compiled"] == []
 
     def test_with_the_jit_off_nothing_is_written(self, tmp_path):
         script = """

@@ -22,7 +22,7 @@ from nearcast.service.store.limits import ServiceLimits
 from service.running_service import SUBSCRIPTIONS, message
 from service.serve_process import run_serve, subscription_ids, updates_after, wait_ready
 
-N_KILLS = int(os.environ.get("NEARCAST_KILLS", "2"))
+N_KILLS = int(os.environ.get("NEARCAST_KILLS", "1"))
 
 
 class ClientGroup:

@@ -149,6 +149,7 @@ def forget_last_commit(folder):
     return newest[0] == newest[1]
 
 
+@pytest.mark.soak
 def test_updates_are_exactly_once_when_processes_die(start, tmp_path, write_stream, random_fields):
     kills = int(os.environ.get("NEARCAST_KILLS", "1"))
     seed = int(os.environ.get("NEARCAST_SEED", random.randrange(1 << 30)))

@@ -95,7 +95,7 @@ def test_static_frames_give_the_updates_of_the_engine(spark, shards, random_fiel
     )
 
 
-@pytest.mark.parametrize("kind", ["boolean", "similarity"])
+@pytest.mark.parametrize("kind", ["boolean", pytest.param("similarity", marks=pytest.mark.soak)])
 def test_a_larger_run_gives_the_updates_of_the_engine(spark, kind):
     workload = make("tweets", seed=5)
     subscriptions = pa.concat_tables(workload.subscriptions(kind, 2_000, k=1, queries="q1", community=None))
@@ -338,6 +338,7 @@ def test_a_restart_with_other_options_is_refused(spark, write_stream, tmp_path, 
         run(other.updates, tmp_path)
 
 
+@pytest.mark.soak
 def test_a_stream_continues_with_another_index_and_smaller_limits(spark, write_stream, tmp_path, random_fields):
     """Smaller limits apply to subscriptions that arrive, not to those that shards have."""
     of, kept = inputs.job(), {"state": str(tmp_path / "state")}
