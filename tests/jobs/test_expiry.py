@@ -52,7 +52,7 @@ def test_every_partitioner_gives_the_updates_of_one_engine(name, shards, random_
         window = nc.CountWindow(30) if seed % 2 else nc.TimeWindow(25)
         of = inputs.job(window=window, shards=shards, partitioner=name, bodies=True)
         kinds = {} if of.routing.sends_all else {"kinds": MATCHES}
-        given = inputs.batches(seed, random_fields, n=12, timed=True, withdrawn=0.2, **kinds)
+        given = inputs.batches(seed, random_fields, n=effort(7, 12), timed=True, withdrawn=0.2, **kinds)
         given = inputs.with_ends(mixed(given, seed, messages_too=seed % 2), seed)
         of = fitted(of, [inputs.Batch(published(given), pa.concat_tables(b.subscriptions for b in given))])
         for arranged in (given, in_one(given)):
@@ -110,7 +110,7 @@ def test_updates_are_the_same_after_any_loss_and_replay(tmp_path, random_fields,
     kinds = tuple(kind.kind for kind in KINDS if window is not None or not kind.result_policy.needs_window)
     of = inputs.job(window=window, shards=1, batches_per_snapshot=3, bodies=True)
     of = replace(of, config=replace(of.config, window=window))
-    given = inputs.batches(8, random_fields, n=effort(7, 14), timed=True, withdrawn=0.2, kinds=kinds)
+    given = inputs.batches(8, random_fields, n=effort(5, 14), timed=True, withdrawn=0.2, kinds=kinds)
     given = inputs.with_ends(given, 8)
     manifest, emitted = ShardManifest(), Counter()
     with LocalEngineCache(tmp_path / "local", of.config) as local:

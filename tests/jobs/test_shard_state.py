@@ -58,7 +58,7 @@ def another_host(tmp_path):
 
 @pytest.mark.parametrize(("lose", "is_repeated"), sampled([another_host, another_worker, keep_all], [False, True]))
 def test_updates_are_the_same_after_any_loss_or_replay(shard, random_fields, tmp_path, lose, is_repeated):
-    given = inputs.batches(8, random_fields, n=effort(8, 14))
+    given = inputs.batches(8, random_fields, n=effort(5, 14))
     manifest, emitted = ShardManifest(), []
     for batch in given:
         lose(tmp_path)
@@ -74,7 +74,7 @@ def test_updates_are_the_same_after_any_loss_or_replay(shard, random_fields, tmp
 @pytest.mark.parametrize("partitioner", ["keyword", "hybrid"])
 def test_snapshots_of_shards_keep_all_their_replicas(tmp_path, random_fields, partitioner):
     """A subscription in several shards is in the snapshot of each: any of them may be the first that sees a message."""
-    given = inputs.batches(8, random_fields, n=8, kinds=("boolean", "similarity"))
+    given = inputs.batches(8, random_fields, n=effort(5, 8), kinds=("boolean", "similarity"))
     of = fitted(inputs.job(shards=3, partitioner=partitioner, batches_per_snapshot=2), given)
     manifests, emitted = [ShardManifest()] * of.shards, Counter()
     for i, batch in enumerate(given):
@@ -93,7 +93,7 @@ def test_snapshots_of_shards_keep_all_their_replicas(tmp_path, random_fields, pa
 
 
 def test_rows_in_the_order_of_their_times_give_the_same_updates_and_stamp_again(shard, random_fields, tmp_path):
-    given = inputs.batches(5, random_fields, n=effort(5, 9), timed=True)
+    given = inputs.batches(5, random_fields, n=effort(4, 9), timed=True)
     manifest, emitted = ShardManifest(), []
     for batch in given:
         attempts = []
@@ -115,7 +115,7 @@ def test_rows_in_the_order_of_their_times_give_the_same_updates_and_stamp_again(
 def test_messages_are_logged_only_for_stateful_kinds_or_windows(tmp_path, random_fields, kinds, is_kept):
     of = inputs.job(shards=1, batches_per_snapshot=1_000)
     of = replace(of, config=replace(of.config, window=None))
-    given = inputs.batches(8, random_fields, n=effort(8, 14), kinds=kinds, timed=True)
+    given = inputs.batches(8, random_fields, n=effort(5, 14), kinds=kinds, timed=True)
     manifest, emitted = ShardManifest(), []
     with LocalEngineCache(tmp_path / "local", of.config) as at_home:
         kept = ShardState(of, Folder(str(tmp_path)), at_home, 0), of
@@ -196,7 +196,7 @@ def test_an_engine_is_reused_after_a_successful_batch(shard, random_fields):
 
 
 def test_old_files_are_removed_but_the_last_batch_can_be_run_again(shard, random_fields, tmp_path):
-    given = inputs.batches(3, random_fields, n=20)
+    given = inputs.batches(3, random_fields, n=effort(8, 20))
     manifest = ShardManifest()
     for batch in given:
         before, (manifest, updates) = manifest, run_batch(shard, manifest, batch)

@@ -35,7 +35,7 @@ def test_every_partitioner_gives_the_updates_of_one_engine(name, shards, random_
         window = nc.CountWindow(30) if seed % 2 else nc.TimeWindow(25)
         of = inputs.job(window=window, shards=shards, partitioner=name)
         kinds = {} if of.routing.sends_all else {"kinds": MATCHES}
-        given = inputs.batches(seed, random_fields, n=12, timed=True, withdrawn=0.4, **kinds)
+        given = inputs.batches(seed, random_fields, n=effort(7, 12), timed=True, withdrawn=0.4, **kinds)
         given = mixed(given, seed, messages_too=seed % 2)
         of = fitted(of, [inputs.Batch(published(given), pa.concat_tables(b.subscriptions for b in given))])
         for arranged in (given, in_one(given)):
