@@ -51,7 +51,7 @@ soak: $(READY)       ## what takes long: kernels uncompiled and with checked bou
 	@NEARCAST_SOAK=1 NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest -n 2 --dist loadgroup -m soak tests
 	@NEARCAST_SOAK=1 NEARCAST_KILLS=$(KILLS) $(BIN)/python -m pytest tests/service/test_serve_command.py tests/cli/test_cli.py
 	@NEARCAST_SOAK=1 $(BIN)/python -m pytest -n 2 tests/properties tests/contracts tests/jobs tests/window \
-		tests/engine/test_replica_planner.py tests/service/test_spark_backend.py
+		tests/engine/test_replica_planner.py tests/service/test_spark_backend.py tests/spark/test_served.py
 
 FUZZ_SECONDS ?= 120
 fuzz: $(READY)       ## search all parsers and edges for bad input that is not refused, FUZZ_SECONDS of CPU per property; an hour

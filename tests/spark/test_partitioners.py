@@ -44,6 +44,7 @@ def test_a_routing_is_fitted_to_static_frames(spark, random_fields, name):
     assert expected.total() > 5
 
 
+@pytest.mark.soak  # `test_run` continues a job with the routing that it learned from files
 def test_a_stream_continues_with_its_routing(spark, shards, write_stream, tmp_path, random_fields):
     shards(3)
     of = inputs.job(window=nc.CountWindow(7), shards=3)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import nearcast as nc
+from effort import effort
 from nearcast.errors import InvalidInput, StateError
 from nearcast.jobs.progress import Tally
 from nearcast.spark import match, pack_messages, unpack_updates
@@ -67,12 +68,13 @@ def counted(rows):
 def test_a_stream_gives_the_updates_of_the_engine(spark, shards, write_stream, tmp_path, random_fields, n):
     shards(n)
     of = inputs.job(window=nc.TimeWindow(9) if n == 2 else nc.CountWindow(7), shards=n)
-    given = inputs.batches(n, random_fields, n=6, timed=n == 2)
+    n_batches = effort(4, 6)
+    given = inputs.batches(n, random_fields, n=n_batches, timed=n == 2)
     expected = inputs.embedded(of, given)
     matched = match(*streams(spark, write_stream(given)), **options(of), state=str(tmp_path / "state"))
     rows, query = run(matched.updates, tmp_path)
     assert counted(rows) == expected
-    assert len(query.recentProgress) == 6
+    assert len(query.recentProgress) == n_batches
     assert expected.total() > 20
 
 
@@ -111,6 +113,7 @@ def test_a_larger_run_gives_the_updates_of_the_engine(spark, kind):
     assert expected.total() > 100
 
 
+@pytest.mark.soak
 def test_a_subscription_is_in_force_for_the_messages_of_its_batch(spark, write_stream, tmp_path):
     batch = inputs.Batch(
         inputs.table([{"id": "m", "x": 1.0, "y": 1.0, "text": "a"}], inputs.MESSAGES),

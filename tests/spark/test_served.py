@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 import nearcast as nc
+from effort import effort
 from nearcast.cli.city_job import write_job
 from nearcast.jobs.inputs import hash_key_of
 from nearcast.jobs.job_file import read_job_file
@@ -59,7 +60,7 @@ def test_updates_are_exactly_once_when_the_service_is_killed_and_the_job_stopped
         run = start_run(spark, plan)
         client.publish(address, 40)
         received(address, "0.0", enough=1)  # the pipeline emits updates, and the service pushes them
-    for cycle in range(2):
+    for cycle in range(effort(1, 2)):
         with run_serve(data) as (process, address):
             talking = threading.Thread(target=client.publish_until_killed, args=(address,))
             before = len(client.answered)
