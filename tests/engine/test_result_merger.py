@@ -149,3 +149,14 @@ def test_an_empty_kind_is_saved_and_sealed(tmp_path):
             assert len(again) == 1
             again.subscribe([tea])
             assert {u.subscription for u in again.publish([nc.Message("m", (1, 1), "milk tea")])} == {"s", "t"}
+
+
+def test_a_message_that_enters_while_the_clock_advances_is_no_match():
+    """The last message, whose seq the updates of an advance carry, may take the place of one that expires."""
+    options = {"space": strategies.PLANE, "window": nc.TimeWindow(6), "workers": 3, "partitioner": "keyword"}
+    with nc.Engine(**options) as engine:
+        engine.subscribe([nc.TopKSubscription("t", location=(1, 1), keywords="tea milk", k=1, alpha=0.5)])
+        engine.publish([nc.Message("m1", (1, 1), "milk tea", at=0), nc.Message("m2", (2, 2), "tea", at=3)])
+        assert engine.stats().matched == 1
+        assert [(u.message, u.change) for u in engine.advance(6)] == [("m1", "leave"), ("m2", "enter")]
+        assert engine.stats().matched == 1
