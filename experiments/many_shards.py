@@ -9,6 +9,8 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,15 @@ import numpy as np
 from experiments.partition_runs import NAMED, stream_of
 from experiments.question import Question, Row, report_progress, scaled
 from nearcast.engine import EngineConfig
+from nearcast.jobs.block_files import BlockFiles
+from nearcast.jobs.folder import Folder
+from nearcast.jobs.frame import Frame
 from nearcast.jobs.job import Job
 from nearcast.partition import Sample, count_shards
 from nearcast.partition.serialization import pack
 
 SHARDS = (64, 256, 1_024)
+DISPATCHED_TO = (2, 8, 32, 64, 256, 1_024)
 DISPATCHED = ("hash", "keyword", "space_kd", "hybrid")
 """One that sends all to all, one by terms, one by space, and one by both."""
 SUBSCRIPTIONS, MESSAGES = 10_000, 10_000
@@ -71,8 +77,9 @@ def measure_dispatch(scale: float) -> list[Row]:
     n = scaled(BLOCK, scale)
     subscribes = stream.subscriptions.slice(0, n)
     rows = []
-    for name in DISPATCHED:
-        for n_shards in SHARDS:
+    with TemporaryDirectory() as folder:
+        blocks = BlockFiles(Folder(folder))
+        for name, n_shards in product(DISPATCHED, DISPATCHED_TO):
             report_progress(f"{name}, {n_shards} shards")
             fitted = pack(NAMED[name].fit(half, n_shards=n_shards).fixed())
             config = EngineConfig(**stream.engine_options)
@@ -82,7 +89,8 @@ def measure_dispatch(scale: float) -> list[Row]:
                 ("message", stream.messages.slice(0, n), _distribute_messages),
                 ("subscription", _as_operations(subscribes), _distribute_subscriptions),
             ):
-                call = partial(_drain, partial(_frames, source, 0, table, distribute, BatchEpoch(job)))
+                epoch = BatchEpoch(job, share=partial(blocks.write, batch=0))
+                call = partial(_drain, partial(_frames, source, 0, table, distribute, epoch))
                 (packed, shuffled), us = _timed(call, len(table))
                 row |= {
                     f"{source}_us": us,
@@ -127,8 +135,8 @@ def _as_operations(subscriptions: Any) -> Any:
 def _drain(frames: Callable[[], Iterator[tuple[Any, ...]]]) -> tuple[int, int]:
     """Return the bytes of frames, and those of their copies for all shards."""
     packed = shuffled = 0
-    for keys, _, _, _, _, ats, payload, *_ in frames():
-        size = len(payload) + len(ats or b"")
+    for keys, *frame in frames():
+        size = Frame(*frame).nbytes + len(frame[-1] or "")
         packed += size
         shuffled += len(keys) * size
     return packed, shuffled

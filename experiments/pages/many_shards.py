@@ -96,8 +96,9 @@ def _on_dispatch(rows: list[Row]) -> str:
         "## Dispatch",
         paragraph(
             f"Blocks of {rows[0]['block']:,} rows are packed as frames for all shards, as the dispatch stage on Spark"
-            " does; processor time of one task. Packed bytes leave Python, shuffled bytes count every copy. Every"
-            " shard gets the time of every message, 8 bytes each, so that all shards count the stream alike."
+            " does; processor time of one task. Packed bytes leave Python, shuffled bytes count every copy. Rows"
+            " that several shards get are a file, and frames carry its name. Where shards get different messages,"
+            " each also gets the time of every message, 8 bytes each, so that all shards count the stream alike."
         ),
         table(["partitioner", "shards", *names], cells),
     )

@@ -4,6 +4,7 @@ import random
 import shutil
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -13,10 +14,13 @@ from jobs.test_shard import MATCHES, NAMES, fitted, frames_of
 from nearcast.engine.matcher import Matcher
 from nearcast.errors import FormatError, StateError
 from nearcast.jobs import engine_cache, epochs
+from nearcast.jobs.block_files import BlockFiles
 from nearcast.jobs.epochs import EpochLog, QueryEpochs
-from nearcast.jobs.frame import Frame, epoch_of
+from nearcast.jobs.folder import Folder
+from nearcast.jobs.frame import Frame, epoch_of, unpack_frames
 from nearcast.jobs.shard_run import ShardRun
 from nearcast.model import KINDS
+from nearcast.spark import dispatch
 from nearcast.spark.merge import joined
 from nearcast.spark.worker import addressed
 from spark import inputs
@@ -53,7 +57,10 @@ class Cluster:
         """Run a batch, commit it and return its updates; with `n_runs`, it breaks off after that many shards."""
         in_force = QueryEpochs(self.of.state, "q").in_force(self.batch)
         job = self.of.at(self.log.read(in_force.number))
-        frames_of_shards = frames_of(batch, job, blocks=2, epoch=in_force.number, is_ending=in_force.is_ending)
+        share = partial(BlockFiles(Folder(f"{self.of.state}/q")).write, batch=self.batch)
+        frames_of_shards = frames_of(
+            batch, job, blocks=2, epoch=in_force.number, is_ending=in_force.is_ending, share=share
+        )
         manifests, loose = dict(self.manifests), []
         for shard, frames in enumerate(frames_of_shards):
             if not frames:
@@ -88,8 +95,9 @@ USUAL = ("hash", "location", "hybrid")
 @pytest.mark.parametrize(
     "name", [name if name in USUAL else pytest.param(name, marks=pytest.mark.soak) for name in NAMES]
 )
-def test_updates_do_not_depend_on_moves(name, window, random_fields, tmp_path):
-    """With a rescale, a crash, a replay or a lost host before any batch."""
+def test_updates_do_not_depend_on_moves(name, window, random_fields, tmp_path, monkeypatch):
+    """With a rescale, a crash, a replay or a lost host before any batch, and with small and large blocks."""
+    monkeypatch.setattr(dispatch, "MIN_BYTES", 2_000)
     for seed in range(1, effort(2, 8)):
         rng, folder = random.Random(seed), tmp_path / str(seed)
         of = inputs.job(window=window, shards=rng.randint(1, 3), partitioner=name, bodies=True, has_edges=True,
@@ -178,6 +186,10 @@ def test_what_has_moved_is_removed_when_the_next_epoch_begins(stream):
     assert cluster.epochs == [0, 1, 1, 2]
     assert list(moves.glob("00000002/*.transfer")) and not list(moves.glob("00000001/*.transfer"))
     assert list(moves.glob("00000001/*.done")), "they say when the epoch began"
+    cluster.run(next(batches))
+    cluster.run(next(batches))
+    shards = sorted(path.name for path in moves.parent.iterdir() if path.name.isdigit())
+    assert shards == ["0"], "the files of shards that have retired are removed with a snapshot"
 
 
 def test_a_shard_that_retired_begins_anew_when_it_returns(stream):
@@ -188,6 +200,40 @@ def test_a_shard_that_retired_begins_anew_when_it_returns(stream):
         cluster.run(next(batches))
     assert cluster.epochs == [0, 1, 1, 2]
     assert cluster.manifests[1].messages == cluster.manifests[0].messages
+
+
+def test_blocks_are_written_once_and_removed_when_no_shard_needs_them(stream, monkeypatch):
+    monkeypatch.setattr(dispatch, "MIN_BYTES", 1)
+    cluster, batches = stream
+    of, blocks, updates, given = cluster.of, cluster.folder / "state" / "q" / "blocks", Counter(), []
+    for _ in range(9):
+        given.append(next(batches))
+        cluster.lose_host()
+        updates += cluster.run(given[-1])
+        logged = [frame for shard in (0, 1) for frame in last_log(cluster, shard) if frame.source == "message"]
+        assert {frame.payload for frame in logged} == {b""}, "the log has their names"
+        assert len({frame.file for frame in logged}) == len(logged) / 2, "both shards read the same files"
+    assert updates == inputs.embedded(of, given)
+    assert sorted(int(path.name) for path in blocks.glob("0*")) == [4, 5, 6, 7, 8], (
+        "since the snapshot before the one that all shards have"
+    )
+
+
+def last_log(cluster, shard):
+    """Return the frames of the last batch, as a shard has logged them."""
+    files = (cluster.folder / "state" / "q" / str(shard)).glob("*.frames")
+    return unpack_frames(max(files, key=lambda file: file.name).read_bytes())
+
+
+def test_a_changed_block_is_refused(stream, monkeypatch):
+    monkeypatch.setattr(dispatch, "MIN_BYTES", 1)
+    cluster, batches = stream
+    cluster.run(next(batches))
+    cluster.lose_host()
+    for file in (cluster.folder / "state" / "q" / "blocks").rglob("*.block"):
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with pytest.raises(StateError, match=r"\.block is not as it was written: its checksum differs"):
+        cluster.run(next(batches))
 
 
 def test_frames_of_two_epochs_fail_the_batch():

@@ -34,12 +34,12 @@ class Local:
         self.value = value
 
 
-def frames_of(batch, of, *, blocks=1, epoch=0, is_ending=False):
+def frames_of(batch, of, *, blocks=1, epoch=0, is_ending=False, share=None):
     """Pack a batch as the dispatch stage does; return the frames of each shard."""
     sent = BroadcastJob(lambda: Local(of))
 
     def find(job):
-        return BatchEpoch(job, epoch, is_ending)
+        return BatchEpoch(job, epoch, is_ending, share or (lambda frame: frame))
 
     subscriptions = batch.subscriptions.set_column(
         0, "op", pa.array([op or "subscribe" for op in batch.subscriptions["op"].to_pylist()], pa.string())

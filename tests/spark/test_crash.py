@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import nearcast as nc
+from effort import effort
 from nearcast.spark import match
 from spark import driver, inputs
 
@@ -177,6 +178,33 @@ def test_updates_are_exactly_once_when_processes_die(start, tmp_path, write_stre
     expected = inputs.embedded(inputs.job(), as_batched(tmp_path / "checkpoint", given))
     assert committed(tmp_path) == expected, f"seed {seed}"
     assert expected.total() > 8 * n_batches
+
+
+PHASES = {
+    "written": "state/*/moves/00000001/*.done",  # what moves to four shards
+    "waits": "state/epochs/00000002.json",  # for two shards again
+    "written again": "state/*/moves/00000002/*.done",
+    "begun again": "state/*/moves/00000002/*.1.done",
+}
+"""Phases of a rescale, and the files that show that they have begun."""
+
+
+def test_a_rescale_survives_a_kill_in_each_phase(start, tmp_path, write_stream, random_fields):
+    """From two shards to four and back while the job runs; each run is killed when a phase begins."""
+    given = inputs.numbered(inputs.batches(3, random_fields, n=effort(9, 16)))
+    write_stream(given)
+    (tmp_path / "rescales").write_text("4\n2\n")
+    for phase in effort(("written",), tuple(PHASES)):
+        run = start()
+        while not list(tmp_path.glob(PHASES[phase])):
+            assert not run.wait(0.01), f"ended before {phase}: {run.end()}"
+        run.kill("group")
+        run.end()
+        forget_last_commit(tmp_path / "checkpoint")
+    code, errors = start().end()
+    assert code == 0, errors
+    assert list(tmp_path.glob(PHASES["begun again"])), "both epochs have begun"
+    assert committed(tmp_path) == inputs.embedded(inputs.job(), as_batched(tmp_path / "checkpoint", given))
 
 
 @pytest.mark.soak

@@ -379,8 +379,10 @@ def test_wrong_columns_are_refused_in_one_error(spark):
             match(spark.createDataFrame([], schema), good, space=strategies.PLANE)
 
 
-def test_every_shard_has_a_task_of_its_own(spark):
+def test_shards_are_dealt_out_to_tasks(spark):
     numbers = spark.range(200).selectExpr("cast(id as int) n", "hash(cast(id as int)) h").collect()
     assert [spark_hash(row.n) for row in numbers] == [row.h for row in numbers]
-    for n in (1, 2, 3, 8, 64):
-        assert [spark_hash(key) % n for key in keys_of(n)] == list(range(n))
+    for shards, tasks in ((1, 1), (2, 2), (3, 8), (8, 3), (64, 64)):
+        keys = keys_of(shards, tasks)
+        assert [spark_hash(key) % tasks for key in keys] == [shard % tasks for shard in range(shards)]
+        assert len(set(keys)) == shards and keys == keys_of(2 * shards, tasks)[:shards], "no key ever changes"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE = 10_000
 """Subscriptions that are read from a registry at a time."""
+_IDS_AT_ONCE = 200_000
 
 
 def saved(owner: Matcher | ResultMerger, slots: Slots, before: Masks | None) -> SavedSubscriptions:
@@ -40,12 +41,11 @@ def moving(
     found: dict[int, list[SavedSubscriptions]] = {}
     for matcher in matchers:
         parts: dict[int, list[tuple[Slots, Masks]]] = {}
-        for slots, subscriptions in _pieces(matcher, scoring):
-            after = change.after.place(subscriptions)
+        for slots, after in _placed(matcher, scoring, change.after):
             if change.before.sends_all:  # each lives in one shard, this one
                 leave, held = np.flatnonzero(~has_shard(after, change.shard)), None
             else:
-                held = change.before.place(subscriptions)
+                held = change.before.place(_batch(matcher, slots, scoring))
                 leave = np.flatnonzero(are_empty(before_it(held, change.shard)))
             for to in range(change.after.n_shards) if len(leave) else ():
                 goes = has_shard(after[leave], to)
@@ -66,8 +66,7 @@ def staying(
     kept = []
     for matcher in matchers:
         pieces = []
-        for slots, subscriptions in _pieces(matcher, scoring):
-            masks = after.place(subscriptions)
+        for slots, masks in _placed(matcher, scoring, after):
             rows = np.flatnonzero(has_shard(masks, shard))
             pieces.append((slots[rows], before_it(masks[rows], shard)))
         if pieces:
@@ -78,8 +77,7 @@ def staying(
 def release_moved(matchers: Iterable[Matcher], scoring: ScoringContext, shard: int, after: Placement) -> None:
     """Remove the subscriptions that a shard does not keep, and set the earlier replicas of the others."""
     for matcher in matchers:
-        for slots, subscriptions in _pieces(matcher, scoring):
-            masks = after.place(subscriptions)
+        for slots, masks in _placed(matcher, scoring, after):
             stay = has_shard(masks, shard)
             if not stay.all():
                 matcher.delete(slots[~stay])
@@ -87,11 +85,20 @@ def release_moved(matchers: Iterable[Matcher], scoring: ScoringContext, shard: i
                 matcher.replicas.set(slots[stay], before_it(masks[stay], shard))
 
 
-def _pieces(matcher: Matcher, scoring: ScoringContext) -> Iterator[tuple[Slots, SubscriptionBatch]]:
+def _placed(matcher: Matcher, scoring: ScoringContext, by: Placement) -> Iterator[tuple[Slots, Masks]]:
+    """Yield the subscriptions of a matcher with the shards in which a routing places them, in pieces."""
     taken = matcher.registry.taken()
-    for start in range(0, len(taken), ROWS_AT_ONCE):
-        slots = taken[start : start + ROWS_AT_ONCE]
-        yield slots, SubscriptionBatch(matcher.kind, matcher.registry.rows(slots), scoring)
+    at_once = ROWS_AT_ONCE if by.place_ids is None else _IDS_AT_ONCE
+    for start in range(0, len(taken), at_once):
+        slots = taken[start : start + at_once]
+        if by.place_ids is None:
+            yield slots, by.place(_batch(matcher, slots, scoring))
+        else:
+            yield slots, by.place_ids(matcher.registry.ids(slots))
+
+
+def _batch(matcher: Matcher, slots: Slots, scoring: ScoringContext) -> SubscriptionBatch:
+    return SubscriptionBatch(matcher.kind, matcher.registry.rows(slots), scoring)
 
 
 def _joined(matcher: Matcher, pieces: Sequence[tuple[Slots, Masks]]) -> SavedSubscriptions:

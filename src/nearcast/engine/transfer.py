@@ -22,7 +22,7 @@ from nearcast.engine import archive
 from nearcast.engine.config import EngineConfig
 from nearcast.engine.state import EngineState
 from nearcast.errors import FormatError
-from nearcast.model import MessageBatch, SubscriptionBatch
+from nearcast.model import IdColumn, MessageBatch, SubscriptionBatch
 from nearcast.partition import Masks
 
 _COUNTERS = b"nearcast.counters"
@@ -36,6 +36,8 @@ class Placement(NamedTuple):
     """True if every message goes to every shard."""
     place: Callable[[SubscriptionBatch], Masks]
     route: Callable[[MessageBatch], Masks]
+    place_ids: Callable[[IdColumn], Masks] | None = None
+    """Places subscriptions by their ids alone, if that is enough: their other columns are then not read."""
 
 
 class Rerouting(NamedTuple):

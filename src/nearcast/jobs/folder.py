@@ -83,6 +83,11 @@ class Folder:
             with suppress(FileNotFoundError):
                 self.files.delete_file(self._at(name))
 
+    def remove_folder(self, name: str) -> None:
+        """Remove a folder with all that is in it; a missing one is ignored."""
+        with suppress(FileNotFoundError):
+            self.files.delete_dir(self._at(name))
+
     def claim(self, settings: dict[str, Any]) -> None:
         """Record the settings that a query is started with; raise `StateError` if it was started with others."""
         if self.size(SETTINGS) is None:

@@ -10,6 +10,7 @@
                marker for each row of the block follows, the same for all shards
     ends       of messages, like `ats`: when each expires by a time of its own, NEVER for none; null if none does
     epoch      the number of the routing that it was packed with, see `epochs`
+    file       where `ats`, `payload` and `ends` are instead, if several shards get many rows, see `block_files`
 
 A payload of messages holds terms, not texts: they are tokenised and hashed once, before the shuffle. `row` holds the
 positions of the rows in the block, so that a shard with some of the messages knows the position of each in the
@@ -41,11 +42,12 @@ from nearcast.text import TermRows, Vocabulary
 
 FRAMES = (
     "keys array<int>, source string, part int, block int, rows long, ats binary, payload binary, ends binary, "
-    "epoch int"
+    "epoch int, file string"
 )
 FRAME_COLUMNS = pa.schema(
     {"keys": pa.list_(pa.int32()), "source": pa.string(), "part": pa.int32(), "block": pa.int32(), "rows": pa.int64(),
-     "ats": pa.binary(), "payload": pa.binary(), "ends": pa.binary(), "epoch": pa.int32()}
+     "ats": pa.binary(), "payload": pa.binary(), "ends": pa.binary(), "epoch": pa.int32(),
+     "file": pa.string()}
 )  # fmt: skip
 
 OP = "op"
@@ -102,6 +104,12 @@ class Frame(NamedTuple):
     payload: bytes
     ends: bytes | None = None
     epoch: int = 0
+    file: str | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows and their times."""
+        return sum(len(part) for part in (self.ats, self.payload, self.ends) if part is not None)
 
     @property
     def ats_us(self) -> npt.NDArray[np.int64]:

@@ -20,7 +20,7 @@ from nearcast.errors import require
 from nearcast.jobs.epochs import Epoch
 from nearcast.jobs.plugins import register_plugins
 from nearcast.model import ScoringContext, Subscription, SubscriptionBatch
-from nearcast.partition import MAX_SHARDS, Masks, Routing, Sample, place_by_key
+from nearcast.partition import MAX_SHARDS, Routing, Sample, place_by_key
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.serialization import unpack
 from nearcast.social import SocialGraph
@@ -122,14 +122,18 @@ class Job:
     @cached_property
     def placement(self) -> Placement:
         """Where the routing places subscriptions and sends messages."""
-        routing, shards = self.routing, self.shards
-
-        def place(subscriptions: SubscriptionBatch) -> Masks:
-            if routing.by_key:
-                return place_by_key(subscriptions.keys, shards)
-            return routing.place(subscriptions.footprints)
-
-        return Placement(shards, routing.sends_all, place, routing.route)
+        routing, shards, hash_key = self.routing, self.shards, self.scoring.hash_key
+        if routing.by_key:
+            return Placement(
+                shards,
+                routing.sends_all,
+                lambda subscriptions: place_by_key(subscriptions.keys, shards),
+                routing.route,
+                lambda ids: place_by_key(ids.keys(hash_key), shards),
+            )
+        return Placement(
+            shards, routing.sends_all, lambda subscriptions: routing.place(subscriptions.footprints), routing.route
+        )
 
     @property
     def moves(self) -> bool:

@@ -75,7 +75,7 @@ def apply_moves(engine: ShardEngine, frames: Sequence[Frame], *, shard: int, job
 
 
 def remove_moves(folder: Folder, number: int) -> None:
-    """Remove what moved to the shards of an epoch; who has written it stays, because it says when the epoch began."""
+    """Remove what moved to the shards of an epoch. The files that say when the epoch began stay."""
     where = moves_folder(number)
     folder.remove([f"{where}/{name}" for name in folder.names(where) if name.endswith(".transfer")])
 

@@ -19,6 +19,7 @@ from time import perf_counter, time
 import pyarrow as pa
 
 from nearcast.jobs.batch_time import with_time
+from nearcast.jobs.block_files import BlockFiles
 from nearcast.jobs.engine_cache import UNUSED_S, LocalEngineCache, remove_unused
 from nearcast.jobs.epochs import epochs_of
 from nearcast.jobs.folder import Folder
@@ -75,6 +76,7 @@ class ShardRun:
         place = self._local / self._query / job.fingerprint / str(shard)
         with LocalEngineCache(place, job.config, job.shard_engine) as engine_cache:
             state = ShardState(job, self._folder, engine_cache, shard, self._job_of)
+            blocks = BlockFiles(self._folder)
             clock = [perf_counter()]
             if stored is None:  # a new query: what others have left is removed
                 remove_unused(self._local, before=time() - UNUSED_S)
@@ -84,7 +86,7 @@ class ShardRun:
             if job.is_clocked:
                 frames = with_time(frames, max(engine.now_us, moves.now_us), max_ahead_s=job.ahead_s)
             clock.append(perf_counter())
-            yield from apply(engine, frames, shard=shard, job=job, counts=report)
+            yield from apply(engine, map(blocks.read, frames), shard=shard, job=job, counts=report)
             report.subscriptions = len(engine)
             clock.append(perf_counter())
             after = state.write(before, frames, engine)
@@ -99,8 +101,10 @@ class ShardRun:
                     batch=self._batch,
                 )
             clock.append(perf_counter())
-            self.manifest = state.close(after._replace(messages=engine.stats().messages), engine)
+            self.manifest = state.close(after._replace(messages=engine.stats().messages), engine, batch=self._batch)
             clock.append(perf_counter())
+        if shard == 0 and before.epoch == self._epoch and self.manifest.snapshot != before.snapshot:
+            self._remove_retired()
         report.state_bytes = self.manifest.log_bytes + self.manifest.snapshot_bytes
         report.opening, _, report.logging, report.sealing = (b - a for a, b in pairwise(clock))
         report.seconds = clock[-1] - clock[0]
@@ -127,6 +131,12 @@ class ShardRun:
             batch=self._in_force.exported,
             is_new=is_new,
         )
+
+    def _remove_retired(self) -> None:
+        """Remove the files of shards that do not exist in this epoch, whose first batch is committed."""
+        for name in self._folder.names(""):
+            if name.isdigit() and int(name) >= self.job.shards:
+                self._folder.remove_folder(name)
 
     def _write_report(self) -> None:
         written = asdict(self.report)

@@ -29,6 +29,7 @@ import xxhash
 
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.errors import StateError
+from nearcast.jobs.block_files import BlockFiles
 from nearcast.jobs.engine_cache import LocalEngineCache
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.frame import Frame, epoch_of, pack_frames, unpack_frames
@@ -39,7 +40,7 @@ from nearcast.model import kinds
 
 MANIFEST = (
     "version long, stamp string, messages long, log_bytes long, frames array<string>, "
-    "snapshot string, snapshot_stamp string, snapshot_bytes long, epoch int"
+    "snapshot string, snapshot_stamp string, snapshot_bytes long, epoch int, snapshot_batch long"
 )
 
 MIN_BYTES = 64 << 20
@@ -70,6 +71,8 @@ class ShardManifest(NamedTuple):
     snapshot_bytes: int = 0
     epoch: int = 0
     """The epoch of the last batch, see `epochs`."""
+    snapshot_batch: int = -1
+    """The batch of the last snapshot; blocks of later ones are still needed, see `block_files`."""
 
     @property
     def snapshot_version(self) -> int:
@@ -91,6 +94,7 @@ class ShardState:
         """`job_of` returns the job of an epoch, if there are several."""
         self._job, self._folder, self._engine_cache, self._shard = job, folder, engine_cache, shard
         self._job_of = job_of or (lambda _: job)
+        self._blocks = BlockFiles(folder)
 
     def open(self, manifest: ShardManifest) -> ShardEngine:
         """Return the engine of a manifest."""
@@ -100,23 +104,24 @@ class ShardState:
     def write(self, manifest: ShardManifest, frames: Sequence[Frame], engine: ShardEngine) -> ShardManifest:
         """Write the frames that an engine has applied; return the next manifest, its message count apart."""
         if not self._keeps_messages(engine):
-            frames = [frame.only_counted() for frame in frames]
+            frames = [self._blocks.read(frame).only_counted() for frame in frames]
         packed = pack_frames(sorted(frames, key=lambda frame: frame[:3]))  # a shuffle keeps no order
         name = _new_name(manifest.version + 1, "frames")
         written = self._folder.write(self._at(name), packed)
+        referred = sum(self._blocks.size(frame) for frame in frames)  # a restart reads them too
         return manifest._replace(
             version=manifest.version + 1,
             stamp=_stamp(manifest.stamp, packed),
             epoch=epoch_of(frames),
-            log_bytes=manifest.log_bytes + written,
+            log_bytes=manifest.log_bytes + written + referred,
             frames=[*manifest.frames, name],
         )
 
-    def close(self, manifest: ShardManifest, engine: ShardEngine) -> ShardManifest:
+    def close(self, manifest: ShardManifest, engine: ShardEngine, *, batch: int = 0) -> ShardManifest:
         """Cache the engine after a batch; return the manifest, with a snapshot if one was due."""
         due = manifest.log_bytes >= max(MAX_TIMES * manifest.snapshot_bytes, MIN_BYTES)
         if due or len(manifest.frames) >= self._job.batches_per_snapshot:
-            manifest = self._save(manifest, engine)
+            manifest = self._save(manifest, engine, batch)
         self._engine_cache.seal(engine, manifest.stamp)
         return manifest
 
@@ -127,14 +132,22 @@ class ShardState:
             counts_by_kind.get(k.kind) for k in kinds() if k.result_policy.is_stateful
         )
 
-    def _save(self, manifest: ShardManifest, engine: ShardEngine) -> ShardManifest:
+    def _save(self, manifest: ShardManifest, engine: ShardEngine, batch: int) -> ShardManifest:
         name = _new_name(manifest.version, "engine")
         with temporary_folder() as local:
             engine.save(local / "engine")
             size = self._folder.write_tree(self._at(name), local / "engine")
         self._sweep(manifest.snapshot_version)
+        self._blocks.release(self._shard, manifest.snapshot_batch + 1)
+        if self._shard == 0:
+            self._blocks.remove_unneeded(self._job.shards)
         return manifest._replace(
-            log_bytes=0, frames=[], snapshot=name, snapshot_stamp=manifest.stamp, snapshot_bytes=size
+            log_bytes=0,
+            frames=[],
+            snapshot=name,
+            snapshot_stamp=manifest.stamp,
+            snapshot_bytes=size,
+            snapshot_batch=batch,
         )
 
     def _sweep(self, last: int) -> None:
@@ -159,7 +172,7 @@ class ShardState:
             packed = self._folder.read(self._at(name))
             stamp, frames = _stamp(stamp, packed), unpack_frames(packed)
             job = self._job_of(epoch_of(frames))
-            for _ in apply(engine, frames, shard=self._shard, job=job, counts=ShardCounts()):
+            for _ in apply(engine, map(self._blocks.read, frames), shard=self._shard, job=job, counts=ShardCounts()):
                 pass  # its updates were returned by the first run of the batch
         if stamp != manifest.stamp or engine.stats().messages != manifest.messages:
             where = f"state of shard {self._shard} in {self._folder.path}"

@@ -8,7 +8,8 @@
 
     job_handle      the job on every worker                  settings        sessions with the required settings
     plugins         registered kinds on every worker         java            the Java runtime
-    learn           routings and vocabularies from samples   shard_keys      one task per shard
+    learn           routings and vocabularies from samples   shard_keys      shards divided among tasks
+    batch_epoch     the routing of a task's batch
     run, streams    a whole job from a file                  query_progress  the progress of a query
     clock_source    the time as a stream                     static_subscriptions  a table as a stream
     schema          columns of Spark frames                  error_summary   Spark's errors in one line

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from pyspark import TaskContext
 
 from nearcast.errors import StateError
+from nearcast.jobs.block_files import BlockFiles
 from nearcast.jobs.epochs import epochs_of
+from nearcast.jobs.folder import Folder
+from nearcast.jobs.frame import Frame
 from nearcast.jobs.job import Job
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
@@ -21,6 +26,8 @@ class BatchEpoch(NamedTuple):
     number: int = 0
     is_ending: bool = False
     """True if the next epoch waits until all shards have run: each gets a frame, even without rows."""
+    share: Callable[[Frame], Frame] = lambda frame: frame
+    """Writes the rows of a frame for several shards to a file, and returns one that refers to it."""
 
 
 def query_and_batch() -> tuple[str, int]:
@@ -35,7 +42,9 @@ def batch_epoch(job: Job) -> BatchEpoch:
     query, batch = query_and_batch()
     epochs = epochs_of(job.state, query)
     found = epochs.in_force(batch)
-    return BatchEpoch(job.at(epochs.log.read(found.number)), found.number, found.is_ending)
+    blocks = BlockFiles(Folder(f"{job.state}/{query}"))
+    share = partial(blocks.write, batch=batch)
+    return BatchEpoch(job.at(epochs.log.read(found.number)), found.number, found.is_ending, share)
 
 
 def _property(name: str) -> str:

@@ -29,6 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from nearcast.errors import InvalidInput
 from nearcast.jobs.batch_time import CLOCK, BatchTime
 from nearcast.jobs.block import open_block
+from nearcast.jobs.block_files import MIN_BYTES
 from nearcast.jobs.frame import (
     EDGE,
     ELSEWHERE,
@@ -158,8 +159,10 @@ def _frames(
     ends = pack_times(times_us(table, "expires_at", missing=NEVER), missing=NEVER) if source == MESSAGE else None
     keys = keys_of(epoch.job.shards, epoch.job.n_tasks)
     for shards, payload in distribute(table, epoch):
-        to = [keys[shard] for shard in shards]
-        yield to, source, part, block, len(table), ats, payload, ends, epoch.number
+        frame = Frame(source, part, block, len(table), ats, payload, ends, epoch.number)
+        if len(shards) > 1 and frame.nbytes >= MIN_BYTES:
+            frame = epoch.share(frame)
+        yield [keys[shard] for shard in shards], *frame
 
 
 def _row(values: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatch:
@@ -240,7 +243,7 @@ def dispatch_clock(times: DataFrame, handle: JobHandle) -> DataFrame:
             epoch = batch_epoch(handle.job)
             keys = list(keys_of(epoch.job.shards, epoch.job.n_tasks))
             payload = BatchTime.of(now_us, max_ahead_s=epoch.job.ahead_s).packed()
-            yield _row((keys, CLOCK, 0, 0, 1, None, payload, None, epoch.number), FRAME_COLUMNS)
+            yield _row((keys, CLOCK, 0, 0, 1, None, payload, None, epoch.number, None), FRAME_COLUMNS)
 
     return _copied(times.mapInArrow(packed, FRAMES))
 

@@ -150,7 +150,7 @@ def match_config(
     if max_shards is not None and max_shards != tasks:
         rule = f"max_shards must be {tasks}, as when the query was first started"
         raise StateError(f"{rule}; got {max_shards} (state in {folder})")
-    check_session(spark, tasks=tasks)
+    check_session(spark, shards=tasks if begun is None else None)
     job = Job(
         config,
         partitioner if isinstance(partitioner, str) else "hash",

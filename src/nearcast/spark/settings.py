@@ -71,13 +71,17 @@ def session(
     return builder.getOrCreate()
 
 
-def check_session(spark: SparkSession, *, tasks: int) -> None:
-    """Raise `StateError` for a setting that exact results require."""
-    needed = {f"{_STATE}.providerClass": _STORE, "spark.sql.shuffle.partitions": str(tasks)}
+def check_session(spark: SparkSession, *, shards: int | None = None) -> None:
+    """Raise `StateError` for a setting that exact results require.
+
+    `shards` is how many can run in parallel; None for a query that continues, whose number Spark knows.
+    """
+    needed = {f"{_STATE}.providerClass": _STORE}
+    needed |= {} if shards is None else {"spark.sql.shuffle.partitions": str(shards)}
     for name, rule in needed.items():
         found = spark.conf.get(name, None)
         if found != rule:
-            hint = f"Try nearcast.spark.session(max_shards={tasks})"
+            hint = f"Try nearcast.spark.session(shards={shards or 2})"
             raise StateError(f"{name} must be {rule}; got {found} (session). {hint}")
 
 

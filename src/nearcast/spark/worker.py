@@ -104,8 +104,10 @@ class Worker(StatefulProcessor):
 
 def _frames(rows: pd.DataFrame) -> list[Frame]:
     return [
-        Frame(source, int(part), int(block), int(n), ats, payload, ends, int(epoch))
-        for source, part, block, n, ats, payload, ends, epoch in rows[list(Frame._fields)].itertuples(index=False)
+        Frame(source, int(part), int(block), int(n), ats, payload, ends, int(epoch), file)
+        for source, part, block, n, ats, payload, ends, epoch, file in rows[list(Frame._fields)].itertuples(
+            index=False
+        )
     ]
 
 
