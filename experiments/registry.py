@@ -9,6 +9,7 @@ from experiments import (
     many_shards,
     nearest_k,
     partitioners,
+    rescaling,
     social_windows,
     spark_batches,
     topk_alternatives,
@@ -21,6 +22,6 @@ QUESTIONS = {
     module.QUESTION.name: module.QUESTION
     for module in (
         headline, growth, baselines, spark_batches, topk_tuning, topk_alternatives, topk_sweeps, nearest_k,
-        social_windows, partitioners, many_shards, topk_windows,
+        social_windows, partitioners, many_shards, rescaling, topk_windows,
     )
 }  # fmt: skip

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from experiments.pages import index, many_shards, nearest, partitioners, readme_figures, social, topk, topk_windows
+from experiments.pages import (
+    index,
+    many_shards,
+    nearest,
+    partitioners,
+    readme_figures,
+    rescaling,
+    social,
+    topk,
+    topk_windows,
+)
 from experiments.pages.page import Data
 from experiments.pages.plots import Plots
 
 PAGES = {
     module.PAGE.name: module.PAGE
-    for module in (index, topk, topk_windows, nearest, social, partitioners, many_shards)
+    for module in (index, topk, topk_windows, nearest, social, partitioners, many_shards, rescaling)
 }
 FIGURES = "figures"
 """The name of the block in the README of the project."""
