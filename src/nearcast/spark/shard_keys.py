@@ -7,7 +7,7 @@ of its task, so no key ever changes.
 
     shard    0   1   2   3   4
     task     0   1   2   0   1
-    key      0   1  11   2   5
+    key      0   1  11   2   6
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def keys_of(shards: int, tasks: int) -> tuple[int, ...]:
     """Return the key of each shard.
 
     >>> keys_of(3, 3), keys_of(5, 3)
-    ((0, 1, 11), (0, 1, 11, 2, 5))
+    ((0, 1, 11), (0, 1, 11, 2, 6))
     """
     keys: list[list[int]] = [[] for _ in range(tasks)]
     wanted, number = -(-shards // tasks), 0
