@@ -7,10 +7,9 @@ tasks   a job on Spark whose two shards are divided among more and more tasks
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,11 @@ import pyarrow as pa
 
 from experiments.partition_runs import stream_of
 from experiments.question import Question, Row, report_progress, scaled
-from nearcast.cli.bench_spark import Pipeline
-from nearcast.cli.spark_session import spark_session
+from nearcast.cli.bench_spark import pipeline
 from nearcast.engine import EngineConfig
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.engine.stream_slice import StreamSlice
 from nearcast.engine.transfer import Placement, Rerouting, pack_transfer, unpack_transfer
-from nearcast.jobs.temporary_folder import temporary_folder
 from nearcast.model import IdColumn
 from nearcast.partition import Masks, has_shard, mask_of
 
@@ -101,64 +98,11 @@ def measure_moves(scale: float) -> list[Row]:
     ]
 
 
-class _Rescaled(Pipeline):
-    """A pipeline that is rescaled between batches."""
-
-    rescales: Mapping[int, int] = {}
-    """Number of shards by the batch after which it is requested."""
-    tasks = 2
-
-    def run(self) -> list[dict[str, Any]]:
-        """Process what was added; return the reports of all batches."""
-        from nearcast.spark import match
-        from nearcast.spark.query_progress import batches_of
-        from nearcast.spark.schema import subscriptions_ddl
-        from nearcast.spark.streams import WHOLE_FILES
-
-        def source(name: str, format_: str, schema: str) -> Any:
-            reader = self._spark.readStream.format(format_).schema(schema)
-            return reader.option("maxFilesPerTrigger", self._shards).load(str(self._folder / name))
-
-        sources = (
-            source("messages", "binaryFile", WHOLE_FILES),
-            source("subscriptions", "parquet", subscriptions_ddl()),
-        )
-        state = str(self._folder / "state")
-        matched = match(*sources, **self._options, shards=self._shards, max_shards=self.tasks, state=state)
-
-        def sink(rows: Any, batch: int) -> None:
-            rows.write.format("noop").mode("overwrite").save()
-            if batch in self.rescales:
-                matched.rescale(self.rescales[batch])
-
-        writer = matched.packed.writeStream.foreachBatch(sink).trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(self._folder / "checkpoint")).start()
-        query.awaitTermination()
-        return batches_of(query, state)
-
-
-@contextmanager
-def _job(stream: Any, *, tasks: int) -> Iterator[_Rescaled]:
-    with temporary_folder() as root:
-        settings = {
-            "spark.ui.enabled": "false",
-            "spark.driver.memory": "4g",
-            "spark.log.level": "ERROR",
-            "spark.nearcast.local": str(root / "local"),
-        }
-        with spark_session(Path(root / "spark.log"), shards=tasks, master="local[2]", settings=settings) as spark:
-            job = _Rescaled(spark, root / "job", root / "local", shards=2, is_packed=True, **stream.engine_options)
-            job.tasks = tasks
-            yield job
-
-
 def _seconds(report: Mapping[str, Any]) -> float:
     return float(report["durationMs"]["triggerExecution"]) / 1e3
 
 
 def _epoch(report: Mapping[str, Any]) -> int:
-    import json
-
     shards = (report["observedMetrics"].get("nearcast_shards") or {}).get("reports") or ()
     return max((json.loads(one)["epoch"] for one in shards), default=-1)
 
@@ -167,14 +111,13 @@ def measure_spark(scale: float) -> list[Row]:
     """Go from two shards to four and back, with a batch of messages after the other."""
     n, n_batch, n_batches = scaled(ON_SPARK, scale), scaled(50_000, scale), 18
     stream = stream_of("tweets", "boolean", n, n_batches * n_batch)
-    with _job(stream, tasks=4) as job:
+    with pipeline(shards=2, tasks=4, is_packed=True, **stream.engine_options) as job:
         job.add("subscriptions", [stream.subscriptions])
         job.add("messages", [stream.messages.slice(0, 100)])
         first = job.run()
-        job.rescales = {5: 4, 11: 2}
         for number in range(n_batches):
             job.add("messages", [stream.messages.slice(number * n_batch, n_batch)])
-        reports = job.run()
+        reports = job.run({5: 4, 11: 2})
     timed = [(_seconds(report), _epoch(report)) for report in reports if report["batchId"] > 0]
     seconds = [one for one, _ in timed]
     return [
@@ -196,7 +139,7 @@ def measure_tasks(scale: float) -> list[Row]:
     stream = stream_of("tweets", "boolean", n, n_batches * n_batch)
     rows = []
     for tasks in TASKS:
-        with _job(stream, tasks=tasks) as job:
+        with pipeline(shards=2, tasks=tasks, is_packed=True, **stream.engine_options) as job:
             job.add("subscriptions", [stream.subscriptions])
             for number in range(n_batches):
                 job.add("messages", [stream.messages.slice(number * n_batch, n_batch)])

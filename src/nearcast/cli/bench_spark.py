@@ -13,9 +13,10 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -38,10 +39,11 @@ class Pipeline:
         local: Path,
         *,
         shards: int,
+        tasks: int | None = None,
         is_packed: bool = False,
         **options: Any,
     ) -> None:
-        self._spark, self._folder, self._local, self._shards = spark, folder, local, shards
+        self._spark, self._folder, self._local, self._shards, self._tasks = spark, folder, local, shards, tasks
         self._is_packed, self._options = is_packed, options
         self._n_files = 0
         for name in ("messages", "subscriptions"):
@@ -62,10 +64,33 @@ class Pipeline:
             os.utime(file, (1e9 + self._n_files, 1e9 + self._n_files))
             self._n_files += 1
 
-    def run(self) -> list[dict[str, Any]]:
-        """Process what was added since the last run; return the reports of Spark and of the shards for each batch."""
-        from nearcast.spark import match
+    def run(self, rescales: Mapping[int, int] = MappingProxyType({})) -> list[dict[str, Any]]:
+        """Process what was added since the last run; return the reports of Spark and of the shards for each batch.
+
+        `rescales` holds numbers of shards, by the batch after which the job is rescaled to them.
+        """
         from nearcast.spark.query_progress import batches_of
+
+        matched = self._match()
+
+        def sink(rows: Any, batch: int) -> None:
+            rows.write.format("noop").mode("overwrite").save()
+            if batch in rescales:
+                matched.rescale(rescales[batch])
+
+        writer = (matched.packed if self._is_packed else matched.updates).writeStream.trigger(availableNow=True)
+        writer = writer.foreachBatch(sink) if rescales else writer.format("noop")
+        query = writer.option("checkpointLocation", str(self._folder / "checkpoint")).start()
+        query.awaitTermination()
+        return batches_of(query, self._state)
+
+    @property
+    def _state(self) -> str:
+        return str(self._folder / "state")
+
+    def _match(self) -> Any:
+        """Return the frames of the job."""
+        from nearcast.spark import match
         from nearcast.spark.schema import messages_ddl, subscriptions_ddl
         from nearcast.spark.streams import WHOLE_FILES
 
@@ -73,15 +98,9 @@ class Pipeline:
             reader = self._spark.readStream.format(format_).schema(schema)
             return reader.option("maxFilesPerTrigger", self._shards).load(str(self._folder / name))
 
-        state = str(self._folder / "state")
         source_of_messages = ("binaryFile", WHOLE_FILES) if self._is_packed else ("parquet", messages_ddl())
         sources = source("messages", *source_of_messages), source("subscriptions", "parquet", subscriptions_ddl())
-        matched = match(*sources, **self._options, shards=self._shards, state=state)
-        updates = matched.packed if self._is_packed else matched.updates
-        writer = updates.writeStream.format("noop").trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(self._folder / "checkpoint")).start()
-        query.awaitTermination()
-        return batches_of(query, state)
+        return match(*sources, **self._options, shards=self._shards, max_shards=self._tasks, state=self._state)
 
     def lose_local_engines(self) -> None:
         """Delete the engines that shards cache on this host."""
@@ -89,8 +108,8 @@ class Pipeline:
 
 
 @contextmanager
-def pipeline(*, shards: int, **options: Any) -> Iterator[Pipeline]:
-    """Yield a pipeline with as many cores as shards."""
+def pipeline(*, shards: int, tasks: int | None = None, **options: Any) -> Iterator[Pipeline]:
+    """Yield a pipeline with as many cores as shards, and as many tasks unless another number is given."""
     with temporary_folder() as root:
         settings = {
             "spark.ui.enabled": "false",
@@ -98,8 +117,9 @@ def pipeline(*, shards: int, **options: Any) -> Iterator[Pipeline]:
             "spark.log.level": "ERROR",
             "spark.nearcast.local": str(root / "local"),
         }
-        with spark_session(root / "spark.log", shards=shards, master=f"local[{shards}]", settings=settings) as spark:
-            yield Pipeline(spark, root / "job", root / "local", shards=shards, **options)
+        master = f"local[{shards}]"
+        with spark_session(root / "spark.log", shards=tasks or shards, master=master, settings=settings) as spark:
+            yield Pipeline(spark, root / "job", root / "local", shards=shards, tasks=tasks, **options)
 
 
 Messages = Callable[[int, int], Iterable[pa.Table]]
