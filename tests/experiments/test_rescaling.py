@@ -3,7 +3,7 @@
 from experiments.rescaling import measure_moves
 
 
-def test_the_share_that_is_asked_for_moves_between_two_batches():
+def test_the_chosen_share_moves_between_two_batches():
     (row,) = measure_moves(0.0005)
     assert row["subscriptions"] == 2_500
     assert 700 < row["moved"] < 1_300, "a thousand, at this scale"
