@@ -10,6 +10,9 @@ from nearcast.jobs.epochs import EpochLog
 from nearcast.jobs.job_file import make_job_file
 from nearcast.jobs.progress import Tally
 from nearcast.jobs.requests import request_rescale, take_rescale
+from nearcast.partition import Sample
+from nearcast.partition.hash import HashRouting
+from nearcast.partition.space_grid import SpaceGridPartitioner
 from nearcast.spark import match
 from nearcast.spark.query_progress import batches_of
 from spark import inputs
@@ -77,6 +80,22 @@ def test_the_number_of_tasks_is_fixed_and_that_of_shards_is_not(spark, shards, w
     shards(5)  # a session made for five shards; Spark continues with two tasks
     match(*streams(spark, folders), **{**options(of), "shards": 5}, state=state)
     assert [EpochLog(state).read(number).shards for number in (0, 1)] == [2, 5]
+
+
+def test_another_partitioner_is_refused_before_it_is_an_epoch(spark, write_stream, tmp_path, random_fields):
+    folders = write_stream(inputs.batches(5, random_fields, n=1))
+    given, state = options(inputs.job(shards=2)), str(tmp_path / "state")
+    match(*streams(spark, folders), **given, state=state)
+    with pytest.raises(
+        StateError, match="partitioner must be 'hash', as when the query was first started; got 'dkm'"
+    ):
+        match(*streams(spark, folders), **given | {"shards": 3}, partitioner="dkm", state=state)
+    routed = str(tmp_path / "routed")
+    match(*streams(spark, folders), **given, partitioner=HashRouting(2), state=routed)
+    divided = SpaceGridPartitioner().fit(Sample.none(), n_shards=2)
+    with pytest.raises(StateError, match="partitioner must be one whose sends_all is True"):
+        match(*streams(spark, folders), **given, partitioner=divided, state=routed)
+    assert [EpochLog(folder).newest_number() for folder in (state, routed)] == [0, 0]
 
 
 def test_static_frames_cannot_be_rescaled(spark, random_fields):

@@ -35,6 +35,8 @@ class Epoch:
     """The number of Spark tasks that shards are divided among; Spark fixes it for the life of a checkpoint."""
     requested: int
     """The number of shards that the job was started with: a restart with the same one keeps this epoch."""
+    partitioner: str = "hash"
+    """Its name, which is the same in all epochs of a job."""
     routing: bytes | None = None
     """The fitted routing, see `nearcast.partition.serialization`; None for a partitioner that needs no sample."""
 
@@ -49,7 +51,7 @@ class EpochLog:
     >>> log.add(shards=2, tasks=4).number, log.add(shards=3, tasks=4, requested=2).number
     (0, 1)
     >>> log.newest()
-    Epoch(number=1, shards=3, tasks=4, requested=2, routing=None)
+    Epoch(number=1, shards=3, tasks=4, requested=2, partitioner='hash', routing=None)
     """
 
     def __init__(self, state: str) -> None:
@@ -75,13 +77,21 @@ class EpochLog:
             self._read[number] = Epoch(number, **content, routing=routing)
         return self._read[number]
 
-    def add(self, *, shards: int, tasks: int, requested: int | None = None, routing: bytes | None = None) -> Epoch:
+    def add(
+        self,
+        *,
+        shards: int,
+        tasks: int,
+        requested: int | None = None,
+        partitioner: str = "hash",
+        routing: bytes | None = None,
+    ) -> Epoch:
         """Add an epoch, which waits for its turn; `requested` is the number of shards itself unless it is given."""
         number = self.newest_number() + 1
-        epoch = Epoch(number, shards, tasks, shards if requested is None else requested, routing)
+        epoch = Epoch(number, shards, tasks, shards if requested is None else requested, partitioner, routing)
         if routing is not None:
             self._folder.write(_name(number, "routing"), routing)
-        content = {"shards": shards, "tasks": tasks, "requested": epoch.requested}
+        content = {"shards": shards, "tasks": tasks, "requested": epoch.requested, "partitioner": partitioner}
         content["has_routing"] = routing is not None
         self._folder.write(_name(number, "json"), json.dumps(content).encode())
         return epoch

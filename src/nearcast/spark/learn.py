@@ -54,20 +54,25 @@ def fit_job(job: Job, partitioner: str | Routing, frames: Frames, sample: Frames
     log = EpochLog(job.state)
     newest = log.newest()
     is_same = newest is not None and (newest.requested == job.shards if given is None else newest.routing == given)
+    if newest is not None:
+        _check_continues(newest, job)
     if newest is None or not is_same:
-        before, newest = newest, _add_epoch(log, job, given, sample)
-        if before is not None:
-            _check_alike(job.at(before), job.at(newest))
+        newest = _add_epoch(log, job, given, sample)
     return job.at(newest)
 
 
-def _check_alike(before: Job, after: Job) -> None:
-    """Raise `StateError` unless two routings of a job send messages and find subscriptions in the same way."""
+def _check_continues(epoch: Epoch, job: Job) -> None:
+    """Raise `StateError` unless a job divides the work as in an epoch: the plan of its queries depends on it."""
+    if job.partitioner != epoch.partitioner:
+        rule = f"partitioner must be {epoch.partitioner!r}, as when the query was first started"
+        raise StateError(f"{rule}; got {job.partitioner!r} (state in {job.state})")
+    if job.fitted is None:
+        return
     for name in ("sends_all", "by_key"):
-        was, is_now = (getattr(job.routing, name) for job in (before, after))
+        was, is_now = (getattr(one.routing, name) for one in (job.at(epoch), job))
         if was != is_now:
             rule = f"partitioner must be one whose {name} is {was}, as when the query was first started"
-            raise StateError(f"{rule}; got {is_now} (state in {before.state})")
+            raise StateError(f"{rule}; got {is_now} (state in {job.state})")
 
 
 def rescale_job(job: Job, shards: int, sample: Frames | None) -> Epoch:
@@ -93,7 +98,9 @@ def _add_epoch(
             hint = "Or give a routing that was fitted before as the partitioner; nearcast advise --save makes one."
             raise InvalidInput("sample", f"{rule} before a stream runs", None, subject="job", hint=hint)
         given = _fit(job, sample)
-    return log.add(shards=job.shards, tasks=job.n_tasks, requested=requested, routing=given)
+    return log.add(
+        shards=job.shards, tasks=job.n_tasks, requested=requested, partitioner=job.partitioner, routing=given
+    )
 
 
 def learn_vocabulary(spark: SparkSession, job_file: JobFile) -> Vocabulary:
