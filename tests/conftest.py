@@ -46,9 +46,8 @@ def pytest_collection_modifyitems(items):
         items[:] = [item for item in items if item.get_closest_marker("soak") is None]
     items.sort(key=lambda item: next((i for i, part in enumerate(_LONG) if part in item.nodeid), len(_LONG)))
     with_session = [item for item in items if "spark" in getattr(item, "fixturenames", ())]
-    files = list(dict.fromkeys(item.path for item in with_session))
-    for item in with_session:
-        item.add_marker(pytest.mark.xdist_group(f"spark {files.index(item.path) % _SPARK_SESSIONS}"))
+    for i, item in enumerate(with_session):
+        item.add_marker(pytest.mark.xdist_group(f"spark {i % _SPARK_SESSIONS}"))
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("browser"))  # each process would start its own, with a service

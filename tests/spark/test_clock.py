@@ -17,7 +17,7 @@ from nearcast.testing import strategies
 from sink_rows import committed_rows
 from spark.test_crash import forget_last_commit
 from spark.test_pipeline import MESSAGES, SUBSCRIPTIONS
-from spark.waiting import process_all, wait_for
+from spark.waiting import wait_for
 
 TOPK = {"id": "t", "kind": "topk", "x": 1.0, "y": 1.0, "keywords": "a", "k": 2, "alpha": 0.5}
 
@@ -94,7 +94,7 @@ def quiet(spark, tmp_path):
         (tmp_path / name).mkdir()
     queries = []
 
-    def start(*names, trigger=None, **options):
+    def start(*names, trigger, **options):
         messages, subscriptions = (
             spark.readStream.schema(schema).json(str(tmp_path / name))
             for name, schema in (("messages", MESSAGES), ("subscriptions", SUBSCRIPTIONS))
@@ -107,7 +107,7 @@ def quiet(spark, tmp_path):
         for name in names:
             writer = getattr(matched, name).writeStream.format("json").option("path", str(tmp_path / name))
             writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint" / name))
-            started.append(writer.trigger(**(trigger or {"processingTime": "100 milliseconds"})).start())
+            started.append(writer.trigger(**trigger).start())
         queries.extend(started)
         return started
 
@@ -125,13 +125,15 @@ def write(file, rows):
 
 def test_a_quiet_stream_expires_and_wrong_clocks_are_rejected(quiet, tmp_path):
     (tmp_path / "subscriptions" / "0.json").write_text(json.dumps(TOPK) + "\n")
-    updates, rejected = quiet("updates", "rejected")
+    (updates,) = quiet("updates", trigger={"processingTime": "1 second"})
     wait_for(updates, lambda: updates.lastProgress is not None)  # the first batch takes longer
     now = time.time() + 4
     rows = [message("m1", now), message("ahead", now + 250), message("wrong", 4_102_444_800), message("old", now - 9)]
     write(tmp_path / "messages" / "0.json", rows)
     wait_for(updates, lambda: len(rows_of(tmp_path / "updates")) >= 3)
-    process_all(rejected)
+    updates.stop()
+    (rejected,) = quiet("rejected", trigger={"availableNow": True})
+    rejected.awaitTermination()
     found = [(row["seq"], row["message"], row["change"]) for row in rows_of(tmp_path / "updates")]
     assert sorted(found) == [(2, "m1", "enter"), (3, "ahead", "enter"), (3, "m1", "leave")]
     (left,) = (row for row in rows_of(tmp_path / "updates") if row["change"] == "leave")

@@ -191,7 +191,7 @@ PHASES = {
 
 def test_a_rescale_survives_a_kill_in_each_phase(start, tmp_path, write_stream, random_fields):
     """From two shards to four and back while the job runs; each run is killed when a phase begins."""
-    given = inputs.numbered(inputs.batches(3, random_fields, n=effort(9, 16)))
+    given = inputs.numbered(inputs.batches(3, random_fields, n=effort(7, 16)))
     write_stream(given)
     (tmp_path / "rescales").write_text("4\n2\n")
     for phase in effort(("written",), tuple(PHASES)):
@@ -216,6 +216,7 @@ def test_two_executors_emit_the_updates_of_one_engine(start, tmp_path, write_str
     assert committed(tmp_path) == inputs.embedded(inputs.job(), given)
 
 
+@pytest.mark.soak  # `test_edges` replays a batch with edges as well
 def test_a_batch_with_a_lost_commit_is_replayed(spark, tmp_path, write_stream, random_fields):
     """Some rows of messages retract or replace."""
     of = inputs.job()

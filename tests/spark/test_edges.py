@@ -23,9 +23,9 @@ BAD = inputs.table([{"op": "drop", "user": "u0", "place": "p0"}, {"op": "add", "
 
 @pytest.fixture
 def drawn(random_fields):
-    """Return a job and batches in which some subscriptions come before their users are known."""
+    """Return a job and batches with subscriptions that come before their users are known, and withdrawn messages."""
     of = inputs.job(social=GRAPH, window=nc.TimeWindow(20), has_edges=True)
-    given = inputs.batches(3, random_fields, n=3, timed=True, kinds=("social", "social", "topk"))
+    given = inputs.batches(3, random_fields, n=3, timed=True, withdrawn=0.4, kinds=("social", "social", "topk"))
     return of, inputs.with_edges(given, 3, timed=True)
 
 
@@ -78,7 +78,11 @@ def test_a_stream_gives_the_updates_of_the_engine_and_replays_a_lost_batch(spark
         write_stream(with_bad[:n])
         messages, subscriptions, edges = (
             spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / name))
-            for name, schema in (("messages", MESSAGES), ("subscriptions", SUBSCRIPTIONS), ("edges", EDGES))
+            for name, schema in (
+                ("messages", f"{MESSAGES}, op string"),
+                ("subscriptions", SUBSCRIPTIONS),
+                ("edges", EDGES),
+            )
         )
         return match(messages, subscriptions, edges=edges, **options(of), state=state)
 
@@ -86,7 +90,9 @@ def test_a_stream_gives_the_updates_of_the_engine_and_replays_a_lost_batch(spark
     assert forget_last_commit(tmp_path / "checkpoint")
     matched = start(3)
     rows, query = run(matched.updates, tmp_path)
-    assert counted(rows) == inputs.embedded(of, given)
+    expected = inputs.embedded(of, given)
+    assert counted(rows) == expected
+    assert any(change == "leave" for _, _, _, change, _ in expected)
     tally = Tally()
     tally.take(batches_of(query, state))
     assert tally.rejected >= len(BAD)

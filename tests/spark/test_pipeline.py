@@ -64,18 +64,34 @@ def counted(rows):
     return Counter(inputs.key(row) for row in rows)
 
 
+BAD_MESSAGE = {"id": "bad", "x": 99.0, "y": 1.0, "text": "a"}
+BAD_SUBSCRIPTION = {"id": "bad", "kind": "nothing"}
+
+
 @pytest.mark.parametrize("n", [2, pytest.param(8, marks=pytest.mark.soak)])
-def test_a_stream_gives_the_updates_of_the_engine(spark, shards, write_stream, tmp_path, random_fields, n):
+def test_a_stream_gives_the_updates_of_the_engine_and_its_progress(
+    spark, shards, write_stream, tmp_path, random_fields, n
+):
     shards(n)
     of = inputs.job(window=nc.TimeWindow(9) if n == 2 else nc.CountWindow(7), shards=n)
-    n_batches = effort(4, 6)
+    n_batches, alone = effort(3, 6), inputs.engine(of)
     given = inputs.batches(n, random_fields, n=n_batches, timed=n == 2)
-    expected = inputs.embedded(of, given)
-    matched = match(*streams(spark, write_stream(given)), **options(of), state=str(tmp_path / "state"))
+    expected = inputs.counted(updates for batch in given for updates in inputs.apply_batch(alone, batch))
+    wrong = [inputs.table([BAD_MESSAGE] * 2, inputs.MESSAGES), inputs.table([BAD_SUBSCRIPTION], inputs.SUBSCRIPTIONS)]
+    given[1] = inputs.Batch(
+        pa.concat_tables([given[1].messages, wrong[0]]), pa.concat_tables([given[1].subscriptions, wrong[1]])
+    )
+    state = str(tmp_path / "state")
+    matched = match(*streams(spark, write_stream(given)), **options(of), state=state)
     rows, query = run(matched.updates, tmp_path)
     assert counted(rows) == expected
-    assert len(query.recentProgress) == n_batches
     assert expected.total() > 20
+    tally = Tally()
+    assert tally.take(batches_of(query, state))
+    assert (tally.batches, tally.rejected, tally.updates) == (n_batches, 3, len(rows))
+    assert tally.messages + tally.late == sum(len(batch.messages) for batch in given) - 2
+    assert sum(tally.subscriptions.values()) == len(alone) > 0
+    assert all(tally.state_bytes[shard] > 0 for shard in range(n))
 
 
 @pytest.mark.parametrize("n", [2, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 8))])
@@ -226,14 +242,15 @@ def test_ends_and_bodies_give_the_updates_of_the_engine(spark, write_stream, tmp
         for folder, ddl in zip(write_stream(ENDING), (messages_ddl(), subscriptions_ddl()), strict=True)
     ]
     matched = match(*streaming, **options(of), bodies=True, state=str(tmp_path / "state"))
-    rows, _ = run(matched.updates, tmp_path)
+    rows, query = run(matched.updates, tmp_path)
     assert counted(rows) == expected
     entered = {(row.seq, row.subscription, row.message): row.body for row in rows if row.change == "enter"}
     assert {entered[3, name, "old"] for name in ("top", "near", "new")} == {"an old body"}
     assert entered[2, "box", "offer"] == "é" and (3, "box", "tick") not in entered
     assert {row.body for row in rows if row.change == "leave"} == {None}
-    rejected, _ = run(matched.rejected, tmp_path / "other")
-    assert [row.reason for row in rejected] == reasons
+    tally = Tally()
+    tally.take(batches_of(query, str(tmp_path / "state")))
+    assert tally.rejected == len(reasons)
     assert reasons == ["expires_at must be later than now, which is 2.0; got 2.0 (subscription 'top')"]
 
     whole = inputs.Batch(
@@ -245,48 +262,11 @@ def test_ends_and_bodies_give_the_updates_of_the_engine(spark, write_stream, tmp
     assert [row.reason for row in still.rejected.collect()] == reasons
 
 
-def test_a_query_reports_its_progress(spark, write_stream, tmp_path, random_fields):
-    given = inputs.batches(2, random_fields, n=4)
-    bad = inputs.table([{"id": "m", "x": 99.0, "y": 1.0, "text": "a"}], inputs.MESSAGES)
-    given[1].messages = pa.concat_tables([given[1].messages, bad, bad])
-    wrong = inputs.table([{"id": "s", "kind": "nothing"}], inputs.SUBSCRIPTIONS)
-    given[2].subscriptions = pa.concat_tables([given[2].subscriptions, wrong])
-    matched = match(*streams(spark, write_stream(given)), **options(inputs.job()), state=str(tmp_path / "state"))
-    rows, query = run(matched.updates, tmp_path)
-    tally = Tally()
-    assert tally.take(batches_of(query, str(tmp_path / "state")))
-    assert tally.messages == sum(len(batch.messages) for batch in given) - 2
-    assert (tally.rejected, tally.updates) == (3, len(rows))
-    alone = inputs.engine(inputs.job())
-    for batch in given:
-        good = batch.subscriptions.to_pylist() if batch is not given[2] else batch.subscriptions.to_pylist()[:-1]
-        for row in good:
-            if row["op"] != "unsubscribe":
-                alone.subscribe(inputs.table([row | {"op": "subscribe"}], inputs.SUBSCRIPTIONS))
-            elif row["id"] in alone:
-                alone.unsubscribe([row["id"]])
-    assert sum(tally.subscriptions.values()) == len(alone) > 0
-    assert all(tally.state_bytes[shard] > 0 for shard in (0, 1))
-
-
-def test_packed_updates_equal_unpacked_ones(spark, write_stream, tmp_path, random_fields):
-    given = inputs.batches(4, random_fields, n=3)
-    folders = write_stream(given)
-    of = inputs.job()
-    matched = match(*streams(spark, folders), **options(of), state=str(tmp_path / "state"))
-    rows, _ = run(matched.packed, tmp_path)
-    blocks = [unpack_updates(row["payload"]) for row in rows]
-    assert [len(block) for block in blocks] == [row["updates"] for row in rows]
-    assert [block["seq"][0].as_py() for block in blocks] == [row["seq"] for row in rows]
-    assert inputs.counted(blocks) == inputs.embedded(of, given)
-    assert len(blocks) > 1
-
-
-def test_packed_messages_give_the_updates_of_rows(spark, tmp_path, write_stream, random_fields):
+def test_packed_messages_and_updates_equal_rows(spark, tmp_path, write_stream, random_fields):
     """Blocks with good and bad rows, and invalid blocks, several per batch, are matched, counted and rejected like rows."""
-    given = inputs.numbered(inputs.batches(4, random_fields, n=4, withdrawn=0.3))
+    given = inputs.numbered(inputs.batches(4, random_fields, n=3, withdrawn=0.3))
     folders = write_stream(given)
-    bad = inputs.table([{"id": "bad", "x": 99.0, "y": 1.0, "text": "a"}], inputs.MESSAGE_ROWS)
+    bad = inputs.table([BAD_MESSAGE], inputs.MESSAGE_ROWS)
     blocks = tmp_path / "blocks"
     blocks.mkdir()
     for i, batch in enumerate(given):
@@ -303,14 +283,18 @@ def test_packed_messages_give_the_updates_of_rows(spark, tmp_path, write_stream,
     requested = streams(spark, folders)[1]
     of, state = inputs.job(), str(tmp_path / "state")
     matched = match(source.load(str(blocks)), requested, **options(of), state=state)
-    rows, query = run(matched.updates, tmp_path)
-    assert counted(rows) == inputs.embedded(of, given)
+    rows, query = run(matched.packed, tmp_path)
+    emitted = [unpack_updates(row["payload"]) for row in rows]
+    assert [len(block) for block in emitted] == [row["updates"] for row in rows]
+    assert [block["seq"][0].as_py() for block in emitted] == [row["seq"] for row in rows]
+    assert inputs.counted(emitted) == inputs.embedded(of, given)
+    assert len(emitted) > 1
     tally = Tally()
     tally.take(batches_of(query, state))
     ops = [op for batch in given for op in batch.messages["op"].to_pylist()]
     assert {"retract", "replace"} <= set(ops)
     n = len(ops) - ops.count("retract")
-    assert (tally.batches, tally.messages, tally.rejected) == (4, n, 2 * 4)
+    assert (tally.batches, tally.messages, tally.rejected) == (3, n, 2 * 3)
 
 
 def test_texts_may_be_lists_of_terms(spark):
@@ -330,6 +314,7 @@ def test_texts_may_be_lists_of_terms(spark):
     }
 
 
+@pytest.mark.soak  # `test_run` restarts a job with other options
 def test_a_restart_with_other_options_is_refused(spark, write_stream, tmp_path, random_fields):
     folders = write_stream(inputs.batches(1, random_fields, n=2))
     kept = {"state": str(tmp_path / "state")}

@@ -100,19 +100,6 @@ def expected(*batches, vocabulary=None):
     return sorted((u.seq, u.subscription, u.message, u.change, u.score) for u in updates)
 
 
-def test_a_sink_gets_the_columns_of_its_select_and_state_may_lie_apart(spark, plan, tmp_path):
-    select = ["subscription AS key", "to_json(struct(*)) AS value"]
-    job = plan(updates={"select": select}, run={"state": "shards"})
-    finish(start_run(spark, job))
-    rows = committed_rows(job.resolve(job.updates.path))
-    values = [json.loads(row["value"]) for row in rows]
-    assert [row["key"] for row in rows] == [value["subscription"] for value in values]
-    found = sorted((v["seq"], v["subscription"], v["message"], v["change"], v["score"]) for v in values)
-    assert found == expected(MESSAGES)
-    assert any((tmp_path / "shards").rglob("*.frames"))
-    assert not any((tmp_path / "checkpoint").rglob("*.frames"))
-
-
 def test_kafka_gets_a_key_and_json_by_default(spark):
     updates = spark.createDataFrame([(1, "s", 0.5)], "seq long, subscription string, score double")
     rejected = spark.createDataFrame([("message", "{", "no JSON")], "source string, row string, reason string")
@@ -138,7 +125,8 @@ def test_malformed_lines_are_rejected_and_the_run_continues(spark, plan, tmp_pat
     (tmp_path / "subscriptions" / "1.json").write_text("oops\n")
     (tmp_path / "edges").mkdir()
     (tmp_path / "edges" / "0.json").write_text(lines([{"op": "add", "user": "eve", "place": "gym"}, "uh\n"]))
-    job = plan(rejected={"format": "json", "path": "rejected"}, edges={"format": "json", "path": "edges"})
+    edges = {"format": "json", "path": "edges"}
+    job = plan(rejected={"format": "json", "path": "rejected"}, edges=edges)
     tally = finish(start_run(spark, job))
     assert emitted(job) == expected(MESSAGES)
     assert (tally.messages, tally.rejected, tally.updates) == (4, 7, len(emitted(job)))
@@ -152,7 +140,7 @@ def test_malformed_lines_are_rejected_and_the_run_continues(spark, plan, tmp_pat
 
     more = [{"id": "m5", "x": 3.0, "y": 3.0, "text": "jazz coffee", "place": "cafe"}]
     (tmp_path / "messages" / "1.json").write_text(lines([*more, "more nonsense\n"]))
-    tally = finish(start_run(spark, job))
+    tally = finish(start_run(spark, plan(edges=edges)))
     assert (tally.messages, tally.rejected) == (1, 1)
     assert emitted(job) == expected(MESSAGES, more)
 
@@ -212,14 +200,22 @@ def test_columns_are_renamed_and_a_vocabulary_is_learned_once(spark, plan, tmp_p
     assert kept.idf("jazz") == vocabulary.idf("jazz") != kept.idf("coffee"), "stored beside the checkpoint"
 
 
-def test_texts_may_be_lists_and_files_parquet(spark, plan, tmp_path):
+def test_texts_may_be_lists_sinks_select_columns_and_state_may_lie_apart(spark, plan, tmp_path):
     rows = [row | {"text": row["text"].replace(",", "").split()} for row in MESSAGES]
     (tmp_path / "lists").mkdir()
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "lists" / "0.parquet")
     schema = "id string, x double, y double, text array<string>, place string"
-    job = plan(messages={"format": "parquet", "path": "lists", "schema": schema})
+    select = ["subscription AS key", "to_json(struct(*)) AS value"]
+    source = {"format": "parquet", "path": "lists", "schema": schema}
+    job = plan(messages=source, updates={"select": select}, run={"state": "shards"})
     assert finish(start_run(spark, job)).messages == 4
-    assert emitted(job) == expected(MESSAGES)
+    rows = committed_rows(job.resolve(job.updates.path))
+    values = [json.loads(row["value"]) for row in rows]
+    assert [row["key"] for row in rows] == [value["subscription"] for value in values]
+    found = sorted((v["seq"], v["subscription"], v["message"], v["change"], v["score"]) for v in values)
+    assert found == expected(MESSAGES)
+    assert any((tmp_path / "shards").rglob("*.frames"))
+    assert not any((tmp_path / "checkpoint").rglob("*.frames"))
 
 
 def test_messages_may_be_arrow_files(spark, plan, tmp_path):
