@@ -198,7 +198,7 @@ def test_bodies_of_messages_that_are_gone_are_dropped():
     engine = engine_of(nc.CountWindow(5))
     for i in range(0, 4000, 10):
         engine.publish([message(j, body="x" * 1000) for j in range(i, i + 10)])
-    assert engine._bodies.nbytes < 1_200_000  # of four million
+    assert engine._stream.bodies.nbytes < 1_200_000  # of four million
     assert engine.bodies([4000, 3996]) == ["x" * 1000] * 2
 
 

@@ -316,7 +316,7 @@ def test_a_window_of_seconds_ends_messages_without_a_cut(counted):
     engine.publish(batch_of(200, expires_at=lambda i: i + 3))
     assert counted == {"publish": 1, "withdraw": 0}
     assert engine.stats().window == 3
-    assert engine._expiries is None
+    assert engine._stream.expiries is None
 
 
 def test_messages_that_no_nearest_result_holds_do_not_divide_a_batch(counted):
@@ -332,9 +332,9 @@ def test_messages_that_are_gone_are_forgotten_before_they_expire():
     engine = engine_of(nc.CountWindow(5))
     for start in range(0, 20_000, 500):
         engine.publish([message(i, expires_at=1e9) for i in range(start, start + 500)])
-    assert len(engine._expiries) < 2_500
+    assert len(engine._stream.expiries) < 2_500
     kept = engine._shards.kept_seqs()
-    assert np.isin(kept, engine._expiries.entries.values).all() and len(kept) == 5
+    assert np.isin(kept, engine._stream.expiries.entries.values).all() and len(kept) == 5
 
 
 def test_an_engine_that_sees_a_slice_counts_late_messages_of_the_whole_stream():

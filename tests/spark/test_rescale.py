@@ -58,7 +58,7 @@ def test_a_stream_continues_with_other_shards(spark, shards, write_stream, tmp_p
     stream = Stream(spark, tmp_path, write_stream, given)
     tally = stream.run(of, 3, {0: 4}, **more)
     assert (tally.epoch, sorted(tally.subscriptions)) == (1, [0, 1, 2, 3])
-    tally = stream.run(of, 5, {3: 1}, **more)
+    tally = stream.run(of, 6, {3: 1}, **more)
     assert (tally.epoch, sorted(tally.subscriptions)) == (2, [0]), "a restart with the same options keeps the shards"
     shards(3)  # as in a session made for three; Spark continues with two tasks
     tally = stream.run(of, len(given), {}, **more, shards=3)

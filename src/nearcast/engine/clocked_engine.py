@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from nearcast.engine.engine import Engine
 from nearcast.engine.shard_engine import ShardEngine
-from nearcast.window import Ticks
 
 
 class ClockedEngine(Engine):
@@ -26,10 +21,7 @@ class ClockedEngine(Engine):
     2
     """
 
-    def _ticks(self, ats_us: Any) -> Ticks:
-        """Return the next steps of the stream, all at the time that the clock was advanced to."""
-        seqs = np.arange(self._seq + 1, self._seq + 1 + len(ats_us), dtype=np.int64)
-        return Ticks(seqs, ats_us, np.full(len(ats_us), max(self._now_us, 0), dtype=np.int64))
+    _is_clocked = True
 
 
 class ClockedShardEngine(ClockedEngine, ShardEngine):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
@@ -27,16 +26,15 @@ import pyarrow as pa
 from nearcast.engine import archive
 from nearcast.engine.admission import Admission
 from nearcast.engine.config import EngineConfig, EngineOptions
+from nearcast.engine.message_stream import MessageStream, SeenBy
 from nearcast.engine.shard_set import ShardSet
-from nearcast.engine.state import EXPIRIES, EngineState
+from nearcast.engine.state import EngineState
 from nearcast.engine.stats import Stats, add_work, resident_bytes
-from nearcast.engine.step_changes import StepChange, difference, net_changes, to_updates
+from nearcast.engine.step_changes import StepChange, difference, differences, to_updates
 from nearcast.engine.updates import Form, UpdateBatch, UpdateWriter, count, joined, net
-from nearcast.errors import InvalidInput, StateError, UnknownMessage, UnknownSubscription, require
+from nearcast.errors import StateError, UnknownMessage, UnknownSubscription, require
 from nearcast.index import Work
 from nearcast.model import (
-    NEVER,
-    NO_TIME,
     Explanation,
     Id,
     IdColumn,
@@ -62,7 +60,6 @@ from nearcast.model.columns import (
     edges_from_table,
     ids_from_table,
     messages_from_table,
-    one_array,
     subscription_columns,
     updates_to_table,
 )
@@ -71,12 +68,8 @@ from nearcast.text import TermRows
 from nearcast.window import ScoredMessage, Ticks
 
 if TYPE_CHECKING:
-    from nearcast._jit import Arena
-    from nearcast.engine.expiry_heap import ExpiryHeap
     from nearcast.engine.folder import EngineFolder
     from nearcast.engine.matcher import Matcher
-    from nearcast.engine.message_bodies import MessageBodies
-    from nearcast.engine.registry import SubscriptionRegistry
     from nearcast.engine.result_merger import ResultMerger
     from nearcast.partition import Masks, Region
 
@@ -85,8 +78,6 @@ _PREVIEWED = 20_000  # messages that a preview considers
 _NONE = np.zeros(0, np.int64)
 
 Longs = npt.NDArray[np.int64]
-SeenBy = Callable[[MessageBatch], "Masks"]
-"""Returns the engines that saw each message, as masks."""
 
 
 class Engine:
@@ -106,6 +97,7 @@ class Engine:
     """
 
     _folder: EngineFolder | None = None
+    _is_clocked = False
 
     def __init__(self, **options: Unpack[EngineOptions]) -> None:
         self._set_up(EngineState(EngineConfig.of(options)))
@@ -121,44 +113,11 @@ class Engine:
         self._config = state.config.with_own_graph()
         self._scoring = self._config.scoring
         self._shards = ShardSet(self._config, state.live, self._folder)
-        self._bodies = self._make_bodies(state) if self._config.bodies else None
-        self._expiries = self._find_expiries(state)
+        self._stream = MessageStream(state, self._shards, self._folder, is_clocked=self._is_clocked)
         self._admission = Admission(self._config)
-        self._seq, self._now_us = state.seq, state.now_us
-        self._late, self._updates = state.late, state.updates
-        self.late_seqs: tuple[int, ...] = ()
-        """The `seq` of each message of the last call that had expired on arrival."""
+        self._updates = state.updates
         self._edge_changes = state.edge_changes
         self._work_before = state.work
-
-    @cached_property
-    def _message_arena(self) -> Arena:
-        """The arena of what is known of messages beside the windows of shards."""
-        from nearcast._jit import Arena
-
-        return Arena() if self._folder is None else self._folder.message_arena()
-
-    def _make_bodies(self, state: EngineState) -> MessageBodies:
-        from nearcast.engine.message_bodies import MessageBodies
-
-        bodies = MessageBodies(self._message_arena)
-        if state.bodies is not None:
-            bodies.append(state.bodies["seq"].to_numpy(), one_array(state.bodies["body"]))
-        return bodies
-
-    def _find_expiries(self, state: EngineState) -> ExpiryHeap | None:
-        """Return the messages that expire by a time of their own, if there are any already."""
-        if state.expiries is not None:
-            expiries = self._make_expiries()
-            expiries.push(state.expiries["expires_us"].to_numpy(), state.expiries["seq"].to_numpy())
-            return expiries
-        is_continued = self._folder is not None and self._folder.has_message_arena()
-        return self._make_expiries() if is_continued and "expiries.state" in self._message_arena else None
-
-    def _make_expiries(self) -> ExpiryHeap:
-        from nearcast.engine.expiry_heap import ExpiryHeap
-
-        return ExpiryHeap(self._message_arena, "expiries")
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
@@ -178,7 +137,9 @@ class Engine:
         """Add subscriptions; `replicas` returns the engines before this one that hold each of a batch."""
         table = as_table(subscriptions, subscription_columns)
         is_table = table is not None
-        batches = self._admission.admit(table if is_table else subscriptions_of(subscriptions), now_us=self._now_us)
+        batches = self._admission.admit(
+            table if is_table else subscriptions_of(subscriptions), now_us=self._stream.now_us
+        )
         self._shards.prepare(batches)
         self._before_change()
         removed: dict[Id, list[ScoredMessage]] = {}
@@ -188,11 +149,11 @@ class Engine:
             results
             for batch in batches
             for results in self._shards.insert(
-                batch, np.full(len(batch), self._seq, np.int64), None if replicas is None else replicas(batch)
+                batch, np.full(len(batch), self._stream.seq, np.int64), None if replicas is None else replicas(batch)
             )
         ]
         if is_table and not removed:
-            writer = UpdateWriter(self._now_ticks(), Form.TABLE, self._bodies)
+            writer = UpdateWriter(self._stream.now_ticks(), Form.TABLE, self._stream.bodies)
             return self._joined([writer.write_initial_results(*results) for results in initial], Form.TABLE)
         added: dict[Id, list[ScoredMessage]] = {}
         for registry, results in initial:
@@ -205,19 +166,14 @@ class Engine:
         ]
         return self._counted(changes, as_table=is_table)
 
-    def _now_ticks(self) -> Ticks:
-        """Return the step of something that happens without a message: that of the last one."""
-        now = np.array([self._now_us], np.int64)
-        return Ticks(np.array([self._seq], np.int64), now, now)
-
     def _counted(self, changes: Sequence[StepChange], *, as_table: bool) -> Any:
         """Return changes that happened without a message as updates, and count them."""
-        updates = to_updates(changes, seq=self._seq, at=to_seconds(self._now_us), bodies=self._bodies)
+        updates = to_updates(changes, seq=self._stream.seq, at=self.now, bodies=self._stream.bodies)
         self._updates += len(updates)
         return self._to_table(updates) if as_table else updates
 
     def _to_table(self, updates: Sequence[Update]) -> pa.Table:
-        return updates_to_table(updates, bodies=self._bodies is not None)
+        return updates_to_table(updates, bodies=self._stream.bodies is not None)
 
     def _locate(self, id_: Any) -> tuple[Matcher | ResultMerger, int]:
         """Return the owner of a subscription's result and the slot there."""
@@ -280,17 +236,8 @@ class Engine:
         if users:
             self._before_change()
             self._edge_changes += 1
-            changes = self._differences(self._shards.refresh_users(users, self._seq))
+            changes = differences(self._shards.refresh_users(users, self._stream.seq))
         return self._counted(changes, as_table=is_table)
-
-    def _differences(self, results: Iterable[tuple[SubscriptionRegistry, Any, Any]]) -> list[StepChange]:
-        """Return the changes that follow from results by slot, before and after."""
-        changes: list[StepChange] = []
-        for registry, before, after in results:
-            slots = np.fromiter(dict.fromkeys([*before, *after]), np.int32)
-            for slot, id_ in zip(slots.tolist(), registry.ids(slots), strict=True):
-                changes += difference(id_, before.get(slot, []), after.get(slot, []))
-        return changes
 
     # -- messages -----------------------------------------------------------------------------------------------
 
@@ -314,7 +261,7 @@ class Engine:
         require(is_table or not grouped, "grouped", "must be False unless messages are a table", grouped)
         form = (Form.GROUPS if grouped else Form.TABLE) if is_table else Form.OBJECTS
         batch = self._batch(messages if table is None else table)
-        return self._publish(batch, self._ticks(batch.ats_us), form, conflate=conflate)
+        return self._publish(batch, self._stream.ticks(batch.ats_us), form, conflate=conflate)
 
     def _publish(
         self,
@@ -327,128 +274,11 @@ class Engine:
         replaced: Longs | None = None,
         replaced_in: SeenBy | None = None,
     ) -> Any:
-        """Publish a batch as the given steps; `seen_by` holds the engines that see each message, if several do.
-
-        With `replaced`, the seqs of messages, there is one step, at which these are withdrawn; `replaced_in` returns
-        the engines that saw each of these, if several did.
-        """
-        self._check_times(batch, ticks.ats_us)
+        """Publish a batch as the given steps; see `MessageStream.publish`."""
+        self._stream.check_times(batch, ticks.ats_us)
         self._before_change()
-        if batch.expires_us is not None and ticks.expires_us is None:
-            ends = np.full(len(ticks.seqs), NEVER)
-            ends[batch.seqs - ticks.seqs[0]] = batch.expires_us
-            ticks = ticks._replace(expires_us=ends)
-        self._seq += len(ticks.seqs)
-        if len(ticks.seqs):
-            self._now_us = int(ticks.nows_us[-1])
-        in_time = self._in_time(batch, ticks)
-        if seen_by is not None and len(in_time) < len(batch):
-            seen_by = seen_by[np.searchsorted(batch.seqs, in_time.seqs)]
-        self._store_bodies(in_time)
-        self._note_expiries(in_time)
-        writer = UpdateWriter(ticks, form, self._bodies)
-        if replaced is not None:
-            self._shards.forget_expired(self._now_us)
-            expired = self._expired(ticks, 0)
-            left = self._taken_back(replaced, replaced_in)
-            arrived = self._step(in_time, ticks, seen_by, withdrawn=np.union1d(expired, replaced))
-            parts = [writer.write_step(0, net_changes(left + arrived))]
-        elif self._next_expiry_us > int(self._now_us):
-            parts = self._shards.publish(in_time, writer, seen_by)
-        else:
-            parts = list(self._publish_in_parts(in_time, writer, seen_by))
-        return self._joined(parts, form, conflate=conflate)
-
-    def _publish_in_parts(
-        self, batch: MessageBatch, writer: UpdateWriter, seen_by: Masks | None
-    ) -> Iterator[UpdateBatch]:
-        """Publish a batch, divided at the steps at which messages expire by a time of their own, or subscriptions."""
-        ticks, start = writer.ticks, 0
-
-        def part(stop: int) -> tuple[MessageBatch, Ticks, Masks | None]:
-            first, last = np.searchsorted(batch.seqs, (ticks.seqs[start], ticks.seqs[stop - 1] + 1)).tolist()
-            seen = None if seen_by is None else seen_by[first:last]
-            return batch.slice(first, last), ticks.slice(start, stop), seen
-
-        while start < len(ticks.seqs):
-            step, expired = self._next_expiry(ticks, start)
-            if step > start:
-                rows, own, seen = part(step)
-                for found in self._shards.publish(rows, writer._replace(ticks=own), seen):
-                    yield found._replace(steps=found.steps + start)
-            start = step
-            if step < len(ticks.seqs):
-                self._shards.forget_expired(int(ticks.nows_us[step]))
-            if len(expired):
-                rows, own, seen = part(step + 1)
-                yield writer.write_step(step, net_changes(self._step(rows, own, seen, withdrawn=expired)))
-                start = step + 1
-
-    @property
-    def _next_expiry_us(self) -> int:
-        """The next time at which a message may expire by a time of its own, or a subscription."""
-        messages = NEVER if self._expiries is None else self._expiries.first_us
-        return min(messages, self._shards.next_end_us)
-
-    def _next_expiry(self, ticks: Ticks, start: int) -> tuple[int, Longs]:
-        """Return the next step, from `start` on, at which something expires by a time of its own, and which messages.
-
-        Without such a step, the number of steps is returned.
-        """
-        while self._next_expiry_us <= int(ticks.nows_us[-1]):
-            step = int(np.searchsorted(ticks.nows_us, self._next_expiry_us))
-            expired = self._expired(ticks.slice(step, step + 1), int(ticks.seqs[start]))
-            if len(expired) or self._shards.next_end_us <= int(ticks.nows_us[step]):
-                return step, expired
-        return len(ticks.seqs), _NONE
-
-    def _expired(self, tick: Ticks, first_seq: int) -> Longs:
-        """Return the messages that expire at a step by a time of their own, unless they left everything before.
-
-        The messages from `first_seq` on are not published yet.
-        """
-        if self._expiries is None:
-            return _NONE
-        seqs = np.sort(self._expiries.pop(int(tick.nows_us[0])).values)
-        return seqs[(seqs >= first_seq) | self._shards.hold(seqs, tick)] if len(seqs) else seqs
-
-    def _note_expiries(self, batch: MessageBatch) -> None:
-        """Note when messages that are about to arrive expire, if the window does not know it."""
-        if batch.expires_us is None or not self._shards.withdraws_expired:
-            return
-        if self._expiries is None:
-            self._expiries = self._make_expiries()
-        if self._expiries.may_be_dropped:
-            self._expiries.keep(np.isin(self._expiries.entries.values, self._shards.kept_seqs()))
-        rows = np.flatnonzero(batch.expires_us != NEVER)
-        self._expiries.push(batch.expires_us[rows], batch.seqs[rows])
-
-    def _step(
-        self,
-        batch: MessageBatch | None,
-        ticks: Ticks,
-        seen_by: Masks | None = None,
-        *,
-        withdrawn: Longs,
-    ) -> list[StepChange]:
-        """Apply one step part by part, and return all changes: messages expire, others are withdrawn, one arrives.
-
-        Results are filled up from the window as it is at this step, so it advances before messages are withdrawn.
-        """
-        writer = UpdateWriter(ticks, Form.CHANGES)
-        changes: list[StepChange] = joined(self._shards.advance(writer), Form.CHANGES, bodies=False)
-        changes += self._withdraw(withdrawn, ticks)
-        if batch is not None:
-            changes += joined(self._shards.publish(batch, writer, seen_by), Form.CHANGES, bodies=False)
-        return changes
-
-    def _store_bodies(self, batch: MessageBatch) -> None:
-        """Store the bodies of messages that are about to arrive."""
-        if self._bodies is None or batch.bodies is None:
-            return
-        if self._bodies.may_be_dropped:
-            self._bodies.keep(self._shards.kept_seqs())
-        self._bodies.append(batch.seqs, batch.bodies)
+        found = self._stream.publish(batch, ticks, form, seen_by=seen_by, replaced=replaced, replaced_in=replaced_in)
+        return self._joined(found, form, conflate=conflate)
 
     @overload
     def retract(self, ids: ArrowTable, *, only: Collection[int] | None = ...) -> ArrowTable: ...
@@ -466,21 +296,12 @@ class Engine:
         is_table = table is not None
         given = ids_from_table(table) if is_table else IdColumn.of([plain_id(id_) for id_ in ids_of(ids)])
         column = IdColumn.of(list(dict.fromkeys(given)))
-        rows, seqs = self._seqs_of(column, only)
+        rows, seqs = self._stream.seqs_of(column, only)
         unknown = np.setdiff1d(np.arange(len(column)), rows)
         if len(unknown):
             raise UnknownMessage(column[int(unknown[0])])
         self._before_change()
-        changes = self._taken_back(seqs) + self._withdraw(seqs, self._now_ticks())
-        return self._counted(changes, as_table=is_table)
-
-    def _taken_back(self, seqs: Longs, seen_by: SeenBy | None = None) -> list[StepChange]:
-        """Return the leaves of stateless kinds for messages of the window that are retracted or replaced."""
-        return self._differences(self._shards.matches(seqs, seen_by)) if len(seqs) else []
-
-    def _withdraw(self, seqs: Longs, ticks: Ticks) -> list[StepChange]:
-        """Withdraw messages at a step, and return the changes of results."""
-        return self._differences(self._shards.withdraw(seqs, ticks)) if len(seqs) else []
+        return self._counted(self._stream.retract(seqs), as_table=is_table)
 
     @overload
     def replace(self, messages: ArrowTable, *, only: Collection[int] | None = ...) -> ArrowTable: ...
@@ -495,8 +316,8 @@ class Engine:
         """
         table = as_table(messages, lambda: MESSAGES.names)
         batch = self._batch(messages if table is None else table)
-        self._check_times(batch, batch.ats_us)
-        held, n_before = self._seqs_by_id(batch.ids, only), self._updates
+        self._stream.check_times(batch, batch.ats_us)
+        held, n_before = self._stream.seqs_by_id(batch.ids, only), self._updates
         updates, late, start = list[Update](), list[int](), 0
         for row, id_ in enumerate(batch.ids):
             old = held.pop(id_, [])
@@ -504,26 +325,10 @@ class Engine:
                 updates += self._publish_rows(batch, start, row, late)
                 updates += self._publish_rows(batch, row, row + 1, late, np.array(old, np.int64))
                 start = row + 1
-            held[id_] = [self._seq + row + 1 - start]
+            held[id_] = [self._stream.seq + row + 1 - start]
         updates += self._publish_rows(batch, start, len(batch), late)
-        self.late_seqs, self._updates = tuple(late), n_before + len(updates)
+        self._stream.late_seqs, self._updates = tuple(late), n_before + len(updates)
         return updates if table is None else self._to_table(updates)
-
-    def _seqs_of(self, ids: IdColumn, only: Collection[int] | None) -> tuple[Any, Any]:
-        """Return the messages that have some ids, and one of some seqs: rows of the ids, and seqs."""
-        rows, seqs = self._shards.seqs_of(ids)
-        if only is None:
-            return rows, seqs
-        chosen = np.isin(seqs, np.fromiter(only, np.int64, len(only)))
-        return rows[chosen], seqs[chosen]
-
-    def _seqs_by_id(self, ids: Iterable[Id], only: Collection[int] | None) -> dict[Id, list[int]]:
-        """Return the seqs of the messages that have some ids, and one of some seqs."""
-        column, found = IdColumn.of(list(dict.fromkeys(ids))), dict[Id, list[int]]()
-        rows, seqs = self._seqs_of(column, only)
-        for row, seq in zip(rows.tolist(), seqs.tolist(), strict=True):
-            found.setdefault(column[row], []).append(seq)
-        return found
 
     def _publish_rows(
         self,
@@ -537,46 +342,19 @@ class Engine:
         if start == stop:
             return []
         part = batch.slice(start, stop)
-        part = replace(part, seqs=np.arange(self._seq + 1, self._seq + 1 + len(part), dtype=np.int64))
-        updates: list[Update] = self._publish(part, self._ticks(part.ats_us), Form.OBJECTS, replaced=replaced)
-        late += self.late_seqs
+        part = replace(part, seqs=np.arange(self._stream.seq + 1, self._stream.seq + 1 + len(part), dtype=np.int64))
+        updates: list[Update] = self._publish(part, self._stream.ticks(part.ats_us), Form.OBJECTS, replaced=replaced)
+        late += self._stream.late_seqs
         return updates
 
     def check_messages(self, messages: Iterable[Message]) -> None:
         """Raise what `publish` would raise, and change nothing."""
         table = as_table(messages, lambda: MESSAGES.names)
         batch = self._batch(messages if table is None else table)
-        self._check_times(batch, batch.ats_us)
-
-    def _check_times(self, batch: MessageBatch, ats_us: npt.NDArray[np.int64]) -> None:
-        """Raise `InvalidInput` if a step has no time and the window needs one."""
-        policy = self._config.window
-        if policy is not None and policy.needs_time and (ats_us == NO_TIME).any():
-            subject = f"message {batch.ids[int(np.argmax(batch.ats_us == NO_TIME))]!r}" if len(batch) else "stream"
-            raise InvalidInput("at", "must be given where the window is a TimeWindow", None, subject=subject)
-
-    def _ticks(self, ats_us: Any) -> Ticks:
-        """Return the next steps of the stream, by the times of their messages."""
-        seqs = np.arange(self._seq + 1, self._seq + 1 + len(ats_us), dtype=np.int64)
-        return Ticks(seqs, ats_us, np.maximum.accumulate(np.maximum(ats_us, self._now_us)))
-
-    def _in_time(self, batch: MessageBatch, ticks: Ticks) -> MessageBatch:
-        """Return the messages that have not expired on arrival; count the late ones of the whole stream."""
-        policy = self._config.window
-        self.late_seqs = ()
-        late = np.zeros(len(ticks.seqs), np.bool_)
-        if policy is not None:
-            late |= policy.key(ticks.seqs, ticks.ats_us) <= policy.horizon(ticks.seqs, ticks.nows_us)
-        if ticks.expires_us is not None:
-            late |= ticks.expires_us <= ticks.nows_us
-        if not late.any():
-            return batch
-        self.late_seqs = tuple(ticks.seqs[late].tolist())
-        self._late += len(self.late_seqs)
-        return batch.take(np.flatnonzero(~late[batch.seqs - ticks.seqs[0]]))
+        self._stream.check_times(batch, batch.ats_us)
 
     def _batch(self, messages: Any) -> MessageBatch:
-        vocabulary, limits, first_seq = self._scoring.vocabulary, self._config.limits, self._seq + 1
+        vocabulary, limits, first_seq = self._scoring.vocabulary, self._config.limits, self._stream.seq + 1
         if isinstance(messages, MessageBatch):
             has_key = not isinstance(messages.texts, TermRows) or messages.vocabulary.hash_key == vocabulary.hash_key
             require(has_key, "messages", "must hold terms hashed with the engine's key", "terms with another key")
@@ -598,32 +376,27 @@ class Engine:
         """
         now_us = to_us(now, field="now")
         self._before_change()
-        self._now_us = max(self._now_us, now_us)
-        writer = UpdateWriter(self._now_ticks(), Form.OBJECTS, self._bodies)
-        self._shards.forget_expired(self._now_us)
-        expired = self._expired(writer.ticks, self._seq + 1)
-        if len(expired):
-            parts = [writer.write_step(0, net_changes(self._step(None, writer.ticks, withdrawn=expired)))]
-        else:
-            parts = self._shards.advance(writer)
-        updates: list[Update] = self._joined(parts, Form.OBJECTS)
+        updates: list[Update] = self._joined(self._stream.advance(now_us, Form.OBJECTS), Form.OBJECTS)
         return updates
 
     @property
     def now(self) -> float | None:
         """The time of the engine in seconds since the epoch; None before the first message with a time."""
-        return to_seconds(self._now_us)
+        return to_seconds(self._stream.now_us)
 
     @property
     def may_expire(self) -> bool:
         """True if `advance` alone can change a result, or end a subscription: something waits for its time."""
-        policy = self._config.window
-        is_timed = policy is not None and policy.needs_time and self._shards.n_live() > 0
-        return is_timed or self._next_expiry_us < NEVER
+        return self._stream.may_expire
+
+    @property
+    def late_seqs(self) -> tuple[int, ...]:
+        """The `seq` of each message of the last call that had expired on arrival."""
+        return self._stream.late_seqs
 
     def _joined(self, parts: Sequence[UpdateBatch], form: Form, *, conflate: bool = False) -> Any:
         """Return the updates of all shards in order, and count them."""
-        updates = joined(parts, form, bodies=self._bodies is not None)
+        updates = joined(parts, form, bodies=self._stream.bodies is not None)
         if conflate:
             updates = net(updates, form)
         self._updates += count(updates, form)
@@ -648,9 +421,9 @@ class Engine:
 
     def bodies(self, seqs: Iterable[int]) -> list[str | None]:
         """Return the bodies of messages by `seq`, None where there is none or the engine holds it no more."""
-        if self._bodies is None:
+        if self._stream.bodies is None:
             raise StateError("an engine stores bodies only with bodies=True; this one has bodies=False")
-        found: list[str | None] = self._bodies.of(np.fromiter(seqs, np.int64)).to_pylist()
+        found: list[str | None] = self._stream.bodies.of(np.fromiter(seqs, np.int64)).to_pylist()
         return found
 
     def explain(self, subscription: Id, message: Message | Id) -> Explanation:
@@ -687,7 +460,7 @@ class Engine:
     def check(self, subscriptions: Iterable[Subscription]) -> None:
         """Raise what `subscribe` would raise, and change nothing."""
         table = as_table(subscriptions, subscription_columns)
-        self._admission.admit(subscriptions_of(subscriptions) if table is None else table, now_us=self._now_us)
+        self._admission.admit(subscriptions_of(subscriptions) if table is None else table, now_us=self._stream.now_us)
 
     def regions(self) -> list[Region]:
         """Return the part of space that belongs to each worker; empty unless the partitioner divides space."""
@@ -716,14 +489,14 @@ class Engine:
     def __repr__(self) -> str:
         kinds = ", ".join(f"{n:,} {kind}" for kind, n in self._shards.kinds().items() if n)
         window = self._config.window
-        return f"<Engine: {kinds or 'no'} subscriptions, {self._seq:,} messages, {window or 'no window'}>"
+        return f"<Engine: {kinds or 'no'} subscriptions, {self._stream.seq:,} messages, {window or 'no window'}>"
 
     def stats(self) -> Stats:
         """Return counts, memory, and the work done so far."""
         kinds = self._shards.kinds()
         return Stats(
-            messages=self._seq,
-            late=self._late,
+            messages=self._stream.seq,
+            late=self._stream.late,
             window=self._shards.n_live(),
             subscriptions=sum(kinds.values()),
             updates=self._updates,
@@ -788,9 +561,9 @@ class Engine:
 
     def _counters(self) -> dict[str, int]:
         return {
-            "seq": self._seq,
-            "now_us": self._now_us,
-            "late": self._late,
+            "seq": self._stream.seq,
+            "now_us": self._stream.now_us,
+            "late": self._stream.late,
             "updates": self._updates,
             "edge_changes": self._edge_changes,
         }
@@ -801,18 +574,11 @@ class Engine:
             **self._counters(),
             work=self._work(),
             live=self._shards.live(),
-            bodies=None if self._bodies is None else self._bodies.table(self._shards.kept_seqs()),
-            expiries=self._expiry_table(),
+            bodies=self._stream.body_table(),
+            expiries=self._stream.expiry_table(),
             subscriptions=list(self._shards.saved()),
             routing=self._shards.router.packed(),
         )
-
-    def _expiry_table(self) -> pa.Table | None:
-        if self._expiries is None:
-            return None
-        times, seqs = self._expiries.entries
-        kept = np.flatnonzero(np.isin(seqs, self._shards.kept_seqs()))
-        return pa.table([pa.array(seqs[kept]), pa.array(times[kept])], schema=EXPIRIES)
 
     def close(self) -> None:
         """Stop the worker threads; the engine must not be used afterwards."""

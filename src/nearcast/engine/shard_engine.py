@@ -19,10 +19,11 @@ import pyarrow.compute as pc
 
 from nearcast.engine import archive
 from nearcast.engine.config import EngineConfig
-from nearcast.engine.engine import Engine, SeenBy
+from nearcast.engine.engine import Engine
 from nearcast.engine.folder import EngineFolder, Sealed
 from nearcast.engine.interleaved import Interleaved, Leaves, Operations
 from nearcast.engine.matcher import Matcher
+from nearcast.engine.message_stream import SeenBy
 from nearcast.engine.relocation import moving, release_moved, staying
 from nearcast.engine.state import EngineState, SavedSubscriptions
 from nearcast.engine.step_changes import difference
@@ -32,7 +33,7 @@ from nearcast.engine.updates import Form
 from nearcast.errors import StateError
 from nearcast.index import Work
 from nearcast.model import NEVER, Id, IdColumn, MessageBatch, SubscriptionBatch, Update
-from nearcast.model.columns import ids_from_table, one_array
+from nearcast.model.columns import ids_from_table
 from nearcast.partition import Masks, are_empty, before_it, has_shard, n_words
 
 Edge = tuple[Id, Id]
@@ -180,7 +181,7 @@ class ShardEngine(Engine):
             return
         release_moved(self._matchers, self._scoring, shard, after)
         for state in arriving:
-            self._add_messages(state)
+            self._stream.add_known(state.bodies, state.expiries)
             for saved in state.subscriptions:
                 self._shards.restore(SubscriptionBatch(saved.kind, saved.stored, self._scoring), saved)
 
@@ -189,7 +190,6 @@ class ShardEngine(Engine):
         self._before_change()
         if self._folder is not None:
             self._folder.clear()
-        self.__dict__.pop("_message_arena", None)
         self._restore(joined_transfers(states))
 
     def _has_other_masks(self, after: Placement) -> bool:
@@ -205,16 +205,13 @@ class ShardEngine(Engine):
         """Return some subscriptions and messages as a state, with what is known of the messages in their results."""
         held = [part.seqs for saved in subscriptions for part in saved.results]
         seqs = np.unique(np.concatenate([seqs, *held]))
-        expiries = self._expiry_table()
-        if expiries is not None:
-            expiries = expiries.filter(pa.array(np.isin(expiries["seq"].to_numpy(), seqs)))
         counters: dict[str, Any] = self._counters()
         return EngineState(
             self._config,
             **counters,
             live=live,
-            bodies=None if self._bodies is None else self._bodies.table(seqs),
-            expiries=expiries,
+            bodies=self._stream.body_table(seqs),
+            expiries=self._stream.expiry_table(seqs),
             subscriptions=subscriptions,
         )
 
@@ -234,18 +231,6 @@ class ShardEngine(Engine):
         seen: Longs = batch.seqs[has_shard(after.route(batch), shard)]
         return seen
 
-    def _add_messages(self, state: EngineState) -> None:
-        """Add what is known of messages that only results hold."""
-        if self._bodies is not None and state.bodies is not None:
-            self._bodies.add(state.bodies["seq"].to_numpy(), one_array(state.bodies["body"]))
-        if state.expiries is None or not len(state.expiries):
-            return
-        if self._expiries is None:
-            self._expiries = self._make_expiries()
-        new = ~np.isin(state.expiries["seq"].to_numpy(), self._expiries.entries.values)
-        times, seqs = (state.expiries[name].to_numpy()[new] for name in ("expires_us", "seq"))
-        self._expiries.push(times, seqs)
-
     @property
     def config(self) -> EngineConfig:
         """The configuration, with the social graph as it is now."""
@@ -254,7 +239,7 @@ class ShardEngine(Engine):
     @property
     def now_us(self) -> int:
         """The time of the engine in microseconds; NO_TIME before it has one."""
-        return self._now_us
+        return self._stream.now_us
 
     def advance_to(self, now_us: int) -> pa.Table:
         """Advance the clock, and return the updates."""
@@ -311,15 +296,17 @@ class ShardEngine(Engine):
         """Return how many of the next messages, given their times, come before a subscription may expire."""
         if self.next_end_us == NEVER:
             return len(ats_us)
-        return int(np.searchsorted(self._ticks(ats_us).nows_us, self.next_end_us))
+        return int(np.searchsorted(self._stream.ticks(ats_us).nows_us, self.next_end_us))
 
     def begin(self, operations: Operations) -> Interleaved:
         """Apply operations at their places among the next messages; once these are published, `end` must follow.
 
         No subscription may expire among these messages, neither one that exists nor one that an operation adds.
         """
-        nows_us = self._ticks(operations.ats_us).nows_us
-        interleaved = Interleaved(operations, self._scoring, seq=self._seq, nows_us=nows_us, bodies=self._bodies)
+        nows_us = self._stream.ticks(operations.ats_us).nows_us
+        interleaved = Interleaved(
+            operations, self._scoring, seq=self._stream.seq, nows_us=nows_us, bodies=self._stream.bodies
+        )
         self._before_change()
         interleaved.begin(self._shards.shards[0])
         return interleaved
@@ -346,7 +333,7 @@ class ShardEngine(Engine):
         self, batch: MessageBatch, stream_slice: StreamSlice, form: Form, *, conflate: bool = False, **replaced: Any
     ) -> Any:
         stream_slice.check(len(batch))
-        ticks = self._ticks(stream_slice.ats_us)._replace(expires_us=stream_slice.expires_us)
+        ticks = self._stream.ticks(stream_slice.ats_us)._replace(expires_us=stream_slice.expires_us)
         batch = replace(batch, seqs=ticks.seqs[stream_slice.rows])
         return self._publish(batch, ticks, form, conflate=conflate, seen_by=stream_slice.seen_by, **replaced)
 
@@ -356,12 +343,11 @@ class ShardEngine(Engine):
         Of the engines that have a subscription of a stateless kind, the one that reported the match reports that the
         message leaves. `seen_by` returns the engines that saw each message.
         """
-        _, seqs = self._seqs_of(IdColumn.of([id_]), None)
+        _, seqs = self._stream.seqs_of(IdColumn.of([id_]))
         if not len(seqs):
             return None
         self._before_change()
-        changes = self._taken_back(seqs, seen_by) + self._withdraw(seqs, self._now_ticks())
-        return self._counted(changes, as_table=True)
+        return self._counted(self._stream.retract(seqs, seen_by), as_table=True)
 
     def replace_slice(
         self, ids: Sequence[Id], messages: MessageBatch, stream_slice: StreamSlice, seen_by: SeenBy | None
@@ -371,7 +357,7 @@ class ShardEngine(Engine):
         `ids` holds the id of every next message of the stream: an engine that does not see a message withdraws those
         under its id, too.
         """
-        batch, held = self._batch(messages), self._seqs_by_id(ids, None)
+        batch, held = self._batch(messages), self._stream.seqs_by_id(ids)
         tables, own, start = list[pa.Table](), set(stream_slice.rows.tolist()), 0
         for row, id_ in enumerate(ids):
             old = held.pop(id_, [])
@@ -382,7 +368,7 @@ class ShardEngine(Engine):
                 tables.append(self._publish_slice(*part, Form.TABLE, replaced=seqs, replaced_in=seen_by))
                 start = row + 1
             if row in own:
-                held[id_] = [self._seq + row + 1 - start]
+                held[id_] = [self._stream.seq + row + 1 - start]
         if start < len(ids):
             tables.append(self._publish_slice(*stream_slice.part(batch, start, len(ids)), Form.TABLE))
         return pa.concat_tables(tables)

@@ -7,7 +7,7 @@ the step nor after it, so both changes are left out. The seq identifies a messag
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from nearcast.window import ScoredMessage
 
 if TYPE_CHECKING:
     from nearcast.engine.message_bodies import MessageBodies
+    from nearcast.engine.registry import SubscriptionRegistry
 
 
 class StepChange(NamedTuple):
@@ -32,6 +33,16 @@ def difference(id_: Id, before: Iterable[ScoredMessage], after: Iterable[ScoredM
     old, new = {scored.seq for scored in before}, {scored.seq for scored in after}
     leaves = [StepChange(id_, scored, LEAVE) for scored in before if scored.seq not in new]
     return leaves + [StepChange(id_, scored, ENTER) for scored in after if scored.seq not in old]
+
+
+def differences(results: Iterable[tuple[SubscriptionRegistry, Any, Any]]) -> list[StepChange]:
+    """Return the changes that follow from results by slot, before and after."""
+    changes: list[StepChange] = []
+    for registry, before, after in results:
+        slots = np.fromiter(dict.fromkeys([*before, *after]), np.int32)
+        for slot, id_ in zip(slots.tolist(), registry.ids(slots), strict=True):
+            changes += difference(id_, before.get(slot, []), after.get(slot, []))
+    return changes
 
 
 def net_changes(changes: Sequence[StepChange]) -> list[StepChange]:
