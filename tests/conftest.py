@@ -63,6 +63,8 @@ def spark(tmp_path_factory):
         app_name="nearcast-tests",
         settings={
             "spark.ui.enabled": "false",
+            # Spark sets a variable for this in some stages only, and each environment gets workers of its own.
+            "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.driver.bindAddress": "127.0.0.1",

@@ -1,6 +1,7 @@
 """Workers start with the pipeline imported, and Spark accepts the output of a shard."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from nearcast.jobs.frame import shard_updates
 from nearcast.model.columns import GROUPS
+from nearcast.spark.daemon import modules_of
 from nearcast.spark.worker import _columns
 
 
@@ -32,3 +34,19 @@ def test_workers_are_forked_with_the_pipeline_imported(spark):
     ((has_it, command),) = spark.sparkContext.parallelize([0], 1).map(parent).collect()
     assert has_it
     assert "nearcast.spark.daemon" in command
+
+
+def test_the_operator_is_unpickled_without_numba_and_pandas():
+    """Spark does so in a new process whenever a query starts."""
+    heavy = "{'numba', 'pandas', 'nearcast._jit'} & set(sys.modules)"
+    code = f"import sys, nearcast.spark.shard_operator, nearcast.spark.job_handle; sys.exit(bool({heavy}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("worker", "has_pipeline"), [("pyspark.worker", True), ("pyspark.sql.worker.create_data_source", False)]
+)
+def test_a_daemon_imports_what_its_workers_need(worker, has_pipeline):
+    modules = modules_of(worker)
+    assert worker in modules
+    assert ("nearcast.spark.worker" in modules) == has_pipeline

@@ -3,7 +3,8 @@
     pipeline        `match`: the four stages below, joined
     decode          separate good rows from rejected ones
     dispatch        route rows to shards and pack them as frames
-    worker          the stateful operator that runs a shard's engine
+    shard_operator  the stateful operator, as Spark sends it
+    worker          what it does: runs a shard's engine
     merge           updates of shards as rows
 
     job_handle      the job on every worker                  settings        sessions with the required settings

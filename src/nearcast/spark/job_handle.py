@@ -4,7 +4,8 @@ A client of Spark Connect cannot broadcast. There the job is part of every funct
 unpickles it once.
 
 Spark also unpickles a stateful operator in a process that never receives broadcasts, only to read the names of its
-state. There a plain `Broadcast` cannot be unpickled; `BroadcastJob` can, and fails only if the value is used.
+state. There a plain `Broadcast` cannot be unpickled; `BroadcastJob` can, and fails only if the value is used. That
+process starts with every query, so this module does not import the job.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql import SparkSession
 
-from nearcast.jobs.job import Job
+if TYPE_CHECKING:
+    from nearcast.jobs.job import Job
 
 
 class JobHandle(Protocol):

@@ -1,8 +1,8 @@
-"""The stateful operator: one key per shard. Spark's state store holds the manifest of each, see `shard_run`."""
+"""The work of a shard in one micro-batch; `shard_operator` is what Spark sends, `shard_run` what a shard does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import SparkFiles
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from nearcast.engine.groups import count_updates
 from nearcast.jobs.frame import OP, PACKED, SUBSCRIPTION, Frame, loose_updates, pack_buffer, shard_updates
@@ -28,13 +27,14 @@ from nearcast.spark.decode import REJECTED, rejected_rows
 from nearcast.spark.freeze_gc import freezing_gc
 from nearcast.spark.job_handle import JobHandle
 from nearcast.spark.shard_keys import keys_of, shard_of
+from nearcast.spark.shard_operator import ShardOperator
 from nearcast.text import HashKey
 
 
 def work(frames: DataFrame, handle: JobHandle, *, is_packed: bool = False) -> DataFrame:
     """Apply the frames of all shards and return updates, in rows or packed."""
     return frames.groupBy("key").transformWithStateInPandas(
-        statefulProcessor=Worker(handle, is_packed=is_packed),
+        statefulProcessor=ShardOperator(handle, manifest=MANIFEST, is_packed=is_packed),
         outputStructType=_output(handle.job, is_packed=is_packed),
         outputMode="Append",
         timeMode="none",
@@ -61,45 +61,33 @@ def reject_operations(frames: DataFrame, handle: JobHandle) -> DataFrame:
     return frames.groupBy("key").applyInArrow(rejected, REJECTED)
 
 
-class Worker(StatefulProcessor):
-    """The shards of one query, one key each."""
-
-    def __init__(self, handle: JobHandle, *, is_packed: bool = False) -> None:
-        self._handle, self._is_packed = handle, is_packed
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Declare the state."""
-        self._manifest = handle.getValueState("shard", MANIFEST)
-
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
-        """Apply the frames of a shard in one micro-batch."""
-        (number,), job = key, self._handle.job
-        frames = [frame for some in rows for frame in _frames(some)]
-        if job.state is None:  # a static run is a single batch without state
-            shard, engine = keys_of(job.shards, job.n_tasks).index(number), job.new_shard_engine()
-            updates = apply(engine, frames, shard=shard, job=job, counts=ShardCounts())
+def apply_frames(
+    job: Job, number: int, rows: Iterable[pd.DataFrame], manifest: Any, *, is_packed: bool
+) -> Iterator[pd.DataFrame]:
+    """Apply the frames of a shard, given its key, in one micro-batch; `manifest` is its value in the state store."""
+    frames = [frame for some in rows for frame in _frames(some)]
+    if job.state is None:  # a static run is a single batch without state
+        shard, engine = keys_of(job.shards, job.n_tasks).index(number), job.new_shard_engine()
+        updates = apply(engine, frames, shard=shard, job=job, counts=ShardCounts())
+    else:
+        updates = _streamed(job, number, frames, manifest)
+    for groups in freezing_gc(updates):
+        if not len(groups):
+            continue
+        if job.moves:
+            yield _columns(addressed(groups, number, keys_of(job.n_tasks, job.n_tasks), job.scoring.hash_key))
         else:
-            updates = self._streamed(number, frames)
-        for groups in freezing_gc(updates):
-            if not len(groups):
-                continue
-            if job.moves:
-                yield _columns(addressed(groups, number, keys_of(job.n_tasks, job.n_tasks), job.scoring.hash_key))
-            else:
-                yield packed_row(groups) if self._is_packed else _columns(groups)
+            yield packed_row(groups) if is_packed else _columns(groups)
 
-    def _streamed(self, number: int, frames: list[Frame]) -> Iterator[pa.Table]:
-        """Continue a shard of a stream, by its key."""
-        job, (query, batch) = self._handle.job, query_and_batch()
-        local = Path(job.local or SparkFiles.getRootDirectory()) / "nearcast"
-        shard = shard_of(number, job.n_tasks)
-        run = ShardRun(job, shard, frames, query=query, batch=batch, local=local)
-        stored = self._manifest.get()
-        yield from run.updates(None if stored is None else ShardManifest(*stored))
-        self._manifest.update(run.manifest)
 
-    def close(self) -> None:
-        """Release nothing."""
+def _streamed(job: Job, number: int, frames: list[Frame], manifest: Any) -> Iterator[pa.Table]:
+    """Continue a shard of a stream, by its key."""
+    query, batch = query_and_batch()
+    local = Path(job.local or SparkFiles.getRootDirectory()) / "nearcast"
+    run = ShardRun(job, shard_of(number, job.n_tasks), frames, query=query, batch=batch, local=local)
+    stored = manifest.get()
+    yield from run.updates(None if stored is None else ShardManifest(*stored))
+    manifest.update(run.manifest)
 
 
 def _frames(rows: pd.DataFrame) -> list[Frame]:
