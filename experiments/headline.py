@@ -44,16 +44,18 @@ QUESTION = Question(
 )
 
 
-def compare(kinds: Sequence[str], other: Path, *, rounds: int, scale: float = 1.0) -> None:
+def compare(kinds: Sequence[str], other: Path, *, rounds: int, scale: float = 1.0, longer: int = 1) -> None:
     """Measure kinds in turns in another checkout and here, and print medians and their ratio.
 
-    Every second round runs in the opposite order, so that an effect of the order cancels.
+    Every second round runs in the opposite order, so that an effect of the order cancels. `longer` multiplies the
+    number of messages: those of the README take less than a second for some kinds.
     """
     checkouts = (other, ROOT)
     for kind in kinds:
         rates: tuple[list[float], list[float]] = ([], [])
         for number in turns(rounds):
-            row = bench(kind, scale=scale, checkout=checkouts[number], **RUNS[kind])
+            options = RUNS[kind] | {"messages": longer * RUNS[kind]["messages"]}
+            row = bench(kind, scale=scale, checkout=checkouts[number], **options)
             rates[number].append(row["messages_per_second"])
         before, after = map(median, rates)
         print(f"{kind}: {before:,.0f} before, {after:,.0f} after, ratio {after / before:.3f}", flush=True)
@@ -77,10 +79,17 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=4, help="runs of each; an even number cancels effects of order")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies numbers of subscriptions and messages")
+    parser.add_argument("--longer", type=int, default=1, help="multiplies numbers of messages only")
     options = parser.parse_args()
     if unknown := [kind for kind in options.kinds if kind not in RUNS]:
         parser.error(f"KIND must be one of {', '.join(RUNS)}; got {unknown[0]!r}")
-    compare(options.kinds or list(RUNS), options.against.resolve(), rounds=options.rounds, scale=options.scale)
+    compare(
+        options.kinds or list(RUNS),
+        options.against.resolve(),
+        rounds=options.rounds,
+        scale=options.scale,
+        longer=options.longer,
+    )
     return 0
 
 
