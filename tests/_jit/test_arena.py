@@ -2,6 +2,7 @@ import itertools
 import json
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -424,3 +425,44 @@ def test_a_damaged_folder_is_refused_with_expected_and_actual_values(folder, reo
     damage(folder)
     with pytest.raises(FormatError, match=complaint):
         reopen(folder)
+
+
+class TestBundles:
+    class Points(NamedTuple):
+        xs: np.ndarray
+        ys: np.ndarray
+
+    def made(self):
+        arena = Arena()
+        for name in ("p.xs", "p.ys", "other"):
+            arena.new(name, np.float64, 2)
+        return arena
+
+    def test_a_bundle_is_the_same_until_an_array_changes(self):
+        arena = self.made()
+        bundle = arena.bundle("p", self.Points)
+        assert arena.bundle("p", self.Points) is bundle
+        arena.grow("p.xs", 100)
+        assert arena.bundle("p", self.Points).xs is arena["p.xs"] is not bundle.xs
+
+    @pytest.mark.parametrize("change", ["renew", "drop", "fail", "close"])
+    def test_a_bundle_never_holds_an_array_that_was_replaced(self, change):
+        arena = self.made()
+        arena.bundle("p", self.Points)
+        if change == "renew":
+            arena.renew("p.ys", 5)
+            assert len(arena.bundle("p", self.Points).ys) == 5
+        elif change == "drop":
+            arena.drop("p.ys")
+            with pytest.raises(KeyError):
+                arena.bundle("p", self.Points)
+        elif change == "close":
+            arena.close()
+            with pytest.raises(StateError):
+                arena.bundle("p", self.Points)
+        else:
+            with pytest.raises(ZeroDivisionError), arena.together():
+                arena.renew("p.ys", 5)
+                assert len(arena.bundle("p", self.Points).ys) == 5
+                raise ZeroDivisionError
+            assert len(arena.bundle("p", self.Points).ys) == 2

@@ -73,6 +73,7 @@ class Arena:
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self._entries: dict[str, _Entry] = {}
+        self._bundles: dict[tuple[str, type], Any] = {}  # since the last change of an entry
         self._files: set[str] = set()  # all files of this arena in the folder
         self._changing = False
         self._closed = False
@@ -98,7 +99,8 @@ class Arena:
         return self._put(name, ArraySpec(dtype, shape, np.array(fill, dtype), ""))
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._entry(name).array
+        entry = self._entries.get(name)  # empty if the arena is closed
+        return self._entry(name).array if entry is None else entry.array
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
@@ -114,7 +116,7 @@ class Arena:
         return sum(entry.spec.nbytes for entry in self._entries.values())
 
     def bundle(self, prefix: str, kind: type[Bundle]) -> Bundle:
-        """Return the arrays `prefix.field` as a NamedTuple, as kernels take them.
+        """Return the arrays `prefix.field` as a NamedTuple, as kernels take them; the same one until an array changes.
 
         >>> from typing import NamedTuple
         >>> class Points(NamedTuple):
@@ -126,7 +128,11 @@ class Arena:
         >>> arena.bundle("points", Points)
         Points(xs=array([0.]), ys=array([0.]))
         """
-        return kind(*(self[f"{prefix}.{field}"] for field in cast(Any, kind)._fields))
+        found = self._bundles.get((prefix, kind))
+        if found is None:
+            found = kind(*(self[f"{prefix}.{field}"] for field in cast(Any, kind)._fields))
+            self._bundles[prefix, kind] = found
+        return cast(Bundle, found)
 
     def grow(self, name: str, at_least: int) -> NDArray[Any]:
         """Return the array with room for `at_least` items or rows; contents stay, new rows hold the fill.
@@ -153,7 +159,7 @@ class Arena:
         if shorter:
             with self.together():
                 for name, entry in shorter.items():
-                    self._entries[name] = self._lengthened(entry, length)
+                    self._set(name, self._lengthened(entry, length))
 
     def renew(self, name: str, length: int) -> NDArray[Any]:
         """Replace an array by a new one of `length`; existing views of the old one stay valid.
@@ -168,6 +174,7 @@ class Arena:
         self._entry(name)
         with self.together():
             del self._entries[name]
+            self._bundles.clear()
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -194,6 +201,7 @@ class Arena:
                 write_manifest(self._folder, {name: entry.spec for name, entry in self._entries.items()})
         except BaseException:
             self._entries = before
+            self._bundles.clear()
             raise
         finally:
             self._changing = False
@@ -257,6 +265,7 @@ class Arena:
         """Flush and release all arrays; a mapping ends with its last view."""
         self.flush()
         self._entries.clear()
+        self._bundles.clear()
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -283,13 +292,17 @@ class Arena:
         """Create a filled array under a name."""
         with self.together():
             if self._folder is None:
-                self._entries[name] = _on_heap(spec, keep=0)
+                self._set(name, _on_heap(spec, keep=0))
             else:
                 spec = spec._replace(file=_file_name(name))
                 self._files.add(spec.file)
                 (self._folder / spec.file).touch(exist_ok=False)
-                self._entries[name] = _mapped(self._folder, spec, fill_from=0)
+                self._set(name, _mapped(self._folder, spec, fill_from=0))
         return self[name]
+
+    def _set(self, name: str, entry: _Entry) -> None:
+        self._entries[name] = entry
+        self._bundles.clear()
 
     def _next_length(self, entry: _Entry) -> int:
         """Return the next length of a full array: half as much again, at most one step where growth is free."""

@@ -94,6 +94,10 @@ export class Editor {
     this.renderFields();
     this.saved = this.isNew ? null : this.draftText();
     this.handleChange();
+    if (!this.isNew) {  // what is stored need not wait for further changes
+      this.cancelRefresh();
+      this.refreshResults();
+    }
     this.form.querySelector(":checked").focus({ preventScroll: true });
     this.form.parentElement.scrollTop = 0;
     if (this.isNew && !byKeyboard && kind.placeField) this.drawing.start(kind.placeField.form);
