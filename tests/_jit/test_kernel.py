@@ -371,6 +371,7 @@ class TestCache:
         package.write(low="@kernel\ndef low(x): return x + 2\n")
         assert package.outcome(script) == (2061, 2)
 
+    @pytest.mark.soak
     def test_code_of_intrinsics_is_never_stale(self, package):
         """An intrinsic is called by a kernel that imports it from a third file, and by one outside the package."""
         intrinsic = """
@@ -495,6 +496,7 @@ class TestCache:
     def test_no_lock_is_left_behind(self, tmp_path):
         assert {path.suffix for path in Path(run(USE_A_TABLE, tmp_path)["path"]).iterdir()} == {".code"}
 
+    @pytest.mark.soak
     def test_code_unused_for_a_month_is_deleted_when_other_code_is_compiled(self, tmp_path):
         script = "from nearcast._jit import mix; value = mix(1)"
         folder = Path(run(script, tmp_path)["path"])
@@ -509,7 +511,7 @@ class TestCache:
         assert used.exists()
         assert not unused.exists()
 
-    @pytest.mark.parametrize(("argument", "misses_again"), [("inc", 0), ("local()", 1)])
+    @pytest.mark.parametrize(("argument", "misses_again"), [("inc", 0), *in_soak([("local()", 1)])])
     def test_a_named_kernel_argument_is_cached(self, tmp_path, argument, misses_again):
         (tmp_path / "helper.py").write_text(
             textwrap.dedent(
