@@ -116,7 +116,7 @@ class Arena:
         return sum(entry.spec.nbytes for entry in self._entries.values())
 
     def bundle(self, prefix: str, kind: type[Bundle]) -> Bundle:
-        """Return the arrays `prefix.field` as a NamedTuple, as kernels take them; the same one until an array changes.
+        """Return the arrays `prefix.field` as a NamedTuple, as kernels take them; the same until an array changes.
 
         >>> from typing import NamedTuple
         >>> class Points(NamedTuple):
