@@ -1,21 +1,25 @@
-"""The load of a shard: PS2Stream's definition 1, for subscriptions that stay.
+"""The load of a shard: PS2Stream's definition 1, for subscriptions that stay and for a period of time.
 
     load = CHECK * messages * subscriptions + HANDLE * messages + INSERT * subscriptions
+    load = CHECK * messages * subscriptions + HANDLE * messages + INSERT * inserted + DELETE * deleted
 
 In microseconds of this engine with kind `boolean`: a message against a million subscriptions takes about five, a
-message without candidates about one, and a new subscription about one.
+message without candidates about one, and a new subscription about one. Removing a subscription takes 0.4 times as
+long as adding one. In a period a message is checked against all subscriptions that are stored; the first term of the
+paper's definition counts only those that have come in the period.
 """
 
 from __future__ import annotations
 
 import heapq
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-CHECK, HANDLE, INSERT = 4e-6, 1.0, 1.0
+CHECK, HANDLE, INSERT, DELETE = 4e-6, 1.0, 1.0, 0.4
 
 
 def load_of(n_messages: npt.ArrayLike, n_subscriptions: npt.ArrayLike) -> Floats:
@@ -26,6 +30,27 @@ def load_of(n_messages: npt.ArrayLike, n_subscriptions: npt.ArrayLike) -> Floats
     """
     messages, subscriptions = np.asarray(n_messages, np.float64), np.asarray(n_subscriptions, np.float64)
     return CHECK * messages * subscriptions + HANDLE * messages + INSERT * subscriptions
+
+
+class LoadCounts(NamedTuple):
+    """What shards do in a period, one number for each shard."""
+
+    messages: npt.NDArray[np.int64]
+    subscriptions: npt.NDArray[np.int64]
+    """Subscriptions that are stored."""
+    inserted: npt.NDArray[np.int64]
+    deleted: npt.NDArray[np.int64]
+
+    def loads(self) -> Floats:
+        """Return the load of each shard.
+
+        >>> one = np.array([1_000])
+        >>> float(LoadCounts(one, 1_000 * one, one, one).loads()[0]) == 4_000 + 1_000 + 1_000 + 400
+        True
+        """
+        checked = CHECK * self.messages.astype(np.float64) * self.subscriptions
+        loads: Floats = checked + HANDLE * self.messages + INSERT * self.inserted + DELETE * self.deleted
+        return loads
 
 
 def assign_greedily(costs: Floats, loads: Floats, *, in_order: bool = False) -> npt.NDArray[np.int32]:
