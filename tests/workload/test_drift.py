@@ -28,20 +28,20 @@ def distances_m(workload, table, start, spot):
     return np.hypot(east, table["y"].to_numpy() - ys) * 111_195
 
 
-@pytest.mark.parametrize("start", [0, 700_000, 5_000_000])
+@pytest.mark.parametrize("start", [0, 700_000, 30_000_000])
 def test_a_share_of_the_messages_lies_around_the_hot_spots_of_their_time(start):
     workload = make("drift", seed=3)
     table = table_of(workload, 20_000, start)
     nearest = np.min([distances_m(workload, table, start, spot) for spot in range(3)], axis=0)
     is_near = nearest < 3 * workload.drift.spread_m
     assert 0.48 < is_near.mean() < 0.6
-    later = np.min([distances_m(workload, table, start + 500_000, spot) for spot in range(3)], axis=0)
-    assert (later < 3 * workload.drift.spread_m).mean() < 0.2, "half a way later they are elsewhere"
+    later = np.min([distances_m(workload, table, start + 4_000_000, spot) for spot in range(3)], axis=0)
+    assert (later < 3 * workload.drift.spread_m).mean() < 0.2, "a way later they are elsewhere"
 
 
 def test_a_hot_spot_is_never_far_from_where_it_was():
     workload = make("drift", seed=5)
-    positions = np.arange(0, 3_000_000, 1_000)
+    positions = np.arange(0, 24_000_000, 8_000)
     for spot in range(3):
         spots = np.full(len(positions), spot)
         xs, ys = workload.drift.spots_at(positions, spots, cities=workload.cities, seed=5)

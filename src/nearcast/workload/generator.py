@@ -29,9 +29,10 @@ which subscriptions are made, is one of that archive: its number is uniform belo
 and the most frequent term is in 3 % of the messages. A million messages later, matches and visits have fallen by a
 tenth.
 
-`drift` changes with time: half of its messages lie around three hot spots that wander from city to city, a third is
-about topics that come and go, see `nearcast.workload.drift`. Subscriptions are made from random messages of the whole
-archive, so they are where hot spots were or will be. Messages of a community lie at its places, and do not drift.
+`drift` changes with time: half of its messages lie around three hot spots that wander from city to city in about an
+hour, a third is about topics that come and go, see `nearcast.workload.drift`. Subscriptions are made from random
+messages of the whole archive, so they are where hot spots were or will be. Messages of a community lie at its places,
+and do not drift.
 
 Message i of a seed is always the same, see `streams`. Cost of a million messages on one core: 3 s for tweets, 1 s for
 places, 9 s for reviews; 50 MB of tables for tweets, built once per process.
@@ -270,9 +271,9 @@ WORKLOADS = (
         terms_mean=9.0,
         terms_shape=4,
         phrases=0.2,
-        archive=10_000_000,
+        archive=40_000_000,
         drift=Drift(
-            hot=0.5, spots=3, spread_m=30e3, stay=500_000, topical=1 / 3, topics=20, topic_terms=12, life=200_000
+            hot=0.5, spots=3, spread_m=30e3, stay=4_000_000, topical=1 / 3, topics=20, topic_terms=12, life=1_000_000
         ),
     ),
 )
