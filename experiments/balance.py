@@ -41,10 +41,12 @@ TAUS = (0.05, 0.1, 0.25)
 _REPEATS = 5
 
 SHARDS = 8
-HELD, BATCH, BATCHES = 1_000_000, 50_000, 24
+HELD, BATCH, BATCHES = 1_000_000, 50_000, 16
 """Subscriptions, messages of a batch, and batches."""
-STRIDE = BATCH
+STRIDE = 75_000
 """Between the first messages of two batches, at any scale: hot spots are elsewhere."""
+LOADS = (None, "products", "pairs")
+"""No adjustments, adjustments by messages times subscriptions, and by the pairs that an index compares."""
 _KNOWN = 100_000  # subscriptions that the decisions are based on, at most
 
 
@@ -87,7 +89,7 @@ def _grid(stream: Stream) -> tuple[Floats, Longs]:
     seen = np.bincount(ys * CELLS + xs, minlength=CELLS * CELLS)
     corners = [_cells(footprints.boxes[:, i], footprints.boxes[:, i + 1], bounds) for i in (0, 2)]
     sizes = _covered(corners[0], corners[1], sizes_of(footprints))
-    loads: Floats = seen * (CHECK * len(footprints) + HANDLE)
+    loads = (seen * (CHECK * len(footprints) + HANDLE)).astype(np.float64)
     return loads, sizes
 
 
@@ -160,30 +162,28 @@ class _Shards:
 
 
 def measure_drift(scale: float) -> list[Row]:
-    """Publish the same batches to shards with a routing that stays, and to shards whose routing follows the load."""
+    """Publish the same batches to shards whose routing stays, or is adjusted by one of two measures of load."""
     n_batch = scaled(BATCH, scale)
     starts = [range(number * STRIDE, number * STRIDE + n_batch) for number in range(BATCHES)]
     stream = _stream(scaled(HELD, scale), starts)
     (partitioner,) = (one for one in PARTITIONERS if one.name == "hybrid")
     footprints, messages = stream.sample
     first = partitioner.fit(Sample(footprints, messages.slice(0, n_batch)), n_shards=SHARDS).fixed()
-    return [
-        row for is_adjusted in (False, True) for row in _run(stream, first, n_batch=n_batch, is_adjusted=is_adjusted)
-    ]
+    return [row for load in LOADS for row in _run(stream, first, n_batch=n_batch, load=load)]
 
 
-def _run(stream: Stream, routing: Routing, *, n_batch: int, is_adjusted: bool) -> Iterator[Row]:
+def _run(stream: Stream, routing: Routing, *, n_batch: int, load: str | None) -> Iterator[Row]:
     footprints, messages = stream.sample
     weight = -(-len(footprints) // _KNOWN)
     known = footprints.take(np.arange(0, len(footprints), weight))
     shards = _Shards(stream, routing)
     shards.publish(messages.slice(0, n_batch))  # compiles, and warms caches
     for number in range(BATCHES):
-        report_progress(f"batch {number + 1} of {BATCHES}, {'adjusted' if is_adjusted else 'not adjusted'}")
+        report_progress(f"batch {number + 1} of {BATCHES}, adjusted by: {load}")
         batch, before = messages.slice(number * n_batch, (number + 1) * n_batch), shards.updates
         seconds = shards.publish(batch)
         row: dict[str, Any] = {
-            "adjusted": is_adjusted,
+            "load": load,
             "batch": number,
             "messages": n_batch,
             "subscriptions": len(footprints),
@@ -196,9 +196,9 @@ def _run(stream: Stream, routing: Routing, *, n_batch: int, is_adjusted: bool) -
             "moved": 0,
             "moved_bytes": 0,
         }
-        if is_adjusted:
+        if load is not None:
             started = time.process_time()
-            made = adjust(shards.routing, Period.of(batch, known, weight=weight))
+            made = adjust(shards.routing, Period.of(batch, known, weight=weight, counts_pairs=load == "pairs"))
             row["decide_s"] = time.process_time() - started
             if made is not None:
                 started = time.process_time()
@@ -209,7 +209,7 @@ def _run(stream: Stream, routing: Routing, *, n_batch: int, is_adjusted: bool) -
                     "moved": made.adjustment.moved_subscriptions,
                     "moved_bytes": made.adjustment.moved_bytes,
                     "steps": len(made.adjustment.steps),
-                    "loads": [[round(load) for load in some] for some in loads],
+                    "loads": [[round(one) for one in some] for some in loads],
                 }
         yield row
     shards.close()

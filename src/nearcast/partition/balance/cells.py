@@ -13,6 +13,7 @@ Cost: a few dozen nanoseconds for each pair of a message or subscription and a c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, Self, TypeGuard, TypeVar
 
@@ -21,8 +22,9 @@ import numpy.typing as npt
 
 from nearcast.errors import require
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import CellPairs, Routing
-from nearcast.partition.load import CHECK, DELETE, HANDLE, INSERT, LoadCounts
+from nearcast.partition.base import CellPairs, Routing, Sample
+from nearcast.partition.candidate_pairs import count_compared
+from nearcast.partition.load import CHECK, COMPARE, DELETE, HANDLE, INSERT, LoadCounts
 from nearcast.partition.masks import count_rows, masks_of
 
 Floats = npt.NDArray[np.float64]
@@ -99,6 +101,10 @@ class Period(NamedTuple):
     """The subscriptions that were removed."""
     weight: int = 1
     """The number of subscriptions that each one stands for, where they are a sample."""
+    message_weight: int = 1
+    """The number of messages that each one stands for."""
+    compared: Longs | None = None
+    """int64 (n_messages,): the candidate pairs of each message; None for definition 1 as it is in the paper."""
 
     @classmethod
     def of(
@@ -110,16 +116,23 @@ class Period(NamedTuple):
         are_new: Flags | None = None,
         deleted: Footprints | None = None,
         weight: int = 1,
+        message_weight: int = 1,
+        counts_pairs: bool = False,
     ) -> Period:
-        """Return a period; by default no subscription comes or goes, and sizes follow from the terms."""
-        require(weight >= 1, "weight", "must be 1 or more", weight)
+        """Return a period; by default no subscription comes or goes, and sizes follow from the terms.
+
+        With `counts_pairs` the first term of a load counts the pairs that an index compares, see `load`.
+        """
+        for name, value in (("weight", weight), ("message_weight", message_weight)):
+            require(value >= 1, name, "must be 1 or more", value)
         n = len(footprints)
         sizes = sizes_of(footprints) if sizes is None else sizes
         are_new = np.zeros(n, np.bool_) if are_new is None else are_new
         for name, column in (("sizes", sizes), ("are_new", are_new)):
             require(len(column) == n, name, f"must hold one value for each of {n} subscriptions", len(column))
         gone = Footprints.joined([]) if deleted is None else deleted
-        return cls(messages, footprints, sizes, are_new, gone, weight)
+        compared = count_compared(Sample(footprints, messages)) if counts_pairs else None
+        return cls(messages, footprints, sizes, are_new, gone, weight, message_weight, compared)
 
 
 def sizes_of(footprints: Footprints) -> Longs:
@@ -151,8 +164,10 @@ class CellTable:
     def loads(self) -> Floats:
         """float64 (n_cells,): the share of each cell in the load of its shard."""
         counts = self.counts
-        checked = CHECK * self.in_shards.subscriptions[self.shards] + HANDLE
-        own = checked * counts.messages + INSERT * counts.inserted + DELETE * counts.deleted
+        checked = CHECK * self.in_shards.subscriptions[self.shards] * counts.messages
+        if counts.compared is not None:
+            checked = COMPARE * counts.compared
+        own = checked + HANDLE * counts.messages + INSERT * counts.inserted + DELETE * counts.deleted
         of_shards = np.bincount(self.shards, weights=own, minlength=len(self.in_shards.messages))
         factors = self.shard_loads / np.where(of_shards > 0, of_shards, 1.0)
         loads: Floats = own * factors[self.shards]
@@ -187,20 +202,28 @@ class CellWork:
         inserted = CellPairs(self.subscriptions.rows[new], self.subscriptions.cells[new])
         pairs = (self.messages, self.subscriptions, inserted, self.deleted)
         n_rows = (len(period.messages), len(period.footprints), len(period.footprints), len(period.deleted))
-        weights = (1, period.weight, period.weight, period.weight)
+        weights = (period.message_weight, period.weight, period.weight, period.weight)
         n_cells, n_shards = len(shards), self.routing.n_shards
-        counts = LoadCounts(
-            *(np.bincount(some.cells, minlength=n_cells) * by for some, by in zip(pairs, weights, strict=True))
-        )
-        in_shards = LoadCounts(
-            *(
-                count_rows(masks_of(some.rows, shards[some.cells], n=n, n_shards=n_shards), n_shards) * by
-                for some, n, by in zip(pairs, n_rows, weights, strict=True)
-            )
-        )
+        of_cells = [np.bincount(some.cells, minlength=n_cells) * by for some, by in zip(pairs, weights, strict=True)]
+        of_shards = [
+            count_rows(masks_of(some.rows, shards[some.cells], n=n, n_shards=n_shards), n_shards) * by
+            for some, n, by in zip(pairs, n_rows, weights, strict=True)
+        ]
+        compared = self._compared(n_cells)
+        in_shards = None if compared is None else np.bincount(shards, weights=compared, minlength=n_shards)
         of_rows = period.sizes[self.subscriptions.rows] * period.weight
         sizes = np.bincount(self.subscriptions.cells, weights=of_rows, minlength=n_cells).astype(np.int64)
-        return CellTable(shards, counts, sizes, in_shards)
+        return CellTable(shards, _counts(of_cells, compared), sizes, _counts(of_shards, in_shards))
+
+    def _compared(self, n_cells: int) -> Floats | None:
+        """Return the candidate pairs of each cell; those of a message in several cells are divided among them."""
+        period, (rows, cells) = self.period, self.messages
+        if period.compared is None:
+            return None
+        n_cells_of = np.bincount(rows, minlength=len(period.messages))
+        shares = (period.compared * (period.weight * period.message_weight) / np.maximum(n_cells_of, 1))[rows]
+        counts: Floats = np.bincount(cells, weights=shares, minlength=n_cells).astype(np.float64)
+        return counts
 
     def moved(self, routing: CellRouting) -> CellWork:
         """Return the work under a routing with the same cells in other shards."""
@@ -216,6 +239,11 @@ class CellWork:
             _again(self.subscriptions, cells, period.footprints, routing.subscription_cells),
             _again(self.deleted, cells, period.deleted, routing.subscription_cells),
         )
+
+
+def _counts(columns: Sequence[Any], compared: Any) -> LoadCounts:
+    messages, subscriptions, inserted, deleted = columns
+    return LoadCounts(messages, subscriptions, inserted, deleted, compared)
 
 
 def measure(routing: CellRouting, period: Period) -> CellTable:
