@@ -41,9 +41,9 @@ TAUS = (0.05, 0.1, 0.25)
 _REPEATS = 5
 
 SHARDS = 8
-HELD, BATCH, BATCHES = 1_000_000, 50_000, 16
+HELD, BATCH, BATCHES = 1_000_000, 50_000, 12
 """Subscriptions, messages of a batch, and batches."""
-STRIDE = 75_000
+STRIDE = 100_000
 """Between the first messages of two batches, at any scale: hot spots are elsewhere."""
 LOADS = (None, "products", "pairs")
 """No adjustments, adjustments by messages times subscriptions, and by the pairs that an index compares."""
