@@ -41,10 +41,10 @@ TAUS = (0.05, 0.1, 0.25)
 _REPEATS = 5
 
 SHARDS = 8
-HELD, BATCH, BATCHES = 1_000_000, 50_000, 12
+HELD, BATCH, BATCHES = 1_000_000, 50_000, 14
 """Subscriptions, messages of a batch, and batches."""
-STRIDE = 100_000
-"""Between the first messages of two batches, at any scale: hot spots are elsewhere."""
+STRIDE = BATCH
+"""From the first message of a batch to that of the next, at any scale: the more, the farther hot spots have gone."""
 LOADS = (None, "products", "pairs")
 """No adjustments, adjustments by messages times subscriptions, and by the pairs that an index compares."""
 _KNOWN = 100_000  # subscriptions that the decisions are based on, at most
