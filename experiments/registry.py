@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from experiments import (
+    balance,
     baselines,
     growth,
     headline,
@@ -22,6 +23,6 @@ QUESTIONS = {
     module.QUESTION.name: module.QUESTION
     for module in (
         headline, growth, baselines, spark_batches, topk_tuning, topk_alternatives, topk_sweeps, nearest_k,
-        social_windows, partitioners, many_shards, rescaling, topk_windows,
+        social_windows, partitioners, many_shards, rescaling, balance, topk_windows,
     )
 }  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from experiments.pages import (
+    balance,
     index,
     many_shards,
     nearest,
@@ -21,7 +22,7 @@ from experiments.pages.plots import Plots
 
 PAGES = {
     module.PAGE.name: module.PAGE
-    for module in (index, topk, topk_windows, nearest, social, partitioners, many_shards, rescaling)
+    for module in (index, topk, topk_windows, nearest, social, partitioners, many_shards, rescaling, balance)
 }
 FIGURES = "figures"
 """The name of the block in the README of the project."""

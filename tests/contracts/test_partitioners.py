@@ -14,6 +14,9 @@ import nearcast as nc
 from effort import effort, sampled
 from nearcast.model import KINDS, Footprints, MessageBatch, SubscriptionBatch
 from nearcast.partition import PARTITIONERS, Sample
+from nearcast.partition.balance.adjust import adjust
+from nearcast.partition.balance.adjustment import Adjustment
+from nearcast.partition.balance.cells import Period, has_cells
 from nearcast.partition.masks import as_ints
 from nearcast.partition.serialization import pack, unpack
 from nearcast.testing import strategies
@@ -130,6 +133,68 @@ def test_every_message_reaches_the_shards_of_matching_footprints(partitioner, n_
             for document, seen in zip(batch.documents, seen_by[id(batch)], strict=True):
                 if footprint.may_match(*document.location, document.units.keys()):
                     assert home & seen
+
+
+ADJUSTABLE = [p for p in PARTITIONERS if has_cells(p.fit(Sample.none(), n_shards=1))]
+
+
+def unbalanced(partitioner, n_shards, random_fields, rng):
+    """Return a routing whose cells are all in the first shard, and what it was fitted to."""
+    footprints, batch = sampled(rng, random_fields)
+    routing = partitioner.fit(Sample(footprints, batch), n_shards=n_shards).fixed()
+    return routing.reassigned(np.zeros_like(routing.cell_shards)), footprints, batch
+
+
+def test_some_routings_are_tables_of_cells():
+    assert {p.name for p in ADJUSTABLE} == {"space_grid", "space_kd", "space_rtree", "hybrid"}
+
+
+@pytest.mark.parametrize("partitioner", ADJUSTABLE, ids=lambda one: one.name)
+@pytest.mark.parametrize("n_shards", [2, 3, 7, 65])
+def test_an_adjusted_routing_keeps_the_rule_of_routings(partitioner, n_shards, random_fields):
+    rng = random.Random(n_shards)
+    routing, known, early = unbalanced(partitioner, n_shards, random_fields, rng)
+    made = adjust(routing, Period.of(early, known, are_new=np.arange(len(known)) % 2 == 0))
+    assert made is not None
+    new, late = sampled(rng, random_fields)
+    n_met = 0
+    for some, batch in itertools.product((known, new), (early, late)):
+        placed, seen_by = as_ints(made.routing.place(some)), as_ints(made.routing.route(batch))
+        assert all(0 < home < 1 << n_shards for home in placed)
+        for footprint, home in zip(some, placed, strict=True):
+            for document, seen in zip(batch.documents, seen_by, strict=True):
+                if footprint.may_match(*document.location, document.units.keys()):
+                    assert home & seen
+                    n_met += 1
+    assert n_met > 100
+    replayed = Adjustment.from_json(made.adjustment.to_json()).replay(routing)
+    assert pack(replayed) == pack(made.routing)
+
+
+@pytest.mark.parametrize("partitioner", ADJUSTABLE, ids=lambda one: one.name)
+def test_an_engine_with_an_adjusted_routing_gives_the_updates_of_one_worker(partitioner, random_fields):
+    rng = random.Random(8)
+    routing, known, early = unbalanced(partitioner, 3, random_fields, rng)
+    made = adjust(routing, Period.of(early, known)).routing
+    with engine(strategies.PLANE) as alone, engine(strategies.PLANE, workers=3, partitioner=made) as shared:
+        for step in range(4):
+            subscriptions = [
+                strategies.make_subscription(
+                    kind.kind, rng.randrange(30), random_fields(kind.kind, strategies.PLANE, rng)
+                )
+                for kind in rng.choices(KINDS, k=12)
+            ]
+            assert canonical(alone.subscribe(subscriptions)) == canonical(shared.subscribe(subscriptions))
+            batch = [
+                nc.Message(
+                    f"m{step}.{i}",
+                    rng.choice(strategies.GRID[strategies.PLANE]),
+                    rng.choices(strategies.TERMS, k=3),
+                    step + i / 9,
+                )
+                for i in range(9)
+            ]
+            assert canonical(alone.publish(batch)) == canonical(shared.publish(batch))
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS, ids=NAMES)

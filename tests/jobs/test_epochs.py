@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 
+import pyarrow.compute as pc
 import pytest
 
 import nearcast as nc
@@ -19,7 +20,12 @@ from nearcast.jobs.epochs import EpochLog, QueryEpochs
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.frame import Frame, epoch_of, unpack_frames
 from nearcast.jobs.shard_run import ShardRun
-from nearcast.model import KINDS
+from nearcast.model import KINDS, Footprints
+from nearcast.model.columns import messages_from_table
+from nearcast.partition.balance.adjust import adjust
+from nearcast.partition.balance.cells import Period, can_cut
+from nearcast.partition.balance.steps import Cut
+from nearcast.partition.serialization import pack, unpack
 from nearcast.spark import dispatch
 from nearcast.spark.merge import joined
 from nearcast.spark.worker import addressed
@@ -42,6 +48,35 @@ class Cluster:
         """Add an epoch, as the driver does."""
         routing = fitted(replace(self.of, shards=shards, fitted=None), self.given).fitted
         self.log.add(shards=shards, tasks=2, routing=routing)
+
+    def adjust(self, batch, rng):
+        """Add an epoch whose routing is adjusted to a batch, after a few cuts and moves."""
+        newest = self.log.newest()
+        routing = unpack(newest.routing)
+        for _ in range(3):
+            if can_cut(routing) and len(routing.cell_shards) < 40:
+                cell = rng.randrange(len(routing.cell_shards))
+                cut = Cut(int(routing.cell_leaves[cell]), rng.randrange(2), rng.uniform(0, 8))
+                routing = cut.apply(routing)
+        shards = routing.cell_shards.copy()
+        for cell in rng.sample(range(len(shards)), k=len(shards) // 3):
+            shards[cell] = rng.randrange(newest.shards)
+        routing = routing.reassigned(shards)
+        comes = batch.subscriptions.filter(pc.fill_null(pc.equal(batch.subscriptions["op"], "subscribe"), True))
+        footprints = Footprints.joined(
+            [some.footprints for some in self.of.admission.admit(comes.drop_columns(["op"]))]
+        )
+        messages = batch.messages.filter(pc.fill_null(pc.not_equal(batch.messages["op"], "retract"), True))
+        period = Period.of(
+            messages_from_table(
+                messages, vocabulary=self.of.scoring.vocabulary, limits=self.of.config.limits, first_seq=1
+            ),
+            footprints,
+        )
+        made = adjust(routing, period, sigma=1.0)
+        routing = routing if made is None else made.routing
+        self.log.add(shards=newest.shards, tasks=2, requested=newest.requested, routing=pack(routing))
+        return made is not None
 
     def restart(self):
         """Forget what processes remember."""
@@ -114,6 +149,31 @@ def test_updates_do_not_depend_on_moves(name, window, random_fields, tmp_path, m
             updates += cluster.run(batch)
         assert updates == inputs.embedded(cluster.of, given), f"seed {seed}"
         assert len(set(cluster.epochs)) > 2, "epochs have begun"
+
+
+ADJUSTABLE = ("hybrid", "space_grid", "space_rtree", pytest.param("space_kd", marks=pytest.mark.soak))
+
+
+@pytest.mark.parametrize("window", [None, nc.CountWindow(7)], ids=["the usual window", "a short one"])
+@pytest.mark.parametrize("name", ADJUSTABLE)
+def test_updates_do_not_depend_on_adjustments(name, window, random_fields, tmp_path):
+    """With an adjusted routing, a crash, a replay or a lost host before any batch."""
+    n_adjusted = 0
+    for seed in range(effort(1, 6)):
+        rng, folder = random.Random(seed), tmp_path / str(seed)
+        of = inputs.job(window=window, shards=3, partitioner=name, bodies=True, batches_per_snapshot=3)
+        given = everything(seed, random_fields, n=effort(9, 16), kinds=MATCHES)
+        cluster, updates = Cluster(folder, of, given), Counter()
+        for batch in given:
+            if rng.random() < 0.6:
+                n_adjusted += cluster.adjust(batch, rng)
+            if rng.random() < 0.3:
+                cluster.run(batch, n_runs=rng.randint(1, 3))
+            rng.choice([cluster.restart, cluster.lose_host, lambda: None])()
+            updates += cluster.run(batch)
+        assert updates == inputs.embedded(cluster.of, given), f"seed {seed}"
+        assert len(set(cluster.epochs)) > 2, "epochs have begun"
+    assert n_adjusted, "some routing was adjusted to its load"
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ def serialised(table):
     return sink.getvalue().to_pybytes()
 
 
-def test_the_three_workloads_are_named():
-    assert NAMES == ["tweets", "places", "reviews"]
+def test_the_workloads_are_named():
+    assert NAMES == ["tweets", "places", "reviews", "drift"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,7 +98,7 @@ def test_every_term_of_a_message_tokenizes_to_itself(name):
 
 
 def test_vocabularies_are_as_large_as_in_the_papers():
-    assert [len(make(name).terms()) for name in NAMES] == [1_700_000, 53_931, 85_000]
+    assert [len(make(name).terms()) for name in NAMES] == [1_700_000, 53_931, 85_000, 200_000]
 
 
 def distinct_terms(workload, n, start=0):
@@ -220,5 +220,5 @@ def test_messages_of_one_term_are_possible():
 
 
 def test_an_unknown_workload_is_refused():
-    with pytest.raises(InvalidInput, match="workload must be one of tweets, places, reviews; got 'tweet'"):
+    with pytest.raises(InvalidInput, match="workload must be one of tweets, places, reviews, drift; got 'tweet'"):
         make("tweet")

@@ -13,6 +13,7 @@ Sets of shards are `masks`: a message and a subscription meet where both have a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -42,6 +43,30 @@ class Region(NamedTuple):
     """xmin, ymin, xmax, ymax."""
     shards: int
     """The shards that own it, bit i for shard i; several where terms divide them further."""
+
+
+class CellPairs(NamedTuple):
+    """Messages or subscriptions with the cells that they are in: the pieces in which a routing divides the work."""
+
+    rows: npt.NDArray[np.int64]
+    """int64 (n,): rows of messages or subscriptions."""
+    cells: npt.NDArray[np.int32]
+
+    @classmethod
+    def distinct(cls, rows: npt.NDArray[np.int64], cells: npt.NDArray[np.integer]) -> CellPairs:
+        """Return pairs, each once.
+
+        >>> CellPairs.distinct(np.array([1, 0, 1]), np.array([2, 3, 2])).cells.tolist()
+        [3, 2]
+        """
+        both = np.unique((rows << 32) | cells)
+        return cls(both >> 32, (both & 0xFFFFFFFF).astype(np.int32))
+
+    @classmethod
+    def joined(cls, parts: Sequence[CellPairs]) -> CellPairs:
+        """Concatenate pairs."""
+        rows = [np.zeros(0, np.int64), *(part.rows for part in parts)]
+        return cls(np.concatenate(rows), np.concatenate([np.zeros(0, np.int32), *(part.cells for part in parts)]))
 
 
 class Routing(Protocol):

@@ -39,25 +39,62 @@ def find_candidate_pairs(sample: Sample, *, most: int = _MOST) -> CandidatePairs
     """
     footprints, batch = sample
     chosen = spread_rows(len(batch), _MESSAGES)
-    branches, posted = posting_terms(footprints, TermFrequencies.of(batch))
-    is_open = np.ones(len(footprints.term_indptr) - 1, np.bool_)
-    is_open[branches] = False
-    order = np.argsort(posted, kind="stable")
-    posted, listed = posted[order], np.concatenate([branches[order], np.flatnonzero(is_open)])
+    postings = _Postings.of(footprints, TermFrequencies.of(batch))
     batch = batch.take(chosen)
-    starts, ends = _runs(posted, len(listed), batch)
+    starts, ends = postings.runs(batch)
     step = -(-int((ends - starts).sum()) // most)
     if step > 1:
-        posted, listed = posted[::step], listed[::step]
-        starts, ends = _runs(posted, len(listed), batch)
-    counts = ends - starts
-    before = np.concatenate([[0], np.cumsum(counts)])
-    at = np.repeat(starts - before[:-1], counts) + np.arange(before[-1])
-    rows = np.repeat(np.repeat(np.arange(len(batch)), np.diff(batch.term_indptr) + 1), counts)
-    owners = np.repeat(np.arange(len(footprints)), np.diff(footprints.branch_indptr))[listed[at]]
-    boxes, xs, ys = footprints.boxes[owners], batch.xs[rows], batch.ys[rows]
-    inside = (boxes[:, 0] <= xs) & (xs <= boxes[:, 2]) & (boxes[:, 1] <= ys) & (ys <= boxes[:, 3])
-    return CandidatePairs(chosen[rows[inside]], owners[inside])
+        postings = postings.every(step)
+        starts, ends = postings.runs(batch)
+    rows, owners = postings.pairs(batch, starts, ends, footprints)
+    return CandidatePairs(chosen[rows], owners)
+
+
+def count_compared(sample: Sample) -> Longs:
+    """Return the number of candidate pairs of each message; it looks at each posting that an index would visit."""
+    footprints, batch = sample
+    postings, counts = _Postings.of(footprints, TermFrequencies.of(batch)), [np.zeros(0, np.int64)]
+    for start in range(0, len(batch), _MESSAGES):
+        some = batch.slice(start, min(start + _MESSAGES, len(batch)))
+        rows, _ = postings.pairs(some, *postings.runs(some), footprints)
+        counts.append(np.bincount(rows, minlength=len(some)))
+    return np.concatenate(counts)
+
+
+class _Postings(NamedTuple):
+    """Branches by the terms that they are posted under, then those without terms."""
+
+    posted: Longs
+    """int64: the term of each branch that has one, ascending."""
+    listed: Longs
+    """int64: all branches."""
+
+    @classmethod
+    def of(cls, footprints: Footprints, frequencies: TermFrequencies) -> _Postings:
+        branches, posted = posting_terms(footprints, frequencies)
+        is_open = np.ones(len(footprints.term_indptr) - 1, np.bool_)
+        is_open[branches] = False
+        order = np.argsort(posted, kind="stable")
+        return cls(posted[order], np.concatenate([branches[order], np.flatnonzero(is_open)]))
+
+    def every(self, step: int) -> _Postings:
+        """Return a part of the postings."""
+        return _Postings(self.posted[::step], self.listed[::step])
+
+    def runs(self, batch: MessageBatch) -> tuple[Longs, Longs]:
+        """Return the runs of branches that each message visits."""
+        return _runs(self.posted, len(self.listed), batch)
+
+    def pairs(self, batch: MessageBatch, starts: Longs, ends: Longs, footprints: Footprints) -> tuple[Longs, Longs]:
+        """Return the rows of messages, and the subscriptions whose boxes they lie in, among the branches visited."""
+        counts = ends - starts
+        before = np.concatenate([[0], np.cumsum(counts)])
+        at = np.repeat(starts - before[:-1], counts) + np.arange(before[-1])
+        rows = np.repeat(np.repeat(np.arange(len(batch)), np.diff(batch.term_indptr) + 1), counts)
+        owners = np.repeat(np.arange(len(footprints)), np.diff(footprints.branch_indptr))[self.listed[at]]
+        boxes, xs, ys = footprints.boxes[owners], batch.xs[rows], batch.ys[rows]
+        inside = (boxes[:, 0] <= xs) & (xs <= boxes[:, 2]) & (boxes[:, 1] <= ys) & (ys <= boxes[:, 3])
+        return rows[inside], owners[inside]
 
 
 def _runs(posted: Longs, n_listed: int, batch: MessageBatch) -> tuple[Longs, Longs]:

@@ -7,14 +7,15 @@ up four blocks of cells, in a table of 1.6 MB per 64 shards; routing is a divisi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Region, Sample, ToSome
+from nearcast.partition.base import CellPairs, Region, Sample, ToSome
 from nearcast.partition.load import assign_greedily, load_of
 from nearcast.partition.masks import Masks, check_shards, mask_of, united
 from nearcast.space import Box
@@ -84,6 +85,32 @@ class SpaceGridRouting(ToSome):
         """Return the shard of the cell that a message is in."""
         xs, ys = _cells(self.edges, batch.xs, batch.ys)
         return mask_of(self.assignment[ys, xs], self.n_shards)
+
+    # -- cells, see `nearcast.partition.balance` -------------------------------------------------------------------
+
+    @property
+    def cell_shards(self) -> npt.NDArray[np.int32]:
+        """The shard of each cell, row by row."""
+        return self.assignment.ravel()
+
+    def message_cells(self, batch: MessageBatch) -> CellPairs:
+        """Return the cell of each message."""
+        xs, ys = _cells(self.edges, batch.xs, batch.ys)
+        return CellPairs(np.arange(len(batch)), (ys * CELLS + xs).astype(np.int32))
+
+    def subscription_cells(self, footprints: Footprints) -> CellPairs:
+        """Return the cells of subscriptions; a box anywhere is in all of them."""
+        lows, highs = (_cells(self.edges, footprints.boxes[:, i], footprints.boxes[:, i + 1]) for i in (0, 2))
+        n_xs, n_ys = (high - low + 1 for low, high in zip(lows, highs, strict=True))
+        n = n_xs * n_ys
+        rows = np.repeat(np.arange(len(footprints)), n)
+        at = np.arange(len(rows)) - np.repeat(np.cumsum(n) - n, n)  # within the block of cells
+        xs, ys = lows[0][rows] + at % n_xs[rows], lows[1][rows] + at // n_xs[rows]
+        return CellPairs(rows, (ys * CELLS + xs).astype(np.int32))
+
+    def reassigned(self, shards: npt.NDArray[np.int32]) -> Self:
+        """Return the routing with the same cells in other shards."""
+        return replace(self, assignment=shards.reshape(CELLS, CELLS))
 
 
 class SpaceGridPartitioner:

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Region, Sample, ToSome
+from nearcast.partition.base import Sample
+from nearcast.partition.leaf_assignment import LeafRouting
 from nearcast.partition.load import load_of
-from nearcast.partition.masks import Masks, check_shards, mask_of
-from nearcast.partition.tree import Tree, grow
-from nearcast.space import Box
+from nearcast.partition.masks import check_shards
+from nearcast.partition.tree import grow
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -26,24 +25,8 @@ _PLACES = 256  # candidate positions per cut
 
 
 @dataclass(frozen=True)
-class SpaceKdRouting(ToSome):
-    """Leaves of a tree, one shard each."""
-
-    n_shards: int
-    tree: Tree
-    loads: Floats
-
-    def regions(self, bounds: Box) -> list[Region]:
-        """Return the leaves."""
-        return self.tree.regions(bounds)
-
-    def place(self, footprints: Footprints) -> Masks:
-        """Return the leaves that a box overlaps."""
-        return self.tree.masks_in(footprints.boxes, np.arange(self.tree.n_leaves, dtype=np.int32), self.n_shards)
-
-    def route(self, batch: MessageBatch) -> Masks:
-        """Return the leaf that a message is in."""
-        return mask_of(self.tree.leaves_at(batch.xs, batch.ys), self.n_shards)
+class SpaceKdRouting(LeafRouting):
+    """Leaves of a kd-tree, one per shard."""
 
 
 class SpaceKdPartitioner:
@@ -67,7 +50,8 @@ class SpaceKdPartitioner:
         tree = grow(n_shards, lows, highs, messages, cut)
         held = np.bincount(tree.leaves_in(boxes)[1], minlength=n_shards)
         seen = np.bincount(tree.leaves_at(*messages), minlength=n_shards)
-        return SpaceKdRouting(n_shards, tree, load_of(seen, held))
+        assignment = np.arange(tree.n_leaves, dtype=np.int32)
+        return SpaceKdRouting(n_shards, tree, assignment, load_of(seen, held))
 
 
 def _even_cut(lows: Floats, highs: Floats, messages: Floats, shares: tuple[int, int]) -> float | None:

@@ -15,17 +15,15 @@ Cost: fitting reads each point once per level; placing and routing descend the t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Region, Sample, ToSome
+from nearcast.partition.base import Sample
+from nearcast.partition.leaf_assignment import LeafRouting
 from nearcast.partition.load import load_of
-from nearcast.partition.masks import Masks, check_shards, count_rows, mask_of
-from nearcast.partition.tree import Tree, grow
-from nearcast.space import Box
+from nearcast.partition.masks import check_shards, count_rows
+from nearcast.partition.tree import grow
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -35,35 +33,8 @@ LEAVES = 16  # per shard, at least
 
 
 @dataclass(frozen=True)
-class SpaceRtreeRouting(ToSome):
-    """Leaves of a tree, some per shard."""
-
-    n_shards: int
-    tree: Tree
-    assignment: Ints
-    """int32 (n_leaves,): the shard of each leaf, ascending."""
-    loads: Floats
-
-    @cached_property
-    def _collapsed(self) -> tuple[Tree, Ints]:
-        """A tree without the cuts between leaves of the same shard, and the shards of its leaves."""
-        return self.tree.collapsed(self.assignment)
-
-    def regions(self, bounds: Box) -> list[Region]:
-        """Return the leaves."""
-        boxes = self.tree.boxes(bounds.as_tuple()).tolist()
-        assignment = self.assignment.tolist()
-        return [Region((a, b, c, d), 1 << shard) for shard, (a, b, c, d) in zip(assignment, boxes, strict=True)]
-
-    def place(self, footprints: Footprints) -> Masks:
-        """Return the shards of the leaves that a box overlaps."""
-        tree, shards = self._collapsed
-        return tree.masks_in(footprints.boxes, shards, self.n_shards)
-
-    def route(self, batch: MessageBatch) -> Masks:
-        """Return the shard of the leaf that a message is in."""
-        tree, shards = self._collapsed
-        return mask_of(shards[tree.leaves_at(batch.xs, batch.ys)], self.n_shards)
+class SpaceRtreeRouting(LeafRouting):
+    """Leaves of a packed R-tree, some per shard."""
 
 
 class SpaceRtreePartitioner:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from nearcast.errors import require
 from nearcast.partition.base import Region
 from nearcast.partition.masks import Masks, mask_of, no_shards
 from nearcast.space import Box
@@ -98,6 +99,25 @@ class Tree:
         kids = np.where(are_leaves, ~(np.cumsum(are_leaves).reshape(kids.shape) - 1), number[np.maximum(kids, 0)])
         tree = Tree(self.axes[kept], self.values[kept], kids.astype(np.int32), int(are_leaves.sum()))
         return tree, only[self.kids[kept][are_leaves]]
+
+    def cut(self, leaf: int, *, axis: int, value: float) -> Tree:
+        """Return the tree with a leaf cut in two: the low side keeps its number, the high side gets the next one.
+
+        >>> tree = Tree(np.zeros(0, np.int8), np.zeros(0), np.zeros((0, 2), np.int32), 1)
+        >>> tree = tree.cut(0, axis=0, value=5.0).cut(1, axis=1, value=2.0)
+        >>> tree.leaves_at(np.array([4.0, 6.0, 6.0]), np.array([9.0, 1.0, 9.0])).tolist(), tree.n_leaves
+        ([0, 1, 2], 3)
+        """
+        require(0 <= leaf < self.n_leaves, "leaf", f"must be between 0 and {self.n_leaves - 1}", leaf)
+        require(axis in (0, 1), "axis", "must be 0 for x or 1 for y", axis)
+        kids = self.kids.copy()
+        kids[kids == ~leaf] = len(kids)
+        return Tree(
+            np.append(self.axes, np.int8(axis)),
+            np.append(self.values, value),
+            np.concatenate([kids, np.array([[~leaf, ~self.n_leaves]], np.int32)]),
+            self.n_leaves + 1,
+        )
 
     def regions(self, bounds: Box) -> list[Region]:
         """Return the leaves within bounds that hold a point; leaf i belongs to shard i."""

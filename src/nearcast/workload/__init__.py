@@ -4,6 +4,7 @@
        │ cities, words, zipf├─ Arrow tables         │
        └── random messages ─┴─ subscriptions ───────┘      one generator per kind, after each paper's experiments
            community             a social graph, and places that publish
+           drift                 hot spots that wander, topics that come and go
 
 Everything streams: memory does not grow with the number of rows, and row i of a seed is always the same bytes.
 
@@ -17,6 +18,7 @@ Everything streams: memory does not grow with the number of rows, and row i of a
 
 from nearcast.workload.columns import MESSAGES, SUBSCRIPTIONS, TEXT_MESSAGES
 from nearcast.workload.community import Community
+from nearcast.workload.drift import Drift
 from nearcast.workload.generator import WORKLOADS, Workload, make
 from nearcast.workload.progress import progress
 from nearcast.workload.recording import Recording, load
@@ -30,6 +32,7 @@ __all__ = [
     "TEXT_MESSAGES",
     "WORKLOADS",
     "Community",
+    "Drift",
     "Recording",
     "Workload",
     "load",

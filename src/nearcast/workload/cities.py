@@ -27,6 +27,8 @@ from nearcast.workload.zipf import Zipf
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Points = tuple[Floats, Floats]
+"""The xs and ys of points."""
 
 DEGREES_PER_METRE = degrees(1.0 / EARTH_RADIUS_M)  # of latitude; longitude divides by the cosine of the latitude
 _DECIMALS = 6
@@ -73,11 +75,14 @@ class Cities:
         ys = centre_ys[city_of] + steps[1]
         rural = rng.random(n) < self.rural
         anywhere_xs, anywhere_ys = scatter(rng, self.bounds, n)
-        xs, ys = np.where(rural, anywhere_xs, xs), np.where(rural, anywhere_ys, ys)
+        xs, ys = self.rounded(np.where(rural, anywhere_xs, xs), np.where(rural, anywhere_ys, ys))
+        return xs, ys, np.where(rural, -1, city_of)
+
+    def rounded(self, xs: Floats, ys: Floats) -> Points:
+        """Return points as messages have them: with six decimals, and within the bounds."""
         return (
             np.clip(np.round(xs, _DECIMALS), self.bounds.xmin, self.bounds.xmax),
             np.clip(np.round(ys, _DECIMALS), self.bounds.ymin, self.bounds.ymax),
-            np.where(rural, -1, city_of),
         )
 
 

@@ -6,6 +6,7 @@ Each number is a field of `Workload`.
     tweets    TWEETS of Skype, table 3                9                  1.7 M         400 cities
     places    Place of DkM-SKS, table 1               3                  54 k          2,000 towns, much countryside
     reviews   YELP of Skype, table 3                  37                 85 k          100 cities
+    drift     nothing recorded, see below             9                  200 k         400 cities, wandering hot spots
 
 Terms follow a Zipf-Mandelbrot law without stop words; the number of terms is 1 + a negative binomial; a term occurs
 at most once per message. A share of the terms (`phrases`) is followed by its partner, the term of rank r ^ 1: words
@@ -28,6 +29,11 @@ which subscriptions are made, is one of that archive: its number is uniform belo
 and the most frequent term is in 3 % of the messages. A million messages later, matches and visits have fallen by a
 tenth.
 
+`drift` changes with time: half of its messages lie around three hot spots that wander from city to city in about an
+hour, a third is about topics that come and go, see `nearcast.workload.drift`. Subscriptions are made from random
+messages of the whole archive, so they are where hot spots were or will be. Messages of a community lie at its places,
+and do not drift.
+
 Message i of a seed is always the same, see `streams`. Cost of a million messages on one core: 3 s for tweets, 1 s for
 places, 9 s for reviews; 50 MB of tables for tweets, built once per process.
 """
@@ -45,9 +51,10 @@ import pyarrow as pa
 from nearcast.errors import require
 from nearcast.space import Box, Space
 from nearcast.text import Vocabulary
-from nearcast.workload.cities import Cities
+from nearcast.workload.cities import Cities, Points
 from nearcast.workload.columns import MESSAGES, fill, named, numbered
 from nearcast.workload.community import Community, gather
+from nearcast.workload.drift import Drift
 from nearcast.workload.sample import MessageSample, TermRanks, start_of
 from nearcast.workload.streams import BLOCK, cut, generator
 from nearcast.workload.subscriptions import subscribe
@@ -82,6 +89,7 @@ class Workload:
     heaps: float = 0.0  # exponent of the growth of the vocabulary; 0: all terms exist from the start
     lead: int = 100_000  # messages before message 0
     rate: float = 1_000.0  # messages per second
+    drift: Drift | None = None  # how messages change with time
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -160,7 +168,8 @@ class Workload:
     def sample(self, rng: np.random.Generator, n: int) -> MessageSample:
         """Draw random messages of the archive."""
         xs, ys, _ = self.cities.draw(rng, n, seed=self.seed)
-        return MessageSample(xs, ys, self._write(rng, (rng.random(n) * self.archive).astype(np.int64)))
+        positions = (rng.random(n) * self.archive).astype(np.int64)
+        return MessageSample(*self._drifted(rng, (xs, ys), positions), self._write(rng, positions))
 
     def _block(self, number: int, community: Community | None) -> pa.Table:
         first = number * BLOCK
@@ -175,12 +184,19 @@ class Workload:
             ),
         }
         if community is None:
-            columns["x"], columns["y"], _ = self.cities.draw(where, BLOCK, seed=self.seed)
+            xs, ys, _ = self.cities.draw(where, BLOCK, seed=self.seed)
+            columns["x"], columns["y"] = self._drifted(where, (xs, ys), positions)
         else:
             places = community.visit(where, BLOCK)
             columns["x"], columns["y"] = community.xs[places], community.ys[places]
             columns["place"] = named("p", places)
         return fill(MESSAGES, BLOCK, columns)
+
+    def _drifted(self, rng: np.random.Generator, points: Points, positions: Ints) -> Points:
+        """Return points, with those of hot spots at some positions of the stream."""
+        if self.drift is None:
+            return points
+        return self.drift.place(rng, points, positions, cities=self.cities, seed=self.seed)
 
     def _sizes(self, positions: Ints) -> Ints:
         """Return the number of terms available to the message at each position."""
@@ -201,6 +217,10 @@ class Workload:
         at = np.flatnonzero(follows)
         partners = ranks[at - 1] ^ 1
         ranks[at] = np.where(partners < sizes[at], partners, ranks[at])
+        if self.drift is not None:
+            owners = np.repeat(np.arange(n), counts)
+            of_messages = self._sizes(positions)
+            ranks = self.drift.write(rng, ranks, owners, positions, sizes=of_messages, seed=self.seed)
         return TermRanks(indptr, ranks).distinct()
 
     def _count(self, rng: np.random.Generator, n: int) -> Ints:
@@ -244,6 +264,18 @@ WORKLOADS = (
         phrases=0.2,
         archive=1_600_000,
     ),
+    Workload(
+        name="drift",
+        words=Zipf(200_000, exponent=1.0, shift=35.0),
+        cities=Cities(_AMERICA, sizes=Zipf(400, exponent=0.9), spread_m=20e3, spread_min_m=3e3, rural=0.05),
+        terms_mean=9.0,
+        terms_shape=4,
+        phrases=0.2,
+        archive=40_000_000,
+        drift=Drift(
+            hot=0.5, spots=3, spread_m=30e3, stay=4_000_000, topical=1 / 3, topics=20, topic_terms=12, life=1_000_000
+        ),
+    ),
 )
 
 
@@ -255,7 +287,7 @@ def make(name: str, *, seed: int = 0, rate: float | None = None) -> Workload:
     >>> make("novels")
     Traceback (most recent call last):
         ...
-    nearcast.errors.InvalidInput: workload must be one of tweets, places, reviews; got 'novels'
+    nearcast.errors.InvalidInput: workload must be one of tweets, places, reviews, drift; got 'novels'
     """
     named_so = {workload.name: workload for workload in WORKLOADS}
     require(name in named_so, "workload", f"must be one of {', '.join(named_so)}", name)

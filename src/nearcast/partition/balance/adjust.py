@@ -1,0 +1,144 @@
+"""Local load adjustment: work goes from the busiest to the idlest shard until they are even (PS2Stream, section V-A).
+
+    while the busiest shard has more than sigma times the load of the idlest
+        phase I     terms move where that lowers the total load, see `term_moves`
+        cuts        leaves of the busiest shard that are too heavy are cut, see `even_cut`
+        phase II    the cells move that a selection picks for tau, see `selection`
+
+The paper leaves tau open. Here it takes the busiest shard down or the idlest one up to the mean of all shards,
+whichever is nearer, so that no load moves twice; it is at least a quarter of what they differ by, so that cells need
+not be tiny. A round whose cells would make the idlest shard as busy as the busiest one is tried again with half of
+tau. All loads are those of a period that is over; what several cells of a shard share counts once.
+
+Everything is a pure function: the same routing and period give the same adjustment.
+
+Cost: one pass over the period for each round and each cut of a leaf.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.errors import require
+from nearcast.partition.balance.adjustment import Adjustment
+from nearcast.partition.balance.cells import CellRouting, CellWork, Period, can_cut, has_cells
+from nearcast.partition.balance.even_cut import even_cut
+from nearcast.partition.balance.selection import Selection, selection_named
+from nearcast.partition.balance.steps import Move, RoutingStep
+from nearcast.partition.balance.term_moves import applied, move_terms
+from nearcast.partition.base import Routing
+from nearcast.partition.masks import count_shards
+
+Floats = npt.NDArray[np.float64]
+
+SIGMA = 1.2
+"""The accepted ratio of the busiest to the idlest shard."""
+PIECES = 4
+"""A cell that can be cut has at most this part of tau."""
+MOST_LEAVES = 256
+"""The most leaves per shard: beyond, none is cut."""
+_ROUNDS = 4  # per shard, at most
+_TRIES = 5  # to halve tau
+
+
+class Adjusted(NamedTuple):
+    """A new routing, and the decision that led to it."""
+
+    routing: CellRouting
+    adjustment: Adjustment
+
+
+def adjust(routing: Routing, period: Period, *, sigma: float = SIGMA, selection: str = "gr") -> Adjusted | None:
+    """Return an adjusted routing; None if the loads of a period are even, or nothing makes them more even.
+
+    The new routing is fixed, see `Routing.fixed`.
+    """
+    require(sigma >= 1, "sigma", "must be 1 or more", sigma)
+    select = selection_named(selection)
+    require(has_cells(routing), "routing", "must be a table of cells and their shards", type(routing).__name__)
+    fixed = cast(CellRouting, routing.fixed())
+    work = first = CellWork.of(fixed, period)
+    steps: list[RoutingStep] = []
+    for _ in range(_ROUNDS * fixed.n_shards):
+        loads = work.table().shard_loads
+        if not is_uneven(loads, sigma=sigma):
+            break
+        source, target = int(np.argmax(loads)), int(np.argmin(loads))
+        work, found = move_terms(work, source=source, target=target)
+        steps += found
+        loads = work.table().shard_loads
+        if loads[source] > sigma * loads[target]:
+            work, moved = _move_cells(work, source, target, select)
+            steps += moved
+            if not moved and not found:
+                break
+    if not steps:
+        return None
+    return Adjusted(work.routing, _described(first, work, steps, sigma, selection))
+
+
+def is_uneven(loads: Floats, *, sigma: float) -> bool:
+    """Return whether loads violate the constraint of definition 2."""
+    return bool(loads.max() > sigma * loads.min())
+
+
+def _move_cells(work: CellWork, source: int, target: int, select: Selection) -> tuple[CellWork, list[RoutingStep]]:
+    """Return the work after phase II between two shards, and its steps; none if they would not become more even."""
+    loads = work.table().shard_loads
+    tau = max(
+        min(loads[source] - loads.mean(), loads.mean() - loads[target]),
+        (loads[source] - loads[target]) / 4,
+    )
+    fine, steps = _cut(work, source, tau / PIECES)
+    table = fine.table()
+    cells = np.flatnonzero((table.shards == source) & (table.loads < loads[source] - loads[target]))
+    own = table.loads[cells]
+    for _ in range(_TRIES if own.sum() > 0 else 0):
+        rows = select(own, sizes=table.sizes[cells], tau=min(tau, float(own.sum())))
+        move = Move(tuple(cells[rows].tolist()), source, target)
+        made = applied(fine, move)
+        if made.table().shard_loads[[source, target]].max() < loads[source]:
+            return made, [*steps, move]
+        tau /= 2
+    return work, []
+
+
+def _cut(work: CellWork, shard: int, most: float) -> tuple[CellWork, list[RoutingStep]]:
+    """Return the work after cuts of leaves until no cell of a shard has more than a load, if possible."""
+    steps: list[RoutingStep] = []
+    if not can_cut(work.routing):
+        return work, steps
+    whole = set[int]()  # leaves that cannot be cut
+    while True:
+        table, leaves = work.table(), work.routing.cell_leaves
+        heavy = (table.shards == shard) & (table.loads > most)
+        chosen = [leaf for leaf in np.unique(leaves[heavy]).tolist() if leaf not in whole]
+        if not chosen or int(leaves.max()) + len(chosen) >= MOST_LEAVES * work.routing.n_shards:
+            return work, steps
+        for leaf in chosen:
+            cut = even_cut(work, leaf, np.flatnonzero(leaves == leaf))
+            if cut is None:
+                whole.add(leaf)
+            else:
+                work = applied(work, cut)
+                steps.append(cut)
+
+
+def _described(
+    before: CellWork, after: CellWork, steps: list[RoutingStep], sigma: float, selection: str
+) -> Adjustment:
+    footprints = before.period.footprints
+    old, new = (work.routing.place(footprints) for work in (before, after))
+    n_moved = count_shards(new & ~old) * before.period.weight
+    return Adjustment(
+        tuple(steps),
+        selection,
+        sigma,
+        tuple(before.table().shard_loads.tolist()),
+        tuple(after.table().shard_loads.tolist()),
+        int(n_moved.sum()),
+        int((n_moved * before.period.sizes).sum()),
+    )

@@ -1,0 +1,61 @@
+"""Adjustments: decisions to change a routing, as data that can be logged and replayed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from nearcast.errors import FormatError
+from nearcast.partition.balance.cells import CellRouting
+from nearcast.partition.balance.steps import RoutingStep, from_json, to_json
+
+_FIELDS = ("selection", "sigma", "loads_before", "loads_after", "moved_subscriptions", "moved_bytes")
+
+
+@dataclass(frozen=True)
+class Adjustment:
+    """A decision, with what was known when it was made."""
+
+    steps: tuple[RoutingStep, ...]
+    selection: str
+    sigma: float
+    loads_before: tuple[float, ...]
+    """The load of each shard in the period that the decision looked at."""
+    loads_after: tuple[float, ...]
+    """What the load of each shard would have been in that period under the new routing."""
+    moved_subscriptions: int
+    """Subscriptions that come to a shard which did not have them, once for each of these shards."""
+    moved_bytes: int
+
+    def replay(self, routing: CellRouting) -> CellRouting:
+        """Return the routing after the adjustment, given the one before it."""
+        for step in self.steps:
+            routing = step.apply(routing)
+        return routing
+
+    def to_json(self) -> str:
+        """Return the adjustment as JSON, without loss."""
+        content = {name: getattr(self, name) for name in _FIELDS}
+        return json.dumps({**content, "steps": [to_json(step) for step in self.steps]})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Adjustment:
+        """Return the adjustment of JSON; raise `FormatError` if it is none."""
+        try:
+            content = json.loads(text)
+            return cls(
+                tuple(from_json(step) for step in content["steps"]),
+                str(content["selection"]),
+                float(content["sigma"]),
+                tuple(map(float, content["loads_before"])),
+                tuple(map(float, content["loads_after"])),
+                int(content["moved_subscriptions"]),
+                int(content["moved_bytes"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"an adjustment must be JSON with its fields and steps: {error!r}") from None
+
+    def __str__(self) -> str:
+        before, after = (max(loads) / max(min(loads), 1e-300) for loads in (self.loads_before, self.loads_after))
+        moved = f"{self.moved_subscriptions:,} subscriptions ({self.moved_bytes:,} bytes) move"
+        return f"busiest over idlest shard: {before:.2f}, after {after:.2f}; {moved} in {len(self.steps)} steps"

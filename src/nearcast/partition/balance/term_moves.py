@@ -1,0 +1,100 @@
+"""Phase I: terms of a cell move to another shard where that lowers the total load (PS2Stream, section V-A).
+
+For each of the most loaded cells of a shard:
+
+    all terms of a leaf     its terms are divided in two by the messages that they share; one half becomes a cell of
+                            its own in the other shard, if that lowers the load of both shards together
+    some terms of a leaf    the cell moves, if the other shard has a cell of the leaf, and that lowers the load of
+                            both: messages and subscriptions that both cells hold count once then
+
+Of two halves that lower the load the one with fewer bytes moves. Departures from the paper: a step is left out if the
+other shard would then have more load than the busier of both had before, and terms that no subscription is posted
+under stay with the cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.model import MessageBatch
+from nearcast.partition.balance.cells import CellWork, LeafCellRouting, TermCellRouting, can_split
+from nearcast.partition.balance.steps import Cut, Move, Split
+from nearcast.partition.text_metric import gather
+
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+
+MOST_CELLS = 4
+"""The paper's p: how many of the most loaded cells are looked at."""
+
+
+def move_terms(
+    work: CellWork, *, source: int, target: int, most: int = MOST_CELLS
+) -> tuple[CellWork, list[Split | Move]]:
+    """Return the work after phase I between two shards, and its steps."""
+    steps: list[Split | Move] = []
+    if not can_split(work.routing):
+        return work, steps
+    table = work.table()
+    cells = np.flatnonzero(table.shards == source)
+    for cell in cells[np.argsort(-table.loads[cells], kind="stable")][:most].tolist():
+        loads = table.shard_loads
+        for _, step in sorted(_candidates(work, cell, source, target), key=lambda one: one[0]):
+            made = applied(work, step)
+            after = made.table()
+            both, now = loads[[source, target]], after.shard_loads[[source, target]]
+            if now.sum() < both.sum() and now.max() <= both.max():
+                steps.append(step)
+                work, table = made, after
+                break
+    return work, steps
+
+
+def applied(work: CellWork, step: Cut | Split | Move) -> CellWork:
+    """Return the work after a step."""
+    routing = step.apply(work.routing)
+    if isinstance(step, Move):
+        return work.moved(routing)
+    leaves = cast(LeafCellRouting, work.routing).cell_leaves
+    leaf = leaves[step.cell] if isinstance(step, Split) else step.leaf
+    return work.divided(routing, np.flatnonzero(leaves == leaf))
+
+
+def _candidates(work: CellWork, cell: int, source: int, target: int) -> Iterator[tuple[int, Split | Move]]:
+    """Yield steps that may lower the load, with the bytes of the subscriptions that they move."""
+    routing = cast(TermCellRouting, work.routing)
+    neighbours = np.flatnonzero(routing.cell_leaves == routing.cell_leaves[cell])
+    if len(neighbours) > 1:
+        if (routing.cell_shards[neighbours] == target).any():
+            yield int(work.table().sizes[cell]), Move((cell,), source, target)
+        return
+    rows = work.subscriptions.rows[work.subscriptions.cells == cell]
+    owners, terms = routing.posted_terms(work.period.footprints.take(rows))
+    sizes = work.period.sizes[rows]
+    known, slots = np.unique(terms, return_inverse=True)
+    if len(known) < 2:
+        return
+    seen = work.messages.rows[work.messages.cells == cell]
+    pieces = halves(work.period.messages.take(seen), known, np.bincount(slots) * work.period.weight)
+    for piece in (0, 1):
+        chosen = known[pieces == piece].tolist()
+        if 0 < len(chosen) < len(known):
+            moved = np.unique(owners[pieces[slots] == piece])
+            yield int(sizes[moved].sum()), Split(cell, tuple(chosen), source, target)
+
+
+def halves(messages: MessageBatch, terms: Longs, held: Longs) -> Ints:
+    """Return 0 or 1 for each of some ascending terms, so that terms that messages hold together stay together.
+
+    `held` is the number of branches posted under each term.
+    """
+    at = np.minimum(np.searchsorted(terms, messages.term_ids), len(terms) - 1)
+    found = np.flatnonzero(terms[at] == messages.term_ids)
+    rows = np.repeat(np.arange(len(messages), dtype=np.int32), np.diff(messages.term_indptr))[found]
+    order = np.argsort(at[found], kind="stable")
+    indptr = np.searchsorted(at[found][order], np.arange(len(terms) + 1))
+    return gather(indptr, rows[order], held, len(messages), 2)
