@@ -154,7 +154,9 @@ def test_updates_do_not_depend_on_moves(name, window, random_fields, tmp_path, m
 ADJUSTABLE = ("hybrid", "space_grid", "space_rtree", pytest.param("space_kd", marks=pytest.mark.soak))
 
 
-@pytest.mark.parametrize("window", [None, nc.CountWindow(7)], ids=["the usual window", "a short one"])
+@pytest.mark.parametrize(
+    "window", [nc.CountWindow(7), pytest.param(nc.TimeWindow(9), marks=pytest.mark.soak)], ids=repr
+)
 @pytest.mark.parametrize("name", ADJUSTABLE)
 def test_updates_do_not_depend_on_adjustments(name, window, random_fields, tmp_path):
     """With an adjusted routing, a crash, a replay or a lost host before any batch."""
