@@ -315,7 +315,7 @@ def test_texts_may_be_lists_of_terms(spark):
 
 
 def test_texts_are_analyzed_as_in_the_engine(spark):
-    subscriptions = pa.Table.from_pylist(
+    subscriptions = inputs.table(
         [
             {
                 "id": "b",
@@ -327,7 +327,8 @@ def test_texts_are_analyzed_as_in_the_engine(spark):
                 "keywords": "カフェ OR run",
             },
             {"id": "t", "kind": "topk", "x": 2.0, "y": 2.0, "keywords": "shoe running", "k": 2, "alpha": 0.5},
-        ]
+        ],
+        inputs.SUBSCRIPTIONS,
     )
     texts = ["東京のカフェでセール", "Running SHOES", "runner", "He runs", "カメラ"]
     messages = pa.Table.from_pylist(
