@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import nearcast as nc
 from nearcast.text import analyzer_names, find_analyzer, highlights_of, stem_ids, term_ids, tokenize
+from nearcast.text._kernels.words import is_ascii, next_word
 from nearcast.text.encode import encode_column, encode_texts
 from nearcast.text.word_break import _words_of_chunk, words_of
 from oracle import stem_of, terms_of
@@ -90,6 +91,17 @@ def test_unicode_makes_the_terms_of_an_independent_definition(text):
 def test_the_fast_path_for_ascii_follows_the_same_rules(text):
     slow = [word for chunk in text.lower().split() for word in _words_of_chunk(chunk)]
     assert words_of(text) == slow == terms_of(text, "unicode")
+
+
+@given(ASCII_TEXTS)
+@example("__a_'b.c:1.2,3;4'5:6")
+def test_the_kernel_finds_the_same_words(text):
+    data, at, found = np.frombuffer(text.encode(), np.uint8), 0, []
+    assert is_ascii(data, 0, len(data)) and not is_ascii(np.array([97, 195, 169], np.uint8), 0, 3)
+    while (word := next_word(data, at, len(data)))[0] < len(data):
+        found.append(text[word[0] : word[1]].lower())
+        at = word[1]
+    assert found == words_of(text)
 
 
 @given(st.text(), st.sampled_from(analyzer_names()))
