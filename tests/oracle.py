@@ -9,20 +9,28 @@ and tie exactly: then the rule for ties decides.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import itertools
 import math
 import re
+import unicodedata
 from collections import Counter
+
+from uniseg.wordbreak import words
 
 TOLERANCE = 1e-9
 
 
 class Oracle:
-    def __init__(self, *, metric, max_distance, weights, edges, window, text_similarity="containment"):
+    def __init__(
+        self, *, metric, max_distance, weights, edges, window, text_similarity="containment", analyzer="simple"
+    ):
         self.metric, self.max_distance = metric, max_distance
         self.weights, self.edges = weights, set(edges)
         self.window = window  # ("count", n), ("time", seconds) or None
         self.text_similarity = text_similarity
+        self.analyzer = analyzer
         self.log = []  # every message in time and not retracted: dicts with seq, id, location, text, place, at, body,
         # expires_at
         self.seq = 0
@@ -94,7 +102,11 @@ class Oracle:
         if s["kind"] == "boolean":
             xmin, ymin, xmax, ymax = s["region"]
             x, y = message["location"]
-            ok = xmin <= x <= xmax and ymin <= y <= ymax and satisfies(s["keywords"], set(terms(message["text"])))
+            ok = (
+                xmin <= x <= xmax
+                and ymin <= y <= ymax
+                and satisfies(s["keywords"], self.terms(message["text"]), self.terms)
+            )
             return ok, ok, 1.0
         score = self.similarity(s, message)
         exact = score == s["tau"]
@@ -133,16 +145,28 @@ class Oracle:
 
     def may_precede(self, s, a, b):
         sign = 1 if s["kind"] == "nearest" else -1
-        if are_equivalent(s["kind"], a[1], b[1]):
+        if self.are_equivalent(s["kind"], a[1], b[1]):
             older_first = s["kind"] == "nearest"
             return (a[1]["seq"] < b[1]["seq"]) == older_first
         scale = max(1.0, abs(a[0]), abs(b[0]))
         return sign * (a[0] - b[0]) <= TOLERANCE * scale
 
+    def are_equivalent(self, kind, a, b):
+        """Return whether two messages are the same to a kind, so that their scores tie bit by bit."""
+        if a["location"] != b["location"]:
+            return False
+        if kind == "nearest":
+            return True
+        same_terms = Counter(self.terms(a["text"])) == Counter(self.terms(b["text"]))
+        return same_terms and (kind == "topk" or a["place"] == b["place"])
+
+    def terms(self, text):
+        return terms_of(text, self.analyzer)
+
     # -- scores, from the definitions
 
     def score(self, s, m):
-        held, wanted = Counter(terms(m["text"])), Counter(terms(s["keywords"]))
+        held, wanted = Counter(self.terms(m["text"])), Counter(self.terms(s["keywords"]))
         shared = set(held) & set(wanted)
         if s["kind"] == "social":
             dice = 2 * len(shared) / (len(wanted) + len(held))
@@ -156,7 +180,7 @@ class Oracle:
         return s["alpha"] * self.near(s, m) + (1 - s["alpha"]) * cosine
 
     def similarity(self, s, m):
-        held, wanted = set(terms(m["text"])), set(terms(s["keywords"]))
+        held, wanted = set(self.terms(m["text"])), set(self.terms(s["keywords"]))
         shared = held & wanted
         weigh = lambda group: math.fsum(self.weight(t) for t in group)  # noqa: E731
         text = {
@@ -199,30 +223,66 @@ class Oracle:
         return best
 
 
-def are_equivalent(kind, a, b):
-    """Return whether two messages are the same to a kind, so that their scores tie bit by bit."""
-    if a["location"] != b["location"]:
-        return False
-    if kind == "nearest":
-        return True
-    same_terms = Counter(terms(a["text"])) == Counter(terms(b["text"]))
-    return same_terms and (kind == "topk" or a["place"] == b["place"])
+# Letters of scripts without spaces, by their names: not by the properties that the package uses.
+SPACELESS = re.compile(
+    r"(CJK UNIFIED IDEOGRAPH|HIRAGANA|KATAKANA|THAI|LAO|KHMER|MYANMAR)\b.*"
+    r"|IDEOGRAPHIC (ITERATION MARK|NUMBER ZERO)|KATAKANA-HIRAGANA PROLONGED SOUND MARK"
+)
 
 
-def terms(text):
-    return re.findall(r"[a-z0-9]+", text.lower()) if isinstance(text, str) else list(text)
+def terms_of(text, analyzer):
+    """Return the terms of a text: the runs, then the words between them, from the definitions."""
+    if not isinstance(text, str):
+        return list(text)
+    text = unicodedata.normalize("NFKC", text).casefold()
+    if analyzer == "simple":
+        return "".join(c if c.isalnum() else " " for c in text).split()
+    text = "".join(c for c in text if c in JOINERS + ZERO_WIDTH_SPACE or unicodedata.category(c) != "Cf")
+    found = []
+    for is_run, group in itertools.groupby(letters_with_marks(text), lambda letter: is_spaceless(letter[0])):
+        letters = list(group)
+        if not is_run:
+            found += [word for word in words("".join(letters)) if any(c.isalnum() for c in word)]
+        else:
+            found += ["".join(pair) for pair in itertools.pairwise(letters)] or letters
+    return found if analyzer == "unicode" else [stem_of(word, analyzer) for word in found]
 
 
-def satisfies(expression, held):
+@functools.cache
+def stem_of(word, language):
+    """Return the stem by the implementation in Python; `snowballstemmer.stemmer` would return the other one."""
+    module = importlib.import_module(f"snowballstemmer.{language}_stemmer")
+    return getattr(module, f"{language.capitalize()}Stemmer")().stemWord(word)
+
+
+JOINERS, ZERO_WIDTH_SPACE = "\u200c\u200d", "\u200b"
+
+
+def letters_with_marks(text):
+    """Divide a text into characters, each with the marks that follow."""
+    found = []
+    for c in text:
+        if found and (unicodedata.category(c) in ("Mn", "Mc", "Me") or c in JOINERS):
+            found[-1] += c
+        else:
+            found.append(c)
+    return found
+
+
+def is_spaceless(c):
+    return unicodedata.category(c) in ("Lo", "Lm", "Nl") and SPACELESS.match(unicodedata.name(c)) is not None
+
+
+def satisfies(expression, held, terms=str.split):
     """Evaluate an expression in Python, with adjacent words joined by `and`."""
     out, previous = [], None
-    for symbol in re.findall(r"[()]|\w+", expression):
+    for symbol in re.findall(r"[()]|[^\s()]+", expression):
         if symbol in ("AND", "OR"):
             out.append(symbol.lower())
         else:
             if previous not in (None, "(", "AND", "OR") and symbol != ")":
                 out.append("and")
-            out.append(symbol if symbol in "()" else str(symbol in held))
+            out.append(symbol if symbol in "()" else str(set(terms(symbol)) <= set(held)))
         previous = symbol
     return eval(" ".join(out))
 

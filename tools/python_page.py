@@ -24,9 +24,9 @@ _SECTIONS = {
         "Message", "BooleanSubscription", "SimilaritySubscription", "TopKSubscription", "NearestSubscription",
         "SocialSubscription", "Limits",
     ],
-    "Results": ["Update", "Result", "Explanation", "ScorePart", "Preview"],
+    "Results": ["Update", "Result", "Explanation", "ScorePart", "Highlight", "Preview"],
     "Space, window, words and graph": [
-        "Space", "Box", "CountWindow", "TimeWindow", "Vocabulary", "tokenize", "SocialGraph",
+        "Space", "Box", "CountWindow", "TimeWindow", "Vocabulary", "analyze", "tokenize", "SocialGraph",
     ],
     "Spark": ["spark.session", "spark.match", "spark.Matched", "spark.pack_messages", "spark.unpack_updates",
               "spark.check_session"],

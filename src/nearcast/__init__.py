@@ -29,7 +29,7 @@ from nearcast.model import (
 from nearcast.partition import Partitioner, Region, Routing, register_partitioner
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
-from nearcast.text import Vocabulary, tokenize
+from nearcast.text import Highlight, Vocabulary, analyze, tokenize
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 
 __version__ = "0.1.0"
@@ -42,6 +42,7 @@ __all__ = [
     "EngineConfig",
     "Explanation",
     "FormatError",
+    "Highlight",
     "InvalidInput",
     "Limits",
     "Message",
@@ -69,6 +70,7 @@ __all__ = [
     "Vocabulary",
     "WindowPolicy",
     "__version__",
+    "analyze",
     "register_kind",
     "register_partitioner",
     "tokenize",

@@ -181,6 +181,7 @@ def test_limits_are_configurable():
 
 @pytest.mark.parametrize("options", [
     {"workers": 0}, {"workers": 1.5}, {"partitioner": "magic"}, {"text_similarity": "vibes"}, {"index": "magic"},
+    {"analyzer": "klingon"},
     {"window": 5}, {"limits": 7}, {"space": "here"},
 ])  # fmt: skip
 def test_bad_options_of_an_engine_are_refused(options):

@@ -258,6 +258,7 @@ def test_bad_ends_and_bodies_have_a_reason():
         assert reasons[4].startswith("body must be at most 65536 bytes; got 67584")
 
 
-def test_a_job_continues_only_with_the_same_choice_of_bodies():
-    kept, other = inputs.job().fixed_settings, inputs.job(bodies=True).fixed_settings
-    assert [name for name in kept if kept[name] != other[name]] == ["bodies"]
+@pytest.mark.parametrize("option", [{"bodies": True}, {"analyzer": "english"}])
+def test_a_job_continues_only_with_the_same_bodies_and_analyzer(option):
+    kept, other = inputs.job().fixed_settings, inputs.job(**option).fixed_settings
+    assert [name for name in kept if kept[name] != other[name]] == list(option)

@@ -41,9 +41,14 @@ def test_defaults_are_those_of_the_engine():
     plan = make_job_file(JOB, file=Path("job.toml"))
     job, default = plan.job(), EngineConfig(space=nc.Space(nc.Box(0, 0, 8, 8)))
     assert (job.shards, job.partitioner) == (2, "hash")
-    for option in ("space", "window", "text_similarity", "workers", "partitioner", "index", "limits"):
+    for option in ("space", "window", "text_similarity", "analyzer", "workers", "partitioner", "index", "limits"):
         assert getattr(job.config, option) == getattr(default, option)
     assert (plan.run.trigger, plan.match.shards, plan.rejected) == ("1 second", 2, None)
+
+
+def test_a_job_file_names_the_analyzer():
+    job = make_job_file(changed(match={"analyzer": "german"}), file=Path("job.toml")).job()
+    assert (job.config.analyzer, job.scoring.vocabulary.analyzer.name) == ("german", "german")
 
 
 def test_a_window_is_by_count_or_by_time():
@@ -125,6 +130,7 @@ BAD = {
         changed(match={"partitioner": "dkm", "routing": "r"}),
         r"routing must be left out where a partitioner is named; got 'r' \(\[match\]\)",
     ),
+    "an analyzer is unknown": (changed(match={"analyzer": "x"}), r"analyzer must be one of .*'x'"),
     "a similarity is unknown": (changed(match={"text_similarity": "x"}), r"text_similarity must be one of .*'x'"),
     "words come from nowhere": (changed(vocabulary={}), r"vocabulary must have one of file and learn; got \[\]"),
     "no words are counted": (changed(vocabulary={"learn": "a", "rows": 0}), r"rows must be 1 or more; got 0"),

@@ -26,7 +26,7 @@ from nearcast.index import INDEXES
 from nearcast.model import KINDS
 from nearcast.partition import PARTITIONERS
 from nearcast.testing import strategies
-from nearcast.text import TEXT_SIMILARITIES
+from nearcast.text import TEXT_SIMILARITIES, analyzer_names
 from oracle import Oracle
 
 KIND_NAMES = [kind.kind for kind in KINDS]
@@ -49,8 +49,13 @@ class Machine(RuleBasedStateMachine):
         in_folder=st.booleans(),
         hash_key=st.none() | st.binary(min_size=16, max_size=16),
         bodies=st.booleans(),
+        analyzer=st.sampled_from(["simple", "unicode", "english"]) | st.sampled_from(analyzer_names()),
+        is_spelled=st.booleans(),
     )
-    def set_up(self, space, window, workers, partitioner, text_similarity, in_folder, hash_key, bodies):
+    def set_up(
+        self, space, window, workers, partitioner, text_similarity, in_folder, hash_key, bodies, analyzer, is_spelled
+    ):
+        self.spell = strategies.spell if is_spelled else dict
         self.space, self.clock, self.published, self.fields = space, 100.0, 0, []
         without = [kind.kind for kind in KINDS if kind.kind in self.kinds and not kind.result_policy.needs_window]
         self.kinds, window = (without, None) if window is None and without else (self.kinds, window or ("count", 3))
@@ -66,6 +71,7 @@ class Machine(RuleBasedStateMachine):
             "index": self.index,
             "hash_key": hash_key,
             "bodies": bodies,
+            "analyzer": analyzer,
         }
         self.folder = tempfile.TemporaryDirectory() if in_folder else None
         self.config = EngineConfig.of(options)
@@ -77,6 +83,7 @@ class Machine(RuleBasedStateMachine):
             edges=strategies.EDGES,
             window=window,
             text_similarity=text_similarity,
+            analyzer=analyzer,
         )
 
     def teardown(self):
@@ -90,7 +97,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data(), id_=IDS, as_table=st.booleans())
     def subscribe(self, data, id_, as_table):
         kind = data.draw(st.sampled_from(self.kinds))
-        fields = data.draw(strategies.subscription_fields(kind, self.space))
+        fields = self.spell(data.draw(strategies.subscription_fields(kind, self.space)))
         lasts = data.draw(st.sampled_from([None, None, 0.5, 1.0, 6.0]))
         fields["expires_at"] = None if lasts is None else self.clock + lasts
         before = self.results()
@@ -107,7 +114,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data(), id_=IDS, ago=STEPS)
     def subscribe_too_late(self, data, id_, ago):
         kind = data.draw(st.sampled_from(self.kinds))
-        fields = data.draw(strategies.subscription_fields(kind, self.space))
+        fields = self.spell(data.draw(strategies.subscription_fields(kind, self.space)))
         before, n = self.results(), len(self.engine)
         with pytest.raises(nc.InvalidInput, match="expires_at must be later than now"):
             self.engine.subscribe(
@@ -131,7 +138,7 @@ class Machine(RuleBasedStateMachine):
             self.published += 1
             late = data.draw(st.sampled_from([0.0, 0.0, 0.0, 2.0, 5.0]))
             again = st.sampled_from(self.fields) if self.fields else st.nothing()
-            fields = data.draw(strategies.message_fields(self.space) | again)  # equal messages tie
+            fields = self.spell(data.draw(strategies.message_fields(self.space) | again))  # equal messages tie
             self.fields.append(fields)
             batch.append({"id": f"m{self.published}", **self.draw_times(data, self.clock - late), **fields})
         before = self.results()
@@ -162,7 +169,7 @@ class Machine(RuleBasedStateMachine):
     def replace(self, data, delay, as_table):
         self.clock += delay
         ids = [*self.oracle.retractable(), f"r{self.clock}"]
-        fields = data.draw(strategies.message_fields(self.space))
+        fields = self.spell(data.draw(strategies.message_fields(self.space)))
         message = {"id": data.draw(st.sampled_from(ids)), **self.draw_times(data, self.clock), **fields}
         before = self.results()
         if as_table:
@@ -383,13 +390,16 @@ class Machine(RuleBasedStateMachine):
         }
 
 
+LISTS = pa.list_(pa.string())
+
+
 def table_of_messages(batch):
     return pa.table(
         {
             "id": [m["id"] for m in batch],
             "x": [m["location"][0] for m in batch],
             "y": [m["location"][1] for m in batch],
-            "text": pa.array([m["text"] for m in batch], pa.list_(pa.string())),
+            "text": pa.array([m["text"] for m in batch], None if isinstance(batch[0]["text"], str) else LISTS),
             "at": [m["at"] for m in batch],
             "place": pa.array([m["place"] for m in batch], pa.string()),
             "expires_at": [m["expires_at"] for m in batch],

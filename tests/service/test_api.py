@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -57,6 +58,26 @@ async def test_an_operator_in_small_letters_gets_a_hint(tmp_path):
             explained = await client.post(f"/v1/subscriptions/{id_}/explain", json=message(1))
             assert explained.json()["hints"] == hints
         assert (await client.post("/v1/preview", json={"id": "new", **small})).json()["hints"] == [hint]
+
+
+async def test_texts_are_analyzed_and_explanations_have_highlights(tmp_path):
+    box = {"kind": "boolean", "region": [0, 0, 1, 1]}
+    async with in_process(tmp_path, replace(CONFIG, analyzer="english")) as client:
+        assert (await client.get("/v1/config")).json()["analyzer"] == "english"
+        given = [{"id": "run", **box, "keywords": "runs AND shoe"}, {"id": "cafe", **box, "keywords": "カフェ"}]
+        assert (await client.post("/v1/subscriptions", json=given)).status_code == 200
+        texts = ["Running SHOES", "東京のカフェでセール", "runner", ["run", "shoe"]]
+        published = await client.post("/v1/messages", json=[message(i, text) for i, text in enumerate(texts)])
+        assert published.json()["updates"] == 3
+        for id_, number, words in (
+            ("run", 0, [(0, 7, "Running"), (8, 13, "SHOES")]), ("cafe", 1, [(3, 6, "カフェ")]), ("run", 2, []),
+            ("run", 3, [(0, 1, "run"), (1, 2, "shoe")]),
+        ):  # fmt: skip
+            expected = [dict(zip(("start", "stop", "word"), word, strict=True)) for word in words]
+            url = f"/v1/subscriptions/{id_}/explain"
+            assert (await client.get(url, params={"message": f"m{number}"})).json()["highlights"] == expected
+            unpublished = await client.post(url, json=message(number, texts[number]))
+            assert unpublished.json()["highlights"] == expected
 
 
 async def test_a_city_has_a_social_graph_and_times(tmp_path):

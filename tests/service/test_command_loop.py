@@ -397,6 +397,30 @@ async def test_a_folder_has_one_service_and_one_configuration(tmp_path):
             pass
 
 
+async def test_a_folder_keeps_its_analyzer(tmp_path):
+    english = replace(CONFIG, analyzer="english")
+    async with running(tmp_path, english) as command_loop:
+        assert command_loop.config.describe()["analyzer"] == "english"
+        assert command_loop.config.engine()._config.analyzer == "english"
+    for other in (CONFIG, replace(CONFIG, analyzer="german")):
+        with pytest.raises(
+            InvalidInput, match="analyzer must be 'english', as the data folder was created with; got"
+        ):
+            async with running(tmp_path, other):
+                pass
+    with pytest.raises(InvalidInput, match="analyzer must be one of"):
+        async with running(tmp_path / "new", replace(CONFIG, analyzer="klingon")):
+            pass
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_without_a_recorded_analyzer_has_the_one_that_there_was():
+    recorded = CONFIG.to_json()
+    del recorded["analyzer"]
+    assert ServiceConfig.from_json(recorded) == CONFIG
+    CONFIG.check_same(recorded)
+
+
 async def test_every_data_folder_keeps_a_hash_key_of_its_own(tmp_path):
     keys = []
     for name in ("a", "a", "b"):

@@ -314,6 +314,41 @@ def test_texts_may_be_lists_of_terms(spark):
     }
 
 
+def test_texts_are_analyzed_as_in_the_engine(spark):
+    subscriptions = inputs.table(
+        [
+            {
+                "id": "b",
+                "kind": "boolean",
+                "xmin": 0.0,
+                "ymin": 0.0,
+                "xmax": 8.0,
+                "ymax": 8.0,
+                "keywords": "カフェ OR run",
+            },
+            {"id": "t", "kind": "topk", "x": 2.0, "y": 2.0, "keywords": "shoe running", "k": 2, "alpha": 0.5},
+        ],
+        inputs.SUBSCRIPTIONS,
+    )
+    texts = ["東京のカフェでセール", "Running SHOES", "runner", "He runs", "カメラ"]
+    messages = pa.Table.from_pylist(
+        [{"id": f"m{i}", "x": 1.0, "y": 1.0, "text": text} for i, text in enumerate(texts)]
+    )
+    options_of_both = {
+        "space": strategies.PLANE,
+        "window": nc.CountWindow(9),
+        "vocabulary": nc.Vocabulary.from_texts(texts),
+        "analyzer": "english",
+    }
+    engine = nc.Engine(**options_of_both)
+    engine.subscribe(subscriptions)
+    expected = Counter(inputs.key(row) for row in engine.publish(messages).to_pylist())
+    frames = [spark.createDataFrame(table).coalesce(1) for table in (messages, subscriptions)]
+    matched = match(*frames, shards=2, **options_of_both)
+    assert counted(matched.updates.collect()) == expected
+    assert {key[:3] for key in expected} >= {(1, "b", "m0"), (2, "b", "m1"), (4, "b", "m3"), (2, "t", "m1")}
+
+
 @pytest.mark.soak  # `test_run` restarts a job with other options
 def test_a_restart_with_other_options_is_refused(spark, write_stream, tmp_path, random_fields):
     folders = write_stream(inputs.batches(1, random_fields, n=2))

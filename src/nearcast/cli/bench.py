@@ -74,6 +74,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="distance at which nearness is zero, in metres; 0 means the diagonal of the bounds",
     )
+    add(
+        "--analyzer",
+        default=None,
+        metavar="NAME",
+        help="publish texts, and make terms of them with this analyzer; default: messages come as terms",
+    )
     add("--partitioner", choices=partitioner_names(), default="hash", help="how workers share the work")
     add("--index", choices=["auto", *(entry.name for entry in INDEXES)], default="auto", help="index to measure")
     add(
@@ -215,7 +221,7 @@ class Benchmark:
         with self._engine(index) as engine:
             for table in self._tables_of_subscriptions(n):
                 engine.subscribe(table)
-            for table in self._workload.messages(200, community=self._community):
+            for table in self._messages(200, 0, "warming up"):
                 engine.publish(table)
             if self._needs_history:
                 self._time_steps(engine, n, start=200)
@@ -277,6 +283,7 @@ class Benchmark:
             "vocabulary": self._workload.vocabulary(),
             "window": CountWindow(options.window) if self._is_windowed else None,
             "social": self._community.graph if self._community else None,
+            "analyzer": options.analyzer,
             "partitioner": options.partitioner,
             "index": index,
         }
@@ -297,7 +304,8 @@ class Benchmark:
         from nearcast.workload import progress
 
         tables = self._workload.messages(n, start=start, community=self._community)
-        return progress(map(_as_texts, tables) if self._options.spark else tables, n, what)
+        are_texts = self._options.spark or self._options.analyzer is not None
+        return progress(map(_as_texts, tables) if are_texts else tables, n, what)
 
     def _publish(self, engine: Engine, tables: Iterator[pa.Table]) -> None:
         for table in tables:
@@ -306,7 +314,7 @@ class Benchmark:
 
 
 def _as_texts(messages: pa.Table) -> pa.Table:
-    """Return messages whose terms are joined to texts, as users have them; tokenised, they give the same terms."""
+    """Return messages whose terms are joined to texts, as users have them; `simple` makes the same terms of them."""
     import pyarrow.compute as pc
 
     column = messages.column_names.index("text")

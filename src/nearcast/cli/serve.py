@@ -54,6 +54,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--clock", choices=("wall", "event"),
         help="what moves time: the wall clock (default), or the times of messages",
     )  # fmt: skip
+    config.add_argument(
+        "--analyzer", default="simple", metavar="NAME",
+        help="how text becomes terms: simple, unicode, or a language, such as english",
+    )  # fmt: skip
     config.add_argument("--workers", type=positive, default=1, help="number of threads")
     config.add_argument("--partitioner", default="hash", help="how subscriptions are distributed over threads")
     network = parser.add_argument_group("network and access")
@@ -221,6 +225,7 @@ def _config(options: argparse.Namespace) -> ServiceConfig | None:
         city=options.city,
         **_window(options.window),
         clock=options.clock,
+        analyzer=options.analyzer,
         workers=options.workers,
         partitioner=options.partitioner,
     )

@@ -51,7 +51,7 @@ from nearcast.text import Vocabulary
 from nearcast.window import LIVE, CountWindow, Results, TimeWindow, WindowPolicy
 
 FORMAT = "nearcast-engine"
-VERSION = 5
+VERSION = 6
 MANIFEST = "manifest.json"
 
 _WINDOWS: dict[str, type[CountWindow] | type[TimeWindow]] = {"count": CountWindow, "time": TimeWindow}
@@ -148,6 +148,7 @@ def _write_files(state: EngineState, folder: Path, token: str) -> dict[str, Any]
             },
             "window": _describe_window(config.window),
             "text_similarity": config.text_similarity,
+            "analyzer": config.analyzer,
             "bodies": config.bodies,
             "workers": config.workers,
             "partitioner": config.partitioner if isinstance(config.partitioner, str) else _GIVEN,

@@ -17,7 +17,15 @@ from nearcast.partition import MAX_SHARDS, Routing
 from nearcast.partition.fitting import check_partitioner
 from nearcast.social import SocialGraph
 from nearcast.space import Space
-from nearcast.text import DEFAULT_HASH_KEY, TEXT_SIMILARITIES, HashKey, Vocabulary, check_hash_key
+from nearcast.text import (
+    DEFAULT_HASH_KEY,
+    SIMPLE,
+    TEXT_SIMILARITIES,
+    HashKey,
+    Vocabulary,
+    check_hash_key,
+    find_analyzer,
+)
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 
 
@@ -29,6 +37,7 @@ class SharedOptions(TypedDict, total=False):
     window: WindowPolicy | None
     social: SocialGraph | None
     text_similarity: str
+    analyzer: str
     bodies: bool
     index: str
     limits: Limits | None
@@ -61,6 +70,8 @@ class EngineConfig:
     social: SocialGraph = field(default_factory=SocialGraph)
     text_similarity: str = "containment"
     """The text function of kind `similarity`."""
+    analyzer: str = SIMPLE.name
+    """How text becomes terms: `simple`, `unicode`, or a language such as `english`; see `nearcast.analyze`."""
     bodies: bool = False
     """Keep the bodies of messages as long as the messages, and return them with every update that is an enter."""
     workers: int = 1
@@ -87,11 +98,13 @@ class EngineConfig:
         names = [*TEXT_SIMILARITIES]
         known = self.text_similarity in names
         require(known, "text_similarity", f"must be one of {names}", self.text_similarity, subject="engine")
+        find_analyzer(self.analyzer, subject="engine")
         require(isinstance(self.bodies, bool), "bodies", "must be True or False", self.bodies, subject="engine")
         known = has_index(self.index)
         require(known, "index", f"must be one of {index_names()}", self.index, subject="engine")
         check_hash_key(self.hash_key, subject="engine")
-        object.__setattr__(self, "vocabulary", self.vocabulary.with_key(self.hash_key))
+        vocabulary = self.vocabulary.with_analyzer(self.analyzer).with_key(self.hash_key)
+        object.__setattr__(self, "vocabulary", vocabulary)
 
     @classmethod
     def of(cls, options: SharedOptions) -> EngineConfig:

@@ -83,8 +83,8 @@ Longs = npt.NDArray[np.int64]
 class Engine:
     """Keeps the result of every subscription exact while messages stream past.
 
-    Options: `space` (required), `vocabulary`, `window`, `social`, `text_similarity`, `bodies`, `workers`,
-    `partitioner`, `index`, `limits` and `hash_key`; `EngineConfig` describes each.
+    Options: `space` (required), `vocabulary`, `window`, `social`, `text_similarity`, `analyzer`, `bodies`,
+    `workers`, `partitioner`, `index`, `limits` and `hash_key`; `EngineConfig` describes each.
 
     >>> from nearcast import Box, Engine, Message, Space, TopKSubscription, CountWindow
     >>> engine = Engine(space=Space(Box(0, 0, 1, 1)), window=CountWindow(100))
@@ -356,8 +356,12 @@ class Engine:
     def _batch(self, messages: Any) -> MessageBatch:
         vocabulary, limits, first_seq = self._scoring.vocabulary, self._config.limits, self._stream.seq + 1
         if isinstance(messages, MessageBatch):
-            has_key = not isinstance(messages.texts, TermRows) or messages.vocabulary.hash_key == vocabulary.hash_key
-            require(has_key, "messages", "must hold terms hashed with the engine's key", "terms with another key")
+            if isinstance(messages.texts, TermRows):
+                has_key = messages.vocabulary.hash_key == vocabulary.hash_key
+                require(has_key, "messages", "must hold terms hashed with the engine's key", "terms with another key")
+                analyzer = messages.vocabulary.analyzer
+                rule = f"must hold terms of the engine's analyzer {vocabulary.analyzer.name!r}"
+                require(analyzer == vocabulary.analyzer, "messages", rule, analyzer.name)
             seqs = np.arange(first_seq, first_seq + len(messages), dtype=np.int64)
             batch = replace(messages, seqs=seqs, vocabulary=vocabulary)
         elif isinstance(messages, pa.Table):
@@ -430,10 +434,13 @@ class Engine:
         """Return each part of a message's score for a subscription, and the threshold that the score must reach.
 
         The message is one of the window, by id (the newest, if several have it), or a `Message` as if published now.
+        Only for a `Message` the explanation has highlights: the window holds terms and not texts.
         """
         owner, slot = self._locate(subscription)
-        document = self._batch([message]).documents[0] if isinstance(message, Message) else self._shards.find(message)
-        return owner.explain(slot, document)
+        if not isinstance(message, Message):
+            return owner.explain(slot, self._shards.find(message))
+        explained = owner.explain(slot, self._batch([message]).documents[0])
+        return explained.with_highlights(message.text, self._scoring.vocabulary.analyzer)
 
     def preview(self, subscription: Subscription, *, among: int = _PREVIEWED, most: int = 100) -> Preview:
         """Return what a subscription would hold of the newest messages of the window, best first, with explanations.
@@ -455,7 +462,8 @@ class Engine:
     def score(self, subscription: Subscription, message: Message) -> Explanation:
         """Return the parts of a message's score for a subscription that need not exist; there is no threshold."""
         self.check([subscription])
-        return subscription.explain(self._batch([message]).documents[0], self._scoring)
+        explained = subscription.explain(self._batch([message]).documents[0], self._scoring)
+        return explained.with_highlights(message.text, self._scoring.vocabulary.analyzer)
 
     def check(self, subscriptions: Iterable[Subscription]) -> None:
         """Raise what `subscribe` would raise, and change nothing."""

@@ -187,6 +187,7 @@ class Job:
             "window": repr(self.config.window),
             "clock": self.clock,
             "text_similarity": self.config.text_similarity,
+            "analyzer": self.config.analyzer,
             "bodies": self.config.bodies,
             "vocabulary": _digest(*weights),
             "hash_key": _digest(self.scoring.hash_key),

@@ -109,6 +109,8 @@ class MatchTable:
     routing: str | None = None
     """Instead of a partitioner: a file from `nearcast advise --save`."""
     text_similarity: str = "containment"
+    analyzer: str = "simple"
+    """How text becomes terms."""
     bodies: bool = False
     """True to keep the bodies of messages, and to return them with updates."""
     index: str = "auto"
@@ -235,6 +237,7 @@ class JobFile:
                 "window": None if self.window is None else self.window.window(),
                 "social": social,
                 "text_similarity": self.match.text_similarity,
+                "analyzer": self.match.analyzer,
                 "bodies": self.match.bodies,
                 "index": self.match.index,
                 "hash_key": hash_key,

@@ -21,7 +21,7 @@ from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import Scorer, Subscription, about
 from nearcast.model.subscription_columns import BooleanColumns, SubscriptionColumns
 from nearcast.space import Box
-from nearcast.text import Text, Vocabulary
+from nearcast.text import SIMPLE, Analyzer, Text, Vocabulary, find_analyzer
 
 
 @dataclass(frozen=True)
@@ -48,23 +48,32 @@ class BooleanSubscription(Subscription):
         ),
     ]
     expression: Expression = field(init=False, repr=False, compare=False)
+    """The parsed keywords, their words with the analyzer `simple`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "expression", self._parsed(SIMPLE))
+
+    def _parsed(self, analyzer: Analyzer) -> Expression:
         try:
-            expression = parse(self.keywords) if isinstance(self.keywords, str) else self._all_keywords()
+            if isinstance(self.keywords, str):
+                return parse(self.keywords, analyzer=analyzer)
+            require(len(self.keywords) > 0, "keywords", "must hold at least one term", self.keywords)
+            return all_of(self.keywords)
         except InvalidInput as error:
             raise about(error, self) from None
-        object.__setattr__(self, "expression", expression)
 
-    def _all_keywords(self) -> Expression:
-        require(len(self.keywords) > 0, "keywords", "must hold at least one term", self.keywords)
-        return all_of(self.keywords)
+    def _analyzed(self, analyzer: Analyzer) -> Expression:
+        """Return the expression with the words of an analyzer."""
+        return self.expression if analyzer == SIMPLE else self._parsed(analyzer)
 
-    def branches(self, *, limit: int = Limits.branches) -> tuple[Branch, ...]:
+    def branches(self, *, limit: int = Limits.branches, analyzer: str = SIMPLE.name) -> tuple[Branch, ...]:
         """Return the canonical OR of ANDs: a message must hold all terms of one branch."""
+        return self._branches(self._analyzed(find_analyzer(analyzer)), limit)
+
+    def _branches(self, expression: Expression, limit: int) -> tuple[Branch, ...]:
         try:
-            return self.expression.branches(limit=limit)
+            return expression.branches(limit=limit)
         except InvalidInput as error:
             raise about(error, self) from None
 
@@ -75,14 +84,15 @@ class BooleanSubscription(Subscription):
     def check(self, scoring: ScoringContext, limits: Limits) -> None:
         """Raise `InvalidInput` also for an expression with too many branches or terms."""
         super().check(scoring, limits)
-        n = len(self.expression.terms())
+        expression = self._analyzed(scoring.vocabulary.analyzer)
+        n = len(expression.terms())
         require(n <= limits.terms, "keywords", f"must hold at most {limits.terms} terms", n, subject=self.subject)
-        self.branches(limit=limits.branches)
+        self._branches(expression, limits.branches)
 
     def bind(self, scoring: ScoringContext) -> Scorer:
         """Return 1 for a match, else None."""
         region = self.region
-        branches = [frozenset(map(scoring.vocabulary.term_id, branch)) for branch in self._all_branches()]
+        branches = [frozenset(map(scoring.vocabulary.term_id, branch)) for branch in self._all_branches(scoring)]
 
         def score(document: Document) -> float | None:
             if not region.contains(*document.location):
@@ -95,15 +105,18 @@ class BooleanSubscription(Subscription):
     def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
         """Return whether box and expression hold, and which terms are missing."""
         inside = self.region.contains(*document.location)
+        branches = self._all_branches(scoring)
+        numbers = {term: scoring.vocabulary.term_id(term) for branch in branches for term in branch}
         missing = [
-            tuple(sorted(term for term in branch if scoring.vocabulary.term_id(term) not in document.units))
-            for branch in self._all_branches()
+            tuple(sorted(term for term in branch if numbers[term] not in document.units)) for branch in branches
         ]
         fewest = min(missing, key=len)
+        closest = {branch for branch, terms in zip(branches, missing, strict=True) if len(terms) == len(fewest)}
+        shared = tuple(sorted(frozenset().union(*closest).difference(*missing)))
         passes = inside and not fewest
         parts = (
             ScorePart("region", float(inside), passes=inside, location=document.location, region=self.region),
-            ScorePart("keywords", float(not fewest), passes=not fewest, missing_terms=fewest),
+            ScorePart("keywords", float(not fewest), passes=not fewest, shared_terms=shared, missing_terms=fewest),
         )
         failed = [part.name for part in parts if not part.passes]
         reason = "matches" if passes else f"no match, {' and '.join(failed)} failed"
@@ -134,6 +147,6 @@ class BooleanSubscription(Subscription):
             columns.term_ids,
         )
 
-    def _all_branches(self) -> tuple[Branch, ...]:
+    def _all_branches(self, scoring: ScoringContext) -> tuple[Branch, ...]:
         # `check` compares the size with the engine's limits; no second limit may apply after it.
-        return self.expression.branches(limit=1 << 62)
+        return self._analyzed(scoring.vocabulary.analyzer).branches(limit=1 << 62)

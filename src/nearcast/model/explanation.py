@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nearcast.model.identity import Id
 from nearcast.social import SocialLink
 from nearcast.space import Box, Point
+from nearcast.text import Analyzer, Highlight, Text, highlights_of
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,13 @@ class Explanation:
     reason: str = ""
     hints: tuple[str, ...] = ()
     """Sentences on what the subscription says and probably does not mean."""
+    highlights: tuple[Highlight, ...] | None = None
+    """The words of the text that gave the shared terms, as written; None if the text of the message is not known."""
+
+    def with_highlights(self, text: Text, analyzer: Analyzer) -> Explanation:
+        """Return the explanation of a message with a text that gave the shared terms."""
+        terms = {term for part in self.parts for term in part.shared_terms or ()}
+        return replace(self, highlights=highlights_of(text, terms, analyzer=analyzer))
 
     def __str__(self) -> str:
         lines = [f"{self.kind} subscription {self.subscription!r}, message {self.message!r}: {self.reason}"]
@@ -90,6 +98,8 @@ class Explanation:
         score = "none" if self.score is None else f"{self.score:.6g}"
         threshold = "none" if self.threshold is None else f"{self.threshold:.6g}"
         lines.append(f"  score {score}, threshold {threshold}")
+        if self.highlights:
+            lines.append(f"  words      {', '.join(dict.fromkeys(repr(found.word) for found in self.highlights))}")
         lines += [f"  hint: {hint}" for hint in self.hints]
         return "\n".join(lines)
 

@@ -4,9 +4,9 @@
     conjunction := factor (AND? factor)*            words side by side mean AND
     factor := word | "(" expression ")"
 
-AND binds tighter than OR. Operators are written in capitals; any other word is tokenised like a message's text, and a
-word that gives several terms ("t-shirt") means all of them. The canonical form is the set of branches that are
-not implied by a smaller one, in a fixed order, so that equal meanings look equal:
+AND binds tighter than OR. Operators are written in capitals; any other word is analyzed like a message's text, and a
+word that gives several terms ("t-shirt", or a run of bigrams) means all of them. The canonical form is the set of
+branches that are not implied by a smaller one, in a fixed order, so that equal meanings look equal:
 
     coffee AND (sale OR discount) OR coffee AND sale AND today   ->   {coffee, discount}, {coffee, sale}
 
@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nearcast.errors import InvalidInput
-from nearcast.text import tokenize
+from nearcast.text import SIMPLE, Analyzer
 
 Branch = frozenset[str]
 Group = tuple[Branch, set[Branch]]
@@ -101,7 +101,7 @@ class Expression(NamedTuple):
         return [(common, product)]
 
 
-def parse(text: str) -> Expression:
+def parse(text: str, *, analyzer: Analyzer = SIMPLE) -> Expression:
     """Parse an expression; raise `InvalidInput` with the position of a syntax error.
 
     >>> parse("coffee AND (sale").operator
@@ -109,7 +109,7 @@ def parse(text: str) -> Expression:
         ...
     nearcast.errors.InvalidInput: keywords must be words joined by AND, OR and parentheses; got 'coffee AND (sale'. A parenthesis is not closed.
     """  # noqa: E501
-    return _Parser(text).parse()
+    return _Parser(text, analyzer).parse()
 
 
 def hints_of(text: str) -> tuple[str, ...]:
@@ -132,8 +132,8 @@ def all_of(terms: Sequence[str]) -> Expression:
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, analyzer: Analyzer) -> None:
+        self.text, self.analyzer = text, analyzer
         self.symbols = _SYMBOL.findall(text)
         self.at = 0
 
@@ -176,7 +176,7 @@ class _Parser:
             return inner
         if symbol == "NOT":
             raise self._error("NOT is not supported; write 'not' for the word.")
-        terms = tokenize(symbol)
+        terms = self.analyzer.terms(symbol)
         if not terms:
             raise self._error(f"{symbol!r} holds no letter or digit.")
         return all_of(terms)

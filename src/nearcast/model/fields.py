@@ -193,7 +193,7 @@ class RegionField(FieldType):
 
 @dataclass(frozen=True, kw_only=True)
 class KeywordsField(FieldType):
-    """A bag of keywords: a string that is tokenised, or a list of terms taken verbatim."""
+    """A bag of keywords: a string that the analyzer divides, or a list of terms taken verbatim."""
 
     form: ClassVar[str] = "text"
     order: ClassVar[int] = 2

@@ -215,18 +215,19 @@ class KeywordSubscription(Subscription):
 
     location: Annotated[Point, LocationField(label="Where", help="The location of the subscription.")]
     keywords: Annotated[Text, KeywordsField(label="Words", help="A message must hold at least one of these words.")]
-    counts: dict[str, int] = field(init=False, repr=False, compare=False)
-    """Term to number of occurrences."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        counted = Counter(tokenize(self.keywords))
-        require(len(counted) > 0, "keywords", "must hold at least one term", self.keywords, subject=self.subject)
-        object.__setattr__(self, "counts", dict(counted))
+        has_terms = len(tokenize(self.keywords)) > 0  # every analyzer makes a term of each letter and digit
+        require(has_terms, "keywords", "must hold at least one term", self.keywords, subject=self.subject)
+
+    def counts(self, vocabulary: Vocabulary) -> dict[str, int]:
+        """Return term to number of occurrences."""
+        return dict(Counter(vocabulary.analyzer.terms(self.keywords)))
 
     def terms(self, scoring: ScoringContext) -> dict[int, str]:
         """Return term id to term, in the order of ids, in which weights are added up."""
-        return dict(sorted((scoring.vocabulary.term_id(term), term) for term in self.counts))
+        return dict(sorted((scoring.vocabulary.term_id(term), term) for term in self.counts(scoring.vocabulary)))
 
     @property
     def n_results(self) -> int | None:
@@ -236,7 +237,7 @@ class KeywordSubscription(Subscription):
     def check(self, scoring: ScoringContext, limits: Limits) -> None:
         """Raise `InvalidInput` also for too many terms."""
         super().check(scoring, limits)
-        n = len(self.counts)
+        n = len(self.counts(scoring.vocabulary))
         require(n <= limits.terms, "keywords", f"must hold at most {limits.terms} terms", n, subject=self.subject)
 
     @classmethod

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from nearcast.model.expression import Branch, all_of, parse
 from nearcast.model.identity import Id
 from nearcast.model.split_columns import join
-from nearcast.text import TermRows, Vocabulary
+from nearcast.text import Analyzer, TermRows, Vocabulary
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -174,15 +174,15 @@ def _parsed(table: pa.Table, rows: Longs, vocabulary: Vocabulary) -> Branches:
     flat: list[list[int]] = []
     given = join(table.take(pa.array(rows)), "keywords")
     for row, keywords in zip(rows.tolist(), given, strict=True):
-        for branch in _branches(keywords):
+        for branch in _branches(keywords, vocabulary.analyzer):
             owners.append(row)
             flat.append(sorted(map(vocabulary.term_id, branch)))
     lengths = np.array([len(branch) for branch in flat], dtype=np.int64)
     return np.array(owners, dtype=np.int64), lengths, np.array([t for b in flat for t in b], dtype=np.int64)
 
 
-def _branches(keywords: str | Sequence[str]) -> Iterable[Branch]:
-    expression = parse(keywords) if isinstance(keywords, str) else all_of(keywords)
+def _branches(keywords: str | Sequence[str], analyzer: Analyzer) -> Iterable[Branch]:
+    expression = parse(keywords, analyzer=analyzer) if isinstance(keywords, str) else all_of(keywords)
     return expression.branches(limit=_NO_LIMIT)
 
 

@@ -72,7 +72,8 @@ class TopKSubscription(KeywordSubscription):
     def _units(self, scoring: ScoringContext) -> dict[int, float]:
         terms = self.terms(scoring)
         ids = np.fromiter(terms, dtype=np.int64, count=len(terms))
-        counts = np.fromiter((self.counts[term] for term in terms.values()), dtype=np.int32, count=len(ids))
+        counted = self.counts(scoring.vocabulary)
+        counts = np.fromiter((counted[term] for term in terms.values()), dtype=np.int32, count=len(ids))
         _, units = scoring.vocabulary.weigh(ids, counts, np.array([0, len(ids)]))
         return dict(zip(terms, units.tolist(), strict=True))
 

@@ -20,7 +20,10 @@ from nearcast.text import new_hash_key
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 
 _MAX_SUGGESTIONS = 200  # terms, and users, that the live map suggests
-_UNRECORDED = {"clock": "event"}  # what folders mean that were created before there was a choice
+_UNRECORDED = {
+    "clock": "event",
+    "analyzer": "simple",
+}  # what folders mean that were created before there was a choice
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class ServiceConfig:
     window_seconds: float | None = None
     clock: ClockName | None = None
     """What moves `now`: the clock of the service, which is the default with a time window, or the messages."""
+    analyzer: str = "simple"
+    """How text becomes terms."""
     workers: int = 1
     partitioner: str = "hash"
     job: str | None = None
@@ -59,6 +64,7 @@ class ServiceConfig:
             window_count=window.count,
             window_seconds=window.seconds,
             clock=clock,
+            analyzer=job_file.match.analyzer,
             workers=job_file.match.shards,
             partitioner=job_file.match.partitioner,
             job=str(file.absolute()),
@@ -113,7 +119,9 @@ class ServiceConfig:
             job_file = self.job_file
             vocabulary, social = vocabulary_of(job_file), social_of(job_file)
             return job_file.job(vocabulary=vocabulary, social=social, hash_key=hash_key_of(job_file)).new_engine()
-        options: dict[str, Any] = {"window": self.window, "workers": self.workers, "partitioner": self.partitioner}
+        options: dict[str, Any] = {
+            name: getattr(self, name) for name in ("window", "analyzer", "workers", "partitioner")
+        }
         options["hash_key"] = None if self.hash_key is None else bytes.fromhex(self.hash_key)
         if self.city is not None:
             from nearcast.workload.city import City
@@ -149,6 +157,7 @@ class ServiceConfig:
             "terms": terms,
             "users": users,
             "partitioner": self.partitioner,
+            "analyzer": self.analyzer,
         }
 
     @cached_property

@@ -109,7 +109,8 @@ def learn_vocabulary(spark: SparkSession, job_file: JobFile) -> Vocabulary:
     path, subject = str(job_file.vocabulary.learn), "[vocabulary]"
     with blaming("learn", "must lead to messages as [messages] has them", path, subject=subject):
         texts = read_sample(spark, job_file, path).select("text").where("text is not null")
-        learned = Vocabulary.from_texts(row.text for row in texts.limit(job_file.vocabulary.rows).toLocalIterator())
+        rows = texts.limit(job_file.vocabulary.rows).toLocalIterator()
+        learned = Vocabulary.from_texts((row.text for row in rows), analyzer=job_file.match.analyzer)
     require(len(learned) > 0, "learn", "must lead to at least one message with a text", path, subject=subject)
     return learned
 

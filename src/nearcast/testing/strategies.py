@@ -6,6 +6,7 @@ is drawn as plain keyword arguments as well as objects, so that an oracle can wo
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from hypothesis import strategies as st
@@ -32,6 +33,8 @@ GRID = {
     # On both sides of the antimeridian, close to a pole, and a few degrees apart.
     GLOBE: tuple((float(x), float(y)) for x in (-180, -179, -5, 0, 3, 179, 180) for y in (-3, 0, 4, 89)),
 }
+SPELLED = {"a": "Running", "b": "b", "c": "カフェで", "d": "RUNS", "e": "naïve", "f": "e't"}
+"""Texts that stand for terms: by an analyzer they give several terms, or the same one."""
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -58,6 +61,19 @@ def locations(space: Space) -> st.SearchStrategy[tuple[float, float]]:
 def term_lists(*, min_size: int = 0, max_size: int = 5) -> st.SearchStrategy[list[str]]:
     """Draw terms, repetitions included."""
     return st.lists(st.sampled_from(TERMS), min_size=min_size, max_size=max_size)
+
+
+def spell(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a message or a subscription with texts instead of terms.
+
+    >>> spell({"text": ["a", "b"]}), spell({"keywords": "a AND (b OR d)"})
+    ({'text': 'Running b'}, {'keywords': 'Running AND (b OR RUNS)'})
+    """
+    spelled = dict(fields)
+    for name in {"text", "keywords"} & fields.keys():
+        given = fields[name] if isinstance(fields[name], str) else " ".join(fields[name])
+        spelled[name] = re.sub(r"\b[a-f]\b", lambda found: SPELLED[found[0]], given)
+    return spelled
 
 
 def message_fields(space: Space) -> st.SearchStrategy[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Encoding of texts as rows of term ids and counts, by kernels or in plain Python.
 
-    texts ── tokenise ── hash ── sort and count within a row
+    texts ── analyze ── hash ── sort and count within a row
              kernels over the bytes of an Arrow column; texts that are not ASCII, and small batches, in plain Python
 
     indptr   0      3    5          ids distinct and ascending within a row
@@ -20,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from nearcast.text.analyzer import SIMPLE, Analyzer
 from nearcast.text.hashing import DEFAULT_HASH_KEY, HashKey, key_words, term_ids
-from nearcast.text.tokenizer import Text, tokenize
+from nearcast.text.stem_ids import replace_by_stems
+from nearcast.text.tokenizer import Text
 
 WORTH_A_KERNEL = 64
 _QUADRATIC = 4096  # above this many terms per row, insertion sort is too slow
@@ -38,7 +40,9 @@ class TermRows(NamedTuple):
     """int32: occurrences of each term."""
 
 
-def encode_texts(texts: Sequence[Text], hash_key: HashKey = DEFAULT_HASH_KEY) -> TermRows:
+def encode_texts(
+    texts: Sequence[Text], hash_key: HashKey = DEFAULT_HASH_KEY, *, analyzer: Analyzer = SIMPLE
+) -> TermRows:
     """Encode texts given as Python objects.
 
     >>> encode_texts(["to be or not to be", ""]).counts.tolist(), encode_texts(["a b", ""]).indptr.tolist()
@@ -47,7 +51,7 @@ def encode_texts(texts: Sequence[Text], hash_key: HashKey = DEFAULT_HASH_KEY) ->
     words: list[str] = []
     lengths = np.zeros(len(texts), dtype=np.int64)
     for row, text in enumerate(texts):
-        found = tokenize(text)
+        found = analyzer.terms(text)
         lengths[row] = len(found)
         words += found
     if not words:
@@ -57,16 +61,16 @@ def encode_texts(texts: Sequence[Text], hash_key: HashKey = DEFAULT_HASH_KEY) ->
     return _count(numbers, lengths)
 
 
-def encode_column(column: pa.Array, hash_key: HashKey = DEFAULT_HASH_KEY) -> TermRows:
+def encode_column(column: pa.Array, hash_key: HashKey = DEFAULT_HASH_KEY, *, analyzer: Analyzer = SIMPLE) -> TermRows:
     """Encode an Arrow array of strings, or of lists of strings taken as terms, without nulls.
 
     >>> encode_column(pa.array(["to be or not to be"])).counts.tolist()
     [2, 1, 1, 2]
     """
     if not is_worth_a_kernel(len(column)):
-        return encode_texts(column.to_pylist(), hash_key)
+        return encode_texts(column.to_pylist(), hash_key, analyzer=analyzer)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return _encode_strings(column, hash_key)
+        return _encode_strings(column, hash_key, analyzer)
     bounds = column.offsets.to_numpy().astype(np.int64)
     terms = column.values[int(bounds[0]) : int(bounds[-1])]
     return _count_compiled(hash_column(terms, hash_key), bounds[:-1] - bounds[0], np.diff(bounds))
@@ -89,18 +93,26 @@ def hash_column(strings: pa.Array, hash_key: HashKey = DEFAULT_HASH_KEY) -> npt.
     return out
 
 
-def _encode_strings(column: pa.Array, hash_key: HashKey) -> TermRows:
-    from nearcast.text._kernels.encode import hash_texts
-
+def _encode_strings(column: pa.Array, hash_key: HashKey, analyzer: Analyzer) -> TermRows:
+    if analyzer == SIMPLE:
+        from nearcast.text._kernels.encode import hash_texts
+    else:
+        from nearcast.text._kernels.words import hash_words as hash_texts
     data, offsets = bytes_of(column)
     starts = (offsets[:-1] - offsets[0]) // 2 + np.arange(len(column))
     numbers = np.empty(int(offsets[-1] - offsets[0]) // 2 + len(column) + 1, dtype=np.int64)
     lengths = np.empty(len(column), dtype=np.int64)
     hash_texts(data, offsets, key_words(hash_key), numbers, lengths)
+    if analyzer.language is not None:
+        ascii_lengths = np.maximum(lengths, 0)
+        replace_by_stems(
+            (data, offsets), numbers, starts, ascii_lengths, language=analyzer.language, hash_key=hash_key,
+            hash_all=lambda terms: hash_column(pa.array(terms, pa.string()), hash_key),
+        )  # fmt: skip
     other = np.flatnonzero(lengths < 0)
     if len(other):
         # A text that is not ASCII may have more words than half its bytes, so it is appended at the end.
-        found = [term_ids(tokenize(column[int(row)].as_py()), hash_key) for row in other]
+        found = [term_ids(analyzer.terms(column[int(row)].as_py()), hash_key) for row in other]
         lengths[other] = [len(ids) for ids in found]
         starts[other] = len(numbers) + np.concatenate([[0], np.cumsum(lengths[other])[:-1]])
         numbers = np.concatenate([numbers, *found])

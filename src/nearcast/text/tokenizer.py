@@ -22,8 +22,20 @@ def tokenize(text: Text) -> list[str]:
     >>> tokenize(["New York", "pizza"])
     ['New York', 'pizza']
     """
-    if not isinstance(text, str):
-        return list(text)
+    return list(text) if not isinstance(text, str) else _RUN.findall(fold(text))
+
+
+def fold(text: str) -> str:
+    """Return a text in the form in which terms are compared.
+
+    >>> fold("STRAße")
+    'strasse'
+    """
     if text.isascii():  # NFKC leaves it alone, and lower() is its casefold
-        return _RUN.findall(text.lower())
-    return _RUN.findall(unicodedata.normalize("NFKC", text).casefold())
+        return text.lower()
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def spans(folded: str) -> list[tuple[int, int, str]]:
+    """Return the terms of a folded text, each with where it begins and ends."""
+    return [(found.start(), found.end(), found[0]) for found in _RUN.finditer(folded)]

@@ -4,8 +4,9 @@
     ids   int64, sorted     their hashes under the key of the engine
     idfs  float64           ln(1 + N / (1 + df)) of each, or as given to `with_weights`
 
-An unknown term has df 0. The strings are there so that an engine can hash them with its own key; ids and idfs are two
-flat arrays. Kernels weigh many terms at once, plain NumPy weighs few, with the same bits.
+The terms are those of an analyzer, which also divides the texts that the vocabulary encodes. An unknown term has
+df 0. The strings are there so that an engine can hash them with its own key; ids and idfs are two flat arrays.
+Kernels weigh many terms at once, plain NumPy weighs few, with the same bits.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.errors import is_finite, is_whole, require
+from nearcast.text.analyzer import SIMPLE, Analyzer, find_analyzer
 from nearcast.text.encode import TermRows, encode_column, encode_texts, hash_column, is_worth_a_kernel
 from nearcast.text.hashing import DEFAULT_HASH_KEY, HashKey, check_hash_key, term_id
-from nearcast.text.tokenizer import Text, tokenize
+from nearcast.text.tokenizer import Text
 
 Weights = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 
 
 class Vocabulary:
-    """Term weights, from counted documents or set by hand.
+    """Term weights, from counted documents or set by hand; the terms are those that `nearcast.analyze` shows.
 
     >>> vocabulary = Vocabulary(documents=100, frequencies={"coffee": 24, "ramen": 3})
     >>> round(vocabulary.idf("coffee"), 4), round(vocabulary.idf("ramen"), 4), round(vocabulary.idf("zither"), 4)
@@ -51,6 +53,10 @@ class Vocabulary:
         self.default = float(default)
         self.hash_key = hash_key
         """The key under which terms are hashed."""
+        self.analyzer = SIMPLE
+        """The analyzer of the texts that are encoded."""
+        self._counted_with: Analyzer | None = None
+        self._sample: list[Text] | None = None
 
     @cached_property
     def _by_id(self) -> tuple[Ids, Weights]:
@@ -79,7 +85,30 @@ class Vocabulary:
         if hash_key == self.hash_key:
             return self
         check_hash_key(hash_key, subject="vocabulary")
-        return self.from_state(**self.state() | {"hash_key": hash_key})
+        return self._changed(hash_key=hash_key)
+
+    def with_analyzer(self, analyzer: str) -> Vocabulary:
+        """Return the vocabulary for texts of an analyzer; a sample without an analyzer of its own is counted now.
+
+        >>> counted = Vocabulary.from_texts(["running", "runs"]).with_analyzer("english")
+        >>> counted.idf("run") == log(1 + 2 / (1 + 2)), len(counted)
+        (True, 1)
+        """
+        found = find_analyzer(analyzer, subject="vocabulary")
+        if self._counted_with is not None:
+            rule = f"must be counted with the analyzer {analyzer!r} where texts are analyzed with it"
+            require(self._counted_with == found, "vocabulary", rule, self._counted_with.name)
+        if self._sample is not None:
+            counted = self if found == SIMPLE else self.from_texts(self._sample, analyzer=analyzer)
+            return counted._changed(hash_key=self.hash_key, _sample=None, _counted_with=found)
+        return self if self.analyzer == found else self._changed(analyzer=found)
+
+    def _changed(self, **attributes: Any) -> Vocabulary:
+        """Return a copy with other attributes; what is derived from the key is derived again if it differs."""
+        made = type(self).__new__(type(self))
+        derived = ("_by_id", "_directory") if attributes.get("hash_key", self.hash_key) != self.hash_key else ()
+        made.__dict__ |= {name: value for name, value in self.__dict__.items() if name not in derived} | attributes
+        return made
 
     def term_id(self, term: str) -> int:
         """Return the id of a term."""
@@ -88,22 +117,27 @@ class Vocabulary:
     def encode(self, texts: Sequence[Text] | pa.Array) -> TermRows:
         """Return texts as rows of term ids and counts."""
         if isinstance(texts, pa.Array):
-            return encode_column(texts, self.hash_key)
-        return encode_texts(texts, self.hash_key)
+            return encode_column(texts, self.hash_key, analyzer=self.analyzer)
+        return encode_texts(texts, self.hash_key, analyzer=self.analyzer)
 
     @classmethod
-    def from_texts(cls, texts: Iterable[Text]) -> Vocabulary:
-        """Count a sample of texts.
+    def from_texts(cls, texts: Iterable[Text], *, analyzer: str | None = None) -> Vocabulary:
+        """Count a sample of texts, by default with the analyzer of the engine that takes the vocabulary.
+
+        Without an analyzer the vocabulary holds on to the texts; the vocabulary of an engine does not.
 
         >>> Vocabulary.from_texts(["a b b", "b c"]).idf("b") == log(1 + 2 / (1 + 2))
         True
         """
+        counted_with = None if analyzer is None else find_analyzer(analyzer, subject="vocabulary")
+        sample = list(texts) if counted_with is None else None
         frequencies: Counter[str] = Counter()
-        documents = 0
-        for text in texts:
-            frequencies.update(set(tokenize(text)))
+        documents, terms_of = 0, (counted_with or SIMPLE).terms
+        for text in texts if sample is None else sample:
+            frequencies.update(set(terms_of(text)))
             documents += 1
-        return cls(documents, frequencies)
+        made = cls(documents, frequencies)
+        return made._changed(_sample=sample, _counted_with=counted_with, analyzer=counted_with or SIMPLE)
 
     @classmethod
     def with_weights(cls, weights: Mapping[str, float]) -> Vocabulary:

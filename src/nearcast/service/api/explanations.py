@@ -20,6 +20,9 @@ def explanation_body(explanation: Explanation) -> dict[str, Any]:
         "passes": explanation.passes,
         "reason": explanation.reason,
         "hints": list(explanation.hints),
+        "highlights": None
+        if explanation.highlights is None
+        else [found._asdict() for found in explanation.highlights],
     }
 
 

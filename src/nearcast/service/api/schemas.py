@@ -240,6 +240,14 @@ class PartBody(BaseModel):
     note: str = Field(description="a phrase for people, made from the other fields")
 
 
+class HighlightBody(BaseModel):
+    """A word of a text that gave a term of the subscription."""
+
+    start: int = Field(description="where it begins, in characters; in a list of terms, its position")
+    stop: int = Field(description="where it ends")
+    word: str = Field(description="as it is written")
+
+
 class ExplanationBody(BaseModel):
     """The score of a message for a subscription, part by part."""
 
@@ -252,6 +260,9 @@ class ExplanationBody(BaseModel):
     passes: bool = Field(description="whether the message is in the result, or would be if published now")
     reason: str
     hints: list[str] = Field(description="what the subscription says and probably does not mean")
+    highlights: list[HighlightBody] | None = Field(
+        description="the words of the text that matched; null if the text is not retained"
+    )
 
 
 class WebhookBody(StrictModel):
@@ -317,6 +328,7 @@ class ConfigBody(BaseModel):
     terms: list[str] = Field(description="some frequent terms, as suggestions")
     users: list[str] = Field(description="some users of the social graph, as suggestions")
     partitioner: str = Field(description="how subscriptions are distributed over shards")
+    analyzer: str = Field(description="how text becomes terms: simple, unicode, or a language")
 
 
 class FieldBody(BaseModel):

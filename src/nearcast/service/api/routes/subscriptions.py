@@ -41,6 +41,7 @@ from nearcast.service.json_bodies import Body, message_from
 from nearcast.service.store.journal import JournalQueries
 from nearcast.service.store.subscription_filter import SubscriptionFilter, parse_box
 from nearcast.service.subscription_key import SubscriptionKey
+from nearcast.text import find_analyzer
 from nearcast.window import ScoredMessage
 
 MAX_IDS = 1000
@@ -232,6 +233,11 @@ async def _explain(service: Service, key: SubscriptionKey, message: Message | st
     explanation: Explanation = await service.command_loop.read(
         lambda view: view.explain(key.engine_id, message), subscriber=key.subscriber
     )
+    if explanation.highlights is None and isinstance(message, str):
+        body = await asyncio.to_thread(service.command_loop.reader.message, message)
+        if body is not None:
+            analyzer = find_analyzer(service.command_loop.config.analyzer)
+            explanation = explanation.with_highlights(body["text"], analyzer)
     return explanation_body(explanation)
 
 
