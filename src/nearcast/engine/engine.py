@@ -289,7 +289,7 @@ class Engine:
 
         All messages of the window that have one of the ids leave every result, which is filled up again, and so do
         messages that only a `nearest` result still holds. Subscriptions of kinds that only report matches get a leave
-        for each message that they were told of and that is in the window. With `only`, the messages with other seqs
+        for each message of the window that they matched. With `only`, the messages with other seqs
         stay: several publishers may use one id.
         """
         table = as_table(ids, lambda: ID_COLUMNS)
