@@ -14,9 +14,11 @@ import importlib
 import itertools
 import math
 import re
+import sqlite3
 import unicodedata
 from collections import Counter
 
+import shapely
 from uniseg.wordbreak import words
 
 TOLERANCE = 1e-9
@@ -99,16 +101,13 @@ class Oracle:
     def matches(self, id_, message):
         """Return (must match, may match, score) for the stateless kinds."""
         s = self.subscriptions[id_]
+        passes = self.passes(s, message)
         if s["kind"] == "boolean":
-            xmin, ymin, xmax, ymax = s["region"]
-            x, y = message["location"]
-            ok = (
-                xmin <= x <= xmax
-                and ymin <= y <= ymax
-                and satisfies(s["keywords"], self.terms(message["text"]), self.terms)
-            )
+            ok = passes and satisfies(s["keywords"], self.terms(message["text"]), self.runs)
             return ok, ok, 1.0
         score = self.similarity(s, message)
+        if not passes:
+            return False, False, score
         exact = score == s["tau"]
         return exact or score >= s["tau"] + TOLERANCE, exact or score >= s["tau"] - TOLERANCE, score
 
@@ -117,7 +116,7 @@ class Oracle:
         s = self.subscriptions[id_]
         eligible = {}
         for m in self.pool(s):
-            score = self.score(s, m)
+            score = self.score(s, m) if self.passes(s, m) else None
             if score is not None:
                 eligible[m["id"]] = (score, m)
         got = [message for message, _ in result]
@@ -161,7 +160,30 @@ class Oracle:
         return same_terms and (kind == "topk" or a["place"] == b["place"])
 
     def terms(self, text):
-        return terms_of(text, self.analyzer)
+        return [term for run in self.runs(text) for term in run]
+
+    def runs(self, text):
+        return runs_of(text, self.analyzer)
+
+    # -- filters
+
+    def passes(self, s, m):
+        """Return whether a message passes the region, the condition and the required expression."""
+        required = s.get("require")
+        return (
+            (s.get("region") is None or self.is_inside(s["region"], m["location"]))
+            and (s.get("where") is None or is_true(s["where"], m.get("attributes") or {}))
+            and (required is None or satisfies(required, self.terms(m["text"]), self.runs))
+        )
+
+    def is_inside(self, region, location):
+        x, y = location
+        if region[0] == "circle":
+            return location == region[1] or self.distance(region[1], location) <= region[2]
+        if region[0] == "polygon":
+            return shapely.covers(shapely.Polygon(region[1], region[2]), shapely.Point(x, y))
+        xmin, ymin, xmax, ymax = region
+        return (xmin <= x <= xmax if xmin <= xmax else x >= xmin or x <= xmax) and ymin <= y <= ymax
 
     # -- scores, from the definitions
 
@@ -231,21 +253,26 @@ SPACELESS = re.compile(
 
 
 def terms_of(text, analyzer):
-    """Return the terms of a text: the runs, then the words between them, from the definitions."""
+    """Return the terms of a text."""
+    return [term for run in runs_of(text, analyzer) for term in run]
+
+
+def runs_of(text, analyzer):
+    """Return the terms of a text, bigrams of one run together: the runs, then the words between them."""
     if not isinstance(text, str):
-        return list(text)
+        return [[term] for term in text]
     text = unicodedata.normalize("NFKC", text).casefold()
     if analyzer == "simple":
-        return "".join(c if c.isalnum() else " " for c in text).split()
+        return [[word] for word in "".join(c if c.isalnum() else " " for c in text).split()]
     text = "".join(c for c in text if c in JOINERS + ZERO_WIDTH_SPACE or unicodedata.category(c) != "Cf")
     found = []
     for is_run, group in itertools.groupby(letters_with_marks(text), lambda letter: is_spaceless(letter[0])):
         letters = list(group)
         if not is_run:
-            found += [word for word in words("".join(letters)) if any(c.isalnum() for c in word)]
+            found += [[word] for word in words("".join(letters)) if any(c.isalnum() for c in word)]
         else:
-            found += ["".join(pair) for pair in itertools.pairwise(letters)] or letters
-    return found if analyzer == "unicode" else [stem_of(word, analyzer) for word in found]
+            found.append(["".join(pair) for pair in itertools.pairwise(letters)] or letters)
+    return found if analyzer == "unicode" else [[stem_of(word, analyzer) for word in run] for run in found]
 
 
 @functools.cache
@@ -273,18 +300,45 @@ def is_spaceless(c):
     return unicodedata.category(c) in ("Lo", "Lm", "Nl") and SPACELESS.match(unicodedata.name(c)) is not None
 
 
-def satisfies(expression, held, terms=str.split):
-    """Evaluate an expression in Python, with adjacent words joined by `and`."""
-    out, previous = [], None
-    for symbol in re.findall(r"[()]|[^\s()]+", expression):
+def satisfies(expression, held, runs=lambda text: [[word] for word in text.replace('"', " ").split()]):
+    """Evaluate an expression in Python, with adjacent words joined by `and`; `held` has terms in their order."""
+    held, out, previous = list(held), [], None
+    for symbol in re.findall(r'"[^"]*"|[()]|[^\s()"]+', expression):
         if symbol in ("AND", "OR"):
             out.append(symbol.lower())
         else:
-            if previous not in (None, "(", "AND", "OR") and symbol != ")":
+            if previous not in (None, "(", "AND", "OR", "NOT") and symbol != ")":
                 out.append("and")
-            out.append(symbol if symbol in "()" else str(set(terms(symbol)) <= set(held)))
+            if symbol == "NOT":
+                out.append("not")
+            elif symbol in "()":
+                out.append(symbol)
+            else:
+                found = runs(symbol)
+                phrases = [sum(found, [])] if symbol.startswith('"') else found
+                out.append(str(all(are_side_by_side(phrase, held) for phrase in phrases)))
         previous = symbol
     return eval(" ".join(out))
+
+
+def are_side_by_side(phrase, held):
+    return any(held[i : i + len(phrase)] == phrase for i in range(len(held)))
+
+
+@functools.cache
+def database():
+    return sqlite3.connect(":memory:", check_same_thread=False)
+
+
+ATTRIBUTES = ("price", "stars", "category", "open now")
+
+
+def is_true(condition, attributes):
+    """Evaluate a condition by SQLite, whose logic has three values too."""
+    columns = ", ".join(f'? AS "{name}"' for name in ATTRIBUTES)
+    query = f"SELECT ({condition}) FROM (SELECT {columns})"
+    (found,) = database().execute(query, [attributes.get(name) for name in ATTRIBUTES]).fetchone()
+    return found == 1
 
 
 def unit_vector(lon, lat):

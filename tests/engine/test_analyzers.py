@@ -122,12 +122,12 @@ def test_fast_indexes_and_tables_give_what_scan_and_objects_give(kind, analyzer)
     assert n_updates > 50
 
 
-def test_several_terms_of_a_keyword_are_all_needed():
+def test_bigrams_of_a_keyword_stand_side_by_side():
     engine = engine_of("unicode")
     engine.subscribe([subscription("boolean", "カフェオレ OR 紅茶", "b")])
     texts = {"whole": "冷たいカフェオレ", "part": "カフェ", "apart": "オレのカフェオ、フェオレ", "other": "紅茶"}
     updates = engine.publish([nc.Message(id_, (2, 4), text) for id_, text in texts.items()])
-    assert {update.message for update in updates} == {"whole", "apart", "other"}, "bigrams need not be side by side"
+    assert {update.message for update in updates} == {"whole", "other"}
 
 
 @pytest.mark.parametrize("analyzer", ["unicode", "english"])

@@ -17,7 +17,8 @@ HALF = "a half \ud83d of a character"
 
 
 def engine(**options):
-    given = {"window": nc.CountWindow(10), "social": nc.SocialGraph([("ann", "cafe")]), **options}
+    given = {"window": nc.CountWindow(10), "social": nc.SocialGraph([("ann", "cafe")]),
+             "attributes": {"price": float, "category": str}, **options}  # fmt: skip
     return Engine(space=SPACE, **given)
 
 
@@ -46,7 +47,14 @@ BAD = [
       ["a AND", "OR a", "a AND AND b", "(a", "a)", "()", "a OR", "NOT a", "a & b", "AND", "(" * 200 + "a" + ")" * 200]],
     ("boolean", "region", None),
     ("boolean", "region", (0, 0, 1, 1)),
-    ("boolean", "region", nc.Box(-1, 0, 1, 1)),
+    ("boolean", "region", nc.Box(1, 0, 0, 1)),
+    *[(kind, "region", value) for kind in GOOD for value in
+      ["here", 7, {"type": "Point"}, "POLYGON ((0 0, 1 1))", nc.Box(1, 0, 0, 1)]],
+    *[(kind, "where", value) for kind in GOOD for value in
+      [7, "", "price", "price <=", "price <= 'a'", "size > 1", "category < 'a'", "price = NULL", "price = price",
+       "price LIKE 'a'", "(price = 1", "price = 1e999", HALF, "(" * 200 + "price = 1" + ")" * 200 + "x"]],
+    *[(kind, "require", value) for kind in GOOD if kind != "boolean"
+      for value in ["", "NOT", "(a", '"a', "a AND", 7, [], HALF]],
     ("social", "user", "nobody"),
     ("social", "user", None),
     *[(kind, "id", value) for kind in GOOD for value in [None, 1.5, True, ("a",), 1 << 70, HALF]],

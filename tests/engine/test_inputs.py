@@ -87,7 +87,7 @@ def test_dicts_have_the_fields_of_objects_or_the_columns_of_tables():
         ({"id": "m", "x": 0.5, "y": 0.5, "location": (1, 1), "text": "a"},
          "location must not be given together with x and y; got (1, 1) (message 'm')"),
         ({"id": "m", "x": 0.5, "y": 0.5, "text": "a", "lat": 3},
-         "message must have no fields but ['id', 'location', 'x', 'y', 'text', 'at', 'place', 'expires_at', 'body']; "
+         "message must have no fields but ['id', 'location', 'x', 'y', 'text', 'at', 'place', 'expires_at', 'body', 'attributes']; "
          "got ['lat'] (message 'm')"),
         (7, "messages must be a list or a table; got 7"),
         ("m", "messages must be a list or a table; got 'm'"),

@@ -20,7 +20,7 @@ KIND_NAMES = [kind.kind for kind in KINDS]
 KIND_OF = {kind.kind: kind for kind in KINDS}
 ODD = st.sampled_from([0.0, 1.0, -0.5, 2.0, 9.0, math.nan, math.inf])
 WORDS = st.sampled_from(["a", "a b", "b a a", "", " ", "!", "T-Shirt", "é", "a AND b", "a OR b OR a", "a AND (b OR c)",
-                         "a OR b c", "(a", "NOT a", "AND", "x1 y2 z3"])  # fmt: skip
+                         "a OR b c", "(a", "NOT a", "AND", "x1 y2 z3", "a NOT b", '"a b"'])  # fmt: skip
 
 
 def rows(kind):
@@ -63,6 +63,7 @@ def test_a_table_is_accepted_only_if_every_row_is_valid(kind, data):
 def test_valid_columns_are_accepted_and_nulls_are_not(kind):
     row = {"op": "subscribe", "id": "s", "kind": kind, "x": 1.0, "y": 1.0, "xmin": 0.0, "ymin": 0.0, "xmax": 1.0,
            "ymax": 1.0, "keywords": "a AND b", "k": 3, "alpha": 0.5, "delta": 0.0, "tau": 1.0, "user": "u0"}  # fmt: skip
+    row |= {} if kind == "boolean" else dict.fromkeys(("xmin", "ymin", "xmax", "ymax"))
     table = pa.Table.from_pylist([row], schema=subscriptions_schema())
     assert KIND_OF[kind].all_valid(table, strategies.scoring(), Limits())
     for name in ("x", "keywords", "k") if kind != "boolean" else ("xmin", "keywords"):
@@ -92,7 +93,7 @@ def test_columns_of_expressions_hold_their_branches(expressions):
     subscriptions = [
         nc.BooleanSubscription(i, region=nc.Box(0, 0, i, 1), keywords=text) for i, text in enumerate(expressions)
     ]
-    columns = BooleanColumns.of_stored(store(subscriptions, nc.BooleanSubscription), strategies.vocabulary())
+    columns = BooleanColumns.of_stored(store(subscriptions, nc.BooleanSubscription), strategies.scoring())
     assert columns.xmaxs.tolist() == list(range(len(expressions)))
     for i, subscription in enumerate(subscriptions):
         held = set()

@@ -67,7 +67,8 @@ def test_no_branch_implies_another_and_the_order_is_fixed(text):
         ("a)", "A parenthesis is closed that was not opened"),
         ("a () b", "A word is missing before ')'"),
         ("a & b", "'&' holds no letter or digit"),
-        ("NOT a", "NOT is not supported"),
+        ("a NOT", "A word is missing at the end"),
+        ('a "b', "A quotation mark is not closed, at character 3"),
         ("(" * 101 + "a" + ")" * 101, "nest deeper"),
     ],
 )

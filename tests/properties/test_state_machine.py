@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from nearcast.engine.shard_engine import ShardEngine
 from nearcast.index import INDEXES
 from nearcast.model import KINDS
 from nearcast.partition import PARTITIONERS
+from nearcast.space.region_formats import to_geojson
 from nearcast.testing import strategies
 from nearcast.text import TEXT_SIMILARITIES, analyzer_names
 from oracle import Oracle
@@ -72,6 +74,7 @@ class Machine(RuleBasedStateMachine):
             "hash_key": hash_key,
             "bodies": bodies,
             "analyzer": analyzer,
+            "attributes": strategies.ATTRIBUTES,
         }
         self.folder = tempfile.TemporaryDirectory() if in_folder else None
         self.config = EngineConfig.of(options)
@@ -97,7 +100,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data(), id_=IDS, as_table=st.booleans())
     def subscribe(self, data, id_, as_table):
         kind = data.draw(st.sampled_from(self.kinds))
-        fields = self.spell(data.draw(strategies.subscription_fields(kind, self.space)))
+        fields = self.spell(data.draw(strategies.filtered_fields(kind, self.space)))
         lasts = data.draw(st.sampled_from([None, None, 0.5, 1.0, 6.0]))
         fields["expires_at"] = None if lasts is None else self.clock + lasts
         before = self.results()
@@ -140,7 +143,8 @@ class Machine(RuleBasedStateMachine):
             again = st.sampled_from(self.fields) if self.fields else st.nothing()
             fields = self.spell(data.draw(strategies.message_fields(self.space) | again))  # equal messages tie
             self.fields.append(fields)
-            batch.append({"id": f"m{self.published}", **self.draw_times(data, self.clock - late), **fields})
+            message = {"id": f"m{self.published}", **self.draw_times(data, self.clock - late), **fields}
+            batch.append(message | {"attributes": data.draw(strategies.attribute_values())})
         before = self.results()
         if as_table:
             updates = self.updates_of(self.engine.publish(table_of_messages(batch)))
@@ -171,6 +175,7 @@ class Machine(RuleBasedStateMachine):
         ids = [*self.oracle.retractable(), f"r{self.clock}"]
         fields = self.spell(data.draw(strategies.message_fields(self.space)))
         message = {"id": data.draw(st.sampled_from(ids)), **self.draw_times(data, self.clock), **fields}
+        message["attributes"] = data.draw(strategies.attribute_values())
         before = self.results()
         if as_table:
             updates = self.updates_of(self.engine.replace(table_of_messages([message])))
@@ -234,7 +239,7 @@ class Machine(RuleBasedStateMachine):
         id_ = data.draw(st.sampled_from(sorted(self.oracle.subscriptions, key=str)))
         known = self.oracle.subscriptions[id_]
         fields = {name: value for name, value in known.items() if name not in ("kind", "since", "held")}
-        if "region" in fields:
+        if known["kind"] == "boolean":
             fields["region"] = data.draw(strategies.boxes(self.space))
         else:
             fields["location"] = data.draw(strategies.locations(self.space))
@@ -391,6 +396,7 @@ class Machine(RuleBasedStateMachine):
 
 
 LISTS = pa.list_(pa.string())
+ARROW = {float: pa.float64(), int: pa.int32(), str: pa.string(), bool: pa.bool_()}
 
 
 def table_of_messages(batch):
@@ -404,6 +410,10 @@ def table_of_messages(batch):
             "place": pa.array([m["place"] for m in batch], pa.string()),
             "expires_at": [m["expires_at"] for m in batch],
             "body": pa.array([m["body"] for m in batch], pa.string()),
+            **{
+                name: pa.array([m["attributes"].get(name) for m in batch], ARROW[type_])
+                for name, type_ in strategies.ATTRIBUTES.items()
+            },
         }
     )
 
@@ -412,8 +422,11 @@ def table_of(kind, id_, fields):
     row = {"op": "subscribe", "id": id_, "kind": kind, **fields}
     if "location" in row:
         row["x"], row["y"] = row.pop("location")
-    if "region" in row:
-        row["xmin"], row["ymin"], row["xmax"], row["ymax"] = row.pop("region")
+    region = row.pop("region", None)
+    if region is not None and isinstance(region[0], str):
+        row["region"] = json.dumps(to_geojson(strategies.make_region(region)))
+    elif region is not None:
+        row["xmin"], row["ymin"], row["xmax"], row["ymax"] = region
     if not isinstance(row["keywords"], str):
         row["keywords"] = " ".join(row["keywords"])
     return pa.Table.from_pylist([row])

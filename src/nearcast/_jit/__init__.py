@@ -4,7 +4,7 @@
     cache        compiled code on disk                      table       int64 key -> int64 value
     fingerprint  what compiled code depends on              postings    many lists that grow at the end
     arena        arrays that grow                           prefetch    prefetching of cache lines
-    manifest     the manifest of an arena's folder
+    manifest     the manifest of an arena's folder          blocks      runs of many lengths in one pool
 
 A data structure consists of a NamedTuple of arrays, kernels over it that stop when it is full, and a small class that
 owns it in an arena, grows it and continues. Only this package and the kernels import Numba.

@@ -51,7 +51,7 @@ from nearcast.text import Vocabulary
 from nearcast.window import LIVE, CountWindow, Results, TimeWindow, WindowPolicy
 
 FORMAT = "nearcast-engine"
-VERSION = 6
+VERSION = 7
 MANIFEST = "manifest.json"
 
 _WINDOWS: dict[str, type[CountWindow] | type[TimeWindow]] = {"count": CountWindow, "time": TimeWindow}
@@ -150,6 +150,7 @@ def _write_files(state: EngineState, folder: Path, token: str) -> dict[str, Any]
             "text_similarity": config.text_similarity,
             "analyzer": config.analyzer,
             "bodies": config.bodies,
+            "attributes": config.attributes.to_json(),
             "workers": config.workers,
             "partitioner": config.partitioner if isinstance(config.partitioner, str) else _GIVEN,
             "index": config.index,

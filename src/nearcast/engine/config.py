@@ -6,13 +6,14 @@ types the same options as keyword arguments; a test checks that both agree.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypedDict
 
 from nearcast.errors import require
 from nearcast.index import has_index, index_names
-from nearcast.model import Limits, ScoringContext
+from nearcast.model import NO_ATTRIBUTES, Attributes, Limits, ScoringContext
 from nearcast.partition import MAX_SHARDS, Routing
 from nearcast.partition.fitting import check_partitioner
 from nearcast.social import SocialGraph
@@ -39,6 +40,7 @@ class SharedOptions(TypedDict, total=False):
     text_similarity: str
     analyzer: str
     bodies: bool
+    attributes: Attributes | Mapping[str, type | str] | None
     index: str
     limits: Limits | None
     hash_key: HashKey | None
@@ -74,6 +76,8 @@ class EngineConfig:
     """How text becomes terms: `simple`, `unicode`, or a language such as `english`; see `nearcast.analyze`."""
     bodies: bool = False
     """Keep the bodies of messages as long as the messages, and return them with every update that is an enter."""
+    attributes: Attributes = NO_ATTRIBUTES
+    """The attributes of messages, by name and type: `{"price": float, "category": str}`; `where` may test them."""
     workers: int = 1
     """Threads."""
     partitioner: str | Routing = "hash"
@@ -99,6 +103,7 @@ class EngineConfig:
         known = self.text_similarity in names
         require(known, "text_similarity", f"must be one of {names}", self.text_similarity, subject="engine")
         find_analyzer(self.analyzer, subject="engine")
+        object.__setattr__(self, "attributes", Attributes.of(self.attributes))
         require(isinstance(self.bodies, bool), "bodies", "must be True or False", self.bodies, subject="engine")
         known = has_index(self.index)
         require(known, "index", f"must be one of {index_names()}", self.index, subject="engine")
@@ -116,7 +121,8 @@ class EngineConfig:
     @cached_property
     def scoring(self) -> ScoringContext:
         """The context in which scores are defined."""
-        return ScoringContext(self.space, self.vocabulary, self.social, TEXT_SIMILARITIES[self.text_similarity])
+        text_similarity = TEXT_SIMILARITIES[self.text_similarity]
+        return ScoringContext(self.space, self.vocabulary, self.social, text_similarity, self.attributes)
 
     def with_own_graph(self) -> EngineConfig:
         """Return the configuration with a copy of the social graph, so that an engine may change its edges."""

@@ -55,14 +55,15 @@ from nearcast.model import (
 from nearcast.model.columns import (
     EDGE_COLUMNS,
     ID_COLUMNS,
-    MESSAGES,
     ArrowTable,
     edges_from_table,
     ids_from_table,
+    message_columns,
     messages_from_table,
     subscription_columns,
     updates_to_table,
 )
+from nearcast.model.attributes import NULL
 from nearcast.model.inputs import as_table, edges_of, ids_of, messages_of, subscriptions_of
 from nearcast.text import TermRows
 from nearcast.window import ScoredMessage, Ticks
@@ -84,7 +85,7 @@ class Engine:
     """Keeps the result of every subscription exact while messages stream past.
 
     Options: `space` (required), `vocabulary`, `window`, `social`, `text_similarity`, `analyzer`, `bodies`,
-    `workers`, `partitioner`, `index`, `limits` and `hash_key`; `EngineConfig` describes each.
+    `attributes`, `workers`, `partitioner`, `index`, `limits` and `hash_key`; `EngineConfig` describes each.
 
     >>> from nearcast import Box, Engine, Message, Space, TopKSubscription, CountWindow
     >>> engine = Engine(space=Space(Box(0, 0, 1, 1)), window=CountWindow(100))
@@ -256,7 +257,7 @@ class Engine:
         With `grouped`, for tables, updates that differ in subscription and score only share one row with lists of
         both: far fewer bytes where a message has many receivers. `ungroup` expands them.
         """
-        table = as_table(messages, lambda: MESSAGES.names)
+        table = as_table(messages, self._message_columns)
         is_table = table is not None or isinstance(messages, MessageBatch)
         require(is_table or not grouped, "grouped", "must be False unless messages are a table", grouped)
         form = (Form.GROUPS if grouped else Form.TABLE) if is_table else Form.OBJECTS
@@ -314,7 +315,7 @@ class Engine:
         subscription that had the old one and has the new one gets a leave and an enter under the same id. A message
         with an unknown id is simply published. With `only`, messages with other seqs are not replaced.
         """
-        table = as_table(messages, lambda: MESSAGES.names)
+        table = as_table(messages, self._message_columns)
         batch = self._batch(messages if table is None else table)
         self._stream.check_times(batch, batch.ats_us)
         held, n_before = self._stream.seqs_by_id(batch.ids, only), self._updates
@@ -349,11 +350,15 @@ class Engine:
 
     def check_messages(self, messages: Iterable[Message]) -> None:
         """Raise what `publish` would raise, and change nothing."""
-        table = as_table(messages, lambda: MESSAGES.names)
+        table = as_table(messages, self._message_columns)
         batch = self._batch(messages if table is None else table)
         self._stream.check_times(batch, batch.ats_us)
 
+    def _message_columns(self) -> list[str]:
+        return message_columns(self._config.attributes)
+
     def _batch(self, messages: Any) -> MessageBatch:
+        attributes = self._config.attributes
         vocabulary, limits, first_seq = self._scoring.vocabulary, self._config.limits, self._stream.seq + 1
         if isinstance(messages, MessageBatch):
             if isinstance(messages.texts, TermRows):
@@ -363,14 +368,23 @@ class Engine:
                 rule = f"must hold terms of the engine's analyzer {vocabulary.analyzer.name!r}"
                 require(analyzer == vocabulary.analyzer, "messages", rule, analyzer.name)
             seqs = np.arange(first_seq, first_seq + len(messages), dtype=np.int64)
-            batch = replace(messages, seqs=seqs, vocabulary=vocabulary)
+            codes = messages.codes
+            if len(attributes) and codes is None:
+                codes = np.full((len(messages), len(attributes)), NULL, np.int64)
+            batch = replace(messages, seqs=seqs, vocabulary=vocabulary, codes=codes if len(attributes) else None)
         elif isinstance(messages, pa.Table):
-            batch = messages_from_table(messages, vocabulary=vocabulary, limits=limits, first_seq=first_seq)
+            batch = messages_from_table(
+                messages, vocabulary=vocabulary, limits=limits, first_seq=first_seq, attributes=attributes
+            )
         else:
             listed = messages_of(messages)
-            check_sizes(listed, limits)
-            batch = MessageBatch.from_messages(listed, vocabulary=vocabulary, first_seq=first_seq)
+            check_sizes(listed, limits, attributes)
+            batch = MessageBatch.from_messages(
+                listed, vocabulary=vocabulary, first_seq=first_seq, attributes=attributes
+            )
         batch.check(self._config.space)
+        if self._config.window is not None:
+            batch.prepare_order()  # the window keeps it
         return batch if self._config.bodies or batch.bodies is None else replace(batch, bodies=None)
 
     def advance(self, now: Timestamp) -> list[Update]:
@@ -448,7 +462,7 @@ class Engine:
         Nothing is subscribed. Stateful kinds hold k messages, others all that match; at most `most` are returned.
         """
         self.check([subscription])
-        score_of, policy = subscription.bind(self._scoring), subscription.result_policy
+        score_of, policy = subscription.scorer(self._scoring), subscription.result_policy
         (footprint,) = SubscriptionBatch.of([subscription], self._scoring).footprints
         seqs = self._shards.seqs
         after = int(seqs[-among - 1]) if len(seqs) > among else 0
@@ -456,13 +470,13 @@ class Engine:
         scored = {d.seq: (score, d) for d in documents if (score := score_of(d)) is not None}
         total = len(scored) if subscription.n_results is None else min(subscription.n_results, len(scored))
         best = policy.best(((score, seq) for seq, (score, _) in scored.items()), min(total, most))
-        explained = (subscription.explain(scored[seq][1], self._scoring) for _, seq in best)
+        explained = (subscription.explanation(scored[seq][1], self._scoring) for _, seq in best)
         return Preview([replace(explanation, passes=True) for explanation in explained], total, min(among, len(seqs)))
 
     def score(self, subscription: Subscription, message: Message) -> Explanation:
         """Return the parts of a message's score for a subscription that need not exist; there is no threshold."""
         self.check([subscription])
-        explained = subscription.explain(self._batch([message]).documents[0], self._scoring)
+        explained = subscription.explanation(self._batch([message]).documents[0], self._scoring)
         return explained.with_highlights(message.text, self._scoring.vocabulary.analyzer)
 
     def check(self, subscriptions: Iterable[Subscription]) -> None:

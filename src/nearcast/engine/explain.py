@@ -26,7 +26,7 @@ def explain(
 ) -> Explanation:
     """Explain the score of a message for a subscription, given the other messages of its result."""
     subscription = registry.subscription(slot)
-    explained = subscription.explain(document, scoring)
+    explained = subscription.explanation(document, scoring)
     if subscription.result_policy.since_subscription and document.seq <= registry.since(slot):
         return replace(explained, passes=False, reason="no match, it was published before the subscription")
     if not subscription.result_policy.is_stateful or explained.score is None:

@@ -37,6 +37,7 @@ from nearcast.window import Changes, Results, ResultStore, ScoredMessage, Slidin
 if TYPE_CHECKING:
     from nearcast.engine.registry import SubscriptionRegistry
     from nearcast.engine.replicas import Replicas
+    from nearcast.model.filters import Filters
     from nearcast.partition import Masks
 
 Slots = npt.NDArray[np.int32]
@@ -68,6 +69,7 @@ class Matcher:
         result_store: ResultStore,
         scoring: ScoringContext,
         replicas: Replicas,
+        filters: Filters,
     ) -> None:
         self.kind = kind
         self.registry = registry
@@ -79,6 +81,7 @@ class Matcher:
         self._index = index
         self._result_store = result_store
         self._scoring = scoring
+        self._filters = filters
 
     @property
     def work(self) -> Work:
@@ -92,6 +95,7 @@ class Matcher:
         slots = self.registry.allocate(subscriptions, sinces)
         if not self.kind.result_policy.is_stateful:
             self.replicas.set(slots, before)
+        self._filters.insert(slots, subscriptions.programs)
         self._index.insert(slots, subscriptions)
         results = self._result_store.insert(slots, subscriptions)
         self._set_thresholds()
@@ -101,6 +105,7 @@ class Matcher:
         """Remove subscriptions and return their results."""
         self.registry.free(slots)
         self._index.delete(slots)
+        self._filters.delete(slots)
         return self._result_store.delete(slots)
 
     def refresh_users(self, users: Collection[Id]) -> tuple[Results, Results]:
@@ -179,7 +184,11 @@ class Matcher:
 
     def _match(self, batch: MessageBatch) -> Matches:
         self._set_thresholds()
-        return self._index.match(batch, 0, len(batch))
+        return self._find(batch, 0, len(batch))
+
+    def _find(self, batch: MessageBatch, start: int, stop: int) -> Matches:
+        """Return the matches of some rows that pass the filters."""
+        return self._filters.passing(self._index.match(batch, start, stop), batch)
 
     def attach(self, results: Sequence[Results], *, has_index: bool, has_results: bool) -> None:
         """Rebuild from the registry what the arena does not hold, and set the given results."""
@@ -189,7 +198,7 @@ class Matcher:
         if not len(slots):
             return
         subscriptions = SubscriptionBatch(self.kind, self.registry.rows(slots), self._scoring)
-        if not has_index:
+        if not has_index:  # the arena holds the filters in any case
             self._index.insert(slots, subscriptions)
         if not has_results:
             self._result_store.insert(slots, subscriptions)
@@ -226,7 +235,7 @@ class Matcher:
 
         def find(start: int, stop: int) -> Matches:
             self._set_thresholds()  # those that moved since the last call
-            found = self.replicas.report(self._index.match(batch, start, stop), seen_by)
+            found = self.replicas.report(self._find(batch, start, stop), seen_by)
             return self.lifetimes.report(found, batch.seqs)
 
         changes = self._result_store.publish(batch, steps, find)

@@ -1,6 +1,6 @@
 """Packing of ids and text fields as bytes: each value is a string with a code for its type.
 
-keywords   'coffee AND sale'  WORDS          user   'ann'  WORDS
+keywords   'coffee AND sale'  WORDS          user   'ann'  WORDS                 filters   null   MISSING
            ["new york"]       LISTED, JSON          7      NUMBERED, decimal
 """
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nearcast.engine._kernels.registry import TextColumn
 from nearcast.model import IdColumn, Subscription
@@ -18,12 +19,20 @@ from nearcast.model.split_columns import PAIRS, join, split
 from nearcast.model.subscription_rows import stored_schema
 from nearcast.text.encode import bytes_of
 
-WORDS, LISTED, NUMBERED = 0, 1, 2
+WORDS, LISTED, NUMBERED, MISSING = 0, 1, 2, 3
+_ALONE = "filters"
+"""A text field that is stored in a single column, null where there is none."""
 
 
 def text_fields(kind: type[Subscription]) -> list[str]:
     """Return the text fields of a kind, the id apart."""
-    return [name for name in PAIRS if name != "id" and name in stored_schema(kind).names]
+    names = stored_schema(kind).names
+    return [*(name for name in PAIRS if name != "id" and name in names), _ALONE]
+
+
+def text_columns(kind: type[Subscription]) -> set[str]:
+    """Return the stored columns that hold the id and the text fields."""
+    return {_ALONE, *(column.name for name in ("id", *text_fields(kind)) for column in PAIRS.get(name, ()))}
 
 
 def pack_ids(ids: IdColumn) -> TextColumn:
@@ -45,6 +54,9 @@ def pack_texts(stored: pa.Table, kind: type[Subscription]) -> TextColumn:
 
 
 def _pack(stored: pa.Table, name: str) -> tuple[pa.Array, Any]:
+    if name == _ALONE:
+        column = stored[name].combine_chunks()
+        return column.fill_null(""), np.where(column.is_valid().to_numpy(zero_copy_only=False), WORDS, MISSING).astype(np.uint8)
     first, second = (stored[field.name].combine_chunks() for field in PAIRS[name])
     if second.null_count == len(second):
         return first, np.full(len(first), WORDS, dtype=np.uint8)
@@ -77,7 +89,9 @@ def unpack_texts(texts: TextColumn, kind: type[Subscription]) -> dict[str, pa.Ar
         own, kinds = strings, texts.kinds[i :: len(fields)]
         if len(fields) > 1:
             own = strings.take(pa.array(np.arange(i, len(strings), len(fields))))
-        if not kinds.any():
+        if name == _ALONE:
+            columns[name] = own if not kinds.any() else pc.if_else(pa.array(kinds == WORDS), own, None)
+        elif not kinds.any():
             first, second = PAIRS[name]
             columns |= {first.name: own, second.name: pa.nulls(len(own), second.type)}
         else:

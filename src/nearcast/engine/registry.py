@@ -25,9 +25,8 @@ from nearcast._jit import Arena
 from nearcast.engine._kernels import registry as kernels
 from nearcast.engine.expiry_heap import ExpiryHeap
 from nearcast.engine.id_strings import names_of
-from nearcast.engine.packing import pack_ids, pack_texts, text_fields, unpack_ids, unpack_texts
+from nearcast.engine.packing import pack_ids, pack_texts, text_columns, text_fields, unpack_ids, unpack_texts
 from nearcast.model import NEVER, IdColumn, Subscription, SubscriptionBatch
-from nearcast.model.split_columns import PAIRS
 from nearcast.model.subscription_rows import restore, stored_schema
 from nearcast.text import DEFAULT_HASH_KEY, HashKey
 
@@ -57,7 +56,7 @@ class SubscriptionRegistry:
     ) -> None:
         self._kind, self._hash_key = kind, hash_key
         self._arena = Arena() if arena is None else arena
-        packed = {field.name for name in ("id", *text_fields(kind)) for field in PAIRS[name]}
+        packed = text_columns(kind)
         numbers = [field for field in stored_schema(kind) if field.name not in packed]
         self._floats = [field.name for field in numbers if pa.types.is_floating(field.type)]
         self._ints = [field.name for field in numbers if pa.types.is_integer(field.type)]

@@ -57,14 +57,15 @@ class Shard:
             from nearcast._jit import Arena  # loads the kernels, so not before the first subscription
             from nearcast.engine.registry import SubscriptionRegistry
             from nearcast.engine.replicas import Replicas
+            from nearcast.model.filters import Filters
 
             arena = Arena() if self._arena is None else self._arena(kind.kind)
             entry = choose_index(self._index, kind.kind)
             registry = SubscriptionRegistry(kind, arena, hash_key=self._scoring.hash_key)
             index = entry.make(self._scoring, arena)
             result_store = find_result_store(entry.result_store, kind).make(self._scoring, self.window, arena)
-            replicas = Replicas(arena)
-            self.matchers[kind.kind] = Matcher(kind, registry, index, result_store, self._scoring, replicas)
+            replicas, filters = Replicas(arena), Filters(arena, self._scoring.space)
+            self.matchers[kind.kind] = Matcher(kind, registry, index, result_store, self._scoring, replicas, filters)
             names = [known.kind for known in kinds() if known.kind in self.matchers]
             self.matchers = {name: self.matchers[name] for name in names}
         return self.matchers[kind.kind]

@@ -142,7 +142,8 @@ class ShardSet:
     def _make_window(self, number: int, live: pa.Table | None) -> SlidingWindow:
         """Return a window with some messages, in the folder of the engine if it has one."""
         arena = None if self._folder is None else partial(self._folder.arena, number, "window")
-        return SlidingWindow(self._config.window, live, arena=arena)
+        n_attributes = len(self._config.attributes)
+        return SlidingWindow(self._config.window, live, arena=arena, n_attributes=n_attributes)
 
     def insert(
         self, subscriptions: SubscriptionBatch, sinces: npt.NDArray[np.int64], before: Masks | None = None

@@ -14,7 +14,7 @@
 
 A payload of messages holds terms, not texts: they are tokenised and hashed once, before the shuffle. `row` holds the
 positions of the rows in the block, so that a shard with some of the messages knows the position of each in the
-stream. `body` exists where messages have bodies and the job keeps them. Where shards see some messages only,
+stream, and `order` the terms in the order of the text. `codes` exists where the job declares attributes. `body` exists where messages have bodies and the job keeps them. Where shards see some messages only,
 `seen_by` holds the shards of each message, and `placements` those of each subscription; both are masks. `op` exists
 where not all rows publish. Rows that retract or replace go to every shard, whichever shards publish the message. Rows
 that may be too far ahead of the clock go to the first shard, which rejects them, with the row as it came in
@@ -38,7 +38,7 @@ from nearcast.model.columns import BODY, subscriptions_schema
 from nearcast.model.id_column import IdColumn
 from nearcast.partition import Masks
 from nearcast.partition.masks import from_arrow, to_arrow
-from nearcast.text import TermRows, Vocabulary
+from nearcast.text import TermOrder, TermRows, Vocabulary
 
 FRAMES = (
     "keys array<int>, source string, part int, block int, rows long, ats binary, payload binary, ends binary, "
@@ -77,11 +77,13 @@ MESSAGE, SUBSCRIPTION, EDGE, MOVE = "message", "subscription", "edge", "move"
 
 PACKED_MESSAGES = pa.schema(
     {"row": pa.int64(), "id": pa.string(), "x": pa.float64(), "y": pa.float64(), "place": pa.string(),
-     "terms": pa.list_(pa.int64()), "counts": pa.list_(pa.uint8())}
+     "terms": pa.list_(pa.int64()), "counts": pa.list_(pa.uint8()), "order": pa.list_(pa.uint16())}
 )  # fmt: skip
 PACKED_EDGES = pa.schema({"row": pa.int64(), "op": pa.string(), "user": pa.string(), "place": pa.string()})
 SEEN_BY, PLACEMENTS = "seen_by", "placements"
 """Columns that exist where shards see some messages only, or where the key does not determine the shard."""
+CODES = "codes"
+"""A column of the values of attributes, see `Attributes`."""
 SOURCE_ROW = "source_row"
 """A column of messages that may be too far ahead of the clock: the row as JSON."""
 ELSEWHERE = "elsewhere"
@@ -158,8 +160,12 @@ def messages_table(
         pa.array(part.places, pa.string()),
         pa.ListArray.from_arrays(bounds, pa.array(part.term_ids)),
         pa.ListArray.from_arrays(bounds, pa.array(_narrow(part.term_counts))),
+        pa.ListArray.from_arrays(pa.array(part.order.indptr.astype(np.int32)), pa.array(part.order.ranks)),
     ]
     table = pa.Table.from_arrays(columns, names=PACKED_MESSAGES.names)
+    if part.codes is not None:
+        flat = pa.array(np.ascontiguousarray(part.codes).reshape(-1))
+        table = table.append_column(CODES, pa.FixedSizeListArray.from_arrays(flat, part.codes.shape[1]))
     if part.bodies is not None:
         table = table.append_column(BODY, part.bodies)
     for name, column in more.items():
@@ -193,19 +199,37 @@ def unpack_batch(
     """Return packed messages as a batch, given the time of each, and when each expires if any does."""
     table = packed.combine_chunks()
     terms, counts = (_one_chunk(table, name) for name in ("terms", "counts"))
-    indptr = np.concatenate([[0], np.cumsum(np.diff(terms.offsets.to_numpy()))]).astype(np.int64)
+    indptr, order = _bounds(terms), _one_chunk(table, "order")
     return MessageBatch.from_columns(
         ids=IdColumn(_one_chunk(table, "id")),
         xs=table["x"].to_numpy().copy(),
         ys=table["y"].to_numpy().copy(),
         ats_us=ats_us,
         places=_one_chunk(table, "place"),
-        texts=TermRows(indptr, terms.flatten().to_numpy().copy(), counts.flatten().to_numpy().astype(np.int32)),
+        texts=TermRows(
+            indptr, terms.flatten().to_numpy().copy(), counts.flatten().to_numpy().astype(np.int32),
+            TermOrder(_bounds(order), order.flatten().to_numpy().copy()),
+        ),
         vocabulary=vocabulary,
         first_seq=first_seq,
         expires_us=ends_us,
         bodies=_one_chunk(table, BODY.name) if BODY.name in table.column_names else None,
-    )
+        codes=_codes(table),
+    )  # fmt: skip
+
+
+def _bounds(lists: pa.Array) -> npt.NDArray[np.int64]:
+    """Return where each of some lists begins."""
+    return np.concatenate([[0], np.cumsum(np.diff(lists.offsets.to_numpy()))]).astype(np.int64)
+
+
+def _codes(table: pa.Table) -> npt.NDArray[np.int64] | None:
+    """Return the values of attributes, or None if there is no such column."""
+    if CODES not in table.column_names:
+        return None
+    column = _one_chunk(table, CODES)
+    codes: npt.NDArray[np.int64] = column.flatten().to_numpy().copy().reshape(len(table), column.type.list_size)
+    return codes
 
 
 def pack(table: pa.Table, *, compression: str | None = None) -> bytes:

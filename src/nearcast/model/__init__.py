@@ -1,5 +1,6 @@
 """Messages, the kinds of subscription with their reference scores, and the columns in which both travel."""
 
+from nearcast.model.attributes import NO_ATTRIBUTES, Attributes
 from nearcast.model.batch import MessageBatch, check_sizes
 from nearcast.model.boolean import BooleanSubscription
 from nearcast.model.document import Document
@@ -33,7 +34,9 @@ __all__ = [
     "LEAVE",
     "MATCHES",
     "NEVER",
+    "NO_ATTRIBUTES",
     "NO_TIME",
+    "Attributes",
     "BooleanSubscription",
     "Change",
     "Document",

@@ -6,6 +6,7 @@
     term_ids     t t t      t t      t t t          int64, distinct and ascending within a row
     term_counts  1 2 1      1 1      1 1 1          occurrences of each in the text
     idfs, units  weights of each under the engine's vocabulary
+    codes        1 .   2 .    . .                   one column per attribute of the engine
 
 A batch is checked as a whole before anything else happens to it; one message is a batch of one. Terms and weights are
 computed on demand: threads that divide a batch compute their own.
@@ -16,12 +17,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.errors import InvalidInput
+from nearcast.model.attributes import NO_ATTRIBUTES, Attributes
 from nearcast.model.document import Document
 from nearcast.model.id_column import IdColumn
 from nearcast.model.identity import Id
@@ -29,7 +33,10 @@ from nearcast.model.limits import Limits
 from nearcast.model.message import Message
 from nearcast.model.timestamps import to_end_us, to_us
 from nearcast.space import Space
-from nearcast.text import TermRows, Text, Vocabulary, add_up, to_units
+from nearcast.text import TermOrder, TermRows, Text, Vocabulary, add_up, to_units
+
+if TYPE_CHECKING:
+    from nearcast.model._kernels.filters import MessageRows
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,8 @@ class MessageBatch:
     """When each message expires, in microseconds since the epoch, NEVER where it does not; None if none does."""
     bodies: pa.Array | None = None
     """The bodies, null where there is none; None if no message has one."""
+    codes: npt.NDArray[np.int64] | None = None
+    """int64 (n, n_attributes): the values of the engine's attributes, see `Attributes`; None if it has none."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -61,7 +70,12 @@ class MessageBatch:
 
     @classmethod
     def from_messages(
-        cls, messages: Iterable[Message], *, vocabulary: Vocabulary, first_seq: int = 1
+        cls,
+        messages: Iterable[Message],
+        *,
+        vocabulary: Vocabulary,
+        first_seq: int = 1,
+        attributes: Attributes = NO_ATTRIBUTES,
     ) -> MessageBatch:
         """Return message objects as columns."""
         listed = list(messages)
@@ -80,6 +94,7 @@ class MessageBatch:
             first_seq=first_seq,
             expires_us=_expires_us(listed),
             bodies=_bodies(listed),
+            codes=_codes(listed, attributes, vocabulary),
         )
 
     @classmethod
@@ -96,16 +111,33 @@ class MessageBatch:
         first_seq: int = 1,
         expires_us: npt.NDArray[np.int64] | None = None,
         bodies: pa.Array | None = None,
+        codes: npt.NDArray[np.int64] | None = None,
     ) -> MessageBatch:
         """Return columns as a batch; texts are objects, an Arrow array or rows of terms."""
         seqs = np.arange(first_seq, first_seq + len(ids), dtype=np.int64)
         column = ids if isinstance(ids, IdColumn) else IdColumn.of(ids)
-        return cls(seqs, column, xs, ys, ats_us, places, texts, vocabulary, expires_us, bodies)
+        return cls(seqs, column, xs, ys, ats_us, places, texts, vocabulary, expires_us, bodies, codes)
 
     @cached_property
     def terms(self) -> TermRows:
         """The texts as rows of term ids."""
         return self.texts if isinstance(self.texts, TermRows) else self.vocabulary.encode(self.texts)
+
+    @cached_property
+    def order(self) -> TermOrder:
+        """The terms of each message in the order of its text."""
+        if self.terms.order is None:
+            if isinstance(self.texts, TermRows):
+                raise InvalidInput("messages", "must hold terms with their order", "terms without it")
+            self.__dict__["terms"] = self.vocabulary.encode(self.texts, ordered=True)
+        order = self.terms.order
+        assert order is not None
+        return order
+
+    def prepare_order(self) -> None:
+        """Encode texts with the order of their terms right away, if that is still to be done."""
+        if "terms" not in self.__dict__ and not isinstance(self.texts, TermRows):
+            self.__dict__["terms"] = self.vocabulary.encode(self.texts, ordered=True)
 
     @property
     def term_indptr(self) -> npt.NDArray[np.int64]:
@@ -158,11 +190,18 @@ class MessageBatch:
             self.ys[rows],
             self.ats_us[rows],
             self.places.take(pa.array(rows)) if isinstance(self.places, pa.Array) else [self.places[i] for i in rows],
-            TermRows(indptr, self.term_ids[at], self.term_counts[at]),
+            TermRows(indptr, self.term_ids[at], self.term_counts[at], self._order_of(rows)),
             self.vocabulary,
             None if self.expires_us is None else self.expires_us[rows],
             None if self.bodies is None else self.bodies.take(pa.array(rows)),
+            None if self.codes is None else self.codes[rows],
         )
+
+    def _order_of(self, rows: npt.NDArray[np.int64]) -> TermOrder | None:
+        """Return the order of the terms of some rows, None if it is not known."""
+        if isinstance(self.texts, TermRows) and self.texts.order is None:
+            return None
+        return self.order.take(rows)
 
     def slice(self, start: int, stop: int) -> MessageBatch:
         """Return a range of rows without a copy; terms that are not computed yet stay so."""
@@ -171,7 +210,10 @@ class MessageBatch:
             first, last = texts.indptr[start], texts.indptr[stop]
             indptr = texts.indptr[start : stop + 1] - first
             part: Sequence[Text] | pa.Array | TermRows = TermRows(
-                indptr, texts.ids[first:last], texts.counts[first:last]
+                indptr,
+                texts.ids[first:last],
+                texts.counts[first:last],
+                None if texts.order is None else texts.order.slice(start, stop),
             )
         else:
             part = texts[start:stop]
@@ -186,6 +228,7 @@ class MessageBatch:
             self.vocabulary,
             None if self.expires_us is None else self.expires_us[start:stop],
             None if self.bodies is None else self.bodies[start:stop],
+            None if self.codes is None else self.codes[start:stop],
         )
 
     @cached_property
@@ -204,11 +247,49 @@ class MessageBatch:
             self.places.to_pylist() if isinstance(self.places, pa.Array) else self.places,
             strict=True,
         )
+        codes = [()] * len(self) if self.codes is None else [tuple(row) for row in self.codes.tolist()]
+        orders = self._ordered_terms()
         for row, (seq, id_, x, y, at_us, place) in enumerate(columns):
             start, stop = bounds[row], bounds[row + 1]
             held = dict(zip(numbers[start:stop], units[start:stop], strict=True))
-            made.append(Document(seq, id_, (x, y), at_us, place, held, weights[row]))
+            made.append(Document(seq, id_, (x, y), at_us, place, held, weights[row], codes[row], orders[row]))
         return made
+
+    def _ordered_terms(self) -> list[tuple[int, ...]]:
+        """Return the term ids of each message in the order of its text; empty where it is not known."""
+        if isinstance(self.texts, TermRows) and self.texts.order is None:
+            return [()] * len(self)
+        rows = np.repeat(self.term_indptr[:-1], np.diff(self.order.indptr))
+        ids, bounds = self.term_ids[rows + self.order.ranks].tolist(), self.order.indptr.tolist()
+        return [tuple(ids[a:b]) for a, b in pairwise(bounds)]
+
+    @cached_property
+    def rows_for_filters(self) -> MessageRows:
+        """The messages as filters read them, without the order of terms."""
+        return self._message_rows(None)
+
+    @cached_property
+    def ordered_rows_for_filters(self) -> MessageRows:
+        """The messages as filters with phrases read them."""
+        return self._message_rows(self.order)
+
+    def _message_rows(self, order: TermOrder | None) -> MessageRows:
+        from nearcast._jit import column
+        from nearcast.model._kernels.filters import MessageRows
+
+        none = np.zeros(1, np.int64)
+        return MessageRows(
+            column(self.xs, np.float64),
+            column(self.ys, np.float64),
+            column(self.term_indptr[:-1], np.int64),
+            np.diff(self.term_indptr).astype(np.int32),
+            column(self.term_ids, np.int64),
+            none if order is None else column(order.indptr[:-1], np.int64),
+            np.zeros(1, np.int32) if order is None else np.diff(order.indptr).astype(np.int32),
+            np.zeros(1, np.uint16) if order is None else column(order.ranks, np.uint16),
+            np.zeros((1, 1), np.int64) if self.codes is None else np.ascontiguousarray(self.codes),
+            np.full(3, -1, np.int64),
+        )
 
 
 def _expires_us(messages: Sequence[Message]) -> npt.NDArray[np.int64] | None:
@@ -217,17 +298,28 @@ def _expires_us(messages: Sequence[Message]) -> npt.NDArray[np.int64] | None:
     return np.array([to_end_us(message.expires_at) for message in messages], np.int64)
 
 
+def _codes(
+    messages: Sequence[Message], attributes: Attributes, vocabulary: Vocabulary
+) -> npt.NDArray[np.int64] | None:
+    if not len(attributes):
+        return None
+    codes = [attributes.encode(message.attributes, vocabulary.hash_key) for message in messages]
+    return np.array(codes, np.int64).reshape(len(messages), len(attributes))
+
+
 def _bodies(messages: Sequence[Message]) -> pa.Array | None:
     if all(message.body is None for message in messages):
         return None
     return pa.array([message.body for message in messages], pa.string())
 
 
-def check_sizes(messages: Iterable[Message], limits: Limits) -> None:
-    """Raise `InvalidInput` for the first id, place, text or body that is too long."""
+def check_sizes(messages: Iterable[Message], limits: Limits, attributes: Attributes = NO_ATTRIBUTES) -> None:
+    """Raise `InvalidInput` for the first id, place, text or body that is too long, or for a wrong attribute."""
     for message in messages:
         subject = f"message {message.id!r}"
         limits.check_id(message.id, "id", subject=subject)
         limits.check_id(message.place, "place", subject=subject)
         limits.check_text(message.text, "text", subject=subject)
         limits.check_body(message.body, subject=subject)
+        if message.attributes is not None:
+            attributes.check(message.attributes, limits, subject=subject)

@@ -1,32 +1,36 @@
-"""Kind `boolean`: every message inside a box whose terms satisfy an AND/OR expression (PS2Stream, section III-A)."""
+"""Kind `boolean`: every message inside a region that satisfies an expression (PS2Stream, section III-A)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nearcast.errors import InvalidInput, require
 from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, ScorePart
 from nearcast.model.expression import Branch, Expression, all_of, hints_of, parse
 from nearcast.model.fields import ExpressionField, RegionField
+from nearcast.model.filter_program import IN_ITS_REGION, Test, holds, test_of_expression
 from nearcast.model.footprint import Footprints
 from nearcast.model.limits import Limits
 from nearcast.model.result_policy import MATCHES, ResultPolicy
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import Scorer, Subscription, about
 from nearcast.model.subscription_columns import BooleanColumns, SubscriptionColumns
-from nearcast.space import Box
-from nearcast.text import SIMPLE, Analyzer, Text, Vocabulary, find_analyzer
+from nearcast.space import Box, Region
+from nearcast.text import SIMPLE, Analyzer, Text, find_analyzer
+
+_NO_LIMIT = 1 << 62  # what was checked against the limits of an engine
 
 
 @dataclass(frozen=True)
 class BooleanSubscription(Subscription):
-    """Every message in a closed box that satisfies an expression with AND, OR and parentheses.
+    """Every message in a region that satisfies an expression of words and phrases with AND, OR, NOT and parentheses.
 
     >>> BooleanSubscription("b1", region=Box(0, 0, 1, 1), keywords="coffee AND (sale OR discount)").branches()
     (frozenset({...'coffee'...}), frozenset({...'coffee'...}))
@@ -34,19 +38,19 @@ class BooleanSubscription(Subscription):
 
     kind: ClassVar[str] = "boolean"
     result_policy: ClassVar[ResultPolicy] = MATCHES
-    label: ClassVar[str] = "Alert in a box"
-    help: ClassVar[str] = "Every message inside a box whose words satisfy an expression."
+    label: ClassVar[str] = "Alert in a region"
+    help: ClassVar[str] = "Every message inside a region whose words satisfy an expression."
     icon: ClassVar[str] = "M2.5 3.5h11v9h-11z"
 
-    region: Annotated[Box, RegionField(label="Where", help="The box in which a message must lie.")]
+    region: Annotated[Region, RegionField(label="Where", help="The region in which a message must lie.")] = field()
     keywords: Annotated[
         Text,
         ExpressionField(
             label="Words",
-            help="Words with AND, OR and parentheses; words side by side mean AND.",
-            example="coffee AND (sale OR free)",
+            help="Words and phrases with AND, OR, NOT and parentheses; words side by side mean AND.",
+            example='coffee AND (sale OR "happy hour") NOT kids',
         ),
-    ]
+    ] = field()
     expression: Expression = field(init=False, repr=False, compare=False)
     """The parsed keywords, their words with the analyzer `simple`."""
 
@@ -68,7 +72,7 @@ class BooleanSubscription(Subscription):
         return self.expression if analyzer == SIMPLE else self._parsed(analyzer)
 
     def branches(self, *, limit: int = Limits.branches, analyzer: str = SIMPLE.name) -> tuple[Branch, ...]:
-        """Return the canonical OR of ANDs: a message must hold all terms of one branch."""
+        """Return an OR of ANDs: a message must hold all terms of one branch; see `Expression.branches`."""
         return self._branches(self._analyzed(find_analyzer(analyzer)), limit)
 
     def _branches(self, expression: Expression, limit: int) -> tuple[Branch, ...]:
@@ -91,20 +95,34 @@ class BooleanSubscription(Subscription):
 
     def bind(self, scoring: ScoringContext) -> Scorer:
         """Return 1 for a match, else None."""
-        region = self.region
-        branches = [frozenset(map(scoring.vocabulary.term_id, branch)) for branch in self._all_branches(scoring)]
+        in_region, term_id = self._in_region(scoring), scoring.vocabulary.term_id
+        expression = self._analyzed(scoring.vocabulary.analyzer)
+        if not expression.is_plain:
+            test = test_of_expression(expression, term_id)
+            return lambda document: 1.0 if in_region(document) and holds(test, document) else None
+        branches = [frozenset(map(term_id, branch)) for branch in self._all_branches(scoring)]
 
         def score(document: Document) -> float | None:
-            if not region.contains(*document.location):
+            if not in_region(document):
                 return None
             terms = document.units.keys()
             return 1.0 if any(branch <= terms for branch in branches) else None
 
         return score
 
+    def filter_tests(self, scoring: ScoringContext) -> dict[str, Test]:
+        """Return also what the index cannot decide: a region that is no plain box, NOT and phrases."""
+        tests = super().filter_tests(scoring)
+        expression = self._analyzed(scoring.vocabulary.analyzer)
+        if not expression.is_plain:
+            tests["keywords"] = test_of_expression(expression, scoring.vocabulary.term_id)
+        if not isinstance(self.region, Box) or self.region.wraps:
+            tests["region"] = IN_ITS_REGION
+        return tests
+
     def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
-        """Return whether box and expression hold, and which terms are missing."""
-        inside = self.region.contains(*document.location)
+        """Return whether region and expression hold, which terms are missing, and which must not be there."""
+        inside = self._in_region(scoring)(document)
         branches = self._all_branches(scoring)
         numbers = {term: scoring.vocabulary.term_id(term) for branch in branches for term in branch}
         missing = [
@@ -113,11 +131,16 @@ class BooleanSubscription(Subscription):
         fewest = min(missing, key=len)
         closest = {branch for branch, terms in zip(branches, missing, strict=True) if len(terms) == len(fewest)}
         shared = tuple(sorted(frozenset().union(*closest).difference(*missing)))
-        passes = inside and not fewest
+        excluded = () if fewest else self._excluded(document, scoring)
+        satisfied = not fewest and not excluded
+        passes = inside and satisfied
         parts = (
             ScorePart("region", float(inside), passes=inside, location=document.location, region=self.region),
-            ScorePart("keywords", float(not fewest), passes=not fewest, shared_terms=shared, missing_terms=fewest),
-        )
+            ScorePart(
+                "keywords", float(satisfied), passes=satisfied, shared_terms=shared, missing_terms=fewest,
+                excluded_terms=excluded or None,
+            ),
+        )  # fmt: skip
         failed = [part.name for part in parts if not part.passes]
         reason = "matches" if passes else f"no match, {' and '.join(failed)} failed"
         score = 1.0 if passes else None
@@ -125,22 +148,56 @@ class BooleanSubscription(Subscription):
             self.kind, self.id, document.id, parts, score, passes=passes, reason=reason, hints=self.hints()
         )
 
+    def _excluded(self, document: Document, scoring: ScoringContext) -> tuple[str, ...]:
+        """Return the literals on which the closest branch fails, of a message that holds the terms of one."""
+        expression, term_id = self._analyzed(scoring.vocabulary.analyzer), scoring.vocabulary.term_id
+        if expression.is_plain:
+            return ()
+        failed = [
+            tuple(sorted(str(one) for one in branch if not holds(test_of_expression(one.expression, term_id), document)))
+            for branch in expression.literal_branches(limit=_NO_LIMIT)
+        ]
+        return min(failed, key=len)
+
+    def explanation(self, document: Document, scoring: ScoringContext) -> Explanation:
+        """Return the parts of the match; the filter `where` is one of them."""
+        explained = self.explain(document, scoring)
+        if self.where is None:
+            return explained
+        passes = holds(super().filter_tests(scoring)["where"], document)
+        parts = (*explained.parts, ScorePart("where", float(passes), passes=passes, condition=self.where))
+        failed = [part.name for part in parts if not part.passes]
+        reason = "matches" if not failed else f"no match, {' and '.join(failed)} failed"
+        score = explained.score if passes else None
+        return replace(explained, parts=parts, score=score, passes=not failed, reason=reason)
+
     @classmethod
-    def subscription_columns(cls, stored: pa.Table, vocabulary: Vocabulary) -> SubscriptionColumns:
+    def subscription_columns(cls, stored: pa.Table, scoring: ScoringContext) -> SubscriptionColumns:
         """Return boxes and branches as columns."""
-        return BooleanColumns.of_stored(stored, vocabulary)
+        return BooleanColumns.of_stored(stored, scoring)
+
+    @classmethod
+    def rows_with_filters(cls, stored: pa.Table, scoring: ScoringContext) -> npt.NDArray[np.bool_]:
+        """Return also the rows whose box crosses the antimeridian, and those whose words may need more than terms."""
+        needed = ~(stored["xmin"].to_numpy() <= stored["xmax"].to_numpy())
+        pattern = '"|NOT' if scoring.vocabulary.analyzer == SIMPLE else '"|NOT|[^ -~]'
+        special = pc.fill_null(pc.match_substring_regex(stored["keywords"], pattern), False)
+        needed |= special.to_numpy(zero_copy_only=False) if isinstance(special, pa.Array) else special.to_numpy()
+        return needed | super().rows_with_filters(stored, scoring)
 
     @classmethod
     def footprints(
         cls, columns: SubscriptionColumns, keys: npt.NDArray[np.uint64], scoring: ScoringContext
     ) -> Footprints:
-        """Return boxes and branches; for this kind they are exact."""
+        """Return boxes and branches; without NOT, phrases, filters and round regions they are exact."""
         assert isinstance(columns, BooleanColumns)
+        sides = (columns.xmins, columns.ymins, columns.xmaxs, columns.ymaxs)
+        boxes = scoring.space.clipped(np.column_stack(sides))
         return Footprints(
             keys,
-            columns.xmins + (columns.xmaxs - columns.xmins) / 2,
-            columns.ymins + (columns.ymaxs - columns.ymins) / 2,
-            np.column_stack([columns.xmins, columns.ymins, columns.xmaxs, columns.ymaxs]),
+            boxes[:, 0] + (boxes[:, 2] - boxes[:, 0]) / 2,
+            boxes[:, 1] + (boxes[:, 3] - boxes[:, 1]) / 2,
+            boxes,
             np.zeros(len(columns), np.int32),
             columns.branch_indptr,
             columns.term_indptr,
@@ -149,4 +206,4 @@ class BooleanSubscription(Subscription):
 
     def _all_branches(self, scoring: ScoringContext) -> tuple[Branch, ...]:
         # `check` compares the size with the engine's limits; no second limit may apply after it.
-        return self._analyzed(scoring.vocabulary.analyzer).branches(limit=1 << 62)
+        return self._analyzed(scoring.vocabulary.analyzer).branches(limit=_NO_LIMIT)

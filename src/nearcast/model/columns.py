@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.errors import InvalidInput, require
+from nearcast.model.attributes import NO_ATTRIBUTES, Attributes
 from nearcast.model.batch import MessageBatch
 from nearcast.model.fields import has_strings
 from nearcast.model.id_column import IdColumn
@@ -92,7 +93,19 @@ class ArrowTable(Protocol):
         """Names of the columns."""
 
 
-def messages_from_table(table: pa.Table, *, vocabulary: Vocabulary, limits: Limits, first_seq: int) -> MessageBatch:
+def message_columns(attributes: Attributes) -> list[str]:
+    """Return the columns that an engine reads from a table of messages."""
+    return [*MESSAGES.names, *attributes.names]
+
+
+def messages_from_table(
+    table: pa.Table,
+    *,
+    vocabulary: Vocabulary,
+    limits: Limits,
+    first_seq: int,
+    attributes: Attributes = NO_ATTRIBUTES,
+) -> MessageBatch:
     """Read a table of messages with the columns `id`, `x`, `y` and `text`; all others are optional."""
     _require_columns(table, ("id", "x", "y", "text"), "messages")
     ids = _ids(table, "message")
@@ -109,7 +122,17 @@ def messages_from_table(table: pa.Table, *, vocabulary: Vocabulary, limits: Limi
         first_seq=first_seq,
         expires_us=_expires_us(table, ats_us, ids),
         bodies=_bodies(table, ids, limits),
+        codes=_codes(table, attributes, vocabulary, ids, limits),
     )
+
+
+def _codes(
+    table: pa.Table, attributes: Attributes, vocabulary: Vocabulary, ids: IdColumn, limits: Limits
+) -> npt.NDArray[np.int64] | None:
+    """Return the values of attributes, or None if the engine declares none."""
+    if not len(attributes):
+        return None
+    return attributes.encode_table(table, vocabulary.hash_key, limits, lambda row: f"message {ids[row]!r}")
 
 
 def subscriptions_from_table(table: pa.Table) -> Iterator[Subscription]:

@@ -22,3 +22,7 @@ class Document(NamedTuple):
     """Term id to tf-idf, in the order of ids; the vector has length 1."""
     weight: float
     """Sum of the idf of its terms, in that order."""
+    codes: tuple[int, ...] = ()
+    """The values of the engine's attributes, see `Attributes`."""
+    order: tuple[int, ...] = ()
+    """The term ids in the order of the text, repetitions included; phrases need it."""

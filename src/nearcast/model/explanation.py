@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from nearcast.model.identity import Id
 from nearcast.social import SocialLink
-from nearcast.space import Box, Point
+from nearcast.space import Point, Region
 from nearcast.text import Analyzer, Highlight, Text, highlights_of
 
 
@@ -31,8 +31,12 @@ class ScorePart:
     """Terms that the message lacks to satisfy the expression."""
     location: Point | None = None
     """Location of the message, where a region is the condition."""
-    region: Box | None = None
+    region: Region | None = None
     """Region of the subscription, where it is the condition."""
+    condition: Text | None = None
+    """The filter of the subscription, where it is the condition."""
+    excluded_terms: tuple[str, ...] | None = None
+    """Terms and phrases that the message holds and must not, or lacks side by side."""
     user: Id | None = None
     place: Id | None = None
     """User of the subscription and place of the message, where the social graph counts."""
@@ -42,6 +46,10 @@ class ScorePart:
     @property
     def note(self) -> str:
         """One phrase for people, made from the fields above."""
+        if self.excluded_terms:
+            return f"fails on {', '.join(self.excluded_terms)}"
+        if self.condition is not None:
+            return self.condition if isinstance(self.condition, str) else " ".join(self.condition)
         if self.missing_terms is not None:
             return f"missing: {' '.join(self.missing_terms)}" if self.missing_terms else "satisfied"
         if self.shared_terms is not None:

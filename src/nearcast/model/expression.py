@@ -1,12 +1,15 @@
-"""Boolean expressions: words, AND, OR and parentheses, parsed to an OR of ANDs.
+"""Boolean expressions: words, phrases, AND, OR, NOT and parentheses.
 
     expression := conjunction (OR conjunction)*
     conjunction := factor (AND? factor)*            words side by side mean AND
-    factor := word | "(" expression ")"
+    factor := NOT* (word | phrase | "(" expression ")")
+    phrase := '"' words '"'                         its terms stand side by side in the message, in this order
 
-AND binds tighter than OR. Operators are written in capitals; any other word is analyzed like a message's text, and a
-word that gives several terms ("t-shirt", or a run of bigrams) means all of them. The canonical form is the set of
-branches that are not implied by a smaller one, in a fixed order, so that equal meanings look equal:
+NOT binds tightest, then AND, then OR. Operators are written in capitals; any other word is analyzed like a message's
+text. A word that gives several terms ("t-shirt") means all of them; a run of bigrams means them side by side.
+
+The canonical form is an OR of ANDs of literals: the set of branches that are not implied by a smaller one, in a fixed
+order, so that equal meanings look equal:
 
     coffee AND (sale OR discount) OR coffee AND sale AND today   ->   {coffee, discount}, {coffee, sale}
 
@@ -19,62 +22,116 @@ parentheses around them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
-from nearcast.errors import InvalidInput
+from nearcast.errors import InvalidInput, require
 from nearcast.text import SIMPLE, Analyzer
 
-Branch = frozenset[str]
-Group = tuple[Branch, set[Branch]]
-"""Terms that several branches share, and the other terms of each."""
+_L = TypeVar("_L", bound="str | Literal")
 
-_SYMBOL = re.compile(r"[()]|[^\s()]+")
-_OPERATORS = ("AND", "OR")
+Branch = frozenset[str]
+"""Terms that a message must hold."""
+Group = tuple[frozenset["Literal"], set[frozenset["Literal"]]]
+"""Literals that several branches share, and the other literals of each."""
+
+_SYMBOL = re.compile(r'"[^"]*"?|[()]|[^\s()"]+')
+_OPERATORS = ("AND", "OR", "NOT")
 _DEEPEST = 100
 _SLACK = 16  # so many times the limit, before implied branches are removed
-_RULE = "must be words joined by AND, OR and parentheses"
+_RULE = "must be words and phrases joined by AND, OR, NOT and parentheses"
+
+
+class Literal(NamedTuple):
+    """Terms that a message must hold side by side, or must not; mostly a single term."""
+
+    terms: tuple[str, ...]
+    is_negated: bool = False
+
+    def __str__(self) -> str:
+        words = " ".join(self.terms)
+        return ("NOT " if self.is_negated else "") + (f'"{words}"' if len(self.terms) > 1 else words)
+
+    @property
+    def expression(self) -> Expression:
+        """The literal as an expression."""
+        found = _side_by_side(self.terms)
+        return Expression("NOT", (found,)) if self.is_negated else found
 
 
 class Expression(NamedTuple):
-    """A parsed expression: a term, or an operator over parts."""
+    """A parsed expression: a term, a phrase, or an operator over parts."""
 
-    operator: str  # "TERM", "AND" or "OR"
+    operator: str  # "TERM", "PHRASE", "NOT", "AND" or "OR"
     parts: tuple[Expression, ...] = ()
-    term: str = ""
+    phrase: tuple[str, ...] = ()
+    """The term, or the terms of the phrase."""
+
+    @property
+    def is_plain(self) -> bool:
+        """True without phrases and NOT: then the terms that a message holds decide."""
+        return self.operator == "TERM" or (
+            self.operator in ("AND", "OR") and all(part.is_plain for part in self.parts)
+        )
 
     def terms(self) -> set[str]:
         """Return the terms that occur.
 
-        >>> sorted(parse("a AND (b OR a)").terms())
+        >>> sorted(parse("a AND (b OR NOT a)").terms())
         ['a', 'b']
         """
-        if self.operator == "TERM":
-            return {self.term}
-        found: set[str] = set()
+        found = set(self.phrase)
         for part in self.parts:
-            found.update((part.term,) if part.operator == "TERM" else part.terms())
+            found.update(part.phrase if not part.parts else part.terms())
         return found
 
-    def branches(self, *, limit: int) -> tuple[Branch, ...]:
-        """Return the canonical OR of ANDs; raise `InvalidInput` if it needs more than `limit` branches.
+    def branches(self, *, limit: int, field: str = "keywords") -> tuple[Branch, ...]:
+        """Return an OR of ANDs of terms that a message must hold; raise `InvalidInput` for more than `limit` branches.
+
+        It is canonical and exact for a plain expression. Otherwise it over-approximates: what a branch excludes is
+        left out, and a phrase stands for its terms.
 
         >>> [sorted(b) for b in parse("a AND (b OR c) OR a AND b AND d").branches(limit=9)]
         [['a', 'b'], ['a', 'c']]
+        >>> [sorted(b) for b in parse('a NOT b OR "c d"').branches(limit=9)]
+        [['a'], ['c', 'd']]
         """
-        distinct = self._without_repetitions()
+        found = set()
+        for branch in self.literal_branches(limit=limit):
+            positive = frozenset(term for literal in branch if not literal.is_negated for term in literal.terms)
+            rule = "must hold a word in each of its branches that is not excluded by NOT"
+            require(bool(positive), field, rule, " ".join(map(str, sorted(branch))))
+            found.add(positive)
+        return tuple(sorted(_minimal(found, limit), key=sorted))
+
+    def literal_branches(self, *, limit: int) -> tuple[frozenset[Literal], ...]:
+        """Return the canonical OR of ANDs; raise `InvalidInput` if it needs more than `limit` branches.
+
+        >>> [sorted(branch) for branch in parse("a NOT (b OR c)").literal_branches(limit=9)]
+        [[Literal(terms=('a',), is_negated=False), Literal(terms=('b',), is_negated=True), ...]]
+        """
+        distinct = self._without_not()._without_repetitions()
         if distinct._count(_SLACK * limit) > _SLACK * limit:
             raise _too_many(f"more than {_SLACK * limit}", limit)
         return tuple(sorted(_minimal(_joined(distinct._expand(limit)), limit), key=sorted))
 
+    def _without_not(self, *, negate: bool = False) -> Expression:
+        """Return the expression with NOT at terms and phrases only."""
+        if self.operator == "NOT":
+            return self.parts[0]._without_not(negate=not negate)
+        if self.parts:
+            operator = self.operator if not negate else {"AND": "OR", "OR": "AND"}[self.operator]
+            return Expression(operator, tuple(part._without_not(negate=negate) for part in self.parts))
+        return Expression("NOT", (self,)) if negate else self
+
     def _without_repetitions(self) -> Expression:
-        if self.operator == "TERM":
+        if self.operator not in ("AND", "OR"):
             return self
         return _join(self.operator, list(dict.fromkeys(part._without_repetitions() for part in self.parts)))
 
     def _count(self, most: int) -> int:
         """Return the number of branches before implied ones are removed, or any greater number than `most`."""
-        if self.operator == "TERM":
+        if self.operator not in ("AND", "OR"):
             return 1
         n = 0 if self.operator == "OR" else 1
         for part in self.parts:
@@ -83,10 +140,14 @@ class Expression(NamedTuple):
                 break
         return n
 
+    @property
+    def _literal(self) -> Literal:
+        return Literal(self.parts[0].phrase, True) if self.operator == "NOT" else Literal(self.phrase)
+
     def _expand(self, limit: int) -> list[Group]:
-        """Return the branches in groups that share terms: a term around many branches is joined to few groups."""
-        if self.operator == "TERM":
-            return [(frozenset((self.term,)), {frozenset()})]
+        """Return the branches in groups that share literals: one around many branches is joined to few groups."""
+        if self.operator not in ("AND", "OR"):
+            return [(frozenset((self._literal,)), {frozenset()})]
         parts = [part._expand(limit) for part in self.parts]
         if self.operator == "OR":
             return _either(parts, limit)
@@ -94,22 +155,22 @@ class Expression(NamedTuple):
         several = [part for part in parts if _size(part) > 1]
         if len(several) == 1:
             return [(common | terms, branches) for terms, branches in several[0]]
-        product: set[Branch] = {frozenset()}
+        product: set[frozenset[Literal]] = {frozenset()}
         for part in several:
             rest = _minimal({branch - common for branch in _joined(part)}, limit)
             product = _minimal({a | b for a in product for b in rest}, limit)
         return [(common, product)]
 
 
-def parse(text: str, *, analyzer: Analyzer = SIMPLE) -> Expression:
+def parse(text: str, *, analyzer: Analyzer = SIMPLE, field: str = "keywords") -> Expression:
     """Parse an expression; raise `InvalidInput` with the position of a syntax error.
 
     >>> parse("coffee AND (sale").operator
     Traceback (most recent call last):
         ...
-    nearcast.errors.InvalidInput: keywords must be words joined by AND, OR and parentheses; got 'coffee AND (sale'. A parenthesis is not closed.
+    nearcast.errors.InvalidInput: keywords must be words and phrases joined by AND, OR, NOT and parentheses; got 'coffee AND (sale'. A parenthesis is not closed, at character 12.
     """  # noqa: E501
-    return _Parser(text, analyzer).parse()
+    return _Parser(text, analyzer, field).parse()
 
 
 def hints_of(text: str) -> tuple[str, ...]:
@@ -128,21 +189,23 @@ def hints_of(text: str) -> tuple[str, ...]:
 
 def all_of(terms: Sequence[str]) -> Expression:
     """Return the AND of terms taken verbatim."""
-    return _join("AND", [Expression("TERM", term=term) for term in terms])
+    return _join("AND", [_side_by_side((term,)) for term in terms])
 
 
 class _Parser:
-    def __init__(self, text: str, analyzer: Analyzer) -> None:
-        self.text, self.analyzer = text, analyzer
-        self.symbols = _SYMBOL.findall(text)
+    def __init__(self, text: str, analyzer: Analyzer, field: str) -> None:
+        self.text, self.analyzer, self.field = text, analyzer, field
+        found = list(_SYMBOL.finditer(text))
+        self.symbols = [match.group() for match in found]
+        self.positions = [match.start() + 1 for match in found]
         self.at = 0
 
     def parse(self) -> Expression:
         if not self.symbols:
-            raise InvalidInput("keywords", "must hold at least one term", self.text)
+            raise InvalidInput(self.field, "must hold at least one term", self.text)
         made = self._either(0)
         if self._peek() == ")":
-            raise self._error("A parenthesis is closed that was not opened.")
+            raise self._error("A parenthesis is closed that was not opened", self.at)
         return made
 
     def _either(self, depth: int) -> Expression:
@@ -161,31 +224,46 @@ class _Parser:
         return _join("AND", parts)
 
     def _factor(self, depth: int) -> Expression:
-        symbol = self._peek()
+        is_negated = False
+        while self._peek() == "NOT":
+            self.at += 1
+            is_negated = not is_negated
+        made = self._operand(depth)
+        return Expression("NOT", (made,)) if is_negated else made
+
+    def _operand(self, depth: int) -> Expression:
+        symbol, at = self._peek(), self.at
         if symbol in ("", "AND", "OR", ")"):
             missing = "at the end" if symbol == "" else f"before {symbol!r}"
-            raise self._error(f"A word is missing {missing}.")
+            raise self._error(f"A word is missing {missing}", at)
         self.at += 1
         if symbol == "(":
             if depth >= _DEEPEST:
-                raise self._error(f"Parentheses nest deeper than {_DEEPEST}.")
+                raise self._error(f"Parentheses nest deeper than {_DEEPEST}", at)
             inner = self._either(depth + 1)
             if self._peek() != ")":
-                raise self._error("A parenthesis is not closed.")
+                raise self._error("A parenthesis is not closed", at)
             self.at += 1
             return inner
-        if symbol == "NOT":
-            raise self._error("NOT is not supported; write 'not' for the word.")
-        terms = self.analyzer.terms(symbol)
-        if not terms:
-            raise self._error(f"{symbol!r} holds no letter or digit.")
-        return all_of(terms)
+        if symbol.startswith('"') and (len(symbol) == 1 or not symbol.endswith('"')):
+            raise self._error("A quotation mark is not closed", at)
+        runs = self.analyzer.runs(symbol)
+        if not runs:
+            raise self._error(f"{symbol!r} holds no letter or digit", at)
+        if symbol.startswith('"'):
+            return _side_by_side(tuple(term for run in runs for term in run))
+        return _join("AND", [_side_by_side(tuple(run)) for run in runs])
 
     def _peek(self) -> str:
         return self.symbols[self.at] if self.at < len(self.symbols) else ""
 
-    def _error(self, hint: str) -> InvalidInput:
-        return InvalidInput("keywords", _RULE, self.text, hint=hint)
+    def _error(self, problem: str, symbol: int) -> InvalidInput:
+        where = f", at character {self.positions[symbol]}" if symbol < len(self.symbols) else ""
+        return InvalidInput(self.field, _RULE, self.text, hint=f"{problem}{where}.")
+
+
+def _side_by_side(terms: tuple[str, ...]) -> Expression:
+    return Expression("TERM" if len(terms) == 1 else "PHRASE", phrase=terms)
 
 
 def _join(operator: str, parts: list[Expression]) -> Expression:
@@ -207,15 +285,15 @@ def _size(groups: list[Group]) -> int:
     return sum(len(branches) for _, branches in groups)
 
 
-def _joined(groups: list[Group]) -> set[Branch]:
-    """Return the branches of groups, each with all its terms."""
+def _joined(groups: list[Group]) -> set[frozenset[Literal]]:
+    """Return the branches of groups, each with all its literals."""
     return {common | branch for common, branches in groups for branch in branches}
 
 
-def _minimal(branches: set[Branch], limit: int) -> set[Branch]:
+def _minimal(branches: Iterable[frozenset[_L]], limit: int) -> set[frozenset[_L]]:
     """Remove every branch that a smaller one implies; raise `InvalidInput` as soon as more than `limit` are left."""
-    minimal: list[Branch] = []
-    by_term: dict[str, list[Branch]] = {}  # each under one of its terms
+    minimal: list[frozenset[_L]] = []
+    by_term: dict[_L, list[frozenset[_L]]] = {}  # each under one of its terms
     for branch in sorted(branches, key=len):
         if not branch:
             return {branch}

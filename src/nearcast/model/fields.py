@@ -7,7 +7,9 @@ documentation, and the control of the map's form.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,14 +17,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearcast.errors import InvalidInput, is_finite, require
+from nearcast.errors import WHOLE, InvalidInput, is_finite, is_whole, require
 from nearcast.model.identity import check_id, plain_id
 from nearcast.model.limits import Limits
 from nearcast.model.message import check_point, check_text
 from nearcast.model.split_columns import PAIRS
 from nearcast.model.subscription_columns import are_plain
 from nearcast.model.timestamps import FARTHEST_US, to_seconds, to_us
-from nearcast.space import Box
+from nearcast.model.where import parse_where
+from nearcast.space import Box, Circle
+from nearcast.space.region_formats import as_region, to_geojson
 
 if TYPE_CHECKING:
     from nearcast.model.scoring import ScoringContext
@@ -39,12 +43,13 @@ class FieldType(ABC):
     example: str = ""
     """One sentence that shows its effect."""
 
+    is_optional: bool = False
+    """True if a subscription may be without a value, which then is None."""
+
     form: ClassVar[str]
-    """The form that the value has in JSON: point, box, text, integer, number, id or time."""
+    """The form that the value has in JSON: point, region, text, condition, integer, number, id or time."""
     order: ClassVar[int]
     """Where the columns of this type stand in a table of subscriptions."""
-    is_optional: ClassVar[bool] = False
-    """True if a subscription may be without a value, which then is None."""
 
     def columns(self, name: str) -> tuple[pa.Field, ...]:
         """Return the columns of the field in a table of subscriptions."""
@@ -55,6 +60,14 @@ class FieldType(ABC):
     def stored(self, name: str) -> tuple[pa.Field, ...]:
         """Return the columns in which the field is stored; these can hold every valid value."""
         return self.columns(name)
+
+    def required_columns(self, name: str, row: dict[str, Any]) -> tuple[str, ...]:
+        """Return the columns of a row that must hold a value, if the field is not optional."""
+        return tuple(column.name for column in self.columns(name))
+
+    def is_given(self, row: dict[str, Any], name: str) -> bool:
+        """Return whether a row has a value for the field."""
+        return row.get(name) is not None
 
     @abstractmethod
     def validate(self, value: Any, name: str, subject: str) -> Any:
@@ -135,60 +148,104 @@ _BOX = ("xmin", "ymin", "xmax", "ymax")
 
 @dataclass(frozen=True, kw_only=True)
 class RegionField(FieldType):
-    """A closed box in the bounds of the space; columns `xmin`, `ymin`, `xmax` and `ymax`."""
+    """A region: a box in `xmin`, `ymin`, `xmax`, `ymax`, a circle of `radius` around `x, y`, or anything in `region`."""
 
-    form: ClassVar[str] = "box"
+    form: ClassVar[str] = "region"
     order: ClassVar[int] = 1
 
     def columns(self, name: str) -> tuple[pa.Field, ...]:
-        """Return the four sides."""
+        """Return the four sides, the region as GeoJSON, WKT or WKB, and the radius."""
+        sides = (pa.field(side, pa.float64()) for side in _BOX)
+        return (*sides, pa.field(name, pa.string()), pa.field("radius", pa.float64()))
+
+    def stored(self, name: str) -> tuple[pa.Field, ...]:
+        """Return the four sides; they are NaN where the region is no box, see `subscription_rows`."""
         return tuple(pa.field(side, pa.float64()) for side in _BOX)
 
+    def _forms(self, row: dict[str, Any], name: str) -> list[str]:
+        """Return the ways in which a row gives a region."""
+        has_box = any(row.get(side) is not None for side in _BOX)
+        return ["box"] * has_box + [column for column in (name, "radius") if row.get(column) is not None]
+
+    def required_columns(self, name: str, row: dict[str, Any]) -> tuple[str, ...]:
+        """Return the columns of the one form that is given, by default the four sides."""
+        forms = self._forms(row, name)
+        if name in forms:
+            return (name,)
+        return ("x", "y", "radius") if "radius" in forms else _BOX
+
+    def is_given(self, row: dict[str, Any], name: str) -> bool:
+        """Return whether a row has a region in any form."""
+        return bool(self._forms(row, name))
+
     def validate(self, value: Any, name: str, subject: str) -> Any:
-        """Return the box."""
-        require(isinstance(value, Box), name, "must be a Box", value, subject=subject)
-        return value
+        """Return the region in one of our classes."""
+        return as_region(value, field=name, subject=subject)
 
     def check(self, value: Any, name: str, scoring: ScoringContext, limits: Limits, subject: str) -> None:
-        """Refuse a box that leaves the bounds."""
-        bounds = scoring.space.bounds
-        inside = bounds.contains(value.xmin, value.ymin) and bounds.contains(value.xmax, value.ymax)
-        require(inside, name, f"must lie in {bounds}", value, subject=subject)
+        """Refuse a region that the space cannot have."""
+        limits.check_region(value, name, subject=subject)
+        scoring.space.check_region(value, field=name, subject=subject)
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
-        """Return whether all boxes lie in the bounds and no side is greater than its opposite."""
-        b = scoring.space.bounds
-        return (
-            all(within(table, side, b.xmin, b.xmax) for side in ("xmin", "xmax"))
-            and all(within(table, side, b.ymin, b.ymax) for side in ("ymin", "ymax"))
-            and all(
-                pc.all(pc.less_equal(table[low], table[high])).as_py() is not False
-                for low, high in (("xmin", "xmax"), ("ymin", "ymax"))
-            )
+        """Return whether all rows are boxes, or none has a region, and no side is greater than its opposite."""
+        if any(_has_values(table, column) for column in (name, "radius")):
+            return False
+        if self.is_optional:
+            return not any(_has_values(table, side) for side in _BOX)
+        return all(within(table, side, -_LARGEST, _LARGEST) for side in _BOX) and all(
+            pc.all(pc.less_equal(table[low], table[high])).as_py() is not False
+            for low, high in (("xmin", "xmax"), ("ymin", "ymax"))
         )
 
     def to_row(self, value: Any, name: str) -> dict[str, Any]:
-        """Return the four sides."""
-        return dict(zip(_BOX, value.as_tuple(), strict=True))
+        """Return the four sides, or the region as GeoJSON."""
+        if isinstance(value, Box):
+            return dict(zip(_BOX, value.as_tuple(), strict=True))
+        return {name: None if value is None else json.dumps(to_geojson(value))}
 
     def from_row(self, row: dict[str, Any], name: str, subject: str) -> Any:
-        """Return the box."""
-        return self.from_json([row[side] for side in _BOX], name, subject)
+        """Return the region, which must be given in one way."""
+        forms = self._forms(row, name)
+        rule = "must be given in one way: as a box, as a region, or as a radius around x and y"
+        require(len(forms) == 1, name, rule, forms, subject=subject)
+        if forms == ["radius"]:
+            require(None not in (row.get("x"), row.get("y")), "radius", "needs x and y", row["radius"], subject=subject)
+            return _about(subject, lambda: Circle((row["x"], row["y"]), row["radius"]))
+        if forms == [name]:
+            return self.from_json(row[name], name, subject)
+        return self.from_json([row.get(side) for side in _BOX], name, subject)
 
     def to_json(self, value: Any) -> Any:
-        """Return `[xmin, ymin, xmax, ymax]`."""
-        return list(value.as_tuple())
+        """Return `[xmin, ymin, xmax, ymax]`, or GeoJSON."""
+        return list(value.as_tuple()) if isinstance(value, Box) else to_geojson(value)
 
     def from_json(self, value: Any, name: str, subject: str) -> Any:
-        """Return the box."""
-        if isinstance(value, Box):
-            return value
-        is_list = isinstance(value, (list, tuple)) and len(value) == len(_BOX)
-        require(is_list, name, f"must be a Box, or a list of {', '.join(_BOX)}", value, subject=subject)
-        try:
-            return Box(*value)
-        except InvalidInput as error:
-            raise error.about(subject) from None
+        """Return the region that a list of four sides, GeoJSON, WKT, or an object with a geometry stands for."""
+        if isinstance(value, (list, tuple)):
+            rule = f"must be a region, or a list of {', '.join(_BOX)}"
+            require(len(value) == len(_BOX), name, rule, value, subject=subject)
+            return _about(subject, lambda: Box(*value))
+        if isinstance(value, str) and value.lstrip()[:1] == "{":
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError):
+                raise InvalidInput(name, "must be valid GeoJSON", value, subject=subject) from None
+        return as_region(value, field=name, subject=subject)
+
+
+def _about(subject: str, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except InvalidInput as error:
+        raise error.about(subject) from None
+
+
+def _has_values(table: pa.Table, name: str) -> bool:
+    return name in table.column_names and table[name].null_count < len(table)
+
+
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,17 +279,51 @@ class KeywordsField(FieldType):
 
 @dataclass(frozen=True, kw_only=True)
 class ExpressionField(KeywordsField):
-    """Keywords that form an expression with AND, OR and parentheses."""
+    """Words and phrases that form an expression with AND, OR, NOT and parentheses."""
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
         """Return whether every expression uses one operator only and is short; others are parsed one by one."""
+        if self.is_optional:
+            return not _has_values(table, name)
         if not (has_strings(table, name) and are_at_most(table, name, limits.keywords_bytes)):
             return False
         return are_plain(table[name].combine_chunks(), most=min(limits.terms, limits.branches))
 
     def describe(self) -> dict[str, Any]:
         """Add the operators of the expression."""
-        return super().describe() | {"operators": ["AND", "OR"]}
+        return super().describe() | {"operators": ["AND", "OR", "NOT"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConditionField(FieldType):
+    """A condition on attributes in CQL2 text, or None."""
+
+    is_optional: bool = True
+
+    form: ClassVar[str] = "condition"
+    order: ClassVar[int] = 6
+    _arrow: ClassVar[pa.DataType] = pa.string()
+
+    def validate(self, value: Any, name: str, subject: str) -> Any:
+        """Return the text, which must be a condition."""
+        require(isinstance(value, str), name, "must be a string", value, subject=subject)
+        require(is_whole(value), name, WHOLE, value, subject=subject)
+        require(len(value) <= _LONGEST_CONDITION, name, f"must be at most {_LONGEST_CONDITION} characters", len(value))
+        _about(subject, lambda: parse_where(value))
+        return value
+
+    def check(self, value: Any, name: str, scoring: ScoringContext, limits: Limits, subject: str) -> None:
+        """Refuse a long condition, unknown attributes, and values of other types than those of the attributes."""
+        limits.check_keywords(value, name, subject=subject)
+        parse_where(value).check(scoring.attributes, subject=subject)
+
+    def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
+        """Return whether no row has a condition; conditions are checked one by one."""
+        return not _has_values(table, name)
+
+
+_LONGEST_CONDITION = 1 << 20
+"""So long a condition is refused before an engine, with limits of its own, is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,9 +431,10 @@ class UserField(FieldType):
 class TimeField(FieldType):
     """A time, or None; in seconds since the epoch, or given as an aware datetime."""
 
+    is_optional: bool = True
+
     form: ClassVar[str] = "time"
-    order: ClassVar[int] = 6
-    is_optional: ClassVar[bool] = True
+    order: ClassVar[int] = 7
     _arrow: ClassVar[pa.DataType] = pa.timestamp("us", tz="UTC")
 
     def validate(self, value: Any, name: str, subject: str) -> Any:

@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from nearcast.errors import InvalidInput, require
+from nearcast.model.fields import FieldType
 from nearcast.model.identity import Id, plain_id
 from nearcast.model.kind_registry import find_kind
 from nearcast.model.message import Message
 from nearcast.model.plain_table import plain_table
-from nearcast.model.subscription import COMMON_FIELDS, Subscription
+from nearcast.model.subscription import Subscription
 
-_MESSAGE_FIELDS = ("id", "location", "x", "y", "text", "at", "place", "expires_at", "body")
+_MESSAGE_FIELDS = ("id", "location", "x", "y", "text", "at", "place", "expires_at", "body", "attributes")
 
 
 def as_table(value: Any, columns: Callable[[], Sequence[str]]) -> pa.Table | None:
@@ -87,20 +88,26 @@ def _subscription(value: Mapping[str, Any], subject: str) -> Subscription:
     subject = f"subscription {value['id']!r}" if "id" in value else subject
     require("id" in value, "id", "must be given", None, subject=subject)
     kind = find_kind(value.get("kind"), subject=subject)
-    types = kind.field_types()
+    types = kind.all_field_types()
     columns = {column.name for name, type_ in types.items() for column in type_.columns(name)}
-    unknown = [name for name in value if name not in {"id", "kind", *types, *columns, *COMMON_FIELDS}]
+    unknown = [name for name in value if name not in {"id", "kind", *types, *columns}]
     require(not unknown, "subscription", f"must have no fields but those of {kind.kind}", unknown, subject=subject)
-    fields = {name: value[name] for name in COMMON_FIELDS if name in value}
+    row, fields = dict(value), {}
     for name, type_ in types.items():
-        if name in value:
-            fields[name] = type_.from_json(value[name], name, subject)
+        if row.get(name) is not None and not _has_others(row, name, type_):
+            fields[name] = type_.from_json(row[name], name, subject)
             continue
-        for column in type_.columns(name):
-            given = value.get(column.name) is not None
-            require(given, column.name, f"must be given for kind {kind.kind!r}", None, subject=subject)
-        fields[name] = type_.from_row(dict(value), name, subject)
+        if type_.is_optional and not type_.is_given(row, name):
+            continue
+        for column in type_.required_columns(name, row):
+            require(row.get(column) is not None, column, f"must be given for kind {kind.kind!r}", None, subject=subject)
+        fields[name] = type_.from_row(row, name, subject)
     return kind(id=value["id"], **fields)
+
+
+def _has_others(row: Mapping[str, Any], name: str, type_: FieldType) -> bool:
+    """Return whether a row holds other columns of a field than the one of its name."""
+    return any(row.get(column.name) is not None for column in type_.columns(name) if column.name != name)
 
 
 def ids_of(value: Any) -> list[Id]:

@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from nearcast.errors import require
+from nearcast.space import MultiPolygon, Polygon, Region
+
+
+_MAX_TEXT_BYTES = 128 * 1024
+"""A longer text could have more different terms than the order of terms has numbers for, see `TermOrder`."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,16 @@ class Limits:
     """AND-branches of a boolean expression as an OR of ANDs."""
     k: int = 10_000
     """Results of a subscription."""
+    region_points: int = 100_000
+    """Points of the region of a subscription."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
             value = getattr(self, limit.name)
             ok = isinstance(value, int) and not isinstance(value, bool) and value >= 1
             require(ok, limit.name, "must be an integer of 1 or more", value, subject="limits")
+        fits = self.text_bytes <= _MAX_TEXT_BYTES
+        require(fits, "text_bytes", f"must be at most {_MAX_TEXT_BYTES}", self.text_bytes, subject="limits")
 
     def check_id(self, value: str | int | None, field: str, *, subject: str = "") -> None:
         """Raise `InvalidInput` if an id, a place or a user is too long."""
@@ -45,6 +54,12 @@ class Limits:
     def check_keywords(self, value: str | Sequence[str], field: str, *, subject: str = "") -> None:
         """Raise `InvalidInput` if keywords are too long."""
         check_bytes(value, self.keywords_bytes, field, subject=subject)
+
+    def check_region(self, value: Region, field: str, *, subject: str = "") -> None:
+        """Raise `InvalidInput` if a region has too many points."""
+        if isinstance(value, (Polygon, MultiPolygon)):
+            n = sum(map(len, value.rings))
+            require(n <= self.region_points, field, f"must have at most {self.region_points} points", n, subject=subject)
 
     def check_text(self, value: str | Sequence[str], field: str, *, subject: str = "") -> None:
         """Raise `InvalidInput` if the text of a message is too long."""

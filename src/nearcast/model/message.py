@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,8 @@ class Message:
     place: Id | None = None
     expires_at: Timestamp | None = field(default=None, repr=False)
     body: str | None = field(default=None, repr=False)
+    attributes: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
+    """Values of the attributes that the engine declares, such as `{"price": 250.0}`; those that are missing are null."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", plain_id(self.id))
@@ -53,6 +55,10 @@ class Message:
         if self.body is not None:
             require(isinstance(self.body, str), "body", "must be a string", self.body, subject=subject)
             require(is_whole(self.body), "body", WHOLE, self.body, subject=subject)
+        if self.attributes is not None:
+            rule = "must map names of attributes to values"
+            require(isinstance(self.attributes, Mapping), "attributes", rule, self.attributes, subject=subject)
+            object.__setattr__(self, "attributes", dict(self.attributes))
 
 
 def check_point(value: Any, *, subject: str, field: str = "location") -> Point:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 import numpy as np
@@ -19,8 +19,20 @@ import pyarrow as pa
 
 from nearcast.errors import InvalidInput, require
 from nearcast.model.document import Document
-from nearcast.model.explanation import Explanation
-from nearcast.model.fields import FieldType, KeywordsField, LocationField, TimeField, are_at_most, has_strings
+from nearcast.model.explanation import Explanation, ScorePart
+from nearcast.model.expression import Expression, all_of, parse
+from nearcast.model.fields import (
+    ConditionField,
+    ExpressionField,
+    FieldType,
+    KeywordsField,
+    LocationField,
+    RegionField,
+    TimeField,
+    are_at_most,
+    has_strings,
+)
+from nearcast.model.filter_program import IN_ITS_REGION, Test, all_of_tests, holds, test_of_expression, test_of_where
 from nearcast.model.footprint import Footprints
 from nearcast.model.identity import Id, check_id, plain_id
 from nearcast.model.limits import Limits
@@ -28,16 +40,26 @@ from nearcast.model.result_policy import ResultPolicy
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColumns
 from nearcast.model.timestamps import Timestamp
-from nearcast.space import Point
+from nearcast.model.where import parse_where
+from nearcast.space import Point, Region
 from nearcast.text import Text, Vocabulary, tokenize
 
 Scorer = Callable[[Document], float | None]
 """The score of a message for one subscription; None if the message cannot be in the result."""
 
 COMMON_FIELDS: dict[str, FieldType] = {
-    "expires_at": TimeField(label="Ends", help="The subscription is forgotten once this time has come.")
+    "region": RegionField(label="Only in", help="A message must lie in this region.", is_optional=True),
+    "where": ConditionField(
+        label="Only where",
+        help="A condition on attributes that a message must fulfil.",
+        example="price <= 300 AND category IN ('bike', 'e-bike')",
+    ),
+    "expires_at": TimeField(label="Ends", help="The subscription is forgotten once this time has come."),
 }
-"""The fields that all kinds have beside their own; all of them are optional."""
+"""The fields that all kinds have, unless they declare one of the same name; all of them are optional."""
+
+FILTERS = ("region", "where", "require")
+"""The optional fields that decide which messages may be in a result, whatever their score."""
 
 _PIN = "M8 14.5s-4.5-4.6-4.5-8a4.5 4.5 0 1 1 9 0c0 3.4-4.5 8-4.5 8"
 
@@ -59,6 +81,10 @@ class Subscription(ABC):
 
     id: Id
     _: KW_ONLY
+    region: Region | None = field(default=None, repr=False)
+    """A message must lie in this region."""
+    where: str | None = field(default=None, repr=False)
+    """A condition on the attributes of a message, in CQL2 text: `price <= 300 AND category = 'bike'`."""
     expires_at: Timestamp | None = field(default=None, repr=False)
     """The subscription is forgotten, without updates, once `now >= expires_at`; seconds since the epoch."""
 
@@ -66,7 +92,9 @@ class Subscription(ABC):
         object.__setattr__(self, "id", plain_id(self.id))
         check_id(self.id, "id", subject=f"{self.kind} subscription")
         for name, type_ in self.all_field_types().items():
-            object.__setattr__(self, name, type_.validate(getattr(self, name), name, self.subject))
+            value = getattr(self, name)
+            if value is not None or not type_.is_optional:
+                object.__setattr__(self, name, type_.validate(value, name, self.subject))
 
     @classmethod
     def field_types(cls) -> dict[str, FieldType]:
@@ -78,7 +106,13 @@ class Subscription(ABC):
     @classmethod
     def all_field_types(cls) -> dict[str, FieldType]:
         """Return the fields of the kind, and those that all kinds have, with their types."""
-        return cls.field_types() | COMMON_FIELDS
+        own = cls.field_types()
+        return own | {name: type_ for name, type_ in COMMON_FIELDS.items() if name not in own}
+
+    @classmethod
+    def optional_fields(cls) -> dict[str, FieldType]:
+        """Return the fields that a subscription of the kind may leave out."""
+        return {name: type_ for name, type_ in cls.all_field_types().items() if type_.is_optional}
 
     @property
     def subject(self) -> str:
@@ -101,12 +135,72 @@ class Subscription(ABC):
     def check(self, scoring: ScoringContext, limits: Limits) -> None:
         """Raise `InvalidInput` if an engine with this context and these limits cannot take the subscription."""
         limits.check_id(self.id, "id", subject=self.subject)
-        for name, type_ in self.field_types().items():
-            type_.check(getattr(self, name), name, scoring, limits, self.subject)
+        for name, type_ in self.all_field_types().items():
+            value = getattr(self, name)
+            if value is not None or not type_.is_optional:
+                type_.check(value, name, scoring, limits, self.subject)
+
+    # -- scores and filters -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def bind(self, scoring: ScoringContext) -> Scorer:
-        """Return the reference score as a function of the message."""
+        """Return the reference score as a function of the message, without regard to filters."""
+
+    def scorer(self, scoring: ScoringContext) -> Scorer:
+        """Return the reference score of messages that pass all filters, None for the others."""
+        score_of, test = self.bind(scoring), all_of_tests(self.filter_tests(scoring).values())
+        if test is None:
+            return score_of
+        in_region = self._in_region(scoring)
+        return lambda document: score_of(document) if holds(test, document, in_region) else None
+
+    def filter_tests(self, scoring: ScoringContext) -> dict[str, Test]:
+        """Return the filters as tests, by field; a region that the footprint tells exactly is none."""
+        tests = {}
+        if self.where is not None:
+            condition = parse_where(self.where)
+            tests["where"] = test_of_where(condition, scoring.attributes, scoring.hash_key)
+        if (required := self._required(scoring)) is not None:
+            tests["require"] = test_of_expression(required, scoring.vocabulary.term_id)
+        if self.region is not None and "region" not in self.field_types():
+            tests["region"] = IN_ITS_REGION
+        return tests
+
+    def _required(self, scoring: ScoringContext) -> Expression | None:
+        """Return the expression of the field `require`, if the kind has one and it is given."""
+        required = getattr(self, "require", None)
+        if required is None or "require" not in self.field_types():
+            return None
+        if isinstance(required, str):
+            return parse(required, analyzer=scoring.vocabulary.analyzer, field="require")
+        return all_of(required)
+
+    def _in_region(self, scoring: ScoringContext) -> Callable[[Document], bool]:
+        region, covers = self.region, scoring.space.covers
+        if region is None:
+            return lambda document: True
+        return lambda document: covers(region, document.location)
+
+    def explanation(self, document: Document, scoring: ScoringContext) -> Explanation:
+        """Return the parts of a message's score with its filters, without regard to the other messages of the result."""
+        explained, in_region = self.explain(document, scoring), self._in_region(scoring)
+        parts = []
+        for name, test in self.filter_tests(scoring).items():
+            passes = holds(test, document, in_region)
+            is_region = name == "region"
+            parts.append(
+                ScorePart(
+                    name, float(passes), passes=passes, location=document.location if is_region else None,
+                    region=self.region if is_region else None, condition=None if is_region else getattr(self, name),
+                )
+            )  # fmt: skip
+        if not parts:
+            return explained
+        explained = replace(explained, parts=explained.parts + tuple(parts))
+        failed = [part.name for part in parts if not part.passes]
+        if not failed:
+            return explained
+        return replace(explained, score=None, passes=False, reason=f"no match, {' and '.join(failed)} failed")
 
     @abstractmethod
     def explain(self, document: Document, scoring: ScoringContext) -> Explanation:
@@ -114,8 +208,14 @@ class Subscription(ABC):
 
     @classmethod
     @abstractmethod
-    def subscription_columns(cls, stored: pa.Table, vocabulary: Vocabulary) -> SubscriptionColumns:
+    def subscription_columns(cls, stored: pa.Table, scoring: ScoringContext) -> SubscriptionColumns:
         """Return stored subscriptions of this kind as the columns that an index is built from."""
+
+    @classmethod
+    def rows_with_filters(cls, stored: pa.Table, scoring: ScoringContext) -> npt.NDArray[np.bool_]:
+        """Return which stored subscriptions may have `filter_tests`."""
+        found: npt.NDArray[np.bool_] = stored["filters"].is_valid().to_numpy()
+        return found
 
     @classmethod
     @abstractmethod
@@ -146,11 +246,12 @@ class Subscription(ABC):
     def from_row(cls, row: dict[str, Any], *, subject: str) -> Subscription:
         """Make a subscription from a row of columns; columns that the kind does not use are ignored."""
         values: dict[str, Any] = {"id": _required(row, "id", cls, subject)}
-        for name, type_ in cls.field_types().items():
-            for column in type_.columns(name):
-                _required(row, column.name, cls, subject)
-            values[name] = type_.from_row(row, name, subject)
-        values |= {name: row[name] for name in COMMON_FIELDS if row.get(name) is not None}
+        for name, type_ in cls.all_field_types().items():
+            if not type_.is_optional:
+                for column in type_.required_columns(name, row):
+                    _required(row, column, cls, subject)
+            if not type_.is_optional or type_.is_given(row, name):
+                values[name] = type_.from_row(row, name, subject)
         return cls(**values)
 
     def to_row(self) -> dict[str, Any]:
@@ -166,15 +267,18 @@ class Subscription(ABC):
         subject = f"subscription {id_!r}"
         values = {
             name: type_.from_json(_required(body, name, cls, subject), name, f"{name} of {subject}")
-            for name, type_ in cls.field_types().items()
+            for name, type_ in cls.all_field_types().items()
+            if not type_.is_optional or body.get(name) is not None
         }
-        values |= {name: body[name] for name in COMMON_FIELDS if body.get(name) is not None}
         return cls(id=id_, **values)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the subscription as plain JSON; common fields without a value are left out."""
-        named = {name: type_.to_json(getattr(self, name)) for name, type_ in self.field_types().items()}
-        named |= {name: value for name in COMMON_FIELDS if (value := getattr(self, name)) is not None}
+        """Return the subscription as plain JSON; optional fields without a value are left out."""
+        named = {
+            name: type_.to_json(value)
+            for name, type_ in self.all_field_types().items()
+            if (value := getattr(self, name)) is not None
+        }
         return {"kind": self.kind, "id": self.id, **named}
 
     @classmethod
@@ -188,7 +292,7 @@ class Subscription(ABC):
             "is_stateful": cls.result_policy.is_stateful,
             "needs_window": cls.result_policy.needs_window,
             "greater_is_better": cls.result_policy.greater_is_better,
-            "fields": {name: type_.describe() for name, type_ in cls.field_types().items()},
+            "fields": {name: type_.describe() for name, type_ in cls.all_field_types().items()},
         }
 
 
@@ -215,11 +319,27 @@ class KeywordSubscription(Subscription):
 
     location: Annotated[Point, LocationField(label="Where", help="The location of the subscription.")]
     keywords: Annotated[Text, KeywordsField(label="Words", help="A message must hold at least one of these words.")]
+    _: KW_ONLY
+    require: Annotated[
+        Text | None,
+        ExpressionField(
+            label="Must hold",
+            help="Words and phrases that a message must hold, or with NOT must not hold, whatever its score.",
+            example='NOT kids "road bike"',
+            is_optional=True,
+        ),
+    ] = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         has_terms = len(tokenize(self.keywords)) > 0  # every analyzer makes a term of each letter and digit
         require(has_terms, "keywords", "must hold at least one term", self.keywords, subject=self.subject)
+        if self.require is not None:
+            try:
+                required = parse(self.require, field="require") if isinstance(self.require, str) else self.require
+            except InvalidInput as error:
+                raise about(error, self) from None
+            require(len(required) > 0, "require", "must hold at least one term", required, subject=self.subject)
 
     def counts(self, vocabulary: Vocabulary) -> dict[str, int]:
         """Return term to number of occurrences."""
@@ -237,13 +357,14 @@ class KeywordSubscription(Subscription):
     def check(self, scoring: ScoringContext, limits: Limits) -> None:
         """Raise `InvalidInput` also for too many terms."""
         super().check(scoring, limits)
-        n = len(self.counts(scoring.vocabulary))
-        require(n <= limits.terms, "keywords", f"must hold at most {limits.terms} terms", n, subject=self.subject)
+        _check_terms(len(self.counts(scoring.vocabulary)), "keywords", limits, self.subject)
+        if (required := self._required(scoring)) is not None:
+            _check_terms(len(required.terms()), "require", limits, self.subject)
 
     @classmethod
-    def subscription_columns(cls, stored: pa.Table, vocabulary: Vocabulary) -> SubscriptionColumns:
+    def subscription_columns(cls, stored: pa.Table, scoring: ScoringContext) -> SubscriptionColumns:
         """Return locations, weighted terms and parameters as columns."""
-        return KeywordColumns.of_stored(stored, vocabulary)
+        return KeywordColumns.of_stored(stored, scoring.vocabulary)
 
     def shared(self, document: Document, scoring: ScoringContext) -> tuple[str, ...]:
         """Return the terms that a message shares with the subscription."""
@@ -263,6 +384,10 @@ class KeywordSubscription(Subscription):
             keys, columns.xs, columns.ys, columns.ks, columns.term_indptr, columns.term_ids,
             needs=np.full(len(columns), needs_term),
         )  # fmt: skip
+
+
+def _check_terms(n: int, name: str, limits: Limits, subject: str) -> None:
+    require(n <= limits.terms, name, f"must hold at most {limits.terms} terms", n, subject=subject)
 
 
 def about(error: InvalidInput, subscription: Subscription) -> InvalidInput:

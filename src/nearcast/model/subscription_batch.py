@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.model.columns import one_array
+from nearcast.model.filter_columns import FilterPrograms
 from nearcast.model.footprint import Footprints
 from nearcast.model.id_column import IdColumn
 from nearcast.model.scoring import ScoringContext
@@ -77,13 +78,19 @@ class SubscriptionBatch:
 
     @cached_property
     def scorers(self) -> list[Scorer]:
-        """The reference score of each subscription."""
-        return [subscription.bind(self.scoring) for subscription in self.subscriptions]
+        """The reference score of each subscription, None for messages that its filters exclude."""
+        return [subscription.scorer(self.scoring) for subscription in self.subscriptions]
+
+    @cached_property
+    def programs(self) -> FilterPrograms:
+        """The filter programs of the subscriptions that have one."""
+        rows = np.flatnonzero(self.kind.rows_with_filters(self.stored, self.scoring))
+        return FilterPrograms.of(rows, self.take(rows).subscriptions if len(rows) else [], self.scoring)
 
     @cached_property
     def columns(self) -> SubscriptionColumns:
         """The columns that an index is built from."""
-        return self.kind.subscription_columns(self.stored, self.scoring.vocabulary)
+        return self.kind.subscription_columns(self.stored, self.scoring)
 
     @cached_property
     def footprints(self) -> Footprints:

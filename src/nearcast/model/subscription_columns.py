@@ -12,8 +12,10 @@ Term weights are those of the engine's vocabulary.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +25,12 @@ import pyarrow.compute as pc
 from nearcast.model.expression import Branch, all_of, parse
 from nearcast.model.identity import Id
 from nearcast.model.split_columns import join
+from nearcast.space import Box, Space
+from nearcast.space.region_formats import as_region
 from nearcast.text import Analyzer, TermRows, Vocabulary
+
+if TYPE_CHECKING:
+    from nearcast.model.scoring import ScoringContext
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -54,8 +61,12 @@ class BooleanColumns:
         return len(self.xmins)
 
     @classmethod
-    def of_stored(cls, table: pa.Table, vocabulary: Vocabulary) -> BooleanColumns:
-        """Return stored subscriptions as columns; expressions of one operator are read column by column."""
+    def of_stored(cls, table: pa.Table, scoring: ScoringContext) -> BooleanColumns:
+        """Return stored subscriptions as columns; expressions of one operator are read column by column.
+
+        Boxes enclose regions of another form. What expressions exclude is left out, and phrases are their terms.
+        """
+        vocabulary = scoring.vocabulary
         keywords = table["keywords"].combine_chunks()
         is_all, is_any = _which(keywords, _ALL), _which(keywords, _ANY)
         groups = [
@@ -72,10 +83,7 @@ class BooleanColumns:
         at = np.repeat(starts - indptr[:-1], lengths) + np.arange(indptr[-1])
         branches = np.bincount(owners, minlength=len(table))
         return cls(
-            _floats(table, "xmin"),
-            _floats(table, "ymin"),
-            _floats(table, "xmax"),
-            _floats(table, "ymax"),
+            *_boxes(table, scoring.space),
             np.concatenate([[0], np.cumsum(branches)]).astype(np.int64),
             indptr,
             terms[at],
@@ -127,6 +135,18 @@ class KeywordColumns:
             _floats(table, "tau"),
             join(table, "user") if "user" in has else [None] * len(table),
         )
+
+
+def _boxes(table: pa.Table, space: Space) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return the sides of a box around each region."""
+    xmins, ymins, xmaxs, ymaxs = (_floats(table, name).copy() for name in ("xmin", "ymin", "xmax", "ymax"))
+    for row in np.flatnonzero(~(xmins <= xmaxs)).tolist():
+        filters = json.loads(table["filters"][row].as_py() or "{}")
+        given = filters.get("region")
+        region = Box(*(float(side[row]) for side in (xmins, ymins, xmaxs, ymaxs))) if given is None else as_region(given)
+        box = space.bounding_box(region)
+        xmins[row], ymins[row], xmaxs[row], ymaxs[row] = box.as_tuple()
+    return xmins, ymins, xmaxs, ymaxs
 
 
 SubscriptionColumns = BooleanColumns | KeywordColumns

@@ -3,28 +3,45 @@
     id, id_int            one of them is set: 7 and '7' differ        user, user_int      likewise
     keywords, terms       one of them is set: a string, or a list of verbatim terms
     x, y, xmin, ..., k, alpha, ..., expires_at    one column each, as in tables of subscriptions
+    filters               JSON with those of region, where and require that no other column holds; null without any
 
 The second column of a pair holds what a table of subscriptions cannot express.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.model.split_columns import PAIRS, join, split
-from nearcast.model.subscription import Subscription
+from nearcast.model.subscription import FILTERS, Subscription
 from nearcast.model.timestamps import to_us
+from nearcast.space import Box
 
 
 def stored_schema(kind: type[Subscription]) -> pa.Schema:
     """Return the columns in which subscriptions of a kind are stored."""
     columns = list(PAIRS["id"])
     for name, type_ in kind.all_field_types().items():
-        columns += type_.stored(name)
-    return pa.schema(columns)
+        if name not in FILTERS or not type_.is_optional:
+            columns += type_.stored(name)
+    return pa.schema([*columns, pa.field("filters", pa.string())])
+
+
+def _filters_of(subscription: Subscription) -> str | None:
+    """Return the filters of a subscription as JSON, with a region that is no box; None if it has none."""
+    types = subscription.all_field_types()
+    filters = {
+        name: types[name].to_json(value)
+        for name in FILTERS
+        if name in types and (value := getattr(subscription, name)) is not None
+    }
+    if isinstance(subscription.region, Box) and not types["region"].is_optional:
+        del filters["region"]
+    return json.dumps(filters) if filters else None
 
 
 def store(subscriptions: Sequence[Subscription], kind: type[Subscription]) -> pa.Table:
@@ -34,7 +51,7 @@ def store(subscriptions: Sequence[Subscription], kind: type[Subscription]) -> pa
     >>> store([NearestSubscription(7, location=(0, 0), keywords="a", k=1)], NearestSubscription)["id_int"].to_pylist()
     [7]
     """
-    rows = [subscription.to_row() for subscription in subscriptions]
+    rows = [subscription.to_row() | {"filters": _filters_of(subscription)} for subscription in subscriptions]
     columns: dict[str, pa.Array] = {}
     for field in stored_schema(kind):
         if field.name in PAIRS:
@@ -43,7 +60,7 @@ def store(subscriptions: Sequence[Subscription], kind: type[Subscription]) -> pa
             times = [None if row[field.name] is None else to_us(row[field.name]) for row in rows]
             columns[field.name] = pa.array(times, pa.int64()).cast(field.type)
         elif field.name not in columns:
-            columns[field.name] = pa.array([row[field.name] for row in rows], field.type)
+            columns[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
     return pa.table(columns, schema=stored_schema(kind))
 
 
@@ -67,5 +84,11 @@ def restore(table: pa.Table, kind: type[Subscription]) -> list[Subscription]:
             table = table.set_column(i, field.name, pc.divide(table[i].cast(pa.int64()).cast(pa.float64()), 1e6))
     for i, row in enumerate(table.to_pylist()):
         row |= {name: values[i] for name, values in pairs.items()}
+        if row["filters"] is not None:
+            filters = json.loads(row["filters"])
+            row |= filters | (dict.fromkeys(_BOX) if "region" in filters else {})
         made.append(kind.from_row(row, subject=f"subscription {row['id']!r}"))
     return made
+
+
+_BOX = ("xmin", "ymin", "xmax", "ymax")

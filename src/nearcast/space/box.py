@@ -1,4 +1,7 @@
-"""A closed axis-parallel box: the points with xmin <= x <= xmax and ymin <= y <= ymax."""
+"""A closed axis-parallel box: the points with xmin <= x <= xmax and ymin <= y <= ymax.
+
+On the earth, a box with xmin > xmax crosses the antimeridian: it wraps, and holds the points with x >= xmin or x <= xmax.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,17 @@ from nearcast.space.metric import EARTH_RADIUS_M
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A closed box. It may be a line or a single point, but min may not exceed max.
+    """A closed box. It may be a line or a single point. With xmin > xmax it crosses the antimeridian.
 
     >>> Box(0, 0, 2, 1).contains(2, 0.5)
     True
-    >>> Box(3, 0, 2, 1)
+    >>> fiji = Box(177, -19, -178, -16)
+    >>> fiji.wraps, fiji.contains(179, -17), fiji.contains(-179, -17), fiji.contains(0, -17)
+    (True, True, True, False)
+    >>> Box(0, 3, 1, 2)
     Traceback (most recent call last):
         ...
-    nearcast.errors.InvalidInput: xmin must not exceed xmax; got 3.0 > 2.0
+    nearcast.errors.InvalidInput: ymin must not exceed ymax; got 3.0 > 2.0
     """
 
     xmin: float
@@ -38,9 +44,7 @@ class Box:
                 subject="box",
             )
             object.__setattr__(self, name, float(value))
-        for low, high in (("xmin", "xmax"), ("ymin", "ymax")):
-            a, b = getattr(self, low), getattr(self, high)
-            require(a <= b, low, f"must not exceed {high}", _Comparison(a, b))
+        require(self.ymin <= self.ymax, "ymin", "must not exceed ymax", _Comparison(self.ymin, self.ymax))
 
     @classmethod
     def around(cls, point: tuple[float, float], metres: float) -> Self:
@@ -65,9 +69,35 @@ class Box:
         )
         return cls(x - across, south, x + across, north)
 
+    @property
+    def wraps(self) -> bool:
+        """Whether the box crosses the antimeridian: xmin exceeds xmax."""
+        return self.xmin > self.xmax
+
+    def refuse_wrapping(self, *, subject: str = "") -> None:
+        """Raise `InvalidInput` if the box crosses the antimeridian, where only a plain box will do."""
+        require(not self.wraps, "xmin", "must not exceed xmax", _Comparison(self.xmin, self.xmax), subject=subject)
+
+    def halves(self) -> tuple[Box, ...]:
+        """Return the box itself, or the two plain boxes on both sides of the antimeridian.
+
+        >>> Box(177, -19, -178, -16).halves()
+        (Box(xmin=177.0, ymin=-19.0, xmax=180.0, ymax=-16.0), Box(xmin=-180.0, ymin=-19.0, xmax=-178.0, ymax=-16.0))
+        """
+        if not self.wraps:
+            return (self,)
+        return (
+            Box(self.xmin, self.ymin, max(self.xmin, 180.0), self.ymax),
+            Box(min(self.xmax, -180.0), self.ymin, self.xmax, self.ymax),
+        )
+
     def contains(self, x: float, y: float) -> bool:
         """Return whether a point lies in the closed box."""
-        return self.xmin <= x <= self.xmax and self.ymin <= y <= self.ymax
+        if not self.ymin <= y <= self.ymax:
+            return False
+        if self.wraps:
+            return x >= self.xmin or x <= self.xmax
+        return self.xmin <= x <= self.xmax
 
     def as_tuple(self) -> tuple[float, float, float, float]:
         """Return (xmin, ymin, xmax, ymax)."""

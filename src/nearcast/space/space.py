@@ -10,10 +10,13 @@ import numpy.typing as npt
 from nearcast.errors import is_finite, require
 from nearcast.space.box import Box
 from nearcast.space.metric import EARTH_RADIUS_M, HALF_CIRCUMFERENCE_M, METRICS, Metric
+from nearcast.space.polygons_cover import polygons_cover
+from nearcast.space.region import REGION_TYPES, Circle, Region
 
 Point = tuple[float, float]
 Floats = npt.NDArray[np.float64]
 
+_EARTH = Box(-180, -90, 180, 90)
 _METRIC_OF = {metric.name: metric for metric in METRICS}
 
 
@@ -41,6 +44,7 @@ class Space:
 
     def __post_init__(self) -> None:
         require(isinstance(self.bounds, Box), "bounds", "must be a Box", self.bounds, subject="space")
+        self.bounds.refuse_wrapping(subject="space")
         require(
             self.metric in _METRIC_OF,
             "metric",
@@ -50,10 +54,9 @@ class Space:
         )
         object.__setattr__(self, "_metric", _METRIC_OF[self.metric])
         if self.metric == "haversine":
-            inside = Box(-180, -90, 180, 90)
             corners = ((self.bounds.xmin, self.bounds.ymin), (self.bounds.xmax, self.bounds.ymax))
             require(
-                all(inside.contains(*corner) for corner in corners),
+                all(_EARTH.contains(*corner) for corner in corners),
                 "bounds",
                 "must lie within longitude [-180, 180] and latitude [-90, 90]",
                 self.bounds,
@@ -73,7 +76,7 @@ class Space:
     @classmethod
     def earth(cls, *, max_distance: float = HALF_CIRCUMFERENCE_M) -> Space:
         """Return the whole earth, in metres; set `max_distance` to the distance that still counts as near."""
-        return cls(Box(-180, -90, 180, 90), metric="haversine", max_distance=max_distance)
+        return cls(_EARTH, metric="haversine", max_distance=max_distance)
 
     def distance(self, a: Point, b: Point) -> float:
         """Return the distance between two points."""
@@ -85,11 +88,67 @@ class Space:
 
     def nearest(self, point: Point, box: Box) -> float:
         """Return the distance to the nearest point of a box; never overestimates."""
-        return self._metric.nearest(point[0], point[1], box.xmin, box.ymin, box.xmax, box.ymax)
+        return min(self._metric.nearest(point[0], point[1], *half.as_tuple()) for half in box.halves())
 
     def farthest(self, point: Point, box: Box) -> float:
         """Return the distance to the farthest point of a box; never underestimates."""
-        return self._metric.farthest(point[0], point[1], box.xmin, box.ymin, box.xmax, box.ymax)
+        return max(self._metric.farthest(point[0], point[1], *half.as_tuple()) for half in box.halves())
+
+    def check_region(self, region: Region, field: str = "region", subject: str = "") -> None:
+        """Refuse a region that means nothing in this space; one may reach beyond the bounds.
+
+        >>> Space(Box(0, 0, 3, 4)).check_region(Box(2, 0, 1, 1))
+        Traceback (most recent call last):
+            ...
+        nearcast.errors.InvalidInput: region must have xmin <= xmax on a plane; got Box(xmin=2.0, ...)
+        """
+        allowed = "must be a Box, Circle, Polygon or MultiPolygon"
+        require(isinstance(region, REGION_TYPES), field, allowed, region, subject=subject)
+        on_earth = self.metric == "haversine"
+        if isinstance(region, Box) and region.wraps:
+            require(on_earth, field, "must have xmin <= xmax on a plane", region, subject=subject)
+            corners = (region.xmin, region.ymin), (region.xmax, region.ymax)
+            rule = "must have longitudes in [-180, 180] and latitudes in [-90, 90] where it crosses the antimeridian"
+            require(all(_EARTH.contains(*corner) for corner in corners), field, rule, region, subject=subject)
+        if isinstance(region, Circle) and on_earth:
+            rule = "must have its center at a longitude in [-180, 180] and a latitude in [-90, 90]"
+            require(_EARTH.contains(*region.center), field, rule, region, subject=subject)
+
+    def covers(self, region: Region, point: Point) -> bool:
+        """Return whether a point lies in a region; regions are closed, so points on the boundary do.
+
+        The edges of a polygon are straight lines in coordinates, and the decision is exact. A circle holds the points
+        at a distance of at most its radius.
+
+        >>> Space(Box(0, 0, 9, 9)).covers(Circle((0, 0), radius=5), (3, 4))
+        True
+        """
+        if isinstance(region, Box):
+            return region.contains(*point)
+        if isinstance(region, Circle):
+            return self.distance(region.center, point) <= region.radius
+        return polygons_cover(region.rings, *point)
+
+    def bounding_box(self, region: Region) -> Box:
+        """Return a plain box that contains every point of the bounds in a region; over-approximates.
+
+        It lies in the bounds. A box across the antimeridian gives all longitudes, a region outside the bounds a line or
+        a point at their edge.
+
+        >>> Space.earth().bounding_box(Box(177, -19, -178, -16))
+        Box(xmin=-180.0, ymin=-19.0, xmax=180.0, ymax=-16.0)
+        """
+        if isinstance(region, Circle):
+            return self.reach(region.center, region.radius)
+        xmin, ymin, xmax, ymax = region.as_tuple() if isinstance(region, Box) else region.extent
+        if xmin > xmax:
+            xmin, xmax = self.bounds.xmin, self.bounds.xmax
+        return Box(*self.clipped(np.array([[xmin, ymin, xmax, ymax]]))[0].tolist())
+
+    def clipped(self, boxes: Floats) -> Floats:
+        """Return boxes, as rows of xmin, ymin, xmax, ymax, cut to the bounds; those outside become lines or points."""
+        b = self.bounds
+        return np.clip(boxes, (b.xmin, b.ymin, b.xmin, b.ymin), (b.xmax, b.ymax, b.xmax, b.ymax))
 
     def reach(self, point: Point, radius: float) -> Box:
         """Return a box that contains every point of the bounds within `radius`; over-approximates.
@@ -104,25 +163,28 @@ class Space:
 
     def reaches(self, xs: Floats, ys: Floats, radii: Floats) -> Floats:
         """Return `reach` for many points, as rows of xmin, ymin, xmax, ymax."""
-        if self.metric == "euclidean":
-            # The last term: the square of a smaller difference is 0, and so is the distance.
-            dxs = dys = radii * (1 + 1e-12) + 1e-12 * np.maximum(np.abs(xs), np.abs(ys)) + 1e-150
-        else:
-            angles = radii / EARTH_RADIUS_M + 1e-9
-            dys = np.degrees(angles)
-            over = (angles >= np.pi / 2) | (np.abs(ys) + dys >= 90)
-            flat = np.cos(np.radians(np.where(over, 0.0, ys)))
-            dxs = np.degrees(np.arcsin(np.minimum(1.0, np.sin(np.where(over, 0.0, angles)) / flat))) + 1e-9
-            dxs[over | (xs - dxs < -180) | (xs + dxs > 180)] = 360.0
-        b = self.bounds
-        return np.column_stack(
-            [
-                np.clip(xs - dxs, b.xmin, b.xmax),
-                np.clip(ys - dys, b.ymin, b.ymax),
-                np.clip(xs + dxs, b.xmin, b.xmax),
-                np.clip(ys + dys, b.ymin, b.ymax),
-            ]
-        )
+        dxs, dys = self.half_sides(xs, ys, radii)
+        if self.metric == "haversine":
+            dxs = np.where((xs - dxs < -180) | (xs + dxs > 180), 360.0, dxs)
+        with np.errstate(over="ignore"):
+            sides = xs - dxs, ys - dys, xs + dxs, ys + dys
+        return self.clipped(np.column_stack(sides))
+
+    def half_sides(self, xs: Floats, ys: Floats, radii: Floats) -> tuple[Floats, Floats]:
+        """Return how far circles reach along both axes; over-approximates. On the earth all the way round is 360."""
+        with np.errstate(over="ignore"):  # beyond the largest number is everywhere
+            if self.metric == "euclidean":
+                # The last term: the square of a smaller difference is 0, and so is the distance.
+                dxs = radii * (1 + 1e-12) + 1e-12 * np.maximum(np.abs(xs), np.abs(ys)) + 1e-150
+                return dxs, dxs
+            # Close to the antipode the haversine formula is only good to centimetres.
+            slack = np.where(radii > 0.9 * HALF_CIRCUMFERENCE_M, 2e-7, 1e-9)
+            angles = np.minimum(radii / EARTH_RADIUS_M, np.pi) + slack
+        dys = np.degrees(angles)
+        over = (angles >= np.pi / 2) | (np.abs(ys) + dys >= 90)
+        flat = np.cos(np.radians(np.where(over, 0.0, ys)))
+        dxs = np.degrees(np.arcsin(np.minimum(1.0, np.sin(np.where(over, 0.0, angles)) / flat))) + 1e-9
+        return np.where(over, 360.0, dxs), dys
 
     def _diagonal(self) -> float:
         b = self.bounds

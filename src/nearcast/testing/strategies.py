@@ -7,13 +7,14 @@ is drawn as plain keyword arguments as well as objects, so that an oracle can wo
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import strategies as st
 
-from nearcast.model import Message, ScoringContext, Subscription, find_kind
+from nearcast.model import Attributes, Message, ScoringContext, Subscription, find_kind
 from nearcast.social import SocialGraph
-from nearcast.space import Box, Space
+from nearcast.space import Box, Circle, Polygon, Region, Space
 from nearcast.text import TEXT_SIMILARITIES, Vocabulary
 
 TERMS = tuple("abcdef")
@@ -36,6 +37,16 @@ GRID = {
 SPELLED = {"a": "Running", "b": "b", "c": "カフェで", "d": "RUNS", "e": "naïve", "f": "e't"}
 """Texts that stand for terms: by an analyzer they give several terms, or the same one."""
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+ATTRIBUTES: Mapping[str, type] = {"price": float, "stars": int, "category": str, "open now": bool}
+VALUES: Mapping[str, tuple[Any, ...]] = {
+    "price": (None, -0.0, 0.0, 1.5, 300.0),
+    "stars": (None, -1, 0, 3),
+    "category": (None, "", "bike", "it's"),
+    "open now": (None, False, True),
+}
+"""The attributes of the small data set, and the values that messages have and conditions name."""
+RADII = {PLANE: (0.0, 2.7, 5.3), GLOBE: (0.0, 250_000.0, 3_000_000.0)}
+"""Radii of circles on whose boundary no point of the grid lies, except for the center."""
 
 
 def vocabulary() -> Vocabulary:
@@ -50,7 +61,8 @@ def social_graph() -> SocialGraph:
 
 def scoring(space: Space = PLANE, text_similarity: str = "containment") -> ScoringContext:
     """Return the scoring context of the small data set."""
-    return ScoringContext(space, vocabulary(), social_graph(), TEXT_SIMILARITIES[text_similarity])
+    attributes = Attributes.of(ATTRIBUTES)
+    return ScoringContext(space, vocabulary(), social_graph(), TEXT_SIMILARITIES[text_similarity], attributes)
 
 
 def locations(space: Space) -> st.SearchStrategy[tuple[float, float]]:
@@ -70,7 +82,9 @@ def spell(fields: dict[str, Any]) -> dict[str, Any]:
     ({'text': 'Running b'}, {'keywords': 'Running AND (b OR RUNS)'})
     """
     spelled = dict(fields)
-    for name in {"text", "keywords"} & fields.keys():
+    for name in {"text", "keywords", "require"} & fields.keys():
+        if fields[name] is None:
+            continue
         given = fields[name] if isinstance(fields[name], str) else " ".join(fields[name])
         spelled[name] = re.sub(r"\b[a-f]\b", lambda found: SPELLED[found[0]], given)
     return spelled
@@ -85,6 +99,11 @@ def message_fields(space: Space) -> st.SearchStrategy[dict[str, Any]]:
             "place": st.none() | st.sampled_from((*PLACES, "nowhere")),
         }
     )
+
+
+def attribute_values() -> st.SearchStrategy[dict[str, Any]]:
+    """Draw the attributes of a message."""
+    return st.fixed_dictionaries({}, optional={name: st.sampled_from(VALUES[name]) for name in ATTRIBUTES})
 
 
 def messages(space: Space = PLANE) -> st.SearchStrategy[Message]:
@@ -107,6 +126,103 @@ def expressions() -> st.SearchStrategy[str]:
         ),
         max_leaves=5,
     )
+
+
+def literals() -> st.SearchStrategy[str]:
+    """Draw words, phrases, and what is excluded by NOT."""
+    words = st.sampled_from(TERMS)
+    phrases = st.lists(words, min_size=1, max_size=3).map(lambda terms: f'"{" ".join(terms)}"')
+    return st.one_of(words, words, phrases).flatmap(lambda one: st.sampled_from([one, one, f"NOT {one}"]))
+
+
+def requirements() -> st.SearchStrategy[str]:
+    """Draw expressions with NOT and phrases, of which nothing is required."""
+    return st.recursive(
+        literals(),
+        lambda inner: st.one_of(
+            st.tuples(inner, st.sampled_from([" AND ", " OR ", " "]), inner).map("".join),
+            inner.map(lambda e: f"({e})"),
+            inner.map(lambda e: f"NOT ({e})"),
+        ),
+        max_leaves=4,
+    )
+
+
+def rich_expressions() -> st.SearchStrategy[str]:
+    """Draw expressions with NOT and phrases that have a positive term in each branch."""
+    return st.tuples(expressions(), requirements()).map(lambda pair: f"({pair[0]}) AND ({pair[1]})")
+
+
+def conditions() -> st.SearchStrategy[str]:
+    """Draw conditions on the attributes, in the part of SQL that CQL2 shares."""
+    return st.recursive(
+        st.sampled_from(tuple(ATTRIBUTES)).flatmap(_tests_of),
+        lambda inner: st.one_of(
+            st.tuples(inner, st.sampled_from([" AND ", " OR ", " and "]), inner).map("".join),
+            inner.map(lambda e: f"({e})"),
+            inner.map(lambda e: f"NOT ({e})"),
+        ),
+        max_leaves=4,
+    )
+
+
+def _tests_of(name: str) -> st.SearchStrategy[str]:
+    values = st.sampled_from([_written(value) for value in VALUES[name] if value is not None])
+    column = f'"{name}"' if " " in name else name
+    no = st.sampled_from(["", "NOT "])
+    tests = [
+        st.tuples(no, st.lists(values, min_size=1, max_size=3)).map(lambda p: f"{column} {p[0]}IN ({', '.join(p[1])})"),
+        st.tuples(st.sampled_from(["=", "<>"]), values).map(lambda p: f"{column} {p[0]} {p[1]}"),
+        no.map(lambda negated: f"{column} IS {negated}NULL"),
+    ]
+    if ATTRIBUTES[name] in (float, int):
+        orders = st.sampled_from(["<", "<=", ">", ">="])
+        tests.append(st.tuples(orders, values).map(lambda p: f"{column} {p[0]} {p[1]}"))
+        tests.append(st.tuples(values, orders).map(lambda p: f"{p[0]} {p[1]} {column}"))
+        tests.append(st.tuples(no, values, values).map(lambda p: f"{column} {p[0]}BETWEEN {p[1]} AND {p[2]}"))
+    return st.one_of(tests)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return str(value).upper()
+
+
+def regions(space: Space) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Draw boxes as tuples, `("circle", center, radius)`, and `("polygon", shell, holes)`."""
+    circles = st.tuples(st.just("circle"), locations(space), st.sampled_from(RADII[space]))
+    drawn = [boxes(space), circles, triangles(space)]
+    if space.metric == "haversine":
+        drawn.append(boxes(space).map(lambda box: (box[2], box[1], box[0], box[3])))  # across the antimeridian
+    return st.one_of(drawn)
+
+
+def triangles(space: Space) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Draw triangles with corners where messages lie."""
+    corners = st.tuples(locations(space), locations(space), locations(space))
+    return corners.filter(_has_area).map(lambda shell: ("polygon", shell, ()))
+
+
+def _has_area(corners: tuple[tuple[float, float], ...]) -> bool:
+    (ax, ay), (bx, by), (cx, cy) = corners
+    return (bx - ax) * (cy - ay) != (cx - ax) * (by - ay)
+
+
+def filters(kind: str, space: Space = PLANE) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw filters of a subscription; None where there is none. `boolean` has a region and keywords of its own."""
+    drawn: dict[str, st.SearchStrategy[Any]] = {"where": st.none() | conditions()}
+    if kind != "boolean":
+        drawn |= {"region": st.none() | regions(space), "require": st.none() | requirements()}
+    return st.fixed_dictionaries(drawn)
+
+
+def filtered_fields(kind: str, space: Space = PLANE) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw the fields of a subscription with filters, NOT, phrases and all forms of regions."""
+    own = subscription_fields(kind, space)
+    if kind == "boolean":
+        own = st.fixed_dictionaries({"region": regions(space), "keywords": expressions() | rich_expressions()})
+    return st.tuples(own, filters(kind, space)).map(lambda pair: pair[0] | pair[1])
 
 
 def boxes(space: Space) -> st.SearchStrategy[tuple[float, float, float, float]]:
@@ -134,9 +250,20 @@ def subscription_fields(kind: str, space: Space = PLANE) -> st.SearchStrategy[di
 def make_subscription(kind: str, id_: Any, fields: dict[str, Any]) -> Subscription:
     """Return a subscription with fields as drawn."""
     given = dict(fields)
-    if "region" in given:
-        given["region"] = Box(*given["region"])
+    if given.get("region") is not None:
+        given["region"] = make_region(given["region"])
     return find_kind(kind)(id=id_, **given)
+
+
+def make_region(drawn: tuple[Any, ...]) -> Region:
+    """Return a region as drawn.
+
+    >>> make_region(("circle", (1, 2), 3))
+    Circle(center=(1.0, 2.0), radius=3.0)
+    """
+    if drawn[0] == "circle":
+        return Circle(drawn[1], drawn[2])
+    return Polygon(drawn[1], drawn[2]) if drawn[0] == "polygon" else Box(*drawn)
 
 
 def subscriptions(kind: str, space: Space = PLANE) -> st.SearchStrategy[Subscription]:

@@ -1,7 +1,7 @@
 """Text: tokens, term ids and term weights."""
 
 from nearcast.text.analyzer import SIMPLE, Analyzer, analyze, analyzer_names, find_analyzer
-from nearcast.text.encode import TermRows, encode_column, encode_texts, hash_column
+from nearcast.text.encode import TermOrder, TermRows, encode_column, encode_texts, hash_column
 from nearcast.text.hashing import (
     DEFAULT_HASH_KEY,
     HashKey,
@@ -23,6 +23,7 @@ __all__ = [
     "Analyzer",
     "HashKey",
     "Highlight",
+    "TermOrder",
     "TermRows",
     "Text",
     "TextSimilarity",

@@ -40,6 +40,24 @@ class Analyzer:
         language, words = self.language, word_break.words_of(text)
         return words if language is None else [stem(word, language) for word in words]
 
+    def runs(self, text: str) -> list[list[str]]:
+        """Return the terms of a text in runs: bigrams that overlap are in one run, any other term is alone.
+
+        >>> find_analyzer("unicode").runs("カフェ t-shirt")
+        [['カフ', 'フェ'], ['t'], ['shirt']]
+        """
+        if self.name == _SIMPLE:
+            return [[term] for term in tokenizer.tokenize(text)]
+        runs: list[list[str]] = []
+        end = 0
+        for start, stop, term in self.spans(self.fold(text)):
+            if runs and start < end:
+                runs[-1].append(term)
+            else:
+                runs.append([term])
+            end = stop
+        return runs
+
     def fold(self, text: str) -> str:
         """Return a text in the form in which the analyzer divides it."""
         return tokenizer.fold(text) if self.name == _SIMPLE else word_break.fold(text)

@@ -6,6 +6,7 @@
     indptr   0      3    5          ids distinct and ascending within a row
     ids      t t t  t t
     counts   1 2 1  1 1
+    order    1 0 1 2 | 0 1    where wanted: the terms in the order of the text, as positions in the row
 
 Both ways give the same rows. A small batch does not load Numba. Cost of the kernels: about 20 ns per term.
 """
@@ -29,6 +30,29 @@ WORTH_A_KERNEL = 64
 _QUADRATIC = 4096  # above this many terms per row, insertion sort is too slow
 
 
+MAX_RANK = (1 << 16) - 1
+
+
+class TermOrder(NamedTuple):
+    """The terms of rows in the order of their texts, repetitions included; phrases need it."""
+
+    indptr: npt.NDArray[np.int64]
+    """int64 (n + 1,): where each row begins."""
+    ranks: npt.NDArray[np.uint16]
+    """uint16: the position of each term among the distinct terms of its row; at most MAX_RANK."""
+
+    def take(self, rows: npt.NDArray[np.int64]) -> TermOrder:
+        """Return the given rows, in that order."""
+        lengths = np.diff(self.indptr)[rows]
+        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return TermOrder(indptr, self.ranks[np.repeat(self.indptr[rows] - indptr[:-1], lengths) + np.arange(indptr[-1])])
+
+    def slice(self, start: int, stop: int) -> TermOrder:
+        """Return a range of rows without a copy of their terms."""
+        first, last = self.indptr[start], self.indptr[stop]
+        return TermOrder(self.indptr[start : stop + 1] - first, self.ranks[first:last])
+
+
 class TermRows(NamedTuple):
     """Rows of term ids and counts."""
 
@@ -38,15 +62,20 @@ class TermRows(NamedTuple):
     """int64: term ids, distinct and ascending within a row."""
     counts: npt.NDArray[np.int32]
     """int32: occurrences of each term."""
+    order: TermOrder | None = None
+    """The terms in the order of the text; None unless it was asked for."""
 
 
 def encode_texts(
-    texts: Sequence[Text], hash_key: HashKey = DEFAULT_HASH_KEY, *, analyzer: Analyzer = SIMPLE
+    texts: Sequence[Text], hash_key: HashKey = DEFAULT_HASH_KEY, *, analyzer: Analyzer = SIMPLE, ordered: bool = False
 ) -> TermRows:
-    """Encode texts given as Python objects.
+    """Encode texts given as Python objects; `ordered` adds the order of the terms.
 
     >>> encode_texts(["to be or not to be", ""]).counts.tolist(), encode_texts(["a b", ""]).indptr.tolist()
     ([2, 1, 1, 2], [0, 2, 2])
+    >>> rows = encode_texts(["to be or not to be"], ordered=True)
+    >>> rows.ids[rows.order.ranks].tolist() == term_ids("to be or not to be".split()).tolist()
+    True
     """
     words: list[str] = []
     lengths = np.zeros(len(texts), dtype=np.int64)
@@ -55,25 +84,29 @@ def encode_texts(
         lengths[row] = len(found)
         words += found
     if not words:
-        return TermRows(np.zeros(len(texts) + 1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))
+        none = np.zeros(len(texts) + 1, np.int64)
+        order = TermOrder(none, np.zeros(0, np.uint16)) if ordered else None
+        return TermRows(none, np.zeros(0, np.int64), np.zeros(0, np.int32), order)
     encoded = pa.array(words, pa.string()).dictionary_encode()  # each distinct word is hashed once
     numbers = term_ids(encoded.dictionary.to_pylist(), hash_key)[encoded.indices.to_numpy()]
-    return _count(numbers, lengths)
+    return _count(numbers, lengths, ordered=ordered)
 
 
-def encode_column(column: pa.Array, hash_key: HashKey = DEFAULT_HASH_KEY, *, analyzer: Analyzer = SIMPLE) -> TermRows:
+def encode_column(
+    column: pa.Array, hash_key: HashKey = DEFAULT_HASH_KEY, *, analyzer: Analyzer = SIMPLE, ordered: bool = False
+) -> TermRows:
     """Encode an Arrow array of strings, or of lists of strings taken as terms, without nulls.
 
     >>> encode_column(pa.array(["to be or not to be"])).counts.tolist()
     [2, 1, 1, 2]
     """
     if not is_worth_a_kernel(len(column)):
-        return encode_texts(column.to_pylist(), hash_key, analyzer=analyzer)
+        return encode_texts(column.to_pylist(), hash_key, analyzer=analyzer, ordered=ordered)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return _encode_strings(column, hash_key, analyzer)
+        return _encode_strings(column, hash_key, analyzer, ordered=ordered)
     bounds = column.offsets.to_numpy().astype(np.int64)
     terms = column.values[int(bounds[0]) : int(bounds[-1])]
-    return _count_compiled(hash_column(terms, hash_key), bounds[:-1] - bounds[0], np.diff(bounds))
+    return _count_compiled(hash_column(terms, hash_key), bounds[:-1] - bounds[0], np.diff(bounds), ordered=ordered)
 
 
 def hash_column(strings: pa.Array, hash_key: HashKey = DEFAULT_HASH_KEY) -> npt.NDArray[np.int64]:
@@ -93,7 +126,7 @@ def hash_column(strings: pa.Array, hash_key: HashKey = DEFAULT_HASH_KEY) -> npt.
     return out
 
 
-def _encode_strings(column: pa.Array, hash_key: HashKey, analyzer: Analyzer) -> TermRows:
+def _encode_strings(column: pa.Array, hash_key: HashKey, analyzer: Analyzer, *, ordered: bool) -> TermRows:
     if analyzer == SIMPLE:
         from nearcast.text._kernels.encode import hash_texts
     else:
@@ -116,35 +149,48 @@ def _encode_strings(column: pa.Array, hash_key: HashKey, analyzer: Analyzer) -> 
         lengths[other] = [len(ids) for ids in found]
         starts[other] = len(numbers) + np.concatenate([[0], np.cumsum(lengths[other])[:-1]])
         numbers = np.concatenate([numbers, *found])
-    return _count_compiled(numbers, starts, lengths)
+    return _count_compiled(numbers, starts, lengths, ordered=ordered)
 
 
 def _count_compiled(
-    numbers: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], *, ordered: bool
 ) -> TermRows:
     if lengths.max(initial=0) > _QUADRATIC:
         at = np.repeat(starts - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths) + np.arange(lengths.sum())
-        return _count(numbers[at], lengths)
-    from nearcast.text._kernels.encode import count_rows
+        return _count(numbers[at], lengths, ordered=ordered)
+    from nearcast.text._kernels.encode import count_rows, rank_terms
 
     room = int(lengths.sum())
     indptr = np.zeros(len(lengths) + 1, dtype=np.int64)
     ids, counts = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int32)
     count_rows(numbers, starts, lengths, indptr, ids, counts)
-    used = int(indptr[-1])
-    return TermRows(indptr, ids[:used].copy(), counts[:used].copy())
+    used, order = int(indptr[-1]), None
+    if ordered:
+        order = TermOrder(_starts(lengths), np.empty(room, np.uint16))
+        rank_terms(numbers, starts, order.indptr, indptr, ids, order.ranks)
+    return TermRows(indptr, ids[:used].copy(), counts[:used].copy(), order)
 
 
-def _count(numbers: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> TermRows:
+def _starts(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    starts: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return starts
+
+
+def _count(numbers: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], *, ordered: bool) -> TermRows:
     rows = np.repeat(np.arange(len(lengths)), lengths)
-    order = np.lexsort((numbers, rows))
-    rows, numbers = rows[order], numbers[order]
+    by_term = np.lexsort((numbers, rows))
+    rows, numbers = rows[by_term], numbers[by_term]
     first = np.ones(len(rows), dtype=bool)
     first[1:] = (rows[1:] != rows[:-1]) | (numbers[1:] != numbers[:-1])
     starts = np.flatnonzero(first)
     counts = np.diff(np.append(starts, len(rows))).astype(np.int32)
     indptr = np.searchsorted(rows[starts], np.arange(len(lengths) + 1)).astype(np.int64)
-    return TermRows(indptr, numbers[starts], counts)
+    order = None
+    if ordered:
+        ranks = np.empty(len(rows), np.uint16)
+        ranks[by_term] = np.minimum(np.cumsum(first) - 1 - indptr[rows], MAX_RANK)
+        order = TermOrder(_starts(lengths), ranks)
+    return TermRows(indptr, numbers[starts], counts, order)
 
 
 def bytes_of(strings: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:

@@ -114,11 +114,11 @@ class Vocabulary:
         """Return the id of a term."""
         return term_id(term, self.hash_key)
 
-    def encode(self, texts: Sequence[Text] | pa.Array) -> TermRows:
-        """Return texts as rows of term ids and counts."""
+    def encode(self, texts: Sequence[Text] | pa.Array, *, ordered: bool = False) -> TermRows:
+        """Return texts as rows of term ids and counts; `ordered` adds the order of the terms."""
         if isinstance(texts, pa.Array):
-            return encode_column(texts, self.hash_key, analyzer=self.analyzer)
-        return encode_texts(texts, self.hash_key, analyzer=self.analyzer)
+            return encode_column(texts, self.hash_key, analyzer=self.analyzer, ordered=ordered)
+        return encode_texts(texts, self.hash_key, analyzer=self.analyzer, ordered=ordered)
 
     @classmethod
     def from_texts(cls, texts: Iterable[Text], *, analyzer: str | None = None) -> Vocabulary:

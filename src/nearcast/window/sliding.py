@@ -122,8 +122,10 @@ class SlidingWindow:
         live: pa.Table | None = None,
         *,
         arena: Callable[[], Arena] | None = None,
+        n_attributes: int = 0,
     ) -> None:
         """Start with the messages of a table (see `table`), or continue with those that the arena holds."""
+        self._n_attributes = n_attributes
         self.policy = policy
         self._make_arena = arena
         self._store: Store | None = None
@@ -140,7 +142,8 @@ class SlidingWindow:
         if self._store is None:
             from nearcast._jit import Arena
 
-            self._store = Store(Arena() if self._make_arena is None else self._make_arena())
+            arena = Arena() if self._make_arena is None else self._make_arena()
+            self._store = Store(arena, self._n_attributes)
         return self._store
 
     def follower(self, name: str, make: Callable[[Arena], Follower]) -> Follower:

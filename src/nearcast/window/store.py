@@ -2,19 +2,20 @@
 
     numbers      ... 41  42  43 | 44  45  46  47 ...       each message has the next number
                   expired     first            next
-    by message   seqs keys xs ys ats weights, and the starts of its terms and bytes    ring of a power of two
-    lanes        terms: term_ids, units        bytes: ids and places as text           rings, a batch in one piece
+    by message   seqs keys xs ys ats weights codes, and where its part of each lane starts    ring of a power of two
+    lanes        terms: term_ids, units    bytes: ids and places as text                      rings, a batch in one
+                 orders: the terms in the order of the text, as positions in the row          piece
 
 The position of a number in a ring is the number modulo its size, so nothing is moved and expiry costs nothing. The
 key of a message determines when it expires, see `policy`; that of a withdrawn message is the least of all.
 Expired messages stay readable until the next append. A ring that is too small is copied to one of twice the size.
 
-Cost: a message of nine terms takes about 280 bytes; appending a batch is a handful of copies, whatever its size.
+Cost: a message of nine terms takes about 310 bytes, and 8 more per attribute; appending a batch is a handful of copies, whatever its size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,19 +23,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.model import Document, Id, IdColumn, MessageBatch
+from nearcast.model.attributes import NULL
 from nearcast.model.split_columns import join, split
-from nearcast.text import TermRows, Vocabulary, add_up
+from nearcast.text import TermOrder, TermRows, Vocabulary, add_up
 from nearcast.text.encode import bytes_of, is_worth_a_kernel
 
 if TYPE_CHECKING:
     from nearcast._jit import Arena
+    from nearcast.model._kernels.filters import MessageRows
 
 Longs = npt.NDArray[np.int64]
 
 LIVE = pa.schema(
     {"seq": pa.int64(), "id": pa.string(), "id_int": pa.int64(), "x": pa.float64(), "y": pa.float64(),
      "at_us": pa.int64(), "place": pa.string(), "place_int": pa.int64(), "terms": pa.list_(pa.int64()),
-     "units": pa.list_(pa.float64()), "weight": pa.float64(), "key": pa.int64()}
+     "units": pa.list_(pa.float64()), "weight": pa.float64(), "key": pa.int64(), "order": pa.list_(pa.uint16()),
+     "codes": pa.list_(pa.int64())}
 )  # fmt: skip
 """The messages of a window as a table."""
 
@@ -49,6 +53,8 @@ _BY_MESSAGE: dict[str, Any] = {
     "weights": np.float64,
     "term_starts": np.int64,
     "n_terms": np.int32,
+    "order_starts": np.int64,
+    "n_ordered": np.int32,
     "id_starts": np.int64,
     "id_sizes": np.int32,
     "place_starts": np.int64,
@@ -57,11 +63,13 @@ _BY_MESSAGE: dict[str, Any] = {
 _LANES: dict[str, dict[str, Any]] = {
     "terms": {"term_ids": np.int64, "units": np.float64},
     "bytes": {"bytes": np.uint8},
+    "orders": {"ranks": np.uint16},
 }
-_STARTS = {"terms": "term_starts", "bytes": "id_starts"}
+_STARTS = {"terms": "term_starts", "bytes": "id_starts", "orders": "order_starts"}
+_CODES = f"{_PREFIX}.codes"
 _NONE = -1
 FIRST, NEXT, HORIZON = 0, 1, 2  # positions in the state
-_HEADS = {"terms": 3, "bytes": 4}
+_HEADS = {"terms": 3, "bytes": 4, "orders": 5}
 _NO_HORIZON = np.iinfo(np.int64).min
 
 
@@ -98,12 +106,14 @@ class _Columns(NamedTuple):
     term_ids: Longs
     units: npt.NDArray[np.float64]
     weights: npt.NDArray[np.float64]
+    order: TermOrder
+    codes: Longs | None
 
 
 class Store:
     """Messages by number, in an arena; an arena that holds them already is continued."""
 
-    def __init__(self, arena: Arena) -> None:
+    def __init__(self, arena: Arena, n_attributes: int = 0) -> None:
         self._arena = arena
         if f"{_PREFIX}.state" not in arena:
             with arena.together():
@@ -112,6 +122,8 @@ class Store:
                 for lane in _LANES.values():
                     for name, kind in lane.items():
                         arena.new(f"{_PREFIX}.{name}", kind, _LEAST)
+                if n_attributes:
+                    arena.new(_CODES, np.int64, _LEAST, columns=n_attributes)
                 arena.new(f"{_PREFIX}.state", np.int64, 8)[HORIZON] = _NO_HORIZON
 
     @property
@@ -128,6 +140,21 @@ class Store:
     def arrays(self) -> WindowArrays:
         """The arrays as kernels take them; they change with an append."""
         return self._arena.bundle(_PREFIX, WindowArrays)
+
+    @property
+    def rows_for_filters(self) -> MessageRows:
+        """The messages as filters read them, by number; they change with an append."""
+        from nearcast.model._kernels.filters import MessageRows
+
+        names = ("xs", "ys", "term_starts", "n_terms", "term_ids", "order_starts", "n_ordered", "ranks")
+        columns = [self._array(name) for name in names]
+        masks = np.array([len(columns[i]) - 1 for i in (0, 4, 7)], np.int64)
+        return MessageRows(*columns, self._codes if self._codes is not None else np.zeros((1, 1), np.int64), masks)
+
+    @property
+    def _codes(self) -> Longs | None:
+        """The values of attributes, by number modulo the size; None if the engine has no attributes."""
+        return self._arena[_CODES] if _CODES in self._arena else None
 
     @property
     def numbers(self) -> Longs:
@@ -160,6 +187,7 @@ class Store:
             _Columns(
                 batch.seqs, keys, batch.ids, batch.xs, batch.ys, batch.ats_us, places,
                 batch.term_indptr, batch.term_ids, batch.units, add_up(batch.idfs, batch.term_indptr),
+                batch.order, batch.codes,
             )
         )  # fmt: skip
 
@@ -173,7 +201,8 @@ class Store:
             _Columns(
                 seqs, keys, IdColumn.of(ids), xs, ys, ats, [] if all(place is None for place in places) else places,
                 np.concatenate([[0], np.cumsum(terms[0])]).astype(np.int64), terms[1], units[1],
-                table["weight"].to_numpy(),
+                table["weight"].to_numpy(), TermOrder(*_with_starts(_flat(table["order"]))),
+                None if self._codes is None else _flat(table["codes"])[1].reshape(len(table), -1),
             )
         )  # fmt: skip
 
@@ -194,9 +223,27 @@ class Store:
                 "units": pa.ListArray.from_arrays(indptr, pa.array(self._array("units")[at])),
                 "weight": self.of("weights", numbers),
                 "key": self.of("keys", numbers),
+                "order": _lists(self._order_of(numbers)),
+                "codes": self._code_lists(numbers),
             },
             schema=LIVE,
         )
+
+    def _order_of(self, numbers: Longs) -> TermOrder:
+        """Return the order of the terms of messages."""
+        lengths = self.of("n_ordered", numbers).astype(np.int64)
+        ranks = self._array("ranks")[self._places("ranks", self.of("order_starts", numbers), lengths)]
+        return TermOrder(np.concatenate([[0], np.cumsum(lengths)]), ranks)
+
+    def codes(self, numbers: Longs) -> Longs | None:
+        """Return the values of the attributes of messages, one row each; None if the engine has no attributes."""
+        return None if self._codes is None else self._codes[numbers & (len(self._codes) - 1)]
+
+    def _code_lists(self, numbers: Longs) -> pa.Array:
+        codes = self.codes(numbers)
+        if codes is None:
+            return pa.nulls(len(numbers), pa.list_(pa.int64()))
+        return _lists(TermOrder(np.arange(len(codes) + 1) * codes.shape[1], codes.reshape(-1)))
 
     def ids(self, numbers: Longs) -> IdColumn:
         """Return the ids of messages."""
@@ -230,9 +277,13 @@ class Store:
         stops = np.cumsum(lengths).tolist()
         made, start = [], 0
         texts = self._texts("id", numbers), self._texts("place", numbers)
-        for seq, x, y, at_us, weight, id_, place, stop in zip(*columns, *texts, stops, strict=True):
+        codes, order = self.codes(numbers), self._order_of(numbers)
+        rows = [()] * len(numbers) if codes is None else list(map(tuple, codes.tolist()))
+        ranks, bounds = order.ranks.tolist(), order.indptr.tolist()
+        for i, (seq, x, y, at_us, weight, id_, place, stop) in enumerate(zip(*columns, *texts, stops, strict=True)):
             message_units = dict(zip(terms[start:stop], units[start:stop], strict=True))
-            made.append(Document(seq, id_, (x, y), at_us, place, message_units, weight))
+            in_order = tuple(terms[start + rank] for rank in ranks[bounds[i] : bounds[i + 1]])
+            made.append(Document(seq, id_, (x, y), at_us, place, message_units, weight, rows[i], in_order))
             start = stop
         return made
 
@@ -248,8 +299,12 @@ class Store:
             self.of("ys", numbers),
             self.of("ats", numbers),
             self.places(numbers),
-            TermRows(np.concatenate([[0], np.cumsum(lengths)]), term_ids, np.ones(len(term_ids), np.int32)),
+            TermRows(
+                np.concatenate([[0], np.cumsum(lengths)]), term_ids, np.ones(len(term_ids), np.int32),
+                self._order_of(numbers),
+            ),
             vocabulary,
+            codes=self.codes(numbers),
         )
         batch.__dict__["units"] = self._array("units")[at]  # as published: counts are not kept
         return batch
@@ -283,6 +338,8 @@ class Store:
         term_start = self._claim("terms", len(columns.term_ids))
         self._write("term_ids", term_start, columns.term_ids)
         self._write("units", term_start, columns.units)
+        order_start = self._claim("orders", len(columns.order.ranks))
+        self._write("ranks", order_start, columns.order.ranks)
         texts, are_numbers = columns.ids.strings, columns.ids.are_numbers
         if len(columns.places):
             given = [None if place is None else str(place) for place in columns.places]
@@ -301,12 +358,16 @@ class Store:
             "weights": columns.weights,
             "term_starts": term_start + columns.indptr[:-1] - columns.indptr[0],
             "n_terms": np.diff(columns.indptr),
+            "order_starts": order_start + columns.order.indptr[:-1] - columns.order.indptr[0],
+            "n_ordered": np.diff(columns.order.indptr),
             "id_starts": starts[:n],
             "id_sizes": sizes[:n],
             "place_starts": starts[n:] if has_places else 0,
             "place_sizes": sizes[n:] if has_places else _NONE,
         }.items():
             self._array(name)[at] = values
+        if self._codes is not None:
+            self._codes[at] = NULL if columns.codes is None else columns.codes
         state[NEXT] = start + n
         return numbers
 
@@ -317,7 +378,8 @@ class Store:
             size *= 2
         if size > before:
             numbers = self.numbers
-            self._renew(_BY_MESSAGE, size, numbers & (before - 1), numbers & (size - 1))
+            names = [*_BY_MESSAGE, "codes"] if self._codes is not None else [*_BY_MESSAGE]
+            self._renew(names, size, numbers & (before - 1), numbers & (size - 1))
 
     def _claim(self, lane: str, n: int) -> int:
         """Reserve n contiguous items of a lane, enlarging it if necessary; return their start."""
@@ -336,7 +398,7 @@ class Store:
         state[_HEADS[lane]] = start + n
         return start
 
-    def _renew(self, names: dict[str, Any], size: int, sources: Longs, targets: Longs) -> None:
+    def _renew(self, names: Iterable[str], size: int, sources: Longs, targets: Longs) -> None:
         with self._arena.together():
             for name in names:
                 before = self._array(name)
@@ -377,6 +439,16 @@ class Store:
 
     def _array(self, name: str) -> npt.NDArray[Any]:
         return self._arena[f"{_PREFIX}.{name}"]
+
+
+def _with_starts(lists: tuple[Longs, npt.NDArray[Any]]) -> tuple[Longs, npt.NDArray[Any]]:
+    """Return where each of some lists begins, given their lengths, and their items."""
+    return np.concatenate([[0], np.cumsum(lists[0])]).astype(np.int64), lists[1]
+
+
+def _lists(rows: TermOrder) -> pa.Array:
+    """Return rows of items as a column of lists."""
+    return pa.ListArray.from_arrays(pa.array(rows.indptr.astype(np.int32)), pa.array(rows.ranks))
 
 
 def _flat(column: pa.ChunkedArray) -> tuple[Longs, npt.NDArray[Any]]:

@@ -53,6 +53,8 @@ def parse_box(text: str) -> Box:
     """
     try:
         xmin, ymin, xmax, ymax = map(float, text.split(","))
-        return Box(xmin, ymin, xmax, ymax)
+        box = Box(xmin, ymin, xmax, ymax)
+        box.refuse_wrapping()
     except ValueError:
         raise InvalidInput("within", _BOX_RULE, text) from None
+    return box

@@ -172,3 +172,26 @@ def count_rows(
             ids[at], counts[at] = number, 1
             n += 1
         indptr[row + 1] = n
+
+
+@kernel
+def rank_terms(
+    numbers: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    order_indptr: NDArray[np.int64],
+    indptr: NDArray[np.int64],
+    ids: NDArray[np.int64],
+    ranks: NDArray[np.uint16],
+) -> None:
+    """Write the position of each term of each text among the distinct, ascending terms of its row."""
+    for row in range(len(starts)):
+        first, last = indptr[row], indptr[row + 1]
+        for i in range(order_indptr[row + 1] - order_indptr[row]):
+            number, low, high = numbers[starts[row] + i], first, last - 1
+            while low < high:
+                middle = (low + high) // 2
+                if ids[middle] < number:
+                    low = middle + 1
+                else:
+                    high = middle
+            ranks[order_indptr[row] + i] = min(low - first, 65535)

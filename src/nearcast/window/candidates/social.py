@@ -54,7 +54,10 @@ class SocialCandidates(CandidateSource):
     def arrays(self, profiles: ProfileArrays, scratch: SearchScratch) -> kernels.SocialSource:
         """Return the arrays of the source as kernels take them; they change with messages and edges."""
         lists, window = self.lists.arrays, self._window.store.arrays
-        return kernels.SocialSource(self._params, lists, window, profiles, self._social, scratch)
+        return kernels.SocialSource(
+            self._params, lists, window, profiles, self._social, scratch,
+            self._filters.arrays, self._window.store.rows_for_filters,
+        )  # fmt: skip
 
     @property
     def _social(self) -> kernels.SocialArrays:

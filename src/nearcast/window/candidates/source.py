@@ -12,6 +12,7 @@ import numpy.typing as npt
 from nearcast._jit import Arena
 from nearcast.model import ScoringContext
 from nearcast.model._kernels.profiles import ProfileArrays
+from nearcast.model.filters import Filters
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.window._kernels.candidates.source import SourceArrays
 from nearcast.window._kernels.params import BufferParams
@@ -33,6 +34,7 @@ class CandidateSource(ABC):
     ) -> None:
         """Continue with the lists of the window, or create them; numbers above `max_number` move their base."""
         self._arena, self._window, self._params = arena, window, params
+        self._filters = Filters(arena, scoring.space)
 
     @property
     @abstractmethod

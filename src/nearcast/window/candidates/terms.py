@@ -47,4 +47,7 @@ class TermCandidates(CandidateSource):
     def arrays(self, profiles: ProfileArrays, scratch: SearchScratch) -> kernels.TermSource:
         """Return the arrays of the source as kernels take them; they change with messages."""
         lists, window = self._lists.arrays, self._window.store.arrays
-        return kernels.TermSource(self._params, lists, window, profiles, self._lists.signatures, scratch)
+        return kernels.TermSource(
+            self._params, lists, window, profiles, self._lists.signatures, scratch,
+            self._filters.arrays, self._window.store.rows_for_filters,
+        )  # fmt: skip

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel, prefetch
+from nearcast.model._kernels.filters import FilterArrays, MessageRows, passes
 from nearcast.model._kernels.profiles import LENGTH, RUN, K, ProfileArrays, X, Y, near
 from nearcast.social._kernels.graph import SLACK, GraphArrays, all_places_near
 from nearcast.window._kernels.buffers import BatchSteps, BufferContext, ChangeBuffer, PendingArrivals
@@ -138,6 +139,9 @@ class SocialSource(NamedTuple):
     profiles: ProfileArrays
     social: SocialArrays
     scratch: SearchScratch
+    filters: FilterArrays
+    message_rows: MessageRows
+    """The messages of the window as filters read them."""
 
 
 class SocialSearch(NamedTuple):
@@ -319,6 +323,8 @@ def _note(source: SocialSource, search: SocialSearch, progress: Progress) -> Pro
         if bound < floor or marks[at] == stamp:
             continue
         marks[at] = stamp
+        if not passes(source.filters, search.slot, source.message_rows, number):
+            continue
         bounds[n], numbers[n] = np.float32(bound), number
         n += 1
         if number <= now:

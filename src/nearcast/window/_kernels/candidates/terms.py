@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel, prefetch
+from nearcast.model._kernels.filters import FilterArrays, MessageRows, passes
 from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, K, ProfileArrays, X, Y, topk_score
 from nearcast.window._kernels.buffers import BatchSteps, BufferContext, ChangeBuffer, PendingArrivals
 from nearcast.window._kernels.buffers import begin as begin_buffers
@@ -101,6 +102,9 @@ class TermSource(NamedTuple):
     signatures: NDArray[np.int64]
     """int64 (a power of two,): signatures by number modulo the size."""
     scratch: SearchScratch
+    filters: FilterArrays
+    rows: MessageRows
+    """The messages of the window as filters read them."""
 
 
 class TermSearch(NamedTuple):
@@ -224,7 +228,7 @@ def _read(source: TermSource, search: TermSearch, turn: int, floor: float, n: in
 
 @kernel
 def _note(source: TermSource, search: TermSearch, query: TermQuery, n_chosen: int, floor: float, n: int) -> int:
-    """Note the chosen postings whose exact bound reaches the floor; return how many are noted in total."""
+    """Note the chosen postings whose exact bound reaches the floor and that pass the filters; return how many in all."""
     items, spots, base, signatures = (
         source.lists.items,
         source.lists.spots,
@@ -259,7 +263,7 @@ def _note(source: TermSource, search: TermSearch, query: TermQuery, n_chosen: in
             left = max(0.0, 1.0 - weight * weight) + 4.0 * _WEIGHT_STEP
             greatest = (spot >> 3 * SPOT_BITS) * (1.0 / MAX_EXTRA)
             bound += (1.0 - alpha) * min(sqrt(rest * left), total * greatest)
-        if bound < floor:
+        if bound < floor or not passes(source.filters, search.slot, source.rows, number):
             continue
         bounds[n], numbers[n], firsts[n] = np.float32(bound), number, query.turn
         n += 1

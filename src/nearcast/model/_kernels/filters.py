@@ -1,0 +1,209 @@
+"""Kernels of `nearcast.model.filters`: programs of tests by slot, evaluated for messages of a batch or of a window."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast._jit import kernel, prefetch
+from nearcast._jit.blocks import class_of, give_block, size_of, take_block
+from nearcast.model._kernels.program_layout import (
+    AMONG,
+    FAIL,
+    GREATER,
+    GREATER_OR_EQUAL,
+    HOLDS,
+    IN_REGION,
+    IS_KNOWN,
+    IS_NULL,
+    LESS,
+    LESS_OR_EQUAL,
+    NOT_AMONG,
+    OPERANDS,
+    SIDE_BY_SIDE,
+)
+from nearcast.space._kernels.regions import RegionArrays, region_covers
+
+RUN, LENGTH = 0, 1
+"""Columns of a head."""
+_NULL = -(1 << 63)
+_AHEAD = 16
+
+
+class FilterArrays(NamedTuple):
+    """All programs, by slot."""
+
+    heads: NDArray[np.int64]
+    """int64 (n_slots, 2): start of its program or -1, and number of words; slots beyond the end have none."""
+    words: NDArray[np.int64]
+    """int64 (n,): the programs; the next free block in the first word of a free one."""
+    values: NDArray[np.float64]
+    """float64 (n,): the same bytes, to read codes as numbers."""
+    state: NDArray[np.int64]
+    """int64 (STATE,): see `blocks`."""
+    regions: RegionArrays
+    """The regions of the slots."""
+
+
+class MessageRows(NamedTuple):
+    """Messages as filters read them: the rows of a batch, or the ring buffers of a window.
+
+    A row is taken modulo a power of two, and so are the positions of its terms; in a batch these masks change nothing.
+    """
+
+    xs: NDArray[np.float64]
+    ys: NDArray[np.float64]
+    term_starts: NDArray[np.int64]
+    n_terms: NDArray[np.int32]
+    term_ids: NDArray[np.int64]
+    """int64: ascending within a row."""
+    order_starts: NDArray[np.int64]
+    n_ordered: NDArray[np.int32]
+    ranks: NDArray[np.uint16]
+    """uint16: the terms in the order of the text, as positions in the row."""
+    codes: NDArray[np.int64]
+    """int64 (n, n_attributes): the values of attributes."""
+    masks: NDArray[np.int64]
+    """int64 (3,): of rows, of terms and of ranks."""
+
+
+@kernel
+def insert_programs(
+    filters: FilterArrays, slots: NDArray[np.int32], indptr: NDArray[np.int64], words: NDArray[np.int64], start: int
+) -> int:
+    """Insert programs from `start` on; return the row at which the pool was full."""
+    for row in range(start, slots.size):
+        n = indptr[row + 1] - indptr[row]
+        block_class = class_of(n)
+        run = take_block(filters.state, filters.words, block_class, size_of(block_class))
+        if run < 0:
+            return row
+        for i in range(n):
+            filters.words[run + i] = words[indptr[row] + i]
+        filters.heads[slots[row], RUN], filters.heads[slots[row], LENGTH] = run, n
+    return slots.size
+
+
+@kernel
+def delete_programs(filters: FilterArrays, slots: NDArray[np.int32]) -> int:
+    """Delete the programs of slots; return how many had one."""
+    n = 0
+    for slot in slots:
+        if slot < filters.heads.shape[0] and filters.heads[slot, RUN] >= 0:
+            give_block(filters.state, filters.words, class_of(filters.heads[slot, LENGTH]), filters.heads[slot, RUN])
+            filters.heads[slot, RUN] = -1
+            n += 1
+    return n
+
+
+@kernel
+def _find_term(messages: MessageRows, row: int, term: int) -> int:
+    """Return the position of a term among those of a message, or -1."""
+    start = messages.term_starts[row] & messages.masks[1]
+    low, high = start, start + messages.n_terms[row]
+    while low < high:
+        middle = (low + high) // 2
+        if messages.term_ids[middle] < term:
+            low = middle + 1
+        else:
+            high = middle
+    if low < start + messages.n_terms[row] and messages.term_ids[low] == term:
+        return int(low - start)
+    return -1
+
+
+@kernel
+def _holds_phrase(filters: FilterArrays, at: int, n: int, messages: MessageRows, row: int) -> bool:
+    """Return whether the message has the terms of a phrase side by side."""
+    words, ranks = filters.words, messages.ranks
+    start = messages.order_starts[row] & messages.masks[2]
+    n_ordered, first = messages.n_ordered[row], _find_term(messages, row, words[at])
+    if first < 0 or n > n_ordered:
+        return False
+    for i in range(start, start + n_ordered - n + 1):
+        if ranks[i] != first:
+            continue
+        matched = 1
+        term_start = messages.term_starts[row] & messages.masks[1]
+        while matched < n and messages.term_ids[term_start + ranks[i + matched]] == words[at + matched]:
+            matched += 1
+        if matched == n:
+            return True
+    return False
+
+
+@kernel
+def _is_among(words: NDArray[np.int64], at: int, n: int, code: int) -> bool:
+    """Return whether a code is one of some ascending codes."""
+    low, high = at, at + n
+    while low < high:
+        middle = (low + high) // 2
+        if words[middle] < code:
+            low = middle + 1
+        else:
+            high = middle
+    return bool(low < at + n and words[low] == code)
+
+
+@kernel
+def _holds_value(filters: FilterArrays, at: int, n: int, test: int, code: int) -> bool:
+    """Return whether the value of an attribute, given by its code, passes a test; null passes IS_NULL only."""
+    if test == IS_NULL:
+        return code == _NULL
+    if code == _NULL:
+        return False
+    if test == IS_KNOWN:
+        return True
+    if test == AMONG or test == NOT_AMONG:
+        return _is_among(filters.words, at, n, code) == (test == AMONG)
+    value, bound = np.int64(code).view(np.float64), filters.values[at]
+    if test == LESS:
+        return bool(value < bound)
+    if test == LESS_OR_EQUAL:
+        return bool(value <= bound)
+    if test == GREATER:
+        return bool(value > bound)
+    return bool(test == GREATER_OR_EQUAL and value >= bound)
+
+
+@kernel
+def passes(filters: FilterArrays, slot: int, messages: MessageRows, number: int) -> bool:
+    """Return whether a message, given by its row or number, passes the filters of a subscription."""
+    if slot >= filters.heads.shape[0] or filters.heads[slot, RUN] < 0:
+        return True
+    start, words, row = filters.heads[slot, RUN], filters.words, number & messages.masks[0]
+    to = 0
+    while to >= 0:
+        at = start + to
+        head = words[at]
+        test, n, operand = head & 255, head >> 32, at + OPERANDS
+        if test == HOLDS:
+            is_true = _find_term(messages, row, words[operand]) >= 0
+        elif test == SIDE_BY_SIDE:
+            is_true = _holds_phrase(filters, operand, n, messages, row)
+        elif test == IN_REGION:
+            is_true = region_covers(filters.regions, slot, messages.xs[row], messages.ys[row])
+        else:
+            is_true = _holds_value(filters, operand, n, test, messages.codes[row, (head >> 8) & 0xFFFFFF])
+        to = words[at + 1] if is_true else words[at + 2]
+    return bool(to != FAIL)
+
+
+@kernel
+def select_passing(
+    filters: FilterArrays,
+    messages: MessageRows,
+    rows: NDArray[np.int64],
+    slots: NDArray[np.int32],
+    out: NDArray[np.int64],
+) -> int:
+    """Write the positions of the pairs of message and subscription that pass the filters; return how many."""
+    n = 0
+    for i in range(slots.size):
+        if i + _AHEAD < slots.size and slots[i + _AHEAD] < filters.heads.shape[0]:
+            prefetch(filters.heads, 2 * slots[i + _AHEAD])
+        out[n] = i
+        n += passes(filters, slots[i], messages, rows[i])
+    return n

@@ -1,0 +1,53 @@
+"""Filter programs of a batch of subscriptions, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast.model.filter_program import all_of_tests, compile_test, has_phrase
+from nearcast.model.scoring import ScoringContext
+from nearcast.model.subscription import Subscription
+from nearcast.space.region_columns import RegionColumns
+
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class FilterPrograms:
+    """The programs of those rows of a batch that have one."""
+
+    rows: Longs
+    """int64 (n,): the rows, ascending."""
+    indptr: Longs
+    """int64 (n + 1,): where the words of each begin."""
+    words: Longs
+    regions: RegionColumns
+    """The regions that the programs test, one row each."""
+    n_with_phrases: int
+    """The number of programs that test the order of terms."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def of(cls, rows: Longs, subscriptions: Sequence[Subscription], scoring: ScoringContext) -> FilterPrograms:
+        """Compile the filters of the subscriptions in some rows; those without a filter are left out."""
+        kept, programs, regions, n_with_phrases = [], [], [], 0
+        for row, subscription in zip(rows.tolist(), subscriptions, strict=True):
+            tests = subscription.filter_tests(scoring)
+            if (test := all_of_tests(tests.values())) is not None:
+                kept.append(row)
+                programs.append(compile_test(test))
+                regions.append(subscription.region if "region" in tests else None)
+                n_with_phrases += has_phrase(test)
+        return cls(
+            np.array(kept, np.int64),
+            np.concatenate([[0], np.cumsum([len(words) for words in programs])]).astype(np.int64),
+            np.array([word for words in programs for word in words], np.int64),
+            RegionColumns.of(regions),
+            n_with_phrases,
+        )

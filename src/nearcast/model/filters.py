@@ -1,0 +1,119 @@
+"""Filters of subscriptions by slot: programs in an arena, and the pairs of message and subscription that pass them.
+
+    heads     slot -> its program             words     programs, in blocks that are reused
+    regions   slot -> the region that its program tests
+
+A slot without a program passes every message, and costs nothing as long as no slot has one. Indexes know no filters:
+what they find is filtered afterwards, and searches of the window evaluate the same programs.
+
+Cost: a few nanoseconds per test that is evaluated; 24 bytes and more per subscription with filters.
+"""
+
+from __future__ import annotations
+
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nearcast._jit import Arena, blocks, column
+from nearcast.model._kernels import filters as kernels
+from nearcast.model._kernels.filters import FilterArrays
+from nearcast.model.batch import MessageBatch
+from nearcast.model.filter_columns import FilterPrograms
+from nearcast.model.matches import Matches
+from nearcast.space import Box, Space
+from nearcast.space.region_store import RegionStore
+
+_PREFIX, _REGIONS = "filters", "filters.regions"
+_N_FILTERS, _N_PHRASES = 0, 1  # positions in the counts
+
+
+class Filters:
+    """The filters of one kind; an arena that holds some already is continued, and one without any stays as it is."""
+
+    def __init__(self, arena: Arena, space: Space) -> None:
+        self._arena, self._space = arena, space
+
+    def __len__(self) -> int:
+        return int(self._array("counts")[_N_FILTERS]) if f"{_PREFIX}.counts" in self._arena else 0
+
+    @property
+    def have_phrases(self) -> bool:
+        """True once a filter tested the order of terms."""
+        return len(self) > 0 and bool(self._array("counts")[_N_PHRASES] > 0)
+
+    @property
+    def arrays(self) -> FilterArrays:
+        """The current arrays; growth replaces them."""
+        if f"{_PREFIX}.counts" not in self._arena:
+            return _no_filters()
+        words = self._array("words")
+        has_regions = f"{_REGIONS}.kinds" in self._arena
+        regions = self._regions.arrays if has_regions else _no_filters().regions
+        return FilterArrays(self._array("heads"), words, words.view(np.float64), self._array("state"), regions)
+
+    @cached_property
+    def _regions(self) -> RegionStore:
+        return RegionStore(self._arena, self._space, prefix=_REGIONS)
+
+    def _make(self) -> None:
+        with self._arena.together():
+            self._arena.new(f"{_PREFIX}.heads", np.int64, 0, -1, columns=2)
+            self._arena.new(f"{_PREFIX}.words", np.int64, 0)
+            self._arena.new(f"{_PREFIX}.counts", np.int64, 8)
+            self._arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
+
+    def insert(self, slots: npt.NDArray[np.int32], programs: FilterPrograms) -> None:
+        """Insert the programs of subscriptions in free slots."""
+        if not len(programs):
+            return
+        if f"{_PREFIX}.counts" not in self._arena:
+            self._make()
+        own = column(slots[programs.rows], np.int32)
+        self._arena.grow(f"{_PREFIX}.heads", int(own.max()) + 1)
+        if programs.regions.codes.any():
+            self._regions.insert(own, programs.regions)
+        done = 0
+        while (done := kernels.insert_programs(self.arrays, own, programs.indptr, programs.words, done)) < len(own):
+            state = self._array("state")
+            needed = max(int(state[blocks.USED] + state[blocks.NEEDED]), len(programs.words))
+            self._arena.grow(f"{_PREFIX}.words", needed)
+        self._array("counts")[[_N_FILTERS, _N_PHRASES]] += (len(own), programs.n_with_phrases)
+
+    def delete(self, slots: npt.NDArray[np.int32]) -> None:
+        """Delete the programs of slots, of which some may have none."""
+        if len(self) and len(slots):
+            slots = column(slots, np.int32)
+            own = slots[slots < len(self._array("heads"))]
+            own = own[self._array("heads")[own, 0] >= 0]
+            if f"{_REGIONS}.kinds" in self._arena:
+                self._regions.delete(own)
+            self._array("counts")[_N_FILTERS] -= kernels.delete_programs(self.arrays, own)
+
+    def passing(self, found: Matches, batch: MessageBatch) -> Matches:
+        """Return the matches of a batch that pass the filters."""
+        if not len(self) or not len(found.slots):
+            return found
+        messages = batch.ordered_rows_for_filters if self.have_phrases else batch.rows_for_filters
+        kept = np.empty(len(found.slots), np.int64)
+        n = kernels.select_passing(
+            self.arrays, messages, column(found.rows, np.int64), column(found.slots, np.int32), kept
+        )
+        if n == len(kept):
+            return found
+        kept = kept[:n]
+        return Matches(found.rows[kept], found.slots[kept], found.scores[kept])
+
+    def _array(self, name: str) -> npt.NDArray[Any]:
+        return self._arena[f"{_PREFIX}.{name}"]
+
+
+@cache
+def _no_filters() -> FilterArrays:
+    """Return the arrays where no subscription has a filter."""
+    return FilterArrays(
+        np.zeros((0, 2), np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(blocks.STATE, np.int64),
+        RegionStore(Arena(), Space(Box(0, 0, 1, 1))).arrays,
+    )  # fmt: skip

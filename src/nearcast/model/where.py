@@ -1,0 +1,227 @@
+"""Conditions on attributes: the part of CQL2 text that `where` takes.
+
+    price <= 300 AND category IN ('bike', 'e-bike')        delivered_at IS NULL OR NOT (stars BETWEEN 1 AND 2)
+
+    comparisons, IN, BETWEEN, IS NULL, AND, OR, NOT and parentheses; `NOT IN`, `NOT BETWEEN`, `IS NOT NULL` too
+
+Three-valued as in SQL: a comparison with null is unknown, and only a message for which the whole condition is true
+passes. Since NOT of unknown is unknown, NOT is moved to the comparisons first; then unknown may count as false.
+
+Lark parses, in time linear in the length and without recursion. The grammar is ours, because the parsers of CQL2 that
+exist take exponential time for some short texts, or give AND and OR the same precedence (see decision 041).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+from nearcast.errors import InvalidInput, require
+from nearcast.model.attributes import LARGEST_INT, Attributes
+
+_RULE = "must be a condition on attributes"
+_DEEPEST = 100
+
+Value = float | int | str | bool
+
+_GRAMMAR = r"""
+?start: either
+?either: all ("OR"i all)+ -> either | all
+?all: factor ("AND"i factor)+ -> all | factor
+?factor: "NOT"i factor -> negation | predicate | "(" either ")"
+?predicate: operand COMPARISON operand -> comparison
+    | operand "BETWEEN"i operand "AND"i operand -> between
+    | operand "NOT"i "BETWEEN"i operand "AND"i operand -> not_between
+    | operand "IN"i "(" operand ("," operand)* ")" -> among
+    | operand "NOT"i "IN"i "(" operand ("," operand)* ")" -> not_among
+    | operand "IS"i "NULL"i -> null
+    | operand "IS"i "NOT"i "NULL"i -> not_null
+?operand: NAME -> name | QUOTED -> quoted_name | NUMBER -> number | STRING -> string
+    | "TRUE"i -> true | "FALSE"i -> false
+COMPARISON: "<=" | ">=" | "<>" | "=" | "<" | ">"
+NAME: /[^\W\d][\w.:]*/
+QUOTED: /"[^"]+"/
+NUMBER: /[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?/
+STRING: /'([^']|'')*'/
+%ignore /\s+/
+"""
+
+_NEGATED = {
+    "=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "IN": "NOT IN", "NOT IN": "IN",
+    "IS NULL": "IS NOT NULL", "IS NOT NULL": "IS NULL",
+}  # fmt: skip
+_MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+
+class Condition(NamedTuple):
+    """A condition: a test of one attribute, or AND or OR over parts."""
+
+    operator: str
+    """AND, OR, a comparison, IN, NOT IN, IS NULL or IS NOT NULL."""
+    parts: tuple[Condition, ...] = ()
+    name: str = ""
+    """The attribute."""
+    values: tuple[Value, ...] = ()
+    depth: int = 1
+    is_negated: bool = False
+    """True only while a text is parsed."""
+
+    def _without_not(self, *, negate: bool = False) -> Condition:
+        """Return the condition with NOT moved to its tests."""
+        negate ^= self.is_negated
+        if self.parts:
+            operator = {"AND": "OR", "OR": "AND"}[self.operator] if negate else self.operator
+            parts = tuple(part._without_not(negate=negate) for part in self.parts)
+            return self._replace(operator=operator, parts=parts, is_negated=False)
+        return self._replace(operator=_NEGATED[self.operator] if negate else self.operator, is_negated=False)
+
+    def tests(self) -> list[Condition]:
+        """Return the tests of single attributes."""
+        return [test for part in self.parts for test in part.tests()] if self.parts else [self]
+
+    def check(self, attributes: Attributes, *, subject: str) -> None:
+        """Raise `InvalidInput` for a test of an unknown attribute, or of a value that it cannot have."""
+        for test in self.tests():
+            known = f"must name attributes of the engine: {list(attributes.names)}"
+            require(test.name in attributes.positions, "where", known, test.name, subject=subject)
+            type_ = attributes.type_of(test.name)
+            for value in test.values:
+                _check_value(value, test.name, type_, subject)
+            if type_ in (str, bool):
+                has_order = test.operator in ("<", "<=", ">", ">=")
+                rule = f"must compare {test.name}, which is a {type_.__name__}, with =, <>, IN or IS NULL"
+                require(not has_order, "where", rule, f"{test.name} {test.operator}", subject=subject)
+
+
+def _check_value(value: Value, name: str, type_: type, subject: str) -> None:
+    wanted = {float: "a number", int: "a number", str: "a string in single quotes", bool: "TRUE or FALSE"}[type_]
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    fits = is_number if type_ in (float, int) else isinstance(value, type_)
+    require(fits, "where", f"must compare {name} with {wanted}", value, subject=subject)
+    if is_number:
+        require(math.isfinite(value), "where", f"must compare {name} with a finite number", value, subject=subject)
+        if type_ is int and isinstance(value, int):
+            rule = f"must compare {name} with integers between -2**53 and 2**53"
+            require(abs(value) <= LARGEST_INT, "where", rule, value, subject=subject)
+
+
+@lru_cache(maxsize=4096)
+def parse_where(text: str) -> Condition:
+    """Parse a condition, in which NOT is moved to the tests; raise `InvalidInput` with the position of an error.
+
+    >>> parse_where("NOT (price > 300 OR category = 'car')").operator
+    'AND'
+    >>> parse_where("price <=")
+    Traceback (most recent call last):
+        ...
+    nearcast.errors.InvalidInput: where must be a condition on attributes; got 'price <='. Something is missing at the end.
+    """  # noqa: E501
+    from lark.exceptions import UnexpectedInput, VisitError
+
+    try:
+        made: Condition = _parser().parse(text)
+    except VisitError as error:
+        raise error.orig_exc from None
+    except UnexpectedInput as error:
+        raise InvalidInput("where", _RULE, text, hint=_problem(error, text)) from None
+    return _condition(made)._without_not()
+
+
+def _problem(error: Any, text: str) -> str:
+    position = error.pos_in_stream
+    if position is None or position < 0 or position >= len(text) or getattr(error, "token", None) == "":
+        return "Something is missing at the end."
+    token = getattr(error, "token", None) or text[position]
+    return f"{str(token)!r} is not expected at character {position + 1}."
+
+
+class _Name(str):
+    """The name of an attribute."""
+
+    __slots__ = ()
+
+
+@cache
+def _parser() -> Any:
+    from lark import Lark, Transformer, v_args
+
+    @v_args(inline=True)
+    class ToCondition(Transformer):  # type: ignore[type-arg]
+        """Makes conditions while the text is parsed."""
+
+        def name(self, token: str) -> _Name:
+            return _Name(token)
+
+        def quoted_name(self, token: str) -> _Name:
+            return _Name(token[1:-1])
+
+        def number(self, token: str) -> float | int:
+            return int(token) if token.lstrip("+-").isdecimal() and len(token) < 400 else float(token)
+
+        def string(self, token: str) -> str:
+            return str(token[1:-1]).replace("''", "'")
+
+        def true(self) -> bool:
+            return True
+
+        def false(self) -> bool:
+            return False
+
+        def either(self, *parts: Any) -> Condition:
+            return _join("OR", parts)
+
+        def all(self, *parts: Any) -> Condition:
+            return _join("AND", parts)
+
+        def negation(self, part: Any) -> Condition:
+            condition = _condition(part)
+            return condition._replace(is_negated=not condition.is_negated)
+
+        def comparison(self, left: Any, operator: str, right: Any) -> Condition:
+            if isinstance(right, _Name) and not isinstance(left, _Name):
+                return _test(_MIRRORED[operator], right, left)
+            return _test(str(operator), left, right)
+
+        def between(self, name: Any, low: Any, high: Any) -> Condition:
+            return _join("AND", (_test(">=", name, low), _test("<=", name, high)))
+
+        def not_between(self, name: Any, low: Any, high: Any) -> Condition:
+            return self.between(name, low, high)._replace(is_negated=True)
+
+        def among(self, name: Any, *values: Any) -> Condition:
+            return _test("IN", name, *values)
+
+        def not_among(self, name: Any, *values: Any) -> Condition:
+            return _test("NOT IN", name, *values)
+
+        def null(self, name: Any) -> Condition:
+            return _test("IS NULL", name)
+
+        def not_null(self, name: Any) -> Condition:
+            return _test("IS NOT NULL", name)
+
+    return Lark(_GRAMMAR, parser="lalr", transformer=ToCondition(), propagate_positions=False, maybe_placeholders=False)
+
+
+def _condition(part: Any) -> Condition:
+    if not isinstance(part, Condition):
+        raise InvalidInput("where", _RULE, part, hint="A value alone is no condition.")
+    return part
+
+
+def _join(operator: str, parts: tuple[Any, ...]) -> Condition:
+    flat: list[Condition] = []
+    for part in map(_condition, parts):
+        flat += part.parts if part.operator == operator and not part.is_negated else [part]
+    depth = 1 + max(part.depth for part in flat)
+    require(depth <= _DEEPEST, "where", f"must nest at most {_DEEPEST} deep", depth)
+    return Condition(operator, tuple(flat), depth=depth)
+
+
+def _test(operator: str, name: Any, *values: Any) -> Condition:
+    rule = "must compare an attribute with a value"
+    require(isinstance(name, _Name), "where", rule, name)
+    for value in values:
+        require(not isinstance(value, _Name), "where", rule, value, hint="Strings stand in single quotes.")
+    return Condition(operator, name=str(name), values=values)

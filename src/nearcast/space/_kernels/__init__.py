@@ -1,0 +1,1 @@
+"""Kernels of `space`; importing them loads Numba."""
