@@ -126,17 +126,14 @@ class MessageBatch:
     @cached_property
     def order(self) -> TermOrder:
         """The terms of each message in the order of its text."""
+        self.prepare_order()
         if self.terms.order is None:
-            if isinstance(self.texts, TermRows):
-                raise InvalidInput("messages", "must hold terms with their order", "terms without it")
-            self.__dict__["terms"] = self.vocabulary.encode(self.texts, ordered=True)
-        order = self.terms.order
-        assert order is not None
-        return order
+            raise InvalidInput("messages", "must hold terms with their order", "terms without it")
+        return self.terms.order
 
     def prepare_order(self) -> None:
-        """Encode texts with the order of their terms right away, if that is still to be done."""
-        if "terms" not in self.__dict__ and not isinstance(self.texts, TermRows):
+        """Encode texts with the order of their terms, so that they are encoded once."""
+        if not isinstance(self.texts, TermRows) and ("terms" not in self.__dict__ or self.terms.order is None):
             self.__dict__["terms"] = self.vocabulary.encode(self.texts, ordered=True)
 
     @property
@@ -179,10 +176,7 @@ class MessageBatch:
 
     def take(self, rows: npt.NDArray[np.int64]) -> MessageBatch:
         """Return the given rows, in that order."""
-        starts, stops = self.term_indptr[rows], self.term_indptr[rows + 1]
-        lengths = stops - starts
-        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        at = np.repeat(starts - indptr[:-1], lengths) + np.arange(indptr[-1])
+        self.prepare_order()
         return MessageBatch(
             self.seqs[rows],
             self.ids.take(rows),
@@ -190,46 +184,31 @@ class MessageBatch:
             self.ys[rows],
             self.ats_us[rows],
             self.places.take(pa.array(rows)) if isinstance(self.places, pa.Array) else [self.places[i] for i in rows],
-            TermRows(indptr, self.term_ids[at], self.term_counts[at], self._order_of(rows)),
+            self.terms.take(rows),
             self.vocabulary,
             None if self.expires_us is None else self.expires_us[rows],
             None if self.bodies is None else self.bodies.take(pa.array(rows)),
             None if self.codes is None else self.codes[rows],
         )
 
-    def _order_of(self, rows: npt.NDArray[np.int64]) -> TermOrder | None:
-        """Return the order of the terms of some rows, None if it is not known."""
-        if isinstance(self.texts, TermRows) and self.texts.order is None:
-            return None
-        return self.order.take(rows)
-
     def slice(self, start: int, stop: int) -> MessageBatch:
         """Return a range of rows without a copy; terms that are not computed yet stay so."""
-        texts: Sequence[Text] | pa.Array | TermRows = self.__dict__.get("terms", self.texts)
-        if isinstance(texts, TermRows):
-            first, last = texts.indptr[start], texts.indptr[stop]
-            indptr = texts.indptr[start : stop + 1] - first
-            part: Sequence[Text] | pa.Array | TermRows = TermRows(
-                indptr,
-                texts.ids[first:last],
-                texts.counts[first:last],
-                None if texts.order is None else texts.order.slice(start, stop),
-            )
-        else:
-            part = texts[start:stop]
-        return MessageBatch(
+        made = MessageBatch(
             self.seqs[start:stop],
             self.ids.slice(start, stop),
             self.xs[start:stop],
             self.ys[start:stop],
             self.ats_us[start:stop],
             self.places[start:stop],
-            part,
+            self.texts.slice(start, stop) if isinstance(self.texts, TermRows) else self.texts[start:stop],
             self.vocabulary,
             None if self.expires_us is None else self.expires_us[start:stop],
             None if self.bodies is None else self.bodies[start:stop],
             None if self.codes is None else self.codes[start:stop],
         )
+        if "terms" in self.__dict__:
+            made.__dict__["terms"] = self.terms.slice(start, stop)
+        return made
 
     @cached_property
     def documents(self) -> list[Document]:

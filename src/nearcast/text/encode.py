@@ -65,6 +65,19 @@ class TermRows(NamedTuple):
     order: TermOrder | None = None
     """The terms in the order of the text; None unless it was asked for."""
 
+    def take(self, rows: npt.NDArray[np.int64]) -> TermRows:
+        """Return the given rows, in that order."""
+        lengths = np.diff(self.indptr)[rows]
+        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        at = np.repeat(self.indptr[rows] - indptr[:-1], lengths) + np.arange(indptr[-1])
+        return TermRows(indptr, self.ids[at], self.counts[at], None if self.order is None else self.order.take(rows))
+
+    def slice(self, start: int, stop: int) -> TermRows:
+        """Return a range of rows without a copy of their terms."""
+        first, last = self.indptr[start], self.indptr[stop]
+        order = None if self.order is None else self.order.slice(start, stop)
+        return TermRows(self.indptr[start : stop + 1] - first, self.ids[first:last], self.counts[first:last], order)
+
 
 def encode_texts(
     texts: Sequence[Text], hash_key: HashKey = DEFAULT_HASH_KEY, *, analyzer: Analyzer = SIMPLE, ordered: bool = False
