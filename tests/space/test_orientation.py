@@ -25,7 +25,9 @@ def by_fractions(ax, ay, bx, by, x, y):
 @settings(max_examples=effort(500, 20_000))
 @given(st.one_of(*(st.tuples(*[numbers] * 6) for numbers in (SMALL, MIXED, ANY, SMALL | ANY))))
 @example((5e-324, 5e-324, 1e-323, 1e-323, 1.5e-323, 1.5e-323))
-@example((-1.7976931348623157e308, -1.7976931348623157e308, 1.7976931348623157e308, 1.7976931348623157e308, 5e-324, 0.0))
+@example(
+    (-1.7976931348623157e308, -1.7976931348623157e308, 1.7976931348623157e308, 1.7976931348623157e308, 5e-324, 0.0)
+)
 @example((0.0, 0.0, 1.7976931348623157e308, 5e-324, 1.7976931348623157e308, 5e-324))
 def test_the_side_of_any_floats_is_that_of_fractions(numbers):
     expected = by_fractions(*numbers)
@@ -50,7 +52,10 @@ def test_points_closest_to_a_line_are_on_their_side():
     assert n_open > 1000
 
 
-@pytest.mark.parametrize(("a", "b"), [((0, 0), (4, 2)), ((4, 2), (0, 0)), ((0, 2), (4, 0)), ((0, 1), (4, 1)), ((4, 1), (0, 1)), ((2, 0), (2, 2))])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((0, 0), (4, 2)), ((4, 2), (0, 0)), ((0, 2), (4, 0)), ((0, 1), (4, 1)), ((4, 1), (0, 1)), ((2, 0), (2, 2))],
+)
 def test_a_shift_decides_for_points_on_the_line(a, b):
     x, y = (a[0] + b[0]) / 2, (a[1] + b[1]) / 2
     assert orientation(*a, *b, x, y) == 0

@@ -51,9 +51,7 @@ def test_columns_of_texts_encode_like_objects(texts):
 def test_columns_of_lists_encode_like_objects(texts):
     for kind in (pa.list_(pa.string()), pa.large_list(pa.large_string())):
         same(column_of(pa.array(texts, kind)), rows_of(texts))
-        same(
-            column_of(pa.array([["skipped", "too"], *texts], kind)[1:], OTHER_KEY), rows_of(texts, OTHER_KEY)
-        )
+        same(column_of(pa.array([["skipped", "too"], *texts], kind)[1:], OTHER_KEY), rows_of(texts, OTHER_KEY))
 
 
 def test_a_very_long_text_is_encoded_by_the_fallback_with_the_same_result():

@@ -56,7 +56,9 @@ def pack_texts(stored: pa.Table, kind: type[Subscription]) -> TextColumn:
 def _pack(stored: pa.Table, name: str) -> tuple[pa.Array, Any]:
     if name == _ALONE:
         column = stored[name].combine_chunks()
-        return column.fill_null(""), np.where(column.is_valid().to_numpy(zero_copy_only=False), WORDS, MISSING).astype(np.uint8)
+        return column.fill_null(""), np.where(
+            column.is_valid().to_numpy(zero_copy_only=False), WORDS, MISSING
+        ).astype(np.uint8)
     first, second = (stored[field.name].combine_chunks() for field in PAIRS[name])
     if second.null_count == len(second):
         return first, np.full(len(first), WORDS, dtype=np.uint8)

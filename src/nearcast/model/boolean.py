@@ -154,7 +154,9 @@ class BooleanSubscription(Subscription):
         if expression.is_plain:
             return ()
         failed = [
-            tuple(sorted(str(one) for one in branch if not holds(test_of_expression(one.expression, term_id), document)))
+            tuple(
+                sorted(str(one) for one in branch if not holds(test_of_expression(one.expression, term_id), document))
+            )
             for branch in expression.literal_branches(limit=_NO_LIMIT)
         ]
         return min(failed, key=len)

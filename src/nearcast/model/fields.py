@@ -210,7 +210,9 @@ class RegionField(FieldType):
         rule = "must be given in one way: as a box, as a region, or as a radius around x and y"
         require(len(forms) == 1, name, rule, forms, subject=subject)
         if forms == ["radius"]:
-            require(None not in (row.get("x"), row.get("y")), "radius", "needs x and y", row["radius"], subject=subject)
+            require(
+                None not in (row.get("x"), row.get("y")), "radius", "needs x and y", row["radius"], subject=subject
+            )
             return _about(subject, lambda: Circle((row["x"], row["y"]), row["radius"]))
         if forms == [name]:
             return self.from_json(row[name], name, subject)
@@ -308,7 +310,9 @@ class ConditionField(FieldType):
         """Return the text, which must be a condition."""
         require(isinstance(value, str), name, "must be a string", value, subject=subject)
         require(is_whole(value), name, WHOLE, value, subject=subject)
-        require(len(value) <= _LONGEST_CONDITION, name, f"must be at most {_LONGEST_CONDITION} characters", len(value))
+        require(
+            len(value) <= _LONGEST_CONDITION, name, f"must be at most {_LONGEST_CONDITION} characters", len(value)
+        )
         _about(subject, lambda: parse_where(value))
         return value
 

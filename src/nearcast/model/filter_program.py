@@ -73,7 +73,14 @@ def test_of_where(condition: Condition, attributes: Attributes, key: HashKey) ->
         return Test(condition.operator, tuple(test_of_where(part, attributes, key) for part in condition.parts))
     position = attributes.positions[condition.name]
     codes = tuple(sorted({encode_value(value, key) for value in condition.values}))
-    named = {"=": AMONG, "IN": AMONG, "<>": NOT_AMONG, "NOT IN": NOT_AMONG, "IS NULL": IS_NULL, "IS NOT NULL": IS_KNOWN}
+    named = {
+        "=": AMONG,
+        "IN": AMONG,
+        "<>": NOT_AMONG,
+        "NOT IN": NOT_AMONG,
+        "IS NULL": IS_NULL,
+        "IS NOT NULL": IS_KNOWN,
+    }
     return Test("TEST", code=(named | _ORDERS)[condition.operator], attribute=position, operands=codes)
 
 

@@ -100,7 +100,9 @@ def _subscription(value: Mapping[str, Any], subject: str) -> Subscription:
         if type_.is_optional and not type_.is_given(row, name):
             continue
         for column in type_.required_columns(name, row):
-            require(row.get(column) is not None, column, f"must be given for kind {kind.kind!r}", None, subject=subject)
+            require(
+                row.get(column) is not None, column, f"must be given for kind {kind.kind!r}", None, subject=subject
+            )
         fields[name] = type_.from_row(row, name, subject)
     return kind(id=value["id"], **fields)
 

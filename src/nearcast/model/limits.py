@@ -59,7 +59,9 @@ class Limits:
         """Raise `InvalidInput` if a region has too many points."""
         if isinstance(value, (Polygon, MultiPolygon)):
             n = sum(map(len, value.rings))
-            require(n <= self.region_points, field, f"must have at most {self.region_points} points", n, subject=subject)
+            require(
+                n <= self.region_points, field, f"must have at most {self.region_points} points", n, subject=subject
+            )
 
     def check_text(self, value: str | Sequence[str], field: str, *, subject: str = "") -> None:
         """Raise `InvalidInput` if the text of a message is too long."""

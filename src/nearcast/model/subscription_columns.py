@@ -143,7 +143,9 @@ def _boxes(table: pa.Table, space: Space) -> tuple[Floats, Floats, Floats, Float
     for row in np.flatnonzero(~(xmins <= xmaxs)).tolist():
         filters = json.loads(table["filters"][row].as_py() or "{}")
         given = filters.get("region")
-        region = Box(*(float(side[row]) for side in (xmins, ymins, xmaxs, ymaxs))) if given is None else as_region(given)
+        region = (
+            Box(*(float(side[row]) for side in (xmins, ymins, xmaxs, ymaxs))) if given is None else as_region(given)
+        )
         box = space.bounding_box(region)
         xmins[row], ymins[row], xmaxs[row], ymaxs[row] = box.as_tuple()
     return xmins, ymins, xmaxs, ymaxs

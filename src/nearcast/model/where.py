@@ -201,7 +201,9 @@ def _parser() -> Any:
         def not_null(self, name: Any) -> Condition:
             return _test("IS NOT NULL", name)
 
-    return Lark(_GRAMMAR, parser="lalr", transformer=ToCondition(), propagate_positions=False, maybe_placeholders=False)
+    return Lark(
+        _GRAMMAR, parser="lalr", transformer=ToCondition(), propagate_positions=False, maybe_placeholders=False
+    )
 
 
 def _condition(part: Any) -> Condition:

@@ -30,13 +30,13 @@ __all__ = ["MAX_POINTS", "as_region", "to_geojson", "to_wkb"]
 MAX_POINTS = 10_000
 """How many points a region may have unless the caller allows more; to validate 10,000 takes a second at worst."""
 
-_ALLOWED = "must be a Box, Circle, Polygon or MultiPolygon, or such a region as GeoJSON, WKT, WKB or __geo_interface__"
+_ALLOWED = (
+    "must be a Box, Circle, Polygon or MultiPolygon, or such a region as GeoJSON, WKT, WKB or __geo_interface__"
+)
 _WKT = re.compile(r"\s*(MULTI)?POLYGON\s*(Z|M|ZM)?\s*\(", re.IGNORECASE | re.ASCII)
 
 
-def as_region(
-    value: Any, *, field: str = "region", subject: str = "", max_points: int | None = MAX_POINTS
-) -> Region:
+def as_region(value: Any, *, field: str = "region", subject: str = "", max_points: int | None = MAX_POINTS) -> Region:
     """Return the region that a value stands for, or raise `InvalidInput`.
 
     >>> as_region({"type": "Point", "coordinates": [13.4, 52.5], "radius": 500})

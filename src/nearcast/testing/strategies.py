@@ -171,7 +171,9 @@ def _tests_of(name: str) -> st.SearchStrategy[str]:
     column = f'"{name}"' if " " in name else name
     no = st.sampled_from(["", "NOT "])
     tests = [
-        st.tuples(no, st.lists(values, min_size=1, max_size=3)).map(lambda p: f"{column} {p[0]}IN ({', '.join(p[1])})"),
+        st.tuples(no, st.lists(values, min_size=1, max_size=3)).map(
+            lambda p: f"{column} {p[0]}IN ({', '.join(p[1])})"
+        ),
         st.tuples(st.sampled_from(["=", "<>"]), values).map(lambda p: f"{column} {p[0]} {p[1]}"),
         no.map(lambda negated: f"{column} IS {negated}NULL"),
     ]

@@ -45,7 +45,9 @@ class TermOrder(NamedTuple):
         """Return the given rows, in that order."""
         lengths = np.diff(self.indptr)[rows]
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        return TermOrder(indptr, self.ranks[np.repeat(self.indptr[rows] - indptr[:-1], lengths) + np.arange(indptr[-1])])
+        return TermOrder(
+            indptr, self.ranks[np.repeat(self.indptr[rows] - indptr[:-1], lengths) + np.arange(indptr[-1])]
+        )
 
     def slice(self, start: int, stop: int) -> TermOrder:
         """Return a range of rows without a copy of their terms."""

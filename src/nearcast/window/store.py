@@ -300,7 +300,9 @@ class Store:
             self.of("ats", numbers),
             self.places(numbers),
             TermRows(
-                np.concatenate([[0], np.cumsum(lengths)]), term_ids, np.ones(len(term_ids), np.int32),
+                np.concatenate([[0], np.cumsum(lengths)]),
+                term_ids,
+                np.ones(len(term_ids), np.int32),
                 self._order_of(numbers),
             ),
             vocabulary,
