@@ -315,7 +315,7 @@ def satisfies(expression, held, runs=lambda text: [[word] for word in text.repla
                 out.append(symbol)
             else:
                 found = runs(symbol)
-                phrases = [sum(found, [])] if symbol.startswith('"') else found
+                phrases = [list(itertools.chain.from_iterable(found))] if symbol.startswith('"') else found
                 out.append(str(all(are_side_by_side(phrase, held) for phrase in phrases)))
         previous = symbol
     return eval(" ".join(out))

@@ -52,6 +52,7 @@ from nearcast.model import (
     to_seconds,
     to_us,
 )
+from nearcast.model.attributes import NULL
 from nearcast.model.columns import (
     EDGE_COLUMNS,
     ID_COLUMNS,
@@ -63,7 +64,6 @@ from nearcast.model.columns import (
     subscription_columns,
     updates_to_table,
 )
-from nearcast.model.attributes import NULL
 from nearcast.model.inputs import as_table, edges_of, ids_of, messages_of, subscriptions_of
 from nearcast.text import TermRows
 from nearcast.window import ScoredMessage, Ticks

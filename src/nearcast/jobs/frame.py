@@ -14,11 +14,11 @@
 
 A payload of messages holds terms, not texts: they are tokenised and hashed once, before the shuffle. `row` holds the
 positions of the rows in the block, so that a shard with some of the messages knows the position of each in the
-stream, and `order` the terms in the order of the text. `codes` exists where the job declares attributes. `body` exists where messages have bodies and the job keeps them. Where shards see some messages only,
-`seen_by` holds the shards of each message, and `placements` those of each subscription; both are masks. `op` exists
-where not all rows publish. Rows that retract or replace go to every shard, whichever shards publish the message. Rows
-that may be too far ahead of the clock go to the first shard, which rejects them, with the row as it came in
-`source_row`.
+stream, and `order` the terms in the order of the text. `codes` exists where the job declares attributes. `body`
+exists where messages have bodies and the job keeps them. Where shards see some messages only, `seen_by` holds the
+shards of each message, and `placements` those of each subscription; both are masks. `op` exists where not all rows
+publish. Rows that retract or replace go to every shard, whichever shards publish the message. Rows that may be too
+far ahead of the clock go to the first shard, which rejects them, with the row as it came in `source_row`.
 """
 
 from __future__ import annotations

@@ -3,13 +3,12 @@
     float, int   the bits of a float64           str   its hash under the key of the engine
     bool         0.0 or 1.0, likewise            null  NULL
 
-Every value is one int64, its code, so that a message has a row of codes and kernels compare numbers. Equal values have
-equal codes. Texts have no order: they are compared for equality only.
+Every value is one int64, its code, so that a message has a row of codes and kernels compare numbers. Equal values
+have equal codes. Texts have no order: they are compared for equality only.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearcast.errors import WHOLE, InvalidInput, is_whole, require
+from nearcast.errors import WHOLE, InvalidInput, is_finite, is_whole, require
 from nearcast.model.limits import Limits, check_bytes
 from nearcast.text import HashKey, hash_column, term_id
 
@@ -157,12 +156,7 @@ def _fits(value: Any, type_: type) -> bool:
         return isinstance(value, str)
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         return False
-    if type_ is int:
-        return math.isfinite(value) and value == int(value) and abs(value) <= LARGEST_INT
-    try:
-        return math.isfinite(float(value))
-    except OverflowError:
-        return False
+    return is_finite(value) and (type_ is float or (value == int(value) and abs(value) <= LARGEST_INT))
 
 
 def _encode_column(

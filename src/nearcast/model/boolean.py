@@ -15,7 +15,7 @@ from nearcast.model.document import Document
 from nearcast.model.explanation import Explanation, ScorePart
 from nearcast.model.expression import Branch, Expression, all_of, hints_of, parse
 from nearcast.model.fields import ExpressionField, RegionField
-from nearcast.model.filter_program import IN_ITS_REGION, Test, holds, test_of_expression
+from nearcast.model.filter_program import IN_ITS_REGION, Predicate, holds, test_of_expression
 from nearcast.model.footprint import Footprints
 from nearcast.model.limits import Limits
 from nearcast.model.result_policy import MATCHES, ResultPolicy
@@ -110,7 +110,7 @@ class BooleanSubscription(Subscription):
 
         return score
 
-    def filter_tests(self, scoring: ScoringContext) -> dict[str, Test]:
+    def filter_tests(self, scoring: ScoringContext) -> dict[str, Predicate]:
         """Return also what the index cannot decide: a region that is no plain box, NOT and phrases."""
         tests = super().filter_tests(scoring)
         expression = self._analyzed(scoring.vocabulary.analyzer)
@@ -185,7 +185,8 @@ class BooleanSubscription(Subscription):
         pattern = '"|NOT' if scoring.vocabulary.analyzer == SIMPLE else '"|NOT|[^ -~]'
         special = pc.fill_null(pc.match_substring_regex(stored["keywords"], pattern), False)
         needed |= special.to_numpy(zero_copy_only=False) if isinstance(special, pa.Array) else special.to_numpy()
-        return needed | super().rows_with_filters(stored, scoring)
+        found: npt.NDArray[np.bool_] = needed | super().rows_with_filters(stored, scoring)
+        return found
 
     @classmethod
     def footprints(

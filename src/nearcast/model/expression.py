@@ -86,7 +86,7 @@ class Expression(NamedTuple):
         return found
 
     def branches(self, *, limit: int, field: str = "keywords") -> tuple[Branch, ...]:
-        """Return an OR of ANDs of terms that a message must hold; raise `InvalidInput` for more than `limit` branches.
+        """Return an OR of ANDs of terms that a message must hold; raise `InvalidInput` beyond `limit` branches.
 
         It is canonical and exact for a plain expression. Otherwise it over-approximates: what a branch excludes is
         left out, and a phrase stands for its terms.

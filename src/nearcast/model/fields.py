@@ -148,7 +148,7 @@ _BOX = ("xmin", "ymin", "xmax", "ymax")
 
 @dataclass(frozen=True, kw_only=True)
 class RegionField(FieldType):
-    """A region: a box in `xmin`, `ymin`, `xmax`, `ymax`, a circle of `radius` around `x, y`, or anything in `region`."""
+    """A region: a box `xmin`, `ymin`, `xmax`, `ymax`, a circle of `radius` around `x, y`, or another in `region`."""
 
     form: ClassVar[str] = "region"
     order: ClassVar[int] = 1

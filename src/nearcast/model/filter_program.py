@@ -43,14 +43,12 @@ from nearcast.text import HashKey
 _ORDERS = {"<": LESS, "<=": LESS_OR_EQUAL, ">": GREATER, ">=": GREATER_OR_EQUAL}
 
 
-class Test(NamedTuple):
+class Predicate(NamedTuple):
     """A test of a message, or AND, OR or NOT over parts."""
-
-    __test__ = False  # no test of pytest
 
     operator: str
     """AND, OR, NOT or TEST."""
-    parts: tuple[Test, ...] = ()
+    parts: tuple[Predicate, ...] = ()
     code: int = 0
     """What is tested: see `_kernels.program_layout`."""
     attribute: int = 0
@@ -59,18 +57,18 @@ class Test(NamedTuple):
     """Term ids, or codes of values."""
 
 
-def test_of_expression(expression: Expression, term_id: Callable[[str], int]) -> Test:
+def test_of_expression(expression: Expression, term_id: Callable[[str], int]) -> Predicate:
     """Return an expression as tests of terms and phrases."""
     if expression.parts:
-        return Test(expression.operator, tuple(test_of_expression(part, term_id) for part in expression.parts))
+        return Predicate(expression.operator, tuple(test_of_expression(part, term_id) for part in expression.parts))
     ids = tuple(map(term_id, expression.phrase))
-    return Test("TEST", code=HOLDS if len(ids) == 1 else SIDE_BY_SIDE, operands=ids)
+    return Predicate("TEST", code=HOLDS if len(ids) == 1 else SIDE_BY_SIDE, operands=ids)
 
 
-def test_of_where(condition: Condition, attributes: Attributes, key: HashKey) -> Test:
+def test_of_where(condition: Condition, attributes: Attributes, key: HashKey) -> Predicate:
     """Return a condition, in which NOT stands at no place, as tests of attributes; unknown counts as false."""
     if condition.parts:
-        return Test(condition.operator, tuple(test_of_where(part, attributes, key) for part in condition.parts))
+        return Predicate(condition.operator, tuple(test_of_where(part, attributes, key) for part in condition.parts))
     position = attributes.positions[condition.name]
     codes = tuple(sorted({encode_value(value, key) for value in condition.values}))
     named = {
@@ -81,19 +79,19 @@ def test_of_where(condition: Condition, attributes: Attributes, key: HashKey) ->
         "IS NULL": IS_NULL,
         "IS NOT NULL": IS_KNOWN,
     }
-    return Test("TEST", code=(named | _ORDERS)[condition.operator], attribute=position, operands=codes)
+    return Predicate("TEST", code=(named | _ORDERS)[condition.operator], attribute=position, operands=codes)
 
 
-IN_ITS_REGION = Test("TEST", code=IN_REGION)
+IN_ITS_REGION = Predicate("TEST", code=IN_REGION)
 
 
-def all_of_tests(tests: Iterable[Test]) -> Test | None:
+def all_of_tests(tests: Iterable[Predicate]) -> Predicate | None:
     """Return the AND of tests, or None if there is none."""
     listed = tuple(tests)
-    return None if not listed else listed[0] if len(listed) == 1 else Test("AND", listed)
+    return None if not listed else listed[0] if len(listed) == 1 else Predicate("AND", listed)
 
 
-def holds(test: Test, document: Document, in_region: Callable[[Document], bool] = lambda document: True) -> bool:
+def holds(test: Predicate, document: Document, in_region: Callable[[Document], bool] = lambda document: True) -> bool:
     """Return whether a message passes: the reference."""
     if test.operator == "AND":
         return all(holds(part, document, in_region) for part in test.parts)
@@ -111,7 +109,7 @@ def holds(test: Test, document: Document, in_region: Callable[[Document], bool] 
     return _holds_value(test, document.codes[test.attribute])
 
 
-def _holds_value(test: Test, code: int) -> bool:
+def _holds_value(test: Predicate, code: int) -> bool:
     if test.code == IS_NULL or code == NULL:
         return test.code == IS_NULL and code == NULL
     if test.code == IS_KNOWN:
@@ -127,9 +125,9 @@ def _holds_value(test: Test, code: int) -> bool:
     }[test.code]
 
 
-def compile_test(test: Test) -> list[int]:
+def compile_test(test: Predicate) -> list[int]:
     """Return a tree of tests as the words of a program; see `_kernels.program_layout` for their form."""
-    listed: list[tuple[Test, int, int]] = []  # from the last test to the first, with jumps by position in this list
+    listed: list[tuple[Predicate, int, int]] = []  # last test first; jumps are positions in it
     entry = _emit(test, PASS, FAIL, listed)
     assert entry == len(listed) - 1
     starts, at = [0] * len(listed), 0
@@ -144,7 +142,7 @@ def compile_test(test: Test) -> list[int]:
     return words
 
 
-def _emit(test: Test, if_true: int, if_false: int, listed: list[tuple[Test, int, int]]) -> int:
+def _emit(test: Predicate, if_true: int, if_false: int, listed: list[tuple[Predicate, int, int]]) -> int:
     """Append the tests of a tree, the last one first; return the position of the first."""
     if test.operator == "NOT":
         return _emit(test.parts[0], if_false, if_true, listed)
@@ -159,6 +157,6 @@ def _emit(test: Test, if_true: int, if_false: int, listed: list[tuple[Test, int,
     return if_true if test.operator == "AND" else if_false
 
 
-def has_phrase(test: Test) -> bool:
+def has_phrase(test: Predicate) -> bool:
     """Return whether the order of the terms matters."""
     return test.code == SIDE_BY_SIDE or any(map(has_phrase, test.parts))

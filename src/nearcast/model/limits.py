@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields
 from nearcast.errors import require
 from nearcast.space import MultiPolygon, Polygon, Region
 
-
 _MAX_TEXT_BYTES = 128 * 1024
 """A longer text could have more different terms than the order of terms has numbers for, see `TermOrder`."""
 

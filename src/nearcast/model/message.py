@@ -37,7 +37,7 @@ class Message:
     expires_at: Timestamp | None = field(default=None, repr=False)
     body: str | None = field(default=None, repr=False)
     attributes: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
-    """Values of the attributes that the engine declares, such as `{"price": 250.0}`; those that are missing are null."""
+    """Values of the attributes that the engine declares, such as `{"price": 250.0}`; missing ones are null."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", plain_id(self.id))

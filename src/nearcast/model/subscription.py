@@ -32,7 +32,14 @@ from nearcast.model.fields import (
     are_at_most,
     has_strings,
 )
-from nearcast.model.filter_program import IN_ITS_REGION, Test, all_of_tests, holds, test_of_expression, test_of_where
+from nearcast.model.filter_program import (
+    IN_ITS_REGION,
+    Predicate,
+    all_of_tests,
+    holds,
+    test_of_expression,
+    test_of_where,
+)
 from nearcast.model.footprint import Footprints
 from nearcast.model.identity import Id, check_id, plain_id
 from nearcast.model.limits import Limits
@@ -154,7 +161,7 @@ class Subscription(ABC):
         in_region = self._in_region(scoring)
         return lambda document: score_of(document) if holds(test, document, in_region) else None
 
-    def filter_tests(self, scoring: ScoringContext) -> dict[str, Test]:
+    def filter_tests(self, scoring: ScoringContext) -> dict[str, Predicate]:
         """Return the filters as tests, by field; a region that the footprint tells exactly is none."""
         tests = {}
         if self.where is not None:
@@ -182,7 +189,7 @@ class Subscription(ABC):
         return lambda document: covers(region, document.location)
 
     def explanation(self, document: Document, scoring: ScoringContext) -> Explanation:
-        """Return the parts of a message's score with its filters, without regard to the other messages of the result."""
+        """Return the parts of a message's score, and its filters; the other messages of the result do not matter."""
         explained, in_region = self.explain(document, scoring), self._in_region(scoring)
         parts = []
         for name, test in self.filter_tests(scoring).items():

@@ -13,11 +13,10 @@ exist take exponential time for some short texts, or give AND and OR the same pr
 
 from __future__ import annotations
 
-import math
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-from nearcast.errors import InvalidInput, require
+from nearcast.errors import InvalidInput, is_finite, require
 from nearcast.model.attributes import LARGEST_INT, Attributes
 
 _RULE = "must be a condition on attributes"
@@ -96,14 +95,15 @@ class Condition(NamedTuple):
 
 def _check_value(value: Value, name: str, type_: type, subject: str) -> None:
     wanted = {float: "a number", int: "a number", str: "a string in single quotes", bool: "TRUE or FALSE"}[type_]
+    if type_ not in (float, int):
+        require(isinstance(value, type_), "where", f"must compare {name} with {wanted}", value, subject=subject)
+        return
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    fits = is_number if type_ in (float, int) else isinstance(value, type_)
-    require(fits, "where", f"must compare {name} with {wanted}", value, subject=subject)
-    if is_number:
-        require(math.isfinite(value), "where", f"must compare {name} with a finite number", value, subject=subject)
-        if type_ is int and isinstance(value, int):
-            rule = f"must compare {name} with integers between -2**53 and 2**53"
-            require(abs(value) <= LARGEST_INT, "where", rule, value, subject=subject)
+    require(is_number, "where", f"must compare {name} with {wanted}", value, subject=subject)
+    require(is_finite(value), "where", f"must compare {name} with a finite number", value, subject=subject)
+    if type_ is int and isinstance(value, int):
+        rule = f"must compare {name} with integers between -2**53 and 2**53"
+        require(abs(value) <= LARGEST_INT, "where", rule, value, subject=subject)
 
 
 @lru_cache(maxsize=4096)

@@ -1,6 +1,7 @@
 """A closed axis-parallel box: the points with xmin <= x <= xmax and ymin <= y <= ymax.
 
-On the earth, a box with xmin > xmax crosses the antimeridian: it wraps, and holds the points with x >= xmin or x <= xmax.
+On the earth, a box with xmin > xmax crosses the antimeridian: it wraps, and holds the points with x >= xmin or x <=
+xmax.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ Ring = tuple[tuple[float, float], ...]
 """Points, of which the last one equals the first."""
 
 LARGEST_COORDINATE = 1e150
-"""The largest coordinate of a polygon, either side of 0: areas must not overflow where Shapely decides what is valid."""
+"""The largest coordinate of a polygon, on either side of 0: areas must not overflow where Shapely validates."""
 
 
 @dataclass(frozen=True, slots=True)

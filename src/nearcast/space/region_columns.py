@@ -102,7 +102,7 @@ class RegionColumns:
     def from_boxes(cls, boxes: Floats) -> Self:
         """Return boxes, as rows of xmin, ymin, xmax, ymax; rows with a NaN have no region."""
         given = np.array(boxes, np.float64).reshape(-1, 4)
-        exists = ~np.isnan(given).any(axis=1)
+        exists: npt.NDArray[np.bool_] = ~np.isnan(given).any(axis=1)
         codes = np.where(exists, BOX, NO_REGION).astype(np.int8)
         return cls(codes, np.where(exists[:, None], given, 0.0), np.zeros((len(codes), 3)), *_no_rings(len(codes)))
 
@@ -110,7 +110,7 @@ class RegionColumns:
     def from_circles(cls, circles: Floats) -> Self:
         """Return circles, as rows of x, y, radius; rows with a NaN have no region."""
         given = np.array(circles, np.float64).reshape(-1, 3)
-        exists = ~np.isnan(given).any(axis=1)
+        exists: npt.NDArray[np.bool_] = ~np.isnan(given).any(axis=1)
         codes = np.where(exists, CIRCLE, NO_REGION).astype(np.int8)
         return cls(codes, np.zeros((len(codes), 4)), np.where(exists[:, None], given, 0.0), *_no_rings(len(codes)))
 

@@ -8,16 +8,16 @@
                  b"\\x01\\x03..."                                  WKB, also with an SRID
                  what has __geo_interface__                      Shapely, geopandas, fiona, ...
 
-Coordinates are taken as they are: there is no transformation, an SRID or `crs` is ignored, and so are heights. Anything
-else raises `InvalidInput`. No parser recurses, and validity is only computed for a limited number of points, since it
-may take time in proportion to their square.
+Coordinates are taken as they are: there is no transformation, an SRID or `crs` is ignored, and so are heights.
+Anything else raises `InvalidInput`. No parser recurses, and validity is only computed for a limited number of points,
+since it may take time in proportion to their square.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -62,8 +62,8 @@ def to_geojson(region: Region) -> dict[str, Any]:
     """Return a region as a GeoJSON geometry, which `as_region` reads.
 
     A box becomes a Polygon, a box across the antimeridian a MultiPolygon that is cut there, as RFC 7946 asks; a box
-    without area becomes a ring without area, which is no valid polygon. GeoJSON has no circles: one becomes a Point with
-    an additional member `radius`.
+    without area becomes a ring without area, which is no valid polygon. GeoJSON has no circles: one becomes a Point
+    with an additional member `radius`.
 
     >>> to_geojson(Circle((13.4, 52.5), 500))
     {'type': 'Point', 'coordinates': [13.4, 52.5], 'radius': 500.0}
@@ -96,7 +96,7 @@ def to_wkb(region: Region) -> bytes:
     return _head(6, len(polygons)) + b"".join(polygons) if is_multi else polygons[0]
 
 
-class _Refused(Exception):  # noqa: N818 - never leaves the module
+class _Refused(Exception):
     """A value is no region."""
 
     def __init__(self, rule: str, value: Any) -> None:
@@ -130,7 +130,7 @@ def _of_geojson(value: Mapping[str, Any], max_points: int | None) -> Region:
         geometry, properties = value.get("geometry") or {}, value.get("properties") or {}
         if not isinstance(geometry, Mapping) or not isinstance(properties, Mapping):
             raise _Refused("must be a Feature with a geometry and properties", _kind(geometry))
-    kind, coordinates = geometry.get("type"), geometry.get("coordinates")
+    kind, coordinates = geometry.get("type"), cast("Any", geometry.get("coordinates"))
     if kind == "Point":
         radius = properties.get("radius", geometry.get("radius"))
         if radius is None:
@@ -140,14 +140,14 @@ def _of_geojson(value: Mapping[str, Any], max_points: int | None) -> Region:
         return Circle(tuple(coordinates[:2]) if len(coordinates) in (3, 4) else tuple(coordinates), radius)
     if kind not in ("Polygon", "MultiPolygon"):
         raise _Refused("must be a GeoJSON Polygon, MultiPolygon, or Point with a radius, or a Feature of one", kind)
-    areas = [coordinates] if kind == "Polygon" else coordinates
+    areas: Any = [coordinates] if kind == "Polygon" else coordinates
     if not is_list(areas) or not all(is_list(rings) and all(map(is_list, rings)) for rings in areas):
         raise _Refused(f"must be a {kind} whose coordinates are lists of rings of points", _kind(coordinates))
     if not len(areas) or not all(len(rings) for rings in areas):
         raise _Refused("must not be empty", kind)
     _check_size((ring for rings in areas for ring in rings), max_points)
-    made = [[[_flat(point) for point in ring] for ring in rings] for rings in areas]
-    polygons = [Polygon(shell, holes) for shell, *holes in made]
+    made: Any = [[[_flat(point) for point in ring] for ring in rings] for rings in areas]
+    polygons = [Polygon(shell, tuple(holes)) for shell, *holes in made]
     return polygons[0] if kind == "Polygon" else MultiPolygon(tuple(polygons))
 
 

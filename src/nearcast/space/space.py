@@ -132,8 +132,8 @@ class Space:
     def bounding_box(self, region: Region) -> Box:
         """Return a plain box that contains every point of the bounds in a region; over-approximates.
 
-        It lies in the bounds. A box across the antimeridian gives all longitudes, a region outside the bounds a line or
-        a point at their edge.
+        It lies in the bounds. A box across the antimeridian gives all longitudes, a region outside the bounds a line
+        or a point at their edge.
 
         >>> Space.earth().bounding_box(Box(177, -19, -178, -16))
         Box(xmin=-180.0, ymin=-19.0, xmax=180.0, ymax=-16.0)
@@ -146,7 +146,7 @@ class Space:
         return Box(*self.clipped(np.array([[xmin, ymin, xmax, ymax]]))[0].tolist())
 
     def clipped(self, boxes: Floats) -> Floats:
-        """Return boxes, as rows of xmin, ymin, xmax, ymax, cut to the bounds; those outside become lines or points."""
+        """Return boxes, rows of xmin, ymin, xmax, ymax, cut to the bounds; those outside become lines or points."""
         b = self.bounds
         return np.clip(boxes, (b.xmin, b.ymin, b.xmin, b.ymin), (b.xmax, b.ymax, b.xmax, b.ymax))
 

@@ -10,7 +10,8 @@ The position of a number in a ring is the number modulo its size, so nothing is 
 key of a message determines when it expires, see `policy`; that of a withdrawn message is the least of all.
 Expired messages stay readable until the next append. A ring that is too small is copied to one of twice the size.
 
-Cost: a message of nine terms takes about 310 bytes, and 8 more per attribute; appending a batch is a handful of copies, whatever its size.
+Cost: a message of nine terms takes about 310 bytes, and 8 more per attribute; appending a batch is a handful of
+copies, whatever its size.
 """
 
 from __future__ import annotations
@@ -149,12 +150,15 @@ class Store:
         names = ("xs", "ys", "term_starts", "n_terms", "term_ids", "order_starts", "n_ordered", "ranks")
         columns = [self._array(name) for name in names]
         masks = np.array([len(columns[i]) - 1 for i in (0, 4, 7)], np.int64)
-        return MessageRows(*columns, self._codes if self._codes is not None else np.zeros((1, 1), np.int64), masks)
+        codes = self._codes if self._codes is not None else np.zeros((1, 1), np.int64)
+        return MessageRows._make((*columns, codes, masks))
 
     @property
     def _codes(self) -> Longs | None:
         """The values of attributes, by number modulo the size; None if the engine has no attributes."""
-        return self._arena[_CODES] if _CODES in self._arena else None
+        if _CODES not in self._arena:
+            return None
+        return self._arena[_CODES]
 
     @property
     def numbers(self) -> Longs:
@@ -223,7 +227,7 @@ class Store:
                 "units": pa.ListArray.from_arrays(indptr, pa.array(self._array("units")[at])),
                 "weight": self.of("weights", numbers),
                 "key": self.of("keys", numbers),
-                "order": _lists(self._order_of(numbers)),
+                "order": _lists(*self._order_of(numbers)),
                 "codes": self._code_lists(numbers),
             },
             schema=LIVE,
@@ -243,7 +247,7 @@ class Store:
         codes = self.codes(numbers)
         if codes is None:
             return pa.nulls(len(numbers), pa.list_(pa.int64()))
-        return _lists(TermOrder(np.arange(len(codes) + 1) * codes.shape[1], codes.reshape(-1)))
+        return _lists(np.arange(len(codes) + 1) * codes.shape[1], codes.reshape(-1))
 
     def ids(self, numbers: Longs) -> IdColumn:
         """Return the ids of messages."""
@@ -448,9 +452,9 @@ def _with_starts(lists: tuple[Longs, npt.NDArray[Any]]) -> tuple[Longs, npt.NDAr
     return np.concatenate([[0], np.cumsum(lists[0])]).astype(np.int64), lists[1]
 
 
-def _lists(rows: TermOrder) -> pa.Array:
+def _lists(indptr: Longs, items: npt.NDArray[Any]) -> pa.Array:
     """Return rows of items as a column of lists."""
-    return pa.ListArray.from_arrays(pa.array(rows.indptr.astype(np.int32)), pa.array(rows.ranks))
+    return pa.ListArray.from_arrays(pa.array(indptr.astype(np.int32)), pa.array(items))
 
 
 def _flat(column: pa.ChunkedArray) -> tuple[Longs, npt.NDArray[Any]]:

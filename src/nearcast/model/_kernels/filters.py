@@ -1,4 +1,4 @@
-"""Kernels of `nearcast.model.filters`: programs of tests by slot, evaluated for messages of a batch or of a window."""
+"""Kernels of `nearcast.model.filters`: programs of tests by slot, evaluated for messages of a batch or a window."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class FilterArrays(NamedTuple):
 class MessageRows(NamedTuple):
     """Messages as filters read them: the rows of a batch, or the ring buffers of a window.
 
-    A row is taken modulo a power of two, and so are the positions of its terms; in a batch these masks change nothing.
+    A row is taken modulo a power of two, and so are the positions of its terms; in a batch these masks change
+    nothing.
     """
 
     xs: NDArray[np.float64]
@@ -156,7 +157,7 @@ def _holds_value(filters: FilterArrays, at: int, n: int, test: int, code: int) -
         return False
     if test == IS_KNOWN:
         return True
-    if test == AMONG or test == NOT_AMONG:
+    if test in (AMONG, NOT_AMONG):
         return _is_among(filters.words, at, n, code) == (test == AMONG)
     value, bound = np.int64(code).view(np.float64), filters.values[at]
     if test == LESS:

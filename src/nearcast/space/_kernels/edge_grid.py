@@ -1,9 +1,10 @@
 """Builds the grid of edges of polygons: its size, the edges of each cell, and on which side the corners of cells lie.
 
-An edge touches about 1 + n_columns * |dx| / W + n_rows * |dy| / H cells of a grid over an extent of W by H. With the sums over all
-edges, X of |dx| / W and Y of |dy| / H, a grid has about n + n_columns * X + n_rows * Y entries. The grid with the most cells
-for m entries beyond n has m / 2X columns and m / 2Y rows: many columns for a comb of upright teeth, few cells for a star
-of long rays. m is n times the logarithm of n, so that a run takes at most about n log n, and there are at most n / 2 cells.
+An edge touches about 1 + n_columns * |dx| / W + n_rows * |dy| / H cells of a grid over an extent of W by H. With the
+sums over all edges, X of |dx| / W and Y of |dy| / H, a grid has about n + n_columns * X + n_rows * Y entries. The
+grid with the most cells for m entries beyond n has m / 2X columns and m / 2Y rows: many columns for a comb of upright
+teeth, few cells for a star of long rays. m is n times the logarithm of n, so that a run takes at most about n log n,
+and there are at most n / 2 cells.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _TINY = 1e-300
 _CELLS_PER_POINT = 0.5
 PLAN = 8
 X, Y, PER_X, PER_Y, W, H, COLUMNS, ROWS = range(PLAN)
-"""Positions in a plan: the corner of the grid, 1 / width and 1 / height of a cell, width and height, and their numbers."""
+"""Positions in a plan: the corner of the grid, 1 / width and 1 / height of a cell, its sides, and their numbers."""
 
 
 @kernel

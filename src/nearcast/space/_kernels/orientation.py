@@ -2,10 +2,11 @@
 
     (bx - ax) * (y - ay) - (by - ay) * (x - ax)       > 0 left of the line from a to b, 0 on it, < 0 right of it
 
-Evaluated in floating point, each product is off by at most 3u, and their difference by u, relative to themselves, with
-u = 2^-53; so the sign is right where the result exceeds (3 + 16u)u times the sum of the magnitudes of the products
-(Shewchuk, "Adaptive Precision Floating-Point Arithmetic", 1997, section 4.2). That bound holds without underflow, which
-may add less than 2^-1070; `_TINY` is far above. An overflow gives an infinity or a NaN, which pass no comparison.
+Evaluated in floating point, each product is off by at most 3u, and their difference by u, relative to themselves,
+with u = 2^-53; so the sign is right where the result exceeds (3 + 16u)u times the sum of the magnitudes of the
+products (Shewchuk, "Adaptive Precision Floating-Point Arithmetic", 1997, section 4.2). That bound holds without
+underflow, which may add less than 2^-1070; `_TINY` is far above. An overflow gives an infinity or a NaN, which pass
+no comparison.
 
 What the filter leaves open, about the points on an edge, is decided with integers. Multiplied out, six products of
 coordinates remain. A coordinate is an integer of 53 bits times a power of two, a product one of 106 bits, and their
@@ -28,7 +29,7 @@ _FILTER = 3.3306690738754716e-16  # (3 + 16u)u
 _TINY = 1e-290
 _MANTISSA = 9007199254740992.0  # 2^53
 _LOWEST = 2 * (1074 + 53)
-"""Added to the exponent of a product, to be a position at or above 0: the smallest mantissa has its unit at 2^-1127."""
+"""Added to the exponent of a product, to make a position of 0 or more: the smallest unit is 2^-1127."""
 _LIMBS = 142
 """Enough for products of 2^1024: (2 * 1024 + _LOWEST) / 32, and the carry."""
 _LOW = 0xFFFFFFFF

@@ -3,23 +3,24 @@
     kinds      slot -> FREE, PLAIN_BOX, WRAPPING_BOX, PLANE_CIRCLE, EARTH_CIRCLE or EDGES
     shapes     slot -> sides of a box | center, radius, reach in longitude | extent of polygons
     runs       slot -> start of its points and start of its cells
-    points     [ w, h, 1/w, 1/h | x0, y0, x1, y1, ... of all rings | the next run ... ]        cells are w wide, h high
+    points     [ w, h, 1/w, 1/h | x0, y0, x1, y1, ... of all rings | the next run ... ]     cells are w wide, h high
     cells      [ columns, rows, points | start of cell 0, 1, ... and the end | edges of cell 0, edges of cell 1, ... ]
                an edge is the number of the point where it starts; a start is twice a position in the run, plus 1 if
                the corner of the cell is inside
 
-The extent of polygons is divided into cells, and each knows the edges that touch it. A cell holds its lower and left side,
-and its lower left corner, shifted by an infinitely small step to the right and a far smaller one up, is inside or outside:
+The extent of polygons is divided into cells, and each knows the edges that touch it. A cell holds its lower and left
+side, and its lower left corner, shifted by an infinitely small step to the right and a far smaller one up, is inside
+or outside:
 
      y1 ┌───────────┐
-        │   \\       │      From the corner go up to the height of p, then right to p. Each edge crossed changes sides,
-      y │....\\.p    │      and all edges that this path can cross touch the cell. A point on an edge is inside. With the
-        │:    \\     │      shift no path meets an end of an edge, so each crossing is counted once, whatever touches
-     y0 │:_____\\____│      what.
+        │   \\       │    From the corner go up to the height of p, then right to p. Each edge crossed changes
+      y │....\\.p    │    sides, and all edges that this path can cross touch the cell. A point on an edge is
+        │:    \\     │    inside. With the shift no path meets an end of an edge, so each crossing is counted
+     y0 │:_____\\____│    once, whatever touches what.
         x0          x1
 
-So the cost depends on the edges near the point, not on their number: most cells of a large polygon have none. Decisions are
-exact, because the sides of edges are (see `orientation`).
+So the cost depends on the edges near the point, not on their number: most cells of a large polygon have none.
+Decisions are exact, because the sides of edges are (see `orientation`).
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def edges_cover(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
                 is_inside = not is_inside
         if crosses_column(ax, ay, bx, by, x0, y0, y):
             is_inside = not is_inside
-    return is_inside
+    return bool(is_inside)
 
 
 @kernel
@@ -147,7 +148,7 @@ def region_covers(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
     if kind == FREE:
         return True
     x, y = float(x), float(y)
-    if kind == PLANE_CIRCLE or kind == EARTH_CIRCLE:
+    if kind in (PLANE_CIRCLE, EARTH_CIRCLE):
         return circle_covers(regions.shapes[slot], kind == EARTH_CIRCLE, x, y)
     xmin, xmax = regions.shapes[slot, 0], regions.shapes[slot, 2]
     if y < regions.shapes[slot, 1] or y > regions.shapes[slot, 3]:
@@ -156,7 +157,7 @@ def region_covers(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
         return x >= xmin or x <= xmax
     if x < xmin or x > xmax:
         return False
-    return kind == PLAIN_BOX or edges_cover(regions, slot, x, y)
+    return bool(kind == PLAIN_BOX or edges_cover(regions, slot, x, y))
 
 
 @kernel

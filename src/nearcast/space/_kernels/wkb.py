@@ -1,6 +1,6 @@
-"""Reads polygons from WKB: ISO and extended, either byte order, with heights, measures and an SRID, which are skipped.
+"""Reads polygons from WKB: ISO and extended, in either byte order; heights, measures and an SRID are skipped.
 
-    geometry   order uint8 | code uint32 | SRID uint32?          1 little endian, 0 big; code 3: polygon, 6: multi-polygon
+    geometry   order uint8 | code uint32 | SRID uint32?          1: little endian, 0: big; code 3: polygon, 6: multi
                polygon: number of rings | rings                  ring: number of points | points
                multi-polygon: number of polygons | geometries
 

@@ -228,7 +228,7 @@ def _read(source: TermSource, search: TermSearch, turn: int, floor: float, n: in
 
 @kernel
 def _note(source: TermSource, search: TermSearch, query: TermQuery, n_chosen: int, floor: float, n: int) -> int:
-    """Note the chosen postings whose exact bound reaches the floor and that pass the filters; return how many in all."""
+    """Note the chosen postings whose exact bound reaches the floor and that pass the filters; return their number."""
     items, spots, base, signatures = (
         source.lists.items,
         source.lists.spots,
