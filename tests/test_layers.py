@@ -62,7 +62,7 @@ def test_a_module_imports_only_from_its_left(path):
 LOADED_LATE = {
     "engine/registry.py", "engine/folder.py", "engine/expiry_heap.py", "engine/result_merger.py", "engine/replica_planner.py", "window/buffered.py", "window/lists.py", "window/heaps.py",
     "window/held_messages.py", "window/candidates/source.py", "window/candidates/terms.py",
-    "window/candidates/social.py", "model/profiles.py",
+    "window/candidates/social.py", "model/profiles.py", "model/filters.py", "space/region_store.py",
 }  # fmt: skip
 """Modules that, like the indexes, are imported with the first subscription and not before."""
 

@@ -184,7 +184,7 @@ def test_an_expression_of_many_branches_and_terms_is_reported_once(make_index):
 def test_empty_batches_change_and_match_nothing(make_index):
     twin = twin_of(make_index, BOUNDS["plane"])
     twin.index.insert_columns(
-        np.zeros(0, np.int32), BooleanColumns.of_stored(store([], BooleanSubscription), Vocabulary.with_weights({}))
+        np.zeros(0, np.int32), BooleanColumns.of_stored(store([], BooleanSubscription), twin.scoring)
     )
     twin.index.delete(np.zeros(0, np.int32))
     assert twin.check(twin.batch(5)) == {}
@@ -331,7 +331,7 @@ def tweets():
 
 def test_few_subscriptions_are_candidates_on_tweets(tweets):
     scoring, made, batch = tweets
-    columns = BooleanColumns.of_stored(store(made, BooleanSubscription), Vocabulary.with_weights({}))
+    columns = BooleanColumns.of_stored(store(made, BooleanSubscription), scoring)
     pairs = []
     for make_index in (BooleanIndex, GI2):
         index = make_index(scoring)

@@ -25,6 +25,7 @@ TRICKY = (
     "שלאמגبcдЖकिन्ख़াํ้นกาไทຍດີខ្មែမြန်東京人々〇カフェーのでｶﾞﾟ한국어ㅎᄒ😀❤\ufe0f🇩🇪ᥐꓐᏣ·‧︓﹒…"
 )
 TEXTS = st.text(alphabet=TRICKY, max_size=30)
+ASSIGNED = st.characters(exclude_categories=["Cn", "Cs"])  # libraries know different versions of Unicode
 ASCII_TEXTS = st.text(alphabet="aBz09_ .,:;'\"-#\t\x1c", max_size=40)
 
 
@@ -104,7 +105,7 @@ def test_the_kernel_finds_the_same_words(text):
     assert found == words_of(text)
 
 
-@given(st.text(), st.sampled_from(analyzer_names()))
+@given(st.text(ASSIGNED), st.sampled_from(analyzer_names()))
 def test_a_text_has_terms_if_it_holds_a_letter_or_a_digit(text, analyzer):
     assert bool(nc.analyze(text, analyzer=analyzer)) == bool(tokenize(text))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +77,7 @@ class RegionColumns:
         return len(self.codes)
 
     @classmethod
-    def of(cls, regions: Sequence[Region | None]) -> Self:
+    def of(cls, regions: Sequence[Region | None]) -> RegionColumns:
         """Return regions as columns."""
         n = len(regions)
         codes, boxes, circles = np.zeros(n, np.int8), np.zeros((n, 4)), np.zeros((n, 3))
@@ -99,7 +99,7 @@ class RegionColumns:
         return cls(codes, boxes, circles, np.array(n_rings, np.int64), n_points, points, np.array(is_shell, np.bool_))
 
     @classmethod
-    def from_boxes(cls, boxes: Floats) -> Self:
+    def from_boxes(cls, boxes: Floats) -> RegionColumns:
         """Return boxes, as rows of xmin, ymin, xmax, ymax; rows with a NaN have no region."""
         given = np.array(boxes, np.float64).reshape(-1, 4)
         exists: npt.NDArray[np.bool_] = ~np.isnan(given).any(axis=1)
@@ -107,7 +107,7 @@ class RegionColumns:
         return cls(codes, np.where(exists[:, None], given, 0.0), np.zeros((len(codes), 3)), *_no_rings(len(codes)))
 
     @classmethod
-    def from_circles(cls, circles: Floats) -> Self:
+    def from_circles(cls, circles: Floats) -> RegionColumns:
         """Return circles, as rows of x, y, radius; rows with a NaN have no region."""
         given = np.array(circles, np.float64).reshape(-1, 3)
         exists: npt.NDArray[np.bool_] = ~np.isnan(given).any(axis=1)
@@ -117,7 +117,7 @@ class RegionColumns:
     @classmethod
     def from_wkb(
         cls, column: pa.Array | pa.ChunkedArray | Sequence[bytes | None], *, max_points: int | None = None
-    ) -> Self:
+    ) -> RegionColumns:
         """Return polygons of a column of WKB; null is no region. Raise `InvalidInput` for the first bad row."""
         columns, errors = cls.read_wkb(column, max_points=max_points)
         if errors:
@@ -132,7 +132,7 @@ class RegionColumns:
         *,
         field: str = "region",
         max_points: int | None = None,
-    ) -> tuple[Self, dict[int, InvalidInput]]:
+    ) -> tuple[RegionColumns, dict[int, InvalidInput]]:
         """Return polygons of a column of WKB, and an error for each bad row; such a row has no region.
 
         >>> columns, errors = RegionColumns.read_wkb([None, b"junk"])

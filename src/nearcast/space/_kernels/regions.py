@@ -154,7 +154,7 @@ def region_covers(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
     if y < regions.shapes[slot, 1] or y > regions.shapes[slot, 3]:
         return False
     if kind == WRAPPING_BOX:
-        return x >= xmin or x <= xmax
+        return bool(x >= xmin or x <= xmax)
     if x < xmin or x > xmax:
         return False
     return bool(kind == PLAIN_BOX or edges_cover(regions, slot, x, y))
