@@ -26,11 +26,11 @@ _SECTIONS = {
     ],
     "Results": ["Update", "Result", "Explanation", "ScorePart", "Highlight", "Preview"],
     "Space, window, words and graph": [
-        "Space", "Box", "CountWindow", "TimeWindow", "Vocabulary", "analyze", "tokenize", "SocialGraph",
+        "Space", "Region", "Box", "Circle", "Polygon", "MultiPolygon", "CountWindow", "TimeWindow", "Vocabulary", "analyze", "tokenize", "SocialGraph",
     ],
     "Spark": ["spark.session", "spark.match", "spark.Matched", "spark.pack_messages", "spark.unpack_updates",
               "spark.check_session"],
-    "Extension": ["Subscription", "register_kind", "Partitioner", "Routing", "Region", "register_partitioner",
+    "Extension": ["Subscription", "register_kind", "Partitioner", "Routing", "ShardArea", "register_partitioner",
                   "MessageBatch", "WindowPolicy"],
     "Errors": ["NearcastError", "InvalidInput", "StateError", "FormatError", "UnknownMessage", "UnknownSubscription"],
 }  # fmt: skip

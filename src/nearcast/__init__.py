@@ -26,9 +26,9 @@ from nearcast.model import (
     Update,
     register_kind,
 )
-from nearcast.partition import Partitioner, Region, Routing, register_partitioner
+from nearcast.partition import Partitioner, Routing, ShardArea, register_partitioner
 from nearcast.social import SocialGraph
-from nearcast.space import Box, Space
+from nearcast.space import Box, Circle, MultiPolygon, Polygon, Region, Space
 from nearcast.text import Highlight, Vocabulary, analyze, tokenize
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 
@@ -37,6 +37,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BooleanSubscription",
     "Box",
+    "Circle",
     "CountWindow",
     "Engine",
     "EngineConfig",
@@ -47,14 +48,17 @@ __all__ = [
     "Limits",
     "Message",
     "MessageBatch",
+    "MultiPolygon",
     "NearcastError",
     "NearestSubscription",
     "Partitioner",
+    "Polygon",
     "Preview",
     "Region",
     "Result",
     "Routing",
     "ScorePart",
+    "ShardArea",
     "SimilaritySubscription",
     "SocialGraph",
     "SocialSubscription",

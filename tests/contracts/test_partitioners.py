@@ -208,7 +208,7 @@ def test_a_routing_can_be_saved(partitioner, n_shards, random_fields):
     assert routing.loads.shape == (n_shards,)
     assert (routing.loads >= 0).all()
     bounds = strategies.PLANE.bounds
-    for region in again.regions(bounds):
+    for region in again.shard_areas(bounds):
         assert 0 < region.shards < 1 << n_shards
         xmin, ymin, xmax, ymax = region.box
         assert bounds.xmin <= xmin <= xmax <= bounds.xmax

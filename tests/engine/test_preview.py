@@ -47,11 +47,11 @@ def test_a_preview_refuses_invalid_subscriptions():
 
 def test_regions_are_those_of_the_routing():
     with nc.Engine(space=strategies.PLANE, window=nc.CountWindow(5), workers=3, partitioner="location") as engine:
-        assert engine.regions() == []
+        assert engine.shard_areas() == []
         engine.subscribe(
             [nc.NearestSubscription(i, location=(i % 8, i // 8), keywords="tea", k=1) for i in range(40)]
         )
-        assert [region.shards for region in engine.regions()] == [1, 2, 4]
+        assert [region.shards for region in engine.shard_areas()] == [1, 2, 4]
 
 
 def test_a_preview_considers_the_newest_messages_only_and_counts_them():

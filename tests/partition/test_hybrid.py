@@ -225,7 +225,7 @@ def test_the_regions_contain_the_messages_of_their_shard():
     sample = two_lands()
     routing = HybridPartitioner().fit(sample, n_shards=6)
     routing.place(sample.footprints)
-    regions = routing.regions(Box(-20, -20, 120, 120))
+    regions = routing.shard_areas(Box(-20, -20, 120, 120))
     boxes, shards = np.array([r.box for r in regions]), [r.shards for r in regions]
     assert np.isclose(((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])).sum(), 140.0**2)
     leaves = routing.tree.leaves_at(sample.messages.xs, sample.messages.ys).tolist()

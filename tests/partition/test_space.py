@@ -68,7 +68,7 @@ def test_the_regions_contain_the_messages_of_their_shard(partitioner):
     footprints, messages = crowded(2_000, 2_000)
     routing = partitioner.fit(Sample(footprints, messages), n_shards=8)
     bounds = Box(-50, -50, 150, 150)
-    regions = routing.regions(bounds)
+    regions = routing.shard_areas(bounds)
     boxes, shards = np.array([r.box for r in regions]), np.array([r.shards for r in regions], np.uint64)
     for x, y, seen in zip(messages.xs[:200], messages.ys[:200], as_ints(routing.route(messages)[:200]), strict=True):
         inside = (boxes[:, 0] <= x) & (x <= boxes[:, 2]) & (boxes[:, 1] <= y) & (y <= boxes[:, 3])

@@ -79,7 +79,7 @@ def test_placing_finds_the_leaves_that_boxes_overlap():
 def test_the_regions_contain_the_messages_of_their_shard():
     sample = towns(n=2_000, n_messages=500)
     routing = SpaceRtreePartitioner().fit(sample, n_shards=8)
-    regions = routing.regions(Box(-50, -50, 150, 150))
+    regions = routing.shard_areas(Box(-50, -50, 150, 150))
     boxes, shards = np.array([r.box for r in regions]), np.array([r.shards for r in regions], np.uint64)
     assert np.isclose(((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])).sum(), 200.0**2)
     xs, ys = sample.messages.xs, sample.messages.ys

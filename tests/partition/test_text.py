@@ -85,7 +85,7 @@ def test_loads_equal_those_of_the_sample_and_are_even(partitioner, n_shards):
     assert np.allclose(routing.loads, load_of(sent, held))
     assert routing.loads.max() < 1.5 * routing.loads.mean()
     assert np.bitwise_count(assignment).max() <= 2, "one shard per branch"
-    assert routing.regions(Box(0, 0, 1, 1)) == []
+    assert routing.shard_areas(Box(0, 0, 1, 1)) == []
     assert routing.fixed() is routing
 
 

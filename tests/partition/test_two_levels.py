@@ -67,7 +67,7 @@ def test_all_shards_have_work_and_the_regions_cover_space(partitioner, sample):
     assert min(held) > 0
     bounds = Box(-100, -100, 200, 200)
     drawn = 0
-    for region in unpack(pack(routing)).regions(bounds):
+    for region in unpack(pack(routing)).shard_areas(bounds):
         drawn |= region.shards
     assert drawn == 0b11111111
 

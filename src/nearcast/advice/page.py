@@ -12,7 +12,7 @@ from html import escape
 import numpy as np
 
 from nearcast.advice.report import COLUMNS_EXPLAINED, HEADINGS, AdviceReport
-from nearcast.partition.base import Region
+from nearcast.partition.base import ShardArea
 from nearcast.partition.estimate import Estimate
 from nearcast.space import Box
 
@@ -51,7 +51,7 @@ def page_of(report: AdviceReport) -> str:
     """Return a page that needs no other files."""
     bounds = report.stream.space.bounds
     height = float(np.clip(_WIDTH * _side(bounds, 1) / _side(bounds, 0), _FLATTEST, _TALLEST))
-    drawn = [(estimate, estimate.routing.regions(bounds)) for estimate in report.estimates]
+    drawn = [(estimate, estimate.routing.shard_areas(bounds)) for estimate in report.estimates]
     maps = [_map(estimate, regions, bounds, height) for estimate, regions in drawn if regions]
     title = escape(report.title)
     return "\n".join(
@@ -116,7 +116,7 @@ def _maps(report: AdviceReport, maps: list[str], bounds: Box, height: float) -> 
     yield f'<div class="maps">{"".join(maps)}</div>'
 
 
-def _map(estimate: Estimate, regions: list[Region], bounds: Box, height: float) -> str:
+def _map(estimate: Estimate, regions: list[ShardArea], bounds: Box, height: float) -> str:
     busy = estimate.busy_us / (estimate.busiest_us or 1.0)
     boxes = "".join(_box(region, busy.tolist(), bounds, height) for region in joined(regions))
     name, n = escape(estimate.name), len(regions)
@@ -129,7 +129,7 @@ def _map(estimate: Estimate, regions: list[Region], bounds: Box, height: float) 
     )
 
 
-def _box(region: Region, busy: list[float], bounds: Box, height: float) -> str:
+def _box(region: ShardArea, busy: list[float], bounds: Box, height: float) -> str:
     (x0, x1), (y1, y0) = _on_map(
         np.array([region.box[0], region.box[2]]), np.array([region.box[1], region.box[3]]), bounds, height
     )
@@ -143,24 +143,25 @@ def _box(region: Region, busy: list[float], bounds: Box, height: float) -> str:
     )
 
 
-def joined(regions: Iterable[Region]) -> list[Region]:
-    """Return regions with adjacent ones of the same shards in a row merged.
+def joined(areas: Iterable[ShardArea]) -> list[ShardArea]:
+    """Return areas with adjacent ones of the same shards in a row merged.
 
-    >>> [region.box for region in joined([Region((0, 0, 1, 1), 2), Region((1, 0, 2, 1), 2), Region((2, 0, 3, 1), 4)])]
+    >>> areas = ShardArea((0, 0, 1, 1), 2), ShardArea((1, 0, 2, 1), 2), ShardArea((2, 0, 3, 1), 4)
+    >>> [area.box for area in joined(areas)]
     [(0, 0, 2, 1), (2, 0, 3, 1)]
     """
-    found: list[Region] = []
-    for region in regions:
+    found: list[ShardArea] = []
+    for area in areas:
         before = found[-1] if found else None
         if (
             before is not None
-            and before.shards == region.shards
-            and before.box[1::2] == region.box[1::2]
-            and before.box[2] == region.box[0]
+            and before.shards == area.shards
+            and before.box[1::2] == area.box[1::2]
+            and before.box[2] == area.box[0]
         ):
-            found[-1] = Region((*before.box[:2], *region.box[2:]), region.shards)
+            found[-1] = ShardArea((*before.box[:2], *area.box[2:]), area.shards)
         else:
-            found.append(region)
+            found.append(area)
     return found
 
 

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
     from nearcast.engine.matcher import Matcher
     from nearcast.engine.result_merger import ResultMerger
-    from nearcast.partition import Masks, Region
+    from nearcast.partition import Masks, ShardArea
 
 
 _PREVIEWED = 20_000  # messages that a preview considers
@@ -484,9 +484,9 @@ class Engine:
         table = as_table(subscriptions, subscription_columns)
         self._admission.admit(subscriptions_of(subscriptions) if table is None else table, now_us=self._stream.now_us)
 
-    def regions(self) -> list[Region]:
+    def shard_areas(self) -> list[ShardArea]:
         """Return the part of space that belongs to each worker; empty unless the partitioner divides space."""
-        return self._shards.router.regions(self._config.space.bounds)
+        return self._shards.router.shard_areas(self._config.space.bounds)
 
     def __len__(self) -> int:
         """Return the number of subscriptions."""

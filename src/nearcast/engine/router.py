@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch, Subscription, SubscriptionBatch
-from nearcast.partition import Masks, Region, Routing, Sample, are_empty, mask_of, place_by_key, rows_of_shards
+from nearcast.partition import Masks, Routing, Sample, ShardArea, are_empty, mask_of, place_by_key, rows_of_shards
 from nearcast.partition.fitting import fit
 from nearcast.partition.serialization import pack, unpack
 from nearcast.space import Box
@@ -49,9 +49,9 @@ class Router:
         routing = fit(self._partitioner, Sample(footprints, recent()), n_shards=self._n_shards)
         self._routing = routing.fixed() if self._has_window else routing
 
-    def regions(self, bounds: Box) -> list[Region]:
+    def shard_areas(self, bounds: Box) -> list[ShardArea]:
         """Return the part of space that belongs to each shard; empty before the fit."""
-        return [] if self._routing is None else self._routing.regions(bounds)
+        return [] if self._routing is None else self._routing.shard_areas(bounds)
 
     def packed(self) -> bytes | None:
         """Return the routing as bytes, or None before the fit."""

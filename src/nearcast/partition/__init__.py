@@ -1,6 +1,6 @@
 """Partitioners: how shards share subscriptions and messages. One module per partitioner."""
 
-from nearcast.partition.base import Partitioner, Region, Routing, Sample
+from nearcast.partition.base import Partitioner, Routing, Sample, ShardArea
 from nearcast.partition.masks import (
     MAX_SHARDS,
     Masks,
@@ -31,9 +31,9 @@ __all__ = [
     "PARTITIONERS",
     "Masks",
     "Partitioner",
-    "Region",
     "Routing",
     "Sample",
+    "ShardArea",
     "all_shards",
     "are_empty",
     "as_ints",

@@ -36,7 +36,7 @@ class Sample(NamedTuple):
         return cls(Footprints.joined([]), MessageBatch.empty())
 
 
-class Region(NamedTuple):
+class ShardArea(NamedTuple):
     """A part of space."""
 
     box: tuple[float, float, float, float]
@@ -92,7 +92,7 @@ class Routing(Protocol):
     def loads(self) -> npt.NDArray[np.float64]:
         """float64 (n_shards,): the load of each shard for the sample, by the partitioner's own measure."""
 
-    def regions(self, bounds: Box) -> list[Region]:
+    def shard_areas(self, bounds: Box) -> list[ShardArea]:
         """Return the parts of space with their shards, for maps; empty if the routing does not divide space."""
 
     def place(self, footprints: Footprints) -> Masks:
@@ -119,8 +119,8 @@ class ToAll:
     by_key = False
     narrows = False
 
-    def regions(self, bounds: Box) -> list[Region]:
-        """Return no regions; a routing that divides space overrides this."""
+    def shard_areas(self, bounds: Box) -> list[ShardArea]:
+        """Return no areas; a routing that divides space overrides this."""
         return []
 
     def route(self, batch: MessageBatch) -> Masks:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from nearcast.errors import require
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import CellPairs, Region, Sample, ToSome
+from nearcast.partition.base import CellPairs, Sample, ShardArea, ToSome
 from nearcast.partition.hybrid_parts import NOTHING, Rows, SampleWork
 from nearcast.partition.hybrid_plan import HybridPlan, plan
 from nearcast.partition.masks import Masks, as_ints, check_shards, masks_of, no_shards
@@ -179,7 +179,7 @@ class HybridRouting(ToSome):
         """Return a routing without H2."""
         return replace(self, wanted=Wanted.none(), drops=False)
 
-    def regions(self, bounds: Box) -> list[Region]:
+    def shard_areas(self, bounds: Box) -> list[ShardArea]:
         """Return the leaves that hold a point."""
         owners, n = self.owners, self.tree.n_leaves
         masks = as_ints(masks_of(owners.leaves.astype(np.int64), owners.shards, n=n, n_shards=self.n_shards))
@@ -187,7 +187,7 @@ class HybridRouting(ToSome):
             [bounds.xmin, bounds.ymin] * 2, [bounds.xmax, bounds.ymax] * 2
         )
         each = zip(masks, boxes.tolist(), strict=True)
-        return [Region((a, b, c, d), mask) for mask, (a, b, c, d) in each if a <= c and b <= d]
+        return [ShardArea((a, b, c, d), mask) for mask, (a, b, c, d) in each if a <= c and b <= d]
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of the rarest terms, in all leaves that a box overlaps."""

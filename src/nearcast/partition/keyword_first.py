@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Region, Sample, ToSome
+from nearcast.partition.base import Sample, ShardArea, ToSome
 from nearcast.partition.location import LocationPartitioner
 from nearcast.partition.masks import Masks, check_shards, masks_of, rows_of_shards, united
 from nearcast.partition.prefix import PrefixPartitioner, PrefixRouting
@@ -48,12 +48,12 @@ class KeywordFirstRouting(ToSome):
         """The shards of each run."""
         return ranges_of(len(self.trees), self._width)
 
-    def regions(self, bounds: Box) -> list[Region]:
+    def shard_areas(self, bounds: Box) -> list[ShardArea]:
         """Return the leaves of all trees; they overlap."""
         return [
-            Region(region.box, region.shards << run * self._width)
+            ShardArea(region.box, region.shards << run * self._width)
             for run, tree in enumerate(self.trees)
-            for region in tree.regions(bounds)
+            for region in tree.shard_areas(bounds)
         ]
 
     def place(self, footprints: Footprints) -> Masks:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints
 from nearcast.partition.assignment import AssignedRouting, Assignment
-from nearcast.partition.base import Region, Sample
+from nearcast.partition.base import Sample, ShardArea
 from nearcast.partition.density_grid import DensityGrid, around_all, quarters
 from nearcast.partition.load import assign_greedily
 from nearcast.partition.masks import Masks, check_shards
@@ -43,11 +43,11 @@ class KnnSpaceRouting(AssignedRouting):
     """int32 (n_squares,): the shard of each square."""
     assignment: Assignment
 
-    def regions(self, bounds: Box) -> list[Region]:
+    def shard_areas(self, bounds: Box) -> list[ShardArea]:
         """Return the squares."""
         low, high = np.array([bounds.xmin, bounds.ymin] * 2), np.array([bounds.xmax, bounds.ymax] * 2)
         boxes = np.clip(self.squares, low, high).tolist()
-        return [Region((a, b, c, d), 1 << o) for (a, b, c, d), o in zip(boxes, self.owners.tolist(), strict=True)]
+        return [ShardArea((a, b, c, d), 1 << o) for (a, b, c, d), o in zip(boxes, self.owners.tolist(), strict=True)]
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the assigned shard, or the least loaded one."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import CellPairs, Region, ToSome
+from nearcast.partition.base import CellPairs, ShardArea, ToSome
 from nearcast.partition.masks import Masks, mask_of
 from nearcast.partition.tree import Tree
 from nearcast.space import Box
@@ -38,11 +38,11 @@ class LeafRouting(ToSome):
         """A tree without the cuts between leaves of the same shard, and the shards of its leaves."""
         return self.tree.collapsed(self.assignment)
 
-    def regions(self, bounds: Box) -> list[Region]:
+    def shard_areas(self, bounds: Box) -> list[ShardArea]:
         """Return the leaves within bounds that hold a point."""
         boxes = self.tree.boxes(bounds.as_tuple()).tolist()
         each = zip(self.assignment.tolist(), boxes, strict=True)
-        return [Region((a, b, c, d), 1 << shard) for shard, (a, b, c, d) in each if a <= c and b <= d]
+        return [ShardArea((a, b, c, d), 1 << shard) for shard, (a, b, c, d) in each if a <= c and b <= d]
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of the leaves that a box overlaps."""

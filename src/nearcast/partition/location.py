@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints
-from nearcast.partition.base import Region, Sample, ToAll
+from nearcast.partition.base import Sample, ShardArea, ToAll
 from nearcast.partition.masks import Masks, check_shards, mask_of
 from nearcast.partition.tree import Tree, grow
 from nearcast.space import Box
@@ -33,9 +33,9 @@ class LocationRouting(ToAll):
     loads: Floats
     """Equation 15: subscriptions times the share of messages."""
 
-    def regions(self, bounds: Box) -> list[Region]:
+    def shard_areas(self, bounds: Box) -> list[ShardArea]:
         """Return the leaves."""
-        return self.tree.regions(bounds)
+        return self.tree.shard_areas(bounds)
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the leaf that a subscription is in."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import CellPairs, Region, Sample, ToSome
+from nearcast.partition.base import CellPairs, Sample, ShardArea, ToSome
 from nearcast.partition.load import assign_greedily, load_of
 from nearcast.partition.masks import Masks, check_shards, mask_of, united
 from nearcast.space import Box
@@ -38,13 +38,15 @@ class SpaceGridRouting(ToSome):
     """int32 (CELLS, CELLS): the shard of each cell, by y and x."""
     loads: Floats
 
-    def regions(self, bounds: Box) -> list[Region]:
+    def shard_areas(self, bounds: Box) -> list[ShardArea]:
         """Return the cells within bounds; those at the edge extend to the bounds."""
         xs, ys = (np.linspace(self.edges[i], self.edges[i + 2], CELLS + 1) for i in (0, 1))
         xs[[0, -1]], ys[[0, -1]] = (bounds.xmin, bounds.xmax), (bounds.ymin, bounds.ymax)
         xs, ys = np.clip(xs, bounds.xmin, bounds.xmax), np.clip(ys, bounds.ymin, bounds.ymax)
         return [
-            Region((float(xs[x]), float(ys[y]), float(xs[x + 1]), float(ys[y + 1])), 1 << int(self.assignment[y, x]))
+            ShardArea(
+                (float(xs[x]), float(ys[y]), float(xs[x + 1]), float(ys[y + 1])), 1 << int(self.assignment[y, x])
+            )
             for y in range(CELLS)
             for x in range(CELLS)
         ]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from nearcast.errors import require
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Region, Sample, ToSome
+from nearcast.partition.base import Sample, ShardArea, ToSome
 from nearcast.partition.keyword import cut_words
 from nearcast.partition.location import LocationPartitioner
 from nearcast.partition.masks import Masks, all_shards, as_ints, check_shards, masks_of, united
@@ -55,10 +55,10 @@ class SpatialFirstRouting(ToSome):
     def _width(self) -> int:
         return self.n_shards // len(self.words)
 
-    def regions(self, bounds: Box) -> list[Region]:
+    def shard_areas(self, bounds: Box) -> list[ShardArea]:
         """Return the leaves, each with several shards."""
         boxes, shards = self.tree.boxes(bounds.as_tuple()).tolist(), as_ints(self._of_leaves)
-        return [Region((a, b, c, d), shards[leaf]) for leaf, (a, b, c, d) in enumerate(boxes)]
+        return [ShardArea((a, b, c, d), shards[leaf]) for leaf, (a, b, c, d) in enumerate(boxes)]
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of its terms, in the leaf that a subscription is in."""

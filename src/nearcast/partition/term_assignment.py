@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition.base import Region, ToSome
+from nearcast.partition.base import ShardArea, ToSome
 from nearcast.partition.masks import Masks, add_shard, all_shards, masks_of
 from nearcast.partition.term_frequencies import TermFrequencies
 from nearcast.space import Box
@@ -87,7 +87,7 @@ class TermRouting(ToSome):
     frequencies: TermFrequencies
     loads: Floats
 
-    def regions(self, bounds: Box) -> list[Region]:
+    def shard_areas(self, bounds: Box) -> list[ShardArea]:
         """Return no regions: space is not divided."""
         return []
 

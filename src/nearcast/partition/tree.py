@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.errors import require
-from nearcast.partition.base import Region
+from nearcast.partition.base import ShardArea
 from nearcast.partition.masks import Masks, mask_of, no_shards
 from nearcast.space import Box
 
@@ -119,10 +119,10 @@ class Tree:
             self.n_leaves + 1,
         )
 
-    def regions(self, bounds: Box) -> list[Region]:
+    def shard_areas(self, bounds: Box) -> list[ShardArea]:
         """Return the leaves within bounds that hold a point; leaf i belongs to shard i."""
         boxes = self.boxes(bounds.as_tuple()).tolist()
-        return [Region((a, b, c, d), 1 << leaf) for leaf, (a, b, c, d) in enumerate(boxes) if a <= c and b <= d]
+        return [ShardArea((a, b, c, d), 1 << leaf) for leaf, (a, b, c, d) in enumerate(boxes) if a <= c and b <= d]
 
     def boxes(self, bounds: tuple[float, float, float, float]) -> Floats:
         """Return the box of each leaf within bounds: xmin, ymin, xmax, ymax."""

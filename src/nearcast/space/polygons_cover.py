@@ -14,7 +14,7 @@ The side of an edge on which a point lies is computed with fractions, so decisio
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
@@ -23,7 +23,7 @@ __all__ = ["polygons_cover"]
 _Point = tuple[float, float]
 
 
-def polygons_cover(rings: Iterable[tuple[_Point, ...]], x: float, y: float) -> bool:
+def polygons_cover(rings: Iterable[Sequence[_Point]], x: float, y: float) -> bool:
     """Return whether a point lies in the closed area of all rings; each ring ends with its first point.
 
     >>> square, hole = ((0, 0), (3, 0), (3, 3), (0, 3), (0, 0)), ((1, 1), (2, 1), (2, 2), (1, 2), (1, 1))

@@ -17,7 +17,7 @@ from nearcast.space.box import Box
 
 __all__ = ["LARGEST_COORDINATE", "REGION_TYPES", "Circle", "MultiPolygon", "Polygon", "Region", "Ring"]
 
-Ring = tuple[tuple[float, float], ...]
+Ring = Sequence[tuple[float, float]]
 """Points, of which the last one equals the first."""
 
 LARGEST_COORDINATE = 1e150
@@ -65,7 +65,7 @@ class Polygon:
     """
 
     shell: Ring
-    holes: tuple[Ring, ...] = ()
+    holes: Sequence[Ring] = ()
     extent: tuple[float, float, float, float] = field(init=False, repr=False, compare=False)
     """The least and greatest coordinates: xmin, ymin, xmax, ymax."""
 
@@ -97,7 +97,7 @@ class MultiPolygon:
     2
     """
 
-    polygons: tuple[Polygon, ...]
+    polygons: Sequence[Polygon]
     extent: tuple[float, float, float, float] = field(init=False, repr=False, compare=False)
     """The least and greatest coordinates: xmin, ymin, xmax, ymax."""
 
@@ -167,7 +167,7 @@ def _extent(ring: Ring) -> tuple[float, float, float, float]:
     return min(xs), min(ys), max(xs), max(ys)
 
 
-def _check_valid(polygons: tuple[Polygon, ...], name: str) -> None:
+def _check_valid(polygons: Sequence[Polygon], name: str) -> None:
     """Raise `InvalidInput` with the reason unless the polygons are valid together."""
     import shapely
 

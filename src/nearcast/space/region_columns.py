@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from nearcast.errors import InvalidInput
 from nearcast.space.box import Box
-from nearcast.space.region import LARGEST_COORDINATE, Circle, Region, polygons_unchecked
+from nearcast.space.region import LARGEST_COORDINATE, Circle, Region, Ring, polygons_unchecked
 from nearcast.space.space import Space
 
 __all__ = ["BOX", "CIRCLE", "NO_REGION", "POLYGONS", "RegionColumns"]
@@ -81,7 +81,7 @@ class RegionColumns:
         """Return regions as columns."""
         n = len(regions)
         codes, boxes, circles = np.zeros(n, np.int8), np.zeros((n, 4)), np.zeros((n, 3))
-        rings: list[tuple[tuple[float, float], ...]] = []
+        rings: list[Ring] = []
         n_rings, is_shell = [0], []
         for row, region in enumerate(regions):
             if isinstance(region, Box):
@@ -102,7 +102,7 @@ class RegionColumns:
     def from_boxes(cls, boxes: Floats) -> RegionColumns:
         """Return boxes, as rows of xmin, ymin, xmax, ymax; rows with a NaN have no region."""
         given = np.array(boxes, np.float64).reshape(-1, 4)
-        exists: npt.NDArray[np.bool_] = ~np.isnan(given).any(axis=1)
+        exists = ~np.asarray(np.isnan(given).any(axis=1))
         codes = np.where(exists, BOX, NO_REGION).astype(np.int8)
         return cls(codes, np.where(exists[:, None], given, 0.0), np.zeros((len(codes), 3)), *_no_rings(len(codes)))
 
@@ -110,7 +110,7 @@ class RegionColumns:
     def from_circles(cls, circles: Floats) -> RegionColumns:
         """Return circles, as rows of x, y, radius; rows with a NaN have no region."""
         given = np.array(circles, np.float64).reshape(-1, 3)
-        exists: npt.NDArray[np.bool_] = ~np.isnan(given).any(axis=1)
+        exists = ~np.asarray(np.isnan(given).any(axis=1))
         codes = np.where(exists, CIRCLE, NO_REGION).astype(np.int8)
         return cls(codes, np.zeros((len(codes), 4)), np.where(exists[:, None], given, 0.0), *_no_rings(len(codes)))
 

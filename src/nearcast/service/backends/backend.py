@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from nearcast.engine.stats import Stats
 from nearcast.model import Explanation, Id, Message, Preview, Result, Subscription, Update
-from nearcast.partition import Region
+from nearcast.partition import ShardArea
 from nearcast.service.commands import CommandChecks, CommandTarget
 from nearcast.window import ScoredMessage
 
@@ -39,7 +39,7 @@ class View(Protocol):
     def may_expire(self) -> bool:
         """True if time alone can change a result, or end a subscription."""
 
-    def regions(self) -> list[Region]:
+    def shard_areas(self) -> list[ShardArea]:
         """Return the parts of space and the shards that own them."""
 
 

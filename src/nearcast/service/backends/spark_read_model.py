@@ -18,7 +18,7 @@ from nearcast.index import Work
 from nearcast.jobs.epochs import EpochLog
 from nearcast.jobs.job import Job
 from nearcast.model import Explanation, Id, Message, Preview, Result, Subscription
-from nearcast.partition import Region
+from nearcast.partition import ShardArea
 from nearcast.partition.serialization import unpack
 from nearcast.service.config import ServiceConfig
 from nearcast.service.json_bodies import Body, message_from, subscription_from
@@ -144,12 +144,12 @@ class SparkReadModel:
         """False: the job reports what expires."""
         return False
 
-    def regions(self) -> list[Region]:
+    def shard_areas(self) -> list[ShardArea]:
         """Return the parts of space and the shards that own them, if the job has learned its routing."""
         epoch = EpochLog(self._config.job_file.state_folder).newest()
         if epoch is None or epoch.routing is None:
             return []
-        return unpack(epoch.routing).regions(self._config.space.bounds)
+        return unpack(epoch.routing).shard_areas(self._config.space.bounds)
 
     def _subscription(self, engine_id: Id) -> Subscription:
         key = SubscriptionKey.parse(engine_id)

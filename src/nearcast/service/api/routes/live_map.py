@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection
 
 from nearcast.engine.stats import Stats
 from nearcast.model import Explanation, Preview, kinds
-from nearcast.partition import Region
+from nearcast.partition import ShardArea
 from nearcast.service.api.context import (
     Admin,
     Filter,
@@ -89,8 +89,8 @@ async def list_kinds(service: RunningService, caller: Subscriber) -> Any:
 async def shards(service: RunningService, caller: Subscriber) -> Any:
     """Return the region of each shard and its number of subscriptions."""
 
-    def read(view: View) -> tuple[list[Region], Stats]:
-        return view.regions(), view.stats()
+    def read(view: View) -> tuple[list[ShardArea], Stats]:
+        return view.shard_areas(), view.stats()
 
     regions, stats = await service.command_loop.read(read, subscriber=caller.subscriber)
     parts = [

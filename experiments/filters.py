@@ -1,0 +1,297 @@
+"""Question: what do filters cost, and what do they save?
+
+    regions      boxes, circles and polygons of 8 to 200 points, a third each, against boxes of the same areas
+    attributes   saved searches with a category of 200 and a range of prices, against the same words and boxes
+                 whose updates are filtered afterwards
+    topk         a category that one message in 10, or in 1,000, has, against no filter
+    expressions  one subscription in five with NOT or a phrase, against none
+
+Variants take turns on the same messages, batch by batch, in one process; the ratio of their total times counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import nearcast as nc
+from experiments.question import Question, Row, report_progress, scaled
+from nearcast.space.region_formats import to_wkb
+from nearcast.workload import Workload, make
+
+_BATCH = 1_000
+_METRES_PER_DEGREE = 111_195.0
+_WORKLOAD_SEED = 1
+Variant = tuple[nc.Engine, Callable[[pa.Table], pa.Table]]
+"""An engine, and what is done with its updates."""
+
+
+def _all_updates(updates: pa.Table) -> pa.Table:
+    return updates
+
+
+def _in_turns(variants: dict[str, Variant], batches: list[pa.Table], **facts: Any) -> list[Row]:
+    """Publish the same batches to all variants in turn; return the figures of each, with its share of the first."""
+    seconds, updates = dict.fromkeys(variants, 0.0), dict.fromkeys(variants, 0)
+    before = {name: engine.stats() for name, (engine, _) in variants.items()}
+    for i, batch in enumerate(batches):
+        names = list(variants)
+        for name in names[i % len(names) :] + names[: i % len(names)]:
+            engine, finish = variants[name]
+            start = perf_counter()
+            updates[name] += finish(engine.publish(batch)).num_rows
+            seconds[name] += perf_counter() - start
+    n, rows, base = sum(map(len, batches)), [], seconds[next(iter(variants))]
+    for name, (engine, _) in variants.items():
+        work, earlier = engine.stats(), before[name]
+        row = {
+            "variant": name,
+            "messages": n,
+            "messages_per_second": n / seconds[name],
+            "updates": updates[name],
+            "visited": (work.visited - earlier.visited) / n,
+            "verified": (work.verified - earlier.verified) / n,
+            "cost_ratio": seconds[name] / base,
+            **facts,
+        }
+        report_progress(f"  {row}")
+        rows.append(row)
+    return rows
+
+
+def _batches(tables: Iterator[pa.Table]) -> list[pa.Table]:
+    return [table.slice(i, _BATCH) for table in tables for i in range(0, len(table), _BATCH)]
+
+
+def _subscribed(engine: nc.Engine, tables: list[pa.Table], what: str) -> nc.Engine:
+    start = perf_counter()
+    for table in tables:
+        engine.subscribe(table)
+    report_progress(f"  {what}: {sum(map(len, tables))} subscriptions in {perf_counter() - start:.1f} s")
+    return engine
+
+
+def _warmed(variants: dict[str, Variant], batches: list[pa.Table]) -> list[pa.Table]:
+    """Publish the first batches to all variants; return the others."""
+    for batch in batches[:5]:
+        for engine, _ in variants.values():
+            engine.publish(batch)
+    return batches[5:]
+
+
+def _tables(workload: Workload, kind: str, n: int, **options: Any) -> list[pa.Table]:
+    return list(workload.subscriptions(kind, n, **options))
+
+
+# -- regions
+
+
+def measure_regions(scale: float) -> list[Row]:
+    """Compare boxes, circles and polygons with boxes of equal areas."""
+    workload = make("tweets", seed=_WORKLOAD_SEED)
+    boxes = _tables(workload, "boolean", scaled(1_000_000, scale))
+    rng = np.random.default_rng(5)
+    mixed = [_with_regions(table, rng) for table in boxes]
+    space, vocabulary = workload.space(), workload.vocabulary()
+    variants: dict[str, Variant] = {
+        "boxes": (_subscribed(nc.Engine(space=space, vocabulary=vocabulary), boxes, "boxes"), _all_updates),
+        "mixed": (_subscribed(nc.Engine(space=space, vocabulary=vocabulary), mixed, "mixed"), _all_updates),
+    }
+    batches = _warmed(variants, _batches(workload.messages(scaled(100_000, scale, least=20_000))))
+    return _in_turns(variants, batches, subscriptions=sum(map(len, boxes)))
+
+
+def _with_regions(table: pa.Table, rng: np.random.Generator) -> pa.Table:
+    """Return a table in which a third of the boxes are circles, and a third polygons, of the same areas."""
+    sides = [table[name].to_numpy() for name in ("xmin", "ymin", "xmax", "ymax")]
+    xs, ys = (sides[0] + sides[2]) / 2, (sides[1] + sides[3]) / 2
+    widths, heights = sides[2] - sides[0], sides[3] - sides[1]
+    shape = np.arange(len(table)) % 3
+    area = widths * np.cos(np.radians(ys)) * heights * _METRES_PER_DEGREE**2
+    radii = np.where(shape == 1, np.sqrt(area / np.pi), np.nan)
+    polygons = [
+        _polygon(xs[row], ys[row], widths[row], heights[row], rng) if shape[row] == 2 else None
+        for row in range(len(table))
+    ]
+    made = table
+    for name, side in zip(("xmin", "ymin", "xmax", "ymax"), sides, strict=True):
+        made = made.set_column(made.column_names.index(name), name, pa.array(side, mask=shape != 0))
+    for name, centre in (("x", xs), ("y", ys)):
+        made = made.set_column(made.column_names.index(name), name, pa.array(centre, mask=shape != 1))
+    return made.append_column("radius", pa.array(radii, mask=shape != 1)).append_column(
+        "region", pa.array(polygons, pa.binary())
+    )
+
+
+def _polygon(x: float, y: float, width: float, height: float, rng: np.random.Generator) -> bytes:
+    """Return a star-shaped polygon of 8 to 200 points with the area of a box."""
+    n = int(rng.integers(8, 201))
+    angles = np.sort(rng.random(n)) * 2 * np.pi
+    reach = rng.uniform(0.7, 1.3, n)
+    points = np.column_stack([np.cos(angles) * reach, np.sin(angles) * reach])
+    after = np.roll(points, -1, axis=0)
+    area = abs(float(np.sum(points[:, 0] * after[:, 1] - points[:, 1] * after[:, 0]))) / 2
+    points *= np.sqrt(width * height / area) * np.array([np.sqrt(width / height), np.sqrt(height / width)])
+    return to_wkb(nc.Polygon([(x + dx, y + dy) for dx, dy in points.tolist()]))
+
+
+# -- attributes
+
+_ATTRIBUTES = {"category": str, "price": float}
+
+
+def measure_attributes(scale: float) -> list[Row]:
+    """Compare saved searches with two attributes with the same words, filtered afterwards."""
+    workload = make("tweets", seed=_WORKLOAD_SEED)
+    n, rng = scaled(1_000_000, scale), np.random.default_rng(7)
+    plain = _saved_searches(workload, n)
+    categories, lows = rng.integers(0, 200, n), np.round(rng.gamma(2.0, 100.0, n), 2)
+    highs = np.round(lows * rng.uniform(1.2, 3.0, n), 2)
+    conditions = [
+        f"category = 'c{c}' AND price BETWEEN {low} AND {high}"
+        for c, low, high in zip(categories.tolist(), lows.tolist(), highs.tolist(), strict=True)
+    ]
+    filtered, at = [], 0
+    for table in plain:
+        filtered.append(table.append_column("where", pa.array(conditions[at : at + len(table)])))
+        at += len(table)
+    space, vocabulary = workload.space(), workload.vocabulary()
+    with_where = nc.Engine(space=space, vocabulary=vocabulary, attributes=_ATTRIBUTES)
+    without = nc.Engine(space=space, vocabulary=vocabulary)
+    messages = [
+        _with_attributes(batch, rng) for batch in _batches(workload.messages(scaled(50_000, scale, least=20_000)))
+    ]
+    by_id = {id_: row for row, id_ in enumerate(pa.concat_tables(plain)["id"].to_pylist())} if False else None
+    assert by_id is None
+    wanted = _Afterwards(pa.concat_tables(plain)["id"], categories, lows, highs, pa.concat_tables(messages))
+    variants: dict[str, Variant] = {
+        "afterwards": (_subscribed(without, plain, "plain"), wanted.select),
+        "where": (_subscribed(with_where, filtered, "where"), _all_updates),
+    }
+    return _in_turns(variants, _warmed(variants, messages), subscriptions=n)
+
+
+def _saved_searches(workload: Workload, n: int) -> list[pa.Table]:
+    """Return boolean subscriptions with one or two frequent words."""
+    made = _tables(workload, "boolean", n)
+    frequent = np.array(workload.terms().slice(0, 1_000).to_pylist())
+    rng, searches = np.random.default_rng(11), []
+    for table in made:
+        ranks = np.minimum(rng.zipf(1.3, (len(table), 2)), len(frequent)) - 1
+        both = rng.random(len(table)) < 0.5
+        words = [
+            f"{frequent[a]} AND {frequent[b]}" if two and a != b else str(frequent[a])
+            for (a, b), two in zip(ranks.tolist(), both.tolist(), strict=True)
+        ]
+        searches.append(table.set_column(table.column_names.index("keywords"), "keywords", pa.array(words)))
+    return searches
+
+
+def _with_attributes(messages: pa.Table, rng: np.random.Generator, n_categories: int = 200) -> pa.Table:
+    categories = [f"c{c}" for c in rng.integers(0, n_categories, len(messages)).tolist()]
+    prices = np.round(rng.gamma(2.0, 150.0, len(messages)), 2)
+    return messages.append_column("category", pa.array(categories)).append_column("price", pa.array(prices))
+
+
+class _Afterwards:
+    """Filters updates by the attributes of their messages, as a program would that has no filters."""
+
+    def __init__(self, ids: pa.ChunkedArray, categories: Any, lows: Any, highs: Any, messages: pa.Table) -> None:
+        names = pa.array([f"c{c}" for c in categories.tolist()])
+        self._wanted = pa.table({"subscription": ids, "wanted": names, "low": lows, "high": highs})
+        self._messages = messages.select(["id", "category", "price"]).rename_columns(["message", "category", "price"])
+
+    def select(self, updates: pa.Table) -> pa.Table:
+        """Return the updates whose message fulfils the condition of their subscription."""
+        rows = pc.index_in(updates["subscription"], value_set=self._wanted["subscription"])
+        wanted = self._wanted.take(rows)
+        held = self._messages.take(pc.index_in(updates["message"], value_set=self._messages["message"]))
+        fits = pc.and_(pc.equal(wanted["wanted"], held["category"]), pc.less_equal(wanted["low"], held["price"]))
+        return updates.filter(pc.and_(fits, pc.less_equal(held["price"], wanted["high"])))
+
+
+# -- top-k
+
+
+def measure_topk(scale: float) -> list[Row]:
+    """Compare top-k subscriptions with a category to those without."""
+    rows = []
+    for one_in in (10, 1_000):
+        workload = make("tweets", seed=_WORKLOAD_SEED)
+        n, size = scaled(300_000, scale), scaled(200_000, scale)
+        rng = np.random.default_rng(13)
+        plain = _tables(workload, "topk", n, k=20)
+        filtered = [
+            table.append_column(
+                "where", pa.array([f"category = 'c{c}'" for c in rng.integers(0, one_in, len(table)).tolist()])
+            )
+            for table in plain
+        ]
+        options: dict[str, Any] = {
+            "space": workload.space(max_distance=500_000.0),
+            "vocabulary": workload.vocabulary(),
+            "window": nc.CountWindow(size),
+            "attributes": _ATTRIBUTES,
+        }
+        variants: dict[str, Variant] = {}
+        window = [_with_attributes(table, rng, one_in) for table in workload.messages(size)]
+        for name, tables in (("unfiltered", plain), ("where", filtered)):
+            engine = nc.Engine(**options)
+            for table in window:
+                engine.publish(table)
+            variants[name] = _subscribed(engine, tables, name), _all_updates
+        batches = [
+            _with_attributes(batch, rng, one_in)
+            for batch in _batches(workload.messages(scaled(30_000, scale, least=15_000), start=size))
+        ]
+        rows += _in_turns(variants, _warmed(variants, batches), subscriptions=n, window=size, one_in=one_in)
+    return rows
+
+
+# -- expressions
+
+
+def measure_expressions(scale: float) -> list[Row]:
+    """Compare expressions of which one in five has NOT or a phrase to those without."""
+    workload = make("tweets", seed=_WORKLOAD_SEED)
+    n, rng = scaled(1_000_000, scale), np.random.default_rng(17)
+    plain = _tables(workload, "boolean", n)
+    terms = np.array(workload.terms().slice(0, 2_000).to_pylist())
+    rich = []
+    for table in plain:
+        keywords = table["keywords"].to_pylist()
+        for row in range(0, len(keywords), 5):
+            words = keywords[row].split()
+            if row % 2 and "AND" in words:
+                keywords[row] = '"' + " ".join(word for word in words if word != "AND") + '"'
+            else:
+                keywords[row] = f"({keywords[row]}) NOT {terms[int(rng.integers(0, len(terms)))]}"
+        rich.append(table.set_column(table.column_names.index("keywords"), "keywords", pa.array(keywords)))
+    space, vocabulary = workload.space(), workload.vocabulary()
+    variants: dict[str, Variant] = {
+        "plain": (_subscribed(nc.Engine(space=space, vocabulary=vocabulary), plain, "plain"), _all_updates),
+        "rich": (_subscribed(nc.Engine(space=space, vocabulary=vocabulary), rich, "rich"), _all_updates),
+    }
+    tables = (
+        table.set_column(table.column_names.index("text"), "text", pc.binary_join(table["text"], " "))
+        for table in workload.messages(scaled(100_000, scale, least=20_000))
+    )
+    return _in_turns(variants, _warmed(variants, _batches(tables)), subscriptions=n)
+
+
+QUESTION = Question(
+    "filters",
+    "What do filters cost, and what do they save?",
+    {
+        "regions": measure_regions,
+        "attributes": measure_attributes,
+        "topk": measure_topk,
+        "expressions": measure_expressions,
+    },
+    minutes=12,
+)
