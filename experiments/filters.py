@@ -16,17 +16,20 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import shapely
 
 import nearcast as nc
 from experiments.question import Question, Row, report_progress, scaled
-from nearcast.space.region_formats import to_wkb
 from nearcast.workload import Workload, make
 
 _BATCH = 1_000
+_SIDES = ("xmin", "ymin", "xmax", "ymax")
 _METRES_PER_DEGREE = 111_195.0
 _WORKLOAD_SEED = 1
+Floats = npt.NDArray[np.float64]
 Variant = tuple[nc.Engine, Callable[[pa.Table], pa.Table]]
 """An engine, and what is done with its updates."""
 
@@ -108,36 +111,34 @@ def measure_regions(scale: float) -> list[Row]:
 
 def _with_regions(table: pa.Table, rng: np.random.Generator) -> pa.Table:
     """Return a table in which a third of the boxes are circles, and a third polygons, of the same areas."""
-    sides = [table[name].to_numpy() for name in ("xmin", "ymin", "xmax", "ymax")]
-    xs, ys = (sides[0] + sides[2]) / 2, (sides[1] + sides[3]) / 2
-    widths, heights = sides[2] - sides[0], sides[3] - sides[1]
+    sides = np.column_stack([table[name].to_numpy() for name in _SIDES])
+    centers, sizes = (sides[:, :2] + sides[:, 2:]) / 2, sides[:, 2:] - sides[:, :2]
     shape = np.arange(len(table)) % 3
-    area = widths * np.cos(np.radians(ys)) * heights * _METRES_PER_DEGREE**2
-    radii = np.where(shape == 1, np.sqrt(area / np.pi), np.nan)
-    polygons = [
-        _polygon(xs[row], ys[row], widths[row], heights[row], rng) if shape[row] == 2 else None
-        for row in range(len(table))
-    ]
-    made = table
-    for name, side in zip(("xmin", "ymin", "xmax", "ymax"), sides, strict=True):
-        made = made.set_column(made.column_names.index(name), name, pa.array(side, mask=shape != 0))
-    for name, centre in (("x", xs), ("y", ys)):
-        made = made.set_column(made.column_names.index(name), name, pa.array(centre, mask=shape != 1))
-    return made.append_column("radius", pa.array(radii, mask=shape != 1)).append_column(
-        "region", pa.array(polygons, pa.binary())
-    )
+    areas_m2 = sizes.prod(axis=1) * np.cos(np.radians(centers[:, 1])) * _METRES_PER_DEGREE**2
+    polygons = np.full(len(table), None, object)
+    polygons[shape == 2] = _polygons(centers[shape == 2], sizes[shape == 2], rng)
+    for i, name in enumerate(_SIDES):
+        table = _with_column(table, name, pa.array(sides[:, i], mask=shape != 0))
+    for i, name in enumerate(("x", "y")):
+        table = _with_column(table, name, pa.array(centers[:, i], mask=shape != 1))
+    table = _with_column(table, "radius", pa.array(np.sqrt(areas_m2 / np.pi), mask=shape != 1))
+    return _with_column(table, "region", pa.array(polygons, pa.binary()))
 
 
-def _polygon(x: float, y: float, width: float, height: float, rng: np.random.Generator) -> bytes:
-    """Return a star-shaped polygon of 8 to 200 points with the area of a box."""
-    n = int(rng.integers(8, 201))
-    angles = np.sort(rng.random(n)) * 2 * np.pi
-    reach = rng.uniform(0.7, 1.3, n)
-    points = np.column_stack([np.cos(angles) * reach, np.sin(angles) * reach])
-    after = np.roll(points, -1, axis=0)
-    area = abs(float(np.sum(points[:, 0] * after[:, 1] - points[:, 1] * after[:, 0]))) / 2
-    points *= np.sqrt(width * height / area) * np.array([np.sqrt(width / height), np.sqrt(height / width)])
-    return to_wkb(nc.Polygon([(x + dx, y + dy) for dx, dy in points.tolist()]))
+def _polygons(centers: Floats, sizes: Floats, rng: np.random.Generator) -> Any:
+    """Return star-shaped polygons of 8 to 200 points as WKB, with the areas of boxes of some sizes."""
+    n_points = rng.integers(8, 201, len(centers))
+    owners = np.repeat(np.arange(len(centers)), n_points)
+    places = np.arange(len(owners)) - np.repeat(np.cumsum(n_points) - n_points, n_points)
+    angles = (places + rng.uniform(-0.4, 0.4, len(owners))) * (2 * np.pi / n_points[owners])
+    stars = np.column_stack([np.cos(angles), np.sin(angles)]) * rng.uniform(0.7, 1.3, (len(owners), 1))
+    areas = shapely.area(shapely.polygons(shapely.linearrings(stars, indices=owners)))
+    points = centers[owners] + stars * (sizes / np.sqrt(areas)[:, None])[owners]
+    return shapely.to_wkb(shapely.polygons(shapely.linearrings(points, indices=owners)))
+
+
+def _with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, values)
 
 
 # -- attributes
@@ -158,7 +159,7 @@ def measure_attributes(scale: float) -> list[Row]:
     ]
     filtered, at = [], 0
     for table in plain:
-        filtered.append(table.append_column("where", pa.array(conditions[at : at + len(table)])))
+        filtered.append(_with_column(table, "where", pa.array(conditions[at : at + len(table)])))
         at += len(table)
     space, vocabulary = workload.space(), workload.vocabulary()
     with_where = nc.Engine(space=space, vocabulary=vocabulary, attributes=_ATTRIBUTES)
@@ -166,8 +167,6 @@ def measure_attributes(scale: float) -> list[Row]:
     messages = [
         _with_attributes(batch, rng) for batch in _batches(workload.messages(scaled(50_000, scale, least=20_000)))
     ]
-    by_id = {id_: row for row, id_ in enumerate(pa.concat_tables(plain)["id"].to_pylist())} if False else None
-    assert by_id is None
     wanted = _Afterwards(pa.concat_tables(plain)["id"], categories, lows, highs, pa.concat_tables(messages))
     variants: dict[str, Variant] = {
         "afterwards": (_subscribed(without, plain, "plain"), wanted.select),
@@ -188,7 +187,7 @@ def _saved_searches(workload: Workload, n: int) -> list[pa.Table]:
             f"{frequent[a]} AND {frequent[b]}" if two and a != b else str(frequent[a])
             for (a, b), two in zip(ranks.tolist(), both.tolist(), strict=True)
         ]
-        searches.append(table.set_column(table.column_names.index("keywords"), "keywords", pa.array(words)))
+        searches.append(_with_column(table, "keywords", pa.array(words)))
     return searches
 
 
@@ -227,8 +226,8 @@ def measure_topk(scale: float) -> list[Row]:
         rng = np.random.default_rng(13)
         plain = _tables(workload, "topk", n, k=20)
         filtered = [
-            table.append_column(
-                "where", pa.array([f"category = 'c{c}'" for c in rng.integers(0, one_in, len(table)).tolist()])
+            _with_column(
+                table, "where", pa.array([f"category = 'c{c}'" for c in rng.integers(0, one_in, len(table)).tolist()])
             )
             for table in plain
         ]
@@ -271,14 +270,14 @@ def measure_expressions(scale: float) -> list[Row]:
                 keywords[row] = '"' + " ".join(word for word in words if word != "AND") + '"'
             else:
                 keywords[row] = f"({keywords[row]}) NOT {terms[int(rng.integers(0, len(terms)))]}"
-        rich.append(table.set_column(table.column_names.index("keywords"), "keywords", pa.array(keywords)))
+        rich.append(_with_column(table, "keywords", pa.array(keywords)))
     space, vocabulary = workload.space(), workload.vocabulary()
     variants: dict[str, Variant] = {
         "plain": (_subscribed(nc.Engine(space=space, vocabulary=vocabulary), plain, "plain"), _all_updates),
         "rich": (_subscribed(nc.Engine(space=space, vocabulary=vocabulary), rich, "rich"), _all_updates),
     }
     tables = (
-        table.set_column(table.column_names.index("text"), "text", pc.binary_join(table["text"], " "))
+        _with_column(table, "text", pc.binary_join(table["text"], " "))
         for table in workload.messages(scaled(100_000, scale, least=20_000))
     )
     return _in_turns(variants, _warmed(variants, _batches(tables)), subscriptions=n)

@@ -5,7 +5,8 @@
 A caller's table may hold any of Arrow's types and any bytes. Types with the same values become one type
 (dictionaries, run-ends, half floats, strings and lists of other widths); a column of any other type is refused here,
 unless it holds nulls only. Code behind this therefore meets null, bool, integers, floats, strings, lists of strings,
-and timestamps in `at` and `expires_at`, whose values can all be read.
+and timestamps in `at` and `expires_at`, whose values can all be read. The bytes of `region`, which are WKB, become
+strings of hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from nearcast.errors import InvalidInput, require
 
 _RULE = "must be a column of strings, numbers or lists of strings"
 _TIMES = ("at", "expires_at")
+_WKB = "region"
+_HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), "<u2")
+"""The two digits of each byte."""
 
 
 def plain_table(table: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -48,6 +52,8 @@ def _plain_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         if pa.types.is_run_end_encoded(kind):
             decoded = [pc.run_end_decode(chunk) for chunk in column.chunks]
             return _plain_column(pa.chunked_array(decoded, kind.value_type), name)
+        if name == _WKB and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+            return pa.chunked_array([_in_hex(chunk) for chunk in column.chunks], pa.string())
         plain = _plain_type(kind, name)
         if plain is None:
             if column.null_count == len(column):
@@ -58,6 +64,21 @@ def _plain_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         if isinstance(error, InvalidInput):
             raise
         raise InvalidInput(name, _RULE, str(kind), subject=str(error).partition("\n")[0]) from None
+
+
+def _in_hex(cells: pa.Array) -> pa.Array:
+    """Return bytes as hexadecimal digits."""
+    cells = cells.cast(pa.large_binary())
+    cells.validate()
+    _, offsets, data = cells.buffers()
+    n = len(cells)
+    ends = np.frombuffer(offsets, np.int64)[cells.offset : cells.offset + n + 1] if n else np.zeros(1, np.int64)
+    held = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+    starts = pa.py_buffer(2 * (ends - ends[0]))
+    digits = pa.py_buffer(_HEX[held])
+    is_valid = cells.is_valid().buffers()[1] if cells.null_count else None
+    made = pa.Array.from_buffers(pa.large_string(), n, [is_valid, starts, digits])
+    return made.cast(pa.string())
 
 
 def _plain_type(kind: pa.DataType, name: str) -> pa.DataType | None:

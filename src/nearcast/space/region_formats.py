@@ -5,7 +5,7 @@
                  {"type": "Point", ...} with a radius            a circle: the radius stands in the properties of the
                                                                  Feature, or beside the coordinates
                  "POLYGON ((0 0, 4 0, 0 4))"                     WKT
-                 b"\\x01\\x03..."                                  WKB, also with an SRID
+                 b"\\x01\\x03...", "0103..."                       WKB, also with an SRID and in hexadecimal digits
                  what has __geo_interface__                      Shapely, geopandas, fiona, ...
 
 Coordinates are taken as they are: there is no transformation, an SRID or `crs` is ignored, and so are heights.
@@ -33,6 +33,7 @@ MAX_POINTS = 10_000
 _ALLOWED = (
     "must be a Box, Circle, Polygon or MultiPolygon, or such a region as GeoJSON, WKT, WKB or __geo_interface__"
 )
+_HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+")
 _WKT = re.compile(r"\s*(MULTI)?POLYGON\s*(Z|M|ZM)?\s*\(", re.IGNORECASE | re.ASCII)
 
 
@@ -109,6 +110,8 @@ def _made(value: Any, max_points: int | None) -> Region:
         if isinstance(value, (Polygon, MultiPolygon)):
             _check_size(value.rings, max_points)
         return value
+    if isinstance(value, str) and _HEX.fullmatch(value) is not None:
+        return _of_wkb(bytes.fromhex(value), max_points)
     if isinstance(value, str):
         return _of_wkt(value, max_points)
     if isinstance(value, (bytes, bytearray, memoryview)):
