@@ -9,8 +9,8 @@ opened again. A worker that used the engine last continues with its mapping. A t
 abandoned task that still runs, uses an engine in memory. An engine that is damaged, or that another version of the
 package made, is rebuilt. The engines of queries that have ended are removed after a week, see `remove_unused`.
 
-An engine here has no limits: messages and subscriptions were checked before they became frames. A job that continues
-with smaller limits can therefore apply the frames that it wrote before.
+An engine here has the greatest limits: messages and subscriptions were checked before they became frames. A job that
+continues with smaller limits can therefore apply the frames that it wrote before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import shutil
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -32,7 +32,6 @@ from nearcast.model import Limits
 UNUSED_S = 7 * 24 * 3600.0
 """How long an engine stays that no batch uses."""
 
-_NO_LIMITS = Limits(**{limit.name: (1 << 31) - 1 for limit in fields(Limits)})
 _MAPPED: dict[Path, ShardEngine] = {}
 """Engines that this process has mapped, by folder."""
 _log = logging.getLogger(__name__)
@@ -42,7 +41,7 @@ class LocalEngineCache:
     """The engine of one shard on this host."""
 
     def __init__(self, folder: Path, config: EngineConfig, engine: type[ShardEngine] = ShardEngine) -> None:
-        self._folder, self._config, self._engine = folder, replace(config, limits=_NO_LIMITS), engine
+        self._folder, self._config, self._engine = folder, replace(config, limits=Limits.greatest()), engine
         self._lock = FileLock(_lock_file(folder), blocking=False)
 
     def __enter__(self) -> Self:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from nearcast.errors import require
 from nearcast.space import MultiPolygon, Polygon, Region
 
+_MAX = (1 << 31) - 1
 _MAX_TEXT_BYTES = 128 * 1024
 """A longer text could have more different terms than the order of terms has numbers for, see `TermOrder`."""
 
@@ -36,6 +37,12 @@ class Limits:
     """Results of a subscription."""
     region_points: int = 100_000
     """Points of the region of a subscription."""
+
+    @classmethod
+    def greatest(cls) -> Limits:
+        """Return the greatest limits there can be, for messages and subscriptions that were checked before."""
+        most = {limit.name: _MAX for limit in fields(cls)}
+        return cls(**{**most, "text_bytes": _MAX_TEXT_BYTES})
 
     def __post_init__(self) -> None:
         for limit in fields(self):
