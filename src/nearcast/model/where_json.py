@@ -26,7 +26,7 @@ _WORDS = frozenset(("and", "or", "not", "in", "between", "is", "null", "true", "
 
 
 def parse_where_json(value: Any) -> Condition:
-    """Return the condition that CQL2 JSON stands for, or raise `InvalidInput` with where the error is.
+    """Return the condition that CQL2 JSON stands for, or raise `InvalidInput` with the path to the error.
 
     >>> parse_where_json({"op": "not", "args": [{"op": "<", "args": [{"property": "price"}, 9]}]}).operator
     '>='
@@ -35,7 +35,7 @@ def parse_where_json(value: Any) -> Condition:
         ...
     nearcast.errors.InvalidInput: where must have an op among and, or, not, =, <>, <, <=, >, >=, in, between, isNull; got 'like'
     """  # noqa: E501
-    return _condition(value, "", 1).without_not()
+    return _condition(value, "where", 1).without_not()
 
 
 def where_of_json(value: Any) -> str:
@@ -75,23 +75,19 @@ def _value_text(value: Value) -> str:
     return str(value).upper() if isinstance(value, bool) else repr(value)
 
 
-def _refuse(ok: bool, rule: str, value: Any, path: str) -> None:
-    require(ok, "where", rule, value, hint=f"The error is at {path}." if path else "")
-
-
 def _condition(value: Any, path: str, depth: int) -> Condition:
-    _refuse(depth <= DEEPEST, f"must nest at most {DEEPEST} deep", depth, "")
-    _refuse(isinstance(value, Mapping), "must be a condition: an object with op and args", value, path)
+    require(depth <= DEEPEST, "where", f"must nest at most {DEEPEST} deep", depth)
+    require(isinstance(value, Mapping), path, "must be a condition: an object with op and args", value)
     op, args = value.get("op"), value.get("args")
-    _refuse(isinstance(op, str) and op in _OPS, f"must have an op among {', '.join(_OPS)}", op, path)
-    _refuse(isinstance(args, list), f"must have a list as args of {op}", args, path)
-    at = f"{path}args." if not path else f"{path}.args."
+    require(isinstance(op, str) and op in _OPS, path, f"must have an op among {', '.join(_OPS)}", op)
+    require(isinstance(args, list), path, f"must have a list as args of {op}", args)
+    at = f"{path}.args."
     if op in _JOINED:
-        _refuse(len(args) >= 2, f"must have at least 2 conditions as args of {op}", len(args), path)
+        require(len(args) >= 2, path, f"must have at least 2 conditions as args of {op}", len(args))
         parts = tuple(_condition(arg, f"{at}{i}", depth + 1) for i, arg in enumerate(args))
         return join(_JOINED[op], parts)
     n_args = {"not": 1, "isNull": 1, "between": 3}.get(op, 2)
-    _refuse(len(args) == n_args, f"must have {n_args} args of {op}", len(args), path)
+    require(len(args) == n_args, path, f"must have {n_args} args of {op}", len(args))
     if op == "not":
         return negated(_condition(args[0], f"{at}0", depth + 1))
     if op in _COMPARISONS and not _is_property(args[0]) and _is_property(args[1]):
@@ -100,7 +96,7 @@ def _condition(value: Any, path: str, depth: int) -> Condition:
     if op == "isNull":
         return _test("IS NULL", name)
     if op == "in":
-        _refuse(isinstance(args[1], list) and len(args[1]) > 0, "must have a list of values", args[1], f"{at}1")
+        require(isinstance(args[1], list) and len(args[1]) > 0, f"{at}1", "must have a list of values", args[1])
         return _test("IN", name, *(_value(one, f"{at}1.{i}") for i, one in enumerate(args[1])))
     values = [_value(arg, f"{at}{i}") for i, arg in enumerate(args[1:], start=1)]
     if op == "between":
@@ -119,18 +115,17 @@ def _is_property(value: Any) -> bool:
 def _name(value: Any, path: str) -> str:
     name = value.get("property") if isinstance(value, Mapping) else None
     is_name = isinstance(name, str) and len(name) > 0 and is_whole(name) and '"' not in name
-    _refuse(is_name, 'must name an attribute as {"property": name}', value, path)
+    require(is_name, path, 'must name an attribute as {"property": name}', value)
     assert isinstance(name, str)
     return name
 
 
 def _value(value: Any, path: str) -> Value:
     if isinstance(value, str):
-        _refuse(is_whole(value), WHOLE, value, path)
+        require(is_whole(value), path, WHOLE, value)
         return value
     if isinstance(value, bool):
         return value
     if not isinstance(value, (int, float)) or not is_finite(value):
-        hint = f"The error is at {path}."
-        raise InvalidInput("where", "must compare with a finite number, a string or a boolean", value, hint=hint)
+        raise InvalidInput(path, "must compare with a finite number, a string or a boolean", value)
     return value
