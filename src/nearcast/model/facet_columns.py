@@ -14,7 +14,7 @@ Only tests that the whole condition needs count: `=` and `IN`, and on numbers ra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -50,21 +50,19 @@ class FacetOptions:
     @classmethod
     def of(
         cls,
-        rows: Iterable[int],
-        conditions: Iterable[Condition | None],
+        conditions: Mapping[int, Condition],
         attributes: Attributes,
         key: HashKey,
         *,
         most_values: int,
     ) -> FacetOptions:
-        """Return the options of conditions, one for each row; those with more than `most_values` are none."""
+        """Return the options of conditions by row; those with more than `most_values` are none."""
         found: list[tuple[int, int, int]] = []
         cells: list[int] = []
-        for row, condition in zip(rows, conditions, strict=True):
-            if condition is not None:
-                for facet, needed in _needed(condition, attributes, key, most_values):
-                    found.append((row, facet, len(needed)))
-                    cells += needed
+        for row, condition in conditions.items():
+            for facet, needed in _needed(condition, attributes, key, most_values):
+                found.append((row, facet, len(needed)))
+                cells += needed
         columns = np.array(found, np.int64).reshape(-1, 3)
         indptr = starts(columns[:, 2])
         facets = np.repeat(columns[:, 1], columns[:, 2])

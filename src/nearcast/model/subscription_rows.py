@@ -70,24 +70,24 @@ def store(subscriptions: Sequence[Subscription], kind: type[Subscription]) -> pa
 def store_table(table: pa.Table, kind: type[Subscription]) -> pa.Table:
     """Return a table of subscriptions, all of one kind and known to be valid, as a stored table.
 
-    Columns are copied, except that rows with filters become objects, one by one.
+    Columns are copied, except that rows with regions or `require` become objects, one by one.
     """
-    has_filters = _rows_with_filters(table, kind)
-    if not has_filters.any():
+    become_objects = _become_objects(table, kind)
+    if not become_objects.any():
         return _store_columns(table, kind)
-    chosen = pa.array(has_filters)
+    chosen = pa.array(become_objects)
     objects = list(subscriptions_from_table(table.filter(chosen)))
     stored = pa.concat_tables([_store_columns(table.filter(pc.invert(chosen)), kind), store(objects, kind)])
-    rows = np.concatenate([np.flatnonzero(~has_filters), np.flatnonzero(has_filters)])
+    rows = np.concatenate([np.flatnonzero(~become_objects), np.flatnonzero(become_objects)])
     return stored.take(pa.array(np.argsort(rows)))
 
 
-def _rows_with_filters(table: pa.Table, kind: type[Subscription]) -> npt.NDArray[np.bool_]:
-    """Return which rows give a filter that no column of stored subscriptions holds."""
+def _become_objects(table: pa.Table, kind: type[Subscription]) -> npt.NDArray[np.bool_]:
+    """Return which rows give a filter other than `where` that no column of stored subscriptions holds."""
     types, stored = kind.all_field_types(), stored_schema(kind).names
     given = {column.name for name in FILTERS if name in types for column in types[name].columns(name)}
     found = np.zeros(len(table), np.bool_)
-    for name in given.difference(stored).intersection(table.column_names):
+    for name in given.difference(stored, ["where"]).intersection(table.column_names):
         found |= table[name].is_valid().to_numpy()
     return found
 
@@ -95,7 +95,12 @@ def _rows_with_filters(table: pa.Table, kind: type[Subscription]) -> npt.NDArray
 def _store_columns(table: pa.Table, kind: type[Subscription]) -> pa.Table:
     columns = []
     for field in stored_schema(kind):
-        if field.name not in table.column_names:
+        if field.name == "filters" and "where" in table.column_names:
+            texts = table["where"].to_pylist()
+            columns.append(
+                pa.array([None if text is None else json.dumps({"where": text}) for text in texts], field.type)
+            )
+        elif field.name not in table.column_names:
             columns.append(pa.nulls(len(table), field.type))
         else:
             columns.append(table[field.name].cast(field.type, safe=not pa.types.is_floating(field.type)))
