@@ -182,7 +182,7 @@ def test_a_phone_reaches_all_controls_and_draws_by_touch(open_page, city, screen
     page.locator("#new").scroll_into_view_if_needed()
     screenshot(page, "phone")
     page.get_by_role("button", name="New subscription").tap()
-    page.locator("#kinds").get_by_text("Alert in a box").click()
+    page.locator("#kinds").get_by_text("Alert in a region").click()
     expect(page.locator("#drawing")).to_have_text("Drag a box on the map, or tap two corners.")
     touch = page.context.new_cdp_session(page)
     for kind, points in (
