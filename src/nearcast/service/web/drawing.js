@@ -42,7 +42,6 @@ export class Drawing {
     this.map.isDrawing = true;
     this.map.closePopup();
     if (this.isDragged) this.map.map.dragPan.disable();
-    this.map.map.doubleClickZoom.disable();
     this.map.map.getContainer().dataset.drawing = byKeyboard ? "keyboard" : "pointer";
     this.showStatus();
     if (byKeyboard) this.markCentre();
@@ -62,7 +61,6 @@ export class Drawing {
     this.map.isDrawing = false;
     this.map.drawnAt = performance.now();
     this.map.map.dragPan.enable();
-    this.map.map.doubleClickZoom.enable();
     delete this.map.map.getContainer().dataset.drawing;
     this.status.hidden = true;
     return true;

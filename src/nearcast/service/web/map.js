@@ -13,7 +13,7 @@ const REFRESH_MS = 1000;
 export const MAX_DETAILED = 20;   // more subscriptions are drawn thinner, and without circles
 const FULL_DENSITY = 100;      // messages in one place that give the strongest glow
 const MAX_ZOOM_STEP = 4;       // into a cluster, whose subscriptions may all be in one place
-const CLICK_PAUSE_MS = 500;    // after drawing, in which a click selects nothing
+const CLICK_PAUSE_MS = 500;    // after drawing, in which a click selects nothing and a double click does not zoom
 
 export class LiveMap {
   constructor(container, { projection, kinds, onSelect }) {
@@ -40,6 +40,7 @@ export class LiveMap {
     this.popup = new maplibre.Popup({ closeButton: false, closeOnClick: false, maxWidth: "20rem", focusAfterOpen: false });
     this.animations = new Animations(this.map, projection);
     this.map.on("click", (event) => this.handleClick(event));
+    this.map.on("dblclick", (event) => { if (this.isForDrawing) event.preventDefault(); });   // no zoom
     this.map.on("mousemove", (event) => this.handleHover(event));
     this.showAll(0);
     addEventListener("resize", () => this.updatePadding());
@@ -188,8 +189,11 @@ export class LiveMap {
     return regions.sort((a, b) => areaOf(a) - areaOf(b))[0];
   }
 
+  // Whether a click belongs to a drawing, which it may have ended.
+  get isForDrawing() { return this.isDrawing || performance.now() < this.drawnAt + CLICK_PAUSE_MS; }
+
   handleClick(event) {
-    if (this.isDrawing || performance.now() < this.drawnAt + CLICK_PAUSE_MS) return;
+    if (this.isForDrawing) return;
     const feature = this.featureAt(event.point);
     this.closePopup();
     if (feature?.layer.id === "points") this.pinPopup(feature.properties.id);
