@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 
 from browser.city_service import CITY, CityService
 from browser.map_page import read_map, wait_map
+from browser.test_accessibility import check_readable, check_reachable
 from nearcast.service.config import ServiceConfig
 from nearcast.service.region_json import circle_json
 from nearcast.space import Space
@@ -199,6 +200,8 @@ def test_ranked_results_are_filtered_by_a_region_words_and_a_condition(page, cit
     expect(page.locator("#result-list > li")).to_have_count(1)
     expect(page.locator("#result-list")).to_contain_text("A soft sofa")
     screenshot(page, "filters")
+    check_readable(page)
+    check_reachable(page)
     page.locator("#cancel").click()
     wait_map(
         page, "map.features.subscriptions.some(({ properties: { id, is } }) => id === 'sofas' && is === 'filter')"
