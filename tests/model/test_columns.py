@@ -131,3 +131,32 @@ def test_a_large_table_and_its_rows_give_the_same_engine():
         updates.append(sorted(rows_, key=lambda r: (r["seq"], r["subscription"], r["message"], r["change"])))
     assert updates[0] == updates[1]
     assert updates[0]
+
+
+@pytest.mark.parametrize("kind", KIND_NAMES)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_a_table_of_valid_subscriptions_is_stored_with_their_filters(kind, data):
+    """Rows with filters and without them may stand side by side; regions come in every form that a column has."""
+    drawn = data.draw(
+        st.lists(strategies.filtered_fields(kind) | strategies.subscription_fields(kind), min_size=1, max_size=4)
+    )
+    objects = [strategies.make_subscription(kind, f"s{i}", fields) for i, fields in enumerate(drawn)]
+    rows_of_objects = [{**one.to_row(), "op": "subscribe"} for one in objects]
+    for row in rows_of_objects:
+        row["keywords"] = row["keywords"] if isinstance(row["keywords"], str) else " ".join(row["keywords"])
+    table = pa.Table.from_pylist(rows_of_objects, schema=subscriptions_schema())
+    batch = SubscriptionBatch(KIND_OF[kind], store_table(table, KIND_OF[kind]), strategies.scoring())
+    assert batch.subscriptions == list(subscriptions_from_table(table))
+    assert [one.to_json() | {"keywords": ""} for one in batch.subscriptions] == [
+        one.to_json() | {"keywords": ""} for one in objects
+    ]
+
+
+@pytest.mark.parametrize("type_", [pa.int64(), pa.uint64()], ids=str)
+def test_integers_that_no_float_holds_are_refused(type_):
+    engine = nc.Engine(space=strategies.PLANE, attributes={"stars": int})
+    message = {"id": ["m", "n"], "x": [0.0, 0.0], "y": [0.0, 0.0], "text": ["a", "a"]}
+    engine.publish(pa.table({**message, "stars": pa.array([1 << 53, None], type_)}))
+    with pytest.raises(nc.InvalidInput, match=r"stars must be an integer between -2\*\*53 and 2\*\*53; got 90071"):
+        engine.publish(pa.table({**message, "stars": pa.array([0, (1 << 53) + 1], type_)}))

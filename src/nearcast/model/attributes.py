@@ -172,10 +172,12 @@ def _encode_column(
     is_null = values.is_null().to_numpy(zero_copy_only=False)
     as_floats = pc.fill_null(values.cast(pa.float64(), safe=False), 0.0).to_numpy(zero_copy_only=False)
     numbers = np.asarray(as_floats, np.float64) + 0.0
+    bad = ~np.isfinite(numbers)
     if type_ is int:
-        bad = (np.abs(numbers) > LARGEST_INT) | (numbers != np.trunc(numbers)) | ~np.isfinite(numbers)
-    else:
-        bad = ~np.isfinite(numbers)
+        bad |= (np.abs(numbers) > LARGEST_INT) | (numbers != np.trunc(numbers))
+        if pa.types.is_integer(values.type):  # as a float, 2**53 + 1 is 2**53
+            whole = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
+            bad |= (whole > LARGEST_INT) | (whole < -LARGEST_INT)
     if bad.any():
         row = int(np.argmax(bad))
         raise InvalidInput(name, _RULES[type_], values[row].as_py(), subject=subject_of(row))

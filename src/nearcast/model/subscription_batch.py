@@ -7,9 +7,11 @@ a table ──┘                       └── columns, footprints      for t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.model.columns import one_array
+from nearcast.model.facet_columns import FacetOptions
 from nearcast.model.filter_columns import FilterPrograms
+from nearcast.model.filter_program import Predicate, test_of_where
 from nearcast.model.footprint import Footprints
 from nearcast.model.id_column import IdColumn
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import Scorer, Subscription
-from nearcast.model.subscription_columns import SubscriptionColumns
+from nearcast.model.subscription_columns import FacetedRows, SubscriptionColumns
 from nearcast.model.subscription_rows import restore, store
 from nearcast.model.timestamps import NEVER
+from nearcast.model.where import Condition, parse_where
+from nearcast.space import Region
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,8 @@ class SubscriptionBatch:
     stored: pa.Table
     """The stored rows, see `subscription_rows`."""
     scoring: ScoringContext
+    facets: FacetedRows | None = None
+    """The facet values under which an index lists the subscriptions; None if there are none."""
 
     def __len__(self) -> int:
         return len(self.stored)
@@ -84,8 +92,41 @@ class SubscriptionBatch:
     @cached_property
     def programs(self) -> FilterPrograms:
         """The filter programs of the subscriptions that have one."""
-        rows = np.flatnonzero(self.kind.rows_with_filters(self.stored, self.scoring))
-        return FilterPrograms.of(rows, self.take(rows).subscriptions if len(rows) else [], self.scoring)
+        attributes, key = self.scoring.attributes, self.scoring.hash_key
+        need_objects = self.kind.rows_with_tests(self.stored, self.scoring)
+        need_objects[[row for row, filters in self._filters.items() if filters.keys() != {"where"}]] = True
+        tests: dict[int, tuple[Mapping[str, Predicate], Region | None]] = {
+            row: ({"where": test_of_where(condition, attributes, key)}, None)
+            for row, condition in self._conditions.items()
+            if not need_objects[row]
+        }
+        rows = np.flatnonzero(need_objects)
+        for row, one in zip(rows.tolist(), self.take(rows).subscriptions if len(rows) else [], strict=True):
+            tests[row] = one.filter_tests(self.scoring), one.region
+        return FilterPrograms.of(dict(sorted(tests.items())))
+
+    @cached_property
+    def _filters(self) -> dict[int, dict[str, Any]]:
+        """The filters of the subscriptions that have some, by row and by field."""
+        filters = self.stored["filters"]
+        rows = np.flatnonzero(filters.is_valid().to_numpy())
+        return dict(zip(rows.tolist(), map(json.loads, filters.drop_null().to_pylist()), strict=True))
+
+    @cached_property
+    def _conditions(self) -> dict[int, Condition]:
+        """The conditions of the subscriptions that have one, by row."""
+        return {row: parse_where(filters["where"]) for row, filters in self._filters.items() if "where" in filters}
+
+    def facet_options(self, most_values: int) -> FacetOptions:
+        """Return the facets by which the subscriptions can be found, of at most so many values each."""
+        scoring = self.scoring
+        return FacetOptions.of(self._conditions, scoring.attributes, scoring.hash_key, most_values=most_values)
+
+    def under(self, facets: FacetedRows) -> SubscriptionBatch:
+        """Return the subscriptions listed under facet values."""
+        made = replace(self, facets=facets)
+        made.__dict__.update({name: value for name, value in self.__dict__.items() if name not in made.__dict__})
+        return made
 
     @cached_property
     def columns(self) -> SubscriptionColumns:

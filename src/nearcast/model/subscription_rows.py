@@ -13,9 +13,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nearcast.model.columns import subscriptions_from_table
 from nearcast.model.split_columns import PAIRS, join, split
 from nearcast.model.subscription import FILTERS, Subscription
 from nearcast.model.timestamps import to_us
@@ -65,10 +68,39 @@ def store(subscriptions: Sequence[Subscription], kind: type[Subscription]) -> pa
 
 
 def store_table(table: pa.Table, kind: type[Subscription]) -> pa.Table:
-    """Return a table of subscriptions, all of one kind and known to be valid, as a stored table."""
+    """Return a table of subscriptions, all of one kind and known to be valid, as a stored table.
+
+    Columns are copied, except that rows with regions or `require` become objects, one by one.
+    """
+    become_objects = _become_objects(table, kind)
+    if not become_objects.any():
+        return _store_columns(table, kind)
+    chosen = pa.array(become_objects)
+    objects = list(subscriptions_from_table(table.filter(chosen)))
+    stored = pa.concat_tables([_store_columns(table.filter(pc.invert(chosen)), kind), store(objects, kind)])
+    rows = np.concatenate([np.flatnonzero(~become_objects), np.flatnonzero(become_objects)])
+    return stored.take(pa.array(np.argsort(rows)))
+
+
+def _become_objects(table: pa.Table, kind: type[Subscription]) -> npt.NDArray[np.bool_]:
+    """Return which rows give a filter other than `where` that no column of stored subscriptions holds."""
+    types, stored = kind.all_field_types(), stored_schema(kind).names
+    given = {column.name for name in FILTERS if name in types for column in types[name].columns(name)}
+    found = np.zeros(len(table), np.bool_)
+    for name in given.difference(stored, ["where"]).intersection(table.column_names):
+        found |= table[name].is_valid().to_numpy()
+    return found
+
+
+def _store_columns(table: pa.Table, kind: type[Subscription]) -> pa.Table:
     columns = []
     for field in stored_schema(kind):
-        if field.name not in table.column_names:
+        if field.name == "filters" and "where" in table.column_names:
+            texts = table["where"].to_pylist()
+            columns.append(
+                pa.array([None if text is None else json.dumps({"where": text}) for text in texts], field.type)
+            )
+        elif field.name not in table.column_names:
             columns.append(pa.nulls(len(table), field.type))
         else:
             columns.append(table[field.name].cast(field.type, safe=not pa.types.is_floating(field.type)))

@@ -7,13 +7,15 @@
 Three-valued as in SQL: a comparison with null is unknown, and only a message for which the whole condition is true
 passes. Since NOT of unknown is unknown, NOT is moved to the comparisons first; then unknown may count as false.
 
-Lark parses, in time linear in the length and without recursion. The grammar is ours, because the parsers of CQL2 that
-exist take exponential time for some short texts, or give AND and OR the same precedence (see decision 041).
+Lark parses, in time linear in the length and without recursion. Conditions that differ in their values only are
+parsed once. The grammar is ours, because the parsers of CQL2 that exist take exponential time for some short texts,
+or give AND and OR the same precedence (see decision 041).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -26,7 +28,11 @@ DEEPEST = 100
 
 Value = float | int | str | bool
 
-_GRAMMAR = r"""
+_NAME = r"[^\W\d][\w.:]*"
+_QUOTED = '"[^"]+"'
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+_STRING = "'(?:[^']|'')*'"
+_GRAMMAR = rf"""
 ?start: either
 ?either: all ("OR"i all)+ -> either | all
 ?all: factor ("AND"i factor)+ -> all | factor
@@ -41,13 +47,12 @@ _GRAMMAR = r"""
 ?operand: NAME -> name | QUOTED -> quoted_name | NUMBER -> number | STRING -> string
     | "TRUE"i -> true | "FALSE"i -> false
 COMPARISON: "<=" | ">=" | "<>" | "=" | "<" | ">"
-NAME: /[^\W\d][\w.:]*/
-QUOTED: /"[^"]+"/
-NUMBER: /[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?/
-STRING: /'([^']|'')*'/
+NAME: /{_NAME}/
+QUOTED: /{_QUOTED}/
+NUMBER: /{_NUMBER}/
+STRING: /{_STRING}/
 %ignore /\s+/
 """
-
 _NEGATED = {
     "=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "IN": "NOT IN", "NOT IN": "IN",
     "IS NULL": "IS NOT NULL", "IS NOT NULL": "IS NULL",
@@ -77,6 +82,12 @@ class Condition(NamedTuple):
             parts = tuple(part.without_not(negate=negate) for part in self.parts)
             return self._replace(operator=operator, parts=parts, is_negated=False)
         return self._replace(operator=_NEGATED[self.operator] if negate else self.operator, is_negated=False)
+
+    def with_values(self, values: Sequence[Value]) -> Condition:
+        """Return the condition with the values whose positions now stand in their places."""
+        if self.parts:
+            return self._replace(parts=tuple(part.with_values(values) for part in self.parts))
+        return self._replace(values=tuple(one if isinstance(one, bool) else values[int(one)] for one in self.values))
 
     def tests(self) -> list[Condition]:
         """Return the tests of single attributes."""
@@ -120,6 +131,29 @@ def parse_where(text: str) -> Condition:
         ...
     nearcast.errors.InvalidInput: where must be a condition on attributes; got 'price <='. Something is missing at the end.
     """  # noqa: E501
+    literals: list[Value] = []
+    try:
+        form = _parse_whole(_LITERAL.sub(lambda found: _numbered(found, literals), text))
+    except InvalidInput:
+        return _parse_whole(text)  # for the position of the error
+    return form.with_values(literals)
+
+
+_LITERAL = re.compile(rf"{_QUOTED}|{_NAME}|({_STRING})|({_NUMBER})")
+
+
+def _numbered(found: re.Match[str], literals: list[Value]) -> str:
+    """Add a literal to the list, and return its position there as a literal of the same type."""
+    string, number = found.groups()
+    if string is None and number is None:
+        return found[0]
+    literals.append(_to_number(number) if string is None else _to_string(string))
+    position = len(literals) - 1
+    return f" {position} " if string is None else f" '{position}' "
+
+
+@lru_cache(maxsize=1024)
+def _parse_whole(text: str) -> Condition:
     from lark.exceptions import UnexpectedInput, VisitError
 
     try:
@@ -160,10 +194,10 @@ def _parser() -> Any:
             return _Name(token[1:-1])
 
         def number(self, token: str) -> float | int:
-            return int(token) if token.lstrip("+-").isdecimal() and len(token) < 400 else float(token)
+            return _to_number(token)
 
         def string(self, token: str) -> str:
-            return str(token[1:-1]).replace("''", "'")
+            return _to_string(token)
 
         def true(self) -> bool:
             return True
@@ -206,6 +240,14 @@ def _parser() -> Any:
     return Lark(
         _GRAMMAR, parser="lalr", transformer=ToCondition(), propagate_positions=False, maybe_placeholders=False
     )
+
+
+def _to_number(token: str) -> float | int:
+    return int(token) if token.lstrip("+-").isdecimal() and len(token) < 400 else float(token)
+
+
+def _to_string(token: str) -> str:
+    return str(token[1:-1]).replace("''", "'")
 
 
 def _condition(part: Any) -> Condition:
