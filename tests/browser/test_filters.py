@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from browser.city_service import CITY, CityService
 from browser.map_page import read_map, wait_map
-from browser.test_accessibility import check_readable, check_reachable
+from browser.test_accessibility import check_reachable, check_readable
 from nearcast.service.config import ServiceConfig
 from nearcast.service.region_json import circle_json
 from nearcast.space import Space
