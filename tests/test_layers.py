@@ -10,6 +10,7 @@ import nearcast
 ROOT = Path(nearcast.__file__).parent
 LAYERS = [
     {"errors"},
+    {"ragged"},
     {"_jit"},
     {"space", "social", "text"},
     {"model"},
@@ -23,7 +24,7 @@ LAYERS = [
     {"cli"},
 ]
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
-FILES = sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.name == "errors.py")
+FILES = sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.name in ("errors.py", "ragged.py"))
 
 
 def package_of(path):
@@ -62,7 +63,8 @@ def test_a_module_imports_only_from_its_left(path):
 LOADED_LATE = {
     "engine/registry.py", "engine/folder.py", "engine/expiry_heap.py", "engine/result_merger.py", "engine/replica_planner.py", "window/buffered.py", "window/lists.py", "window/heaps.py",
     "window/held_messages.py", "window/candidates/source.py", "window/candidates/terms.py",
-    "window/candidates/social.py", "model/profiles.py", "model/filters.py", "space/region_store.py",
+    "window/candidates/social.py", "model/profiles.py", "model/facets.py", "model/filters.py",
+    "space/region_store.py",
 }  # fmt: skip
 """Modules that, like the indexes, are imported with the first subscription and not before."""
 

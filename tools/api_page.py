@@ -134,6 +134,8 @@ class _PageWriter:
             if key in schema:
                 return self._any(schema[key])
         type_ = schema.get("type")
+        if isinstance(type_, list):
+            return " or ".join(_SIMPLE[one] for one in type_ if one != "null")
         if type_ == "array":
             sizes = {schema.get("minItems"), schema.get("maxItems")}
             size = f"{sizes.pop()} of " if len(sizes) == 1 and None not in sizes else ""

@@ -26,7 +26,8 @@ _SECTIONS = {
     ],
     "Results": ["Update", "Result", "Explanation", "ScorePart", "Highlight", "Preview"],
     "Space, window, words and graph": [
-        "Space", "Region", "Box", "Circle", "Polygon", "MultiPolygon", "CountWindow", "TimeWindow", "Vocabulary", "analyze", "tokenize", "SocialGraph",
+        "Space", "Region", "Box", "Circle", "Polygon", "MultiPolygon", "CountWindow", "TimeWindow",
+        "Vocabulary", "analyze", "tokenize", "SocialGraph",
     ],
     "Spark": ["spark.session", "spark.match", "spark.Matched", "spark.pack_messages", "spark.unpack_updates",
               "spark.check_session"],

@@ -49,10 +49,14 @@ async def test_kinds_are_described_with_their_fields(tmp_path):
     async with in_process(tmp_path) as client:
         kinds = {kind["kind"]: kind for kind in (await client.get("/v1/kinds")).json()}
         assert set(kinds) == {*SUBSCRIPTIONS, "social"}
-        assert list(kinds["topk"]["fields"]) == ["location", "keywords", "k", "alpha"]
+        fields = kinds["topk"]["fields"]
+        needed = [name for name, field in fields.items() if not field["is_optional"]]
+        assert needed == ["location", "keywords", "k", "alpha"]
+        forms = {"require": "text", "region": "region", "where": "condition", "expires_at": "time"}
+        assert {name: field["form"] for name, field in fields.items() if field["is_optional"]} == forms
         alpha = kinds["topk"]["fields"]["alpha"]
         assert (alpha["form"], alpha["minimum"], alpha["maximum"]) == ("number", 0, 1)
-        assert kinds["boolean"]["fields"]["keywords"]["operators"] == ["AND", "OR"]
+        assert kinds["boolean"]["fields"]["keywords"]["operators"] == ["AND", "OR", "NOT"]
         assert [kinds[kind]["is_stateful"] for kind in ("boolean", "topk")] == [False, True]
 
 
@@ -109,6 +113,6 @@ async def test_the_feed_streams_messages_and_statistics(tmp_path):
                     elif line.startswith("data: ") and name in received:
                         data = json.loads(line.removeprefix("data: "))
                         received[name] += data if name == "messages" else [data]
-        assert received["messages"] == [message(number, at=None, place=None) for number in (6, 7)]
+        assert received["messages"] == [message(number, at=None, place=None, attributes=None) for number in (6, 7)]
         assert sum(stats["messages_per_second"] for stats in received["stats"]) > 0
         assert received["stats"][0]["is_reporting"], "an engine always reports"

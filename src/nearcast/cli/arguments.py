@@ -54,3 +54,16 @@ def duration(text: str) -> float:
     if parts is None:
         raise argparse.ArgumentTypeError(f"must be a duration such as 90s, 5min, 1h or 7d; got {text!r}")
     return amount(parts[1]) * _SECONDS[parts[2]]
+
+
+def attributes(text: str) -> dict[str, str]:
+    """Parse attributes: names and types.
+
+    >>> attributes("price=float, category=str")
+    {'price': 'float', 'category': 'str'}
+    """
+    pairs = [part.rpartition("=")[::2] for part in text.split(",") if part.strip()]
+    names = [name.strip() for name, _ in pairs]
+    if not all(names) or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"must be NAME=TYPE,... with different names; got {text!r}")
+    return {name.strip(): type_.strip() for name, type_ in pairs}

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearcast.cli.arguments import amount, count, duration, positive
+from nearcast.cli.arguments import amount, attributes, count, duration, positive
 from nearcast.errors import InvalidInput, StateError, require
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     config.add_argument(
         "--analyzer", default="simple", metavar="NAME",
         help="how text becomes terms: simple, unicode, or a language, such as english",
+    )  # fmt: skip
+    config.add_argument(
+        "--attributes", type=attributes, default={}, metavar="NAME=TYPE,...",
+        help="attributes of messages, such as price=float,category=str; types: float, int, str, bool",
     )  # fmt: skip
     config.add_argument("--workers", type=positive, default=1, help="number of threads")
     config.add_argument("--partitioner", default="hash", help="how subscriptions are distributed over threads")
@@ -226,6 +230,7 @@ def _config(options: argparse.Namespace) -> ServiceConfig | None:
         **_window(options.window),
         clock=options.clock,
         analyzer=options.analyzer,
+        attributes=options.attributes,
         workers=options.workers,
         partitioner=options.partitioner,
     )

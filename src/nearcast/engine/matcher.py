@@ -37,6 +37,7 @@ from nearcast.window import Changes, Results, ResultStore, ScoredMessage, Slidin
 if TYPE_CHECKING:
     from nearcast.engine.registry import SubscriptionRegistry
     from nearcast.engine.replicas import Replicas
+    from nearcast.model.facets import Facets
     from nearcast.model.filters import Filters
     from nearcast.partition import Masks
 
@@ -70,6 +71,7 @@ class Matcher:
         scoring: ScoringContext,
         replicas: Replicas,
         filters: Filters,
+        facets: Facets,
     ) -> None:
         self.kind = kind
         self.registry = registry
@@ -82,6 +84,7 @@ class Matcher:
         self._result_store = result_store
         self._scoring = scoring
         self._filters = filters
+        self._facets = facets
 
     @property
     def work(self) -> Work:
@@ -96,10 +99,14 @@ class Matcher:
         if not self.kind.result_policy.is_stateful:
             self.replicas.set(slots, before)
         self._filters.insert(slots, subscriptions.programs)
-        self._index.insert(slots, subscriptions)
+        self._list(slots, subscriptions)
         results = self._result_store.insert(slots, subscriptions)
         self._set_thresholds()
         return slots, results
+
+    def _list(self, slots: Slots, subscriptions: SubscriptionBatch) -> None:
+        """Insert subscriptions into the index, under facets where it takes them."""
+        self._index.insert(slots, self._facets.choose(subscriptions))
 
     def delete(self, slots: Slots) -> Results:
         """Remove subscriptions and return their results."""
@@ -156,7 +163,7 @@ class Matcher:
         if not len(slots):
             return Results.none()
         subscriptions = SubscriptionBatch(self.kind, self.registry.rows(slots), self._scoring)
-        self._index.insert(slots, subscriptions)
+        self._list(slots, subscriptions)
         after = self._result_store.insert(slots, subscriptions)
         if self.kind.result_policy.must_be_saved:
             after = self._refilled(withdrawal, seqs, subscriptions, window)
@@ -188,7 +195,9 @@ class Matcher:
 
     def _find(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return the matches of some rows that pass the filters."""
-        return self._filters.passing(self._index.match(batch, start, stop), batch)
+        n_rows = self._facets.n_rows
+        found = self._index.match(self._facets.rows_of(batch), start * n_rows, stop * n_rows)
+        return self._filters.passing(self._facets.of_messages(found), batch)
 
     def attach(self, results: Sequence[Results], *, has_index: bool, has_results: bool) -> None:
         """Rebuild from the registry what the arena does not hold, and set the given results."""
@@ -199,7 +208,7 @@ class Matcher:
             return
         subscriptions = SubscriptionBatch(self.kind, self.registry.rows(slots), self._scoring)
         if not has_index:  # the arena holds the filters in any case
-            self._index.insert(slots, subscriptions)
+            self._list(slots, subscriptions)
         if not has_results:
             self._result_store.insert(slots, subscriptions)
             if results:

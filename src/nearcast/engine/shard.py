@@ -57,6 +57,7 @@ class Shard:
             from nearcast._jit import Arena  # loads the kernels, so not before the first subscription
             from nearcast.engine.registry import SubscriptionRegistry
             from nearcast.engine.replicas import Replicas
+            from nearcast.model.facets import Facets
             from nearcast.model.filters import Filters
 
             arena = Arena() if self._arena is None else self._arena(kind.kind)
@@ -65,7 +66,10 @@ class Shard:
             index = entry.make(self._scoring, arena)
             result_store = find_result_store(entry.result_store, kind).make(self._scoring, self.window, arena)
             replicas, filters = Replicas(arena), Filters(arena, self._scoring.space)
-            self.matchers[kind.kind] = Matcher(kind, registry, index, result_store, self._scoring, replicas, filters)
+            facets = Facets(arena, self._scoring, most_values=entry.most_facet_values)
+            self.matchers[kind.kind] = Matcher(
+                kind, registry, index, result_store, self._scoring, replicas, filters, facets
+            )
             names = [known.kind for known in kinds() if known.kind in self.matchers]
             self.matchers = {name: self.matchers[name] for name in names}
         return self.matchers[kind.kind]

@@ -39,6 +39,8 @@ class IndexEntry(NamedTuple):
     """Whether the state is in the arena; an arena that already holds such an index is then continued."""
     result_store: str | None = None
     """Name of the result store that goes with it; None for the reference store."""
+    most_facet_values: int = 0
+    """The most values of a facet under which it lists a subscription; 0 if it lists none under facets."""
 
     def serves(self, kind: str) -> bool:
         """Return whether the index serves a kind."""
@@ -77,10 +79,10 @@ def _social(scoring: ScoringContext, arena: Arena) -> Index:
 
 INDEXES: tuple[IndexEntry, ...] = (
     IndexEntry("scan", None, lambda scoring, arena: Scan(scoring), in_arena=False),
-    IndexEntry("boolean", frozenset({"boolean"}), _boolean),
+    IndexEntry("boolean", frozenset({"boolean"}), _boolean, most_facet_values=16),
     IndexEntry("similarity", frozenset({"similarity"}), _similarity),
-    IndexEntry("topk", frozenset({"topk"}), _topk, result_store="cskyband"),
-    IndexEntry("nearest", frozenset({"nearest"}), _nearest, result_store="heaps"),
+    IndexEntry("topk", frozenset({"topk"}), _topk, result_store="cskyband", most_facet_values=1),
+    IndexEntry("nearest", frozenset({"nearest"}), _nearest, result_store="heaps", most_facet_values=1),
     IndexEntry("social", frozenset({"social"}), _social, result_store="cskyband"),
 )
 """Every index, the slowest first: "auto" takes the last one that serves a kind. Choosing one loads its kernels."""

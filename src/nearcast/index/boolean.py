@@ -30,6 +30,7 @@ path or a few; a split moves one list, when it has doubled.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -147,13 +148,25 @@ class BooleanIndex(ArenaIndex[BooleanWorkspace]):
         """Insert subscriptions under free slots."""
         columns = subscriptions.columns
         assert isinstance(columns, BooleanColumns)
-        self.insert_columns(slots, columns)
+        self._insert(slots, self._ordered(columns).under(subscriptions.facets))
 
     def insert_columns(self, slots: npt.NDArray[np.int32], columns: BooleanColumns) -> None:
-        """Insert subscriptions under free slots."""
+        """Insert subscriptions without facets under free slots."""
+        self._insert(slots, self._ordered(columns))
+
+    def _insert(self, slots: npt.NDArray[np.int32], columns: BooleanColumns) -> None:
+        """Insert subscriptions under free slots; each branch is listed under its first term."""
         if not len(slots):
             return
-        new = self._ordered(slots, columns)
+        sides = (columns.xmins, columns.ymins, columns.xmaxs, columns.ymaxs)
+        new = kernels.NewSubscriptions(
+            column(slots, np.int32),
+            np.column_stack(sides).astype(np.float64),
+            np.repeat(np.arange(len(columns)), np.diff(columns.branch_indptr)),
+            column(columns.branch_indptr, np.int64),
+            column(columns.term_indptr, np.int64),
+            column(columns.term_ids, np.int64),
+        )
         self._grow(int(new.slots.max()) + 1, "boxes", "records")
         done = kernels.insert_branches(self._forest, new, 0, self._targets)
         while done < new.owners.size:
@@ -194,7 +207,7 @@ class BooleanIndex(ArenaIndex[BooleanWorkspace]):
                 self._arena.drop(name)
             self._make(frame)
             self._table = Table(self._arena, f"{self.prefix}.table")
-            self.insert_columns(slots, columns)
+            self._insert(slots, columns)
 
     @property
     def _forest(self) -> kernels.Forest:
@@ -219,25 +232,16 @@ class BooleanIndex(ArenaIndex[BooleanWorkspace]):
             self._grow(int(state[kernels.NEED_NODES]), "nodes", "ids", "refs")
             self._table.reserve(len(self._table) + int(last - first))
 
-    def _ordered(self, slots: npt.NDArray[np.int32], columns: BooleanColumns) -> kernels.NewSubscriptions:
-        """Return subscriptions as kernels take them, with the rarest term of each branch first."""
-        ids = column(columns.term_ids, np.int64)
-        term_indptr, branch_indptr = column(columns.term_indptr, np.int64), column(columns.branch_indptr, np.int64)
-        if len(ids) > len(term_indptr) - 1:
-            # Each term once and in order: the vocabulary is then read sequentially instead of at random.
-            distinct, inverse = np.unique(ids, return_inverse=True)
-            ordered = np.empty(len(ids), np.int64)
-            kernels.order_branches(term_indptr, ids, self._vocabulary.idfs_of(distinct)[inverse], ordered)
-            ids = ordered
-        sides = (columns.xmins, columns.ymins, columns.xmaxs, columns.ymaxs)
-        return kernels.NewSubscriptions(
-            column(slots, np.int32),
-            np.column_stack(sides).astype(np.float64),
-            np.repeat(np.arange(len(columns)), np.diff(branch_indptr)),
-            branch_indptr,
-            term_indptr,
-            ids,
-        )
+    def _ordered(self, columns: BooleanColumns) -> BooleanColumns:
+        """Return subscriptions with the rarest term of each branch first."""
+        ids, term_indptr = column(columns.term_ids, np.int64), column(columns.term_indptr, np.int64)
+        if len(ids) == len(term_indptr) - 1:
+            return columns
+        # Each term once and in order: the vocabulary is then read sequentially instead of at random.
+        distinct, inverse = np.unique(ids, return_inverse=True)
+        ordered = np.empty(len(ids), np.int64)
+        kernels.order_branches(term_indptr, ids, self._vocabulary.idfs_of(distinct)[inverse], ordered)
+        return replace(columns, term_ids=ordered)
 
     def _export(self) -> tuple[npt.NDArray[np.int32], BooleanColumns]:
         """Return all slots in use and their subscriptions."""

@@ -124,7 +124,7 @@ class NearestIndex(GroupedIndex[NearestWorkspace]):
         self._grow(int(slots.max()) + 1, "sites")
         room_of_runs = np.where(n_terms <= blocks.EXACT, n_terms, 2 * n_terms).sum()
         self._grow(int(self._array("run_pool")[blocks.USED] + room_of_runs), "runs")
-        numbers = self._number(rows.term_ids)
+        numbers = self._number(columns.terms_under(subscriptions.facets))
         done = 0
         while done < slots.size:
             self._make_room()

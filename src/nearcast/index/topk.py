@@ -139,13 +139,8 @@ class TopKIndex(GroupedIndex[TopKWorkspace]):
 
     def insert(self, slots: NDArray[np.int32], subscriptions: SubscriptionBatch) -> None:
         """Insert subscriptions under free slots, with open thresholds."""
-        columns = subscriptions.columns
+        columns, slots = subscriptions.columns, column(slots, np.int32)
         assert isinstance(columns, KeywordColumns)
-        self.insert_columns(slots, columns)
-
-    def insert_columns(self, slots: NDArray[np.int32], columns: KeywordColumns) -> None:
-        """Insert subscriptions under free slots, with open thresholds."""
-        slots = column(slots, np.int32)
         if slots.size == 0:
             return
         self._profiles.insert(slots, columns)
@@ -159,7 +154,7 @@ class TopKIndex(GroupedIndex[TopKWorkspace]):
             column(columns.idfs, np.float64),
             column(columns.units, np.float64),
         )
-        numbers = self._number(rows.term_ids)
+        numbers = self._number(columns.terms_under(subscriptions.facets))
         order = np.zeros(int(np.diff(rows.indptr).max()), np.int64)
         done = 0
         while done < slots.size:

@@ -15,10 +15,10 @@ computed on demand: threads that divide a batch compute their own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +59,8 @@ class MessageBatch:
     """The bodies, null where there is none; None if no message has one."""
     codes: npt.NDArray[np.int64] | None = None
     """int64 (n, n_attributes): the values of the engine's attributes, see `Attributes`; None if it has none."""
+    faceted: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Other forms of the batch, kept by `Facets` that made them."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -183,13 +185,18 @@ class MessageBatch:
             self.xs[rows],
             self.ys[rows],
             self.ats_us[rows],
-            self.places.take(pa.array(rows)) if isinstance(self.places, pa.Array) else [self.places[i] for i in rows],
+            self._places(rows),
             self.terms.take(rows),
             self.vocabulary,
             None if self.expires_us is None else self.expires_us[rows],
             None if self.bodies is None else self.bodies.take(pa.array(rows)),
             None if self.codes is None else self.codes[rows],
         )
+
+    def _places(self, rows: npt.NDArray[np.int64]) -> Sequence[Id | None] | pa.Array:
+        if isinstance(self.places, pa.Array):
+            return self.places.take(pa.array(rows))
+        return [self.places[i] for i in rows.tolist()]
 
     def slice(self, start: int, stop: int) -> MessageBatch:
         """Return a range of rows without a copy; terms that are not computed yet stay so."""
@@ -208,6 +215,21 @@ class MessageBatch:
         )
         if "terms" in self.__dict__:
             made.__dict__["terms"] = self.terms.slice(start, stop)
+        return made
+
+    def with_terms(
+        self,
+        rows: npt.NDArray[np.int64],
+        terms: TermRows,
+        idfs: npt.NDArray[np.float64],
+        units: npt.NDArray[np.float64],
+    ) -> MessageBatch:
+        """Return the given rows with other terms and weights, for an index."""
+        made = MessageBatch(
+            self.seqs[rows], self.ids.take(rows), self.xs[rows], self.ys[rows], self.ats_us[rows],
+            self._places(rows), terms, self.vocabulary,
+        )  # fmt: skip
+        made.__dict__.update(idfs=idfs, units=units)
         return made
 
     @cached_property

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from nearcast.model.identity import Id
 from nearcast.social import SocialLink
-from nearcast.space import Point, Region
+from nearcast.space import MultiPolygon, Point, Polygon, Region
 from nearcast.text import Analyzer, Highlight, Text, highlights_of
 
 
@@ -55,7 +55,7 @@ class ScorePart:
         if self.shared_terms is not None:
             return f"shares {' '.join(self.shared_terms) or 'nothing'}"
         if self.region is not None:
-            return f"{self.location} in {self.region}"
+            return f"{self.location} in {_short(self.region)}"
         if self.user is not None:
             return self._social_note
         return "" if self.distance is None or self.name == "distance" else f"distance {self.distance:.6g}"
@@ -70,6 +70,13 @@ class ScorePart:
             return f"{self.user} is connected to {self.place}"
         n = len(self.link.shared_places)
         return f"{self.link.user}, who shares {n} place{'s' * (n > 1)} with {self.user}, is connected to {self.place}"
+
+
+def _short(region: Region) -> str:
+    """Return a region in a few words: polygons may have thousands of points."""
+    if not isinstance(region, (Polygon, MultiPolygon)):
+        return repr(region)
+    return f"a {type(region).__name__} of {sum(map(len, region.rings))} points"
 
 
 @dataclass(frozen=True)

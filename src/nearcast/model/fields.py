@@ -25,6 +25,7 @@ from nearcast.model.split_columns import PAIRS
 from nearcast.model.subscription_columns import are_plain
 from nearcast.model.timestamps import FARTHEST_US, to_seconds, to_us
 from nearcast.model.where import parse_where
+from nearcast.model.where_json import where_of_json
 from nearcast.space import Box, Circle
 from nearcast.space.region_formats import as_region, to_geojson
 
@@ -98,7 +99,8 @@ class FieldType(ABC):
 
     def describe(self) -> dict[str, Any]:
         """Return what a form has to know of the field, as plain JSON."""
-        return {"form": self.form, "label": self.label, "help": self.help, "example": self.example}
+        texts = {"label": self.label, "help": self.help, "example": self.example}
+        return {"form": self.form, **texts, "is_optional": self.is_optional}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,6 +322,10 @@ class ConditionField(FieldType):
         """Refuse a long condition, unknown attributes, and values of other types than those of the attributes."""
         limits.check_keywords(value, name, subject=subject)
         parse_where(value).check(scoring.attributes, subject=subject)
+
+    def from_json(self, value: Any, name: str, subject: str) -> Any:
+        """Return the text of a condition that is given as CQL2 text or CQL2 JSON."""
+        return _about(subject, lambda: where_of_json(value)) if isinstance(value, dict) else value
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
         """Return whether no row has a condition; conditions are checked one by one."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from nearcast.model.filter_program import all_of_tests, compile_test, has_phrase
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import Subscription
+from nearcast.ragged import starts
 from nearcast.space.region_columns import RegionColumns
 
 Longs = npt.NDArray[np.int64]
@@ -46,7 +47,7 @@ class FilterPrograms:
                 n_with_phrases += has_phrase(test)
         return cls(
             np.array(kept, np.int64),
-            np.concatenate([[0], np.cumsum([len(words) for words in programs])]).astype(np.int64),
+            starts([len(words) for words in programs]),
             np.array([word for words in programs for word in words], np.int64),
             RegionColumns.of(regions),
             n_with_phrases,

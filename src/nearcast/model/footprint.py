@@ -19,6 +19,7 @@ from typing import NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from nearcast.ragged import positions, starts
 from nearcast.space import Box
 
 Floats = npt.NDArray[np.float64]
@@ -88,8 +89,8 @@ class Footprints(Sequence[Footprint]):
             ys,
             anywhere(len(keys)) if boxes is None else boxes,
             ks,
-            _starts(branches),
-            _starts(np.repeat(needs, branches).astype(np.int64)),
+            starts(branches),
+            starts(np.repeat(needs, branches).astype(np.int64)),
             term_ids[own],
         )
 
@@ -99,7 +100,7 @@ class Footprints(Sequence[Footprint]):
         if not parts:
             none = np.zeros(0)
             return cls(
-                none.astype(np.uint64), none, none, anywhere(0), none.astype(np.int32), _starts(none), _starts(none),
+                none.astype(np.uint64), none, none, anywhere(0), none.astype(np.int32), starts(none), starts(none),
                 none.astype(np.int64),
             )  # fmt: skip
         return cls(
@@ -108,16 +109,16 @@ class Footprints(Sequence[Footprint]):
             np.concatenate([part.ys for part in parts]),
             np.concatenate([part.boxes for part in parts]),
             np.concatenate([part.ks for part in parts]),
-            _starts(np.concatenate([np.diff(part.branch_indptr) for part in parts])),
-            _starts(np.concatenate([np.diff(part.term_indptr) for part in parts])),
+            starts(np.concatenate([np.diff(part.branch_indptr) for part in parts])),
+            starts(np.concatenate([np.diff(part.term_indptr) for part in parts])),
             np.concatenate([part.term_ids for part in parts]),
             None if all(part.mosts is None for part in parts) else np.concatenate([part._bounds for part in parts]),
         )
 
     def take(self, rows: npt.NDArray[np.int64]) -> Footprints:
         """Return the given rows, in that order."""
-        branches, branch_indptr = _pieces(self.branch_indptr, rows)
-        terms, term_indptr = _pieces(self.term_indptr, branches)
+        branches, branch_indptr = positions(self.branch_indptr, rows)
+        terms, term_indptr = positions(self.term_indptr, branches)
         return Footprints(
             self.keys[rows], self.xs[rows], self.ys[rows], self.boxes[rows], self.ks[rows], branch_indptr,
             term_indptr, self.term_ids[terms], None if self.mosts is None else self.mosts[branches],
@@ -138,11 +139,11 @@ class Footprints(Sequence[Footprint]):
         if needed.all():
             return self, np.full(len(self), -np.inf)
         branches = np.flatnonzero(needed)
-        terms, term_indptr = _pieces(self.term_indptr, branches)
+        terms, term_indptr = positions(self.term_indptr, branches)
         left = np.where(needed, -np.inf, self._bounds)
         rest = replace(
             self,
-            branch_indptr=_starts(np.add.reduceat(needed, self.branch_indptr[:-1], dtype=np.int64)),
+            branch_indptr=starts(np.add.reduceat(needed, self.branch_indptr[:-1], dtype=np.int64)),
             term_indptr=term_indptr,
             term_ids=self.term_ids[terms],
             mosts=self._bounds[branches],
@@ -174,14 +175,3 @@ class Footprints(Sequence[Footprint]):
 def anywhere(n: int) -> Floats:
     """Return boxes that contain every message."""
     return np.tile([-np.inf, -np.inf, np.inf, np.inf], (n, 1))
-
-
-def _starts(lengths: npt.NDArray[np.generic]) -> Longs:
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-
-
-def _pieces(indptr: Longs, rows: npt.NDArray[np.int64]) -> tuple[Longs, Longs]:
-    """Return the positions of the items of rows, concatenated, and where each row begins."""
-    starts, lengths = indptr[rows], np.diff(indptr)[rows]
-    after = _starts(lengths)
-    return np.repeat(starts - after[:-1], lengths) + np.arange(after[-1]), after

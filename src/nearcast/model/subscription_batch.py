@@ -8,7 +8,7 @@ a table ──┘                       └── columns, footprints      for t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,14 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.model.columns import one_array
+from nearcast.model.facet_columns import FacetOptions
 from nearcast.model.filter_columns import FilterPrograms
 from nearcast.model.footprint import Footprints
 from nearcast.model.id_column import IdColumn
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import Scorer, Subscription
-from nearcast.model.subscription_columns import SubscriptionColumns
+from nearcast.model.subscription_columns import FacetedRows, SubscriptionColumns
 from nearcast.model.subscription_rows import restore, store
 from nearcast.model.timestamps import NEVER
+from nearcast.model.where import parse_where
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class SubscriptionBatch:
     stored: pa.Table
     """The stored rows, see `subscription_rows`."""
     scoring: ScoringContext
+    facets: FacetedRows | None = None
+    """The facet values under which an index lists the subscriptions; None if there are none."""
 
     def __len__(self) -> int:
         return len(self.stored)
@@ -84,8 +88,26 @@ class SubscriptionBatch:
     @cached_property
     def programs(self) -> FilterPrograms:
         """The filter programs of the subscriptions that have one."""
+        return FilterPrograms.of(*self._filtered, self.scoring)
+
+    @cached_property
+    def _filtered(self) -> tuple[npt.NDArray[np.int64], list[Subscription]]:
+        """The rows of subscriptions that may have filters, and these subscriptions."""
         rows = np.flatnonzero(self.kind.rows_with_filters(self.stored, self.scoring))
-        return FilterPrograms.of(rows, self.take(rows).subscriptions if len(rows) else [], self.scoring)
+        return rows, self.take(rows).subscriptions if len(rows) else []
+
+    def facet_options(self, most_values: int) -> FacetOptions:
+        """Return the facets by which the subscriptions can be found, of at most so many values each."""
+        rows, subscriptions = self._filtered
+        conditions = [None if one.where is None else parse_where(one.where) for one in subscriptions]
+        key = self.scoring.hash_key
+        return FacetOptions.of(rows.tolist(), conditions, self.scoring.attributes, key, most_values=most_values)
+
+    def under(self, facets: FacetedRows) -> SubscriptionBatch:
+        """Return the subscriptions listed under facet values."""
+        made = replace(self, facets=facets)
+        made.__dict__.update({name: value for name, value in self.__dict__.items() if name not in made.__dict__})
+        return made
 
     @cached_property
     def columns(self) -> SubscriptionColumns:

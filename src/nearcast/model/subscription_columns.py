@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from nearcast.model.expression import Branch, all_of, parse
 from nearcast.model.identity import Id
 from nearcast.model.split_columns import join
+from nearcast.ragged import positions, starts
 from nearcast.space import Box, Space
 from nearcast.space.region_formats import as_region
 from nearcast.text import Analyzer, TermRows, Vocabulary
@@ -40,6 +41,14 @@ _WORD = "[a-z0-9]+"
 _ALL = f"^{_WORD}(?:(?: AND)? {_WORD})*$"
 _ANY = f"^{_WORD}(?: OR {_WORD})+$"
 _NO_LIMIT = 1 << 62  # the expression was checked against the limits before
+
+
+class FacetedRows(NamedTuple):
+    """The facet values under which subscriptions are listed, see `facets`; most rows may have none."""
+
+    indptr: Longs
+    """int64 (n + 1,): the values of each subscription."""
+    values: Longs
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,26 @@ class BooleanColumns:
     def __len__(self) -> int:
         return len(self.xmins)
 
+    def under(self, facets: FacetedRows | None) -> BooleanColumns:
+        """Return branches of terms combined with facet values: each branch once for each value."""
+        if facets is None:
+            return self
+        n_values = np.diff(facets.indptr)
+        copies, n_branches = np.maximum(n_values, 1), np.diff(self.branch_indptr)
+        # One row per subscription and value, which has the branches of the subscription.
+        owners = np.repeat(np.arange(len(self)), copies)
+        values = np.zeros(len(owners), np.int64)
+        values[np.repeat(n_values > 0, copies)] = facets.values
+        branches, _ = positions(self.branch_indptr, owners)
+        terms, term_indptr = positions(self.term_indptr, branches)
+        of_branches = np.repeat(values, n_branches[owners])
+        return replace(
+            self,
+            branch_indptr=starts(n_branches * copies),
+            term_indptr=term_indptr,
+            term_ids=self.term_ids[terms] ^ np.repeat(of_branches, np.diff(term_indptr)),
+        )
+
     @classmethod
     def of_stored(cls, table: pa.Table, scoring: ScoringContext) -> BooleanColumns:
         """Return stored subscriptions as columns; expressions of one operator are read column by column.
@@ -77,14 +106,11 @@ class BooleanColumns:
         groups.append(_parsed(table, others, vocabulary))
         owners, lengths, terms = (np.concatenate(parts) for parts in zip(*groups, strict=True))
         order = np.argsort(owners, kind="stable")
-        starts = np.concatenate([[0], np.cumsum(lengths)])[:-1][order]
-        lengths = lengths[order]
-        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        at = np.repeat(starts - indptr[:-1], lengths) + np.arange(indptr[-1])
+        at, indptr = positions(starts(lengths), order)
         branches = np.bincount(owners, minlength=len(table))
         return cls(
             *_boxes(table, scoring.space),
-            np.concatenate([[0], np.cumsum(branches)]).astype(np.int64),
+            starts(branches),
             indptr,
             terms[at],
         )
@@ -114,6 +140,14 @@ class KeywordColumns:
 
     def __len__(self) -> int:
         return len(self.xs)
+
+    def terms_under(self, facets: FacetedRows | None) -> Longs:
+        """Return the terms combined with the facet value of each subscription, of which each has at most one."""
+        if facets is None:
+            return self.term_ids
+        values = np.zeros(len(self), np.int64)
+        values[np.diff(facets.indptr) > 0] = facets.values
+        return self.term_ids ^ np.repeat(values, np.diff(self.term_indptr))
 
     @classmethod
     def of_stored(cls, table: pa.Table, vocabulary: Vocabulary) -> KeywordColumns:

@@ -7,12 +7,15 @@
 Three-valued as in SQL: a comparison with null is unknown, and only a message for which the whole condition is true
 passes. Since NOT of unknown is unknown, NOT is moved to the comparisons first; then unknown may count as false.
 
-Lark parses, in time linear in the length and without recursion. The grammar is ours, because the parsers of CQL2 that
-exist take exponential time for some short texts, or give AND and OR the same precedence (see decision 041).
+Lark parses, in time linear in the length and without recursion. Conditions that differ in their values only are
+parsed once. The grammar is ours, because the parsers of CQL2 that exist take exponential time for some short texts, or give
+AND and OR the same precedence (see decision 041).
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -20,11 +23,16 @@ from nearcast.errors import InvalidInput, is_finite, require
 from nearcast.model.attributes import LARGEST_INT, Attributes
 
 _RULE = "must be a condition on attributes"
-_DEEPEST = 100
+DEEPEST = 100
+"""How deep conditions may nest."""
 
 Value = float | int | str | bool
 
-_GRAMMAR = r"""
+_NAME = r"[^\W\d][\w.:]*"
+_QUOTED = '"[^"]+"'
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+_STRING = "'(?:[^']|'')*'"
+_GRAMMAR = rf"""
 ?start: either
 ?either: all ("OR"i all)+ -> either | all
 ?all: factor ("AND"i factor)+ -> all | factor
@@ -39,18 +47,18 @@ _GRAMMAR = r"""
 ?operand: NAME -> name | QUOTED -> quoted_name | NUMBER -> number | STRING -> string
     | "TRUE"i -> true | "FALSE"i -> false
 COMPARISON: "<=" | ">=" | "<>" | "=" | "<" | ">"
-NAME: /[^\W\d][\w.:]*/
-QUOTED: /"[^"]+"/
-NUMBER: /[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?/
-STRING: /'([^']|'')*'/
+NAME: /{_NAME}/
+QUOTED: /{_QUOTED}/
+NUMBER: /{_NUMBER}/
+STRING: /{_STRING}/
 %ignore /\s+/
 """
-
 _NEGATED = {
     "=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "IN": "NOT IN", "NOT IN": "IN",
     "IS NULL": "IS NOT NULL", "IS NOT NULL": "IS NULL",
 }  # fmt: skip
-_MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+"""The comparison that means the same with its operands exchanged."""
 
 
 class Condition(NamedTuple):
@@ -64,16 +72,22 @@ class Condition(NamedTuple):
     values: tuple[Value, ...] = ()
     depth: int = 1
     is_negated: bool = False
-    """True only while a text is parsed."""
+    """True only while a condition is made."""
 
-    def _without_not(self, *, negate: bool = False) -> Condition:
+    def without_not(self, *, negate: bool = False) -> Condition:
         """Return the condition with NOT moved to its tests."""
         negate ^= self.is_negated
         if self.parts:
             operator = {"AND": "OR", "OR": "AND"}[self.operator] if negate else self.operator
-            parts = tuple(part._without_not(negate=negate) for part in self.parts)
+            parts = tuple(part.without_not(negate=negate) for part in self.parts)
             return self._replace(operator=operator, parts=parts, is_negated=False)
         return self._replace(operator=_NEGATED[self.operator] if negate else self.operator, is_negated=False)
+
+    def with_values(self, values: Sequence[Value]) -> Condition:
+        """Return the condition with the values whose positions now stand in their places."""
+        if self.parts:
+            return self._replace(parts=tuple(part.with_values(values) for part in self.parts))
+        return self._replace(values=tuple(one if isinstance(one, bool) else values[int(one)] for one in self.values))
 
     def tests(self) -> list[Condition]:
         """Return the tests of single attributes."""
@@ -117,6 +131,29 @@ def parse_where(text: str) -> Condition:
         ...
     nearcast.errors.InvalidInput: where must be a condition on attributes; got 'price <='. Something is missing at the end.
     """  # noqa: E501
+    literals: list[Value] = []
+    try:
+        form = _parse_whole(_LITERAL.sub(lambda found: _numbered(found, literals), text))
+    except InvalidInput:
+        return _parse_whole(text)  # for the position of the error
+    return form.with_values(literals)
+
+
+_LITERAL = re.compile(rf"{_QUOTED}|{_NAME}|({_STRING})|({_NUMBER})")
+
+
+def _numbered(found: re.Match[str], literals: list[Value]) -> str:
+    """Add a literal to the list, and return its position there as a literal of the same type."""
+    string, number = found.groups()
+    if string is None and number is None:
+        return found[0]
+    literals.append(_to_number(number) if string is None else _to_string(string))
+    position = len(literals) - 1
+    return f" {position} " if string is None else f" '{position}' "
+
+
+@lru_cache(maxsize=1024)
+def _parse_whole(text: str) -> Condition:
     from lark.exceptions import UnexpectedInput, VisitError
 
     try:
@@ -125,7 +162,7 @@ def parse_where(text: str) -> Condition:
         raise error.orig_exc from None
     except UnexpectedInput as error:
         raise InvalidInput("where", _RULE, text, hint=_problem(error, text)) from None
-    return _condition(made)._without_not()
+    return _condition(made).without_not()
 
 
 def _problem(error: Any, text: str) -> str:
@@ -157,10 +194,10 @@ def _parser() -> Any:
             return _Name(token[1:-1])
 
         def number(self, token: str) -> float | int:
-            return int(token) if token.lstrip("+-").isdecimal() and len(token) < 400 else float(token)
+            return _to_number(token)
 
         def string(self, token: str) -> str:
-            return str(token[1:-1]).replace("''", "'")
+            return _to_string(token)
 
         def true(self) -> bool:
             return True
@@ -169,22 +206,21 @@ def _parser() -> Any:
             return False
 
         def either(self, *parts: Any) -> Condition:
-            return _join("OR", parts)
+            return join("OR", map(_condition, parts))
 
         def all(self, *parts: Any) -> Condition:
-            return _join("AND", parts)
+            return join("AND", map(_condition, parts))
 
         def negation(self, part: Any) -> Condition:
-            condition = _condition(part)
-            return condition._replace(is_negated=not condition.is_negated)
+            return negated(_condition(part))
 
         def comparison(self, left: Any, operator: str, right: Any) -> Condition:
             if isinstance(right, _Name) and not isinstance(left, _Name):
-                return _test(_MIRRORED[operator], right, left)
+                return _test(MIRRORED[operator], right, left)
             return _test(str(operator), left, right)
 
         def between(self, name: Any, low: Any, high: Any) -> Condition:
-            return _join("AND", (_test(">=", name, low), _test("<=", name, high)))
+            return join("AND", (_test(">=", name, low), _test("<=", name, high)))
 
         def not_between(self, name: Any, low: Any, high: Any) -> Condition:
             return self.between(name, low, high)._replace(is_negated=True)
@@ -206,18 +242,32 @@ def _parser() -> Any:
     )
 
 
+def _to_number(token: str) -> float | int:
+    return int(token) if token.lstrip("+-").isdecimal() and len(token) < 400 else float(token)
+
+
+def _to_string(token: str) -> str:
+    return str(token[1:-1]).replace("''", "'")
+
+
 def _condition(part: Any) -> Condition:
     if not isinstance(part, Condition):
         raise InvalidInput("where", _RULE, part, hint="A value alone is no condition.")
     return part
 
 
-def _join(operator: str, parts: tuple[Any, ...]) -> Condition:
+def negated(condition: Condition) -> Condition:
+    """Return NOT of a condition, which `without_not` moves to the tests."""
+    return condition._replace(is_negated=not condition.is_negated)
+
+
+def join(operator: str, parts: Iterable[Condition]) -> Condition:
+    """Return AND or OR of conditions; raise `InvalidInput` if they nest too deep."""
     flat: list[Condition] = []
-    for part in map(_condition, parts):
+    for part in parts:
         flat += part.parts if part.operator == operator and not part.is_negated else [part]
     depth = 1 + max(part.depth for part in flat)
-    require(depth <= _DEEPEST, "where", f"must nest at most {_DEEPEST} deep", depth)
+    require(depth <= DEEPEST, "where", f"must nest at most {DEEPEST} deep", depth)
     return Condition(operator, tuple(flat), depth=depth)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -15,6 +16,7 @@ from nearcast.errors import require
 from nearcast.jobs.client import JobClient
 from nearcast.jobs.inputs import common_terms, hash_key_of, social_of, vocabulary_of
 from nearcast.jobs.job_file import JobFile, WindowTable, read_job_file
+from nearcast.model import Attributes
 from nearcast.space import Box, Space
 from nearcast.text import new_hash_key
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
@@ -23,6 +25,7 @@ _MAX_SUGGESTIONS = 200  # terms, and users, that the live map suggests
 _UNRECORDED = {
     "clock": "event",
     "analyzer": "simple",
+    "attributes": {},
 }  # what folders mean that were created before there was a choice
 
 
@@ -45,6 +48,8 @@ class ServiceConfig:
     """What moves `now`: the clock of the service, which is the default with a time window, or the messages."""
     analyzer: str = "simple"
     """How text becomes terms."""
+    attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """The attributes of messages, by name and type, which `where` may test."""
     workers: int = 1
     partitioner: str = "hash"
     job: str | None = None
@@ -77,6 +82,7 @@ class ServiceConfig:
         require(len(windows) < 2, "window", "must be a count or seconds, not both", windows, subject="config")
         if self.clock is None:
             object.__setattr__(self, "clock", "wall")
+        object.__setattr__(self, "attributes", Attributes.of(self.attributes).to_json())
         require(self.clock in CLOCKS, "clock", f"must be one of {', '.join(CLOCKS)}", self.clock, subject="config")
 
     @property
@@ -120,7 +126,7 @@ class ServiceConfig:
             vocabulary, social = vocabulary_of(job_file), social_of(job_file)
             return job_file.job(vocabulary=vocabulary, social=social, hash_key=hash_key_of(job_file)).new_engine()
         options: dict[str, Any] = {
-            name: getattr(self, name) for name in ("window", "analyzer", "workers", "partitioner")
+            name: getattr(self, name) for name in ("window", "analyzer", "attributes", "workers", "partitioner")
         }
         options["hash_key"] = None if self.hash_key is None else bytes.fromhex(self.hash_key)
         if self.city is not None:
@@ -158,6 +164,7 @@ class ServiceConfig:
             "users": users,
             "partitioner": self.partitioner,
             "analyzer": self.analyzer,
+            "attributes": self.attributes,
         }
 
     @cached_property

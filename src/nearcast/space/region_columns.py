@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.errors import InvalidInput
+from nearcast.ragged import positions, starts
 from nearcast.space.box import Box
 from nearcast.space.region import LARGEST_COORDINATE, Circle, Region, Ring, polygons_unchecked
 from nearcast.space.space import Space
@@ -181,15 +182,15 @@ class RegionColumns:
         exists = chosen >= 0
         chosen = np.where(exists, chosen, 0)
         n_rings = np.where(exists, np.diff(self.ring_indptr)[chosen], 0)
-        rings = _spread(self.ring_indptr[chosen], n_rings)
-        n_points = np.diff(self.point_indptr)[rings]
+        rings, _ = positions(self.ring_indptr, chosen[exists])
+        points, point_indptr = positions(self.point_indptr, rings)
         return RegionColumns(
             np.where(exists, self.codes[chosen], NO_REGION).astype(np.int8),
             np.where(exists[:, None], self.boxes[chosen], 0.0),
             np.where(exists[:, None], self.circles[chosen], 0.0),
-            _indptr(n_rings),
-            _indptr(n_points),
-            self.points[_spread(self.point_indptr[rings], n_points)],
+            starts(n_rings),
+            point_indptr,
+            self.points[points],
             self.is_shell[rings],
         )
 
@@ -209,8 +210,8 @@ class RegionColumns:
             np.concatenate([part.codes for part in parts]),
             np.concatenate([part.boxes for part in parts]),
             np.concatenate([part.circles for part in parts]),
-            _indptr(n_rings),
-            _indptr(n_points),
+            starts(n_rings),
+            starts(n_points),
             np.concatenate([part.points for part in parts]),
             np.concatenate([part.is_shell for part in parts]),
         )
@@ -243,16 +244,6 @@ class RegionColumns:
 
 def _no_rings(n: int) -> _Rings:
     return _Rings(np.zeros(n + 1, np.int64), np.zeros(1, np.int64), np.zeros((0, 2)), np.zeros(0, np.bool_))
-
-
-def _indptr(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-
-
-def _spread(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the positions of runs: start, start + 1, ... of each."""
-    ends = np.cumsum(lengths)
-    return np.repeat(starts - (ends - lengths), lengths) + np.arange(int(lengths.sum()))
 
 
 def _as_binary(column: pa.Array | pa.ChunkedArray | Sequence[bytes | None]) -> pa.Array:
@@ -332,7 +323,7 @@ def _invalid(rings: _Rings) -> dict[int, tuple[str, Any]]:
     if len(rows) == 0:
         return found
     kept = good[row_of_ring]
-    ring_ends = _indptr(np.diff(rings.point_indptr)[kept])
+    ring_ends = starts(np.diff(rings.point_indptr)[kept])
     shells = np.append(np.flatnonzero(rings.is_shell[kept]), int(kept.sum()))
     shell_rows = row_of_ring[kept][shells[:-1]]
     shape_ends = np.append(np.searchsorted(shell_rows, rows), len(shell_rows))

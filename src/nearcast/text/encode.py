@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from nearcast import ragged
 from nearcast.text.analyzer import SIMPLE, Analyzer
 from nearcast.text.hashing import DEFAULT_HASH_KEY, HashKey, key_words, term_ids
 from nearcast.text.stem_ids import replace_by_stems
@@ -43,11 +44,8 @@ class TermOrder(NamedTuple):
 
     def take(self, rows: npt.NDArray[np.int64]) -> TermOrder:
         """Return the given rows, in that order."""
-        lengths = np.diff(self.indptr)[rows]
-        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        return TermOrder(
-            indptr, self.ranks[np.repeat(self.indptr[rows] - indptr[:-1], lengths) + np.arange(indptr[-1])]
-        )
+        at, indptr = ragged.positions(self.indptr, rows)
+        return TermOrder(indptr, self.ranks[at])
 
     def slice(self, start: int, stop: int) -> TermOrder:
         """Return a range of rows without a copy of their terms."""
@@ -69,9 +67,7 @@ class TermRows(NamedTuple):
 
     def take(self, rows: npt.NDArray[np.int64]) -> TermRows:
         """Return the given rows, in that order."""
-        lengths = np.diff(self.indptr)[rows]
-        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        at = np.repeat(self.indptr[rows] - indptr[:-1], lengths) + np.arange(indptr[-1])
+        at, indptr = ragged.positions(self.indptr, rows)
         return TermRows(indptr, self.ids[at], self.counts[at], None if self.order is None else self.order.take(rows))
 
     def slice(self, start: int, stop: int) -> TermRows:
@@ -181,14 +177,9 @@ def _count_compiled(
     count_rows(numbers, starts, lengths, indptr, ids, counts)
     used, order = int(indptr[-1]), None
     if ordered:
-        order = TermOrder(_starts(lengths), np.empty(room, np.uint16))
+        order = TermOrder(ragged.starts(lengths), np.empty(room, np.uint16))
         rank_terms(numbers, starts, order.indptr, indptr, ids, order.ranks)
     return TermRows(indptr, ids[:used].copy(), counts[:used].copy(), order)
-
-
-def _starts(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    starts: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return starts
 
 
 def _count(numbers: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], *, ordered: bool) -> TermRows:
@@ -204,7 +195,7 @@ def _count(numbers: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], *, or
     if ordered:
         ranks = np.empty(len(rows), np.uint16)
         ranks[by_term] = np.minimum(np.cumsum(first) - 1 - indptr[rows], MAX_RANK)
-        order = TermOrder(_starts(lengths), ranks)
+        order = TermOrder(ragged.starts(lengths), ranks)
     return TermRows(indptr, numbers[starts], counts, order)
 
 

@@ -36,6 +36,8 @@ def part_body(part: ScorePart) -> dict[str, Any]:
         "distance": part.distance,
         "shared_terms": part.shared_terms,
         "missing_terms": part.missing_terms,
+        "excluded_terms": part.excluded_terms,
+        "condition": part.condition,
         "user": None if part.link is None else str(part.link.user),
         "note": part.note,
     }

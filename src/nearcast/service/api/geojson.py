@@ -10,9 +10,11 @@ from typing import Any
 from nearcast.errors import InvalidInput
 from nearcast.model import find_kind
 from nearcast.service.json_bodies import Body
+from nearcast.service.region_json import circle_json, geometry_of
 
 MEDIA_TYPE = "application/geo+json"
-_FIELD_NAMES = {"point": "location", "box": "region"}
+_PLACE = ("location", "point")
+"""The name and the form of the place of a message."""
 
 
 def is_accepted(accept: str) -> bool:
@@ -26,16 +28,16 @@ def feature_collection(features: Iterable[dict[str, Any]], **members: Any) -> di
 
 
 def subscription_feature(body: Body) -> dict[str, Any]:
-    """Return a subscription as a feature with its box or point.
+    """Return a subscription as a feature with its region or point; the radius of a circle is a property.
 
     >>> body = {"id": "n1", "kind": "nearest", "location": [1, 2], "keywords": "ramen", "k": 3}
     >>> subscription_feature(body)["geometry"]
     {'type': 'Point', 'coordinates': [1, 2]}
     """
-    ((form, name),) = _spatial_fields(body["kind"]).items()
-    geometry = _polygon(*body[name]) if form == "box" else _point(body[name])
-    properties = {key: value for key, value in body.items() if key not in ("id", name)}
-    return {"type": "Feature", "id": body["id"], "geometry": geometry, "properties": properties}
+    name, form = _place(body["kind"])
+    geometry, properties = geometry_of(body[name]) if form == "region" else (_point(body[name]), {})
+    fields = {key: value for key, value in body.items() if key not in ("id", name)}
+    return {"type": "Feature", "id": body["id"], "geometry": geometry, "properties": fields | properties}
 
 
 def result_feature(result: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +61,15 @@ def plain_body(value: Any, *, has_id: bool = True) -> Any:
         raise ValueError("must have properties that are an object")
     fields = {key: other for key, other in properties.items() if key != "id"}
     id_ = {"id": value["id"]} if has_id and "id" in value else {}
-    return {**id_, **fields, **_spatial_value(value.get("geometry"), properties.get("kind"))}
+    name, form = _PLACE
+    with suppress(InvalidInput):  # a message has no kind, and an unknown kind is reported with all other errors
+        name, form = _place(properties.get("kind"))
+    if form == "region":
+        return {**id_, **fields, name: _region(value.get("geometry"), fields)}
+    match value.get("geometry"):
+        case {"type": "Point", "coordinates": at}:
+            return {**id_, **fields, name: at}
+    raise ValueError("must have a geometry that is a Point")
 
 
 def features_of(value: Any) -> Any:
@@ -68,25 +78,23 @@ def features_of(value: Any) -> Any:
     return value.get("features") if is_collection else value
 
 
-def _spatial_fields(kind: object) -> dict[str, str]:
-    """Return the name of the point or box of a kind, by its form."""
+def _place(kind: object) -> tuple[str, str]:
+    """Return the name and the form of the point or region that a kind has besides its filters."""
     types = find_kind(kind).field_types()
-    return {type_.form: name for name, type_ in types.items() if type_.form in _FIELD_NAMES}
+    places = ((name, one.form) for name, one in types.items() if not one.is_optional)
+    return next((place for place in places if place[1] in ("point", "region")), _PLACE)
 
 
-def _spatial_value(geometry: Any, kind: object) -> dict[str, Any]:
-    """Return a geometry as the spatial field of a message, or of a subscription of a kind."""
-    names = dict(_FIELD_NAMES)
-    with suppress(InvalidInput):  # a message has no kind, and an unknown kind is reported with all other errors
-        names |= _spatial_fields(kind)
+def _region(geometry: Any, fields: dict[str, Any]) -> Any:
+    """Return a geometry as a region; that of a point takes the radius from the other fields."""
     match geometry:
-        case {"type": "Point", "coordinates": at}:
-            return {names["point"]: at}
-        case {"type": "Polygon", "coordinates": [[*ring]]}:
-            box = _box(ring)
-            if box is not None:
-                return {names["box"]: box}
-    raise ValueError("must have a geometry that is a Point, or a Polygon whose ring is an axis-parallel box")
+        case {"type": "Point", "coordinates": at} if "radius" in fields:
+            return circle_json(at, fields.pop("radius"))
+        case {"type": "Polygon", "coordinates": [[*ring]]} if (box := _box(ring)) is not None:
+            return box
+        case {"type": "Polygon" | "MultiPolygon"}:
+            return geometry
+    raise ValueError("must have a geometry that is a Polygon, a MultiPolygon, or a Point with the property radius")
 
 
 def _box(ring: list[Any]) -> list[float] | None:
@@ -95,17 +103,12 @@ def _box(ring: list[Any]) -> list[float] | None:
     if len(ring) != 5 or len(corners) != 5 or not all(isinstance(x, (int, float)) for at in corners for x in at):
         return None
     xs, ys = zip(*corners, strict=True)
-    box = [min(xs), min(ys), max(xs), max(ys)]
-    expected = [tuple(at) for at in _polygon(*box)["coordinates"][0][:4]]
+    xmin, ymin, xmax, ymax = min(xs), min(ys), max(xs), max(ys)
+    expected = [(xmin, ymin), (xmax, ymin), (xmax, ymax), (xmin, ymax)]
     sides = pairwise(corners)
     is_box = sorted(corners[:4]) == sorted(expected) and all(a[0] == b[0] or a[1] == b[1] for a, b in sides)
-    return box if is_box and corners[0] == corners[4] else None
+    return [xmin, ymin, xmax, ymax] if is_box and corners[0] == corners[4] else None
 
 
 def _point(at: list[float]) -> dict[str, Any]:
     return {"type": "Point", "coordinates": at}
-
-
-def _polygon(xmin: float, ymin: float, xmax: float, ymax: float) -> dict[str, Any]:
-    ring = [[xmin, ymin], [xmax, ymin], [xmax, ymax], [xmin, ymax], [xmin, ymin]]
-    return {"type": "Polygon", "coordinates": [ring]}

@@ -16,15 +16,19 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Discriminator,
+    FailFast,
     Field,
     Strict,
     Tag,
+    WithJsonSchema,
     model_validator,
 )
 
 from nearcast.errors import WHOLE, is_whole
+from nearcast.model.where_json import where_of_json
 from nearcast.service.api.geojson import features_of, plain_body
 from nearcast.service.json_bodies import Body
+from nearcast.service.region_json import region_json
 
 ID_PATTERN = r"^[A-Za-z0-9_~:@-][A-Za-z0-9._~:@-]{0,127}$"
 ID_RULE = "1 to 128 letters, digits or any of . _ ~ : @ -, not starting with a dot"
@@ -32,7 +36,9 @@ ID_RULE = "1 to 128 letters, digits or any of . _ ~ : @ -, not starting with a d
 MAX_EDGES = 1_000
 """Edges of one request: their updates are written in one commit."""
 
-TAGS = frozenset({"one", "many", "seconds", "time"})
+TAGS = frozenset(
+    {"one", "many", "seconds", "time", "cql2_text", "cql2_json", "box", "Polygon", "MultiPolygon", "Feature"}
+)
 """Tags of alternatives, which are not names of fields in the location of an error."""
 
 
@@ -67,7 +73,80 @@ TimeField = Annotated[
 LocationField = Annotated[
     list[NumberField], Field(min_length=2, max_length=2, description="[x, y]; longitude, latitude")
 ]
+PositionField = Annotated[
+    list[NumberField], Field(min_length=2, max_length=4, description="[x, y]; heights are ignored")
+]
+_RingsField = Annotated[list[Annotated[list[PositionField], FailFast()]], FailFast()]
+
+
+class PointGeometry(BaseModel):
+    """A GeoJSON Point."""
+
+    type: Literal["Point"]
+    coordinates: PositionField
+
+
+class PolygonGeometry(BaseModel):
+    """A GeoJSON Polygon: its shell, and then its holes. Edges are straight lines in coordinates."""
+
+    type: Literal["Polygon"]
+    coordinates: _RingsField
+
+
+class MultiPolygonGeometry(BaseModel):
+    """A GeoJSON MultiPolygon."""
+
+    type: Literal["MultiPolygon"]
+    coordinates: Annotated[list[_RingsField], FailFast()]
+
+
+class CircleProperties(BaseModel):
+    """The properties of a circle."""
+
+    radius: NumberField = Field(description="metres on the earth, else units of the plane")
+
+
+class CircleFeature(BaseModel):
+    """A circle: a GeoJSON Feature with a Point and a radius."""
+
+    type: Literal["Feature"]
+    geometry: PointGeometry
+    properties: CircleProperties
+
+
+def _form_of_region(value: Any) -> Any:
+    if isinstance(value, list):
+        return "box"
+    return value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+
+
+_REGION_RULE = (
+    "must be [xmin, ymin, xmax, ymax], a GeoJSON Polygon or MultiPolygon, or a Feature with a Point and a radius"
+)
+RegionField = Annotated[
+    Annotated[list[NumberField], Field(min_length=4, max_length=4), Tag("box")]
+    | Annotated[PolygonGeometry, Tag("Polygon")]
+    | Annotated[MultiPolygonGeometry, Tag("MultiPolygon")]
+    | Annotated[CircleFeature, Tag("Feature")],
+    Discriminator(_form_of_region, custom_error_type="region", custom_error_message=_REGION_RULE),
+    BeforeValidator(region_json),
+]
+ConditionField = Annotated[
+    Annotated[StringField, Tag("cql2_text")] | Annotated[dict[str, Any], Tag("cql2_json")],
+    _by_type(cql2_text=str, cql2_json=dict),
+    AfterValidator(lambda value: where_of_json(value) if isinstance(value, dict) else value),
+]
+_SCALARS = ["number", "string", "boolean", "null"]
 SubscriptionIdField = Annotated[StringField, Field(pattern=ID_PATTERN, description=ID_RULE)]
+
+
+def _is_scalar(value: Any) -> Any:
+    if value is not None and not isinstance(value, (bool, int, float, str)):
+        raise ValueError("must be a number, a string, a boolean or null")
+    return _without_surrogates(value) if isinstance(value, str) else value
+
+
+AttributesField = dict[StringField, Annotated[Any, AfterValidator(_is_scalar), WithJsonSchema({"type": _SCALARS})]]
 
 
 class StrictModel(BaseModel):
@@ -91,6 +170,9 @@ class MessageBody(StrictModel):
     place: StringField | None = Field(None, description="the point of interest that published it")
     expires_at: TimeField | None = Field(None, description="when it leaves every result; later than `at`")
     body: StringField | None = Field(None, description="an opaque text of at most 64 KiB that updates can carry")
+    attributes: AttributesField | None = Field(
+        None, description="values of attributes that the service declares; one that is missing is null"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -107,6 +189,9 @@ class ReplacingBody(StrictModel):
     place: StringField | None = Field(None, description="the point of interest that published it")
     expires_at: TimeField | None = Field(None, description="when it leaves every result; later than `at`")
     body: StringField | None = Field(None, description="an opaque text of at most 64 KiB that updates can carry")
+    attributes: AttributesField | None = Field(
+        None, description="values of attributes that the service declares; one that is missing is null"
+    )
 
 
 if TYPE_CHECKING:
@@ -236,6 +321,10 @@ class PartBody(BaseModel):
     )
     shared_terms: list[str] | None = Field(description="terms that message and subscription share")
     missing_terms: list[str] | None = Field(description="terms that the message lacks to satisfy the expression")
+    excluded_terms: list[str] | None = Field(
+        description="terms and phrases that the message holds and must not, or does not hold side by side"
+    )
+    condition: str | list[str] | None = Field(description="the filter, where it is the condition")
     user: str | None = Field(description="the user of the social graph who connects subscription and place")
     note: str = Field(description="a phrase for people, made from the other fields")
 
@@ -329,15 +418,19 @@ class ConfigBody(BaseModel):
     users: list[str] = Field(description="some users of the social graph, as suggestions")
     partitioner: str = Field(description="how subscriptions are distributed over shards")
     analyzer: str = Field(description="how text becomes terms: simple, unicode, or a language")
+    attributes: dict[str, str] = Field(
+        description="the attributes of messages, and their types: float, int, str or bool"
+    )
 
 
 class FieldBody(BaseModel):
     """A field of a kind, as a form shows it."""
 
-    form: str = Field(description="point, box, text, integer, number or id")
+    form: str = Field(description="point, region, text, condition, integer, number, id or time")
     label: str
     help: str
     example: str
+    is_optional: bool = Field(description="true if a subscription may be without it")
     minimum: float | None = Field(None, description="start of the slider of a number")
     maximum: float | None = Field(None, description="end of the slider; greater integers may be valid")
     step: float | None = None

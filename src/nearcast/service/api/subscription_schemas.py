@@ -11,13 +11,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
 
-from nearcast.model import COMMON_FIELDS, FieldType, Subscription, kinds
+from nearcast.model import FieldType, Subscription, kinds
 from nearcast.service.api.geojson import features_of, plain_body
 from nearcast.service.api.schemas import (
     ClusterBody,
+    ConditionField,
     IntegerField,
     LocationField,
     NumberField,
+    RegionField,
     StrictModel,
     StringField,
     SubscriptionIdField,
@@ -26,17 +28,19 @@ from nearcast.service.api.schemas import (
 )
 
 _JSON_TYPES: dict[str, Any] = {
-    "box": Annotated[list[NumberField], Field(min_length=4, max_length=4)],
+    "region": RegionField,
     "point": LocationField,
     "text": WordsField,
+    "condition": ConditionField,
     "id": StringField,
     "integer": IntegerField,
     "number": NumberField,
     "time": TimeField,
 }
 _SHAPES = {
-    "box": "[xmin, ymin, xmax, ymax]",
+    "region": "a box [xmin, ymin, xmax, ymax], polygons, or a circle",
     "point": "[x, y]; longitude, latitude",
+    "condition": "CQL2 text, or CQL2 JSON, which is stored as text",
     "time": "seconds since the epoch, or a time with its zone",
 }
 
@@ -112,10 +116,13 @@ def _kind_model(kind: type[Subscription], *, named: bool) -> Any:
     fields: dict[str, Any] = {"kind": (Literal[kind.kind], ...)}
     if named:
         fields["id"] = (SubscriptionIdField, ...)
-    for name, type_ in kind.field_types().items():
-        fields[name] = (Annotated[_JSON_TYPES[type_.form], _described(type_)], ...)
-    for name, type_ in COMMON_FIELDS.items():
-        fields[name] = (Annotated[_JSON_TYPES[type_.form] | None, _described(type_)], None)
+    for name, type_ in kind.all_field_types().items():
+        json_type = _JSON_TYPES[type_.form]
+        fields[name] = (
+            (Annotated[json_type | None, _described(type_)], None)
+            if type_.is_optional
+            else (Annotated[json_type, _described(type_)], ...)
+        )
     validators: Any = {"from_feature": model_validator(mode="before")(partial(plain_body, has_id=named))}
     doc = (kind.__doc__ or "").partition("\n")[0]
     name = f"{'Named' if named else ''}{kind.__name__}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nearcast.errors import InvalidInput
 from nearcast.model import kinds
 from nearcast.service.api.problems import field_error
 from nearcast.service.api.schemas import TAGS
@@ -22,6 +23,10 @@ def field_errors(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _violated(error: Mapping[str, Any]) -> dict[str, Any]:
+    raised = error.get("ctx", {}).get("error")
+    if isinstance(raised, InvalidInput):  # its field is that of the location, or a path within it
+        field = _field((*error["loc"][:-1], raised.field)) if error["loc"] else raised.field
+        return field_error(field, raised.rule, raised.value)
     return field_error(_field(error["loc"]), _rule(error["msg"]), error.get("input"))
 
 

@@ -34,6 +34,7 @@ class DataFolder:
             undo.callback(self.journal.close)
             with opening(path / "journal.sqlite"):
                 self.config = self._recorded_config(config)
+            self.journal.space = self.config.space
             self.reader = JournalReader(path / "journal.sqlite")
             undo.pop_all()
 

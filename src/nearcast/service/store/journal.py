@@ -36,7 +36,7 @@ from nearcast.service.store.cursor import Cursor
 from nearcast.service.store.subscription_filter import SubscriptionFilter
 from nearcast.service.store.subscription_row import SubscriptionRow
 from nearcast.service.subscription_key import SubscriptionKey
-from nearcast.space import Box
+from nearcast.space import Box, Space
 
 REPLY_TTL_S = 24 * 3600.0
 _NOW = "now"
@@ -299,6 +299,9 @@ class JournalQueries(ABC):
 class Journal(JournalQueries):
     """Reads and writes a journal, from one thread."""
 
+    space: Space | None = None
+    """The space of the subscriptions, in which regions have an extent."""
+
     def __init__(self, file: Path) -> None:
         self._db = connect(file)
         try:
@@ -414,7 +417,8 @@ class Journal(JournalQueries):
 
     def put_subscriptions(self, subscriber: str, bodies: Sequence[Body]) -> None:
         """Insert or replace subscriptions."""
-        rows = (SubscriptionRow.of(subscriber, body) for body in bodies)
+        assert self.space is not None, "set by the data folder"
+        rows = [SubscriptionRow.of(subscriber, body, self.space) for body in bodies]
         self._db.executemany("INSERT OR REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def delete_subscriptions(self, subscriber: str, ids: Sequence[str]) -> None:

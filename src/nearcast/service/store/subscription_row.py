@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from nearcast.model import find_kind
 from nearcast.service.json_bodies import Body
+from nearcast.service.region_json import extent_of
+from nearcast.space import Space
 
 
 class SubscriptionRow(NamedTuple):
@@ -17,7 +19,7 @@ class SubscriptionRow(NamedTuple):
     id: str
     kind: str
     words: str
-    """What a search reads: the texts of the subscription, its id, its kind and the label of its kind, case-folded."""
+    """What a search reads, case-folded: the texts and conditions, the id, the kind and the label of the kind."""
     xmin: float | None
     """The extent of its place, of which a point has equal corners; null if the kind has no place."""
     ymin: float | None
@@ -27,22 +29,26 @@ class SubscriptionRow(NamedTuple):
     body: str
 
     @classmethod
-    def of(cls, subscriber: str, body: Body) -> SubscriptionRow:
+    def of(cls, subscriber: str, body: Body, space: Space) -> SubscriptionRow:
         """Return the row of a subscription.
 
         >>> body = {"id": "n1", "kind": "nearest", "location": [1, 2], "keywords": "Ramen", "k": 3}
-        >>> SubscriptionRow.of("ann", body)[3:8]
+        >>> SubscriptionRow.of("ann", body, Space.earth())[3:8]
         ('ramen n1 nearest nearest', 1, 2, 1, 2)
         """
         kind = find_kind(body["kind"])
         texts: list[str] = []
         extent: Sequence[float | None] = [None] * 4
-        for name, type_ in kind.field_types().items():
-            value: Any = body[name]
-            if type_.form == "text":
+        for name, type_ in kind.all_field_types().items():
+            value: Any = body.get(name)
+            if value is None:
+                continue
+            if type_.form in ("text", "condition"):
                 texts += [value] if isinstance(value, str) else value
-            elif type_.form in ("point", "box"):
-                extent = value * 2 if type_.form == "point" else value
+            elif type_.form == "point":
+                extent = value * 2
+            elif type_.form == "region" and not type_.is_optional:
+                extent = extent_of(value, space)
         words = " ".join([*texts, body["id"], kind.kind, kind.label]).casefold()
         xmin, ymin, xmax, ymax = extent
         text = json.dumps(body)

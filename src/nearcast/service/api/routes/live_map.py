@@ -47,7 +47,7 @@ _HEADERS = {
         "default-src 'self'; img-src 'self' data: blob:; worker-src 'self' blob:; frame-ancestors 'none'"
     ),
 }
-_MESSAGE_FIELDS = ("id", "location", "text", "at", "place")
+_MESSAGE_FIELDS = ("id", "location", "text", "at", "place", "attributes")
 _MESSAGES_EVERY_S = 0.25
 _STATS_EVERY = 4  # rounds of messages
 _RATES_OVER = 10  # statistics; a job on Spark reports in batches, and between two of them nothing

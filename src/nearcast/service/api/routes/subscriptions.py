@@ -87,7 +87,7 @@ async def put(
     response: Response,
     key: IdempotencyKey = None,
 ) -> Any:
-    """Create or replace a subscription, sent as JSON or as a GeoJSON feature with a box or a point."""
+    """Create or replace a subscription, sent as JSON or as a GeoJSON feature with its region or point."""
     command = Subscribe(caller.subscriber, [{"id": id, **body.to_json()}])
     answer = await service.command_loop.execute(command, subscriber=caller.subscriber, key=key)
     response.status_code = 201 if answer["created"] else 200
