@@ -21,7 +21,6 @@ from nearcast.jobs.folder import Folder
 from nearcast.jobs.frame import Frame, epoch_of, unpack_frames
 from nearcast.jobs.shard_run import ShardRun
 from nearcast.model import KINDS, Footprints
-from nearcast.model.columns import messages_from_table
 from nearcast.partition.balance.adjust import adjust
 from nearcast.partition.balance.cells import Period, can_cut
 from nearcast.partition.balance.steps import Cut
@@ -67,12 +66,7 @@ class Cluster:
             [some.footprints for some in self.of.admission.admit(comes.drop_columns(["op"]))]
         )
         messages = batch.messages.filter(pc.fill_null(pc.not_equal(batch.messages["op"], "retract"), True))
-        period = Period.of(
-            messages_from_table(
-                messages, vocabulary=self.of.scoring.vocabulary, limits=self.of.config.limits, first_seq=1
-            ),
-            footprints,
-        )
+        period = Period.of(self.of.read_messages(messages), footprints)
         made = adjust(routing, period, sigma=1.0)
         routing = routing if made is None else made.routing
         self.log.add(shards=newest.shards, tasks=2, requested=newest.requested, routing=pack(routing))

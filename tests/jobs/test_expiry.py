@@ -251,8 +251,8 @@ def test_bad_ends_and_bodies_have_a_reason():
         ]
         block = open_block(pack_messages(inputs.table(given, MESSAGE_ROWS)))
         assert [number for number, _ in bad_messages(block, of)] == [3, 4]
-        engine, bounds = of.new_engine(), of.config.space.bounds
-        reasons = [fault(message_at(block, number), engine, bounds) for number in range(len(given))]
+        engine = of.new_engine()
+        reasons = [fault(message_at(block, number), engine, of) for number in range(len(given))]
         assert reasons[:3] == [None] * 3
         assert reasons[3] == "expires_at must be later than at; got 1.0 (message 'm')"
         assert reasons[4].startswith("body must be at most 65536 bytes; got 67584")

@@ -47,7 +47,7 @@ def frames_of(batch, of, *, blocks=1, epoch=0, is_ending=False, share=None):
     made = {key: [] for key in keys_of(of.shards, of.n_tasks)}
     for pack, rows in (
         (dispatch._packer("subscription", dispatch._distribute_subscriptions, sent, find), subscriptions),
-        (dispatch._packer("message", dispatch._distribute_messages, sent, find), batch.messages),
+        (dispatch._packer("message", dispatch._distribute_messages, sent, find), inputs.decoded(batch.messages, of)),
         (dispatch._packer("edge", dispatch._distribute_edges, sent, find), batch.edges or EDGE_ROWS.empty_table()),
     ):
         size = max(1, -(-len(rows) // blocks))
@@ -149,7 +149,7 @@ def test_shards_emit_the_updates_of_one_engine(space, shards, timed, random_fiel
         expected = inputs.embedded(of, given)
         assert answer(of, given, blocks=3) == expected, f"seed {seed}"
         updates += expected.total()
-    assert updates > 25 * n_seeds
+    assert updates > 20 * n_seeds
 
 
 @pytest.mark.parametrize(("most", "updates"), [(3, 1 << 18), (100, 2)], ids=["messages", "updates"])

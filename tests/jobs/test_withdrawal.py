@@ -11,7 +11,6 @@ from jobs.test_order import BOOLEAN, NEAREST, TOPK, batch, expected_of, in_one, 
 from jobs.test_shard import MATCHES, NAMES, fitted, frames_of
 from nearcast.jobs import shard
 from nearcast.jobs.block import open_block, pack_messages
-from nearcast.jobs.message_rows import MESSAGE_ROWS
 from nearcast.jobs.progress import Tally
 from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.jobs.validate import bad_messages, fault, message_at
@@ -25,7 +24,7 @@ def row(id_, at, op=None, *, x=0.0, text="a"):
 
 
 def rows(messages, requests):
-    return inputs.Batch(inputs.table(messages, MESSAGE_ROWS), inputs.table(requests, inputs.SUBSCRIPTIONS))
+    return inputs.Batch(inputs.table(messages, inputs.MESSAGE_ROWS), inputs.table(requests, inputs.SUBSCRIPTIONS))
 
 
 @pytest.mark.parametrize(("name", "shards"), [("hash", 1), *sampled(NAMES, [2, 5], part=(0, 4))])
@@ -133,11 +132,11 @@ def test_bad_rows_have_a_reason():
         row("m", None), row("x" * 600, None, "retract"), row("good", 3, "retract") | {"x": float("nan")},
         row("m", 1, "replace") | {"text": None}, row(None, 1, "retract"),
     ]  # fmt: skip
-    block = open_block(pack_messages(inputs.table(given, MESSAGE_ROWS)))
+    block = open_block(pack_messages(inputs.table(given, inputs.MESSAGE_ROWS)))
     bad = [number for number, _ in bad_messages(block, of)]
     assert bad == [3, 4, 5, 7, 8]
-    engine, bounds = of.new_engine(), of.config.space.bounds
-    reasons = [fault(message_at(block, number), engine, bounds) for number in range(len(given))]
+    engine = of.new_engine()
+    reasons = [fault(message_at(block, number), engine, of) for number in range(len(given))]
     assert [number for number, reason in enumerate(reasons) if reason is not None] == bad
     assert reasons[3] == "op must be 'publish', 'retract' or 'replace'; got 'delete' (message 'm')"
     assert reasons[5].startswith("id must be at most 512 bytes")

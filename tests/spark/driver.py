@@ -14,12 +14,7 @@ import nearcast as nc
 from nearcast.jobs.epochs import EpochLog
 from nearcast.spark import match, session
 from nearcast.testing import strategies
-
-MESSAGES = "id string, x double, y double, text string, at timestamp, place string"
-SUBSCRIPTIONS = (
-    "op string, id string, kind string, x double, y double, xmin double, ymin double, xmax double, ymax double, "
-    "keywords string, k int, alpha double, delta double, tau double, user string, at timestamp"
-)
+from spark import inputs
 
 
 def main(folder, local, master="local[2,4]"):
@@ -39,7 +34,7 @@ def main(folder, local, master="local[2,4]"):
     )
     messages, subscriptions = (
         spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(f"{folder}/{name}")
-        for name, schema in (("messages", MESSAGES), ("subscriptions", SUBSCRIPTIONS))
+        for name, schema in (("messages", inputs.MESSAGES_DDL), ("subscriptions", inputs.SUBSCRIPTIONS_DDL))
     )
     matched = match(
         messages,
@@ -48,6 +43,7 @@ def main(folder, local, master="local[2,4]"):
         vocabulary=strategies.vocabulary(),
         social=strategies.social_graph(),
         window=nc.CountWindow(7),
+        attributes=inputs.ATTRIBUTES,
         state=f"{folder}/state",
     )
     writer = matched.updates.writeStream.format("parquet").option("path", f"{folder}/out")

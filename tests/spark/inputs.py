@@ -1,5 +1,6 @@
 """Random streams for the pipeline, with many ties, and the updates of one embedded engine for them."""
 
+import json
 import random
 from collections import Counter
 from contextlib import suppress
@@ -10,14 +11,28 @@ import pyarrow as pa
 
 import nearcast as nc
 from nearcast.engine import EngineConfig
+from nearcast.jobs import message_rows
 from nearcast.jobs.edge_rows import EDGE_ROWS
 from nearcast.jobs.job import Job
-from nearcast.jobs.message_rows import MESSAGE_ROWS
-from nearcast.model import KINDS
-from nearcast.model.columns import MESSAGES, TIMESTAMP, UPDATES, subscriptions_schema
+from nearcast.model import KINDS, Attributes, columns
+from nearcast.model.columns import TIMESTAMP, UPDATES, subscriptions_schema
+from nearcast.space.region_formats import to_geojson, to_wkb
 from nearcast.testing import strategies
 
+ATTRIBUTES = Attributes.of(strategies.ATTRIBUTES)
+_OWN = pa.schema({"price": pa.float64(), "stars": pa.int64(), "category": pa.string(), "open now": pa.bool_()})
+MESSAGES, MESSAGE_ROWS = (pa.schema([*schema, *_OWN]) for schema in (columns.MESSAGES, message_rows.MESSAGE_ROWS))
 SUBSCRIPTIONS = subscriptions_schema()
+MESSAGES_DDL = (
+    "id string, x double, y double, text string, at timestamp, place string, price double, stars bigint, "
+    "category string, `open now` boolean"
+)
+SUBSCRIPTIONS_DDL = (
+    "op string, id string, kind string, x double, y double, xmin double, ymin double, xmax double, ymax double, "
+    "region string, radius double, keywords string, k int, alpha double, delta double, tau double, user string, "
+    "where string, require string, at timestamp"
+)
+"""The columns of streams without ends and bodies."""
 BEGIN = datetime.min.replace(tzinfo=UTC)
 """Earlier than all times."""
 
@@ -52,6 +67,7 @@ def job(*, space=strategies.PLANE, window=None, shards=2, **options):
             "vocabulary": strategies.vocabulary(),
             "social": strategies.social_graph(),
             "window": nc.CountWindow(7) if window is None else window,
+            "attributes": ATTRIBUTES,
             **options,
         }
     )
@@ -63,11 +79,20 @@ def engine(of):
 
 
 def batches(
-    seed, fields, *, space=strategies.PLANE, n=4, kinds=tuple(k.kind for k in KINDS), timed=False, withdrawn=0.0
+    seed,
+    fields,
+    *,
+    space=strategies.PLANE,
+    n=4,
+    kinds=tuple(k.kind for k in KINDS),
+    timed=False,
+    withdrawn=0.0,
+    filtered=0.4,
 ):
     """Draw batches; times, if any, are out of order, and some messages are late.
 
-    A share of the rows, `withdrawn`, retracts or replaces messages, some of which are unknown.
+    A share of the rows, `withdrawn`, retracts or replaces messages, some of which are unknown. Of subscriptions, the
+    share `filtered` has filters.
     """
     rng = random.Random(seed)
     drawn = []
@@ -80,6 +105,7 @@ def batches(
                 "text": " ".join(rng.choices(strategies.TERMS, k=rng.randint(0, 4))),
                 "at": (step * 6 + rng.randrange(8)) * 1_000_000 if timed else None,
                 "place": rng.choice([None, *strategies.PLACES]),
+                **{name: rng.choice(values) for name, values in strategies.VALUES.items()},
             }
             for i, (x, y) in enumerate(rng.choices(strategies.GRID[space], k=rng.randint(0, 9)))
         ]
@@ -88,7 +114,9 @@ def batches(
             row = {"op": "unsubscribe", "id": f"s{rng.randrange(12)}"}
             if rng.random() < 0.8:
                 kind = rng.choice(kinds)
-                row |= {"op": rng.choice(["subscribe", None]), "kind": kind, **columns(fields(kind, space, rng))}
+                row |= {"op": rng.choice(["subscribe", None]), "kind": kind, **row_of(fields(kind, space, rng))}
+                if rng.random() < filtered:
+                    row |= filters(row, space, rng)
             changes.append(row | {"at": (step * 6 + rng.randrange(9)) * 1_000_000 if timed else None})
         if not withdrawn:
             drawn.append(Batch(table(messages, MESSAGES), table(changes, SUBSCRIPTIONS)))
@@ -152,7 +180,55 @@ def numbered(given):
     return made
 
 
-def columns(fields):
+CONDITIONS = (
+    "price <= 1.5", "NOT price > 0", "price BETWEEN 0 AND 2 OR stars IS NULL", "stars <> 3", "stars IN (-1, 3)",
+    "category = 'bike'", "NOT category IN ('it''s', '')", "category IS NOT NULL AND (price >= 0 OR stars < 3)",
+    '"open now" = TRUE', 'NOT "open now" = TRUE OR price IS NULL',
+)  # fmt: skip
+REQUIREMENTS = ("NOT a", '"a b"', "a OR NOT b", "NOT (b AND c) AND NOT d", "c NOT f")
+
+
+def filters(row, space, rng):
+    """Draw filters for a subscription, regions in every form of columns."""
+    is_boolean, made = row["kind"] == "boolean", {}
+    if rng.random() < 0.6:
+        made["where"] = rng.choice(CONDITIONS)
+    if is_boolean and rng.random() < 0.6:
+        made["keywords"] = f"({row['keywords']}) AND ({rng.choice(REQUIREMENTS)})"
+    elif not is_boolean and rng.random() < 0.4:
+        made["require"] = rng.choice(REQUIREMENTS)
+    if rng.random() < 0.6:
+        made |= region(row, space, rng)
+    return made
+
+
+def region(row, space, rng):
+    """Draw the columns of a region."""
+    sides = ("xmin", "ymin", "xmax", "ymax")
+    (x1, y1), (x2, y2), (x3, y3) = corners = rng.choices(strategies.GRID[space], k=3)
+    form = rng.choice(["box", "radius", "geojson", "wkt", "wkb"])
+    if form == "box":
+        west, east = sorted((x1, x2), reverse=space.metric == "haversine" and rng.random() < 0.5)
+        return dict(zip(sides, (west, min(y1, y2), east, max(y1, y2)), strict=True))
+    made = dict.fromkeys(sides)
+    if form == "radius":
+        place = {} if "x" in row else {"x": x1, "y": y1}
+        return made | place | {"radius": rng.choice(strategies.RADII[space])}
+    if (x2 - x1) * (y3 - y1) == (y2 - y1) * (x3 - x1):  # no triangle
+        corners = [(x1, y1), (x1 + 2, y1), (x1, y1 + 2)]
+    shape = nc.Polygon(corners)
+    ring = ", ".join(f"{x} {y}" for x, y in (*corners, corners[0]))
+    forms = {"geojson": json.dumps(to_geojson(shape)), "wkt": f"POLYGON (({ring}))", "wkb": to_wkb(shape).hex()}
+    return made | {"region": forms[form]}
+
+
+def decoded(messages, of):
+    """Return a table of messages with the names that attributes have within a job."""
+    names = {name: column for column, name in message_rows.attribute_columns(of.config.attributes).items()}
+    return messages.rename_columns([names.get(name, name) for name in messages.column_names])
+
+
+def row_of(fields):
     """Return the fields of a subscription as columns."""
     row = dict(fields)
     if "region" in row:

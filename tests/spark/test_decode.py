@@ -39,10 +39,16 @@ BAD_MESSAGES = [
     ({"expires_at": 1_000_000}, "expires_at must be later than at; got 1.0"),
     ({"op": "replace", "expires_at": -1}, "expires_at must be later than at; got -1e-06"),
     ({"body": "é" * 26}, "body must be at most 50 bytes; got 52"),
+    ({"price": NAN}, "price must be a finite number; got nan"),
+    ({"op": "replace", "price": -INF}, "price must be a finite number; got -inf"),
+    ({"stars": (1 << 53) + 1}, "stars must be an integer between -2**53 and 2**53; got 9007199254740993"),
+    ({"stars": -(1 << 63)}, "stars must be an integer between -2**53 and 2**53; got -9223372036854775808"),
+    ({"category": "é" * 257}, "category must be at most 512 bytes; got 514"),
 ]
 
 POINT = {"id": "s", "op": "subscribe", "kind": "topk", "x": 1.0, "y": 1.0, "keywords": "a", "k": 1, "alpha": 0.5}
 BOX = {"id": "s", "kind": "boolean", "xmin": 0.0, "ymin": 0.0, "xmax": 1.0, "ymax": 1.0, "keywords": "a"}
+WKT = "POLYGON ((0 0, 4 0, 0 4, 0 0))"
 NEAR = POINT | {"kind": "similarity", "delta": 0.5, "tau": 0.5}
 SOCIAL_ROW = POINT | {"kind": "social", "user": "u0"}
 BAD_SUBSCRIPTIONS = [
@@ -64,8 +70,18 @@ BAD_SUBSCRIPTIONS = [
     (POINT | {"alpha": NAN}, "alpha must be in [0, 1]; got nan"),
     (NEAR | {"delta": -0.1}, "delta must be in [0, 1]; got -0.1"),
     (NEAR | {"tau": 2.0}, "tau must be in [0, 1]; got 2.0"),
-    (BOX | {"xmin": 2.0}, "xmin must"),
-    (BOX | {"ymax": 9.0}, "region must lie in"),
+    (BOX | {"xmin": 2.0}, "region must have xmin <= xmax on a plane"),
+    (BOX | {"xmax": NAN}, "xmax must be a finite number"),
+    (BOX | {"radius": 1.0, "x": 1.0, "y": 1.0}, "region must be given in one way"),
+    (POINT | {"radius": -1.0}, "radius must"),
+    (POINT | {"radius": 1.0, "region": WKT}, "region must be given in one way"),
+    (POINT | {"region": "POLYGON ((0 0, 1 1))"}, "region must"),
+    (POINT | {"region": '{"type": "Polygon"'}, "region must be valid GeoJSON"),
+    (POINT | {"region": "01ff"}, "region must"),
+    (POINT | {"where": "price <"}, "where must be a condition on attributes"),
+    (POINT | {"where": "weight < 3"}, "where must"),
+    (POINT | {"where": "category < 3"}, "where must"),
+    (POINT | {"require": "a AND ("}, "require must"),
     (BOX | {"keywords": "a AND ("}, "keywords must"),
     (SOCIAL_ROW | {"user": "nobody"}, "user must"),
 ]
@@ -107,7 +123,7 @@ def reasons(rejected, source):
 
 def test_messages_that_break_a_rule_are_rejected_with_the_error_of_the_engine(spark, sent, blocks, tmp_path):
     bad = [TEXT | {"id": f"bad{i}"} | fault for i, (fault, _) in enumerate(BAD_MESSAGES)]
-    retraction = {"id": "good0", "op": "retract", "expires_at": -1, "body": "b" * 51}
+    retraction = {"id": "good0", "op": "retract", "expires_at": -1, "body": "b" * 51, "price": NAN}
     rows = [*mixed(bad, TEXT | ENDS), retraction, TEXT | {"id": "good1", "op": "publish"}]
     decoded = decode_messages(frame(spark, tmp_path, rows, inputs.MESSAGE_ROWS), sent)
     assert {row.id for row in decoded.good.collect()} == {f"good{i}" for i in range(50)}
@@ -128,7 +144,7 @@ def test_packed_messages_that_break_a_rule_are_rejected_like_rows(spark, sent, t
     (tmp_path / "blocks").mkdir()
     for start in (0, 31):
         (tmp_path / "blocks" / f"{start}.arrow").write_bytes(
-            pack_messages(table.slice(start, 31 if not start else None))
+            pack_messages(table.slice(start, 31 if not start else None), attributes=inputs.ATTRIBUTES)
         )
     rows = decode_messages(spark.read.parquet(str(tmp_path / "rows.parquet")), sent).rejected
     packed = decode_messages(spark.read.format("binaryFile").load(str(tmp_path / "blocks")), sent).rejected
@@ -212,6 +228,7 @@ def test_bad_rows_never_stop_a_query(spark, tmp_path):
     matched = match(
         messages, subscriptions, space=strategies.PLANE, vocabulary=strategies.vocabulary(), social=strategies.social_graph(),
         window=nc.TimeWindow(9), limits=nc.Limits(text_bytes=100, body_bytes=50, terms=3),
+        attributes=inputs.ATTRIBUTES,
     )  # fmt: skip
     rows = matched.updates.collect()
     assert {(row.subscription, row.message) for row in rows if row.change == "enter"} == {

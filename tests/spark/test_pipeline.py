@@ -19,11 +19,7 @@ from nearcast.testing import strategies
 from nearcast.workload import make
 from spark import inputs
 
-MESSAGES = "id string, x double, y double, text string, at timestamp, place string"
-SUBSCRIPTIONS = (
-    "op string, id string, kind string, x double, y double, xmin double, ymin double, xmax double, ymax double, "
-    "keywords string, k int, alpha double, delta double, tau double, user string, at timestamp"
-)
+MESSAGES, SUBSCRIPTIONS = inputs.MESSAGES_DDL, inputs.SUBSCRIPTIONS_DDL
 
 
 def options(of):
@@ -33,6 +29,7 @@ def options(of):
         "social": of.config.social,
         "window": of.config.window,
         "text_similarity": of.config.text_similarity,
+        "attributes": of.config.attributes,
         "shards": of.shards,
     }
 
@@ -75,7 +72,7 @@ def test_a_stream_gives_the_updates_of_the_engine_and_its_progress(
     shards(n)
     of = inputs.job(window=nc.TimeWindow(9) if n == 2 else nc.CountWindow(7), shards=n)
     n_batches, alone = effort(3, 6), inputs.engine(of)
-    given = inputs.batches(n, random_fields, n=n_batches, timed=n == 2)
+    given = inputs.batches(n + 2, random_fields, n=n_batches, timed=n == 2)
     expected = inputs.counted(updates for batch in given for updates in inputs.apply_batch(alone, batch))
     wrong = [inputs.table([BAD_MESSAGE] * 2, inputs.MESSAGES), inputs.table([BAD_SUBSCRIPTION], inputs.SUBSCRIPTIONS)]
     given[1] = inputs.Batch(
@@ -99,7 +96,7 @@ def test_a_stream_gives_the_updates_of_the_engine_and_its_progress(
 def test_static_frames_give_the_updates_of_the_engine(spark, shards, random_fields, n, timed):
     shards(n)
     of = inputs.job(window=nc.TimeWindow(9) if timed else nc.CountWindow(7), shards=n, space=strategies.GLOBE)
-    drawn = inputs.batches(n, random_fields, n=4, timed=timed, space=strategies.GLOBE)
+    drawn = inputs.batches(n + 2, random_fields, n=4, timed=timed, space=strategies.GLOBE)
     batch = inputs.Batch(
         *(pa.concat_tables([getattr(b, name) for b in drawn]) for name in ("messages", "subscriptions"))
     )
@@ -239,7 +236,9 @@ def test_ends_and_bodies_give_the_updates_of_the_engine(spark, write_stream, tmp
     expected = inputs.counted(inputs.row_by_row(of, ENDING, reasons))
     streaming = [
         spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1).parquet(folder)
-        for folder, ddl in zip(write_stream(ENDING), (messages_ddl(), subscriptions_ddl()), strict=True)
+        for folder, ddl in zip(
+            write_stream(ENDING), (messages_ddl(inputs.ATTRIBUTES), subscriptions_ddl()), strict=True
+        )
     ]
     matched = match(*streaming, **options(of), bodies=True, state=str(tmp_path / "state"))
     rows, query = run(matched.updates, tmp_path)
@@ -272,8 +271,8 @@ def test_packed_messages_and_updates_equal_rows(spark, tmp_path, write_stream, r
     for i, batch in enumerate(given):
         half = len(batch.messages) // 2
         parts = (
-            pack_messages(batch.messages.slice(0, half)),
-            pack_messages(pa.concat_tables([batch.messages.slice(half), bad])),
+            pack_messages(batch.messages.slice(0, half), attributes=inputs.ATTRIBUTES),
+            pack_messages(pa.concat_tables([batch.messages.slice(half), bad]), attributes=inputs.ATTRIBUTES),
             b"no block",
         )
         for j, part in enumerate(parts):

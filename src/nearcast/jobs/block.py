@@ -11,7 +11,7 @@ Updates leave in the same form, in blocks of groups (`Matched.packed`). Packing 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -19,12 +19,17 @@ import pyarrow as pa
 from nearcast.engine import ungroup
 from nearcast.errors import InvalidInput, require
 from nearcast.jobs.frame import pack, unpack
+from nearcast.jobs.message_rows import attribute_columns
+from nearcast.model import NO_ATTRIBUTES, Attributes
 from nearcast.model.columns import TIMESTAMP
 from nearcast.model.plain_table import check_offsets
 
 _FILE = b"ARROW1"  # the first bytes of an Arrow file; no stream begins like this
 _REQUIRED = ("id", "x", "y", "text")
 _RULE = "must be an Arrow stream of messages"
+
+
+GivenAttributes = Attributes | Mapping[str, type | str] | None
 
 
 class _BlockColumn(NamedTuple):
@@ -43,6 +48,11 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
+def _is_whole(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind))
+
+
+Sorts = Mapping[str, _BlockColumn]
 _STRING = _BlockColumn("string", _is_string, lambda _: pa.string())
 _TEXT = _BlockColumn(
     "string or list of strings",
@@ -55,17 +65,25 @@ _NUMBER = _BlockColumn(
     lambda _: pa.float64(),
 )
 _TIME = _BlockColumn("timestamp", lambda kind: bool(pa.types.is_timestamp(kind)), lambda _: TIMESTAMP)
-_SORTS = {
+_COLUMNS = {
     "id": _STRING, "x": _NUMBER, "y": _NUMBER, "text": _TEXT, "at": _TIME, "place": _STRING, "op": _STRING,
     "expires_at": _TIME, "body": _STRING,
 }  # fmt: skip
+_ATTRIBUTES = {
+    float: _NUMBER,
+    int: _BlockColumn("int or another number", _NUMBER.fits, lambda kind: kind if _is_whole(kind) else pa.float64()),
+    str: _STRING,
+    bool: _BlockColumn("bool", lambda kind: bool(pa.types.is_boolean(kind)), lambda _: pa.bool_()),
+}
+"""The columns of attributes, by type."""
 
 
-def pack_messages(messages: pa.Table) -> bytes:
+def pack_messages(messages: pa.Table, *, attributes: GivenAttributes = None) -> bytes:
     """Return a table of messages as one block, for a `payload` column of `match`.
 
-    The columns are `id, x, y, text` and optionally `at`, `place`, `op`, `expires_at` and `body`; others are left out.
-    A few thousand messages make a good block. A table with wrong columns is refused here; rows are not checked.
+    The columns are `id, x, y, text` and optionally `at`, `place`, `op`, `expires_at`, `body` and those of
+    `attributes`, which are given as for `match`; others are left out. A few thousand messages make a good block. A
+    table with wrong columns is refused here; rows are not checked.
 
         >>> block = pack_messages(pa.table({"id": ["m1"], "x": [0.2], "y": [0.3], "text": ["Coffee sale today"]}))
         >>> open_block(block).num_rows
@@ -75,7 +93,8 @@ def pack_messages(messages: pa.Table) -> bytes:
             ...
         nearcast.errors.InvalidInput: id must be a column of string; got 'int64' (messages)
     """
-    return pack(_plain(_known(messages)))
+    sorts = _sorts(Attributes.of(attributes))
+    return pack(_plain(_known(messages, sorts), sorts))
 
 
 def unpack_updates(payload: bytes) -> pa.Table:
@@ -83,8 +102,10 @@ def unpack_updates(payload: bytes) -> pa.Table:
     return ungroup(unpack(payload))
 
 
-def open_block(payload: bytes | None) -> pa.Table:
-    """Return the messages of a block as plain columns; raise `InvalidInput` if the bytes are not such a block.
+def open_block(payload: bytes | None, attributes: Attributes = NO_ATTRIBUTES) -> pa.Table:
+    """Return the rows of a block in plain columns; raise `InvalidInput` if the bytes are not such a block.
+
+    Attributes have their columns within a job, see `message_rows`.
 
     >>> open_block(b"what is this?")
     Traceback (most recent call last):
@@ -95,11 +116,13 @@ def open_block(payload: bytes | None) -> pa.Table:
         raise InvalidInput("payload", _RULE, None)
     try:
         opened = pa.ipc.open_file(payload) if payload[: len(_FILE)] == _FILE else pa.ipc.open_stream(payload)
-        known = _known(opened.read_all())
+        sorts = _sorts(attributes)
+        known = _known(opened.read_all(), sorts)
         for column in known.columns:
             for chunk in column.chunks:
                 _check_shape(chunk)
-        return _plain(known)
+        own = {name: column for column, name in attribute_columns(attributes).items()}
+        return _plain(known, sorts).rename_columns([own.get(name, name) for name in known.column_names])
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, InvalidInput):
             raise
@@ -117,29 +140,34 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def _known(table: pa.Table) -> pa.Table:
+def _sorts(attributes: Attributes) -> Sorts:
+    """Return the columns of a block."""
+    return _COLUMNS | {name: _ATTRIBUTES[attributes.type_of(name)] for name in attributes.names}
+
+
+def _known(table: pa.Table, sorts: Sorts) -> pa.Table:
     """Return the known columns after a check of their types; an optional column of nulls counts as missing."""
     names = table.column_names
     missing = [name for name in _REQUIRED if name not in names]
     require(not missing, "columns", f"must include {missing}", names, subject="messages")
-    known = [name for name in _SORTS if name in names]
+    known = [name for name in sorts if name in names]
     for name in known:
         require(names.count(name) == 1, "columns", f"must include {name!r} once", names, subject="messages")
     known = [name for name in known if name in _REQUIRED or not pa.types.is_null(table[name].type)]
     may_be_null = ("x", "y", "text") if "op" in known else ()  # in a block of retractions
     for name in known:
-        sort, kind = _SORTS[name], table[name].type
+        sort, kind = sorts[name], table[name].type
         if name in may_be_null and pa.types.is_null(kind):
             continue
         require(sort.fits(kind), name, f"must be a column of {sort.name}", str(kind), subject="messages")
     return table.select(known)
 
 
-def _plain(table: pa.Table) -> pa.Table:
+def _plain(table: pa.Table, sorts: Sorts) -> pa.Table:
     """Return columns in one type each; nanoseconds and integers are rounded."""
     columns = {}
     for name in table.column_names:
-        sort, kind = _SORTS[name], table[name].type
+        sort, kind = sorts[name], table[name].type
         is_exact = sort is _TIME and kind.unit != "ns"  # so that a time outside the range of timestamps is an error
         columns[name] = table[name].cast(sort.plain(kind), safe=is_exact)
     return pa.table(columns)

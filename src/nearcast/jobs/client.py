@@ -27,6 +27,7 @@ from nearcast.jobs.reports import Reports
 from nearcast.jobs.sink_files import SinkFiles
 from nearcast.jobs.validate import SUBSCRIBE, UNSUBSCRIBE
 from nearcast.model import Message, Subscription, Update
+from nearcast.model.attributes import LARGEST_INT
 from nearcast.model.columns import subscriptions_schema
 from nearcast.model.timestamps import to_us
 
@@ -102,9 +103,15 @@ def message_row(message: Message, *, op: str | None = None) -> Row:
     """Return the row that publishes a message, or replaces those under its id."""
     x, y = message.location
     at, expires_at = (None if time is None else _spelled(to_us(time)) for time in (message.at, message.expires_at))
-    row = {"id": message.id, "x": x, "y": y, "text": message.text, "at": at, "place": message.place}
-    more = {"op": op, "expires_at": expires_at, "body": message.body}
+    row: Row = {"id": message.id, "x": x, "y": y, "text": message.text, "at": at, "place": message.place}
+    attributes = {name: _shortest(value) for name, value in (message.attributes or {}).items()}
+    more = {"op": op, "expires_at": expires_at, "body": message.body, **attributes}
     return row | {name: value for name, value in more.items() if value is not None}
+
+
+def _shortest(value: Any) -> Any:
+    """Return a value of an attribute; an integer without a fraction, since Spark reads no 3.0 as one."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_INT else value
 
 
 def retracted(id_: str, *, at_us: int | None) -> Row:

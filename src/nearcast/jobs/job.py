@@ -18,8 +18,10 @@ from nearcast.engine.shard_engine import ShardEngine
 from nearcast.engine.transfer import Placement
 from nearcast.errors import require
 from nearcast.jobs.epochs import Epoch
+from nearcast.jobs.message_rows import attribute_columns
 from nearcast.jobs.plugins import register_plugins
-from nearcast.model import ScoringContext, Subscription, SubscriptionBatch
+from nearcast.model import MessageBatch, ScoringContext, Subscription, SubscriptionBatch
+from nearcast.model.columns import messages_from_table
 from nearcast.partition import MAX_SHARDS, Routing, Sample, place_by_key
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.serialization import unpack
@@ -96,6 +98,17 @@ class Job:
             return self.admission.admit(subscriptions)
         users = pc.drop_null(pc.unique(subscriptions["user"])).to_pylist()
         return Admission(replace(self.config, social=SocialGraph(users=users))).admit(subscriptions)
+
+    def read_messages(self, rows: pa.Table) -> MessageBatch:
+        """Return rows of messages, none of which retracts one, as a batch."""
+        names = attribute_columns(self.config.attributes)
+        return messages_from_table(
+            rows.rename_columns([names.get(name, name) for name in rows.column_names]),
+            vocabulary=self.scoring.vocabulary,
+            limits=self.config.limits,
+            first_seq=1,
+            attributes=self.config.attributes,
+        )
 
     @cached_property
     def routing(self) -> Routing:
@@ -189,6 +202,7 @@ class Job:
             "text_similarity": self.config.text_similarity,
             "analyzer": self.config.analyzer,
             "bodies": self.config.bodies,
+            "attributes": repr(self.config.attributes.to_json()),
             "vocabulary": _digest(*weights),
             "hash_key": _digest(self.scoring.hash_key),
             "social": _digest(*(edge.encode() for edge in edges)),

@@ -28,6 +28,7 @@ from nearcast.engine.clock import ClockName
 from nearcast.errors import InvalidInput, StateError, require
 from nearcast.jobs.epochs import EpochLog
 from nearcast.jobs.job import Job
+from nearcast.model import Attributes
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.text import HashKey, Vocabulary
@@ -113,6 +114,8 @@ class MatchTable:
     """How text becomes terms."""
     bodies: bool = False
     """True to keep the bodies of messages, and to return them with updates."""
+    attributes: dict[str, str] = field(default_factory=dict)
+    """The attributes of messages, by name and type: { price = "float", category = "str" }."""
     index: str = "auto"
 
     def __post_init__(self) -> None:
@@ -239,6 +242,7 @@ class JobFile:
                 "text_similarity": self.match.text_similarity,
                 "analyzer": self.match.analyzer,
                 "bodies": self.match.bodies,
+                "attributes": self.attributes,
                 "index": self.match.index,
                 "hash_key": hash_key,
             }
@@ -263,6 +267,11 @@ class JobFile:
             max_ahead_s=run.max_ahead,
             has_edges=self.edges is not None,
         )
+
+    @property
+    def attributes(self) -> Attributes:
+        """The attributes of messages."""
+        return Attributes.of(self.match.attributes)
 
     @property
     def tasks(self) -> int:

@@ -10,8 +10,9 @@ that message as an object, in whichever form it came.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import isfinite, isnan
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,9 @@ from nearcast.engine import Engine
 from nearcast.errors import InvalidInput, NearcastError
 from nearcast.jobs.edge_rows import check_edges
 from nearcast.jobs.job import Job
-from nearcast.jobs.message_rows import MESSAGE_ROWS, RETRACT, are, check_op, has_ops, readable
-from nearcast.model import NO_TIME, Message
-from nearcast.model.columns import ids_from_table, messages_from_table
-from nearcast.space import Box
+from nearcast.jobs.message_rows import MESSAGE_ROWS, RETRACT, are, attribute_columns, check_op, has_ops, readable
+from nearcast.model import NO_ATTRIBUTES, NO_TIME, Attributes, Message
+from nearcast.model.columns import ids_from_table
 
 SUBSCRIBE, UNSUBSCRIBE = "subscribe", "unsubscribe"
 
@@ -60,19 +60,22 @@ def good_messages(table: pa.Table, job: Job) -> pa.Table:
     return table.filter(pa.array(is_good))
 
 
-def fault(row: dict[str, Any], engine: Engine, bounds: Box) -> str | None:
-    """Return the engine's error for a row of messages, or None; `broken` names fields that are not UTF-8."""
-    op, subject = row.get("op"), f"message {row['id']!r}"
+def fault(row: dict[str, Any], engine: Engine, job: Job) -> str | None:
+    """Return the engine's error for a row of messages, or None; `broken` names columns that are not UTF-8."""
+    op, subject, bounds = row.get("op"), f"message {row['id']!r}", job.config.space.bounds
+    names = attribute_columns(job.config.attributes)
     try:
         if op == RETRACT:  # the engine checks what is left of the row as a message
             row = row | {"x": bounds.xmin, "y": bounds.ymin, "text": "", "place": None}
-            row |= {"at": row["at"] or 0, "expires_at": None, "body": None}
+            row |= {"at": row["at"] or 0, "expires_at": None, "body": None} | dict.fromkeys(names)
             row["broken"] = [name for name in row["broken"] if name == "id"]
-        _refuse_broken(row, subject)
+        _refuse_broken(row, subject, names)
         check_op(op, subject)
         at, expires_at = (None if us is None else us / 1_000_000 for us in (row["at"], row.get("expires_at")))
-        place, body = row["place"], row.get("body")
-        engine.check_messages([Message(row["id"], (row["x"], row["y"]), row["text"], at, place, expires_at, body)])
+        place, body, location = row["place"], row.get("body"), (row["x"], row["y"])
+        attributes = {name: row.get(column) for column, name in names.items()}
+        message = Message(row["id"], location, row["text"], at, place, expires_at, body, attributes or None)
+        engine.check_messages([message])
     except NearcastError as error:
         return str(error)
     return None
@@ -97,20 +100,20 @@ def message_at(table: pa.Table, row: int) -> dict[str, Any]:
     return shown
 
 
-def to_json(message: dict[str, Any], names: list[str]) -> str:
-    """Return some fields of a message as JSON, as Spark writes it.
+def to_json(message: dict[str, Any], columns: list[str], attributes: Attributes = NO_ATTRIBUTES) -> str:
+    """Return some columns of a message as JSON, as Spark writes it.
 
     >>> to_json({"id": "m", "x": float("nan"), "at": 1_500_000}, ["id", "x", "at"])
     '{"id":"m","x":"NaN","at":"1970-01-01T00:00:01.500Z"}'
     """
-    row = {name: message[name] for name in names}
-    for name in {"x", "y"}.intersection(row):
-        value = row[name]
-        if value is not None and not isfinite(value):
-            row[name] = "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    for name in ("at", "expires_at"):
-        if row.get(name) is not None:
-            row[name] = f"{np.datetime64(row[name] // 1000, 'ms')}Z"
+    names, row = attribute_columns(attributes), {}
+    for column in columns:
+        value = message[column]
+        if isinstance(value, float) and not isfinite(value):
+            value = "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        elif column in ("at", "expires_at") and value is not None:
+            value = f"{np.datetime64(value // 1000, 'ms')}Z"
+        row[names.get(column, column)] = value
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -140,13 +143,15 @@ def _check_messages(table: pa.Table, job: Job) -> None:
         for op in pc.unique(table["op"]).cast(pa.binary()).to_pylist():
             check_op(None if op is None else op.decode(errors="replace"), "messages")
         table = readable(table, job.config.space.bounds)
-    for name in {"id", "text", "place", "body"}.intersection(table.column_names):
+    for name in table.column_names:
         for chunk in table[name].chunks:
+            texts = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
             try:
-                (chunk.flatten() if pa.types.is_list(chunk.type) else chunk).validate(full=True)
+                if pa.types.is_string(texts.type):
+                    texts.validate(full=True)
             except pa.ArrowInvalid:
                 raise InvalidInput(name, "must be UTF-8", None) from None
-    batch = messages_from_table(table, vocabulary=job.scoring.vocabulary, limits=job.config.limits, first_seq=1)
+    batch = job.read_messages(table)
     batch.check(job.config.space)
     window, has_no_time = job.config.window, (batch.ats_us == NO_TIME) & ~are(RETRACT, table)
     if window is not None and window.needs_time and has_no_time.any():
@@ -168,6 +173,6 @@ def _check_subscriptions(table: pa.Table, job: Job) -> None:
         job.check_kind(batch.kind, f"subscription {batch.ids[0]!r}")
 
 
-def _refuse_broken(row: dict[str, Any], subject: str) -> None:
-    for field in row["broken"]:
-        raise InvalidInput(field, "must be UTF-8", row[field], subject=subject)
+def _refuse_broken(row: dict[str, Any], subject: str, names: Mapping[str, str] = MappingProxyType({})) -> None:
+    for column in row["broken"]:
+        raise InvalidInput(names.get(column, column), "must be UTF-8", row[column], subject=subject)

@@ -101,9 +101,14 @@ class SubscriptionBatch:
             if not need_objects[row]
         }
         rows = np.flatnonzero(need_objects)
-        for row, one in zip(rows.tolist(), self.take(rows).subscriptions if len(rows) else [], strict=True):
+        for row, one in zip(rows.tolist(), self._objects(rows), strict=True):
             tests[row] = one.filter_tests(self.scoring), one.region
         return FilterPrograms.of(dict(sorted(tests.items())))
+
+    def _objects(self, rows: npt.NDArray[np.int64]) -> list[Subscription]:
+        if "subscriptions" in self.__dict__:
+            return [self.subscriptions[row] for row in rows.tolist()]
+        return self.take(rows).subscriptions if len(rows) else []
 
     @cached_property
     def _filters(self) -> dict[int, dict[str, Any]]:

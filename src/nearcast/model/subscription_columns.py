@@ -27,6 +27,7 @@ from nearcast.model.identity import Id
 from nearcast.model.split_columns import join
 from nearcast.ragged import positions, starts
 from nearcast.space import Box, Space
+from nearcast.space.region_columns import RegionColumns
 from nearcast.space.region_formats import as_region
 from nearcast.text import Analyzer, TermRows, Vocabulary
 
@@ -173,15 +174,25 @@ class KeywordColumns:
 
 def _boxes(table: pa.Table, space: Space) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the sides of a box around each region."""
-    xmins, ymins, xmaxs, ymaxs = (_floats(table, name).copy() for name in ("xmin", "ymin", "xmax", "ymax"))
-    for row in np.flatnonzero(~(xmins <= xmaxs)).tolist():
-        filters = json.loads(table["filters"][row].as_py() or "{}")
-        given = filters.get("region")
-        region = (
-            Box(*(float(side[row]) for side in (xmins, ymins, xmaxs, ymaxs))) if given is None else as_region(given)
+    sides = np.column_stack([_floats(table, name) for name in ("xmin", "ymin", "xmax", "ymax")])
+    others = np.flatnonzero(~(sides[:, 0] <= sides[:, 2]))
+    if len(others):
+        given = [
+            json.loads(filters).get("region") if filters else None
+            for filters in table["filters"].take(others).to_pylist()
+        ]
+        are_polygons = np.array([isinstance(region, str) for region in given])
+        polygons = RegionColumns.from_wkb([bytes.fromhex(region) for region in given if isinstance(region, str)])
+        rest = RegionColumns.of(
+            [
+                Box(*sides[row].tolist()) if region is None else as_region(region)
+                for row, region in zip(others.tolist(), given, strict=True)
+                if not isinstance(region, str)
+            ]
         )
-        box = space.bounding_box(region)
-        xmins[row], ymins[row], xmaxs[row], ymaxs[row] = box.as_tuple()
+        sides[others[are_polygons]] = polygons.bounding_boxes(space)
+        sides[others[~are_polygons]] = rest.bounding_boxes(space)
+    xmins, ymins, xmaxs, ymaxs = sides.T
     return xmins, ymins, xmaxs, ymaxs
 
 

@@ -3,7 +3,8 @@
     id, id_int            one of them is set: 7 and '7' differ        user, user_int      likewise
     keywords, terms       one of them is set: a string, or a list of verbatim terms
     x, y, xmin, ..., k, alpha, ..., expires_at    one column each, as in tables of subscriptions
-    filters               JSON with those of region, where and require that no other column holds; null without any
+    filters               JSON with those of region, where and require that no other column holds; null without any;
+                          polygons as WKB in hexadecimal digits, which is read several times as fast as GeoJSON
 
 The second column of a pair holds what a table of subscriptions cannot express.
 """
@@ -22,7 +23,8 @@ from nearcast.model.columns import subscriptions_from_table
 from nearcast.model.split_columns import PAIRS, join, split
 from nearcast.model.subscription import FILTERS, Subscription
 from nearcast.model.timestamps import to_us
-from nearcast.space import Box
+from nearcast.space import Box, MultiPolygon, Polygon
+from nearcast.space.region_formats import to_wkb
 
 
 def stored_schema(kind: type[Subscription]) -> pa.Schema:
@@ -44,6 +46,8 @@ def _filters_of(subscription: Subscription) -> str | None:
     }
     if isinstance(subscription.region, Box) and not types["region"].is_optional:
         del filters["region"]
+    elif isinstance(subscription.region, (Polygon, MultiPolygon)):
+        filters["region"] = to_wkb(subscription.region).hex()
     return json.dumps(filters) if filters else None
 
 

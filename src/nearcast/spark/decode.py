@@ -8,6 +8,9 @@
     packed messages ─ the same, block by block ────────────┬── bad rows, and invalid blocks ────────────┘
                                                            └── good: left to dispatch, which opens them anyway
 
+Attributes leave with the names that they have within a job, see `nearcast.jobs.message_rows`. Regions that are bytes
+or geometries become WKB in hexadecimal digits.
+
 Good messages run no Python here. Blocks of subscriptions and of packed messages are checked as a whole; a block that
 fails is halved, down to the bad rows, so one bad row costs a few more checks. Missing optional columns become nulls;
 a missing required column, or a column of the wrong type, is an error of the caller of `match`. In a packed block it
@@ -16,9 +19,11 @@ is a fault of that block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial, reduce
 from operator import and_
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -29,7 +34,12 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
+    DecimalType,
+    FractionalType,
+    GeographyType,
+    GeometryType,
     IntegralType,
+    NullType,
     NumericType,
     StringType,
     StructField,
@@ -41,7 +51,7 @@ from nearcast.errors import InvalidInput, require
 from nearcast.jobs.block import open_block
 from nearcast.jobs.frame import EDGE, MESSAGE, SUBSCRIPTION
 from nearcast.jobs.job import Job
-from nearcast.jobs.message_rows import PUBLISH, REPLACE, RETRACT
+from nearcast.jobs.message_rows import PUBLISH, REPLACE, RETRACT, attribute_columns
 from nearcast.jobs.progress import EDGES, MESSAGES, SUBSCRIPTIONS
 from nearcast.jobs.validate import (
     SUBSCRIBE,
@@ -53,9 +63,12 @@ from nearcast.jobs.validate import (
     message_at,
     to_json,
 )
+from nearcast.model import Limits
+from nearcast.model.attributes import LARGEST_INT
 from nearcast.model.columns import TIMESTAMP, subscriptions_schema
 from nearcast.model.timestamps import FARTHEST_US
 from nearcast.spark.job_handle import JobHandle
+from nearcast.spark.schema import quoted
 
 REJECTED = "source string, row string, reason string"
 _REJECTED_COLUMNS = pa.schema({"source": pa.string(), "row": pa.string(), "reason": pa.string()})
@@ -78,11 +91,12 @@ class Decoded(NamedTuple):
 
 
 class _SparkColumn(NamedTuple):
-    """The Spark types that a column may have."""
+    """The Spark types that a column may have, and how it becomes a column of one of them."""
 
     name: str
     spark: str
     fits: Callable[[DataType], bool]
+    plain: Callable[[Column, DataType], Column] = lambda column, _: column
 
 
 def _is_text(kind: DataType) -> bool:
@@ -91,9 +105,32 @@ def _is_text(kind: DataType) -> bool:
 
 _STRING = _SparkColumn("string", "string", lambda kind: isinstance(kind, StringType))
 _TEXT = _SparkColumn("string or array<string>", "string", _is_text)
-_NUMBER = _SparkColumn("double or another number", "double", lambda kind: isinstance(kind, NumericType))
+_NUMBER = _SparkColumn(
+    "double or another number",
+    "double",
+    lambda kind: isinstance(kind, NumericType),
+    lambda column, _: column.cast("double"),
+)
 _WHOLE = _SparkColumn("int or another integer", "int", lambda kind: isinstance(kind, IntegralType))
 _TIME = _SparkColumn("timestamp", "timestamp", lambda kind: isinstance(kind, TimestampType))
+_REGION = _SparkColumn(
+    "string, binary, geometry or geography",
+    "string",
+    lambda kind: isinstance(kind, (StringType, BinaryType, GeometryType, GeographyType)),
+    lambda column, kind: column if isinstance(kind, StringType) else F.hex(_wkb(column, kind)),
+)
+_ATTRIBUTES = {
+    float: _NUMBER,
+    int: _SparkColumn(
+        "bigint or another integer, or double",
+        "bigint",
+        lambda kind: isinstance(kind, (IntegralType, FractionalType)) and not isinstance(kind, DecimalType),
+        lambda column, kind: column.cast("bigint" if isinstance(kind, IntegralType) else "double"),
+    ),
+    str: _STRING,
+    bool: _SparkColumn("boolean", "boolean", lambda kind: isinstance(kind, BooleanType)),
+}
+"""The columns of attributes, by type."""
 
 _MESSAGE_COLUMNS = {"id": _STRING, "x": _NUMBER, "y": _NUMBER, "text": _TEXT, "at": _TIME, "place": _STRING}
 _MORE_COLUMNS = {"op": _STRING, "expires_at": _TIME, "body": _STRING}
@@ -103,7 +140,19 @@ _OF_ARROW = {pa.string(): _STRING, pa.float64(): _NUMBER, pa.int32(): _WHOLE, TI
 
 
 def _subscription_columns() -> dict[str, _SparkColumn]:
-    return {field.name: _OF_ARROW[field.type] for field in subscriptions_schema()}
+    return {field.name: _OF_ARROW[field.type] for field in subscriptions_schema()} | {"region": _REGION}
+
+
+def _wkb(column: Column, kind: DataType) -> Column:
+    return column if isinstance(kind, BinaryType) else F.st_asbinary(column)
+
+
+def plain_region(frame: DataFrame) -> DataFrame:
+    """Return a frame of subscriptions whose regions are strings, if it has any."""
+    kinds = {field.name: field.dataType for field in frame.schema}
+    if not _REGION.fits(kinds.get("region", NullType())):
+        return frame
+    return frame.withColumn("region", _REGION.plain(F.col("region"), kinds["region"]))
 
 
 def decode_messages(messages: DataFrame, handle: JobHandle) -> Decoded:
@@ -111,11 +160,14 @@ def decode_messages(messages: DataFrame, handle: JobHandle) -> Decoded:
     payload = _payload_of(messages)
     if payload is not None:
         return Decoded(messages.select(F.col(payload).alias(PAYLOAD)), _reject_packed(messages, payload, handle))
-    columns = _MESSAGE_COLUMNS | {name: sort for name, sort in _MORE_COLUMNS.items() if name in messages.columns}
-    known = _normal(messages, columns, _REQUIRED, "messages")
+    attributes = handle.job.config.attributes
+    columns = _MORE_COLUMNS | {name: _ATTRIBUTES[attributes.type_of(name)] for name in attributes.names}
+    columns = _MESSAGE_COLUMNS | {name: sort for name, sort in columns.items() if name in messages.columns}
+    names = attribute_columns(attributes)
+    known = _normal(messages, columns, _REQUIRED, "messages", {name: column for column, name in names.items()})
     good = _surely_good(known, handle.job)
     counted = known.withColumn("good", good).observe(MESSAGES, *_counts("good"))
-    bad = _with_row(known.where(~good), messages.columns)
+    bad = _with_row(known.where(~good), messages.columns, names)
     for name in {"at", "expires_at"}.intersection(known.columns):
         bad = bad.withColumn(name, F.unix_micros(name))
     return Decoded(
@@ -168,19 +220,29 @@ def _counts(good: str) -> list[Column]:
     return [F.count("*").alias("rows"), F.count_if(~F.col(good)).alias("rejected")]
 
 
-def _normal(frame: DataFrame, sorts: dict[str, _SparkColumn], required: Iterable[str], what: str) -> DataFrame:
-    """Return the known columns in order and with their types; raise `InvalidInput` if that is impossible."""
+def _normal(
+    frame: DataFrame,
+    sorts: dict[str, _SparkColumn],
+    required: Collection[str],
+    what: str,
+    renamed: Mapping[str, str] = MappingProxyType({}),
+) -> DataFrame:
+    """Return the known columns in order, with their types, some renamed; raise `InvalidInput` if that is impossible.
+
+    An optional column of nulls without a type counts as missing.
+    """
     found = {field.name: field.dataType for field in frame.schema}
     missing = [name for name in required if name not in found]
     require(not missing, "columns", f"must include {missing}", list(found), subject=what)
     columns = []
     for name, sort in sorts.items():
-        if name not in found:
-            columns.append(F.lit(None).cast(sort.spark).alias(name))
-            continue
-        kind = found[name]
-        require(sort.fits(kind), name, f"must be a column of {sort.name}", kind.simpleString(), subject=what)
-        columns.append(F.col(name).cast("double").alias(name) if sort is _NUMBER else F.col(name))
+        if name not in found or (isinstance(found[name], NullType) and name not in required):
+            column = F.lit(None).cast(sort.spark)
+        else:
+            kind = found[name]
+            require(sort.fits(kind), name, f"must be a column of {sort.name}", kind.simpleString(), subject=what)
+            column = sort.plain(F.col(quoted(name)), kind)
+        columns.append(column.alias(renamed.get(name, name)))
     return frame.select(*columns)
 
 
@@ -209,6 +271,10 @@ def _surely_good(messages: DataFrame, job: Job) -> Column:
     if "body" in messages.columns:
         fits = F.is_valid_utf8("body") & (F.octet_length("body") <= limits.body_bytes)
         rules.append(F.col("body").isNull() | fits)
+    attributes = job.config.attributes
+    for column, name in attribute_columns(attributes).items():
+        if column in messages.columns:
+            rules += _attribute_rules(F.col(column), attributes.type_of(name), limits)
     good = reduce(and_, rules)
     if "op" in messages.columns:
         op = F.col("op")
@@ -217,14 +283,32 @@ def _surely_good(messages: DataFrame, job: Job) -> Column:
     return F.coalesce(good, F.lit(False))
 
 
+def _attribute_rules(column: Column, type_: type, limits: Limits) -> list[Column]:
+    """Return the rules for the values of an attribute."""
+    if type_ is bool:
+        return []
+    if type_ is str:
+        rule = F.is_valid_utf8(column) & (F.octet_length(column) <= limits.id_bytes)
+    else:
+        most = LARGEST_INT if type_ is int else sys.float_info.max
+        rule = column.between(-most, most)
+        if type_ is int:
+            rule &= F.rint(column) == column
+    return [column.isNull() | rule]
+
+
 def _is_time(name: str) -> Column:
     return F.col(name).isNull() | F.unix_micros(name).between(1 - FARTHEST_US, FARTHEST_US - 1)
 
 
-def _with_row(known: DataFrame, given: Iterable[str]) -> DataFrame:
-    """Add the given columns as JSON, and the names of fields with invalid UTF-8, which are shown replaced."""
-    names = [name for name in known.columns if name in set(given)]
-    row = F.to_json(F.struct(*names), {"ignoreNullFields": "false"}).alias("row")
+def _with_row(known: DataFrame, given: Iterable[str], names: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
+    """Add the given columns as JSON, and the names of columns with invalid UTF-8, which are shown replaced.
+
+    In the JSON, columns have the names that `names` says.
+    """
+    shown_as = {name: names.get(name, name) for name in known.columns if names.get(name, name) in set(given)}
+    fields = [F.col(name).alias(alias) for name, alias in shown_as.items()]
+    row = F.to_json(F.struct(*fields), {"ignoreNullFields": "false"}).alias("row")
     shown, broken = [], []
     for field in known.schema:
         column = F.col(field.name)
@@ -242,10 +326,10 @@ def _with_row(known: DataFrame, given: Iterable[str]) -> DataFrame:
 
 def _name_faults(batches: Iterable[pa.RecordBatch], *, handle: JobHandle) -> Iterator[pa.RecordBatch]:
     """Find the reason for each bad message with an engine without subscriptions."""
-    engine, bounds = handle.job.new_engine(), handle.job.config.space.bounds
+    engine = handle.job.new_engine()
     for batch in batches:
         rows = batch.to_pylist()
-        reasons = [fault(row, engine, bounds) or "must break a rule; the engine finds none" for row in rows]
+        reasons = [fault(row, engine, handle.job) or "must break a rule; the engine finds none" for row in rows]
         yield rejected_rows(MESSAGE, [row["row"] for row in rows], reasons)
 
 
@@ -258,19 +342,19 @@ def _reject_packed(messages: DataFrame, payload: str, handle: JobHandle) -> Data
 
 
 def _keep_bad_messages(batches: Iterable[pa.RecordBatch], *, handle: JobHandle) -> Iterator[pa.RecordBatch]:
-    engine, bounds = handle.job.new_engine(), handle.job.config.space.bounds
+    engine, attributes = handle.job.new_engine(), handle.job.config.attributes
     for batch in batches:
         for whole, payload in zip(batch["row"].to_pylist(), batch[PAYLOAD], strict=True):
             try:
-                block = open_block(payload.as_py())
+                block = open_block(payload.as_py(), attributes)
             except InvalidInput as error:
                 yield rejected_rows(MESSAGE, [whole], [str(error)])
                 continue
             rows, reasons = [], []
             for row, reason in bad_messages(block, handle.job):
                 message = message_at(block, row)
-                rows.append(to_json(message, block.column_names))
-                reasons.append(fault(message, engine, bounds) or reason)
+                rows.append(to_json(message, block.column_names, attributes))
+                reasons.append(fault(message, engine, handle.job) or reason)
             yield rejected_rows(MESSAGE, rows, reasons)
 
 

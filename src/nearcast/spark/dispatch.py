@@ -53,7 +53,7 @@ from nearcast.jobs.progress import MESSAGES
 from nearcast.jobs.validate import SUBSCRIBE, good_messages, message_at, to_json
 from nearcast.model import NEVER, NO_TIME, SubscriptionBatch, kinds
 from nearcast.model.columns import MESSAGES as MESSAGE_COLUMNS
-from nearcast.model.columns import messages_from_table, subscriptions_schema
+from nearcast.model.columns import subscriptions_schema
 from nearcast.model.id_column import IdColumn
 from nearcast.model.subscription_rows import store_table
 from nearcast.partition import Masks, no_shards, rows_of_shards, shards_by_key
@@ -138,7 +138,7 @@ def _repacker(handle: JobHandle) -> Stage:
 def _opened(payload: bytes | None, job: Job) -> Iterator[tuple[int, pa.Table]]:
     """Yield the number of rows of a block and the good ones; an invalid block counts as one bad row."""
     try:
-        table = open_block(payload)
+        table = open_block(payload, job.config.attributes)
     except InvalidInput:
         yield 1, MESSAGE_COLUMNS.empty_table()
         return
@@ -175,9 +175,9 @@ def _distribute_messages(table: pa.Table, epoch: BatchEpoch) -> Packed:
     more = {"op": table["op"].combine_chunks()} if has_ops(table) else {}
     to_first = _may_be_ahead(table, job)
     if to_first.any():
-        more[SOURCE_ROW] = _source_rows(table, to_first)
+        more[SOURCE_ROW] = _source_rows(table, to_first, job)
     table = readable(table, job.config.space.bounds)
-    batch = messages_from_table(table, vocabulary=job.scoring.vocabulary, limits=job.config.limits, first_seq=1)
+    batch = job.read_messages(table)
     if not job.config.bodies:
         batch = replace(batch, bodies=None)
     if job.routing.sends_all:
@@ -226,11 +226,11 @@ def _may_be_ahead(table: pa.Table, job: Job) -> npt.NDArray[np.bool_]:
     return times_us(table) > latest
 
 
-def _source_rows(table: pa.Table, chosen: npt.NDArray[np.bool_]) -> pa.Array:
+def _source_rows(table: pa.Table, chosen: npt.NDArray[np.bool_], job: Job) -> pa.Array:
     """Return chosen rows as JSON, and null for the others."""
     rows: list[str | None] = [None] * len(table)
     for row in np.flatnonzero(chosen).tolist():
-        rows[row] = to_json(message_at(table, row), table.column_names)
+        rows[row] = to_json(message_at(table, row), table.column_names, job.config.attributes)
     return pa.array(rows, pa.string())
 
 

@@ -22,7 +22,7 @@ from nearcast.jobs.job_file import JobFile
 from nearcast.jobs.message_rows import RETRACT, are
 from nearcast.jobs.validate import SUBSCRIBE, good_messages
 from nearcast.model import Footprints, MessageBatch
-from nearcast.model.columns import MESSAGES, messages_from_table, subscriptions_schema
+from nearcast.model.columns import MESSAGES, subscriptions_schema
 from nearcast.partition import Routing, Sample
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.hash import HashPartitioner
@@ -137,7 +137,7 @@ def _messages(good: DataFrame, job: Job) -> MessageBatch:
     else:
         table = good.limit(ROWS).toArrow()
     table = table.filter(pa.array(~are(RETRACT, table)))
-    return messages_from_table(table, vocabulary=job.scoring.vocabulary, limits=job.config.limits, first_seq=1)
+    return job.read_messages(table)
 
 
 def _opened(good: DataFrame, job: Job) -> pa.Table:
@@ -145,7 +145,7 @@ def _opened(good: DataFrame, job: Job) -> pa.Table:
     tables, n = [MESSAGES.empty_table()], 0
     for row in good.toLocalIterator():
         try:
-            block = open_block(bytes(row[PAYLOAD]))
+            block = open_block(bytes(row[PAYLOAD]), job.config.attributes)
         except InvalidInput:
             continue
         tables.append(good_messages(block.slice(0, ROWS - n), job))

@@ -22,6 +22,7 @@ from nearcast.errors import require
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.validate import UNSUBSCRIBE
 from nearcast.model.columns import subscriptions_schema
+from nearcast.spark.decode import plain_region
 
 _FOLDER = "subscriptions"
 _FILE = re.compile(r"(\d{8})\.parquet")
@@ -90,7 +91,7 @@ def _known(frame: DataFrame) -> DataFrame:
     known = [name for name in subscriptions_schema().names if name in frame.columns and name != "op"]
     require("id" in known, "columns", "must include ['id']", frame.columns, subject="subscriptions")
     op = F.col("op") if "op" in frame.columns else F.lit(None).cast("string")
-    return frame.select(op.alias("op"), *known)
+    return plain_region(frame.select(op.alias("op"), *known))
 
 
 def _content(schema: StructType) -> Column:

@@ -26,11 +26,10 @@ from nearcast.jobs.frame import EDGE, MESSAGE, SUBSCRIPTION
 from nearcast.jobs.job_file import AVAILABLE_NOW, BLOCKS, FILES, JobFile, SinkTable, SourceTable
 from nearcast.jobs.progress import MALFORMED
 from nearcast.spark.error_summary import blaming
-from nearcast.spark.schema import edges_ddl, messages_ddl, subscriptions_ddl
+from nearcast.spark.schema import edges_ddl, messages_ddl, quoted, subscriptions_ddl
 
 WHOLE_FILES = "path string, modificationTime timestamp, length long, content binary"
 """The columns of Spark's source `binaryFile`."""
-_COLUMNS = {MESSAGE: messages_ddl, SUBSCRIPTION: subscriptions_ddl, EDGE: edges_ddl}
 _LINES = ("json", "csv")
 """Formats for which Spark returns the malformed line."""
 _BROKEN = "_malformed"
@@ -65,7 +64,7 @@ def read_static(spark: SparkSession, job_file: JobFile) -> DataFrame:
     """Return the table of subscriptions of a job as it is now; a malformed line is a row of nulls."""
     table, subject = job_file.subscriptions, "[subscriptions]"
     with blaming("schema", "must be columns in Spark's words", table.schema, subject=subject):
-        schema = _schema(table, SUBSCRIPTION)
+        schema = _schema(job_file, table, SUBSCRIPTION)
     reader = spark.read.format(table.format).options(**_options(table))
     if table.format in FILES:
         reader = reader.schema(schema)
@@ -102,7 +101,7 @@ def read_samples(spark: SparkSession, job_file: JobFile) -> tuple[DataFrame, Dat
 def _read_now(spark: SparkSession, job_file: JobFile, table: SourceTable, what: str, path: str) -> DataFrame:
     format_, options = (table.format, _options(table)) if table.format in FILES else ("json", {})
     reader = spark.read.format(format_).options(**options)
-    return _selected(reader.schema(_schema(table, what)).load(job_file.resolve(path)), table)
+    return _selected(reader.schema(_schema(job_file, table, what)).load(job_file.resolve(path)), table)
 
 
 def start(frame: DataFrame, job_file: JobFile, sink: SinkTable, name: str) -> StreamingQuery:
@@ -138,7 +137,7 @@ def checkpoint(job_file: JobFile, name: str) -> str:
 def _read(spark: SparkSession, job_file: JobFile, table: SourceTable, what: str) -> ReadSource:
     subject = f"[{what}s]"
     with blaming("schema", "must be columns in Spark's words", table.schema, subject=subject):
-        schema = _schema(table, what)
+        schema = _schema(job_file, table, what)
     reader = spark.readStream.format(table.format).options(**_options(table))
     if table.format in FILES:
         reader = reader.schema(_watched(schema) if table.format in _LINES else schema).options(**_ASKING)
@@ -148,9 +147,9 @@ def _read(spark: SparkSession, job_file: JobFile, table: SourceTable, what: str)
         frame = _opened(frame, schema, is_given=table.schema is not None, subject=subject)
     malformed = None
     if _BROKEN in frame.columns:
-        malformed = _rejected(frame, what, _rule(table, what))
+        malformed = _rejected(frame, what, _rule(job_file, table, what))
         # All columns are checked: Spark does not read, and so does not validate, an unused column.
-        is_empty = reduce(and_, (F.col(name).isNull() for name in frame.columns))
+        is_empty = reduce(and_, (F.col(quoted(name)).isNull() for name in frame.columns))
         counts = F.count(_BROKEN).alias("rejected"), F.count_if(is_empty).alias("empty")
         frame = frame.observe(MALFORMED[what], *counts).where(F.col(_BROKEN).isNull()).drop(_BROKEN)
     with blaming("select", "must be SQL expressions over the columns that are there", table.select, subject=subject):
@@ -178,7 +177,7 @@ def _opened(frame: DataFrame, schema: StructType, *, is_given: bool, subject: st
 
 def _rejected(frame: DataFrame, what: str, reason: str) -> DataFrame:
     """Return malformed lines as columns of `rejected`: the readable fields, and the line."""
-    row = F.to_json(F.struct(*frame.columns))
+    row = F.to_json(F.struct(*map(quoted, frame.columns)))
     broken = frame.where(F.col(_BROKEN).isNotNull())
     return broken.select(F.lit(what).alias("source"), row.alias("row"), F.lit(reason).alias("reason"))
 
@@ -187,9 +186,17 @@ def _selected(frame: DataFrame, table: SourceTable) -> DataFrame:
     return frame.selectExpr(*table.select) if table.select else frame
 
 
-def _schema(table: SourceTable, what: str) -> StructType:
-    schema: Any = StructType.fromDDL(table.schema or _COLUMNS[what]())
+def _schema(job_file: JobFile, table: SourceTable, what: str) -> StructType:
+    schema: Any = StructType.fromDDL(_ddl(job_file, table, what))
     return StructType(schema.fields)
+
+
+def _ddl(job_file: JobFile, table: SourceTable, what: str) -> str:
+    """Return the columns of a source in Spark's words."""
+    if table.schema:
+        return table.schema
+    known = {MESSAGE: messages_ddl(job_file.attributes), SUBSCRIPTION: subscriptions_ddl(), EDGE: edges_ddl()}
+    return known[what]
 
 
 def _watched(schema: StructType) -> StructType:
@@ -197,9 +204,9 @@ def _watched(schema: StructType) -> StructType:
     return StructType([*schema.fields, StructField(_BROKEN, StringType())])
 
 
-def _rule(table: SourceTable, what: str) -> str:
+def _rule(job_file: JobFile, table: SourceTable, what: str) -> str:
     """Return the rule that a malformed line breaks."""
-    return f"row must be {'CSV' if table.format == 'csv' else 'JSON'} of {table.schema or _COLUMNS[what]()}"
+    return f"row must be {'CSV' if table.format == 'csv' else 'JSON'} of {_ddl(job_file, table, what)}"
 
 
 def _place(table: SourceTable | SinkTable) -> tuple[str, str, str | None]:
