@@ -117,7 +117,9 @@ def restore(table: pa.Table, kind: type[Subscription]) -> list[Subscription]:
     made = []
     for i, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type):
-            table = table.set_column(i, field.name, pc.divide(table[i].cast(pa.int64()).cast(pa.float64()), 1e6))
+            table = table.set_column(
+                i, field.name, pc.divide(table[i].cast(pa.int64()).cast(pa.float64(), safe=False), 1e6)
+            )
     for i, row in enumerate(table.to_pylist()):
         row |= {name: values[i] for name, values in pairs.items()}
         if row["filters"] is not None:

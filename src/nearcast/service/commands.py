@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
-from nearcast.model import LEAVE, Update
+from nearcast.model import LEAVE, Subscription, Update
 from nearcast.service.json_bodies import Body, subscription_from
 from nearcast.service.subscription_key import SubscriptionKey
 
@@ -30,7 +30,7 @@ class CommandTarget(Protocol):
     def publish(self, messages: Sequence[Body]) -> list[Update]:
         """Publish messages in order and return the updates, if they are known yet."""
 
-    def subscribe(self, subscriber: str, subscriptions: Sequence[Body]) -> list[Update]:
+    def subscribe(self, subscriptions: Sequence[Subscription]) -> list[Update]:
         """Insert or replace subscriptions and return the updates, if they are known yet."""
 
     def unsubscribe(self, subscriber: str, ids: Sequence[str]) -> None:
@@ -58,7 +58,7 @@ class CommandChecks(Protocol):
     def check_messages(self, messages: Sequence[Body]) -> None:
         """Raise what `publish` would raise, and change nothing."""
 
-    def check_subscriptions(self, subscriber: str, subscriptions: Sequence[Body]) -> None:
+    def check_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
         """Raise what `subscribe` would raise, and change nothing."""
 
 
@@ -327,7 +327,7 @@ class Subscribe(Command):
 
     def apply(self, target: CommandTarget) -> list[Update]:
         """Insert or replace the subscriptions."""
-        return target.subscribe(self.subscriber, self.subscriptions)
+        return target.subscribe(self._made)
 
     def record(self, tables: CommandTables, *, number: int, first_seq: int) -> None:
         """Insert or replace the subscriptions."""
@@ -358,12 +358,11 @@ class Subscribe(Command):
 
     def check(self, checks: CommandChecks) -> None:
         """Raise what subscribing would raise."""
-        checks.check_subscriptions(self.subscriber, self.subscriptions)
+        checks.check_subscriptions(self._made)
 
     def reply(self, *, replaced: set[str], last_seq: int, n_late: int | None) -> dict[str, Any]:
         """Return which ids were created and which were replaced, and hints on their meaning."""
-        subscriptions = [subscription_from(body, self.subscriber) for body in self.subscriptions]
-        hints = {body["id"]: list(one.hints()) for body, one in zip(self.subscriptions, subscriptions, strict=True)}
+        hints = {body["id"]: list(one.hints()) for body, one in zip(self.subscriptions, self._made, strict=True)}
         return {
             "hints": {id_: given for id_, given in hints.items() if given},
             "created": [id_ for id_ in self._ids if id_ not in replaced],
@@ -373,6 +372,11 @@ class Subscribe(Command):
     @property
     def _ids(self) -> list[str]:
         return [body["id"] for body in self._last]
+
+    @cached_property
+    def _made(self) -> list[Subscription]:
+        """The subscriptions as objects, made once: large regions take time."""
+        return [subscription_from(body, self.subscriber) for body in self.subscriptions]
 
     @cached_property
     def _last(self) -> list[Body]:
