@@ -24,6 +24,7 @@ from nearcast.service.backends.spark_backend import SparkBackend
 from nearcast.service.commands import Publish, Replace, Retract, Subscribe, Unsubscribe
 from nearcast.service.config import ServiceConfig
 from nearcast.service.json_bodies import message_from, subscription_from
+from nearcast.service.region_json import circle_json
 from nearcast.service.store.cursor import START, Cursor
 from nearcast.service.store.data_folder import DataFolder
 from nearcast.service.store.durable_store import CommandRequest, DurableStore
@@ -44,6 +45,7 @@ file = "words.json"
 [match]
 shards = 2
 partitioner = "{partitioner}"
+attributes = {{ price = "float", stars = "int" }}
 [messages]
 format = "{format}"
 path = "messages"
@@ -131,7 +133,8 @@ class SimulatedJob:
                 return self.engine.retract([m["id"]])
             return []
         at, end = (None if m.get(name) is None else datetime.fromisoformat(m[name]) for name in ("at", "expires_at"))
-        made = nc.Message(m["id"], (m["x"], m["y"]), m["text"], at, m["place"], end, m.get("body"))
+        attributes = {name: m[name] for name in ("price", "stars") if name in m}
+        made = nc.Message(m["id"], (m["x"], m["y"]), m["text"], at, m["place"], end, m.get("body"), attributes)
         return (self.engine.replace if m.get("op") == "replace" else self.engine.publish)([made])
 
     def step(self, *commands):
@@ -221,6 +224,28 @@ def test_results_of_all_kinds_equal_those_of_the_job(job):
             (r.message, r.score) for r in job.engine.results("ann/topk")
         ]
         assert journaled_updates(job.store) == updates and view.stats().messages == 20
+
+
+def test_filters_and_attributes_reach_the_job(job):
+    wanted = {"require": "NOT kids", "where": "price <= 300 AND stars = 3", "region": circle_json([0.2, 0.3], 0.1)}
+    good = {"price": 300.0, "stars": 3.0}
+    job.execute(Subscribe("ann", [{"id": "bike", **BODIES["topk"], **wanted}]))
+    job.execute(
+        Publish([message(1, attributes=good), message(2, attributes=good | {"price": 301}), message(3)]),
+        Publish([message(4, "coffee for kids", attributes=good), message(5, location=(0.9, 0.9), attributes=good)]),
+    )
+    job.poll()
+    (row, *_) = _lines(job._files("messages")[0])
+    assert (row["price"], json.dumps(row["stars"])) == (300.0, "3"), "Spark reads no 3.0 as an integer"
+    job.run()
+    assert [json.loads(update.json)["message"] for update in job.poll()] == ["m1"]
+    assert [result.message for result in job.store.view.results("ann/bike")] == ["m1"]
+    with pytest.raises(InvalidInput, match="where must"):
+        job.execute(Subscribe("ann", [{"id": "x", **BODIES["topk"], "where": "weight < 3"}]))
+    with pytest.raises(InvalidInput, match="require must be a string where a job on Spark reads it"):
+        job.execute(Subscribe("ann", [{"id": "x", **BODIES["topk"], "require": ["a"]}]))
+    with pytest.raises(InvalidInput, match="stars must be an integer"):
+        job.execute(Publish([message(6, attributes={"stars": 2.5})]))
 
 
 def test_messages_have_a_time_and_operations_an_order(job):

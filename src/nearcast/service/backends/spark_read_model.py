@@ -79,7 +79,8 @@ class SparkReadModel:
         made = []
         for body in subscriptions:
             subject = f"subscription {SubscriptionKey(subscriber, body['id']).engine_id!r}"
-            _check_string("keywords", body, subject)
+            for field in ("keywords", "require"):
+                _check_string(field, body, subject)
             made.append(subscription_from(body, subscriber))
             job.check_kind(type(made[-1]), subject)
         self._engine.check(made)
@@ -190,6 +191,6 @@ def _check_texts(bodies: Sequence[Body]) -> None:
 
 def _check_string(field: str, body: Mapping[str, Any], subject: str) -> None:
     """Raise `InvalidInput` for a list of terms: a row of a job has one string."""
-    value = body[field]
+    value = body.get(field)
     rule = "must be a string where a job on Spark reads it"
-    require(isinstance(value, str), field, rule, value, subject=subject)
+    require(value is None or isinstance(value, str), field, rule, value, subject=subject)
