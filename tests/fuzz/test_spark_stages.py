@@ -45,6 +45,7 @@ HANDLES = [
     Handle(inputs.job(window=nc.CountWindow(3), limits=LIMITS)),
     Handle(inputs.job(window=nc.TimeWindow(9), limits=LIMITS, bodies=True)),
     Handle(inputs.job(window=nc.CountWindow(3), limits=LIMITS, partitioner="hash", shards=3)),
+    Handle(inputs.job(window=nc.CountWindow(3), limits=LIMITS, partitioner="location", shards=3)),
 ]
 SIZES = st.sampled_from([4, 1, 2, 0])
 
@@ -71,20 +72,22 @@ def check_block(payload, handle):
     assert n_rejected == len(rejected)
     good = {row["block"]: row["rows"] for row in frames if row["keys"] is not None}
     assert sum(good.values()) == n_read - n_rejected
+    own = [unpack(row["payload"]) for row in frames if row["keys"] is not None]
+    assert all("codes" in table.column_names for table in own)
     return n_read, n_rejected
 
 
 @search(usual=80)
 @given(st.data(), st.sampled_from(HANDLES), SIZES)
 def test_every_message_of_a_block_is_packed_or_rejected(data, handle, n):
-    table = data.draw(tables(MESSAGES | data.draw(st.sampled_from([{}, MORE])), n))
+    table = data.draw(tables(MESSAGES | data.draw(st.sampled_from([{}, MORE, OFFERS, MORE | OFFERS])), n))
     try:
         payload = pack(table)
     except pa.ArrowException:
         return  # Arrow itself cannot write it
     n_read, n_rejected = check_block(payload, handle)
     try:
-        opened = open_block(payload)
+        opened = open_block(payload, inputs.ATTRIBUTES)
     except nc.InvalidInput:
         assert (n_read, n_rejected) == (1, 1)
     else:
@@ -96,7 +99,15 @@ MORE = {
     "expires_at": (TIMESTAMP, [None, 5, 1, 7]),
     "body": (pa.string(), ["b", None, "", "é"]),
 }
-WHOLE = pack(pa.table({name: pa.array(values, kind) for name, (kind, values) in (MESSAGES | MORE).items()}))
+OFFERS = {
+    "price": (pa.float64(), [0.0, None, 1.5, -3.0]),
+    "stars": (pa.int64(), [None, 3, -1, 1 << 53]),
+    "category": (pa.string(), ["bike", "", None, "é"]),
+    "open now": (pa.bool_(), [True, None, False, True]),
+}
+"""The attributes of all handles."""
+_WHOLE = MESSAGES | MORE | OFFERS
+WHOLE = pack(pa.table({name: pa.array(values, kind) for name, (kind, values) in _WHOLE.items()}))
 
 
 @st.composite
@@ -171,8 +182,21 @@ ROWS = pa.schema(
 )
 MARKS = (("row", pa.string()), ("broken", pa.list_(pa.string())))
 OPERATIONS = pa.schema([field for field in subscriptions_schema() if field.name != "k"] + [pa.field("k", pa.int64())])
-GOOD_OPERATIONS = SUBSCRIPTIONS | {"at": (TIMESTAMP, [1, 2, 3, 4])}
-GOOD_ROWS = MESSAGES | MORE | {"at": (pa.int64(), [1, 2, 3, 4]), "expires_at": (pa.int64(), [None, 5, 1, 7])}
+NO_SIDES = {side: (pa.float64(), [None, 0.0, 4.0, None]) for side in ("xmin", "ymin", "xmax", "ymax")}
+FILTERS = {
+    "where": (pa.string(), ["price <= 1.5", None, "category = 'bike' OR NOT stars IN (3)", '"open now" = TRUE']),
+    "require": (pa.string(), ["NOT c", None, '"a b"', None]),
+    "region": (
+        pa.string(),
+        ["POLYGON ((0 0, 4 0, 0 4, 0 0))", None, None, '{"type": "Point", "coordinates": [2, 2], "radius": 1}'],
+    ),
+}
+GOOD_OPERATIONS = SUBSCRIPTIONS | NO_SIDES | FILTERS | {"at": (TIMESTAMP, [1, 2, 3, 4])}
+NUMBERED = {f"attribute_{i}": values for i, values in enumerate(OFFERS.values())}
+ROWS = pa.schema([*ROWS, *(pa.field(name, kind) for name, (kind, _) in NUMBERED.items())])
+GOOD_ROWS = (
+    MESSAGES | MORE | NUMBERED | {"at": (pa.int64(), [1, 2, 3, 4]), "expires_at": (pa.int64(), [None, 5, 1, 7])}
+)
 
 
 def check_rows(batch, handle, source, find):

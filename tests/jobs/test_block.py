@@ -11,7 +11,8 @@ import nearcast as nc
 from nearcast.errors import InvalidInput
 from nearcast.jobs.block import open_block, pack_messages
 from nearcast.jobs.frame import pack
-from nearcast.jobs.validate import bad_messages, good_messages, message_at, to_json
+from nearcast.jobs.validate import bad_messages, fault, good_messages, message_at, to_json
+from nearcast.model import Attributes
 from nearcast.model.columns import MESSAGES, TIMESTAMP
 from spark import inputs
 
@@ -58,6 +59,57 @@ def test_columns_of_compatible_types_are_cast():
 
 
 PLAIN = {"id": ["m"], "x": [1.0], "y": [1.0], "text": ["a"]}
+ODD = Attributes.of({"broken": float, "row": int, "a.b": str, "good": bool, "missing": str})
+"""Attributes whose names columns of the job have, too."""
+
+
+def test_attributes_are_numbered_in_a_block_whatever_their_names():
+    columns = {"good": [True], "a.b": pa.array(["x"], pa.large_string()), "row": pa.array([3], pa.uint64())}
+    columns |= {"broken": pa.array([2], pa.int8()), "other": [1]}
+    packed = pack_messages(pa.table(PLAIN | columns), attributes=ODD)
+    opened = open_block(packed, ODD)
+    names = [f"attribute_{i}" for i in range(4)]
+    assert opened.select(names).to_pylist() == [dict(zip(names, (2.0, 3, "x", True), strict=True))]
+    assert opened.schema.types[4:] == [pa.float64(), pa.uint64(), pa.string(), pa.bool_()]
+    assert opened.num_columns == 8
+    of = inputs.job(attributes=ODD)
+    assert not list(bad_messages(opened, of))
+    shown = '"broken":2.0,"row":3,"a.b":"x","good":true}'
+    assert to_json(message_at(opened, 0), opened.column_names, ODD).endswith(shown)
+    assert open_block(packed).column_names == list(PLAIN), "a job without attributes ignores them"
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("broken", pa.array([float("nan")]), "broken must be a finite number; got nan (message 'm')"),
+        ("row", pa.array([2.5]), "row must be an integer between -2**53 and 2**53; got 2.5 (message 'm')"),
+        ("row", pa.array([1 << 63], pa.uint64()), "row must be an integer between -2**53 and 2**53; got 9223"),
+        ("a.b", pa.array(["a" * 600]), "a.b must be at most 512 bytes; got 600 (message 'm')"),
+        ("a.b", not_utf8([b"caf\xe9"]), "a.b must be UTF-8; got 'caf\ufffd' (message 'm')"),
+    ],
+)
+def test_a_bad_value_of_an_attribute_rejects_its_row_only(name, values, words):
+    of = inputs.job(attributes=ODD)
+    table = pa.table({column: 2 * cells for column, cells in PLAIN.items()})
+    table = table.append_column(name, pa.concat_arrays([pa.nulls(1, values.type), values]))
+    opened = open_block(pack(table), ODD)
+    assert [row for row, _ in bad_messages(opened, of)] == [1]
+    engine = of.new_engine()
+    assert fault(message_at(opened, 0), engine, of) is None
+    assert words in fault(message_at(opened, 1), engine, of)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"broken": ["1"]}, {"row": [True]}, {"a.b": [1]}, {"good": [1]}, {"a.b": pa.array(["x"]).dictionary_encode()}],
+)
+def test_a_block_with_an_attribute_of_another_type_is_refused(columns):
+    (name,) = columns
+    with pytest.raises(InvalidInput, match=f"{name} must be a column of"):
+        open_block(pack(pa.table(PLAIN | columns)), ODD)
+
+
 REFUSED = {
     "a column is missing": (
         pack(pa.table({"id": ["m"], "x": [1.0], "text": ["a"]})),

@@ -51,6 +51,19 @@ def test_a_job_file_names_the_analyzer():
     assert (job.config.analyzer, job.scoring.vocabulary.analyzer.name) == ("german", "german")
 
 
+def test_a_job_file_declares_attributes():
+    attributes = {"price": "float", "open now": "bool"}
+    job = make_job_file(changed(match={"attributes": attributes}), file=Path("job.toml")).job()
+    assert job.config.attributes.to_json() == attributes
+    assert (
+        job.fixed_settings["attributes"]
+        != make_job_file(JOB, file=Path("job.toml")).job().fixed_settings["attributes"]
+    )
+    for wrong in ({"price": "decimal"}, {"id": "str"}):
+        with pytest.raises(InvalidInput, match="attributes must"):
+            make_job_file(changed(match={"attributes": wrong}), file=Path("job.toml"))
+
+
 def test_a_window_is_by_count_or_by_time():
     by_count = make_job_file(changed(window={"count": 7}), file=Path("job.toml"))
     by_time = make_job_file(changed(window={"seconds": 1.5}), file=Path("job.toml"))

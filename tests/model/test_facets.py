@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 import nearcast as nc
 from effort import effort
+from nearcast.model import MessageBatch, SubscriptionBatch
 from nearcast.model.attributes import Attributes
 from nearcast.model.facet_columns import SHIFTS, FacetOptions, cells_of, value_ids
 from nearcast.model.where import parse_where
 from nearcast.space import Box
+from nearcast.testing import strategies
 from oracle import is_true
 
 ATTRIBUTES = Attributes.of({"price": float, "category": str, "new": bool, "stars": int})
@@ -31,7 +33,7 @@ def has_value(options, option, values):
     """Return whether a message has one of the values of an option."""
     codes = np.array([ATTRIBUTES.encode(values, KEY)], np.int64)
     facet = int(options.facets[option])
-    own = value_ids(cells_of(codes, [facet]).ravel(), np.array([facet]), ATTRIBUTES, KEY)
+    own = value_ids(cells_of(codes, [facet]).ravel(), np.array([facet]), KEY)
     return own[0] in options.values[options.indptr[option] : options.indptr[option + 1]]
 
 
@@ -109,6 +111,47 @@ def message(i, rng):
     values = {"category": rng.choice([*CATEGORIES, None]), "price": rng.choice([None, rng.random() * 500])}
     text = " ".join(rng.sample(WORDS, 2))
     return nc.Message(f"m{i}", (rng.random(), rng.random()), text, place="cafe", attributes=values)
+
+
+@settings(max_examples=effort(400, 10_000))
+@given(st.sampled_from(KINDS), st.data())
+def test_a_message_in_a_result_touches_the_footprint_that_partitioners_see(kind, data):
+    scoring = strategies.scoring()
+    drawn = st.lists(strategies.filtered_fields(kind), min_size=1, max_size=4)
+    subscriptions = [strategies.make_subscription(kind, i, fields) for i, fields in enumerate(data.draw(drawn))]
+    batch = SubscriptionBatch.of(subscriptions, scoring)
+    fields = data.draw(st.lists(strategies.message_fields(strategies.PLANE), min_size=1, max_size=4))
+    messages = [
+        nc.Message(i, **own, attributes=data.draw(strategies.attribute_values())) for i, own in enumerate(fields)
+    ]
+    published = MessageBatch.from_messages(
+        messages, vocabulary=scoring.vocabulary, attributes=Attributes.of(strategies.ATTRIBUTES)
+    )
+    routed = published.for_routing
+    for row, document in enumerate(published.documents):
+        terms = set(routed.term_ids[routed.term_indptr[row] : routed.term_indptr[row + 1]].tolist())
+        for score_of, footprint in zip(batch.scorers, batch.routing_footprints, strict=True):
+            assert score_of(document) is None or footprint.may_match(*document.location, terms)
+
+
+def test_partitioners_see_the_values_that_messages_must_have():
+    scoring = strategies.scoring()
+    wheres = ["category = 'bike'", "category IN ('bike', '') AND stars = 3", "price < 3", None]
+    batch = SubscriptionBatch.of(
+        [
+            nc.NearestSubscription(i, location=(0, 0), keywords="a b", k=1, where=where)
+            for i, where in enumerate(wheres)
+        ],
+        scoring,
+    )
+    branches = [footprint.branches for footprint in batch.routing_footprints]
+    assert [(len(own), {len(branch) for branch in own}) for own in branches] == [
+        (2, {2}),
+        (2, {2}),
+        (2, {1}),
+        (2, {1}),
+    ]
+    assert batch.footprints[0].branches == batch.footprints[3].branches == batch.routing_footprints[3].branches
 
 
 def engine(index, **options):

@@ -45,7 +45,7 @@ file = "words.json"
 [match]
 shards = 2
 partitioner = "{partitioner}"
-attributes = {{price = "float", category = "str"}}
+attributes = {{ price = "float", stars = "int", category = "str" }}
 [messages]
 format = "{format}"
 path = "messages"
@@ -133,7 +133,7 @@ class SimulatedJob:
                 return self.engine.retract([m["id"]])
             return []
         at, end = (None if m.get(name) is None else datetime.fromisoformat(m[name]) for name in ("at", "expires_at"))
-        attributes = {name: m.get(name) for name in ("price", "category")}
+        attributes = {name: m[name] for name in ("price", "stars", "category") if name in m}
         made = nc.Message(m["id"], (m["x"], m["y"]), m["text"], at, m["place"], end, m.get("body"), attributes)
         return (self.engine.replace if m.get("op") == "replace" else self.engine.publish)([made])
 
@@ -226,6 +226,28 @@ def test_results_of_all_kinds_equal_those_of_the_job(job):
         assert journaled_updates(job.store) == updates and view.stats().messages == 20
 
 
+def test_filters_and_attributes_reach_the_job(job):
+    wanted = {"require": "NOT kids", "where": "price <= 300 AND stars = 3", "region": circle_json([0.2, 0.3], 0.1)}
+    good = {"price": 300.0, "stars": 3.0}
+    job.execute(Subscribe("ann", [{"id": "bike", **BODIES["topk"], **wanted}]))
+    job.execute(
+        Publish([message(1, attributes=good), message(2, attributes=good | {"price": 301}), message(3)]),
+        Publish([message(4, "coffee for kids", attributes=good), message(5, location=(0.9, 0.9), attributes=good)]),
+    )
+    job.poll()
+    (row, *_) = _lines(job._files("messages")[0])
+    assert (row["price"], json.dumps(row["stars"])) == (300.0, "3"), "Spark reads no 3.0 as an integer"
+    job.run()
+    assert [json.loads(update.json)["message"] for update in job.poll()] == ["m1"]
+    assert [result.message for result in job.store.view.results("ann/bike")] == ["m1"]
+    with pytest.raises(InvalidInput, match="where must"):
+        job.execute(Subscribe("ann", [{"id": "x", **BODIES["topk"], "where": "weight < 3"}]))
+    with pytest.raises(InvalidInput, match="require must be a string where a job on Spark reads it"):
+        job.execute(Subscribe("ann", [{"id": "x", **BODIES["topk"], "require": ["a"]}]))
+    with pytest.raises(InvalidInput, match="stars must be an integer"):
+        job.execute(Publish([message(6, attributes={"stars": 2.5})]))
+
+
 def test_messages_have_a_time_and_operations_an_order(job):
     job.execute(Publish([message(1), message(2)]), subscribe("boolean"), Unsubscribe("ann", ["boolean"]))
     job.execute(subscribe("boolean"), Publish([message(3, at=17.5)]))
@@ -311,7 +333,7 @@ def test_the_job_gets_the_end_and_the_body_of_a_message(job):
     ]
 
 
-def test_filters_and_attributes_reach_the_job(job):
+def test_results_with_filters_equal_those_of_the_job(job):
     triangle = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [0, 1], [0, 0]]]}
     bodies = [
         {"id": "area", **BODIES["boolean"], "region": triangle, "keywords": "coffee NOT sale"},

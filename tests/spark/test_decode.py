@@ -273,11 +273,11 @@ def test_extreme_values_never_stop_a_query(spark, tmp_path):
     rows = extreme_rows(
         rng, {"id": "m", "x": 1.0, "y": 1.0, "text": "a", "at": 1, "place": None},
         id=EXTREME_STRINGS, x=EXTREME_NUMBERS, y=EXTREME_NUMBERS, text=EXTREME_STRINGS, at=EXTREME_TIMES,
-        place=EXTREME_STRINGS,
+        place=EXTREME_STRINGS, price=EXTREME_NUMBERS, stars=EXTREME_INTEGERS, category=EXTREME_STRINGS,
     )  # fmt: skip
-    strings = ("id", "text", "place")
-    columns = {name: pa.array([row[name] for row in rows], pa.string() if name in strings else pa.float64())
-               for name in ("id", "x", "y", "text", "place")}  # fmt: skip
+    types = dict.fromkeys(("id", "text", "place", "category"), pa.string()) | {"stars": pa.int64()}
+    columns = {name: pa.array([row.get(name) for row in rows], types.get(name, pa.float64()))
+               for name in ("id", "x", "y", "text", "place", "price", "stars", "category")}  # fmt: skip
     columns["at"] = pa.array([row["at"] for row in rows], pa.int64()).cast(times)
     pq.write_table(pa.table(columns), tmp_path / "messages.parquet")
     changes = [
@@ -286,13 +286,16 @@ def test_extreme_values_never_stop_a_query(spark, tmp_path):
         for row in extreme_rows(
             rng, good, op=[None, "subscribe", "unsubscribe", "x"], id=EXTREME_STRINGS, kind=["boolean", "topk", None, "x"],
             x=EXTREME_NUMBERS, xmin=EXTREME_NUMBERS, keywords=EXTREME_STRINGS, k=EXTREME_INTEGERS, alpha=EXTREME_NUMBERS,
-            tau=EXTREME_NUMBERS, user=EXTREME_STRINGS, at=EXTREME_TIMES,
+            tau=EXTREME_NUMBERS, user=EXTREME_STRINGS, at=EXTREME_TIMES, radius=EXTREME_NUMBERS,
+            region=[*EXTREME_STRINGS, WKT], where=[*EXTREME_STRINGS, "stars = 1"], require=[*EXTREME_STRINGS, "NOT b"],
         )
     ]  # fmt: skip
-    kinds = {"k": pa.int64(), "at": times} | dict.fromkeys(("id", "op", "kind", "keywords", "user"), pa.string())
+    kinds = {"k": pa.int64(), "at": times} | dict.fromkeys(
+        ("id", "op", "kind", "keywords", "user", "region", "where", "require"), pa.string()
+    )
     table = {}
     for name in ("op", "id", "kind", "x", "y", "xmin", "ymin", "xmax", "ymax", "keywords", "k", "alpha", "delta", "tau",
-                 "user", "at"):  # fmt: skip
+                 "user", "radius", "region", "where", "require", "at"):  # fmt: skip
         kind = kinds.get(name, pa.float64())
         values = pa.array([row.get(name) for row in changes], pa.int64() if name == "at" else kind)
         table[name] = values.cast(kind)
@@ -305,12 +308,16 @@ def test_extreme_values_never_stop_a_query(spark, tmp_path):
     for row in rows:
         at = None if row["at"] is None else row["at"] / 1e6
         try:
-            engine.publish([nc.Message(row["id"], (row["x"], row["y"]), row["text"], at, row["place"])])
+            attributes = {name: row.get(name) for name in ("price", "stars", "category")}
+            message = nc.Message(
+                row["id"], (row["x"], row["y"]), row["text"], at, row["place"], attributes=attributes
+            )
+            engine.publish([message])
         except nc.InvalidInput:
             n_bad += 1
     matched = match(
         messages, subscriptions, space=strategies.PLANE, vocabulary=strategies.vocabulary(), social=strategies.social_graph(),
-        window=nc.TimeWindow(9),
+        window=nc.TimeWindow(9), attributes=inputs.ATTRIBUTES,
     )  # fmt: skip
     assert isinstance(matched.updates.count(), int)
     rejected = matched.rejected.collect()

@@ -19,18 +19,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.model.columns import one_array
-from nearcast.model.facet_columns import FacetOptions
+from nearcast.model.facet_columns import FacetedRows, FacetOptions
 from nearcast.model.filter_columns import FilterPrograms
 from nearcast.model.filter_program import Predicate, test_of_where
 from nearcast.model.footprint import Footprints
 from nearcast.model.id_column import IdColumn
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import Scorer, Subscription
-from nearcast.model.subscription_columns import FacetedRows, SubscriptionColumns
+from nearcast.model.subscription_columns import SubscriptionColumns
 from nearcast.model.subscription_rows import restore, store
 from nearcast.model.timestamps import NEVER
 from nearcast.model.where import Condition, parse_where
 from nearcast.space import Region
+
+_MOST_COPIES = 64
+"""The most branches with values that a subscription may have for partitioners."""
 
 
 @dataclass(frozen=True)
@@ -142,3 +145,15 @@ class SubscriptionBatch:
     def footprints(self) -> Footprints:
         """The footprint of each subscription."""
         return self.kind.footprints(self.columns, self.keys, self.scoring)
+
+    @cached_property
+    def routing_footprints(self) -> Footprints:
+        """The footprints as partitioners see them: with a value that each message must have, where there is one."""
+        footprints = self.footprints
+        options = self.facet_options(_MOST_COPIES) if self._conditions else None
+        if options is None or not options.are_exact.any():
+            return footprints
+        exact = options.take(np.flatnonzero(options.are_exact))
+        n_copies = np.diff(exact.indptr) * np.diff(footprints.branch_indptr)[exact.rows]
+        chosen = exact.best(_MOST_COPIES / n_copies, 1.0)
+        return footprints.needing(chosen.of_all(len(self)))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.model.expression import Branch, all_of, parse
+from nearcast.model.facet_columns import FacetedRows
 from nearcast.model.identity import Id
 from nearcast.model.split_columns import join
 from nearcast.ragged import positions, starts
@@ -42,14 +43,6 @@ _WORD = "[a-z0-9]+"
 _ALL = f"^{_WORD}(?:(?: AND)? {_WORD})*$"
 _ANY = f"^{_WORD}(?: OR {_WORD})+$"
 _NO_LIMIT = 1 << 62  # the expression was checked against the limits before
-
-
-class FacetedRows(NamedTuple):
-    """The facet values under which subscriptions are listed, see `facets`; most rows may have none."""
-
-    indptr: Longs
-    """int64 (n + 1,): the values of each subscription."""
-    values: Longs
 
 
 @dataclass(frozen=True)
