@@ -115,7 +115,7 @@ def message(i, rng):
 
 @settings(max_examples=effort(400, 10_000))
 @given(st.sampled_from(KINDS), st.data())
-def test_a_message_in_a_result_touches_the_footprint_that_partitioners_see(kind, data):
+def test_a_message_in_a_result_may_match_by_the_footprint_of_partitioners(kind, data):
     scoring = strategies.scoring()
     drawn = st.lists(strategies.filtered_fields(kind), min_size=1, max_size=4)
     subscriptions = [strategies.make_subscription(kind, i, fields) for i, fields in enumerate(data.draw(drawn))]

@@ -118,8 +118,8 @@ def test_slivers_hold_what_exact_arithmetic_says(data):
     polygon = valid(lambda: Polygon(data.draw(st.lists(points, min_size=3, max_size=5, unique=True))))
     assume(polygon is not None)
     others = [((ax + bx) / 2, (ay + by) / 2) for (ax, ay), (bx, by) in zip(polygon.shell, polygon.shell[1:])]  # noqa: B905
-    asked = [*polygon.shell, *others, *data.draw(st.lists(points, max_size=5))]
-    assert covered(stored([polygon]), 0, asked) == [polygons_cover(polygon.rings, *point) for point in asked]
+    looked_at = [*polygon.shell, *others, *data.draw(st.lists(points, max_size=5))]
+    assert covered(stored([polygon]), 0, looked_at) == [polygons_cover(polygon.rings, *point) for point in looked_at]
 
 
 def test_a_comb_of_ten_thousand_points_is_right():
