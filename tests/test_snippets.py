@@ -18,7 +18,7 @@ from nearcast.service import server
 from nearcast.workload.city import City
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 SMALL = {
     "advise": ["--subscriptions", "60", "--sample", "80", "--partitioner", "hash"],

@@ -100,7 +100,7 @@ def test_a_subscription_is_created_by_keyboard(page, city):
     passed = tab_to(page, "field-k")
     page.keyboard.press("ArrowRight")
     expect(page.locator("#result-list > li")).to_have_count(6)
-    assert passed[-1] == "field-k" and tab_to(page, "id") == ["field-alpha", "id"]
+    assert passed[-1] == "field-k" and tab_to(page, "id") == ["field-alpha", "Filters", "id"]
     page.keyboard.press("Enter")
     expect(page.locator("#delete")).to_be_visible()
     name = page.locator("#id").input_value()
@@ -182,7 +182,7 @@ def test_a_phone_reaches_all_controls_and_draws_by_touch(open_page, city, screen
     page.locator("#new").scroll_into_view_if_needed()
     screenshot(page, "phone")
     page.get_by_role("button", name="New subscription").tap()
-    page.locator("#kinds").get_by_text("Alert in a box").click()
+    page.locator("#kinds").get_by_text("Alert in a region").click()
     expect(page.locator("#drawing")).to_have_text("Drag a box on the map, or tap two corners.")
     touch = page.context.new_cdp_session(page)
     for kind, points in (

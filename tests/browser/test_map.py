@@ -87,7 +87,7 @@ def test_a_saved_subscription_receives_matches(page, city, screenshot):
 
 def test_an_operator_in_small_letters_gets_a_hint(page):
     page.get_by_role("button", name="New subscription").click()
-    page.locator("#kinds").get_by_text("Alert in a box", exact=True).click()
+    page.locator("#kinds").get_by_text("Alert in a region", exact=True).click()
     page.locator("#use-centre").click()
     page.locator("#keywords").fill("coffee or jazz")
     hint = page.locator("#keywords-hint")
@@ -144,7 +144,7 @@ def test_a_clicked_message_is_explained(page, city):
 
 def test_a_box_is_drawn_by_drag_or_clicks_and_matches_messages_inside(page, city):
     page.get_by_role("button", name="New subscription").click()
-    page.locator("#kinds").get_by_text("Alert in a box").click()
+    page.locator("#kinds").get_by_text("Alert in a region").click()
     page.mouse.move(*CORNER)
     page.mouse.down()
     page.mouse.move(600, 380)
@@ -203,10 +203,10 @@ def test_changes_are_discarded_at_the_second_press_only(page):
 
 def test_a_missing_box_is_named_and_the_error_stays_in_view(page):
     page.get_by_role("button", name="New subscription").click()
-    page.locator("#kinds").get_by_text("Alert in a box").click()
+    page.locator("#kinds").get_by_text("Alert in a region").click()
     page.locator("#keywords").fill("coffee")
     page.locator("#save").click()
-    expect(page.locator("#error")).to_contain_text("There is no box yet: draw one on the map, or use its centre.")
+    expect(page.locator("#error")).to_contain_text("There is no region yet: draw one on the map, or use its centre.")
     expect(page.locator("#error")).to_be_in_viewport(ratio=1)
     expect(page.locator("#drawing")).to_be_visible()
     page.locator("#use-centre").click()
@@ -216,7 +216,7 @@ def test_a_missing_box_is_named_and_the_error_stays_in_view(page):
 def test_a_violated_rule_is_shown(page, city):
     page.expect_errors("status of 422")
     page.get_by_role("button", name="New subscription").click()
-    page.locator("#kinds").get_by_text("Alert in a box").click()
+    page.locator("#kinds").get_by_text("Alert in a region").click()
     page.locator("#use-centre").click()
     page.locator("#keywords").fill("coffee AND (")
     expect(page.get_by_role("alert").filter(has_text="keywords")).to_be_visible()

@@ -153,6 +153,20 @@ def test_a_service_has_a_wall_clock_unless_another_is_given(options, clock, monk
     assert [(config.clock, max_ahead) for config, max_ahead in taken] == [(clock, 60.0)]
 
 
+def test_a_service_declares_attributes(monkeypatch, capsys):
+    taken = []
+    monkeypatch.setattr(serve, "run", lambda options: taken.append(serve._config(options)) or 0)
+    arguments = ["serve", "--data", "new", "--bounds", "0,0,1,1", "--attributes"]
+    assert main([*arguments, "price=float, category=str"]) == 0
+    assert taken[0].attributes == {"price": "float", "category": "str"}
+    assert main([*arguments, "price=money"]) == 2
+    assert "attributes must map names to float, int, str or bool; got {'price': 'money'}" in capsys.readouterr().err
+    for text in ("price", "=float", "price=float,price=int"):
+        with pytest.raises(SystemExit):
+            main([*arguments, text])
+        assert "must be NAME=TYPE,... with different names" in capsys.readouterr().err
+
+
 def test_help_imports_no_heavy_library():
     """Help must be fast; imports can be tested without a clock."""
     code = (

@@ -9,12 +9,18 @@ from hypothesis import strategies as st
 from effort import search
 from fuzz.service_client import ServiceClient, check_answer
 from fuzz.test_spark_stages import damaged
+from nearcast.service.config import ServiceConfig
+from nearcast.service.region_json import circle_json
 from service.running_service import SUBSCRIPTIONS, message
+
+CONFIG = ServiceConfig(
+    bounds=(0, 0, 1, 1), window_count=100, clock="event", attributes={"price": "float", "stars": "int", "name": "str"}
+)
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    client = ServiceClient(tmp_path_factory.mktemp("bodies"), max_body_bytes=20_000)
+    client = ServiceClient(tmp_path_factory.mktemp("bodies"), config=CONFIG, max_body_bytes=20_000)
     client.fill()
     yield client
     client.close()
@@ -34,7 +40,8 @@ JSON = st.recursive(
     max_leaves=6,
 )
 KEYS = ("id", "kind", "location", "region", "keywords", "k", "alpha", "delta", "tau", "text", "at", "place", "user",
-        "type", "geometry", "properties", "coordinates", "features", "url", "subscriptions", "after")  # fmt: skip
+        "type", "geometry", "properties", "coordinates", "features", "url", "subscriptions", "after", "where", "require",
+        "attributes", "price", "stars", "name", "op", "args", "property", "radius")  # fmt: skip
 
 
 def changed(body):
@@ -74,19 +81,45 @@ def feature(body, geometry=None):
 
 
 BOX = {"type": "Polygon", "coordinates": [[[0, 0], [0.5, 0], [0.5, 0.5], [0, 0.5], [0, 0]]]}
+POLYGON = {
+    "type": "Polygon",
+    "coordinates": [[[0, 0], [0.5, 0], [0.1, 0.5], [0, 0]], [[0.1, 0.1], [0.2, 0.1], [0.1, 0.2]]],
+}
+MULTIPOLYGON = {"type": "MultiPolygon", "coordinates": [POLYGON["coordinates"]]}
+WHERE = {
+    "op": "and",
+    "args": [
+        {"op": "not", "args": [{"op": "between", "args": [{"property": "price"}, 1, 2]}]},
+        {"op": "in", "args": [{"property": "name"}, ["a", "b"]]},
+        {"op": "isNull", "args": [{"property": "stars"}]},
+    ],
+}
+FILTERED = [
+    {**SUBSCRIPTIONS["boolean"], "region": POLYGON, "where": WHERE},
+    {**SUBSCRIPTIONS["topk"], "region": circle_json([0.2, 0.3], 0.1), "where": "price <= 3", "require": "NOT sale"},
+    {**SUBSCRIPTIONS["nearest"], "region": MULTIPOLYGON, "where": {"op": "<", "args": [3, {"property": "stars"}]}},
+    {**SUBSCRIPTIONS["similarity"], "region": [0, 0, 1, 1], "require": ["coffee"]},
+]
 MESSAGES = [
     message(7),
+    message(6, attributes={"price": 2.5, "stars": 3, "name": None}),
     message(8, text=["coffee", "sale"], at=3.5, place="p"),
     [message(7), message(8)],
     feature(message(9)),
     {"type": "FeatureCollection", "features": [feature(message(9)), feature(message(10))]},
 ]
-ONE = [*SUBSCRIPTIONS.values(), feature(SUBSCRIPTIONS["topk"]), feature(SUBSCRIPTIONS["boolean"], BOX)]
+ONE = [
+    *SUBSCRIPTIONS.values(),
+    *FILTERED,
+    feature(FILTERED[0], POLYGON),
+    feature(SUBSCRIPTIONS["topk"]),
+    feature(SUBSCRIPTIONS["boolean"], BOX),
+]
 MANY = [
     [{"id": "n1", **SUBSCRIPTIONS["topk"]}, {"id": "n2", **SUBSCRIPTIONS["boolean"]}],
     {"type": "FeatureCollection", "features": [feature({"id": "n1", **SUBSCRIPTIONS["nearest"]})]},
 ]
-NAMED = [{"id": "n1", **body} for body in SUBSCRIPTIONS.values()]
+NAMED = [{"id": "n1", **body} for body in (*SUBSCRIPTIONS.values(), *FILTERED)]
 WEBHOOKS = [
     {"url": "http://127.0.0.1:9/hook", "subscriptions": ["topk"], "after": "1.0"},
     {"url": "https://127.0.0.1:9"},

@@ -81,6 +81,12 @@ def test_stored_subscriptions_are_restored(kind, data):
     assert restore(store(drawn, KIND_OF[kind]), KIND_OF[kind]) == drawn
 
 
+@pytest.mark.parametrize("end", [0.0, 1.5, 32413886071.0, -32413886071.25, 8.0e12])
+def test_an_end_beyond_the_integers_that_a_float_has_is_restored(end):
+    subscription = nc.NearestSubscription("n", location=(0, 0), keywords="a", k=1, expires_at=end)
+    assert restore(store([subscription], nc.NearestSubscription), nc.NearestSubscription) == [subscription]
+
+
 @settings(max_examples=60)
 @given(
     st.lists(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nearcast.errors import InvalidInput
 from nearcast.model.attributes import Attributes
 from nearcast.model.where import DEEPEST, parse_where
-from nearcast.model.where_json import parse_where_json, where_of_json
+from nearcast.model.where_json import MOST_PARTS, parse_where_json, where_of_json
 from oracle import is_true
 
 COMPARE = {
@@ -123,3 +123,10 @@ def test_deep_conditions_are_refused_without_recursion_beyond_the_limit():
 def test_every_name_that_text_can_spell_is_quoted_where_it_must_be(name):
     (test,) = parse_where(where_of_json(op("=", prop(name), 1))).tests()
     assert test.name == name
+
+
+def test_a_condition_of_too_many_parts_is_refused_before_it_is_translated():
+    parts = [op("isNull", prop("a"))] * (MOST_PARTS // 6)
+    with pytest.raises(InvalidInput, match=f"where must have at most {MOST_PARTS} parts"):
+        where_of_json(op("or", op("like"), *parts, *parts))
+    where_of_json(op("or", *parts))

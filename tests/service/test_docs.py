@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from importlib.util import module_from_spec, spec_from_file_location
@@ -66,3 +67,33 @@ def test_the_requests_of_the_tutorial_work(tmp_path):
     assert json.loads(box)["created"] == ["my-sweets"]
     assert json.loads(several)["created"] == ["my-ramen", "my-offer", "my-feed"]
     assert json.loads(invalid)["errors"] == [{"field": "alpha", "rule": "must be in [0, 1]", "value": 1.7}]
+
+
+HOW_TO = sorted(page.name for page in (ROOT / "docs" / "how-to").glob("*.md"))
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
+@pytest.mark.parametrize("page", HOW_TO)
+def test_the_requests_of_a_guide_work_in_the_service_that_it_starts(page, tmp_path):
+    (command,) = re.findall(r"^nearcast serve .*$", (ROOT / "docs" / "how-to" / page).read_text(), re.M)
+    options = shlex.split(command)[2:]
+    del options[options.index("--data") : options.index("--data") + 2]
+    with run_serve(tmp_path, *options) as (_, address):
+        with httpx.Client(base_url=address, timeout=600) as client:
+            wait_ready(client)
+        (block,) = requests_of(f"how-to/{page}")
+        script = f"set -e\nat={address}\n" + re.sub(r"^at=.*\n", "", block).replace(
+            "curl ", "curl -sS --fail-with-body "
+        )
+        ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+        assert ran.returncode == 0, (ran.stdout, ran.stderr)
+    assert '"created":["' in ran.stdout
+    if "saved-searches" in page:
+        assert '"name":"require","value":0.0' in ran.stdout
+    else:
+        assert '"passes":true' in ran.stdout and '"highlights":[{' in ran.stdout
+
+
+def test_every_guide_is_linked_from_the_readme():
+    readme = (ROOT / "README.md").read_text()
+    assert [page for page in HOW_TO if f"docs/how-to/{page}" not in readme] == []

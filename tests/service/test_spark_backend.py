@@ -45,7 +45,7 @@ file = "words.json"
 [match]
 shards = 2
 partitioner = "{partitioner}"
-attributes = {{ price = "float", stars = "int" }}
+attributes = {{ price = "float", stars = "int", category = "str" }}
 [messages]
 format = "{format}"
 path = "messages"
@@ -133,7 +133,7 @@ class SimulatedJob:
                 return self.engine.retract([m["id"]])
             return []
         at, end = (None if m.get(name) is None else datetime.fromisoformat(m[name]) for name in ("at", "expires_at"))
-        attributes = {name: m[name] for name in ("price", "stars") if name in m}
+        attributes = {name: m[name] for name in ("price", "stars", "category") if name in m}
         made = nc.Message(m["id"], (m["x"], m["y"]), m["text"], at, m["place"], end, m.get("body"), attributes)
         return (self.engine.replace if m.get("op") == "replace" else self.engine.publish)([made])
 
@@ -333,6 +333,30 @@ def test_the_job_gets_the_end_and_the_body_of_a_message(job):
     ]
 
 
+def test_results_with_filters_equal_those_of_the_job(job):
+    triangle = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [0, 1], [0, 0]]]}
+    bodies = [
+        {"id": "area", **BODIES["boolean"], "region": triangle, "keywords": "coffee NOT sale"},
+        {"id": "circle", **BODIES["topk"], "region": circle_json([0.2, 0.3], 0.3), "require": '"coffee sale"'},
+        {"id": "where", **BODIES["nearest"], "where": "price < 3 AND category = 'even'"},
+        {"id": "social", **BODIES["social"], "region": [0, 0, 0.5, 0.5], "where": "price IS NULL"},
+    ]
+    attributes = [
+        {"price": i / 4, "category": "odd" if i % 2 else "even"} if i % 3 else {"category": "even"} for i in range(20)
+    ]
+    messages = [one | {"attributes": values} for one, values in zip(MESSAGES, attributes, strict=True)]
+    job.execute(Subscribe("ann", bodies))
+    updates = [update for start in range(0, 20, 5) for update in job.step(Publish(messages[start : start + 5]))]
+    assert {update["subscription"] for update in updates} == {body["id"] for body in bodies}
+    job.start_service()
+    for body in bodies:
+        name = f"ann/{body['id']}"
+        assert job.store.view.results(name) == job.engine.results(name)
+        for m in messages[-5:]:
+            own, expected = job.store.view.explain(name, m["id"]), job.engine.explain(name, m["id"])
+            assert (own.parts, own.passes) == (expected.parts, expected.passes)
+
+
 def test_unbounded_results_hold_the_messages_of_the_window(job):
     job.step(subscribe("boolean"), Publish([message(i) for i in range(8)]))
     assert [r.message for r in job.store.view.results("ann/boolean")] == ["m7", "m6", "m5", "m4", "m3"]
@@ -345,6 +369,17 @@ def test_unbounded_results_hold_the_messages_of_the_window(job):
         (Publish([message(1), message(2, location=(2, 0))]), InvalidInput, "location"),
         (Subscribe("ann", [{"id": "n", **SUBSCRIPTIONS["nearest"]}]), InvalidInput, "keywords must be a string"),
         (Subscribe("ann", [{"id": "t", **BODIES["topk"], "alpha": 2}]), InvalidInput, "alpha must be in"),
+        (
+            Subscribe("ann", [{"id": "t", **BODIES["topk"], "require": ["a"]}]),
+            InvalidInput,
+            "require must be a string",
+        ),
+        (
+            Subscribe("ann", [{"id": "t", **BODIES["topk"], "where": "x = 1"}]),
+            InvalidInput,
+            "must name attributes of",
+        ),
+        (Publish([message(1, attributes={"colour": "red"})]), InvalidInput, "attributes must be declared"),
         (Subscribe("ann", [{"id": "g", **BODIES["social"], "user": "eve"}]), InvalidInput, "user must be known"),
         (Unsubscribe("ann", ["missing"]), UnknownSubscription, "missing"),
     ],

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 
 import pytest
 
@@ -264,11 +265,32 @@ def test_the_results_of_a_subscriber_hold_at_most_so_many_messages(tmp_path):
     store.store.close()
 
 
+def test_the_subscriptions_of_a_subscriber_take_at_most_so_many_bytes(tmp_path):
+    def polygon(id_, n):
+        ring = [[0.5 + 0.4 * math.cos(i * math.tau / n), 0.5 + 0.4 * math.sin(i * math.tau / n)] for i in range(n)]
+        return {**boolean(id_), "region": {"type": "Polygon", "coordinates": [[*ring, ring[0]]]}}
+
+    small, large = polygon("a", 4), polygon("a", 300)
+    most = 2 * len(json.dumps(large))
+    store = Store(tmp_path, max_subscription_bytes=most)
+    assert store.execute(Subscribe("ann", [polygon("a", 300), polygon("b", 300)]))[0]["created"] == ["a", "b"]
+    for _ in range(2):
+        (answer,) = store.execute(Subscribe("ann", [small | {"id": "c"}]))
+        rule = f"subscriptions must take at most {most:,} bytes of JSON per subscriber"
+        assert str(answer) == f"{rule}; got {most + len(json.dumps(small))}"
+        assert store.execute(Subscribe("bob", [large]))[0]["command"] > 1
+        store.reopen()
+    assert store.execute(Subscribe("ann", [small, small | {"id": "c"}]))[0]["replaced"] == ["a"]
+    store.execute(Unsubscribe("ann", ["b"]))
+    assert store.execute(Subscribe("ann", [polygon("d", 300)]))[0]["created"] == ["d"]
+    store.store.close()
+
+
 def test_a_subscriber_above_a_quota_may_still_shrink(tmp_path):
     store = Store(tmp_path)
     store.execute(Subscribe("ann", [topk("a", 4), topk("b", 6)]))
     store.store.close()
-    store = Store(tmp_path, max_subscriptions=1, max_results=5)
+    store = Store(tmp_path, max_subscriptions=1, max_results=5, max_subscription_bytes=10)
     assert store.execute(Subscribe("ann", [topk("b", 5)]))[0]["replaced"] == ["b"]
     assert store.execute(Unsubscribe("ann", ["a"]))[0]["updates"] == 0
     assert store.execute(Subscribe("ann", [topk("b", 5)]))[0]["replaced"] == ["b"]

@@ -81,7 +81,7 @@ class Stream:
         batches = Admission(config).admit(self.subscriptions)
         messages = messages_from_table(self.messages, vocabulary=config.vocabulary, limits=config.limits, first_seq=1)
         messages.check(self.space)
-        return Sample(Footprints.joined([batch.footprints for batch in batches]), messages)
+        return Sample(Footprints.joined([batch.routing_footprints for batch in batches]), messages.for_routing)
 
 
 def generated(

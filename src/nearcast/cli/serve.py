@@ -90,6 +90,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="messages that the results of a subscriber can hold: k of all its subscriptions together",
     )  # fmt: skip
     limits.add_argument(
+        "--max-subscription-bytes", type=positive, default=1_000_000_000, metavar="BYTES",
+        help="size of the subscriptions of a subscriber as JSON, which large regions add to",
+    )  # fmt: skip
+    limits.add_argument(
         "--max-ahead", type=amount, metavar="SECONDS",
         help="how far ahead of the clock messages may be; default: 300 with --clock wall, else no limit",
     )  # fmt: skip
@@ -142,6 +146,7 @@ def run(options: argparse.Namespace) -> int:
         max_waiting_each=options.max_waiting_each,
         max_subscriptions=options.max_subscriptions,
         max_results=options.max_results,
+        max_subscription_bytes=options.max_subscription_bytes,
         max_ahead_s=options.max_ahead,
         max_commit_updates=options.max_commit_updates,
         snapshot_every=options.snapshot_every,

@@ -51,7 +51,8 @@ class ReplicaPlanner:
         """Remove the replicas that new subscriptions do not need, after they were placed with all terms."""
         self._make_room(slots)
         thresholds, oldest = self._merger.survivors(slots, _NONE)
-        needed, floors = subscriptions.footprints.narrowed(subscriptions.footprints.needed(thresholds))
+        footprints = subscriptions.routing_footprints
+        needed, floors = footprints.narrowed(footprints.needed(thresholds))
         left = self._router.place(needed)
         for shard, rows in zip(self._shards, rows_of_shards(masks & ~left, len(self._shards)), strict=True):
             if len(rows):
@@ -74,7 +75,8 @@ class ReplicaPlanner:
     def _add(self, slots: Slots, thresholds: Floats, oldest: npt.NDArray[np.int64]) -> None:
         registry = self._merger.registry
         subscriptions = SubscriptionBatch(self._merger.kind, registry.rows(slots), self._scoring)
-        needed, floors = subscriptions.footprints.narrowed(subscriptions.footprints.needed(thresholds))
+        footprints = subscriptions.routing_footprints
+        needed, floors = footprints.narrowed(footprints.needed(thresholds))
         masks = self._masks[slots] | self._router.place(needed)
         added = rows_of_shards(masks & ~self._masks[slots], len(self._shards))
         for shard, rows in zip(self._shards, added, strict=True):

@@ -45,8 +45,8 @@ class Router:
         """Fit the routing to the first subscriptions; later calls do nothing."""
         if not batches or self._n_shards == 1 or self._routing is not None:
             return
-        footprints = Footprints.joined([batch.footprints for batch in batches])
-        routing = fit(self._partitioner, Sample(footprints, recent()), n_shards=self._n_shards)
+        footprints = Footprints.joined([batch.routing_footprints for batch in batches])
+        routing = fit(self._partitioner, Sample(footprints, recent().for_routing), n_shards=self._n_shards)
         self._routing = routing.fixed() if self._has_window else routing
 
     def shard_areas(self, bounds: Box) -> list[ShardArea]:
@@ -73,7 +73,7 @@ class Router:
         assert self._routing is not None
         if self._routing.by_key:
             return place_by_key(subscriptions.keys, self._n_shards)
-        return self.place(subscriptions.footprints)
+        return self.place(subscriptions.routing_footprints)
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of subscriptions, by footprint."""
@@ -86,7 +86,7 @@ class Router:
             rows = np.arange(len(batch), dtype=np.int64)
             return None, [rows] * self._n_shards
         assert self._routing is not None
-        masks = self._routing.route(batch)
+        masks = self._routing.route(batch.for_routing)
         if self._has_window:  # the window also holds messages that touch no subscription
             masks[:, 0] |= are_empty(masks).astype(np.uint64)
         return masks, rows_of_shards(masks, self._n_shards)

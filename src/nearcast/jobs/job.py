@@ -141,11 +141,14 @@ class Job:
                 shards,
                 routing.sends_all,
                 lambda subscriptions: place_by_key(subscriptions.keys, shards),
-                routing.route,
+                lambda messages: routing.route(messages.for_routing),
                 lambda ids: place_by_key(ids.keys(hash_key), shards),
             )
         return Placement(
-            shards, routing.sends_all, lambda subscriptions: routing.place(subscriptions.footprints), routing.route
+            shards,
+            routing.sends_all,
+            lambda subscriptions: routing.place(subscriptions.routing_footprints),
+            lambda messages: routing.route(messages.for_routing),
         )
 
     @property

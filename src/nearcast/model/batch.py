@@ -27,6 +27,7 @@ import pyarrow as pa
 from nearcast.errors import InvalidInput
 from nearcast.model.attributes import NO_ATTRIBUTES, Attributes
 from nearcast.model.document import Document
+from nearcast.model.facet_columns import terms_with_values
 from nearcast.model.id_column import IdColumn
 from nearcast.model.identity import Id
 from nearcast.model.limits import Limits
@@ -217,19 +218,28 @@ class MessageBatch:
             made.__dict__["terms"] = self.terms.slice(start, stop)
         return made
 
+    @cached_property
+    def for_routing(self) -> MessageBatch:
+        """The batch as partitioners see it: the values of attributes are terms, as in `routing_footprints`."""
+        if self.codes is None:
+            return self
+        terms = terms_with_values(self.terms, self.codes, self.vocabulary.hash_key)
+        return self.with_terms(terms, np.arange(len(self)))
+
     def with_terms(
         self,
-        rows: npt.NDArray[np.int64],
         terms: TermRows,
-        idfs: npt.NDArray[np.float64],
-        units: npt.NDArray[np.float64],
+        rows: npt.NDArray[np.int64],
+        *,
+        weights: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None,
     ) -> MessageBatch:
-        """Return the given rows with other terms and weights, for an index."""
+        """Return the given rows with other terms, and maybe with their idfs and units."""
         made = MessageBatch(
             self.seqs[rows], self.ids.take(rows), self.xs[rows], self.ys[rows], self.ats_us[rows],
             self._places(rows), terms, self.vocabulary,
         )  # fmt: skip
-        made.__dict__.update(idfs=idfs, units=units)
+        if weights is not None:
+            made.__dict__.update(zip(("idfs", "units"), weights, strict=True))
         return made
 
     @cached_property

@@ -179,14 +179,13 @@ class BooleanSubscription(Subscription):
         return BooleanColumns.of_stored(stored, scoring)
 
     @classmethod
-    def rows_with_filters(cls, stored: pa.Table, scoring: ScoringContext) -> npt.NDArray[np.bool_]:
-        """Return also the rows whose box crosses the antimeridian, and those whose words may need more than terms."""
-        needed = ~(stored["xmin"].to_numpy() <= stored["xmax"].to_numpy())
+    def rows_with_tests(cls, stored: pa.Table, scoring: ScoringContext) -> npt.NDArray[np.bool_]:
+        """Return the rows whose region is no plain box, and those whose words may need more than terms."""
+        needed: npt.NDArray[np.bool_] = ~(stored["xmin"].to_numpy() <= stored["xmax"].to_numpy())
         pattern = '"|NOT' if scoring.vocabulary.analyzer == SIMPLE else '"|NOT|[^ -~]'
         special = pc.fill_null(pc.match_substring_regex(stored["keywords"], pattern), False)
         needed |= special.to_numpy(zero_copy_only=False) if isinstance(special, pa.Array) else special.to_numpy()
-        found: npt.NDArray[np.bool_] = needed | super().rows_with_filters(stored, scoring)
-        return found
+        return needed
 
     @classmethod
     def footprints(

@@ -14,9 +14,10 @@ Only tests that the whole condition needs count: `=` and `IN`, and on numbers ra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +25,24 @@ import numpy.typing as npt
 from nearcast.model.attributes import NULL, Attributes, encode_value
 from nearcast.model.where import Condition
 from nearcast.ragged import positions, starts
-from nearcast.text import HashKey, term_id
+from nearcast.text import HashKey, TermRows, term_id
 
 Longs = npt.NDArray[np.int64]
+
+Floats = npt.NDArray[np.float64]
 
 SHIFTS = (0, 44, 49, 52)
 """Bits that a precision drops of a code: none; all but 8, 3 or 0 bits of the fraction of a number."""
 _MAX_CELLS = 4
 _RANGES = {"<": "high", "<=": "high", ">": "low", ">=": "low"}
+
+
+class FacetedRows(NamedTuple):
+    """The facet values that subscriptions need, each one of a few; most rows may have none."""
+
+    indptr: Longs
+    """int64 (n + 1,): the values of each subscription."""
+    values: Longs
 
 
 @dataclass(frozen=True)
@@ -50,27 +61,41 @@ class FacetOptions:
     @classmethod
     def of(
         cls,
-        rows: Iterable[int],
-        conditions: Iterable[Condition | None],
+        conditions: Mapping[int, Condition],
         attributes: Attributes,
         key: HashKey,
         *,
         most_values: int,
     ) -> FacetOptions:
-        """Return the options of conditions, one for each row; those with more than `most_values` are none."""
+        """Return the options of conditions by row; those with more than `most_values` are none."""
         found: list[tuple[int, int, int]] = []
         cells: list[int] = []
-        for row, condition in zip(rows, conditions, strict=True):
-            if condition is not None:
-                for facet, needed in _needed(condition, attributes, key, most_values):
-                    found.append((row, facet, len(needed)))
-                    cells += needed
+        for row, condition in conditions.items():
+            for facet, needed in _needed(condition, attributes, key, most_values):
+                found.append((row, facet, len(needed)))
+                cells += needed
         columns = np.array(found, np.int64).reshape(-1, 3)
         indptr = starts(columns[:, 2])
         facets = np.repeat(columns[:, 1], columns[:, 2])
-        return cls(
-            columns[:, 0], columns[:, 1], indptr, value_ids(np.array(cells, np.int64), facets, attributes, key)
-        )
+        return cls(columns[:, 0], columns[:, 1], indptr, value_ids(np.array(cells, np.int64), facets, key))
+
+    @property
+    def are_exact(self) -> npt.NDArray[np.bool_]:
+        """Which options need values themselves, and not cells of a grid over numbers."""
+        are: npt.NDArray[np.bool_] = self.facets % len(SHIFTS) == 0
+        return are
+
+    def best(self, ratios: Floats, least: float) -> FacetOptions:
+        """Return for each row the option of the greatest ratio, if it is large enough."""
+        order = np.lexsort((-ratios, self.rows))
+        first = order[np.unique(self.rows[order], return_index=True)[1]]
+        return self.take(first[ratios[first] >= least])
+
+    def of_all(self, n: int) -> FacetedRows:
+        """Return the values of `n` rows, of which each has at most one option."""
+        lengths = np.zeros(n, np.int64)
+        lengths[self.rows] = np.diff(self.indptr)
+        return FacetedRows(starts(lengths), self.values)
 
     def take(self, options: Longs) -> FacetOptions:
         """Return the given options, in that order."""
@@ -93,19 +118,19 @@ def cells_of(codes: Longs, facets: Sequence[int]) -> Longs:
     return cells
 
 
-def value_ids(cells: Longs, facets: Longs, attributes: Attributes, key: HashKey) -> Longs:
+def value_ids(cells: Longs, facets: Longs, key: HashKey) -> Longs:
     """Return the ids of values of facets: 64 bits that nobody without the key can foresee."""
-    mixed = cells.view(np.uint64) ^ _secrets(attributes, key)[facets]
+    numbers, own = np.unique(facets, return_inverse=True)
+    mixed = cells.view(np.uint64) ^ np.array([_secret(number, key) for number in numbers.tolist()], np.uint64)[own]
     for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):  # the finalizer of SplitMix64
         mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(factor)
     ids: Longs = (mixed ^ (mixed >> np.uint64(31))).view(np.int64)
     return ids
 
 
-@lru_cache(maxsize=64)
-def _secrets(attributes: Attributes, key: HashKey) -> npt.NDArray[np.uint64]:
-    names = [f"\0{name}\0{shift}" for name in attributes.names for shift in SHIFTS]
-    return np.array([term_id(name, key) for name in names], np.int64).view(np.uint64)
+@lru_cache(maxsize=1024)
+def _secret(facet: int, key: HashKey) -> int:
+    return term_id(f"\0facet {facet}", key) & ((1 << 64) - 1)
 
 
 def _needed(
@@ -137,3 +162,18 @@ def _of_range(attribute: int, low: float, high: float, most_cells: int) -> Itera
         if (last >> shift) - (first >> shift) < most_cells:
             yield attribute * len(SHIFTS) + precision, list(range(first >> shift, (last >> shift) + 1))
             return
+
+
+def terms_with_values(terms: TermRows, codes: Longs, key: HashKey) -> TermRows:
+    """Return the terms of messages and among them, as further terms, the exact values of their attributes."""
+    n, n_attributes = codes.shape
+    facets = np.arange(n_attributes) * len(SHIFTS)
+    values = value_ids(codes.ravel(), np.tile(facets, n), key)
+    is_known = codes.ravel() != NULL
+    rows = np.concatenate(
+        [np.repeat(np.arange(n), np.diff(terms.indptr)), np.repeat(np.arange(n), n_attributes)[is_known]]
+    )
+    ids = np.concatenate([terms.ids, values[is_known]])
+    order = np.lexsort((ids, rows))
+    counts = np.concatenate([terms.counts, np.ones(int(is_known.sum()), np.int32)])
+    return TermRows(starts(np.bincount(rows, minlength=n)), ids[order], counts[order])

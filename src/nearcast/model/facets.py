@@ -27,7 +27,6 @@ from nearcast.model.facet_columns import FacetOptions, cells_of, n_facets, value
 from nearcast.model.matches import Matches
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription_batch import SubscriptionBatch
-from nearcast.model.subscription_columns import FacetedRows
 from nearcast.ragged import starts
 from nearcast.text import TermRows
 
@@ -54,16 +53,11 @@ class Facets:
             return subscriptions
         self._count_values(options)
         ratios = self._counts[options.facets, _KNOWN] / np.diff(options.indptr)
-        order = np.lexsort((-ratios, options.rows))
-        first = np.unique(options.rows[order], return_index=True)[1]
-        chosen = order[first][ratios[order[first]] >= LEAST_RATIO]
-        if not len(chosen):
+        chosen = options.best(ratios, LEAST_RATIO)
+        if not len(chosen.rows):
             return subscriptions
-        best = options.take(chosen)
-        np.add.at(self._counts[:, _USED], best.facets, 1)
-        lengths = np.zeros(len(subscriptions), np.int64)
-        lengths[best.rows] = np.diff(best.indptr)
-        return subscriptions.under(FacetedRows(starts(lengths), best.values))
+        np.add.at(self._counts[:, _USED], chosen.facets, 1)
+        return subscriptions.under(chosen.of_all(len(subscriptions)))
 
     def rows_of(self, batch: MessageBatch) -> MessageBatch:
         """Return the rows under which the messages of a batch are looked up, `n_rows` for each."""
@@ -89,7 +83,7 @@ class Facets:
         scoring, codes, terms = self._scoring, batch.codes, batch.terms
         assert codes is not None
         each = np.tile(facets, len(batch))
-        values = value_ids(cells_of(codes, facets.tolist()).ravel(), each, scoring.attributes, scoring.hash_key)
+        values = value_ids(cells_of(codes, facets.tolist()).ravel(), each, scoring.hash_key)
         is_known = self._values.get_many(values) >= 0
         own = np.insert(np.where(is_known, values, 0).reshape(len(batch), len(facets)), 0, 0, axis=1)
         is_looked_up = np.insert(is_known.reshape(len(batch), len(facets)), 0, True, axis=1)
@@ -98,7 +92,7 @@ class Facets:
         rows = np.repeat(np.arange(len(batch)), 1 + len(facets))
         at = np.repeat(terms.indptr[rows] - indptr[:-1], lengths) + np.arange(indptr[-1])
         combined = TermRows(indptr, terms.ids[at] ^ np.repeat(own.ravel(), lengths), terms.counts[at])
-        return batch.with_terms(rows, combined, batch.idfs[at], batch.units[at])
+        return batch.with_terms(combined, rows, weights=(batch.idfs[at], batch.units[at]))
 
     @cached_property
     def _values(self) -> Table:

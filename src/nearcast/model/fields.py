@@ -328,8 +328,18 @@ class ConditionField(FieldType):
         return _about(subject, lambda: where_of_json(value)) if isinstance(value, dict) else value
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
-        """Return whether no row has a condition; conditions are checked one by one."""
-        return not _has_values(table, name)
+        """Return whether every condition is right; each is parsed."""
+        if not _has_values(table, name):
+            return True
+        given = table.select([name]).drop_null()
+        if not (has_strings(given, name) and are_at_most(given, name, limits.keywords_bytes)):
+            return False
+        try:
+            for text in given[name].to_pylist():
+                parse_where(text).check(scoring.attributes, subject="")
+        except InvalidInput:
+            return False
+        return True
 
 
 _LONGEST_CONDITION = 1 << 20

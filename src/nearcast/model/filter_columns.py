@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model.filter_program import all_of_tests, compile_test, has_phrase
-from nearcast.model.scoring import ScoringContext
-from nearcast.model.subscription import Subscription
+from nearcast.model.filter_program import Predicate, all_of_tests, compile_test, has_phrase
 from nearcast.ragged import starts
+from nearcast.space import Region
 from nearcast.space.region_columns import RegionColumns
 
 Longs = npt.NDArray[np.int64]
@@ -35,15 +34,14 @@ class FilterPrograms:
         return len(self.rows)
 
     @classmethod
-    def of(cls, rows: Longs, subscriptions: Sequence[Subscription], scoring: ScoringContext) -> FilterPrograms:
-        """Compile the filters of the subscriptions in some rows; those without a filter are left out."""
+    def of(cls, tests_of_rows: Mapping[int, tuple[Mapping[str, Predicate], Region | None]]) -> FilterPrograms:
+        """Compile the tests of some rows, by field, and their regions; rows without a test are left out."""
         kept, programs, regions, n_with_phrases = [], [], [], 0
-        for row, subscription in zip(rows.tolist(), subscriptions, strict=True):
-            tests = subscription.filter_tests(scoring)
+        for row, (tests, region) in tests_of_rows.items():
             if (test := all_of_tests(tests.values())) is not None:
                 kept.append(row)
                 programs.append(compile_test(test))
-                regions.append(subscription.region if "region" in tests else None)
+                regions.append(region if "region" in tests else None)
                 n_with_phrases += has_phrase(test)
         return cls(
             np.array(kept, np.int64),

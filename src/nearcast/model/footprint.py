@@ -19,6 +19,7 @@ from typing import NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from nearcast.model.facet_columns import FacetedRows
 from nearcast.ragged import positions, starts
 from nearcast.space import Box
 
@@ -123,6 +124,25 @@ class Footprints(Sequence[Footprint]):
             self.keys[rows], self.xs[rows], self.ys[rows], self.boxes[rows], self.ks[rows], branch_indptr,
             term_indptr, self.term_ids[terms], None if self.mosts is None else self.mosts[branches],
         )  # fmt: skip
+
+    def needing(self, values: FacetedRows) -> Footprints:
+        """Return footprints of which each branch also needs one of the values of its subscription, as a term."""
+        n_values, n_branches = np.diff(values.indptr), np.diff(self.branch_indptr)
+        owners = np.repeat(np.arange(len(self)), n_branches)
+        copies = np.maximum(n_values, 1)[owners]
+        branches = np.repeat(np.arange(len(owners)), copies)
+        terms, term_indptr = positions(self.term_indptr, branches)
+        with_value = np.flatnonzero(n_values[owners[branches]])
+        added, _ = positions(values.indptr, owners[n_values[owners] > 0])
+        of_terms = np.concatenate([np.repeat(np.arange(len(branches)), np.diff(term_indptr)), with_value])
+        ids = np.concatenate([self.term_ids[terms], values.values[added]])
+        return replace(
+            self,
+            branch_indptr=starts(n_branches * np.maximum(n_values, 1)),
+            term_indptr=starts(np.bincount(of_terms, minlength=len(branches))),
+            term_ids=ids[np.lexsort((ids, of_terms))],
+            mosts=None if self.mosts is None else self.mosts[branches],
+        )
 
     @property
     def _bounds(self) -> Floats:

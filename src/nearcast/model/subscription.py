@@ -219,10 +219,9 @@ class Subscription(ABC):
         """Return stored subscriptions of this kind as the columns that an index is built from."""
 
     @classmethod
-    def rows_with_filters(cls, stored: pa.Table, scoring: ScoringContext) -> npt.NDArray[np.bool_]:
-        """Return which stored subscriptions may have `filter_tests`."""
-        found: npt.NDArray[np.bool_] = stored["filters"].is_valid().to_numpy()
-        return found
+    def rows_with_tests(cls, stored: pa.Table, scoring: ScoringContext) -> npt.NDArray[np.bool_]:
+        """Return which stored subscriptions may have `filter_tests` by their own fields, without filters."""
+        return np.zeros(len(stored), np.bool_)
 
     @classmethod
     @abstractmethod

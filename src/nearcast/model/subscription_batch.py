@@ -7,9 +7,11 @@ a table ──┘                       └── columns, footprints      for t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +19,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.model.columns import one_array
-from nearcast.model.facet_columns import FacetOptions
+from nearcast.model.facet_columns import FacetedRows, FacetOptions
 from nearcast.model.filter_columns import FilterPrograms
+from nearcast.model.filter_program import Predicate, test_of_where
 from nearcast.model.footprint import Footprints
 from nearcast.model.id_column import IdColumn
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import Scorer, Subscription
-from nearcast.model.subscription_columns import FacetedRows, SubscriptionColumns
+from nearcast.model.subscription_columns import SubscriptionColumns
 from nearcast.model.subscription_rows import restore, store
 from nearcast.model.timestamps import NEVER
-from nearcast.model.where import parse_where
+from nearcast.model.where import Condition, parse_where
+from nearcast.space import Region
+
+_MOST_COPIES = 64
+"""The most branches with values that a subscription may have for partitioners."""
 
 
 @dataclass(frozen=True)
@@ -88,20 +95,40 @@ class SubscriptionBatch:
     @cached_property
     def programs(self) -> FilterPrograms:
         """The filter programs of the subscriptions that have one."""
-        return FilterPrograms.of(*self._filtered, self.scoring)
+        attributes, key = self.scoring.attributes, self.scoring.hash_key
+        need_objects = self.kind.rows_with_tests(self.stored, self.scoring)
+        need_objects[[row for row, filters in self._filters.items() if filters.keys() != {"where"}]] = True
+        tests: dict[int, tuple[Mapping[str, Predicate], Region | None]] = {
+            row: ({"where": test_of_where(condition, attributes, key)}, None)
+            for row, condition in self._conditions.items()
+            if not need_objects[row]
+        }
+        rows = np.flatnonzero(need_objects)
+        for row, one in zip(rows.tolist(), self._objects(rows), strict=True):
+            tests[row] = one.filter_tests(self.scoring), one.region
+        return FilterPrograms.of(dict(sorted(tests.items())))
+
+    def _objects(self, rows: npt.NDArray[np.int64]) -> list[Subscription]:
+        if "subscriptions" in self.__dict__:
+            return [self.subscriptions[row] for row in rows.tolist()]
+        return self.take(rows).subscriptions if len(rows) else []
 
     @cached_property
-    def _filtered(self) -> tuple[npt.NDArray[np.int64], list[Subscription]]:
-        """The rows of subscriptions that may have filters, and these subscriptions."""
-        rows = np.flatnonzero(self.kind.rows_with_filters(self.stored, self.scoring))
-        return rows, self.take(rows).subscriptions if len(rows) else []
+    def _filters(self) -> dict[int, dict[str, Any]]:
+        """The filters of the subscriptions that have some, by row and by field."""
+        filters = self.stored["filters"]
+        rows = np.flatnonzero(filters.is_valid().to_numpy())
+        return dict(zip(rows.tolist(), map(json.loads, filters.drop_null().to_pylist()), strict=True))
+
+    @cached_property
+    def _conditions(self) -> dict[int, Condition]:
+        """The conditions of the subscriptions that have one, by row."""
+        return {row: parse_where(filters["where"]) for row, filters in self._filters.items() if "where" in filters}
 
     def facet_options(self, most_values: int) -> FacetOptions:
         """Return the facets by which the subscriptions can be found, of at most so many values each."""
-        rows, subscriptions = self._filtered
-        conditions = [None if one.where is None else parse_where(one.where) for one in subscriptions]
-        key = self.scoring.hash_key
-        return FacetOptions.of(rows.tolist(), conditions, self.scoring.attributes, key, most_values=most_values)
+        scoring = self.scoring
+        return FacetOptions.of(self._conditions, scoring.attributes, scoring.hash_key, most_values=most_values)
 
     def under(self, facets: FacetedRows) -> SubscriptionBatch:
         """Return the subscriptions listed under facet values."""
@@ -118,3 +145,15 @@ class SubscriptionBatch:
     def footprints(self) -> Footprints:
         """The footprint of each subscription."""
         return self.kind.footprints(self.columns, self.keys, self.scoring)
+
+    @cached_property
+    def routing_footprints(self) -> Footprints:
+        """The footprints as partitioners see them: with a value that each message must have, where there is one."""
+        footprints = self.footprints
+        options = self.facet_options(_MOST_COPIES) if self._conditions else None
+        if options is None or not options.are_exact.any():
+            return footprints
+        exact = options.take(np.flatnonzero(options.are_exact))
+        n_copies = np.diff(exact.indptr) * np.diff(footprints.branch_indptr)[exact.rows]
+        chosen = exact.best(_MOST_COPIES / n_copies, 1.0)
+        return footprints.needing(chosen.of_all(len(self)))

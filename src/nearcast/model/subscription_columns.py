@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.model.expression import Branch, all_of, parse
+from nearcast.model.facet_columns import FacetedRows
 from nearcast.model.identity import Id
 from nearcast.model.split_columns import join
 from nearcast.ragged import positions, starts
 from nearcast.space import Box, Space
+from nearcast.space.region_columns import RegionColumns
 from nearcast.space.region_formats import as_region
 from nearcast.text import Analyzer, TermRows, Vocabulary
 
@@ -41,14 +43,6 @@ _WORD = "[a-z0-9]+"
 _ALL = f"^{_WORD}(?:(?: AND)? {_WORD})*$"
 _ANY = f"^{_WORD}(?: OR {_WORD})+$"
 _NO_LIMIT = 1 << 62  # the expression was checked against the limits before
-
-
-class FacetedRows(NamedTuple):
-    """The facet values under which subscriptions are listed, see `facets`; most rows may have none."""
-
-    indptr: Longs
-    """int64 (n + 1,): the values of each subscription."""
-    values: Longs
 
 
 @dataclass(frozen=True)
@@ -173,15 +167,25 @@ class KeywordColumns:
 
 def _boxes(table: pa.Table, space: Space) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the sides of a box around each region."""
-    xmins, ymins, xmaxs, ymaxs = (_floats(table, name).copy() for name in ("xmin", "ymin", "xmax", "ymax"))
-    for row in np.flatnonzero(~(xmins <= xmaxs)).tolist():
-        filters = json.loads(table["filters"][row].as_py() or "{}")
-        given = filters.get("region")
-        region = (
-            Box(*(float(side[row]) for side in (xmins, ymins, xmaxs, ymaxs))) if given is None else as_region(given)
+    sides = np.column_stack([_floats(table, name) for name in ("xmin", "ymin", "xmax", "ymax")])
+    others = np.flatnonzero(~(sides[:, 0] <= sides[:, 2]))
+    if len(others):
+        given = [
+            json.loads(filters).get("region") if filters else None
+            for filters in table["filters"].take(others).to_pylist()
+        ]
+        are_polygons = np.array([isinstance(region, str) for region in given])
+        polygons = RegionColumns.from_wkb([bytes.fromhex(region) for region in given if isinstance(region, str)])
+        rest = RegionColumns.of(
+            [
+                Box(*sides[row].tolist()) if region is None else as_region(region)
+                for row, region in zip(others.tolist(), given, strict=True)
+                if not isinstance(region, str)
+            ]
         )
-        box = space.bounding_box(region)
-        xmins[row], ymins[row], xmaxs[row], ymaxs[row] = box.as_tuple()
+        sides[others[are_polygons]] = polygons.bounding_boxes(space)
+        sides[others[~are_polygons]] = rest.bounding_boxes(space)
+    xmins, ymins, xmaxs, ymaxs = sides.T
     return xmins, ymins, xmaxs, ymaxs
 
 

@@ -8,8 +8,8 @@ Three-valued as in SQL: a comparison with null is unknown, and only a message fo
 passes. Since NOT of unknown is unknown, NOT is moved to the comparisons first; then unknown may count as false.
 
 Lark parses, in time linear in the length and without recursion. Conditions that differ in their values only are
-parsed once. The grammar is ours, because the parsers of CQL2 that exist take exponential time for some short texts, or give
-AND and OR the same precedence (see decision 041).
+parsed once. The grammar is ours, because the parsers of CQL2 that exist take exponential time for some short texts,
+or give AND and OR the same precedence (see decision 041).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
     and, or, not; =, <>, <, <=, >, >=; in, between, isNull, as in OGC 21-065
 
-`where_of_json` checks and translates in one pass, in time linear in the size of the JSON and with bounded recursion.
+Recursion is bounded, and so is the number of parts, before anything is translated.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from nearcast.model.where import DEEPEST, MIRRORED, Condition, Value, join, nega
 _JOINED = {"and": "AND", "or": "OR"}
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 _OPS = (*_JOINED, "not", *_COMPARISONS, "in", "between", "isNull")
+MOST_PARTS = 20_000
+"""How many values, conditions and their members the JSON of a condition may have; its text has further limits."""
 _PLAIN_NAME = re.compile(r"[^\W\d][\w.:]*")
 _WORDS = frozenset(("and", "or", "not", "in", "between", "is", "null", "true", "false"))
 
@@ -35,6 +37,7 @@ def parse_where_json(value: Any) -> Condition:
         ...
     nearcast.errors.InvalidInput: where must have an op among and, or, not, =, <>, <, <=, >, >=, in, between, isNull; got 'like'
     """  # noqa: E501
+    _check_size(value)
     return _condition(value, "where", 1).without_not()
 
 
@@ -73,6 +76,17 @@ def _value_text(value: Value) -> str:
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return str(value).upper() if isinstance(value, bool) else repr(value)
+
+
+def _check_size(value: Any) -> None:
+    """Raise `InvalidInput` for more objects, lists and values than a condition may have."""
+    waiting, n = [value], 0
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, (list, Mapping)):
+            n += len(inner)
+            require(n <= MOST_PARTS, "where", f"must have at most {MOST_PARTS} parts", f"more than {MOST_PARTS}")
+            waiting += inner.values() if isinstance(inner, Mapping) else inner
 
 
 def _condition(value: Any, path: str, depth: int) -> Condition:

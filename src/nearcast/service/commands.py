@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
-from nearcast.model import LEAVE, Update
+from nearcast.model import LEAVE, Subscription, Update
 from nearcast.service.json_bodies import Body, subscription_from
 from nearcast.service.subscription_key import SubscriptionKey
 
@@ -30,7 +30,7 @@ class CommandTarget(Protocol):
     def publish(self, messages: Sequence[Body]) -> list[Update]:
         """Publish messages in order and return the updates, if they are known yet."""
 
-    def subscribe(self, subscriber: str, subscriptions: Sequence[Body]) -> list[Update]:
+    def subscribe(self, subscriptions: Sequence[Subscription]) -> list[Update]:
         """Insert or replace subscriptions and return the updates, if they are known yet."""
 
     def unsubscribe(self, subscriber: str, ids: Sequence[str]) -> None:
@@ -58,7 +58,7 @@ class CommandChecks(Protocol):
     def check_messages(self, messages: Sequence[Body]) -> None:
         """Raise what `publish` would raise, and change nothing."""
 
-    def check_subscriptions(self, subscriber: str, subscriptions: Sequence[Body]) -> None:
+    def check_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
         """Raise what `subscribe` would raise, and change nothing."""
 
 
@@ -83,8 +83,22 @@ class CommandTables(Protocol):
     def subscribed(self, subscriber: str, ids: Iterable[str]) -> dict[str, str]:
         """Return the kind of each id that is subscribed."""
 
-    def capacities(self, subscriber: str, ids: Iterable[str]) -> dict[str, int]:
-        """Return how many messages the result of each id that is subscribed can hold, 0 if it has no such limit."""
+    def sizes(self, subscriber: str, ids: Iterable[str]) -> dict[str, SubscriptionSize]:
+        """Return the size of each id that is subscribed."""
+
+
+class SubscriptionSize(NamedTuple):
+    """What a subscription may take."""
+
+    results: int
+    """The messages that its result can hold, 0 if there is no such limit."""
+    n_bytes: int
+    """Bytes of its JSON, as the journal stores it."""
+
+    @classmethod
+    def of(cls, body: Body) -> SubscriptionSize:
+        """Return the size of a subscription."""
+        return cls(int(body.get("k") or 0), len(json.dumps(body)))
 
 
 class Growth(NamedTuple):
@@ -94,6 +108,19 @@ class Growth(NamedTuple):
     subscriptions: int
     results: int
     """The messages that results can hold."""
+    n_bytes: int
+    """Bytes of subscriptions as JSON."""
+
+    @classmethod
+    def between(
+        cls, subscriber: str, before: Collection[SubscriptionSize], after: Collection[SubscriptionSize]
+    ) -> Growth:
+        """Return the growth from the sizes of some subscriptions to those of others."""
+        results, n_bytes = (
+            sum(getattr(size, name) for size in after) - sum(getattr(size, name) for size in before)
+            for name in SubscriptionSize._fields
+        )
+        return cls(subscriber, len(after) - len(before), results, n_bytes)
 
 
 @dataclass(frozen=True)
@@ -300,7 +327,7 @@ class Subscribe(Command):
 
     def apply(self, target: CommandTarget) -> list[Update]:
         """Insert or replace the subscriptions."""
-        return target.subscribe(self.subscriber, self.subscriptions)
+        return target.subscribe(self._made)
 
     def record(self, tables: CommandTables, *, number: int, first_seq: int) -> None:
         """Insert or replace the subscriptions."""
@@ -311,10 +338,9 @@ class Subscribe(Command):
         return set(tables.subscribed(self.subscriber, self._ids))
 
     def growth(self, tables: CommandTables) -> Growth:
-        """Return the subscriptions and results that are added; of an id given twice the last one counts."""
-        before = tables.capacities(self.subscriber, self._ids)
-        n_results = sum(map(_capacity_of, self._last)) - sum(before.values())
-        return Growth(self.subscriber, len(self._last) - len(before), n_results)
+        """Return what is added; of an id given twice the last one counts."""
+        before = tables.sizes(self.subscriber, self._ids)
+        return Growth.between(self.subscriber, before.values(), list(map(SubscriptionSize.of, self._last)))
 
     @property
     def n_items(self) -> int:
@@ -327,17 +353,16 @@ class Subscribe(Command):
 
     def most_updates(self, tables: CommandTables) -> list[int]:
         """Return for each subscription the size of its result, and of the one that it replaces."""
-        before = tables.capacities(self.subscriber, self._ids)
-        return [_capacity_of(body) + before.get(body["id"], 0) for body in self._in_order]
+        before = {id_: size.results for id_, size in tables.sizes(self.subscriber, self._ids).items()}
+        return [SubscriptionSize.of(body).results + before.get(body["id"], 0) for body in self._in_order]
 
     def check(self, checks: CommandChecks) -> None:
         """Raise what subscribing would raise."""
-        checks.check_subscriptions(self.subscriber, self.subscriptions)
+        checks.check_subscriptions(self._made)
 
     def reply(self, *, replaced: set[str], last_seq: int, n_late: int | None) -> dict[str, Any]:
         """Return which ids were created and which were replaced, and hints on their meaning."""
-        subscriptions = [subscription_from(body, self.subscriber) for body in self.subscriptions]
-        hints = {body["id"]: list(one.hints()) for body, one in zip(self.subscriptions, subscriptions, strict=True)}
+        hints = {body["id"]: list(one.hints()) for body, one in zip(self.subscriptions, self._made, strict=True)}
         return {
             "hints": {id_: given for id_, given in hints.items() if given},
             "created": [id_ for id_ in self._ids if id_ not in replaced],
@@ -347,6 +372,11 @@ class Subscribe(Command):
     @property
     def _ids(self) -> list[str]:
         return [body["id"] for body in self._last]
+
+    @cached_property
+    def _made(self) -> list[Subscription]:
+        """The subscriptions as objects, made once: large regions take time."""
+        return [subscription_from(body, self.subscriber) for body in self.subscriptions]
 
     @cached_property
     def _last(self) -> list[Body]:
@@ -377,9 +407,8 @@ class Unsubscribe(Command):
         tables.delete_subscriptions(self.subscriber, self.ids)
 
     def growth(self, tables: CommandTables) -> Growth:
-        """Return the subscriptions and results that are removed, as negative numbers."""
-        before = tables.capacities(self.subscriber, self.ids)
-        return Growth(self.subscriber, -len(before), -sum(before.values()))
+        """Return what is removed, as negative numbers."""
+        return Growth.between(self.subscriber, tables.sizes(self.subscriber, self.ids).values(), ())
 
 
 @dataclass(frozen=True)
@@ -434,11 +463,6 @@ class Ingest(Command):
     def apply(self, target: CommandTarget) -> list[Update]:
         """Do nothing."""
         return []
-
-
-def _capacity_of(body: Body) -> int:
-    """Return how many messages the result of a subscription can hold, 0 if it has no such limit."""
-    return int(body.get("k") or 0)
 
 
 COMMANDS: dict[str, type[Command]] = {

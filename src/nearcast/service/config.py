@@ -70,7 +70,7 @@ class ServiceConfig:
             window_seconds=window.seconds,
             clock=clock,
             analyzer=job_file.match.analyzer,
-            attributes=job_file.attributes.to_json(),
+            attributes=job_file.match.attributes,
             workers=job_file.match.shards,
             partitioner=job_file.match.partitioner,
             job=str(file.absolute()),

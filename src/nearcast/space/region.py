@@ -173,5 +173,6 @@ def _check_valid(polygons: Sequence[Polygon], name: str) -> None:
 
     shapes = [shapely.Polygon(one.shell, one.holes) for one in polygons]
     shape = shapes[0] if len(shapes) == 1 else shapely.MultiPolygon(shapes)
-    if not shapely.is_valid(shape):
-        raise InvalidInput(name, "must be valid", shapely.is_valid_reason(shape))
+    with np.errstate(all="ignore"):  # the reason may name a point that no float64 can hold
+        if not shapely.is_valid(shape):
+            raise InvalidInput(name, "must be valid", shapely.is_valid_reason(shape))

@@ -330,6 +330,7 @@ def _invalid(rings: _Rings) -> dict[int, tuple[str, Any]]:
     shapes = shapely.from_ragged_array(
         shapely.GeometryType.MULTIPOLYGON, rings.points[good[row_of_point]], (ring_ends, shells, shape_ends)
     )
-    for i in np.flatnonzero(~shapely.is_valid(shapes)).tolist():
-        found[int(rows[i])] = "must be a valid polygon", shapely.is_valid_reason(shapes[i])
+    with np.errstate(all="ignore"):  # a reason may name a point that no float64 can hold
+        for i in np.flatnonzero(~shapely.is_valid(shapes)).tolist():
+            found[int(rows[i])] = "must be a valid polygon", shapely.is_valid_reason(shapes[i])
     return found

@@ -183,7 +183,7 @@ def _distribute_messages(table: pa.Table, epoch: BatchEpoch) -> Packed:
     if job.routing.sends_all:
         yield list(range(job.shards)), pack(messages_table(batch, np.arange(len(batch)), None, more))
         return
-    seen_by = job.routing.route(batch)
+    seen_by = job.placement.route(batch)
     for_all = np.flatnonzero(are(RETRACT, table) | are(REPLACE, table))
     rows_of = rows_of_shards(seen_by, job.shards)
     if len(for_all):
@@ -292,7 +292,7 @@ def _placements(table: pa.Table, job: Job) -> Masks:
         rows = np.flatnonzero(comes & (names == kind.kind))
         if len(rows):
             subscriptions = SubscriptionBatch(kind, store_table(table.take(pa.array(rows)), kind), job.scoring)
-            masks[rows] = job.routing.place(subscriptions.footprints)
+            masks[rows] = job.routing.place(subscriptions.routing_footprints)
     return masks
 
 

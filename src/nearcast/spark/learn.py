@@ -127,8 +127,8 @@ def _sample(job: Job, frames: Frames) -> Sample:
         decode_subscriptions(subscriptions, handle).good.where(f"op = '{SUBSCRIBE}'").limit(ROWS).toArrow()
     )
     batches = job.admit(subscription_rows.select(subscriptions_schema().names))
-    footprints = Footprints.joined([batch.footprints for batch in batches])
-    return Sample(footprints, _messages(decode_messages(messages, handle).good, job))
+    footprints = Footprints.joined([batch.routing_footprints for batch in batches])
+    return Sample(footprints, _messages(decode_messages(messages, handle).good, job).for_routing)
 
 
 def _messages(good: DataFrame, job: Job) -> MessageBatch:

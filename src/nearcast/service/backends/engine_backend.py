@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from nearcast.engine import Engine
 from nearcast.errors import NearcastError, StateError
-from nearcast.model import Update
+from nearcast.model import Subscription, Update
 from nearcast.service.backends.backend import JobOutput, RecoveredState
 from nearcast.service.commands import Edge, merge_adjacent
-from nearcast.service.json_bodies import Body, message_from, subscription_from
+from nearcast.service.json_bodies import Body, message_from
 from nearcast.service.store.data_folder import DataFolder
 from nearcast.service.store.snapshots import Snapshots
 from nearcast.service.subscription_key import SubscriptionKey
@@ -25,9 +25,9 @@ class EngineTarget:
         """Publish messages and return the updates."""
         return self._engine.publish([message_from(body) for body in messages])
 
-    def subscribe(self, subscriber: str, subscriptions: Sequence[Body]) -> list[Update]:
+    def subscribe(self, subscriptions: Sequence[Subscription]) -> list[Update]:
         """Insert or replace subscriptions and return the updates."""
-        return self._engine.subscribe([subscription_from(body, subscriber) for body in subscriptions])
+        return self._engine.subscribe(subscriptions)
 
     def unsubscribe(self, subscriber: str, ids: Sequence[str]) -> None:
         """Delete subscriptions."""
@@ -57,9 +57,9 @@ class EngineTarget:
         """Raise what `publish` would raise."""
         self._engine.check_messages([message_from(body) for body in messages])
 
-    def check_subscriptions(self, subscriber: str, subscriptions: Sequence[Body]) -> None:
+    def check_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
         """Raise what `subscribe` would raise."""
-        self._engine.check([subscription_from(body, subscriber) for body in subscriptions])
+        self._engine.check(subscriptions)
 
 
 class EngineBackend(EngineTarget):

@@ -15,17 +15,17 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 
 from nearcast.errors import StateError, UnknownMessage, UnknownSubscription
 from nearcast.jobs.client import JobClient, Row, message_row, retracted, subscribed, unsubscribed
 from nearcast.jobs.message_rows import REPLACE
-from nearcast.model import Update, find_kind, to_us
+from nearcast.model import Subscription, Update, find_kind, to_us
 from nearcast.service.api.metrics import Metrics
 from nearcast.service.backends.backend import JobOutput, RecoveredState
 from nearcast.service.backends.spark_read_model import SparkReadModel
 from nearcast.service.commands import Edge
-from nearcast.service.json_bodies import Body, message_from, subscription_from
+from nearcast.service.json_bodies import Body, message_from
 from nearcast.service.store.data_folder import DataFolder
 from nearcast.service.store.journal import Journal
 from nearcast.service.subscription_key import SubscriptionKey
@@ -60,9 +60,8 @@ class _JobInput:
         self.n_published += len(messages)
         return []
 
-    def subscribe(self, subscriber: str, subscriptions: Sequence[Body]) -> list[Update]:
-        made = (subscription_from(body, subscriber) for body in subscriptions)
-        self.operations += [subscribed(subscription, order=self.number) for subscription in made]
+    def subscribe(self, subscriptions: Sequence[Subscription]) -> list[Update]:
+        self.operations += [subscribed(subscription, order=self.number) for subscription in subscriptions]
         return []
 
     def retract(self, ids: Sequence[str], seqs: Sequence[int]) -> list[Update]:
@@ -136,11 +135,13 @@ class SparkBackend:
         self.view.publish(messages)
         return []
 
-    def subscribe(self, subscriber: str, subscriptions: Sequence[Body]) -> list[Update]:
+    def subscribe(self, subscriptions: Sequence[Subscription]) -> list[Update]:
         """Validate subscriptions and delete the unbounded results that they replace."""
-        self.check_subscriptions(subscriber, subscriptions)
-        ids = [body["id"] for body in subscriptions]
-        self._journal.delete_results(subscriber, ids, only_unbounded=True)
+        self.check_subscriptions(subscriptions)
+        for subscriber, keys in groupby(
+            (SubscriptionKey.parse(one.id) for one in subscriptions), key=lambda key: key.subscriber
+        ):
+            self._journal.delete_results(subscriber, [key.id for key in keys], only_unbounded=True)
         return []
 
     def unsubscribe(self, subscriber: str, ids: Sequence[str]) -> None:
@@ -190,9 +191,9 @@ class SparkBackend:
         """Raise what `publish` would raise."""
         self.view.check_messages(messages)
 
-    def check_subscriptions(self, subscriber: str, subscriptions: Sequence[Body]) -> None:
+    def check_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
         """Raise what `subscribe` would raise."""
-        self.view.check(subscriptions, subscriber, self._job)
+        self.view.check(subscriptions, self._job)
 
     # -- to the job and back ------------------------------------------------------------------------------------
 

@@ -74,16 +74,14 @@ class SparkReadModel:
         _check_texts(bodies)
         self._engine.check_messages([message_from(body) for body in bodies])
 
-    def check(self, subscriptions: Iterable[Body], subscriber: str, job: Job) -> None:
+    def check(self, subscriptions: Sequence[Subscription], job: Job) -> None:
         """Raise `InvalidInput` for subscriptions that the job cannot take."""
-        made = []
-        for body in subscriptions:
-            subject = f"subscription {SubscriptionKey(subscriber, body['id']).engine_id!r}"
-            for field in ("keywords", "require"):
-                _check_string(field, body, subject)
-            made.append(subscription_from(body, subscriber))
-            job.check_kind(type(made[-1]), subject)
-        self._engine.check(made)
+        for one in subscriptions:
+            for name, type_ in one.all_field_types().items():
+                if type_.form == "text":
+                    _check_string(name, getattr(one, name), one.subject)
+            job.check_kind(type(one), one.subject)
+        self._engine.check(subscriptions)
 
     def add_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
         """Add reports of the shards to the counts."""
@@ -186,11 +184,10 @@ class SparkReadModel:
 
 def _check_texts(bodies: Sequence[Body]) -> None:
     for body in bodies:
-        _check_string("text", body, f"message {body['id']!r}")
+        _check_string("text", body["text"], f"message {body['id']!r}")
 
 
-def _check_string(field: str, body: Mapping[str, Any], subject: str) -> None:
-    """Raise `InvalidInput` for a list of terms: a row of a job has one string."""
-    value = body.get(field)
+def _check_string(field: str, value: Any, subject: str) -> None:
+    """Raise `InvalidInput` for a list of terms: a row of a job has one string, or none."""
     rule = "must be a string where a job on Spark reads it"
     require(value is None or isinstance(value, str), field, rule, value, subject=subject)

@@ -149,7 +149,11 @@ class DurableStore:
         self._engine_clock = EngineClock(self._clock, is_driven=config.advances, window_s=config.window_seconds)
         usual = MAX_AHEAD_S if config.clock == "wall" else float("inf")
         self._max_ahead_s = usual if limits.max_ahead_s is None else limits.max_ahead_s
-        self._quotas = Quotas(max_subscriptions=limits.max_subscriptions, max_results=limits.max_results)
+        self._quotas = Quotas(
+            max_subscriptions=limits.max_subscriptions,
+            max_results=limits.max_results,
+            max_bytes=limits.max_subscription_bytes,
+        )
         self._result = BatchResult()
         self._deliver: Deliver = _ignore
         self._is_unfinished = False  # whether the journal has recorded the rest of a request

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from nearcast.errors import FormatError
 from nearcast.model import LEAVE, Update
-from nearcast.service.commands import COMMANDS, Command, RecordedCommand
+from nearcast.service.commands import COMMANDS, Command, Growth, RecordedCommand, SubscriptionSize
 from nearcast.service.json_bodies import Body
 from nearcast.service.store.clusters import Cluster, cluster_query
 from nearcast.service.store.cursor import Cursor
@@ -191,11 +191,11 @@ class JournalQueries(ABC):
         found = ((id_, self._rows(query, (subscriber, id_))) for id_ in set(ids))
         return {id_: rows[0][0] for id_, rows in found if rows}
 
-    def capacities(self, subscriber: str, ids: Iterable[str]) -> dict[str, int]:
-        """Return how many messages the result of each id that is subscribed can hold, 0 if it has no such limit."""
-        query = f"SELECT {_CAPACITY} FROM subscriptions WHERE {_BY_KEY}"
+    def sizes(self, subscriber: str, ids: Iterable[str]) -> dict[str, SubscriptionSize]:
+        """Return the size of each id that is subscribed."""
+        query = f"SELECT {_CAPACITY}, length(body) FROM subscriptions WHERE {_BY_KEY}"
         found = ((id_, self._rows(query, (subscriber, id_))) for id_ in set(ids))
-        return {id_: rows[0][0] for id_, rows in found if rows}
+        return {id_: SubscriptionSize(*rows[0]) for id_, rows in found if rows}
 
     def next_end(self) -> float | None:
         """Return the next time at which a subscription expires."""
@@ -207,10 +207,12 @@ class JournalQueries(ABC):
         query = "SELECT subscriber, id FROM subscriptions WHERE expires_at IS NOT NULL AND expires_at <= ?"
         return [SubscriptionKey(*row) for row in self._rows(query, (now,))]
 
-    def usage(self) -> dict[str, tuple[int, int]]:
-        """Return the number of subscriptions of each subscriber, and how many messages their results can hold."""
-        query = f"SELECT subscriber, count(*), sum({_CAPACITY}) FROM subscriptions GROUP BY subscriber"
-        return {subscriber: (n, n_results) for subscriber, n, n_results in self._rows(query, ())}
+    def usage(self) -> list[Growth]:
+        """Return what each subscriber has."""
+        query = (
+            f"SELECT subscriber, count(*), sum({_CAPACITY}), sum(length(body)) FROM subscriptions GROUP BY subscriber"
+        )
+        return [Growth(*row) for row in self._rows(query, ())]
 
     def message(self, id_: str) -> Body | None:
         """Return the newest message with an id, if it is retained."""

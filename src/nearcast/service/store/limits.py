@@ -17,6 +17,8 @@ class ServiceLimits:
     """Subscriptions per subscriber."""
     max_results: int = 20_000_000
     """Messages that the results of a subscriber can hold: k of all its subscriptions together."""
+    max_subscription_bytes: int = 1_000_000_000
+    """Bytes that the subscriptions of a subscriber take as JSON, as those with large regions may."""
     max_ahead_s: float | None = None
     """How far the time of a message may be ahead of the clock; None: 300 s with `clock="wall"`, else any."""
     max_commit_updates: int = 100_000

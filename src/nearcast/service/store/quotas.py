@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from nearcast.errors import require
 from nearcast.service.commands import Growth
 from nearcast.service.store.journal import JournalQueries
 
 
 class Quotas:
-    """Counts the subscriptions of each subscriber, and the messages that their results can hold."""
+    """Counts the subscriptions of each subscriber, the messages that their results can hold, and their bytes."""
 
-    def __init__(self, *, max_subscriptions: int, max_results: int) -> None:
-        self._max_subscriptions, self._max_results = max_subscriptions, max_results
-        self._used: dict[str, tuple[int, int]] = {}
+    def __init__(self, *, max_subscriptions: int, max_results: int, max_bytes: int) -> None:
+        self._max_subscriptions, self._max_results, self._max_bytes = max_subscriptions, max_results, max_bytes
+        self._used: dict[str, Growth] = {}
         self.n_subscriptions = 0
         """Subscriptions of all subscribers."""
         self.n_results = 0
@@ -22,17 +20,20 @@ class Quotas:
 
     def load(self, journal: JournalQueries) -> None:
         """Count what is there."""
-        self._used = defaultdict(lambda: (0, 0), journal.usage())
-        self.n_subscriptions = sum(n for n, _ in self._used.values())
-        self.n_results = sum(n for _, n in self._used.values())
+        self._used = {used.subscriber: used for used in journal.usage()}
+        self.n_subscriptions = sum(used.subscriptions for used in self._used.values())
+        self.n_results = sum(used.results for used in self._used.values())
 
     def check(self, growth: Growth) -> None:
         """Raise `InvalidInput` if a subscriber would have too much; what it has may always shrink."""
-        n, n_results = self._after(growth)
-        ok, most = growth.subscriptions <= 0 or n <= self._max_subscriptions, self._max_subscriptions
-        require(ok, "subscriptions", f"must be at most {most:,} per subscriber", n)
-        ok, most = growth.results <= 0 or n_results <= self._max_results, self._max_results
-        require(ok, "k", f"must add up to at most {most:,} over all subscriptions of a subscriber", n_results)
+        after, most = self._after(growth), self._max_subscriptions
+        ok = growth.subscriptions <= 0 or after.subscriptions <= most
+        require(ok, "subscriptions", f"must be at most {most:,} per subscriber", after.subscriptions)
+        ok, most = growth.results <= 0 or after.results <= self._max_results, self._max_results
+        rule = f"must add up to at most {most:,} over all subscriptions of a subscriber"
+        require(ok, "k", rule, after.results)
+        ok, most = growth.n_bytes <= 0 or after.n_bytes <= self._max_bytes, self._max_bytes
+        require(ok, "subscriptions", f"must take at most {most:,} bytes of JSON per subscriber", after.n_bytes)
 
     def add(self, growth: Growth) -> None:
         """Count a command that was applied."""
@@ -40,6 +41,7 @@ class Quotas:
         self.n_subscriptions += growth.subscriptions
         self.n_results += growth.results
 
-    def _after(self, growth: Growth) -> tuple[int, int]:
-        n, n_results = self._used[growth.subscriber]
-        return n + growth.subscriptions, n_results + growth.results
+    def _after(self, growth: Growth) -> Growth:
+        used = self._used.get(growth.subscriber, Growth(growth.subscriber, 0, 0, 0))
+        counts = (before + more for before, more in zip(used[1:], growth[1:], strict=True))
+        return Growth(growth.subscriber, *counts)

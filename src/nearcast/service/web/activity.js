@@ -1,8 +1,8 @@
 // Recent matches: the latest messages that entered a result, a thread on the map for each, and a summary for screen
 // readers every few seconds.
 
-import { centreOf } from "./kinds.js";
 import { textOf } from "./map.js";
+import { centreOf } from "./regions.js";
 
 const $ = (id) => document.getElementById(id);
 const MAX_LISTED = 7;

@@ -1,25 +1,29 @@
-// The editor of a subscription: a kind, a place, words, and the other fields of the kind. The result follows every change.
+// The editor of a subscription: a kind, a place, words, the other fields of the kind, and its filters. The result follows
+// every change.
 
 import { api } from "./api.js";
 import { Drawing } from "./drawing.js";
-import { centreOf } from "./kinds.js";
-import { PRESS } from "./wording.js";
+import { textFrom } from "./kinds.js";
+import { centreOf, isRegion, SHAPES, shapeOf } from "./regions.js";
+import { capitalised, PRESS } from "./wording.js";
 
 const $ = (id) => document.getElementById(id);
 const DELAY_MS = 120;  // between two refreshes of the result
 const N_SUGGESTIONS = 5;
+const ATTRIBUTE_TYPES = { float: "a number", int: "an integer", str: "a text", bool: "true or false" };
 
 export class Editor {
   constructor({ config, kinds, map, results }, callbacks) {
     Object.assign(this, { config, kinds, map, results, callbacks });
     this.form = $("editor");
-    this.values = {};   // last value of each number and id, across kinds
+    this.values = {};   // last value of each number, id and filter, across kinds
     this.lastRequest = this.lastShown = 0;
     this.render();
-    this.drawing = new Drawing(map, { status: $("drawing"), onDrawn: (place, byKeyboard) => this.setPlace(place, byKeyboard) });
+    this.drawing = new Drawing(map, { status: $("drawing"), onDrawn: (place, { field, byKeyboard }) => this.setPlace(place, { field, byKeyboard }) });
     this.form.addEventListener("input", () => this.handleChange());
     this.form.addEventListener("submit", (event) => { event.preventDefault(); this.save(); });
-    $("draw").addEventListener("click", (event) => this.drawing.start(this.kind.placeField.form, event.detail === 0));
+    $("draw").addEventListener("click", (event) => this.draw(this.kind.placeField, event));
+    $("shapes").addEventListener("change", () => this.draw(this.kind.placeField, { detail: this.drawing.byKeyboard ? 0 : 1 }));
     $("use-centre").addEventListener("click", () => { this.drawing.stop(); this.setPlace(this.fitPlace(map.centre)); });
     $("cancel").addEventListener("click", () => this.leave());
     $("delete").addEventListener("click", () => this.remove());
@@ -31,6 +35,7 @@ export class Editor {
     const option = (value) => Object.assign(document.createElement("option"), { value });
     const { terms, users } = this.config;
     this.form.querySelector("#kinds .tiles").append(...this.kinds.all.map(tileOf));
+    $("shapes").append(...SHAPES.map((shape, i) => choiceOf("shape", shape, i === 0)));
     $("terms").append(...terms.map(option));
     $("users").append(...users.map(option));
     const step = Math.max(1, Math.floor(terms.length / N_SUGGESTIONS));
@@ -54,6 +59,11 @@ export class Editor {
     $("keywords-help").textContent = kind.textField?.help ?? "";
     $("keywords").placeholder = kind.textField?.example ?? "";
     $("fields").replaceChildren(...kind.idFields.map(inputOf), ...kind.numberFields.map(sliderOf));
+    $("shapes").hidden = !kind.isRegion;
+    $("filters").hidden = !kind.regionFilters.length && !kind.textFilters.length;
+    $("filter-fields").replaceChildren(...kind.regionFilters.map((field) => this.regionOf(field)),
+      ...kind.textFilters.map((field) => filterOf(field, this.hintOf(field))));
+    for (const { name } of kind.textFilters) this.inputFor(name).value = textFrom(this.values[name]);
     for (const { name } of kind.idFields) this.inputFor(name).value = this.values[name] ?? this.config.users[0] ?? "";
     this.exact = {};
     for (const { name, start } of kind.numberFields) {
@@ -64,6 +74,38 @@ export class Editor {
   }
 
   inputFor(name) { return $(`field-${name}`); }
+
+  // A field for a region that filters: buttons that draw one of each shape, and one that removes it.
+  regionOf({ name, label, help }) {
+    const field = Object.assign(document.createElement("div"), { className: "field" }), row = document.createElement("div");
+    field.innerHTML = `<b id="field-${name}-title"></b> <span class="drawn" id="field-${name}" role="status"></span>`;
+    field.firstChild.textContent = label || name;
+    const button = (text, title, onClick) => {
+      const made = Object.assign(document.createElement("button"), { type: "button", textContent: text, ariaLabel: title });
+      made.addEventListener("click", onClick);
+      return made;
+    };
+    row.className = "row";
+    row.setAttribute("role", "group");
+    row.setAttribute("aria-labelledby", `field-${name}-title`);
+    row.append(...SHAPES.map((shape) => button(capitalised(shape), `Draw a ${shape}`, (event) => this.draw({ name, form: "region" }, event, shape))));
+    row.append(button("Remove", `Remove the region`, () => { this.drawing.stop(); this.setPlace(null, { field: name }); }));
+    row.lastChild.id = `field-${name}-remove`;
+    field.append(row, Object.assign(document.createElement("small"), { className: "muted", textContent: help }));
+    return field;
+  }
+
+  // What a condition may name.
+  hintOf({ form }) {
+    if (form !== "condition") return "";
+    const names = Object.entries(this.config.attributes).map(([name, type]) => `${name} (${ATTRIBUTE_TYPES[type]})`);
+    return names.length ? `Attributes: ${names.join(", ")}.` : "This service declares no attributes.";
+  }
+
+  // Start drawing the place, or a region that filters.
+  draw({ name, form }, { detail }, shape = form === "region" ? this.form.elements.shape.value : "point") {
+    this.drawing.start(shape, { field: name, byKeyboard: detail === 0 });
+  }
 
   get kind() { return this.kinds.get(this.form.elements.kind.value); }
   get isOpen() { return !this.form.hidden; }
@@ -83,7 +125,10 @@ export class Editor {
     this.form.elements.kind.value = given.kind;
     $("keywords").value = kind.wordsOf(given);
     $("keywords-hint").textContent = "";
-    this.values = Object.fromEntries([...kind.numberFields, ...kind.idFields].map(({ name }) => [name, given[name]]));
+    const others = [...kind.numberFields, ...kind.idFields, ...kind.regionFilters, ...kind.textFilters];
+    this.values = Object.fromEntries(others.map(({ name }) => [name, given[name]]));
+    if (this.place && kind.isRegion) this.form.elements.shape.value = shapeOf(this.place);
+    $("filters").open = [...kind.regionFilters, ...kind.textFilters].some(({ name }) => given[name] !== undefined);
     this.end = given.expires_at;   // the form does not show it, and saving keeps it
     this.renderedKind = null;
     this.results.reset();
@@ -100,7 +145,7 @@ export class Editor {
     }
     this.form.querySelector(":checked").focus({ preventScroll: true });
     this.form.parentElement.scrollTop = 0;
-    if (this.isNew && !byKeyboard && kind.placeField) this.drawing.start(kind.placeField.form);
+    if (this.isNew && !byKeyboard && kind.placeField) this.draw(kind.placeField, { detail: 1 });
   }
 
   close() {
@@ -142,6 +187,8 @@ export class Editor {
     if (kind.textField) draft[kind.textField.name] = $("keywords").value.trim();
     for (const { name } of kind.numberFields) draft[name] = this.numberOf(name);
     for (const { name } of kind.idFields) draft[name] = this.inputFor(name).value;
+    for (const { name } of kind.regionFilters) if (this.values[name]) draft[name] = this.values[name];
+    for (const { name } of kind.textFilters) if (this.inputFor(name).value.trim()) draft[name] = this.inputFor(name).value.trim();
     if (this.end !== undefined) draft.expires_at = this.end;
     return draft;
   }
@@ -154,17 +201,19 @@ export class Editor {
     return current === shown ? value : Number(current);
   }
 
-  setPlace(place, byKeyboard) {
-    this.place = place;
+  // Set the place, or the region of a filter.
+  setPlace(place, { field = this.kind.placeField?.name, byKeyboard } = {}) {
+    if (field === this.kind.placeField?.name) {
+      this.place = place;
+      if (byKeyboard !== undefined) $("keywords").focus({ preventScroll: true });
+    } else this.values[field] = place ?? undefined;
     this.handleChange();
-    if (byKeyboard !== undefined) $("keywords").focus({ preventScroll: true });
   }
 
-  // Convert a place to the form of the kind: a box around a pin, or the centre of a box.
+  // Convert a place to the form of the kind: a box around a pin, or the centre of a region.
   fitPlace(place) {
-    const isBox = place.length === 4;
-    if (isBox === this.kind.isBox) return place;
-    if (isBox) return centreOf(place);
+    if (isRegion(place) === this.kind.isRegion) return place;
+    if (isRegion(place)) return centreOf(place);
     const [x, y] = place, [xmin, ymin, xmax, ymax] = this.map.projection.bounds, dx = (xmax - xmin) / 10, dy = (ymax - ymin) / 10;
     return [Math.max(xmin, x - dx), Math.max(ymin, y - dy), Math.min(xmax, x + dx), Math.min(ymax, y + dy)];
   }
@@ -173,13 +222,19 @@ export class Editor {
     const { kind } = this, { placeField } = kind;
     this.renderFields();
     if (this.place && placeField) this.place = this.fitPlace(this.place);
-    if (this.drawing.shape && placeField && this.drawing.shape !== placeField.form) this.drawing.start(placeField.form, this.drawing.byKeyboard);
+    const drawn = this.drawing.shape && (this.drawing.shape === "point" ? "point" : "region");
+    if (drawn && placeField && this.isPlaceDrawn && drawn !== placeField.form) this.draw(placeField, { detail: this.drawing.byKeyboard ? 0 : 1 });
     for (const { name, step } of kind.numberFields) {
       this.values[name] = this.numberOf(name);
       $(`field-${name}-value`).textContent = this.values[name].toFixed(step < 1 ? 2 : 0);
     }
-    for (const { name } of kind.idFields) this.values[name] = this.inputFor(name).value;
-    $("draw").textContent = this.place ? "Draw again" : kind.isBox ? "Draw a box" : "Drop a pin";
+    for (const { name } of [...kind.idFields, ...kind.textFilters]) this.values[name] = this.inputFor(name).value;
+    for (const { name } of kind.regionFilters) {
+      const region = this.values[name];
+      this.inputFor(name).textContent = region ? this.map.projection.formatPlace(region) : "anywhere";
+      $(`field-${name}-remove`).hidden = !region;
+    }
+    $("draw").textContent = this.place ? "Draw again" : kind.isRegion ? `Draw a ${this.form.elements.shape.value}` : "Drop a pin";
     $("place").textContent = this.place ? this.map.projection.formatPlace(this.place) : "not on the map yet";
     $("save").textContent = this.isNew ? "Save" : "Save changes";
     $("save").disabled = !this.isNew && this.draftText() === this.saved;
@@ -189,6 +244,9 @@ export class Editor {
     this.results.sketch(this.draft());
     this.scheduleRefresh();
   }
+
+  // Whether the place is being drawn, and not the region of a filter.
+  get isPlaceDrawn() { return !this.kind.regionFilters.some(({ name }) => name === this.drawing.field); }
 
   // Refresh the result soon, at most once per delay and never twice at the same time.
   scheduleRefresh() {
@@ -234,9 +292,9 @@ export class Editor {
   }
 
   async save() {
-    const { placeField, isBox } = this.kind;
+    const { placeField, isRegion: isArea } = this.kind;
     if (placeField && !this.place) {
-      return void ($("error").textContent = `There is no ${isBox ? "box" : "pin"} yet: ${isBox ? "draw" : "drop"} one on the map, or use its centre.`);
+      return void ($("error").textContent = `There is no ${isArea ? "region" : "pin"} yet: ${isArea ? "draw" : "drop"} one on the map, or use its centre.`);
     }
     this.drawing.stop();
     await this.run(async () => {
@@ -304,6 +362,25 @@ function tileOf({ kind, label, iconSvg }) {
   input.insertAdjacentHTML("afterend", iconSvg);
   tile.appendChild(document.createElement("span")).textContent = label;
   return tile;
+}
+
+// A radio button in a row of choices.
+function choiceOf(name, value, isChecked) {
+  const choice = document.createElement("label"), input = Object.assign(document.createElement("input"), { type: "radio", name, value, defaultChecked: isChecked });
+  choice.append(input, capitalised(value));
+  return choice;
+}
+
+// An input for a text or a condition that filters.
+function filterOf({ name, label, help, example }, hint) {
+  const field = Object.assign(document.createElement("div"), { className: "field" }), id = `field-${name}`;
+  field.innerHTML = '<label></label><input spellcheck="false"><small class="muted"></small>';
+  const [title, input, small] = field.children;
+  Object.assign(title, { htmlFor: id, textContent: label || name });
+  Object.assign(input, { id, placeholder: example });
+  input.setAttribute("aria-describedby", `${id}-help`);
+  Object.assign(small, { id: `${id}-help`, textContent: `${help} ${hint}`.trim() });
+  return field;
 }
 
 function inputOf({ name, label, help, example }) {

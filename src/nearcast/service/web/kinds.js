@@ -3,15 +3,17 @@
 export class Kind {
   constructor(description) {
     Object.assign(this, description);
-    const fieldsOf = (...forms) => Object.entries(this.fields)
-      .filter(([, { form }]) => forms.includes(form)).map(([name, field]) => ({ name, ...field }));
-    [this.placeField] = fieldsOf("point", "box");
-    [this.textField] = fieldsOf("text");
-    this.numberFields = fieldsOf("integer", "number");
-    this.idFields = fieldsOf("id");
+    const fieldsOf = (isOptional, ...forms) => Object.entries(this.fields)
+      .filter(([, field]) => field.is_optional === isOptional && forms.includes(field.form)).map(([name, field]) => ({ name, ...field }));
+    [this.placeField] = fieldsOf(false, "point", "region");
+    [this.textField] = fieldsOf(false, "text");
+    this.numberFields = fieldsOf(false, "integer", "number");
+    this.idFields = fieldsOf(false, "id");
+    this.regionFilters = fieldsOf(true, "region");
+    this.textFilters = fieldsOf(true, "text", "condition");
   }
 
-  get isBox() { return this.placeField?.form === "box"; }
+  get isRegion() { return this.placeField?.form === "region"; }
 
   // True if the score of a message depends on parameters; false if it only states a match.
   get isScored() { return this.numberFields.length > 0; }
@@ -25,13 +27,13 @@ export class Kind {
     return svg.outerHTML;
   }
 
-  // The point or box of a subscription; null if it has none yet.
+  // The point or region of a subscription; null if it has none yet.
   placeOf(subscription) { return subscription[this.placeField?.name] ?? null; }
 
-  wordsOf(subscription) {
-    const words = subscription[this.textField?.name] ?? "";
-    return Array.isArray(words) ? words.join(" ") : words;
-  }
+  // The regions that filter a subscription.
+  filterRegionsOf(subscription) { return this.regionFilters.map(({ name }) => subscription[name]).filter(Boolean); }
+
+  wordsOf(subscription) { return textFrom(subscription[this.textField?.name]); }
 }
 
 export class Kinds {
@@ -51,7 +53,10 @@ export class Kinds {
 
   placeOf(subscription) { return this.get(subscription.kind)?.placeOf(subscription) ?? null; }
 
+  filterRegionsOf(subscription) { return this.get(subscription.kind)?.filterRegionsOf(subscription) ?? []; }
+
   wordsOf(subscription) { return this.get(subscription.kind)?.wordsOf(subscription) || subscription.id; }
 }
 
-export const centreOf = (place) => place.length === 4 ? [(place[0] + place[2]) / 2, (place[1] + place[3]) / 2] : place;
+// A text, which may be a list of terms.
+export const textFrom = (text) => Array.isArray(text) ? text.join(" ") : text ?? "";

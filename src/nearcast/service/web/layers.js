@@ -38,10 +38,10 @@ export function layersOf(colour, isEarth) {
       radius: 38, opacity: 0.6, weight: get("freshness"), color: ["interpolate", ["linear"], ["heatmap-density"], ...heat],
     }),
     layer("fill", "areas", "subscriptions", shape("Polygon"), {
-      color: colour("subscription"), opacity: ["case", is("box"), ["*", 0.05, ["^", get("boldness"), 2]], 0],
+      color: colour("subscription"), opacity: ["case", is("region"), ["*", 0.05, ["^", get("boldness"), 2]], 0],
     }),
     layer("line", "area-edges", "subscriptions", shape("Polygon"), {
-      color: colour("subscription"), width: 1, opacity: ["*", get("boldness"), ["case", is("box"), 0.7, 0.35]],
+      color: colour("subscription"), width: 1, opacity: ["*", get("boldness"), ["case", is("region"), 0.7, 0.35]],
     }),
     layer("circle", "points", "messages", true, {
       color: colour("message"), radius: between(get("freshness"), 2.2, 3.8), opacity: between(get("freshness"), 0.3, 0.95),
@@ -51,14 +51,14 @@ export function layersOf(colour, isEarth) {
       "stroke-color": colour("subscription"), "stroke-width": ["case", get("isMany"), 1.5, 2.2], "stroke-opacity": ["sqrt", get("boldness")],
     }),
 
-    layer("fill", "draft-area", "draft", is("area", "circle"), {
+    layer("fill", "draft-area", "draft", ["all", shape("Polygon"), is("area", "circle")], {
       color: colour("selected"), opacity: ["case", is("area"), 0.12, 0.05],
     }),
     layer("line", "draft-edge", "draft", is("area"), { color: colour("selected"), width: 2 }),
-    layer("line", "draft-circle", "draft", is("circle"), { color: colour("selected"), width: 1.5, dasharray: [3, 2] }),
+    layer("line", "draft-circle", "draft", is("circle", "filter"), { color: colour("selected"), width: 1.5, dasharray: [3, 2] }),
     layer("line", "threads", "draft", is("thread"), { color: colour("selected"), width: 1.2, opacity: 0.45 }),
-    layer("circle", "draft-points", "draft", is("pin", "result", "highlighted"), {
-      radius: ["match", get("is"), "pin", 7.5, "highlighted", 8, 5], color: ["case", is("pin"), colour("selected"), colour("message")],
+    layer("circle", "draft-points", "draft", is("pin", "corner", "result", "highlighted"), {
+      radius: ["match", get("is"), "pin", 7.5, "highlighted", 8, "corner", 4, 5], color: ["case", is("pin", "corner"), colour("selected"), colour("message")],
       "stroke-color": ["case", is("pin"), colour("land"), colour("selected")], "stroke-width": 2.2,
     }),
   ];

@@ -2,8 +2,8 @@
 
 import * as maplibre from "./vendor/maplibre-gl.mjs";
 import { Animations } from "./animations.js";
-import { centreOf } from "./kinds.js";
 import { GROUPS, layersOf, styleOf } from "./layers.js";
+import { centreOf, extentOf, isRegion } from "./regions.js";
 import { colour } from "./theme.js";
 import { formatShort } from "./wording.js";
 
@@ -13,7 +13,7 @@ const REFRESH_MS = 1000;
 export const MAX_DETAILED = 20;   // more subscriptions are drawn thinner, and without circles
 const FULL_DENSITY = 100;      // messages in one place that give the strongest glow
 const MAX_ZOOM_STEP = 4;       // into a cluster, whose subscriptions may all be in one place
-const CLICK_PAUSE_MS = 500;    // after drawing, in which a click selects nothing
+const CLICK_PAUSE_MS = 500;    // after drawing, in which a click selects nothing and a double click does not zoom
 
 export class LiveMap {
   constructor(container, { projection, kinds, onSelect }) {
@@ -40,6 +40,7 @@ export class LiveMap {
     this.popup = new maplibre.Popup({ closeButton: false, closeOnClick: false, maxWidth: "20rem", focusAfterOpen: false });
     this.animations = new Animations(this.map, projection);
     this.map.on("click", (event) => this.handleClick(event));
+    this.map.on("dblclick", (event) => { if (this.isForDrawing) event.preventDefault(); });   // no zoom
     this.map.on("mousemove", (event) => this.handleHover(event));
     this.showAll(0);
     addEventListener("resize", () => this.updatePadding());
@@ -130,17 +131,18 @@ export class LiveMap {
     this.map.setPaintProperty("density", "heatmap-intensity", Math.min(1, FULL_DENSITY / (this.messages.size + 1)));
   }
 
-  // Draw subscriptions as boxes, circles and pins: thinner if there are many, and faint while one of them is open.
+  // Draw subscriptions as regions, circles and pins, and the regions that filter them: thinner if there are many, and faint while one of them is open.
   showSubscriptions(all, reaches, isOneOpen) {
     const { projection } = this, isMany = all.length > MAX_DETAILED;
     const boldness = Math.min(1, Math.sqrt(MAX_DETAILED / all.length)) * (isOneOpen ? 0.35 : 1);
     this.show("subscriptions", all.flatMap((subscription) => {
       const { id } = subscription, place = this.kinds.placeOf(subscription);
       if (!place) return [];
-      if (place.length === 4) return [projection.box(place, { id, boldness, is: "box" })];
+      if (isRegion(place)) return projection.region(place, { id, boldness, is: "region" });
+      const filters = isMany ? [] : this.kinds.filterRegionsOf(subscription).flatMap((region) => projection.region(region, { id, boldness, is: "filter" }));
       const reach = isMany ? null : reaches.get(subscription) ?? null;
       const circle = reach === null ? null : projection.circle(place, reach, { id, boldness, is: "circle" });
-      return [circle, projection.point(place, { id, boldness, isMany })].filter(Boolean);
+      return [circle, ...filters, projection.point(place, { id, boldness, isMany })].filter(Boolean);
     }));
   }
 
@@ -178,18 +180,20 @@ export class LiveMap {
     return isAcross ? [this.projection.bounds[0], ymin, this.projection.bounds[2], ymax] : [xmin, ymin, xmax, ymax];
   }
 
-  // The feature at a point of the screen: a pin, else a message, else the smallest box.
+  // The feature at a point of the screen: a pin, else a message, else the smallest region.
   featureAt(point) {
     const nearby = [[point.x - 4, point.y - 4], [point.x + 4, point.y + 4]];
     const [top] = ["pins", "points"].flatMap((layer) => this.map.queryRenderedFeatures(nearby, { layers: [layer] }));
-    const areaOf = ({ geometry: { coordinates: [ring] } }) => Math.abs((ring[2][0] - ring[0][0]) * (ring[2][1] - ring[0][1]));
     if (top) return top;
-    const boxes = this.map.queryRenderedFeatures(point, { layers: ["areas"] }).filter(({ properties }) => properties.is === "box");
-    return boxes.sort((a, b) => areaOf(a) - areaOf(b))[0];
+    const regions = this.map.queryRenderedFeatures(point, { layers: ["areas"] }).filter(({ properties }) => properties.is === "region");
+    return regions.sort((a, b) => areaOf(a) - areaOf(b))[0];
   }
 
+  // Whether a click belongs to a drawing, which it may have ended.
+  get isForDrawing() { return this.isDrawing || performance.now() < this.drawnAt + CLICK_PAUSE_MS; }
+
   handleClick(event) {
-    if (this.isDrawing || performance.now() < this.drawnAt + CLICK_PAUSE_MS) return;
+    if (this.isForDrawing) return;
     const feature = this.featureAt(event.point);
     this.closePopup();
     if (feature?.layer.id === "points") this.pinPopup(feature.properties.id);
@@ -219,7 +223,7 @@ export class LiveMap {
     const explanation = await this.explain?.(message);
     if (!explanation || this.pinnedMessage !== id) return;
     const content = document.createElement("div");
-    content.append(textOf(message), explanation);
+    content.append(...explanation);
     this.popup.setDOMContent(content);
   }
 
@@ -244,6 +248,12 @@ export class LiveMap {
     const { clientWidth, clientHeight } = this.map.getContainer();
     return x > left && y > top && x < clientWidth - right && y < clientHeight - bottom;
   }
+}
+
+// The area of the box around a feature; one that tiles cut consists of several polygons.
+function areaOf({ geometry: { type, coordinates } }) {
+  const [xmin, ymin, xmax, ymax] = extentOf(type === "Polygon" ? coordinates.flat() : coordinates.flat(2));
+  return (xmax - xmin) * (ymax - ymin);
 }
 
 const collectionOf = (features) => ({ type: "FeatureCollection", features });

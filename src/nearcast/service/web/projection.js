@@ -1,6 +1,8 @@
 // Converts between coordinates of the service and of the map. The earth stays as it is; a plane is laid out one degree
 // wide at the equator, where the map is flat. All other files use the coordinates of the service.
 
+import { centreOf, radiusOf, ringsOf, shapeOf } from "./regions.js";
+
 const EARTH_RADIUS_M = 6_371_008.8;
 const MAX_LATITUDE = 85;   // degrees that a Mercator map can show
 const MAX_CIRCLE_M = 5e6;  // a larger circle is not a circle on such a map
@@ -43,7 +45,17 @@ export class Projection {
     return feature("LineString", [this.toMap(from), this.toMap(to)], properties);
   }
 
-  box([xmin, ymin, xmax, ymax], properties = {}) {
+  // The features of a region; a circle that is none on the map has none.
+  region(region, properties = {}) {
+    const shape = shapeOf(region);
+    if (shape === "box") return [this.box(region, properties)];
+    if (shape === "circle") return [this.circle(centreOf(region), radiusOf(region), properties)].filter(Boolean);
+    return ringsOf(region).map((rings) => feature("Polygon", rings.map((ring) => ring.map((at) => this.toMap(at))), properties));
+  }
+
+  // A box; on the earth one that crosses the date line continues beyond it.
+  box([xmin, ymin, east, ymax], properties = {}) {
+    const xmax = this.isEarth && east < xmin ? east + 360 : east;
     const corners = [[xmin, ymin], [xmax, ymin], [xmax, ymax], [xmin, ymax], [xmin, ymin]];
     return feature("Polygon", [corners.map((corner) => this.toMap(corner))], properties);
   }
@@ -76,7 +88,10 @@ export class Projection {
   }
 
   formatPlace(place) {
-    if (place.length === 2) return place.map((value, axis) => this.formatCoordinate(value, axis)).join(", ");
+    const shape = shapeOf(place);
+    if (shape === "point") return place.map((value, axis) => this.formatCoordinate(value, axis)).join(", ");
+    if (shape === "circle") return `${this.formatDistance(radiusOf(place))} around ${this.formatPlace(centreOf(place))}`;
+    if (shape === "polygon") return `${ringsOf(place).flat().reduce((sum, ring) => sum + ring.length - 1, 0)} corners`;
     const [xmin, ymin, xmax, ymax] = place, y = (ymin + ymax) / 2;
     const width = this.distance([xmin, y], [xmax, y]), height = this.distance([xmin, ymin], [xmin, ymax]);
     return `${this.formatDistance(width)} wide, ${this.formatDistance(height)} high`;

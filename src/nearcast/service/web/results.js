@@ -61,10 +61,12 @@ export class Results {
     return { isSaved: true, ...found };
   }
 
-  // Return an element that explains a message for a subscription: whether it is in the result, and its score.
-  async explain(subscription, { id, location, text, at, place }) {
+  // Return elements that explain a message for a subscription: its text with the words that matched, whether it is in
+  // the result, which filters it passes, and its score.
+  async explain(subscription, { id, location, text, at, place, attributes }) {
     const kind = this.kinds.get(subscription.kind);
-    const { score, threshold, passes, reason, parts, hints } = await api.explain(subscription.id, { id, location, text, at, place });
+    const found = await api.explain(subscription.id, { id, location, text, at, place, attributes });
+    const { score, threshold, passes, reason, parts, hints, highlights } = found;
     const element = document.createElement("div"), verdict = element.appendChild(document.createElement("p"));
     const scoreText = score === null || !kind.isScored ? reason
       : threshold === null ? `score ${this.formatScore(score, kind)}`
@@ -73,9 +75,10 @@ export class Results {
     verdict.innerHTML = "<b></b> <span></span>";
     verdict.firstChild.textContent = passes ? "In the result." : "Not in the result.";
     verdict.lastChild.textContent = scoreText;
+    element.append(...parts.filter(({ weight }) => weight === null).map((part) => conditionRow(part, kind)));
     element.append(...this.partRows(parts, kind));
     element.append(...hints.map((hint) => Object.assign(document.createElement("p"), { className: "hint", textContent: hint })));
-    return element;
+    return [markedText(text, highlights ?? []), element];
   }
 
   formatScore(score, kind) {
@@ -163,13 +166,14 @@ export class Results {
     const { projection } = this, kind = this.kinds.get(draft.kind), place = kind.placeOf(draft);
     if (!place) return this.map.show("draft", []);
     const found = results.filter(({ location }) => location);
-    const farthest = Math.max(0, ...found.map(({ location }) => kind.isBox ? 0 : projection.distance(place, location)));
+    const farthest = Math.max(0, ...found.map(({ location }) => kind.isRegion ? 0 : projection.distance(place, location)));
     const radius = this.reachOf(draft) ?? (kind.is_stateful ? farthest : 0);
     this.map.show("draft", [
-      kind.isBox ? projection.box(place, { is: "area" }) : projection.circle(place, radius, { is: "circle" }),
-      ...(kind.isBox ? [] : found.map(({ location }) => projection.line(place, location, { is: "thread" }))),
+      ...(kind.isRegion ? projection.region(place, { is: "area" }) : [projection.circle(place, radius, { is: "circle" })]),
+      ...kind.filterRegionsOf(draft).flatMap((region) => projection.region(region, { is: "filter" })),
+      ...(kind.isRegion ? [] : found.map(({ location }) => projection.line(place, location, { is: "thread" }))),
       ...found.map(({ location, message }) => projection.point(location, { is: message === this.highlighted ? "highlighted" : "result" })),
-      kind.isBox ? null : projection.point(place, { is: "pin" }),
+      kind.isRegion ? null : projection.point(place, { is: "pin" }),
     ].filter(Boolean));
   }
 }
@@ -202,4 +206,31 @@ function partRow({ name, value, weight }, share, note) {
   small.textContent = note;
   Object.assign(meter, { ariaLabel: title, ariaValueNow: filled.toFixed(2), ariaValueText: `${product.textContent} ${note}`.trim() });
   return row;
+}
+
+// A row for a condition, with a mark that says whether the message fulfils it.
+function conditionRow({ name, passes, note }, kind) {
+  const row = Object.assign(document.createElement("div"), { className: "condition" }), field = kind.fields[name];
+  row.innerHTML = "<b></b> <span></span> <small></small>";
+  const [mark, label, small] = row.children;
+  row.dataset.passes = passes;
+  Object.assign(mark, { textContent: passes ? "✓" : "✗", ariaLabel: passes ? "passes" : "fails" });
+  mark.setAttribute("role", "img");
+  label.textContent = field?.label ?? name;
+  small.textContent = field?.form === "region" ? (passes ? "inside" : "outside") : note;
+  return row;
+}
+
+// A text in which the words at some positions are marked. Positions count characters, or the terms of a list.
+function markedText(text, highlights) {
+  const element = document.createElement("p"), isList = Array.isArray(text), units = isList ? text : Array.from(text);
+  const join = (part) => part.join(isList ? " " : ""), space = isList ? " " : "";
+  let at = 0;
+  for (const { start, stop } of highlights) {
+    if (start > at) element.append(join(units.slice(at, start)), space);
+    element.append(Object.assign(document.createElement("mark"), { textContent: join(units.slice(start, stop)) }), space);
+    at = stop;
+  }
+  element.append(join(units.slice(at)));
+  return element;
 }

@@ -104,7 +104,7 @@ async def preview(body: StrictModel, service: RunningService, caller: Subscriber
 
     Nothing is subscribed.
     """
-    subscription = subscription_from(body.to_json(), caller.subscriber)
+    subscription = await asyncio.to_thread(subscription_from, body.to_json(), caller.subscriber)
     read = service.command_loop.read(lambda view: view.preview(subscription), subscriber=caller.subscriber)
     found: Preview = await read
     ids = [str(explanation.message) for explanation in found.results]
@@ -142,9 +142,13 @@ def _cluster_body(cluster: Cluster) -> dict[str, Any]:
 
 async def reaches(body: list[StrictModel], service: RunningService, caller: Subscriber) -> Any:
     """Return how far from each subscription a message can be and still match. Nothing is subscribed."""
-    subscriptions = [subscription_from(one.to_json(), caller.subscriber) for one in body]
     max_distance = service.command_loop.config.space.max_distance
-    return {"reaches": [subscription.reach(max_distance) for subscription in subscriptions]}
+
+    def compute() -> list[float | None]:  # large regions take time
+        subscriptions = (subscription_from(one.to_json(), caller.subscriber) for one in body)
+        return [subscription.reach(max_distance) for subscription in subscriptions]
+
+    return {"reaches": await asyncio.to_thread(compute)}
 
 
 def _preview_result(explanation: Explanation, message: dict[str, Any]) -> dict[str, Any]:

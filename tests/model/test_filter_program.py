@@ -1,0 +1,116 @@
+"""Compiled filter programs decide as the reference does, for every form of test."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from effort import effort
+from nearcast._jit import Arena
+from nearcast.model import Matches, Message, MessageBatch
+from nearcast.model.attributes import Attributes
+from nearcast.model.expression import parse
+from nearcast.model.filter_columns import FilterPrograms
+from nearcast.model.filter_program import IN_ITS_REGION, Predicate, compile_test, holds
+from nearcast.model.filter_program import test_of_expression as of_expression
+from nearcast.model.filter_program import test_of_where as of_where
+from nearcast.model.filters import Filters
+from nearcast.model.where import parse_where
+from nearcast.space import Box, Circle
+from nearcast.testing import strategies
+from nearcast.text import SIMPLE
+
+SCORING = strategies.scoring()
+ATTRIBUTES = Attributes.of(strategies.ATTRIBUTES)
+REGIONS = [Box(0, 0, 2, 9), Circle((2, 2), 2.7)]
+
+
+def leaves():
+    term_id = SCORING.vocabulary.term_id
+    return st.one_of(
+        strategies.conditions().map(lambda c: of_where(parse_where(c), ATTRIBUTES, SCORING.hash_key)),
+        strategies.requirements().map(lambda e: of_expression(parse(e, analyzer=SIMPLE), term_id)),
+        st.just(IN_ITS_REGION),
+    )
+
+
+def trees():
+    return st.recursive(
+        leaves(),
+        lambda inner: st.one_of(
+            st.tuples(st.sampled_from(["AND", "OR"]), st.lists(inner, min_size=1, max_size=3)).map(
+                lambda pair: Predicate(pair[0], tuple(pair[1]))
+            ),
+            inner.map(lambda part: Predicate("NOT", (part,))),
+        ),
+        max_leaves=8,
+    )
+
+
+def messages():
+    fields = st.tuples(strategies.message_fields(strategies.PLANE), strategies.attribute_values())
+    return st.lists(fields, min_size=1, max_size=6).map(
+        lambda drawn: MessageBatch.from_messages(
+            [Message(i, **own, attributes=values) for i, (own, values) in enumerate(drawn)],
+            vocabulary=SCORING.vocabulary,
+            attributes=ATTRIBUTES,
+        )
+    )
+
+
+def all_pairs(n_rows, slots):
+    rows = np.repeat(np.arange(n_rows), len(slots))
+    return Matches(rows, np.tile(np.array(slots, np.int32), n_rows), np.ones(len(rows)))
+
+
+@settings(max_examples=effort(300, 10_000))
+@given(st.lists(st.tuples(trees(), st.sampled_from(REGIONS)), min_size=1, max_size=4), messages())
+def test_kernels_decide_as_the_reference(tests, batch):
+    filters = Filters(Arena(), SCORING.space)
+    slots = np.arange(1, 1 + len(tests), dtype=np.int32)  # slot 0 has no program
+    made = FilterPrograms.of(
+        {row: ({"where": tree, "region": tree}, region) for row, (tree, region) in enumerate(tests)}
+    )
+    filters.insert(slots, made)
+    batch.prepare_order()
+    found = filters.passing(all_pairs(len(batch), [0, *slots.tolist()]), batch)
+    passing = set(zip(found.rows.tolist(), found.slots.tolist(), strict=True))
+    for row, document in enumerate(batch.documents):
+        assert (row, 0) in passing
+        for slot, (tree, region) in zip(slots.tolist(), tests, strict=True):
+            expected = holds(tree, document, lambda d, r=region: SCORING.space.covers(r, d.location))
+            assert ((row, slot) in passing) == expected
+
+
+@given(trees())
+def test_jumps_go_forward(tree):
+    words, at, starts = compile_test(tree), 0, []
+    while at < len(words):
+        starts.append(at)
+        at += 3 + (words[at] >> 32)
+    assert at == len(words)
+    for start in starts:
+        for jump in words[start + 1 : start + 3]:
+            assert jump < 0 or (jump > start and jump in starts)
+
+
+def test_programs_are_deleted_and_their_room_is_reused():
+    filters, batch = (
+        Filters(Arena(), SCORING.space),
+        MessageBatch.from_messages([Message("m", (0, 0), "a")], vocabulary=SCORING.vocabulary, attributes=ATTRIBUTES),
+    )
+    never = {"where": of_where(parse_where("price > 1"), ATTRIBUTES, SCORING.hash_key)}
+    for turn in range(200):
+        slots = np.array([turn % 3, 3 + turn % 2], np.int32)
+        filters.insert(slots, FilterPrograms.of({0: (never, None), 1: (never, None)}))
+        assert len(filters) == 2 and len(filters.passing(all_pairs(1, slots.tolist()), batch).slots) == 0
+        filters.delete(slots)
+        assert len(filters) == 0 and len(filters.passing(all_pairs(1, slots.tolist()), batch).slots) == 2
+    assert len(filters.arrays.words) < 200
+
+
+def test_an_arena_without_filters_stays_as_it_is():
+    arena = Arena()
+    filters = Filters(arena, SCORING.space)
+    filters.insert(np.zeros(1, np.int32), FilterPrograms.of({}))
+    filters.delete(np.zeros(1, np.int32))
+    assert not list(arena.names) and not filters.have_phrases
