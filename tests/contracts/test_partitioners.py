@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import nearcast as nc
 from effort import effort, sampled
@@ -133,6 +135,43 @@ def test_every_message_reaches_the_shards_of_matching_footprints(partitioner, n_
             for document, seen in zip(batch.documents, seen_by[id(batch)], strict=True):
                 if footprint.may_match(*document.location, document.units.keys()):
                     assert home & seen
+
+
+def messages_everywhere(space, rng):
+    """Return messages at all points where regions begin and end, with attributes."""
+    return [
+        nc.Message(
+            i, at, rng.choices(strategies.TERMS, k=3), place=rng.choice(strategies.PLACES),
+            attributes={name: rng.choice(values) for name, values in strategies.VALUES.items()},
+        )
+        for i, at in enumerate(strategies.GRID[space] * 2)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS, ids=NAMES)
+@settings(max_examples=effort(4, 60), suppress_health_check=list(HealthCheck))
+@given(data=st.data(), space=st.sampled_from(strategies.SPACES), n_shards=st.sampled_from([2, 7, 65]))
+def test_a_message_that_passes_all_filters_reaches_a_shard_of_the_subscription(partitioner, data, space, n_shards):
+    """Whatever the form of a region: also of one that crosses the antimeridian, covers a pole, or leaves the bounds."""
+    scoring, kinds = strategies.scoring(space), list(KINDS) * 2
+    fields = [data.draw(strategies.filtered_fields(kind.kind, space)) for kind in kinds]
+    subscriptions = [
+        strategies.make_subscription(kind.kind, i, own)
+        for i, (kind, own) in enumerate(zip(kinds, fields, strict=True))
+    ]
+    messages = messages_everywhere(space, random.Random(data.draw(st.integers(0, 99))))
+    batch = MessageBatch.from_messages(messages, vocabulary=scoring.vocabulary, attributes=scoring.attributes)
+    footprints = Footprints.joined([SubscriptionBatch.of([s], scoring).footprints for s in subscriptions])
+    known = footprints.take(np.arange(0, len(footprints), 2))  # a routing also gets what it was not fitted to
+    routing = partitioner.fit(Sample(known, batch), n_shards=n_shards)
+    placed, seen_by = as_ints(routing.place(footprints)), as_ints(routing.route(batch))
+    for subscription, footprint, home in zip(subscriptions, footprints, placed, strict=True):
+        score_of, least = subscription.scorer(scoring), getattr(subscription, "tau", -np.inf)
+        for document, seen in zip(batch.documents, seen_by, strict=True):
+            score = score_of(document)
+            if score is not None and score >= least:
+                assert footprint.may_match(*document.location, document.units.keys())
+                assert home & seen, (subscription, document)
 
 
 ADJUSTABLE = [p for p in PARTITIONERS if has_cells(p.fit(Sample.none(), n_shards=1))]

@@ -31,6 +31,7 @@ JOB = {
         "text_similarity": "containment",
         "analyzer": "simple",
         "index": "auto",
+        "attributes": {"price": "float"},
     },
     "messages": {"format": "json", "path": "messages", "options": {"maxFilesPerTrigger": 3}, "select": ["lon AS x"]},
     "subscriptions": {"format": "json", "path": "subscriptions", "schema": "id string"},
