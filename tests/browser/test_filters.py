@@ -240,7 +240,8 @@ def test_regions_of_other_clients_are_drawn_with_their_holes(page, city):
     )
     page.reload()
     page.wait_for_selector("body[data-ready]")
-    drawn = "map.features.subscriptions.filter((one) => one.properties.is === 'region' && one.properties.id === '%s')"
+    subscriptions = "(map.features.subscriptions ?? [])"  # nothing is drawn at first
+    drawn = subscriptions + ".filter((one) => one.properties.is === 'region' && one.properties.id === '%s')"
     wait_map(page, f"{drawn % 'areas'}.length === 2 && {drawn % 'round'}.length === 1")
     rings = f"{drawn % 'areas'}.map((one) => one.geometry.coordinates.length)"
     assert read_map(page, rings) == [2, 1]
