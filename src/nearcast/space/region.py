@@ -106,8 +106,7 @@ class MultiPolygon:
         is_valid = is_list(polygons) and len(polygons) > 0 and all(isinstance(one, Polygon) for one in polygons)
         require(is_valid, "polygons", "must be a list of at least one Polygon", polygons, subject="multipolygon")
         object.__setattr__(self, "polygons", tuple(polygons))
-        sides = list(zip(*(one.extent for one in polygons), strict=True))
-        object.__setattr__(self, "extent", (min(sides[0]), min(sides[1]), max(sides[2]), max(sides[3])))
+        object.__setattr__(self, "extent", _joint_extent(polygons))
         if len(polygons) > 1:
             _check_valid(self.polygons, "polygons")
 
@@ -132,9 +131,8 @@ def polygons_unchecked(polygons: Sequence[Sequence[Ring]]) -> Polygon | MultiPol
     if len(made) == 1:
         return made[0]
     many = object.__new__(MultiPolygon)
-    sides = list(zip(*(one.extent for one in made), strict=True))
     object.__setattr__(many, "polygons", tuple(made))
-    object.__setattr__(many, "extent", (min(sides[0]), min(sides[1]), max(sides[2]), max(sides[3])))
+    object.__setattr__(many, "extent", _joint_extent(made))
     return many
 
 
@@ -165,6 +163,11 @@ def _ring(points: Any, name: str) -> Ring:
 def _extent(ring: Ring) -> tuple[float, float, float, float]:
     xs, ys = zip(*ring, strict=True)
     return min(xs), min(ys), max(xs), max(ys)
+
+
+def _joint_extent(polygons: Sequence[Polygon]) -> tuple[float, float, float, float]:
+    xmins, ymins, xmaxs, ymaxs = zip(*(one.extent for one in polygons), strict=True)
+    return min(xmins), min(ymins), max(xmaxs), max(ymaxs)
 
 
 def _check_valid(polygons: Sequence[Polygon], name: str) -> None:

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from nearcast import ragged
 from nearcast.model import Document, Id, IdColumn, MessageBatch
 from nearcast.model.attributes import NULL
 from nearcast.model.split_columns import join, split
@@ -198,14 +199,14 @@ class Store:
     def append_table(self, table: pa.Table) -> Longs:
         """Append the messages of a table, see `table`; return their numbers."""
         table = table.combine_chunks()
-        terms, units = (_flat(table[name]) for name in ("terms", "units"))
+        terms, units, order = (_flat(table[name]) for name in ("terms", "units", "order"))
         ids, places = (join(table, name) for name in ("id", "place"))
         seqs, keys, xs, ys, ats = (table[name].to_numpy() for name in ("seq", "key", "x", "y", "at_us"))
         return self._append(
             _Columns(
                 seqs, keys, IdColumn.of(ids), xs, ys, ats, [] if all(place is None for place in places) else places,
-                np.concatenate([[0], np.cumsum(terms[0])]).astype(np.int64), terms[1], units[1],
-                table["weight"].to_numpy(), TermOrder(*_with_starts(_flat(table["order"]))),
+                ragged.starts(terms[0]), terms[1], units[1],
+                table["weight"].to_numpy(), TermOrder(ragged.starts(order[0]), order[1]),
                 None if self._codes is None else _flat(table["codes"])[1].reshape(len(table), -1),
             )
         )  # fmt: skip
@@ -214,7 +215,7 @@ class Store:
         """Return messages with their weighted terms, as a table."""
         lengths = self.of("n_terms", numbers).astype(np.int64)
         at = self._places("term_ids", self.of("term_starts", numbers), lengths)
-        indptr = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+        indptr = ragged.starts(lengths)
         return pa.table(
             {
                 "seq": self.of("seqs", numbers),
@@ -223,8 +224,8 @@ class Store:
                 "y": self.of("ys", numbers),
                 "at_us": self.of("ats", numbers),
                 **split("place", self._texts("place", numbers)),
-                "terms": pa.ListArray.from_arrays(indptr, pa.array(self._array("term_ids")[at])),
-                "units": pa.ListArray.from_arrays(indptr, pa.array(self._array("units")[at])),
+                "terms": _lists(indptr, self._array("term_ids")[at]),
+                "units": _lists(indptr, self._array("units")[at]),
                 "weight": self.of("weights", numbers),
                 "key": self.of("keys", numbers),
                 "order": _lists(*self._order_of(numbers)),
@@ -237,7 +238,7 @@ class Store:
         """Return the order of the terms of messages."""
         lengths = self.of("n_ordered", numbers).astype(np.int64)
         ranks = self._array("ranks")[self._places("ranks", self.of("order_starts", numbers), lengths)]
-        return TermOrder(np.concatenate([[0], np.cumsum(lengths)]), ranks)
+        return TermOrder(ragged.starts(lengths), ranks)
 
     def codes(self, numbers: Longs) -> Longs | None:
         """Return the values of the attributes of messages, one row each; None if the engine has no attributes."""
@@ -304,7 +305,7 @@ class Store:
             self.of("ats", numbers),
             self.places(numbers),
             TermRows(
-                np.concatenate([[0], np.cumsum(lengths)]),
+                ragged.starts(lengths),
                 term_ids,
                 np.ones(len(term_ids), np.int32),
                 self._order_of(numbers),
@@ -433,7 +434,7 @@ class Store:
         return [None if missing else int(text) if is_number else text for text, missing, is_number in read]
 
     def _strings(self, starts: Longs, sizes: npt.NDArray[Any]) -> pa.Array:
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+        offsets = ragged.starts(sizes).astype(np.int32)
         data = self._array("bytes")[self._places("bytes", starts, sizes.astype(np.int64))]
         return pa.StringArray.from_buffers(len(starts), pa.py_buffer(offsets), pa.py_buffer(data))
 
@@ -445,11 +446,6 @@ class Store:
 
     def _array(self, name: str) -> npt.NDArray[Any]:
         return self._arena[f"{_PREFIX}.{name}"]
-
-
-def _with_starts(lists: tuple[Longs, npt.NDArray[Any]]) -> tuple[Longs, npt.NDArray[Any]]:
-    """Return where each of some lists begins, given their lengths, and their items."""
-    return np.concatenate([[0], np.cumsum(lists[0])]).astype(np.int64), lists[1]
 
 
 def _lists(indptr: Longs, items: npt.NDArray[Any]) -> pa.Array:

@@ -100,19 +100,24 @@ def delete_programs(filters: FilterArrays, slots: NDArray[np.int32]) -> int:
 
 
 @kernel(inline=True)
-def _find_term(messages: MessageRows, row: int, term: int) -> int:
-    """Return the position of a term among those of a message, or -1."""
-    start = messages.term_starts[row] & messages.masks[1]
-    low, high = start, start + messages.n_terms[row]
+def _find(values: NDArray[np.int64], start: int, stop: int, value: int) -> int:
+    """Return the position of a value among ascending ones, or -1."""
+    low, high = start, stop
     while low < high:
         middle = (low + high) // 2
-        if messages.term_ids[middle] < term:
+        if values[middle] < value:
             low = middle + 1
         else:
             high = middle
-    if low < start + messages.n_terms[row] and messages.term_ids[low] == term:
-        return int(low - start)
-    return -1
+    return int(low) if low < stop and values[low] == value else -1
+
+
+@kernel(inline=True)
+def _find_term(messages: MessageRows, row: int, term: int) -> int:
+    """Return the position of a term among those of a message, or -1."""
+    start = messages.term_starts[row] & messages.masks[1]
+    at = _find(messages.term_ids, start, start + messages.n_terms[row], term)
+    return int(at - start) if at >= 0 else -1
 
 
 @kernel(inline=True)
@@ -138,19 +143,6 @@ def _holds_phrase(filters: FilterArrays, at: int, n: int, messages: MessageRows,
 
 
 @kernel(inline=True)
-def _is_among(words: NDArray[np.int64], at: int, n: int, code: int) -> bool:
-    """Return whether a code is one of some ascending codes."""
-    low, high = at, at + n
-    while low < high:
-        middle = (low + high) // 2
-        if words[middle] < code:
-            low = middle + 1
-        else:
-            high = middle
-    return bool(low < at + n and words[low] == code)
-
-
-@kernel(inline=True)
 def _holds_value(filters: FilterArrays, at: int, n: int, test: int, code: int) -> bool:
     """Return whether the value of an attribute, given by its code, passes a test; null passes IS_NULL only."""
     if test == IS_NULL:
@@ -160,7 +152,7 @@ def _holds_value(filters: FilterArrays, at: int, n: int, test: int, code: int) -
     if test == IS_KNOWN:
         return True
     if test in (AMONG, NOT_AMONG):
-        return _is_among(filters.words, at, n, code) == (test == AMONG)
+        return (_find(filters.words, at, at + n, code) >= 0) == (test == AMONG)
     value, bound = np.int64(code).view(np.float64), filters.values[at]
     if test == LESS:
         return bool(value < bound)
