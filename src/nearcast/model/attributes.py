@@ -3,8 +3,8 @@
     float, int   the bits of a float64           str   its hash under the key of the engine
     bool         0.0 or 1.0, likewise            null  NULL
 
-Every value is one int64, its code, so that a message has a row of codes and kernels compare numbers. Equal values
-have equal codes. Texts have no order: they are compared for equality only.
+Every value is one int64, its code: a message has a row of codes, and kernels compare numbers. Equal values have equal
+codes. Texts are compared for equality only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Facets: what a message must be by its attributes, so that subscriptions with `where` are found by it.
+"""Facets: values of attributes by which subscriptions with `where` are found.
 
     where category = 'bike' AND price BETWEEN 100 AND 120
 
@@ -119,7 +119,7 @@ def cells_of(codes: Longs, facets: Sequence[int]) -> Longs:
 
 
 def value_ids(cells: Longs, facets: Longs, key: HashKey) -> Longs:
-    """Return the ids of values of facets: 64 bits that nobody without the key can foresee."""
+    """Return the ids of values of facets: 64 bits that cannot be predicted without the key."""
     numbers, own = np.unique(facets, return_inverse=True)
     mixed = cells.view(np.uint64) ^ np.array([_secret(number, key) for number in numbers.tolist()], np.uint64)[own]
     for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):  # the finalizer of SplitMix64

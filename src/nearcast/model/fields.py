@@ -342,7 +342,7 @@ class ConditionField(FieldType):
 
 
 _LONGEST_CONDITION = 1 << 20
-"""So long a condition is refused before an engine, with limits of its own, is known."""
+"""A longer condition is refused without an engine; engines have smaller limits."""
 
 
 @dataclass(frozen=True, kw_only=True)

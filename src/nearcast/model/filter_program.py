@@ -66,7 +66,7 @@ def test_of_expression(expression: Expression, term_id: Callable[[str], int]) ->
 
 
 def test_of_where(condition: Condition, attributes: Attributes, key: HashKey) -> Predicate:
-    """Return a condition, in which NOT stands at no place, as tests of attributes; unknown counts as false."""
+    """Return a condition without NOT as tests of attributes; unknown counts as false."""
     if condition.parts:
         return Predicate(condition.operator, tuple(test_of_where(part, attributes, key) for part in condition.parts))
     position = attributes.positions[condition.name]

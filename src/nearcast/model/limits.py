@@ -41,7 +41,7 @@ class Limits:
 
     @classmethod
     def greatest(cls) -> Limits:
-        """Return the greatest limits there can be, for messages and subscriptions that were checked before."""
+        """Return the greatest possible limits, for messages and subscriptions that were checked before."""
         most = {limit.name: _MAX for limit in fields(cls)}
         return cls(**{**most, "text_bytes": _MAX_TEXT_BYTES})
 

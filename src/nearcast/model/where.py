@@ -85,7 +85,7 @@ class Condition(NamedTuple):
         return self._replace(operator=_NEGATED[self.operator] if negate else self.operator, is_negated=False)
 
     def with_values(self, values: Sequence[Value]) -> Condition:
-        """Return the condition with the values whose positions now stand in their places."""
+        """Return the condition with each position, which stands for a value, replaced by that value."""
         if self.parts:
             return self._replace(parts=tuple(part.with_values(values) for part in self.parts))
         return self._replace(values=tuple(one if isinstance(one, bool) else values[int(one)] for one in self.values))
@@ -122,7 +122,7 @@ def _check_value(value: Value, name: str, type_: type, subject: str) -> None:
 
 
 def parse_where(text: str) -> Condition:
-    """Parse a condition, in which NOT is moved to the tests; raise `InvalidInput` with the position of an error.
+    """Parse a condition and move NOT to its tests; raise `InvalidInput` with the position of an error.
 
     >>> parse_where("NOT (price > 300 OR category = 'car')").operator
     'AND'

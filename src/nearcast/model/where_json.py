@@ -22,7 +22,7 @@ _JOINED = {"and": "AND", "or": "OR"}
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 _OPS = (*_JOINED, "not", *_COMPARISONS, "in", "between", "isNull")
 MOST_PARTS = 20_000
-"""How many values, conditions and their members the JSON of a condition may have; its text has further limits."""
+"""The most values, conditions and members in the JSON of a condition; the limits of its text apply as well."""
 _PLAIN_NAME = re.compile(r"[^\W\d][\w.:]*")
 _WORDS = frozenset(("and", "or", "not", "in", "between", "is", "null", "true", "false"))
 

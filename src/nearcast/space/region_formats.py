@@ -28,7 +28,7 @@ from nearcast.space.region import REGION_TYPES, Circle, MultiPolygon, Polygon, R
 __all__ = ["MAX_POINTS", "as_region", "to_geojson", "to_wkb"]
 
 MAX_POINTS = 10_000
-"""How many points a region may have unless the caller allows more; to validate 10,000 takes a second at worst."""
+"""The most points of a region unless the caller allows more; validating 10,000 takes a second at worst."""
 
 _ALLOWED = (
     "must be a Box, Circle, Polygon or MultiPolygon, or such a region as GeoJSON, WKT, WKB or __geo_interface__"

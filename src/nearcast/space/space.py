@@ -95,7 +95,7 @@ class Space:
         return max(self._metric.farthest(point[0], point[1], *half.as_tuple()) for half in box.halves())
 
     def check_region(self, region: Region, field: str = "region", subject: str = "") -> None:
-        """Refuse a region that means nothing in this space; one may reach beyond the bounds.
+        """Raise `InvalidInput` for a region that this space cannot have; regions may reach beyond the bounds.
 
         >>> Space(Box(0, 0, 3, 4)).check_region(Box(2, 0, 1, 1))
         Traceback (most recent call last):

@@ -29,9 +29,8 @@ from nearcast.text.tokenizer import Text
 
 WORTH_A_KERNEL = 64
 _QUADRATIC = 4096  # above this many terms per row, insertion sort is too slow
-
-
 MAX_RANK = (1 << 16) - 1
+"""The greatest rank that is stored; `Limits.text_bytes` keeps the distinct terms of a text below it."""
 
 
 class TermOrder(NamedTuple):
