@@ -77,13 +77,24 @@ def _members(class_: type[Any]) -> Iterator[str]:
 def _described(name: str, thing: Any) -> Iterator[str]:
     """Describe a class or a function: its signature, and its docstring without examples."""
     try:
-        signature = str(inspect.signature(thing))
+        signature = str(_plain(inspect.signature(thing)))
     except (TypeError, ValueError):
         signature = "(...)"
     words = re.sub(r"\((self|cls)(, )?", "(", _MODULE.sub("", f"{name}{signature}"))
     words = re.sub(r"<factory>|<object object at \w+>", "...", words.replace("'", "").replace(" -> None", ""))
     yield f"```\n{words}\n```\n"
     yield f"{_text(thing)}\n"
+
+
+def _plain(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature with the types of fields, without what the descriptor of a kind adds to them."""
+    plain = [
+        one.replace(annotation=re.sub(r"^Annotated\[([^,]+), .*\]$", r"\1", str(one.annotation), flags=re.DOTALL))
+        if str(one.annotation).startswith("Annotated[")
+        else one
+        for one in signature.parameters.values()
+    ]
+    return signature.replace(parameters=plain)
 
 
 def _text(thing: Any) -> str:

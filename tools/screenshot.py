@@ -47,7 +47,7 @@ def demo() -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         try:
-            yield next(line.partition(" at ")[2].split()[0] for line in running.stdout if "on the map" in line)
+            yield next(line.partition(" is at ")[2].split()[0] for line in running.stdout if " map is at " in line)
         finally:
             running.send_signal(signal.SIGINT)
             running.stdout.read()

@@ -279,7 +279,7 @@ def post(state: State, slot: int, quarters: NDArray[np.int64]) -> bool:
     return True
 
 
-@kernel
+@kernel(allocates=True)
 def insert_slots(state: State, slots: NDArray[np.int32], start: int) -> int:
     """Insert subscriptions from `start` on; return where room ran out, which may be posted in part."""
     points, quarters = state.context.profiles.points, np.zeros(LEVELS, np.int64)
@@ -293,7 +293,7 @@ def insert_slots(state: State, slots: NDArray[np.int32], start: int) -> int:
     return slots.size
 
 
-@kernel
+@kernel(allocates=True)
 def delete_slots(state: State, slots: NDArray[np.int32]) -> None:
     """Remove all postings of subscriptions."""
     profiles, numbers, quarters = state.context.profiles, state.context.run_numbers, np.zeros(LEVELS, np.int64)
@@ -370,7 +370,7 @@ def find(state: State, n_terms: int, quarters: NDArray[np.int64], scratch: Scrat
     return n_found
 
 
-@kernel
+@kernel(allocates=True)
 def match_rows(
     state: State, batch: TopKColumns, start: int, stop: int, first: int, scratch: Scratch, out: MatchOutput
 ) -> int:

@@ -166,7 +166,7 @@ def _sweep_dead(postings: PostingArrays, dead: npt.NDArray[np.uint8], rows: npt.
                 chunk, n = postings_next(postings, row, chunk)
 
 
-@kernel
+@kernel(allocates=True)
 def _match(
     lists: CellLists, subscriptions: Subscriptions, messages: CellColumns, rows: tuple[int, int, int],
     stale: StaleLists, out: MatchOutput,

@@ -113,7 +113,7 @@ def _extent(on_sphere: bool, x: float, y: float, radius: float) -> tuple[float, 
     return (360.0 if x - dx < -180.0 or x + dx > 180.0 else dx), dy
 
 
-@kernel
+@kernel(allocates=True)
 def _set_thresholds(
     subscriptions: Subscriptions,
     slots: npt.NDArray[np.int32],
@@ -239,7 +239,7 @@ def _scan(
     return total, is_stale
 
 
-@kernel
+@kernel(allocates=True)
 def _match(
     subscriptions: Subscriptions,
     lists: CellLists,

@@ -316,7 +316,7 @@ def match_terms(state: SimilarityState, n_known: int, seen: NDArray[np.int64], o
     return total
 
 
-@kernel
+@kernel(allocates=True)
 def match_rows(
     state: SimilarityState,
     batch: SimilarityColumns,

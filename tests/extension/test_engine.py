@@ -163,7 +163,7 @@ def test_a_stateful_kind_without_a_number_of_results_is_refused():
         kind = "endless"
         result_policy = BEST_IN_WINDOW
 
-    rule = r"k must be a field of a stateful kind; got \['keywords', 'location'\] \(Endless\)"
+    rule = r"k must be a field of a stateful kind; got \['keywords', 'location', 'require'\] \(Endless\)"
     with pytest.raises(nc.InvalidInput, match=rule):
         nc.register_kind(Endless)
 

@@ -58,7 +58,7 @@ def test_the_requests_of_the_tutorial_work(tmp_path):
             ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
             assert ran.returncode in (0, 28), (script, ran.stderr)  # 28: the time limit ended it
             answers.append(ran.stdout)
-    subscribed, results, _, resumed, published, explanation, box, several, invalid = answers
+    subscribed, results, _, resumed, published, explanation, box, several, filtered, invalid = answers
     assert json.loads(subscribed)["created"] == ["my-jazz"]
     assert json.loads(results)["results"], "the window contains some"
     assert resumed.startswith("event: ready")
@@ -66,6 +66,7 @@ def test_the_requests_of_the_tutorial_work(tmp_path):
     assert json.loads(explanation)["passes"] and json.loads(explanation)["parts"]
     assert json.loads(box)["created"] == ["my-sweets"]
     assert json.loads(several)["created"] == ["my-ramen", "my-offer", "my-feed"]
+    assert json.loads(filtered)["replaced"] == ["my-jazz"]
     assert json.loads(invalid)["errors"] == [{"field": "alpha", "rule": "must be in [0, 1]", "value": 1.7}]
 
 

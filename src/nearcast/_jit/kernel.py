@@ -32,6 +32,7 @@ from numba.core.bytecode import FunctionIdentity
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import register_default
+from numba.core.errors import NumbaError
 from numba.core.imputils import lower_constant
 from numba.core.registry import CPUDispatcher
 
@@ -47,6 +48,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 # `boundscheck=None` leaves the choice to NUMBA_BOUNDSCHECK. A wrapper for C callers would take a tenth of the
 # compile time and is never used.
 _OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None, "no_cfunc_wrapper": True}
+
+
+_REFUSALS = "Only accept returning of array passed into the function as argument", "NRT required but not enabled"
 
 
 def _count_apart() -> None:
@@ -70,8 +74,10 @@ _KERNELS: dict[Callable[..., Any], Any] = {}
 class Kernel(CPUDispatcher):
     """A Numba dispatcher that compiles under the lock of the cache, and pickles by name."""
 
-    def __init__(self, function: Callable[..., Any], *, inline: bool) -> None:
-        super().__init__(function, locals={}, targetoptions={**_OPTIONS, "forceinline": inline})
+    def __init__(self, function: Callable[..., Any], *, inline: bool, allocates: bool) -> None:
+        options = {**_OPTIONS, "forceinline": inline, "_nrt": allocates}
+        super().__init__(function, locals={}, targetoptions=options)
+        self._allocates = allocates
         self._cache = KernelCache(function)
 
     @property
@@ -81,8 +87,21 @@ class Kernel(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
         """Load the code of a signature, or compile and store it; Numba calls this for callees too."""
         # Threads first, processes second, always in this order: Numba holds its lock when it compiles callees.
-        with global_compiler_lock, self._cache.lock_if_missing(sig), _no_collection():
-            return super().compile(sig)
+        with global_compiler_lock, self._cache.lock_if_missing(sig), _no_collection(), self._explaining():
+            made = super().compile(sig)
+        if not self._allocates and any(map(_has_arrays, (one.return_type for one in self.nopython_signatures))):
+            raise TypeError(f"{self!r} returns arrays: declare it with allocates=True")
+        return made
+
+    @contextlib.contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Say in plain words why Numba refuses a kernel that makes arrays and does not say so."""
+        try:
+            yield
+        except NumbaError as error:
+            if self._allocates or not any(refusal in str(error) for refusal in _REFUSALS):
+                raise
+            raise TypeError(f"{self!r} makes arrays: declare it with allocates=True") from error
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Type a call from another kernel: `f(0)` and `f(slots[i])` are both `f(int64)`, compiled once."""
@@ -113,6 +132,11 @@ def _lower_kernel(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     return context.get_dummy_value()
 
 
+def _has_arrays(kind: Any) -> bool:
+    """Return whether values of a type hold arrays."""
+    return isinstance(kind, types.Array) or any(map(_has_arrays, getattr(kind, "types", ())))
+
+
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
     """Disable garbage collection: the objects of a compiler live on, and collection takes a tenth of its time."""
@@ -136,14 +160,15 @@ def kernel(function: F) -> F: ...
 
 
 @overload
-def kernel(*, inline: bool) -> Callable[[F], F]: ...
+def kernel(*, inline: bool = False, allocates: bool = False) -> Callable[[F], F]: ...
 
 
-def kernel(function: Any = None, *, inline: bool = False) -> Any:
+def kernel(function: Any = None, *, inline: bool = False, allocates: bool = False) -> Any:
     """Return the kernel of a plain function, always the same one.
 
     With `inline` it becomes part of the kernels that call it. This is for a small step of a hot loop that takes
-    tuples of arrays: otherwise a call copies every field.
+    tuples of arrays: otherwise a call copies every field. Only a kernel that `allocates` may make or return arrays:
+    the others borrow those of their callers and count no references, which would cost some 10 ns per array and call.
 
     >>> @kernel
     ... def add(a, b):
@@ -154,14 +179,18 @@ def kernel(function: Any = None, *, inline: bool = False) -> Any:
     True
     """
     if function is None:
-        return functools.partial(kernel, inline=inline)
+        return functools.partial(kernel, inline=inline, allocates=allocates)
     if isinstance(function, Kernel):
         return function
     if function.__closure__:
         names = ", ".join(function.__code__.co_freevars)
         raise TypeError(f"kernel {function.__qualname__} must not close over variables; it uses {names}")
     if function not in _KERNELS:
-        made = function if config.DISABLE_JIT else Kernel(_with_compiled_callees(function), inline=inline)
+        made = (
+            function
+            if config.DISABLE_JIT
+            else Kernel(_with_compiled_callees(function), inline=inline, allocates=allocates)
+        )
         _KERNELS.setdefault(function, made)  # of two threads, both get the kernel that the first one stored
     return _KERNELS[function]
 

@@ -195,6 +195,8 @@ class Matcher:
 
     def _find(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return the matches of some rows that pass the filters."""
+        if self._filters.have_phrases:
+            batch.prepare_order()  # before the terms alone are encoded
         n_rows = self._facets.n_rows
         found = self._index.match(self._facets.rows_of(batch), start * n_rows, stop * n_rows)
         return self._filters.passing(self._facets.of_messages(found), batch)

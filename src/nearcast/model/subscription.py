@@ -85,6 +85,7 @@ class Subscription(ABC):
     icon: ClassVar[str] = _PIN
     """An SVG path in a square of 16 units."""
     _types: ClassVar[dict[str, FieldType]]
+    _taken: ClassVar[dict[str, set[str]]]
 
     id: Id
     _: KW_ONLY
@@ -115,6 +116,21 @@ class Subscription(ABC):
         """Return the fields of the kind, and those that all kinds have, with their types."""
         own = cls.field_types()
         return own | {name: type_ for name, type_ in COMMON_FIELDS.items() if name not in own}
+
+    @classmethod
+    def taken_columns(cls) -> dict[str, set[str]]:
+        """Return for each field the columns that it leaves to a field which the kind declares itself.
+
+        A kind may have a field `radius` of its own; the column is then no circle.
+        """
+        if "_taken" not in cls.__dict__:
+            own = cls.field_types()
+            columns = {column.name for name, type_ in own.items() for column in type_.columns(name)}
+            cls._taken = {
+                name: set() if name in own else columns.intersection(one.name for one in type_.columns(name))
+                for name, type_ in cls.all_field_types().items()
+            }
+        return cls._taken
 
     @classmethod
     def optional_fields(cls) -> dict[str, FieldType]:
@@ -238,7 +254,8 @@ class Subscription(ABC):
         """
         are_short = has_strings(table, "id") and are_at_most(table, "id", limits.id_bytes)
         return are_short and all(
-            type_.all_valid(table, name, scoring, limits) for name, type_ in cls.all_field_types().items()
+            type_.all_valid(table.drop_columns(list(taken.intersection(table.column_names))), name, scoring, limits)
+            for (name, type_), taken in zip(cls.all_field_types().items(), cls.taken_columns().values(), strict=True)
         )
 
     @classmethod
@@ -252,12 +269,15 @@ class Subscription(ABC):
     def from_row(cls, row: dict[str, Any], *, subject: str) -> Subscription:
         """Make a subscription from a row of columns; columns that the kind does not use are ignored."""
         values: dict[str, Any] = {"id": _required(row, "id", cls, subject)}
+        taken_columns = cls.taken_columns()
         for name, type_ in cls.all_field_types().items():
+            taken = taken_columns[name]
+            own_row = {column: value for column, value in row.items() if column not in taken} if taken else row
             if not type_.is_optional:
                 for column in type_.required_columns(name, row):
                     _required(row, column, cls, subject)
-            if not type_.is_optional or type_.is_given(row, name):
-                values[name] = type_.from_row(row, name, subject)
+            if not type_.is_optional or type_.is_given(own_row, name):
+                values[name] = type_.from_row(own_row, name, subject)
         return cls(**values)
 
     def to_row(self) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def has_room(state: State, n_lists: int, n_postings: int, n_members: int, n_leav
     return bool(counts[NEED_LISTS] + pool[NEEDED] + rooms[NEEDED] + counts[NEED_LEAVES] == 0)
 
 
-@kernel
+@kernel(allocates=True)
 def split(state: State, leaf: int) -> bool:
     """Split a leaf into four, of which it is the first; return whether there was room."""
     counts, leaves, runs, heads = state.counts, state.leaves, state.runs, state.context.profiles.heads

@@ -30,7 +30,7 @@ from nearcast_baselines.topk_base import Scratch, enter, look_up, verify
 _TOGETHER = 16  # leaves whose lists are looked up at a time
 
 
-@kernel
+@kernel(allocates=True)
 def cells_to_visit(state: State, x: float, y: float, cells: NDArray[np.int32], lost: NDArray[np.float64]) -> int:
     """Write the leaves near enough for some of their subscriptions (lemma 6), and the nearness lost outside each.
 
@@ -122,7 +122,7 @@ def look_up_lists(
     return n
 
 
-@kernel
+@kernel(allocates=True)
 def find(
     state: State, n_terms: int, n_cells: int, cells: NDArray[np.int32], lost: NDArray[np.float64], scratch: Scratch,
     out: MatchOutput,
@@ -160,7 +160,7 @@ def find(
     return n_found
 
 
-@kernel
+@kernel(allocates=True)
 def match_rows(
     state: State, batch: TopKColumns, start: int, stop: int, first: int, scratch: Scratch, out: MatchOutput
 ) -> int:

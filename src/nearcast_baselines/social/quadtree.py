@@ -180,7 +180,7 @@ def _walk(
     return n_found
 
 
-@kernel
+@kernel(allocates=True)
 def match_rows(
     tree: Tree,
     context: IndexContext,

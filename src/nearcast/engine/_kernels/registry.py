@@ -367,7 +367,7 @@ def _insert(arrays: RegistryArrays, segment: int, entry: int) -> None:
     arrays.counts[segment] += 1
 
 
-@kernel
+@kernel(allocates=True)
 def _split(arrays: RegistryArrays, segment: int, hash_: int, moved: NDArray[np.int64]) -> None:
     """Move half of a segment, by the next bit of the hash, to a new one; the directory is large and deep enough."""
     depth = int(arrays.depths[segment]) + 1

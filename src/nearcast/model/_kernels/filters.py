@@ -24,7 +24,7 @@ from nearcast.model._kernels.program_layout import (
     OPERANDS,
     SIDE_BY_SIDE,
 )
-from nearcast.space._kernels.regions import RegionArrays, region_covers
+from nearcast.space._kernels.regions import CELL_RUN, EDGES, POINT_RUN, RegionArrays, region_covers
 
 RUN, LENGTH = 0, 1
 """Columns of a head."""
@@ -99,7 +99,7 @@ def delete_programs(filters: FilterArrays, slots: NDArray[np.int32]) -> int:
     return n
 
 
-@kernel
+@kernel(inline=True)
 def _find_term(messages: MessageRows, row: int, term: int) -> int:
     """Return the position of a term among those of a message, or -1."""
     start = messages.term_starts[row] & messages.masks[1]
@@ -115,7 +115,7 @@ def _find_term(messages: MessageRows, row: int, term: int) -> int:
     return -1
 
 
-@kernel
+@kernel(inline=True)
 def _holds_phrase(filters: FilterArrays, at: int, n: int, messages: MessageRows, row: int) -> bool:
     """Return whether the message has the terms of a phrase side by side."""
     words, ranks = filters.words, messages.ranks
@@ -135,7 +135,7 @@ def _holds_phrase(filters: FilterArrays, at: int, n: int, messages: MessageRows,
     return False
 
 
-@kernel
+@kernel(inline=True)
 def _is_among(words: NDArray[np.int64], at: int, n: int, code: int) -> bool:
     """Return whether a code is one of some ascending codes."""
     low, high = at, at + n
@@ -148,7 +148,7 @@ def _is_among(words: NDArray[np.int64], at: int, n: int, code: int) -> bool:
     return bool(low < at + n and words[low] == code)
 
 
-@kernel
+@kernel(inline=True)
 def _holds_value(filters: FilterArrays, at: int, n: int, test: int, code: int) -> bool:
     """Return whether the value of an attribute, given by its code, passes a test; null passes IS_NULL only."""
     if test == IS_NULL:
@@ -169,7 +169,7 @@ def _holds_value(filters: FilterArrays, at: int, n: int, test: int, code: int) -
     return bool(test == GREATER_OR_EQUAL and value >= bound)
 
 
-@kernel
+@kernel(inline=True)
 def passes(filters: FilterArrays, slot: int, messages: MessageRows, number: int) -> bool:
     """Return whether a message, given by its row or number, passes the filters of a subscription."""
     if slot >= filters.heads.shape[0] or filters.heads[slot, RUN] < 0:
@@ -192,7 +192,27 @@ def passes(filters: FilterArrays, slot: int, messages: MessageRows, number: int)
     return bool(to != FAIL)
 
 
-@kernel
+@kernel(inline=True)
+def _prefetch(filters: FilterArrays, slots: NDArray[np.int32], i: int) -> None:
+    """Prefetch what the programs of later pairs read, each step when what leads to it has arrived."""
+    heads, regions = filters.heads, filters.regions
+    at = i + 3 * _AHEAD
+    if at < slots.size and slots[at] < heads.shape[0]:
+        prefetch(heads, slots[at])
+    at = i + 2 * _AHEAD
+    if at < slots.size and slots[at] < heads.shape[0] and heads[slots[at], RUN] >= 0:
+        prefetch(filters.words, heads[slots[at], RUN])
+        if slots[at] < regions.kinds.size:
+            prefetch(regions.kinds, slots[at])
+            prefetch(regions.shapes, slots[at])
+            prefetch(regions.runs, slots[at])
+    at = i + _AHEAD
+    if at < slots.size and slots[at] < regions.kinds.size and regions.kinds[slots[at]] == EDGES:
+        prefetch(regions.points, regions.runs[slots[at], POINT_RUN])
+        prefetch(regions.cells, regions.runs[slots[at], CELL_RUN])
+
+
+@kernel(inline=True)
 def select_passing(
     filters: FilterArrays,
     messages: MessageRows,
@@ -203,8 +223,7 @@ def select_passing(
     """Write the positions of the pairs of message and subscription that pass the filters; return how many."""
     n = 0
     for i in range(slots.size):
-        if i + _AHEAD < slots.size and slots[i + _AHEAD] < filters.heads.shape[0]:
-            prefetch(filters.heads, 2 * slots[i + _AHEAD])
+        _prefetch(filters, slots, i)
         out[n] = i
         n += passes(filters, slots[i], messages, rows[i])
     return n

@@ -24,7 +24,7 @@ class TermMessages(NamedTuple):
     """int64 (n_terms,): terms in the order of assignment."""
 
 
-@kernel
+@kernel(allocates=True)
 def gather_terms(
     terms: TermMessages,
     seen_by: NDArray[np.uint64],

@@ -23,7 +23,7 @@ class TreeArrays(NamedTuple):
     """int32 (n_leaves,): the shard of each leaf."""
 
 
-@kernel
+@kernel(allocates=True)
 def add_overlapped(tree: TreeArrays, boxes: NDArray[np.float64], masks: NDArray[np.uint64]) -> None:
     """Add to the mask of each box the shards of the leaves that it overlaps; the tree has a node."""
     open_ = np.empty(tree.axes.size + 1, np.int32)

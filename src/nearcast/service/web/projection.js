@@ -1,7 +1,7 @@
 // Converts between coordinates of the service and of the map. The earth stays as it is; a plane is laid out one degree
 // wide at the equator, where the map is flat. All other files use the coordinates of the service.
 
-import { centreOf, radiusOf, ringsOf, shapeOf } from "./regions.js";
+import { centreOf, eastOf, radiusOf, ringsOf, shapeOf } from "./regions.js";
 
 const EARTH_RADIUS_M = 6_371_008.8;
 const MAX_LATITUDE = 85;   // degrees that a Mercator map can show
@@ -54,9 +54,8 @@ export class Projection {
   }
 
   // A box; on the earth one that crosses the date line continues beyond it.
-  box([xmin, ymin, east, ymax], properties = {}) {
-    const xmax = this.isEarth && east < xmin ? east + 360 : east;
-    const corners = [[xmin, ymin], [xmax, ymin], [xmax, ymax], [xmin, ymax], [xmin, ymin]];
+  box([xmin, ymin, xmax, ymax], properties = {}) {
+    const corners = [[xmin, ymin], [eastOf(xmin, xmax), ymin], [eastOf(xmin, xmax), ymax], [xmin, ymax], [xmin, ymin]];
     return feature("Polygon", [corners.map((corner) => this.toMap(corner))], properties);
   }
 

@@ -25,8 +25,12 @@ export function centreOf(place) {
   if (shape === "point") return place;
   if (shape === "circle") return place.geometry.coordinates.slice(0, 2);
   const [xmin, ymin, xmax, ymax] = shape === "box" ? place : extentOf(ringsOf(place).flatMap(([shell]) => shell));
-  return [(xmin + xmax) / 2, (ymin + ymax) / 2];
+  const x = (xmin + eastOf(xmin, xmax)) / 2;
+  return [xmax < xmin && x > 180 ? x - 360 : x, (ymin + ymax) / 2];
 }
+
+// The east side of a box; beyond 180 degrees if it crosses the date line.
+export const eastOf = (xmin, xmax) => xmax < xmin ? xmax + 360 : xmax;
 
 export function extentOf(points) {
   return points.reduce(([xmin, ymin, xmax, ymax], [x, y]) => [Math.min(xmin, x), Math.min(ymin, y), Math.max(xmax, x), Math.max(ymax, y)],

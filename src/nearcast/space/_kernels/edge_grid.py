@@ -182,7 +182,7 @@ class RegionRows(NamedTuple):
     """float64 (n_points, 2): x and y."""
 
 
-@kernel
+@kernel(allocates=True)
 def _insert_edges(regions: RegionArrays, rows: RegionRows, row: int, slot: int) -> bool:
     """Write the points and the grid of polygons; return False if there is no room."""
     ring_ends = rows.point_indptr[rows.ring_indptr[row] : rows.ring_indptr[row + 1] + 1]

@@ -64,7 +64,7 @@ def _add_product(limbs: NDArray[np.int64], sign: int, u: float, v: float) -> Non
     _add_at(limbs, high_u * high_v, position + 54, sign)
 
 
-@kernel
+@kernel(allocates=True)
 def exact_orientation(ax: float, ay: float, bx: float, by: float, x: float, y: float) -> int:
     """Return 1, 0 or -1 for a point left of the line from a to b, on it, or right of it, by integers."""
     limbs = np.zeros(_LIMBS, np.int64)

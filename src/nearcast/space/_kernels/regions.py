@@ -97,7 +97,7 @@ def crosses_column(ax: float, ay: float, bx: float, by: float, x0: float, y0: fl
     return shifted_orientation(ax, ay, bx, by, x0, y0) != shifted_orientation(ax, ay, bx, by, x0, y)
 
 
-@kernel
+@kernel(inline=True)
 def edges_cover(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
     """Return whether a point of the extent lies in the polygons of a slot."""
     xmin, ymin = regions.shapes[slot, 0], regions.shapes[slot, 1]
@@ -125,7 +125,7 @@ def edges_cover(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
     return bool(is_inside)
 
 
-@kernel
+@kernel(inline=True)
 def circle_covers(shape: NDArray[np.float64], on_earth: bool, x: float, y: float) -> bool:
     """Return whether a point lies in a circle, bit for bit as `Space.covers` does."""
     center_x, center_y, radius = float(shape[0]), float(shape[1]), float(shape[2])  # NumPy scalars warn of overflow
@@ -139,7 +139,7 @@ def circle_covers(shape: NDArray[np.float64], on_earth: bool, x: float, y: float
     return haversine(center_x, center_y, x, y) <= radius
 
 
-@kernel
+@kernel(inline=True)
 def region_covers(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
     """Return whether a point lies in the region of a slot; a slot without a region covers every point."""
     if slot >= regions.kinds.size:

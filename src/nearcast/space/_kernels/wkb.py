@@ -153,7 +153,7 @@ def _read_row(rows: WkbRows, row: int, out: RingRows, state: NDArray[np.int64]) 
     return MALFORMED if fault == VALID and state[AT] != rows.stops[row] else fault
 
 
-@kernel
+@kernel(allocates=True)
 def read_wkb(rows: WkbRows, out: RingRows, max_points: int) -> tuple[int, int]:
     """Read all rows; return the number of rings and of points."""
     state = np.zeros(STATE, np.int64)

@@ -204,7 +204,7 @@ def take_thresholds(heaps: ResultHeapArrays, moved: NDArray[np.int32], threshold
     return n
 
 
-@kernel
+@kernel(allocates=True)
 def read_results(
     heaps: ResultHeapArrays, slots: NDArray[np.int32], scores: NDArray[np.float64], handles: NDArray[np.int32]
 ) -> None:

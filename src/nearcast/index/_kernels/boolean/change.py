@@ -186,7 +186,7 @@ def count_narrow(forest: Forest, target: NDArray[np.int64]) -> tuple[int, int]:
     return n, copies
 
 
-@kernel
+@kernel(allocates=True)
 def split_list(forest: Forest, target: NDArray[np.int64], copies: int) -> bool:
     """Give a node children and move its narrow boxes to them; return False, with nothing changed, without room."""
     node, depth, column, line = target[0], target[1], target[2], target[3]

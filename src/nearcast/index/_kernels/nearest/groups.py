@@ -104,7 +104,7 @@ def order_key(x: float, y: float, z: float, word: int) -> int:
     return (size_of_reach(word) << (3 * AXIS_BITS)) | curve_key(x, y, z)
 
 
-@kernel
+@kernel(allocates=True)
 def sort_list(state: NearestState, term: int) -> None:
     """Sort the closed part of a list."""
     bodies, words = state.postings.bodies, state.postings.words

@@ -188,7 +188,7 @@ def match_row(
     return total
 
 
-@kernel
+@kernel(allocates=True)
 def match_rows(
     state: NearestState,
     batch: NearestColumns,

@@ -159,7 +159,7 @@ def curve_key(x: float, y: float, z: float) -> int:
     return spread_bits(cell_of(x)) | (spread_bits(cell_of(y)) << 1) | (spread_bits(cell_of(z)) << 2)
 
 
-@kernel
+@kernel(allocates=True)
 def reorder(postings: GroupedPostings, start: int, keys: NDArray[np.int64]) -> None:
     """Sort the postings from `start` on by their keys."""
     words, slots, length = postings.words, postings.slots, keys.size

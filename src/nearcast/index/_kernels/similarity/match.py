@@ -313,7 +313,7 @@ def match_by_terms(state: SimilarityState, n_terms: int, n_cells: int, out: Matc
     return verify(state, n_found, out, total)
 
 
-@kernel
+@kernel(allocates=True)
 def match_rows(
     state: SimilarityState, batch: SimilarityColumns, start: int, stop: int, first: int, out: MatchOutput
 ) -> int:

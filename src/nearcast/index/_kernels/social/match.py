@@ -157,7 +157,7 @@ def collect_by_terms(
     return n
 
 
-@kernel
+@kernel(allocates=True)
 def collect_by_nearness(state: SocialState, scratch: SocialScratch, n: int) -> int:
     """Append open subscriptions that nearness alone may reach to the `n` candidates; return their number.
 
@@ -269,7 +269,7 @@ def load_message(state: SocialState, batch: SocialColumns, row: int, scratch: So
     return n_terms, users_near(graph, place, scratch.socials, scratch.near_users)
 
 
-@kernel
+@kernel(allocates=True)
 def match_rows(
     state: SocialState,
     batch: SocialColumns,

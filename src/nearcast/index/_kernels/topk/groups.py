@@ -132,7 +132,7 @@ def order_key(x: float, y: float, z: float, alpha: float) -> int:
     return (min(int(alpha * _ALPHAS), _ALPHAS - 1) << (3 * AXIS_BITS)) | curve_key(x, y, z)
 
 
-@kernel
+@kernel(allocates=True)
 def sort_list(state: TopKState, term: int) -> None:
     """Sort a list."""
     lists, bodies = state.lists, state.postings.bodies

@@ -416,7 +416,7 @@ def match_row(
     return total
 
 
-@kernel
+@kernel(allocates=True)
 def match_rows(
     state: TopKState, batch: TopKColumns, start: int, stop: int, first: int, scratch: TopKScratch, out: MatchOutput
 ) -> int:
