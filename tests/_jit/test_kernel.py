@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 from numba import config
 
@@ -250,6 +251,44 @@ class TestSources:
             file = Path(made.__code__.co_filename)
             if file in set(kernel_sources()) and PACKAGE / "_jit" not in file.parents:
                 assert file in sources_behind(made.__module__), name
+
+
+@pytest.mark.skipif(jit_is_off, reason="nothing is compiled with the JIT off")
+class TestArrays:
+    """Kernels that do not declare that they allocate."""
+
+    def refuse_twice(self, made, argument, problem):
+        for _ in range(2):  # what is refused must not be found among the compiled code
+            with pytest.raises(TypeError, match=f"{problem} arrays: declare it with allocates=True"):
+                made(argument)
+
+    def test_one_that_returns_an_array_is_refused_at_every_call(self):
+        @kernel
+        def itself(xs):
+            return xs
+
+        self.refuse_twice(itself, np.arange(3), "returns")
+
+    def test_one_that_returns_an_array_in_a_tuple_is_refused_at_every_call(self):
+        @kernel
+        def pair(xs):
+            return xs, 1
+
+        self.refuse_twice(pair, np.arange(3), "returns")
+
+    def test_one_that_makes_an_array_is_refused_at_every_call(self):
+        @kernel
+        def doubled(xs):
+            return (xs * 2).sum()
+
+        self.refuse_twice(doubled, np.arange(3), "makes")
+
+    def test_one_that_allocates_may_return_an_array(self):
+        @kernel(allocates=True)
+        def itself(xs):
+            return xs
+
+        assert itself(np.arange(3)).tolist() == [0, 1, 2]
 
 
 @pytest.mark.skipif(jit_is_off, reason="nothing is compiled with the JIT off")

@@ -6,7 +6,8 @@ import pytest
 import shapely
 
 import nearcast as nc
-from nearcast.space.region_formats import to_wkb
+from nearcast.space.region_formats import MAX_POINTS, to_wkb
+from nearcast.text import Vocabulary
 
 CENTER = (13.4, 52.5)
 BIKES = nc.TopKSubscription(
@@ -165,3 +166,30 @@ def test_limits_count_bytes_and_points_before_work():
         engine.subscribe(nc.NearestSubscription("n", region=nc.Polygon(ring), **fields))
         with pytest.raises(nc.InvalidInput, match="region must have at most 10 points; got 11"):
             engine.subscribe(nc.NearestSubscription("m", region=nc.Polygon([*ring, (9, 81)]), **fields))
+
+
+def test_a_region_has_as_many_points_as_any_may_have_by_default():
+    assert nc.Limits().region_points == MAX_POINTS
+    ring = [(i * 1e-3, (i * 1e-3) ** 2) for i in range(MAX_POINTS)]  # closing it adds one
+    with pytest.raises(nc.InvalidInput, match="region must have at most 10000 points; got 10001"):
+        nc.NearestSubscription("n", region=nc.Polygon(ring), location=CENTER, keywords="bike", k=1)
+
+
+def test_a_condition_that_is_far_too_long_names_its_subscription():
+    with pytest.raises(nc.InvalidInput, match=r"where must be at most 1048576 characters; .*\(subscription 'n'\)"):
+        nc.NearestSubscription("n", where=" " * (1 << 21), location=CENTER, keywords="bike", k=1)
+
+
+def test_a_text_is_encoded_once_also_where_its_body_is_dropped(monkeypatch):
+    encoded = []
+    encode = Vocabulary.encode
+
+    def counted(self, texts, **options):
+        encoded.append(len(texts))
+        return encode(self, texts, **options)
+
+    with city() as engine:
+        engine.subscribe(nc.NearestSubscription("n", location=CENTER, keywords="bike", k=1))
+        monkeypatch.setattr(Vocabulary, "encode", counted)
+        engine.publish([nc.Message("m", CENTER, "red bike", body="dropped")])
+    assert encoded == [1]

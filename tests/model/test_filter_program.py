@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from effort import effort
 from nearcast._jit import Arena
 from nearcast.model import Matches, Message, MessageBatch
+from nearcast.model._kernels.program_layout import SIDE_BY_SIDE
 from nearcast.model.attributes import Attributes
-from nearcast.model.expression import parse
+from nearcast.model.expression import Expression, parse
 from nearcast.model.filter_columns import FilterPrograms
 from nearcast.model.filter_program import IN_ITS_REGION, Predicate, compile_test, holds
 from nearcast.model.filter_program import test_of_expression as of_expression
@@ -114,3 +115,36 @@ def test_an_arena_without_filters_stays_as_it_is():
     filters.insert(np.zeros(1, np.int32), FilterPrograms.of({}))
     filters.delete(np.zeros(1, np.int32))
     assert not list(arena.names) and not filters.have_phrases
+
+
+@settings(max_examples=effort(200, 5_000))
+@given(st.lists(st.sampled_from("ab"), min_size=1, max_size=6), st.lists(st.sampled_from("abc"), max_size=40))
+def test_a_phrase_with_repetitions_is_found_where_it_stands(phrase, terms):
+    test = of_expression(Expression("PHRASE", phrase=tuple(phrase)), SCORING.vocabulary.term_id)
+    batch = MessageBatch.from_messages([Message("m", (0, 0), " ".join(terms))], vocabulary=SCORING.vocabulary)
+    filters = Filters(Arena(), SCORING.space)
+    filters.insert(np.zeros(1, np.int32), FilterPrograms.of({0: ({"require": test}, None)}))
+    expected = "".join(phrase) in "".join(terms)
+    assert len(filters.passing(all_pairs(1, [0]), batch).slots) == expected
+    assert holds(test, batch.documents[0]) == (expected if len(phrase) > 1 else phrase[0] in terms)
+
+
+def test_a_search_for_a_phrase_of_equal_terms_takes_linear_time():
+    compared = 0
+
+    class Term(int):
+        __hash__ = int.__hash__
+
+        def __eq__(self, other):
+            nonlocal compared
+            compared += 1
+            return int(self) == int(other)
+
+        def __ne__(self, other):
+            return not self == other
+
+    n = 1000
+    test = Predicate("TEST", code=SIDE_BY_SIDE, operands=(*[1] * n, 2))
+    document = MessageBatch.from_messages([Message("m", (0, 0), "")], vocabulary=SCORING.vocabulary).documents[0]
+    assert not holds(test, document._replace(order=tuple(map(Term, [1] * 5 * n))))
+    assert compared < 20 * n

@@ -1,6 +1,7 @@
 """Conditions mean what SQL says, and what is no condition gets an error that says where and why."""
 
 import sqlite3
+import tracemalloc
 
 import pytest
 from hypothesis import example, given, settings
@@ -131,3 +132,18 @@ def test_any_text_is_a_condition_or_refused(text):
         assert error.field == "where"
     else:
         assert condition.tests()
+
+
+def test_few_long_conditions_are_remembered():
+    def long_condition(first):
+        return " OR ".join(f"price = {first + i}" for i in range(400))
+
+    parse_where(long_condition(0))
+    tracemalloc.start()
+    try:
+        for i in range(60):
+            parse_where(long_condition(1000 * i))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 30 * 100_000  # one takes about 80,000 bytes

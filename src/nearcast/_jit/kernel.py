@@ -49,7 +49,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # compile time and is never used.
 _OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None, "no_cfunc_wrapper": True}
 
-
+# What Numba says of a kernel that makes arrays without its runtime.
 _REFUSALS = "Only accept returning of array passed into the function as argument", "NRT required but not enabled"
 
 
@@ -88,10 +88,13 @@ class Kernel(CPUDispatcher):
         """Load the code of a signature, or compile and store it; Numba calls this for callees too."""
         # Threads first, processes second, always in this order: Numba holds its lock when it compiles callees.
         with global_compiler_lock, self._cache.lock_if_missing(sig), _no_collection(), self._explaining():
-            made = super().compile(sig)
-        if not self._allocates and any(map(_has_arrays, (one.return_type for one in self.nopython_signatures))):
+            return super().compile(sig)
+
+    def add_overload(self, cres: Any) -> None:
+        """Add compiled code, unless it returns arrays and counts no references; then it is not stored either."""
+        if not self._allocates and _has_arrays(cres.signature.return_type):
             raise TypeError(f"{self!r} returns arrays: declare it with allocates=True")
-        return made
+        super().add_overload(cres)
 
     @contextlib.contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -134,7 +137,8 @@ def _lower_kernel(context: Any, builder: Any, kind: Any, value: Any) -> Any:
 
 def _has_arrays(kind: Any) -> bool:
     """Return whether values of a type hold arrays."""
-    return isinstance(kind, types.Array) or any(map(_has_arrays, getattr(kind, "types", ())))
+    parts = (kind.type,) if isinstance(kind, types.Optional) else getattr(kind, "types", ())
+    return isinstance(kind, types.Array) or any(map(_has_arrays, parts))
 
 
 @contextlib.contextmanager

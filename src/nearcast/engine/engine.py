@@ -383,9 +383,11 @@ class Engine:
                 listed, vocabulary=vocabulary, first_seq=first_seq, attributes=attributes
             )
         batch.check(self._config.space)
+        if not self._config.bodies and batch.bodies is not None:
+            batch = replace(batch, bodies=None)
         if self._config.window is not None:
             batch.prepare_order()  # the window keeps it
-        return batch if self._config.bodies or batch.bodies is None else replace(batch, bodies=None)
+        return batch
 
     def advance(self, now: Timestamp) -> list[Update]:
         """Advance the clock without a message and return the updates of what expires.

@@ -85,7 +85,7 @@ class Expression(NamedTuple):
             found.update(part.phrase if not part.parts else part.terms())
         return found
 
-    def branches(self, *, limit: int, field: str = "keywords") -> tuple[Branch, ...]:
+    def branches(self, *, limit: int) -> tuple[Branch, ...]:
         """Return an OR of ANDs of terms that a message must hold; raise `InvalidInput` beyond `limit` branches.
 
         It is canonical and exact for a plain expression. Otherwise it over-approximates: what a branch excludes is
@@ -100,7 +100,7 @@ class Expression(NamedTuple):
         for branch in self.literal_branches(limit=limit):
             positive = frozenset(term for literal in branch if not literal.is_negated for term in literal.terms)
             rule = "must hold a word in each of its branches that is not excluded by NOT"
-            require(bool(positive), field, rule, " ".join(map(str, sorted(branch))))
+            require(bool(positive), "keywords", rule, " ".join(map(str, sorted(branch))))
             found.add(positive)
         return tuple(sorted(_minimal(found, limit), key=sorted))
 

@@ -312,9 +312,8 @@ class ConditionField(FieldType):
         """Return the text, which must be a condition."""
         require(isinstance(value, str), name, "must be a string", value, subject=subject)
         require(is_whole(value), name, WHOLE, value, subject=subject)
-        require(
-            len(value) <= _LONGEST_CONDITION, name, f"must be at most {_LONGEST_CONDITION} characters", len(value)
-        )
+        rule = f"must be at most {_LONGEST_CONDITION} characters"
+        require(len(value) <= _LONGEST_CONDITION, name, rule, len(value), subject=subject)
         _about(subject, lambda: parse_where(value))
         return value
 

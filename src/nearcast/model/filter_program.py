@@ -15,7 +15,7 @@ many steps as it has tests, and evaluates only what still matters. `where`, `req
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from nearcast.model._kernels.program_layout import (
@@ -102,11 +102,39 @@ def holds(test: Predicate, document: Document, in_region: Callable[[Document], b
     if test.code == HOLDS:
         return test.operands[0] in document.units
     if test.code == SIDE_BY_SIDE:
-        n = len(test.operands)
-        return any(document.order[i : i + n] == test.operands for i in range(len(document.order) - n + 1))
+        return _stand_side_by_side(test.operands, document.order)
     if test.code == IN_REGION:
         return in_region(document)
     return _holds_value(test, document.codes[test.attribute])
+
+
+def borders(terms: Sequence[int]) -> list[int]:
+    """Return, for each beginning of a phrase, the length of the longest shorter beginning that also ends it.
+
+    Where a comparison fails, it goes on from there, so a search takes linear time (Knuth, Morris and Pratt, 1977).
+
+    >>> borders([7, 8, 7, 8, 9])
+    [0, 0, 1, 2, 0]
+    """
+    found, matched = [0], 0
+    for term in terms[1:]:
+        while matched > 0 and terms[matched] != term:
+            matched = found[matched - 1]
+        matched += terms[matched] == term
+        found.append(matched)
+    return found
+
+
+def _stand_side_by_side(phrase: Sequence[int], terms: Sequence[int]) -> bool:
+    """Return whether terms hold a phrase."""
+    found, matched = borders(phrase), 0
+    for term in terms:
+        while matched > 0 and phrase[matched] != term:
+            matched = found[matched - 1]
+        matched += phrase[matched] == term
+        if matched == len(phrase):
+            return True
+    return False
 
 
 def _holds_value(test: Predicate, code: int) -> bool:
@@ -130,15 +158,15 @@ def compile_test(test: Predicate) -> list[int]:
     listed: list[tuple[Predicate, int, int]] = []  # last test first; jumps are positions in it
     entry = _emit(test, PASS, FAIL, listed)
     assert entry == len(listed) - 1
+    operands = [[*one.operands, *(borders(one.operands) if one.code == SIDE_BY_SIDE else ())] for one, _, _ in listed]
     starts, at = [0] * len(listed), 0
     for i in range(len(listed) - 1, -1, -1):
         starts[i] = at
-        at += OPERANDS + len(listed[i][0].operands)
+        at += OPERANDS + len(operands[i])
     words: list[int] = []
-    for found, if_true, if_false in reversed(listed):
+    for (found, if_true, if_false), own in zip(reversed(listed), reversed(operands), strict=True):
         jumps = [starts[to] if to >= 0 else to for to in (if_true, if_false)]
-        head = found.code | (found.attribute << 8) | (len(found.operands) << 32)
-        words += [head, *jumps, *found.operands]
+        words += [found.code | (found.attribute << 8) | (len(own) << 32), *jumps, *own]
     return words
 
 

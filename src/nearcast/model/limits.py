@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 from nearcast.errors import require
 from nearcast.space import MultiPolygon, Polygon, Region
+from nearcast.space.region_formats import MAX_POINTS
 
 _MAX = (1 << 31) - 1
 _MAX_TEXT_BYTES = 128 * 1024
@@ -35,8 +36,8 @@ class Limits:
     """AND-branches of a boolean expression as an OR of ANDs."""
     k: int = 10_000
     """Results of a subscription."""
-    region_points: int = 100_000
-    """Points of the region of a subscription."""
+    region_points: int = MAX_POINTS
+    """Points of the region of a subscription; a region with more than 10,000 is refused in any case."""
 
     @classmethod
     def greatest(cls) -> Limits:

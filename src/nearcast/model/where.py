@@ -25,6 +25,7 @@ from nearcast.model.attributes import LARGEST_INT, Attributes
 _RULE = "must be a condition on attributes"
 DEEPEST = 100
 """How deep conditions may nest."""
+_SHORT = 1024
 
 Value = float | int | str | bool
 
@@ -120,7 +121,6 @@ def _check_value(value: Value, name: str, type_: type, subject: str) -> None:
         require(abs(value) <= LARGEST_INT, "where", rule, value, subject=subject)
 
 
-@lru_cache(maxsize=4096)
 def parse_where(text: str) -> Condition:
     """Parse a condition, in which NOT is moved to the tests; raise `InvalidInput` with the position of an error.
 
@@ -131,12 +131,20 @@ def parse_where(text: str) -> Condition:
         ...
     nearcast.errors.InvalidInput: where must be a condition on attributes; got 'price <='. Something is missing at the end.
     """  # noqa: E501
+    return _parse_short(text) if len(text) <= _SHORT else _parse_long(text)
+
+
+def _parse(text: str) -> Condition:
     literals: list[Value] = []
     try:
-        form = _parse_whole(_LITERAL.sub(lambda found: _numbered(found, literals), text))
+        form = _parse_form(_LITERAL.sub(lambda found: _numbered(found, literals), text))
     except InvalidInput:
         return _parse_whole(text)  # for the position of the error
     return form.with_values(literals)
+
+
+# A condition takes up to 20 times the bytes of its text, so few long ones are remembered.
+_parse_short, _parse_long = lru_cache(maxsize=4096)(_parse), lru_cache(maxsize=16)(_parse)
 
 
 _LITERAL = re.compile(rf"{_QUOTED}|{_NAME}|({_STRING})|({_NUMBER})")
@@ -152,7 +160,10 @@ def _numbered(found: re.Match[str], literals: list[Value]) -> str:
     return f" {position} " if string is None else f" '{position}' "
 
 
-@lru_cache(maxsize=1024)
+def _parse_form(text: str) -> Condition:
+    return _parse_short_form(text) if len(text) <= _SHORT else _parse_long_form(text)
+
+
 def _parse_whole(text: str) -> Condition:
     from lark.exceptions import UnexpectedInput, VisitError
 
@@ -163,6 +174,9 @@ def _parse_whole(text: str) -> Condition:
     except UnexpectedInput as error:
         raise InvalidInput("where", _RULE, text, hint=_problem(error, text)) from None
     return _condition(made).without_not()
+
+
+_parse_short_form, _parse_long_form = lru_cache(maxsize=1024)(_parse_whole), lru_cache(maxsize=16)(_parse_whole)
 
 
 def _problem(error: Any, text: str) -> str:

@@ -117,20 +117,22 @@ def _find_term(messages: MessageRows, row: int, term: int) -> int:
 
 @kernel(inline=True)
 def _holds_phrase(filters: FilterArrays, at: int, n: int, messages: MessageRows, row: int) -> bool:
-    """Return whether the message has the terms of a phrase side by side."""
-    words, ranks = filters.words, messages.ranks
-    start = messages.order_starts[row] & messages.masks[2]
-    n_ordered, first = messages.n_ordered[row], _find_term(messages, row, words[at])
-    if first < 0 or n > n_ordered:
+    """Return whether the message has the terms of a phrase side by side; `n` counts its terms and their borders."""
+    words, ranks, n_terms = filters.words, messages.ranks, n // 2
+    start, n_ordered = messages.order_starts[row] & messages.masks[2], messages.n_ordered[row]
+    first, term_start = _find_term(messages, row, words[at]), messages.term_starts[row] & messages.masks[1]
+    if first < 0 or n_terms > n_ordered:
         return False
-    for i in range(start, start + n_ordered - n + 1):
-        if ranks[i] != first:
+    matched = 0
+    for i in range(start, start + n_ordered):
+        if matched == 0 and ranks[i] != first:
             continue
-        matched = 1
-        term_start = messages.term_starts[row] & messages.masks[1]
-        while matched < n and messages.term_ids[term_start + ranks[i + matched]] == words[at + matched]:
+        term = messages.term_ids[term_start + ranks[i]]
+        while matched > 0 and words[at + matched] != term:
+            matched = words[at + n_terms + matched - 1]
+        if words[at + matched] == term:
             matched += 1
-        if matched == n:
+        if matched == n_terms:
             return True
     return False
 
