@@ -5,6 +5,7 @@ from __future__ import annotations
 from experiments import (
     balance,
     baselines,
+    filters,
     growth,
     headline,
     many_shards,
@@ -23,6 +24,6 @@ QUESTIONS = {
     module.QUESTION.name: module.QUESTION
     for module in (
         headline, growth, baselines, spark_batches, topk_tuning, topk_alternatives, topk_sweeps, nearest_k,
-        social_windows, partitioners, many_shards, rescaling, balance, topk_windows,
+        social_windows, partitioners, many_shards, rescaling, balance, filters, topk_windows,
     )
 }  # fmt: skip

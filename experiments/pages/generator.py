@@ -7,6 +7,7 @@ from pathlib import Path
 
 from experiments.pages import (
     balance,
+    filters,
     index,
     many_shards,
     nearest,
@@ -22,7 +23,7 @@ from experiments.pages.plots import Plots
 
 PAGES = {
     module.PAGE.name: module.PAGE
-    for module in (index, topk, topk_windows, nearest, social, partitioners, many_shards, rescaling, balance)
+    for module in (index, topk, topk_windows, nearest, social, partitioners, many_shards, rescaling, balance, filters)
 }
 FIGURES = "figures"
 """The name of the block in the README of the project."""

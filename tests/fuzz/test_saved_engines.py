@@ -140,9 +140,34 @@ def test_a_manifest_with_other_values_is_refused_or_makes_a_whole_engine(saved, 
             del outer[path[-1]]
         elif isinstance(outer, dict):
             outer[data.draw(st.text(max_size=4))] = data.draw(JSON)
-    manifest["sha256"] = digest_of(manifest)
-    (copy / "manifest.json").write_text(json.dumps(manifest))
+    rewrite(copy, manifest)
     check_load(copy, None)
+
+
+def rewrite(folder, manifest):
+    """Write a manifest with the right checksum."""
+    manifest["sha256"] = digest_of(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value", "words"),
+    [
+        ("config", "attributes", {"price": "float"}, "could not be broadcast"),  # those of the window have no values
+        ("config", "index", "boolean", "index 'boolean' does not serve kind"),
+        ("counters", "seq", (1 << 63) - 1, "seq must be an integer from 0 to .*; got 9223372036854775807"),
+        ("counters", "now_us", (1 << 63) - 1, "now_us must be an integer from .*; got 9223372036854775807"),
+        ("counters", "late", -1, "late must be an integer from 0"),
+        ("counters", "now_us", 0.5, "now_us must be an integer from"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_its_files_is_refused(saved, tmp_path, table, key, value, words):
+    copy = copy_of(saved[0][0], tmp_path)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest[table][key] = value
+    rewrite(copy, manifest)
+    with pytest.raises(nc.FormatError, match=f"is not a saved engine of version .*{words}"):
+        nc.Engine.load(copy)
 
 
 SEALED = {"counters": {"seq": 3}, "tables": {"results": pa.table({"a": [1, 2]})}}

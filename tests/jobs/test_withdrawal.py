@@ -44,6 +44,21 @@ def test_every_partitioner_gives_the_updates_of_one_engine(name, shards, random_
     assert n_leaves > 0
 
 
+@pytest.mark.parametrize("name", ["text_frequency", "keyword", "hybrid"])
+def test_messages_leave_the_subscriptions_that_were_placed_by_values_of_attributes(name, random_fields, monkeypatch):
+    """Conditions that demand a value decide which shards have a subscription, and which see a message."""
+    demanding = ("category = 'bike'", "stars IN (-1, 3)", "category IN ('bike', 'it''s')", "price = 1.5")
+    monkeypatch.setattr(inputs, "CONDITIONS", demanding)
+    of, n_leaves = inputs.job(window=nc.CountWindow(60), shards=4, partitioner=name), 0
+    for seed in (3, 6, 7):
+        given = inputs.batches(seed, random_fields, n=8, timed=True, withdrawn=0.5, kinds=MATCHES, filtered=0.95)
+        job = fitted(of, [inputs.Batch(published(given), pa.concat_tables(b.subscriptions for b in given))])
+        expected = expected_of(job, given)
+        assert run(job, given) == expected, f"seed {seed}"
+        n_leaves += sum(n for update, n in expected.items() if update[3] == "leave")
+    assert n_leaves > 0
+
+
 def published(given):
     """Return the rows that hold a message, from which a partitioner can learn."""
     messages = pa.concat_tables(b.messages for b in given)

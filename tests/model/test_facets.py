@@ -154,6 +154,25 @@ def test_partitioners_see_the_values_that_messages_must_have():
     assert batch.footprints[0].branches == batch.footprints[3].branches == batch.routing_footprints[3].branches
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_region_narrows_the_footprint_of_every_kind(kind):
+    rng, scoring = random.Random(1), strategies.scoring()
+    triangle = nc.Polygon([(1, 1), (3, 1), (1, 4)])
+    regions = [triangle, nc.Circle((2, 2), 1), Box(0, 1, 2, 3)]
+    drawn = [subscription(kind, i, rng) for i in range(3)]
+    made = [replace(one, region=region, where=None) for one, region in zip(drawn, regions, strict=True)]
+    if kind == "social":
+        made = [replace(one, user="u0") for one in made]
+    boxes = [footprint.box for footprint in SubscriptionBatch.of(made, scoring).footprints]
+    for box, (xmin, ymin, xmax, ymax) in zip(boxes, [(1, 1, 3, 4), (1, 1, 3, 3), (0, 1, 2, 3)], strict=True):
+        assert (
+            xmin - 1e-9 <= box.xmin
+            and box.xmax <= xmax + 1e-9
+            and ymin - 1e-9 <= box.ymin
+            and box.ymax <= ymax + 1e-9
+        )
+
+
 def engine(index, **options):
     return nc.Engine(
         space=nc.Space(Box(0, 0, 1, 1)),

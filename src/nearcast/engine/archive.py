@@ -25,7 +25,8 @@ import os
 import re
 import secrets
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
@@ -40,9 +41,10 @@ from nearcast.engine.message_bodies import BODIES
 from nearcast.engine.state import EXPIRIES, EngineState, SavedSubscriptions
 from nearcast.errors import FormatError
 from nearcast.index import Work
-from nearcast.model import IdColumn, Limits, Subscription, kinds
+from nearcast.model import NO_TIME, IdColumn, Limits, Subscription, kinds
 from nearcast.model.split_columns import join, split
 from nearcast.model.subscription_rows import stored_schema
+from nearcast.model.timestamps import FARTHEST_US
 from nearcast.partition.masks import from_arrow, to_arrow
 from nearcast.partition.serialization import unpack
 from nearcast.social import SocialGraph
@@ -64,6 +66,7 @@ _NAMES = {
     "expiries",
     "routing",
 }  # files other than those of kinds
+_LARGEST = 1 << 62  # no counter of an engine gets there
 _BEFORE = "before"  # the column of earlier engines, of an engine that is one of many
 _GIVEN = "given"  # the partitioner is a fitted routing without a name
 
@@ -104,15 +107,33 @@ def read(path: str | PathLike[str]) -> EngineState:
     """Read a saved engine; raise `FormatError` if anything differs from what was written."""
     folder = Path(path)
     manifest = _read_manifest(folder)
-    try:
+    with as_format_errors(folder):
         tables = {name: _read_table(folder, entry) for name, entry in manifest["files"].items()}
-        if not all(type(count) is int for count in manifest["counters"].values()):
-            raise ValueError(f"counters must be integers; got {manifest['counters']}")
+        _check_counters(manifest["counters"])
         return _read_state(manifest, tables)
-    except FormatError:
+
+
+@contextmanager
+def as_format_errors(path: str | PathLike[str]) -> Iterator[None]:
+    """Raise any error as a `FormatError` while an engine is made of files whose checksums are right.
+
+    Some parts of a state fit together only if all come from one engine, which shows when they are used.
+    """
+    try:
+        yield
+    except (FormatError, MemoryError):
         raise
-    except Exception as error:  # the checksums are right, and what they cover is no engine
-        raise FormatError(f"{folder} is not a saved engine of version {VERSION}: {error}") from error
+    except Exception as error:
+        raise FormatError(f"{path} is not a saved engine of version {VERSION}: {error}") from error
+
+
+def _check_counters(counters: dict[str, Any]) -> None:
+    """Raise `ValueError` for a counter that no engine can have, or a time that no message can have."""
+    for name, count in counters.items():
+        is_time = name == "now_us"
+        least, most = (-FARTHEST_US, FARTHEST_US) if is_time else (0, _LARGEST)
+        if type(count) is not int or not (least <= count < most or (is_time and count == NO_TIME)):
+            raise ValueError(f"{name} must be an integer from {least} to {most}; got {count!r}")
 
 
 def _write_files(state: EngineState, folder: Path, token: str) -> dict[str, Any]:

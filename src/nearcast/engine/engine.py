@@ -546,7 +546,9 @@ class Engine:
     def load(cls, path: str | PathLike[str], *, workers: int | None = None) -> Engine:
         """Return an engine that continues where the saved one stopped, by default with as many workers."""
         engine, state = cls.__new__(cls), archive.read(path)
-        engine._restore(state if workers is None else state.rescaled(workers))
+        state = state if workers is None else state.rescaled(workers)
+        with archive.as_format_errors(path):
+            engine._restore(state)
         return engine
 
     def rescale(self, workers: int) -> None:

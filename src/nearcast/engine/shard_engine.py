@@ -69,7 +69,8 @@ class ShardEngine(Engine):
         if config is not None:
             state = replace(state, config=replace(state.config, index=config.index, limits=config.limits))
         engine = cls._in(folder)
-        engine._restore(state)
+        with archive.as_format_errors(path):
+            engine._restore(state)
         return engine
 
     @classmethod

@@ -29,9 +29,6 @@ _REQUIRED = ("id", "x", "y", "text")
 _RULE = "must be an Arrow stream of messages"
 
 
-GivenAttributes = Attributes | Mapping[str, type | str] | None
-
-
 class _BlockColumn(NamedTuple):
     """The types that a column may have, and the type that it is converted to."""
 
@@ -78,7 +75,7 @@ _ATTRIBUTES = {
 """The columns of attributes, by type."""
 
 
-def pack_messages(messages: pa.Table, *, attributes: GivenAttributes = None) -> bytes:
+def pack_messages(messages: pa.Table, *, attributes: Mapping[str, type | str] | None = None) -> bytes:
     """Return a table of messages as one block, for a `payload` column of `match`.
 
     The columns are `id, x, y, text` and optionally `at`, `place`, `op`, `expires_at`, `body` and those of

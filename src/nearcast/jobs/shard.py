@@ -134,7 +134,7 @@ def _interleave(
 ) -> Iterator[pa.Table]:
     """Apply operations and publish messages in their order; yield the updates of each step."""
     start, size = 0, _FIRST
-    seen_by = None if job.routing.sends_all else job.routing.route
+    seen_by = None if job.routing.sends_all else job.placement.route
     while True:
         yield from operations.apply(start)
         if start == len(messages):

@@ -125,6 +125,15 @@ class Footprints(Sequence[Footprint]):
             term_indptr, self.term_ids[terms], None if self.mosts is None else self.mosts[branches],
         )  # fmt: skip
 
+    def within(self, rows: Longs, boxes: Floats) -> Footprints:
+        """Return footprints of which some rows have boxes cut to others; a box that misses the other one stays."""
+        own = self.boxes[rows]
+        cut = np.hstack([np.maximum(own[:, :2], boxes[:, :2]), np.minimum(own[:, 2:], boxes[:, 2:])])
+        meets = (cut[:, :2] <= cut[:, 2:]).all(axis=1)
+        narrowed = self.boxes.copy()
+        narrowed[rows[meets]] = cut[meets]
+        return replace(self, boxes=narrowed)
+
     def needing(self, values: FacetedRows) -> Footprints:
         """Return footprints of which each branch also needs one of the values of its subscription, as a term."""
         n_values, n_branches = np.diff(values.indptr), np.diff(self.branch_indptr)

@@ -26,7 +26,7 @@ from nearcast.model.footprint import Footprints
 from nearcast.model.id_column import IdColumn
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import Scorer, Subscription
-from nearcast.model.subscription_columns import SubscriptionColumns
+from nearcast.model.subscription_columns import SubscriptionColumns, boxes_around
 from nearcast.model.subscription_rows import restore, store
 from nearcast.model.timestamps import NEVER
 from nearcast.model.where import Condition, parse_where
@@ -144,7 +144,12 @@ class SubscriptionBatch:
     @cached_property
     def footprints(self) -> Footprints:
         """The footprint of each subscription."""
-        return self.kind.footprints(self.columns, self.keys, self.scoring)
+        footprints = self.kind.footprints(self.columns, self.keys, self.scoring)
+        regions = {row: filters["region"] for row, filters in self._filters.items() if "region" in filters}
+        if not regions:
+            return footprints
+        boxes = boxes_around(list(regions.values()), self.scoring.space)
+        return footprints.within(np.fromiter(regions, np.int64), boxes)
 
     @cached_property
     def routing_footprints(self) -> Footprints:

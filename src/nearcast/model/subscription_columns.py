@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -170,23 +170,23 @@ def _boxes(table: pa.Table, space: Space) -> tuple[Floats, Floats, Floats, Float
     sides = np.column_stack([_floats(table, name) for name in ("xmin", "ymin", "xmax", "ymax")])
     others = np.flatnonzero(~(sides[:, 0] <= sides[:, 2]))
     if len(others):
-        given = [
-            json.loads(filters).get("region") if filters else None
-            for filters in table["filters"].take(others).to_pylist()
-        ]
-        are_polygons = np.array([isinstance(region, str) for region in given])
-        polygons = RegionColumns.from_wkb([bytes.fromhex(region) for region in given if isinstance(region, str)])
-        rest = RegionColumns.of(
-            [
-                Box(*sides[row].tolist()) if region is None else as_region(region)
-                for row, region in zip(others.tolist(), given, strict=True)
-                if not isinstance(region, str)
-            ]
-        )
-        sides[others[are_polygons]] = polygons.bounding_boxes(space)
-        sides[others[~are_polygons]] = rest.bounding_boxes(space)
+        filters = [json.loads(one or "{}") for one in table["filters"].take(others).to_pylist()]
+        regions = [one.get("region", side) for one, side in zip(filters, sides[others].tolist(), strict=True)]
+        sides[others] = boxes_around(regions, space)
     xmins, ymins, xmaxs, ymaxs = sides.T
     return xmins, ymins, xmaxs, ymaxs
+
+
+def boxes_around(regions: Sequence[Any], space: Space) -> Floats:
+    """Return a box within the bounds around each region, which is given as it is stored; see `subscription_rows`."""
+    are_polygons = np.array([isinstance(region, str) for region in regions], np.bool_)
+    boxes = np.empty((len(regions), 4))
+    polygons = [bytes.fromhex(region) for region in regions if isinstance(region, str)]
+    boxes[are_polygons] = RegionColumns.from_wkb(polygons).bounding_boxes(space)
+    others = [region for region in regions if not isinstance(region, str)]
+    made = [Box(*region) if isinstance(region, list) else as_region(region) for region in others]
+    boxes[~are_polygons] = RegionColumns.of(made).bounding_boxes(space)
+    return boxes
 
 
 SubscriptionColumns = BooleanColumns | KeywordColumns

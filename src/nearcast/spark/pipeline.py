@@ -100,7 +100,10 @@ def match(
 
     Static subscriptions beside a stream of messages are read when this is called, and again by `Matched.refresh`.
     `edges` adds edges of the social graph and removes them, with the columns `op, user, place` and optionally `at`.
-    With `bodies=True`, updates have the column `body`, that of a message that enters a result.
+    With `bodies=True`, updates have the column `body`, that of a message that enters a result. Messages have a column
+    for each of `attributes`, null where it is missing; a column of a type that cannot hold the attribute is refused
+    here, and a bad value rejects its row. Subscriptions may have the columns of filters: `where`, `require`, and
+    `region` (GeoJSON, WKT, WKB or a geometry) or `radius`.
 
     With `clock="wall"`, for streams, only the clock of the query moves `now`: messages expire without traffic, and
     those more than `max_ahead` seconds ahead of it, by default 300, are rejected. With `"event"`, messages move it.
