@@ -145,7 +145,11 @@ def test_updates_do_not_depend_on_moves(name, window, random_fields, tmp_path, m
         assert len(set(cluster.epochs)) > 2, "epochs have begun"
 
 
-ADJUSTABLE = ("hybrid", "space_grid", "space_rtree", pytest.param("space_kd", marks=pytest.mark.soak))
+ADJUSTABLE = (
+    "hybrid",
+    "space_grid",
+    *(pytest.param(name, marks=pytest.mark.soak) for name in ("space_rtree", "space_kd")),
+)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def has_value(options, option, values):
     return own[0] in options.values[options.indptr[option] : options.indptr[option + 1]]
 
 
-@settings(max_examples=effort(500, 20_000))
+@settings(max_examples=effort(200, 20_000))
 @given(NUMBERS, NUMBERS, NUMBERS, st.sampled_from(["BETWEEN", "strict", "=", "IN"]))
 def test_a_message_that_passes_has_a_value_that_is_needed(low, high, price, form):
     text = {
@@ -113,7 +113,7 @@ def message(i, rng):
     return nc.Message(f"m{i}", (rng.random(), rng.random()), text, place="cafe", attributes=values)
 
 
-@settings(max_examples=effort(400, 10_000))
+@settings(max_examples=effort(150, 10_000))
 @given(st.sampled_from(KINDS), st.data())
 def test_a_message_in_a_result_may_match_by_the_footprint_of_partitioners(kind, data):
     scoring = strategies.scoring()
@@ -193,7 +193,7 @@ def in_order(updates):
 def test_many_filtered_subscriptions_get_what_scan_finds(kind, tmp_path):
     rng = random.Random(5)
     fast, slow = engine("auto"), engine("scan")
-    for turn in range(effort(3, 40)):
+    for turn in range(effort(2, 40)):
         added = [subscription(kind, f"s{rng.randrange(200)}", rng) for _ in range(80)]
         assert in_order(fast.subscribe(added)) == in_order(slow.subscribe(added))
         published = [message(turn * 100 + i, rng) for i in range(30)]

@@ -63,7 +63,7 @@ def all_pairs(n_rows, slots):
     return Matches(rows, np.tile(np.array(slots, np.int32), n_rows), np.ones(len(rows)))
 
 
-@settings(max_examples=effort(300, 10_000))
+@settings(max_examples=effort(120, 10_000))
 @given(st.lists(st.tuples(trees(), st.sampled_from(REGIONS)), min_size=1, max_size=4), messages())
 def test_kernels_decide_as_the_reference(tests, batch):
     filters = Filters(Arena(), SCORING.space)

@@ -35,7 +35,7 @@ def by_sqlite(connection, condition, values):
     return found == 1
 
 
-@settings(max_examples=effort(500, 20_000))
+@settings(max_examples=effort(200, 20_000))
 @given(condition=strategies.conditions(), values=strategies.attribute_values())
 @example(condition="NOT (price IN (1.5, 300.0) OR stars > 0)", values={})
 @example(condition="NOT price BETWEEN 300.0 AND 0.0", values={"price": 1.5})
@@ -123,7 +123,7 @@ def test_types_are_checked_against_the_attributes(text, reason):
     assert reason in str(raised.value) and "subscription 's'" in str(raised.value)
 
 
-@settings(max_examples=effort(500, 20_000))
+@settings(max_examples=effort(200, 20_000))
 @given(st.text(alphabet="a1'\" =<>()ANDORT.,-é\n", max_size=40))
 def test_any_text_is_a_condition_or_refused(text):
     try:

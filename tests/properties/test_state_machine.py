@@ -445,7 +445,7 @@ def test_every_result_is_right_after_every_step(index, kinds, monkeypatch):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=effort(40 if index == "auto" else 12, 400),
+            max_examples=effort(30 if index == "auto" else 12, 400),
             stateful_step_count=25,
             suppress_health_check=list(HealthCheck),
         ),

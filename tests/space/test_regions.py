@@ -93,7 +93,7 @@ def valid(make):
         return None
 
 
-@settings(max_examples=effort(300, 10_000))
+@settings(max_examples=effort(120, 10_000))
 @given(CORNERS, st.lists(CORNERS, max_size=2), st.booleans())
 def test_polygons_on_a_grid_hold_their_boundaries(shell, others, are_holes):
     """Holes, rings that touch, edges on one line: most points lie on edges and corners."""
@@ -107,7 +107,7 @@ def test_polygons_on_a_grid_hold_their_boundaries(shell, others, are_holes):
     assert covered(stored([region]), 0, ALL_POINTS) == expected
 
 
-@settings(max_examples=effort(200, 5_000))
+@settings(max_examples=effort(80, 5_000))
 @given(st.data())
 def test_slivers_hold_what_exact_arithmetic_says(data):
     """Shapely computes the side of a line with rounding for the worst of these, so the reference judges."""
@@ -144,7 +144,7 @@ LATITUDES = st.floats(-90, 90) | st.sampled_from([-90.0, 90.0, 0.0, 89.999999])
 PLACES = st.tuples(LONGITUDES, LATITUDES)
 
 
-@settings(max_examples=effort(500, 20_000))
+@settings(max_examples=effort(200, 20_000))
 @given(PLACES, st.sampled_from([0.0, 1.0, 1e3, 1e6, 1.0007e7, 2.0015e7, 3e7]), st.lists(PLACES, min_size=1))
 def test_circles_on_the_earth_hold_what_their_distance_says(center, radius, points):
     circle = Circle(center, radius)
@@ -262,7 +262,7 @@ def test_a_region_of_too_many_points_is_refused_before_it_is_validated():
         as_region(wkb, max_points=300)
 
 
-@settings(max_examples=effort(500, 20_000))
+@settings(max_examples=effort(200, 20_000))
 @given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))
 def test_damaged_wkb_is_refused_or_a_region(junk, at, byte):
     """The reader is a kernel: nothing it reads may make it read beyond the bytes."""

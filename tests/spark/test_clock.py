@@ -144,6 +144,7 @@ def test_a_quiet_stream_expires_and_wrong_clocks_are_rejected(quiet, tmp_path):
     assert bad["reason"].endswith("got 4102444800.0 (message 'wrong')")
 
 
+@pytest.mark.soak  # `tests/jobs` replays batches with their times
 def test_a_replayed_batch_has_its_time_again(quiet, tmp_path):
     (tmp_path / "subscriptions" / "0.json").write_text(json.dumps(TOPK) + "\n")
     write(tmp_path / "messages" / "0.json", [message("m1", time.time() + 100)])

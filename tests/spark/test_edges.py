@@ -53,6 +53,7 @@ def check_rejected(rows, of, given):
     assert users
 
 
+@pytest.mark.soak
 def test_static_frames_give_the_updates_of_the_engine(spark, drawn):
     of, given = drawn
     batch = inputs.Batch(

@@ -29,9 +29,11 @@ def whole(given):
 @pytest.mark.parametrize(
     "name",
     [
-        "hybrid",
         "auto",
-        *(pytest.param(name, marks=pytest.mark.soak) for name in ("location", "prefix", "space_rtree", "dkm")),
+        *(
+            pytest.param(name, marks=pytest.mark.soak)
+            for name in ("hybrid", "location", "prefix", "space_rtree", "dkm")
+        ),
     ],
 )
 def test_a_routing_is_fitted_to_static_frames(spark, random_fields, name):
