@@ -14,6 +14,7 @@ Both ways give the same rows. A small batch does not load Numba. Cost of the ker
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -211,8 +212,8 @@ def bytes_of(strings: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.i
 
 
 def is_worth_a_kernel(n: int) -> bool:
-    """Return whether a kernel pays off for a number of rows: enough rows, and kernels are compiled.
+    """Return whether a kernel pays off for some rows: it is compiled, and Numba is loaded or worth it.
 
     Otherwise plain Python encodes the rows: it needs no Numba, and is faster than kernels that are not compiled.
     """
-    return n >= WORTH_A_KERNEL and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
+    return ("numba" in sys.modules or n >= WORTH_A_KERNEL) and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
