@@ -30,7 +30,7 @@ _SECTIONS = {
         "Vocabulary", "analyze", "tokenize", "SocialGraph",
     ],
     "Spark": ["spark.session", "spark.match", "spark.Matched", "spark.pack_messages", "spark.unpack_updates",
-              "spark.check_session"],
+              "spark.check_session", "Balance"],
     "Extension": ["Subscription", "register_kind", "Partitioner", "Routing", "ShardArea", "register_partitioner",
                   "MessageBatch", "WindowPolicy"],
     "Errors": ["NearcastError", "InvalidInput", "StateError", "FormatError", "UnknownMessage", "UnknownSubscription"],

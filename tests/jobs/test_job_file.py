@@ -108,7 +108,7 @@ BAD = {
     "a table is missing": (changed(updates=None), r"job must have the tables \['updates'\]"),
     "a table is unknown": (
         changed(sink={}),
-        r"sink must be one of \['edges', 'match', 'messages'.*; got \{\} \(job\)",
+        r"sink must be one of \['balance', 'edges', 'match', 'messages'.*; got \{\} \(job\)",
     ),
     "a table is none": (changed(window=5), r"window must be a table; got 5"),
     "a key is missing": (changed(run=None) | {"run": {}}, r"checkpoint must be given; got None \(\[run\]\)"),

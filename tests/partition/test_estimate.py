@@ -10,7 +10,7 @@ from nearcast.errors import InvalidInput
 from nearcast.model import Footprints, MessageBatch, SubscriptionBatch
 from nearcast.partition import PARTITIONERS, Sample
 from nearcast.partition.candidate_pairs import find_candidate_pairs
-from nearcast.partition.estimate import Balance, Constants, choose, estimate_partitioners, recommend
+from nearcast.partition.estimate import Constants, Evenness, choose, estimate_partitioners, recommend
 from nearcast.partition.hash import HashRouting
 from nearcast.partition.masks import as_ints
 from nearcast.testing import strategies
@@ -170,8 +170,8 @@ def test_partitioners_are_estimated_in_order_and_reported_to_watch():
 
 
 def test_balance_handles_idle_shards_and_bad_input_is_refused():
-    assert Balance.of(np.zeros(3)) == (1, 1)
-    assert Balance.of(np.array([0.0, 2.0])) == (2, np.inf)
+    assert Evenness.of(np.zeros(3)) == (1, 1)
+    assert Evenness.of(np.array([0.0, 2.0])) == (2, np.inf)
     with pytest.raises(InvalidInput, match="n_shards must be between 1 and 4096; got 0"):
         estimate_partitioners(town(5, 5), n_shards=0)
     with pytest.raises(InvalidInput, match=r"estimates must hold at least one; got \[\]"):

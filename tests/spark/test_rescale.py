@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 import nearcast as nc
+from jobs.test_shard import fitted
 from nearcast.errors import InvalidInput, StateError
 from nearcast.jobs.epochs import EpochLog
 from nearcast.jobs.job_file import make_job_file
@@ -36,6 +37,8 @@ class Stream:
             self.updates[batch] = counted(rows.collect())
             if batch in rescales:
                 matched.rescale(rescales[batch], sample=more.get("sample"))
+            if matched.balancer is not None:
+                matched.adjust()
 
         writer = matched.updates.writeStream.foreachBatch(sink)
         writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
@@ -96,6 +99,36 @@ def test_another_partitioner_is_refused_before_it_is_an_epoch(spark, write_strea
     with pytest.raises(StateError, match="partitioner must be one whose sends_all is True"):
         match(*streams(spark, folders), **given, partitioner=divided, state=routed)
     assert [EpochLog(folder).newest_number() for folder in (state, routed)] == [0, 0]
+
+
+def test_a_stream_adjusts_its_routing(spark, write_stream, tmp_path, random_fields):
+    """Shards measure every second batch; a restart with the same routing keeps what was adjusted."""
+    given = inputs.batches(5, random_fields, n=10, timed=True, kinds=("boolean", "similarity"))
+    of = inputs.job(shards=2)
+    more = {
+        "partitioner": fitted(inputs.job(shards=2, partitioner="hybrid"), given).routing,
+        "balance": nc.Balance(sigma=1, every=2),
+    }
+    stream, log = Stream(spark, tmp_path, write_stream, given), EpochLog(str(tmp_path / "state"))
+    tally = stream.run(of, 6, {}, **more)
+    assert tally.adjustments >= 1 and tally.epoch >= 1
+    assert tally.adjustment.startswith("busiest over idlest shard: ")
+    n_epochs = log.newest_number()
+    stream.run(of, len(given), {}, **more | {"balance": None})
+    assert log.newest_number() == n_epochs
+    assert log.adjustment(n_epochs) is not None
+    assert sum(stream.updates.values(), Counter()) == inputs.embedded(of, given)
+
+
+def test_only_a_stream_with_cells_can_be_adjusted(spark, write_stream, tmp_path, random_fields):
+    given = inputs.batches(5, random_fields, n=1)
+    of, folders = inputs.job(shards=2), write_stream(given)
+    with pytest.raises(InvalidInput, match=r"balance must be left out for this partitioner.*; got 'hash' \(job\)"):
+        match(*streams(spark, folders), **options(of), state=str(tmp_path / "state"), balance=True)
+    assert EpochLog(str(tmp_path / "state")).newest() is None, "no epoch is left behind"
+    frames = [spark.createDataFrame(table) for table in (given[0].messages, given[0].subscriptions)]
+    with pytest.raises(StateError, match="only streams with balance can be adjusted"):
+        match(*frames, **options(of), balance=True).adjust()
 
 
 def test_static_frames_cannot_be_rescaled(spark, random_fields):

@@ -11,7 +11,7 @@ from nearcast.advice.stream import Stream
 from nearcast.advice.trial import Trial, measure_constants, try_out
 from nearcast.partition import Partitioner, Routing
 from nearcast.partition import partitioners as all_partitioners
-from nearcast.partition.estimate import Balance, Constants, Estimate, estimate_partitioners, recommend
+from nearcast.partition.estimate import Constants, Estimate, Evenness, estimate_partitioners, recommend
 from nearcast.partition.fitting import serving
 
 HEADINGS = (
@@ -62,7 +62,7 @@ class AdviceReport:
         """Return the name of each partitioner and the cells of its row."""
         rows = []
         for estimate in self.estimates:
-            busy, trial = Balance.of(estimate.busy_us), self.trials.get(estimate.name)
+            busy, trial = Evenness.of(estimate.busy_us), self.trials.get(estimate.name)
             cells = [f"{estimate.replication:.2f}", f"{estimate.reach:.2f}"]
             cells += [f"{estimate.busiest_us:.3g}", f"{busy.max_over_mean:.2f}", f"{busy.max_over_min:.2f}"]
             cells += [f"{estimate.total_load / 1e6:,.2f}", f"{estimate.fit_seconds:.2f}"]
@@ -88,9 +88,9 @@ class AdviceReport:
     def _figures(self, estimate: Estimate) -> dict[str, Any]:
         trial = self.trials.get(estimate.name)
         balances = {
-            "busy": Balance.of(estimate.busy_us),
-            "load": Balance.of(estimate.loads),
-            "own_load": Balance.of(estimate.own_loads),
+            "busy": Evenness.of(estimate.busy_us),
+            "load": Evenness.of(estimate.loads),
+            "own_load": Evenness.of(estimate.own_loads),
         }
         return {
             "name": estimate.name,

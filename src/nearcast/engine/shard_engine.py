@@ -24,6 +24,7 @@ from nearcast.engine.folder import EngineFolder, Sealed
 from nearcast.engine.interleaved import Interleaved, Leaves, Operations
 from nearcast.engine.matcher import Matcher
 from nearcast.engine.message_stream import SeenBy
+from nearcast.engine.period_sampler import PeriodSampler
 from nearcast.engine.relocation import moving, release_moved, staying
 from nearcast.engine.state import EngineState, SavedSubscriptions
 from nearcast.engine.step_changes import difference
@@ -149,6 +150,10 @@ class ShardEngine(Engine):
         removed = self._shards.remove(leaving)
         changes = [change for id_, results in removed.items() for change in difference(id_, results, [])]
         return self._counted(changes, as_table=True)
+
+    def begin_period(self, placement: Placement, *, shard: int) -> PeriodSampler:
+        """Return a sampler of what this engine does from now on as a shard of a routing."""
+        return PeriodSampler(lambda: self._matchers, self._scoring, placement, shard=shard)
 
     # -- a change of the routing ----------------------------------------------------------------------------------
 

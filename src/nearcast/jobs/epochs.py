@@ -2,6 +2,7 @@
 
     <state>/epochs/00000001.json         number of shards and tasks, written by the driver
     <state>/epochs/00000001.routing      the fitted routing, if it has one
+    <state>/epochs/00000001.adjustment   the decision that led to it from the epoch before, see `balancer`
     <state>/<query>/moves/00000001/...   what moves to the shards of epoch 1, and which shards have written it
 
 An epoch waits until every shard of the one before has written, at the end of the same batch, what moves. It is in
@@ -12,15 +13,18 @@ in advance.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 from nearcast.jobs.folder import Folder
+from nearcast.partition.balance.adjustment import Adjustment
 
 _FOLDER = "epochs"
+_ADJUSTMENT = "adjustment"
 _FILE = re.compile(r"(\d{8})\.json")
 _DONE = re.compile(r"(\d{8})\.(\d+)\.done")
 
@@ -39,6 +43,8 @@ class Epoch:
     """Its name, which is the same in all epochs of a job."""
     routing: bytes | None = None
     """The fitted routing, see `nearcast.partition.serialization`; None for a partitioner that needs no sample."""
+    origin: str = ""
+    """A digest of the routing that was given or fitted, from which adjustments led to this one."""
 
 
 class EpochLog:
@@ -51,7 +57,7 @@ class EpochLog:
     >>> log.add(shards=2, tasks=4).number, log.add(shards=3, tasks=4, requested=2).number
     (0, 1)
     >>> log.newest()
-    Epoch(number=1, shards=3, tasks=4, requested=2, partitioner='hash', routing=None)
+    Epoch(number=1, shards=3, tasks=4, requested=2, partitioner='hash', routing=None, origin='')
     """
 
     def __init__(self, state: str) -> None:
@@ -87,11 +93,27 @@ class EpochLog:
         routing: bytes | None = None,
     ) -> Epoch:
         """Add an epoch, which waits for its turn; `requested` is the number of shards itself unless it is given."""
-        number = self.newest_number() + 1
-        epoch = Epoch(number, shards, tasks, shards if requested is None else requested, partitioner, routing)
+        wanted = shards if requested is None else requested
+        number, origin = self.newest_number() + 1, "" if routing is None else origin_of(routing)
+        return self._write(Epoch(number, shards, tasks, wanted, partitioner, routing, origin))
+
+    def add_adjusted(self, before: Epoch, routing: bytes, adjustment: Adjustment) -> Epoch:
+        """Add an epoch that differs from the one before by an adjustment of its routing."""
+        epoch = replace(before, number=before.number + 1, routing=routing)
+        self._folder.write(_name(epoch.number, _ADJUSTMENT), adjustment.to_json().encode())
+        return self._write(epoch)
+
+    def adjustment(self, number: int) -> Adjustment | None:
+        """Return the decision that led to an epoch, if one did."""
+        if self._folder.size(_name(number, _ADJUSTMENT)) is None:
+            return None
+        return Adjustment.from_json(self._folder.read(_name(number, _ADJUSTMENT)))
+
+    def _write(self, epoch: Epoch) -> Epoch:
+        content = asdict(epoch)
+        number, routing = content.pop("number"), content.pop("routing")
         if routing is not None:
             self._folder.write(_name(number, "routing"), routing)
-        content = {"shards": shards, "tasks": tasks, "requested": epoch.requested, "partitioner": partitioner}
         content["has_routing"] = routing is not None
         self._folder.write(_name(number, "json"), json.dumps(content).encode())
         return epoch
@@ -143,6 +165,11 @@ class QueryEpochs:
 def epochs_of(state: str, query: str) -> QueryEpochs:
     """Return the epochs of a query, the same object every time: it remembers what it has read."""
     return QueryEpochs(state, query)
+
+
+def origin_of(routing: bytes) -> str:
+    """Return the digest of a routing that was given or fitted."""
+    return hashlib.blake2b(routing, digest_size=16).hexdigest()
 
 
 def moves_folder(number: int) -> str:

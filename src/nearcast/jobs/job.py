@@ -23,6 +23,7 @@ from nearcast.jobs.plugins import register_plugins
 from nearcast.model import MessageBatch, ScoringContext, Subscription, SubscriptionBatch
 from nearcast.model.columns import messages_from_table
 from nearcast.partition import MAX_SHARDS, Routing, Sample, place_by_key
+from nearcast.partition.balance.policy import Balance
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.serialization import unpack
 from nearcast.social import SocialGraph
@@ -62,6 +63,8 @@ class Job:
 
     has_edges: bool = False
     """True if edges are a source, which may make users known."""
+    balance: Balance | None = None
+    """When the routing of a stream is adjusted to its load; None for never."""
 
     def __post_init__(self) -> None:
         for name in ("shards", "batches_per_snapshot"):

@@ -6,6 +6,7 @@
     [messages]       format, path, options, schema, select        [updates]    format, path, options, select
     [subscriptions]  the same, static                             [rejected]   the same
     [edges]          the same
+    [balance]        sigma, selection, every, load
     [run]            checkpoint, state, trigger, clock, max_ahead
 
 Paths are relative to the file, so that a job can be moved as a folder. Reading a job file runs nothing.
@@ -29,6 +30,7 @@ from nearcast.errors import InvalidInput, StateError, require
 from nearcast.jobs.epochs import EpochLog
 from nearcast.jobs.job import Job
 from nearcast.model import Attributes
+from nearcast.partition.balance.policy import Balance
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Space
 from nearcast.text import HashKey, Vocabulary
@@ -197,6 +199,7 @@ class JobFile:
     social: SocialTable | None = None
     edges: SourceTable | None = None
     match: MatchTable = field(default_factory=MatchTable)
+    balance: Balance | None = None
     rejected: SinkTable | None = None
     file: Path = field(default_factory=lambda: Path("job.toml"))
     """The job file; paths are relative to its folder."""
@@ -266,6 +269,7 @@ class JobFile:
             clock=self.clock,
             max_ahead_s=run.max_ahead,
             has_edges=self.edges is not None,
+            balance=self.balance,
         )
 
     @property

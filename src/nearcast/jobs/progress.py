@@ -15,6 +15,8 @@ from nearcast.jobs.frame import EDGE, MESSAGE, SUBSCRIPTION
 MESSAGES, SUBSCRIPTIONS, EDGES = "nearcast_messages", "nearcast_subscriptions", "nearcast_edges"
 SHARDS = "nearcast_shards"
 """Names of the observations of rows, and of the reports of shards."""
+ADJUSTMENT = "nearcast_adjustment"
+"""The name of the decision that led to the routing of a batch, if one did, as text."""
 MALFORMED = {
     MESSAGE: "nearcast_malformed_messages",
     SUBSCRIPTION: "nearcast_malformed_subscriptions",
@@ -39,6 +41,12 @@ class Tally:
     """The number of the routing, see `epochs`."""
     subscriptions: dict[int, int] = field(default_factory=dict)
     """Subscriptions of each shard."""
+    adjustments: int = 0
+    """Adjustments of the routing that have taken effect."""
+    adjustment: str = ""
+    """The last one."""
+    moved_bytes: int = 0
+    """Bytes of subscriptions that moved between shards."""
     state_bytes: dict[int, int] = field(default_factory=dict)
     """Bytes of the state of each shard."""
     work: dict[int, float] = field(default_factory=dict)
@@ -75,9 +83,12 @@ class Tally:
         self.unknown += sum(report["unknown"] for report in reports)
         retractions = (report.get("retractions", "") for report in reports)  # every shard receives each of them
         self.unknown += sum("1" not in known for known in zip(*retractions, strict=False))
-        epoch = max((report.get("epoch", 0) for report in reports), default=self.epoch)
+        self.moved_bytes += sum(report.get("moved_bytes", 0) for report in reports)
+        epoch = epoch_of_reports(reports)
         if epoch > self.epoch:  # shards may have retired; the others report again
             self.epoch, self.subscriptions, self.state_bytes, self.work = epoch, {}, {}, {}
+            if decision := batch.get(ADJUSTMENT):
+                self.adjustments, self.adjustment = self.adjustments + 1, decision
         for report in reports:
             shard = report["shard"]
             self.subscriptions[shard] = report["subscriptions"]
@@ -109,6 +120,8 @@ class Tally:
             "shard_balance": round(self.balance, 3),
             "shards": len(self.work),
             "epoch": self.epoch,
+            "adjustments": self.adjustments,
+            "moved_bytes": self.moved_bytes,
         }
 
     def rows(self) -> list[tuple[str, str]]:
@@ -128,4 +141,11 @@ class Tally:
             ("state", f"{figures['state_bytes'] / 1e6:,.1f} MB"),
             ("shards", f"{len(self.work)}, epoch {self.epoch}"),
             ("shard balance", f"{self.balance:.2f} busiest / average"),
+            *([("moved", f"{self.moved_bytes / 1e6:,.1f} MB")] if self.moved_bytes else []),
+            *([("last adjustment", self.adjustment)] if self.adjustment else []),
         ]
+
+
+def epoch_of_reports(reports: Iterable[Mapping[str, Any]]) -> int:
+    """Return the number of the routing that shards report."""
+    return max((report.get("epoch", 0) for report in reports), default=0)

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.engine.groups import count_updates, group
+from nearcast.engine.period_sampler import PeriodSampler
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.engine.stream_slice import StreamSlice
 from nearcast.errors import InvalidInput
@@ -84,11 +85,17 @@ class ShardCounts:
 
 
 def apply(
-    engine: ShardEngine, frames: Iterable[Frame], *, shard: int, job: Job, counts: ShardCounts
+    engine: ShardEngine,
+    frames: Iterable[Frame],
+    *,
+    shard: int,
+    job: Job,
+    counts: ShardCounts,
+    sampler: PeriodSampler | None = None,
 ) -> Iterator[pa.Table]:
     """Apply the frames of one micro-batch, yield groups of updates, and count.
 
-    Where subscriptions may move, groups have a column `OP`, see `frame`.
+    Where subscriptions may move, groups have a column `OP`, see `frame`. A sampler takes some of the messages.
     """
     arrived = list(frames)
     if moves := [frame for frame in arrived if frame.source == MOVE]:
@@ -112,7 +119,7 @@ def apply(
         subscriptions = SubscriptionOperations(rows, messages.ats_us, engine, shard=shard, job=job)
     operations = BatchOperations(engine, job, edges, subscriptions)
     expired = () if time is None else (uncaused(group(engine.advance_to(time.now_us)), job),)
-    for updates in _gathered(chain(expired, _interleave(engine, operations, messages, job, counts))):
+    for updates in _gathered(chain(expired, _interleave(engine, operations, messages, job, counts, sampler))):
         counts.updates += count_updates(updates)
         yield updates
     counts.messages += len(messages) - messages.n_retractions
@@ -131,6 +138,7 @@ def _interleave(
     messages: _Messages,
     job: Job,
     counts: ShardCounts,
+    sampler: PeriodSampler | None,
 ) -> Iterator[pa.Table]:
     """Apply operations and publish messages in their order; yield the updates of each step."""
     start, size = 0, _FIRST
@@ -155,7 +163,10 @@ def _interleave(
         operations.begin(start, end)
         while start < end:
             stop = min(start + size, end)
-            updates = engine.publish_slice(*messages.slice(start, stop), grouped=True)
+            batch, stream_slice = messages.slice(start, stop)
+            updates = engine.publish_slice(batch, stream_slice, grouped=True)
+            if sampler is not None:
+                sampler.add(batch, stream_slice.seen_by)
             fitting = (stop - start) * UPDATES_PER_ROW // max(1, count_updates(updates))
             start, size = stop, max(1, min(fitting, 2 * size, CHUNK))
             yield uncaused(updates, job)

@@ -18,6 +18,7 @@ from time import perf_counter, time
 
 import pyarrow as pa
 
+from nearcast.engine.period_sampler import PeriodSampler
 from nearcast.jobs.batch_time import with_time
 from nearcast.jobs.block_files import BlockFiles
 from nearcast.jobs.engine_cache import UNUSED_S, LocalEngineCache, remove_unused
@@ -26,6 +27,7 @@ from nearcast.jobs.folder import Folder
 from nearcast.jobs.frame import Frame, epoch_of
 from nearcast.jobs.job import Job
 from nearcast.jobs.moves import ReadMoves, read_moves, remove_moves, write_moves
+from nearcast.jobs.periods import remove_parts, write_part
 from nearcast.jobs.rejections import write_rejections
 from nearcast.jobs.reports import write_report
 from nearcast.jobs.shard import ShardCounts, apply
@@ -86,7 +88,10 @@ class ShardRun:
             if job.is_clocked:
                 frames = with_time(frames, max(engine.now_us, moves.now_us), max_ahead_s=job.ahead_s)
             clock.append(perf_counter())
-            yield from apply(engine, map(blocks.read, frames), shard=shard, job=job, counts=report)
+            sampler = engine.begin_period(job.placement, shard=shard) if self._is_measured(before) else None
+            arrived = map(blocks.read, frames)
+            yield from apply(engine, arrived, shard=shard, job=job, counts=report, sampler=sampler)
+            self._write_part(sampler)
             report.subscriptions = len(engine)
             clock.append(perf_counter())
             after = state.write(before, frames, engine)
@@ -123,6 +128,7 @@ class ShardRun:
             before = ShardManifest(version=before.version)
         if self.report.shard == 0:  # all shards have begun the epoch before this one
             remove_moves(self._folder, number - 1)
+            remove_parts(self._folder, epoch=number - 1)
         return before, read_moves(
             self._folder,
             shard=self.report.shard,
@@ -131,6 +137,23 @@ class ShardRun:
             batch=self._in_force.exported,
             is_new=is_new,
         )
+
+    def _is_measured(self, before: ShardManifest) -> bool:
+        """Return whether this batch is one that the routing may be adjusted to."""
+        balance, is_settled = self.job.balance, before.epoch == self._epoch and not self._in_force.is_ending
+        return balance is not None and is_settled and (self._batch + 1) % balance.every == 0
+
+    def _write_part(self, sampler: PeriodSampler | None) -> None:
+        """Write what a sampler took, for the driver."""
+        if sampler is not None and self.job.balance is not None:
+            write_part(
+                self._folder,
+                sampler.end(),
+                epoch=self._epoch,
+                batch=self._batch,
+                shard=self.report.shard,
+                every=self.job.balance.every,
+            )
 
     def _remove_retired(self) -> None:
         """Remove the files of shards that do not exist in this epoch, whose first batch is committed."""

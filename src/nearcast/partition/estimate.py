@@ -98,18 +98,18 @@ class Estimate:
         return float(self.loads.sum())
 
 
-class Balance(NamedTuple):
+class Evenness(NamedTuple):
     """How evenly shards are loaded; 1 and 1 is perfect."""
 
     max_over_mean: float
     max_over_min: float
 
     @classmethod
-    def of(cls, loads: Floats) -> Balance:
+    def of(cls, loads: Floats) -> Evenness:
         """Compare the greatest load with the mean and the least.
 
-        >>> Balance.of(np.array([1.0, 2.0, 3.0]))
-        Balance(max_over_mean=1.5, max_over_min=3.0)
+        >>> Evenness.of(np.array([1.0, 2.0, 3.0]))
+        Evenness(max_over_mean=1.5, max_over_min=3.0)
         """
         most = float(loads.max())
         return (

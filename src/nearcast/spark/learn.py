@@ -15,8 +15,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from nearcast.errors import InvalidInput, StateError, require
+from nearcast.jobs.balancer import check_balance
 from nearcast.jobs.block import open_block
-from nearcast.jobs.epochs import Epoch, EpochLog
+from nearcast.jobs.epochs import Epoch, EpochLog, origin_of
 from nearcast.jobs.job import Job
 from nearcast.jobs.job_file import JobFile
 from nearcast.jobs.message_rows import RETRACT, are
@@ -53,7 +54,9 @@ def fit_job(job: Job, partitioner: str | Routing, frames: Frames, sample: Frames
         return replace(job, fitted=_fit(job, frames if sample is None else sample))
     log = EpochLog(job.state)
     newest = log.newest()
-    is_same = newest is not None and (newest.requested == job.shards if given is None else newest.routing == given)
+    is_same = newest is not None and (
+        newest.requested == job.shards if given is None else newest.origin == origin_of(given)
+    )
     if newest is not None:
         _check_continues(newest, job)
     if newest is None or not is_same:
@@ -98,6 +101,7 @@ def _add_epoch(
             hint = "Or give a routing that was fitted before as the partitioner; nearcast advise --save makes one."
             raise InvalidInput("sample", f"{rule} before a stream runs", None, subject="job", hint=hint)
         given = _fit(job, sample)
+    check_balance(replace(job, fitted=given))
     return log.add(
         shards=job.shards, tasks=job.n_tasks, requested=requested, partitioner=job.partitioner, routing=given
     )

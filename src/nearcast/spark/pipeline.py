@@ -19,10 +19,12 @@ from pyspark.sql import DataFrame
 from nearcast.engine.clock import ClockName
 from nearcast.engine.config import EngineConfig, SharedOptions
 from nearcast.errors import StateError
+from nearcast.jobs.balancer import Balancer, Decision, check_balance
 from nearcast.jobs.epochs import EpochLog
 from nearcast.jobs.job import Job
 from nearcast.jobs.rejections import rejections_folder
 from nearcast.partition import Routing
+from nearcast.partition.balance.policy import Balance
 from nearcast.spark.clock_source import read_clock
 from nearcast.spark.decode import REJECTED, decode_edges, decode_messages, decode_subscriptions
 from nearcast.spark.dispatch import dispatch_clock, dispatch_edges, dispatch_messages, dispatch_subscriptions
@@ -52,6 +54,9 @@ class Matched(NamedTuple):
     job: Job | None = None
     """The job as it was started."""
 
+    balancer: Balancer | None = None
+    """What adjusts the routing, if the job has a balance."""
+
     def rescale(self, shards: int, *, sample: tuple[DataFrame, DataFrame] | None = None) -> None:
         """Continue with another number of shards while the queries run; no update depends on it.
 
@@ -62,6 +67,16 @@ class Matched(NamedTuple):
         if self.job is None or self.job.state is None:
             raise StateError("only streams can be rescaled while they run; these frames are static")
         rescale_job(self.job, shards, sample)
+
+    def adjust(self) -> Decision | None:
+        """Adjust the routing to the newest batch that shards have measured; None if nothing is to be changed.
+
+        Call it now and then while the queries of a job with `balance` run, as `nearcast run` does. An adjustment
+        takes effect as another number of shards does, and no update depends on it.
+        """
+        if self.balancer is None:
+            raise StateError("only streams with balance can be adjusted; start them with balance=True or a Balance")
+        return self.balancer.look()
 
     def refresh(self, subscriptions: DataFrame) -> int:
         """Read static subscriptions again while the queries run; return the number of rows that changed.
@@ -86,6 +101,7 @@ def match(
     edges: DataFrame | None = None,
     clock: ClockName = "event",
     max_ahead: float | None = None,
+    balance: Balance | bool | None = None,
     **options: Unpack[SharedOptions],
 ) -> Matched:
     """Keep the result of every subscription exact while messages stream past, on Spark.
@@ -107,6 +123,9 @@ def match(
 
     With `clock="wall"`, for streams, only the clock of the query moves `now`: messages expire without traffic, and
     those more than `max_ahead` seconds ahead of it, by default 300, are rejected. With `"event"`, messages move it.
+
+    With `balance`, shards of a stream measure their load now and then, and `Matched.adjust` moves cells of the
+    routing from the busiest to the idlest one; the partitioner must divide space into cells.
     """
     return match_config(
         messages,
@@ -120,6 +139,7 @@ def match(
         edges=edges,
         clock=clock,
         max_ahead=max_ahead,
+        balance=balance,
     )
 
 
@@ -136,6 +156,7 @@ def match_config(
     edges: DataFrame | None = None,
     clock: ClockName = "event",
     max_ahead: float | None = None,
+    balance: Balance | bool | None = None,
 ) -> Matched:
     """Do what `match` does, with the options of the engine as one object."""
     spark = messages.sparkSession
@@ -166,10 +187,12 @@ def match_config(
         clock=clock,
         max_ahead_s=max_ahead,
         has_edges=edges is not None,
+        balance=Balance.of(balance),
     )
     if job.is_clocked and folder is None:
         raise StateError("clock must be 'event' for static frames: only a stream has a present time; got 'wall'")
     job = fit_job(job, partitioner, (messages, subscriptions), sample)
+    check_balance(job)
     handle = send_job(spark, job)
 
     decoded_subscriptions = decode_subscriptions(subscriptions, handle)
@@ -192,7 +215,8 @@ def match_config(
     updates, packed = (work(frames, handle, is_packed=is_packed) for is_packed in (False, True))
     if handle.job.moves:
         updates, packed = join(updates, tasks=tasks), join(packed, tasks=tasks, is_packed=True)
-    return Matched(updates=merge(updates), rejected=rejected, packed=packed, static=static, job=job)
+    balancer = None if job.balance is None or folder is None else Balancer(job, job.balance)
+    return Matched(merge(updates), rejected, packed, static, job, balancer)
 
 
 def _are_streams(frames: Mapping[str, DataFrame | None]) -> bool:

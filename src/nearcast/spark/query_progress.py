@@ -7,8 +7,9 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from nearcast.jobs.epochs import EpochLog
 from nearcast.jobs.folder import Folder
-from nearcast.jobs.progress import SHARDS
+from nearcast.jobs.progress import ADJUSTMENT, SHARDS, epoch_of_reports
 from nearcast.jobs.reports import read_batch
 
 
@@ -18,6 +19,8 @@ def batches_of(query: StreamingQuery, state: str, *, after: int = -1) -> list[di
     progress = [json.loads(one.json) for one in query.recentProgress]
     batches = [batch for batch in progress if batch["batchId"] > after]
     for batch in batches:
-        observed = batch.get("observedMetrics") or {}
-        batch["observedMetrics"] = observed | {SHARDS: {"reports": read_batch(folder, batch["batchId"])}}
+        observed, reports = batch.get("observedMetrics") or {}, read_batch(folder, batch["batchId"])
+        batch["observedMetrics"] = observed | {SHARDS: {"reports": reports}}
+        adjustment = EpochLog(state).adjustment(epoch_of_reports(map(json.loads, reports)))
+        batch[ADJUSTMENT] = None if adjustment is None else str(adjustment)
     return batches

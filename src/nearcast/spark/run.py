@@ -112,6 +112,7 @@ def start_run(spark: SparkSession, job_file: JobFile) -> Run:
             edges=None if edges is None else edges.rows,
             clock=job.clock,
             max_ahead=job.max_ahead_s,
+            balance=job.balance,
         )
         rejected = matched.rejected
         for source in (messages, subscriptions, edges):
@@ -130,7 +131,11 @@ def start_run(spark: SparkSession, job_file: JobFile) -> Run:
 
 
 def _take_requests(spark: SparkSession, job_file: JobFile, matched: Matched) -> None:
-    """Do what was requested of the job; what cannot be done does not stop it."""
+    """Do what was requested of the job, and adjust its routing; what cannot be done does not stop it."""
+    if matched.balancer is not None:
+        with _logging_errors("the load was not adjusted"):
+            if (decision := matched.adjust()) is not None:
+                _log.info("%s", decision)
     if matched.static is not None and take_refresh(job_file):
         with _logging_errors("the subscriptions were not read again"):
             _log.info("the subscriptions were read again: %d changes", matched.refresh(read_static(spark, job_file)))

@@ -26,6 +26,7 @@ from nearcast.errors import require
 from nearcast.partition.balance.adjustment import Adjustment
 from nearcast.partition.balance.cells import CellRouting, CellWork, Period, can_cut, has_cells
 from nearcast.partition.balance.even_cut import even_cut
+from nearcast.partition.balance.policy import SIGMA
 from nearcast.partition.balance.selection import Selection, selection_named
 from nearcast.partition.balance.steps import Move, RoutingStep
 from nearcast.partition.balance.term_moves import applied, move_terms
@@ -34,8 +35,6 @@ from nearcast.partition.masks import count_shards
 
 Floats = npt.NDArray[np.float64]
 
-SIGMA = 1.2
-"""The accepted ratio of the busiest to the idlest shard."""
 PIECES = 4
 """A cell that can be cut has at most this part of tau."""
 MOST_LEAVES = 256
