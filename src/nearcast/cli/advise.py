@@ -1,4 +1,7 @@
-"""`nearcast advise`: recommend a partitioner for a stream, by estimates and short runs, with the reason."""
+"""`nearcast advise`: recommend a partitioner for a stream, by estimates and short runs, with the reason.
+
+With `--drift` it is a dry run of load adjustment instead.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +19,9 @@ from nearcast.cli.arguments import count, positive
 from nearcast.errors import require
 
 if TYPE_CHECKING:
-    from nearcast.advice import AdviceReport, Stream
+    from rich.table import Table
+
+    from nearcast.advice import AdviceReport, DriftReport, Stream
 
 NAME = "advise"
 HELP = "recommend a partitioner for a stream"
@@ -29,6 +34,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     from nearcast.model import kinds
     from nearcast.partition import partitioners
+    from nearcast.partition.balance.policy import LOADS, SIGMA
+    from nearcast.partition.balance.selection import SELECTIONS
     from nearcast.space import METRICS
     from nearcast.workload import WORKLOADS
 
@@ -60,10 +67,52 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print one JSON object instead of a table")
     add("--html", type=Path, metavar="PATH", help="write an HTML page with the table and maps")
     add("--save", type=Path, metavar="PATH", help="write the recommended routing, fitted to the whole stream")
+    drift = parser.add_argument_group("a dry run of load adjustment")
+    add = drift.add_argument
+    add("--drift", action="store_true", help="show what would have moved between shards while the stream went by")
+    add("--periods", type=positive, default=10, help="the stream is divided into so many periods, and one to fit to")
+    add("--sigma", type=float, default=SIGMA, help="the accepted ratio of the busiest to the idlest shard")
+    add("--selection", choices=list(SELECTIONS), default="gr", help="how cells are chosen")
+    add("--load", choices=LOADS, default=LOADS[0], help="what a message costs: pairs that are compared, or products")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare the partitioners and print the report."""
+    """Compare the partitioners, or adjust one in a dry run, and print the report."""
+    return _run_drift(options) if options.drift else _run_advice(options)
+
+
+def _run_drift(options: argparse.Namespace) -> int:
+    from nearcast.advice import try_adjusting
+    from nearcast.partition import partitioners
+    from nearcast.partition.balance.policy import Balance
+    from nearcast.partition.hybrid import HybridPartitioner
+    from nearcast.partition.masks import check_shards
+    from nearcast.text import new_hash_key
+
+    check_shards(options.shards)
+    balance = Balance(sigma=options.sigma, selection=options.selection, load=options.load)
+    names = options.partitioner or [HybridPartitioner.name]
+    reports = []
+    with _progress() as watch:
+        watch("generating the stream")
+        stream = replace(_stream(options), hash_key=new_hash_key())
+        for partitioner in partitioners():
+            if partitioner.name in names:
+                reports.append(
+                    try_adjusting(
+                        stream, partitioner, n_shards=options.shards, balance=balance, n_periods=options.periods,
+                        watch=watch,
+                    )
+                )  # fmt: skip
+    if options.json:
+        print(json.dumps({"drift": [report.figures() for report in reports]}))
+    else:
+        for report in reports:
+            _print_drift(report)
+    return 0
+
+
+def _run_advice(options: argparse.Namespace) -> int:
     from nearcast.advice import advise
     from nearcast.partition import partitioners as all_partitioners
     from nearcast.partition.masks import check_shards
@@ -120,17 +169,37 @@ def _progress() -> Iterator[Callable[[str], None]]:
         yield lambda what: status.update(f"advising: {what}")
 
 
-def _print_table(report: AdviceReport) -> None:
-    from rich.box import SIMPLE_HEAD
+def _print_drift(report: DriftReport) -> None:
     from rich.console import Console
+
+    from nearcast.advice.drift import HEADINGS
+
+    table = _table(report.title, "period", HEADINGS)
+    for cells in report.rows():
+        table.add_row(*cells)
+    console = Console(width=None if sys.stdout.isatty() else _WIDE)
+    console.print(table)
+    console.print(f"{report.summary}.", highlight=False)
+
+
+def _table(title: str, first: str, headings: Sequence[str]) -> Table:
+    """Return an empty table whose columns are as wide as their longest word."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
+
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
+    table.add_column(first, no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
+    return table
+
+
+def _print_table(report: AdviceReport) -> None:
+    from rich.console import Console
 
     from nearcast.advice.report import COLUMNS_EXPLAINED, HEADINGS
 
-    table = Table(title=report.title, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
-    table.add_column("partitioner", no_wrap=True)
-    for heading in HEADINGS:
-        table.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
+    table = _table(report.title, "partitioner", HEADINGS)
     for name, cells in report.rows():
         table.add_row(name, *cells, style="bold" if name == report.taken.name else None)
     console = Console(width=None if sys.stdout.isatty() else _WIDE)

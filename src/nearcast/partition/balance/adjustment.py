@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from nearcast.errors import FormatError
 from nearcast.partition.balance.cells import CellRouting
@@ -33,10 +34,14 @@ class Adjustment:
             routing = step.apply(routing)
         return routing
 
+    def content(self) -> dict[str, Any]:
+        """Return the adjustment as JSON values, without loss."""
+        values = {name: getattr(self, name) for name in _FIELDS}
+        return {**values, "steps": [to_json(step) for step in self.steps]}
+
     def to_json(self) -> str:
         """Return the adjustment as JSON, without loss."""
-        content = {name: getattr(self, name) for name in _FIELDS}
-        return json.dumps({**content, "steps": [to_json(step) for step in self.steps]})
+        return json.dumps(self.content())
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Adjustment:
