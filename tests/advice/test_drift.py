@@ -64,7 +64,10 @@ def test_the_command_prints_a_table_or_json(capsys):
     [
         (["--partitioner", "hash"], "partitioner must divide its work into cells to be adjusted"),
         (["--sigma", "0.5"], "sigma must be a number of 1 or more; got 0.5 (balance)"),
-        (["--sample", "5", "--periods", "5"], "messages must be at least one for each of the 6 periods; got 5 (drift)"),
+        (
+            ["--sample", "5", "--periods", "5"],
+            "messages must be at least one for each of the 6 periods; got 5 (drift)",
+        ),
     ],
 )
 def test_what_cannot_be_adjusted_is_refused(words, published, capsys):
