@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -125,7 +126,7 @@ def try_adjusting(
     n_periods: int,
     watch: Callable[[str], None] = lambda what: None,
 ) -> DriftReport:
-    """Divide a stream into periods, fit a partitioner to the first one, and adjust its routing after each further one.
+    """Divide a stream into periods, fit a partitioner to the first, and adjust its routing after each of the others.
 
     All subscriptions are there from the beginning. Cost: a second per period for a hundred thousand subscriptions.
     """
@@ -133,7 +134,7 @@ def try_adjusting(
     rule = f"must be at least one for each of the {n_periods + 1} periods"
     require(len(messages) > n_periods, "messages", rule, len(messages), subject="drift")
     bounds = np.linspace(0, len(messages), n_periods + 2).astype(np.int64)
-    parts = [messages.take(np.arange(start, stop)) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    parts = [messages.take(np.arange(start, stop)) for start, stop in pairwise(bounds.tolist())]
     watch(f"fitting {partitioner.name}")
     fitted = partitioner.fit(Sample(footprints, parts[0]), n_shards=n_shards)
     check_adjustable(fitted, partitioner.name)
