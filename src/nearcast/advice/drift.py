@@ -143,7 +143,7 @@ def try_adjusting(
     for number, part in enumerate(parts[1:], 1):
         watch(f"{partitioner.name}, period {number} of {n_periods}")
         period = Period.of(part, footprints, counts_pairs=balance.load == "pairs")
-        loads = [measure(routing, period).shard_loads for routing in (fixed, adjusted)]
+        loads = measure(fixed, period).shard_loads, measure(adjusted, period).shard_loads
         made = adjust(adjusted, period, sigma=balance.sigma, selection=balance.selection)
         adjusted = adjusted if made is None else made.routing
         periods.append(DriftPeriod(*loads, None if made is None else made.adjustment))
