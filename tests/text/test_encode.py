@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearcast.text import hash_bytes, term_ids, tokenize
+from nearcast.text import Vocabulary, hash_bytes, term_ids, tokenize
 from nearcast.text._kernels.encode import siphash
 from nearcast.text.encode import encode_column, encode_texts, hash_column
 from nearcast.text.hashing import key_words
@@ -65,3 +65,9 @@ def test_a_very_long_text_is_encoded_by_the_fallback_with_the_same_result():
 def test_the_hashes_of_a_column_are_those_of_its_strings(n):
     strings = [f"wörd{i}" * (i % 9) for i in range(n)]
     assert hash_column(pa.array(strings, pa.string())).tolist() == term_ids(strings).tolist()
+
+
+def test_an_empty_column_of_lists_is_encoded():
+    """Its type cannot be told from its rows."""
+    rows = Vocabulary(0, {}).encode(pa.array([], pa.list_(pa.string())))
+    assert (rows.indptr.tolist(), rows.ids.tolist()) == ([0], [])

@@ -116,11 +116,11 @@ class Vocabulary:
 
     def encode(self, texts: Sequence[Text] | pa.Array, *, ordered: bool = False) -> TermRows:
         """Return texts as rows of term ids and counts; `ordered` adds the order of the terms."""
-        if is_worth_a_kernel(len(texts)) and all(isinstance(text, str) for text in texts):
+        if not isinstance(texts, pa.Array):
+            if not (is_worth_a_kernel(len(texts)) and all(isinstance(text, str) for text in texts)):
+                return encode_texts(texts, self.hash_key, analyzer=self.analyzer, ordered=ordered)
             texts = pa.array(texts, pa.string())
-        if isinstance(texts, pa.Array):
-            return encode_column(texts, self.hash_key, analyzer=self.analyzer, ordered=ordered)
-        return encode_texts(texts, self.hash_key, analyzer=self.analyzer, ordered=ordered)
+        return encode_column(texts, self.hash_key, analyzer=self.analyzer, ordered=ordered)
 
     @classmethod
     def from_texts(cls, texts: Iterable[Text], *, analyzer: str | None = None) -> Vocabulary:
