@@ -91,6 +91,10 @@ class Matcher:
         """Work done so far; a match is an arrival that changed a result."""
         return replace(self._index.work, matched=self.n_matched)
 
+    def prepare(self, subscriptions: SubscriptionBatch) -> None:
+        """Make what subscriptions need of a window that shards share; one thread does this before they are added."""
+        self._result_store.prepare(subscriptions)
+
     def insert(
         self, subscriptions: SubscriptionBatch, sinces: npt.NDArray[np.int64], before: Masks | None
     ) -> tuple[Slots, Results]:

@@ -166,7 +166,7 @@ class ShardSet:
         rows_of = rows_of_shards(masks, len(self.shards))
         placed = [(shard, rows) for shard, rows in zip(self.shards, rows_of, strict=True) if len(rows)]
         for shard, _ in placed:
-            shard.matcher(kind)  # creates the lists of the window, which one thread must do
+            shard.matcher(kind).prepare(subscriptions)  # creates lists of the window, which one thread must do
         self._catch_up()
         inserted = list(self._run(insert, placed))
         if not self.router.merges(kind):

@@ -137,19 +137,35 @@ def _needed(
     condition: Condition, attributes: Attributes, key: HashKey, most_values: int
 ) -> Iterator[tuple[int, list[int]]]:
     """Yield facets with those of their cells of which a message must have one."""
-    ranges: dict[str, dict[str, float]] = {}
-    for test in condition.parts if condition.operator == "AND" else (condition,):
+    for test in _tests_of(condition):
         if test.operator in ("=", "IN"):
             cells = sorted({encode_value(value, key) for value in test.values})
             if len(cells) <= most_values:
                 yield attributes.positions[test.name] * len(SHIFTS), cells
-        elif test.operator in _RANGES:
+    for name, ends in ends_of_ranges(condition).items():
+        if len(ends) == 2:
+            yield from _of_range(attributes.positions[name], ends["low"], ends["high"], min(most_values, _MAX_CELLS))
+
+
+def ends_of_ranges(condition: Condition) -> dict[str, dict[str, float]]:
+    """Return by attribute the ends, `low` and `high`, of the range of numbers that a condition needs.
+
+    >>> from nearcast.model.where import parse_where
+    >>> ends_of_ranges(parse_where("price > 3 AND price <= 9 AND price < 20 AND size >= 2 AND kind = 'bike'"))
+    {'price': {'low': 3.0, 'high': 9.0}, 'size': {'low': 2.0}}
+    """
+    ranges: dict[str, dict[str, float]] = {}
+    for test in _tests_of(condition):
+        if test.operator in _RANGES:
             value, ends = float(test.values[0]), ranges.setdefault(test.name, {})
             end = _RANGES[test.operator]
             ends[end] = (max if end == "low" else min)(ends.get(end, value), value)
-    for name, ends in ranges.items():
-        if len(ends) == 2:
-            yield from _of_range(attributes.positions[name], ends["low"], ends["high"], min(most_values, _MAX_CELLS))
+    return ranges
+
+
+def _tests_of(condition: Condition) -> Sequence[Condition]:
+    """Return the parts of a condition that must all be true."""
+    return condition.parts if condition.operator == "AND" else (condition,)
 
 
 def _of_range(attribute: int, low: float, high: float, most_cells: int) -> Iterator[tuple[int, list[int]]]:

@@ -23,6 +23,7 @@ from nearcast.model._kernels.filters import FilterArrays
 from nearcast.model.batch import MessageBatch
 from nearcast.model.filter_columns import FilterPrograms
 from nearcast.model.matches import Matches
+from nearcast.model.slot_words import SlotWords
 from nearcast.space import Box, Space
 from nearcast.space.region_store import RegionStore
 
@@ -35,6 +36,7 @@ class Filters:
 
     def __init__(self, arena: Arena, space: Space) -> None:
         self._arena, self._space = arena, space
+        self._programs = SlotWords(arena, _PREFIX)
 
     def __len__(self) -> int:
         return int(self._array("counts")[_N_FILTERS]) if f"{_PREFIX}.counts" in self._arena else 0
@@ -47,50 +49,39 @@ class Filters:
     @property
     def arrays(self) -> FilterArrays:
         """The current arrays; growth replaces them."""
-        if f"{_PREFIX}.counts" not in self._arena:
+        if not self._programs:
             return _no_filters()
-        words = self._array("words")
+        heads, words, state = self._programs.arrays
         has_regions = f"{_REGIONS}.kinds" in self._arena
         regions = self._regions.arrays if has_regions else _no_filters().regions
-        return FilterArrays(self._array("heads"), words, words.view(np.float64), self._array("state"), regions)
+        return FilterArrays(heads, words, words.view(np.float64), state, regions)
 
     @cached_property
     def _regions(self) -> RegionStore:
         return RegionStore(self._arena, self._space, prefix=_REGIONS)
-
-    def _make(self) -> None:
-        with self._arena.together():
-            self._arena.new(f"{_PREFIX}.heads", np.int64, 0, -1, columns=2)
-            self._arena.new(f"{_PREFIX}.words", np.int64, 0)
-            self._arena.new(f"{_PREFIX}.counts", np.int64, 8)
-            self._arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
 
     def insert(self, slots: npt.NDArray[np.int32], programs: FilterPrograms) -> None:
         """Insert the programs of subscriptions in free slots."""
         if not len(programs):
             return
         if f"{_PREFIX}.counts" not in self._arena:
-            self._make()
+            self._arena.new(f"{_PREFIX}.counts", np.int64, 8)
         own = column(slots[programs.rows], np.int32)
-        self._arena.grow(f"{_PREFIX}.heads", int(own.max()) + 1)
         if programs.regions.codes.any():
             self._regions.insert(own, programs.regions)
-        done = 0
-        while (done := kernels.insert_programs(self.arrays, own, programs.indptr, programs.words, done)) < len(own):
-            state = self._array("state")
-            needed = max(int(state[blocks.USED] + state[blocks.NEEDED]), len(programs.words))
-            self._arena.grow(f"{_PREFIX}.words", needed)
+        self._programs.insert(own, programs.indptr, programs.words)
         self._array("counts")[[_N_FILTERS, _N_PHRASES]] += (len(own), programs.n_with_phrases)
 
     def delete(self, slots: npt.NDArray[np.int32]) -> None:
         """Delete the programs of slots, of which some may have none."""
         if len(self) and len(slots):
             slots = column(slots, np.int32)
-            own = slots[slots < len(self._array("heads"))]
-            own = own[self._array("heads")[own, 0] >= 0]
+            heads = self._programs.arrays.heads
+            own = slots[slots < len(heads)]
+            own = own[heads[own, 0] >= 0]
             if f"{_REGIONS}.kinds" in self._arena:
                 self._regions.delete(own)
-            self._array("counts")[_N_FILTERS] -= kernels.delete_programs(self.arrays, own)
+            self._array("counts")[_N_FILTERS] -= self._programs.delete(own)
 
     def passing(self, found: Matches, batch: MessageBatch) -> Matches:
         """Return the matches of a batch that pass the filters."""

@@ -183,13 +183,13 @@ class Subscription(ABC):
         if self.where is not None:
             condition = parse_where(self.where)
             tests["where"] = test_of_where(condition, scoring.attributes, scoring.hash_key)
-        if (required := self._required(scoring)) is not None:
+        if (required := self.required(scoring)) is not None:
             tests["require"] = test_of_expression(required, scoring.vocabulary.term_id)
         if self.region is not None and "region" not in self.field_types():
             tests["region"] = IN_ITS_REGION
         return tests
 
-    def _required(self, scoring: ScoringContext) -> Expression | None:
+    def required(self, scoring: ScoringContext) -> Expression | None:
         """Return the expression of the field `require`, if the kind has one and it is given."""
         required = getattr(self, "require", None)
         if required is None or "require" not in self.field_types():
@@ -384,7 +384,7 @@ class KeywordSubscription(Subscription):
         """Raise `InvalidInput` also for too many terms."""
         super().check(scoring, limits)
         _check_terms(len(self.counts(scoring.vocabulary)), "keywords", limits, self.subject)
-        if (required := self._required(scoring)) is not None:
+        if (required := self.required(scoring)) is not None:
             _check_terms(len(required.terms()), "require", limits, self.subject)
 
     @classmethod

@@ -19,8 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.model.columns import one_array
+from nearcast.model.expression import Expression
 from nearcast.model.facet_columns import FacetedRows, FacetOptions
 from nearcast.model.filter_columns import FilterPrograms
+from nearcast.model.filter_keys import FilterKeys
 from nearcast.model.filter_program import Predicate, test_of_where
 from nearcast.model.footprint import Footprints
 from nearcast.model.id_column import IdColumn
@@ -130,6 +132,28 @@ class SubscriptionBatch:
         scoring = self.scoring
         return FacetOptions.of(self._conditions, scoring.attributes, scoring.hash_key, most_values=most_values)
 
+    @cached_property
+    def filter_keys(self) -> FilterKeys:
+        """The numbers of which a message needs some to pass the filters."""
+        return FilterKeys.of(
+            self.scoring, conditions=self._conditions, boxes=self._boxes_of_regions, required=self._required
+        )
+
+    @cached_property
+    def _required(self) -> dict[int, Expression]:
+        """The expressions that messages must fulfil, by row."""
+        rows = [row for row, filters in self._filters.items() if "require" in filters]
+        found = zip(rows, self._objects(np.array(rows, np.int64)), strict=True)
+        expressions = {row: one.required(self.scoring) for row, one in found}
+        return {row: expression for row, expression in expressions.items() if expression is not None}
+
+    @cached_property
+    def _boxes_of_regions(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """The rows with a region, and a box around each."""
+        regions = {row: filters["region"] for row, filters in self._filters.items() if "region" in filters}
+        boxes = boxes_around(list(regions.values()), self.scoring.space) if regions else np.empty((0, 4))
+        return np.fromiter(regions, np.int64, len(regions)), boxes
+
     def under(self, facets: FacetedRows) -> SubscriptionBatch:
         """Return the subscriptions listed under facet values."""
         made = replace(self, facets=facets)
@@ -145,11 +169,8 @@ class SubscriptionBatch:
     def footprints(self) -> Footprints:
         """The footprint of each subscription."""
         footprints = self.kind.footprints(self.columns, self.keys, self.scoring)
-        regions = {row: filters["region"] for row, filters in self._filters.items() if "region" in filters}
-        if not regions:
-            return footprints
-        boxes = boxes_around(list(regions.values()), self.scoring.space)
-        return footprints.within(np.fromiter(regions, np.int64), boxes)
+        rows, boxes = self._boxes_of_regions
+        return footprints.within(rows, boxes) if len(rows) else footprints
 
     @cached_property
     def routing_footprints(self) -> Footprints:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Document, ResultPolicy
+from nearcast.model import Document, ResultPolicy, SubscriptionBatch
 from nearcast.window.result_store import Results, ScoredMessage
 
 
@@ -16,6 +16,10 @@ class BestResults(ABC):
     """The k best messages of each subscription; `ResultPolicy` determines what is better and what enters."""
 
     policy: ClassVar[ResultPolicy]
+
+    def prepare(self, subscriptions: SubscriptionBatch) -> None:
+        """Do nothing: searches need nothing but the window."""
+        return
 
     @abstractmethod
     def held(self, slots: npt.NDArray[np.int32]) -> Results:

@@ -116,6 +116,10 @@ class BufferedResults(BestResults):
         sizes: npt.NDArray[np.int32] = heads[heads[:, kernels.RESULT_SIZE] > 0, kernels.SIZE]
         return sizes
 
+    def prepare(self, subscriptions: SubscriptionBatch) -> None:
+        """Make the lists of the window that searches for subscriptions read."""
+        self._source.prepare(subscriptions)
+
     def insert(self, slots: npt.NDArray[np.int32], subscriptions: SubscriptionBatch) -> Results:
         """Insert subscriptions and return the best of the window for each."""
         if not len(slots):
@@ -126,6 +130,8 @@ class BufferedResults(BestResults):
         self._profiles.insert(slots, columns)
         self._arena.grow_all([f"{_PREFIX}.{name}" for name in ("heads", "thresholds")], int(slots.max()) + 1)
         self._source.insert(slots, columns)
+        self._source.prepare(subscriptions)
+        self._source.insert_keys(slots, subscriptions)
         self._change_buffer.cursor[:] = 0
         self._fit_terms(slots)
         now, horizon = int(self._window.store.state[NEXT]) - 1, self._horizon(in_order=self._window.in_order)
@@ -144,6 +150,7 @@ class BufferedResults(BestResults):
         results = self.held(slots)
         kernels.end(self._buffers, self._base, np.ascontiguousarray(slots))
         self._profiles.delete(slots)
+        self._source.delete_keys(slots)
         return results
 
     def restore(self, saved: Sequence[Results]) -> None:

@@ -15,6 +15,9 @@ from nearcast.window.sliding import Steps
 class PassThrough:
     """Reports every match and stores nothing."""
 
+    def prepare(self, subscriptions: SubscriptionBatch) -> None:
+        """Do nothing: no window is searched."""
+
     def insert(self, slots: npt.NDArray[np.int32], subscriptions: SubscriptionBatch) -> Results:
         """Return empty results."""
         return Results.none()

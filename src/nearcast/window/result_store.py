@@ -93,6 +93,9 @@ Find = Callable[[int, int], Matches]
 class ResultStore(Protocol):
     """The results of the subscriptions of one kind."""
 
+    def prepare(self, subscriptions: SubscriptionBatch) -> None:
+        """Make what subscriptions need of a window that several stores share; one thread at a time calls this."""
+
     def insert(self, slots: npt.NDArray[np.int32], subscriptions: SubscriptionBatch) -> Results:
         """Insert subscriptions and return their first results."""
 

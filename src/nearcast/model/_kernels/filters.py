@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel, prefetch
-from nearcast._jit.blocks import class_of, give_block, size_of, take_block
 from nearcast.model._kernels.program_layout import (
     AMONG,
     FAIL,
@@ -24,10 +23,9 @@ from nearcast.model._kernels.program_layout import (
     OPERANDS,
     SIDE_BY_SIDE,
 )
+from nearcast.model._kernels.slot_words import RUN
 from nearcast.space._kernels.regions import CELL_RUN, EDGES, POINT_RUN, RegionArrays, region_covers
 
-RUN, LENGTH = 0, 1
-"""Columns of a head."""
 _NULL = -(1 << 63)
 _AHEAD = 16
 
@@ -68,35 +66,6 @@ class MessageRows(NamedTuple):
     """int64 (n, n_attributes): the values of attributes."""
     masks: NDArray[np.int64]
     """int64 (3,): of rows, of terms and of ranks."""
-
-
-@kernel
-def insert_programs(
-    filters: FilterArrays, slots: NDArray[np.int32], indptr: NDArray[np.int64], words: NDArray[np.int64], start: int
-) -> int:
-    """Insert programs from `start` on; return the row at which the pool was full."""
-    for row in range(start, slots.size):
-        n = indptr[row + 1] - indptr[row]
-        block_class = class_of(n)
-        run = take_block(filters.state, filters.words, block_class, size_of(block_class))
-        if run < 0:
-            return row
-        for i in range(n):
-            filters.words[run + i] = words[indptr[row] + i]
-        filters.heads[slots[row], RUN], filters.heads[slots[row], LENGTH] = run, n
-    return slots.size
-
-
-@kernel
-def delete_programs(filters: FilterArrays, slots: NDArray[np.int32]) -> int:
-    """Delete the programs of slots; return how many had one."""
-    n = 0
-    for slot in slots:
-        if slot < filters.heads.shape[0] and filters.heads[slot, RUN] >= 0:
-            give_block(filters.state, filters.words, class_of(filters.heads[slot, LENGTH]), filters.heads[slot, RUN])
-            filters.heads[slot, RUN] = -1
-            n += 1
-    return n
 
 
 @kernel(inline=True)

@@ -56,7 +56,7 @@ class SocialCandidates(CandidateSource):
         lists, window = self.lists.arrays, self._window.store.arrays
         return kernels.SocialSource(
             self._params, lists, window, profiles, self._social, scratch,
-            self._filters.arrays, self._window.store.rows_for_filters,
+            self._filters.arrays, self._window.store.rows_for_filters, self.keys,
         )  # fmt: skip
 
     @property

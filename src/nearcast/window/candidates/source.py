@@ -10,13 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast._jit import Arena
-from nearcast.model import ScoringContext
+from nearcast.model import ScoringContext, SubscriptionBatch
 from nearcast.model._kernels.profiles import ProfileArrays
 from nearcast.model.filters import Filters
+from nearcast.model.slot_words import SlotWords
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.window._kernels.candidates.source import SourceArrays
+from nearcast.window._kernels.keys import KeyArrays
 from nearcast.window._kernels.params import BufferParams
 from nearcast.window._kernels.search import SearchScratch
+from nearcast.window.key_lists import KeyLists
 from nearcast.window.lists import TermLists
 from nearcast.window.sliding import SlidingWindow
 
@@ -35,6 +38,12 @@ class CandidateSource(ABC):
         """Continue with the lists of the window, or create them; numbers above `max_number` move their base."""
         self._arena, self._window, self._params = arena, window, params
         self._filters = Filters(arena, scoring.space)
+        self._options = SlotWords(arena, "filter_keys")
+
+        def make(lists_arena: Arena) -> KeyLists:
+            return KeyLists(lists_arena, window, params, "keys", scoring=scoring, max_number=max_number)
+
+        self._key_lists = window.follower("keys", make)
 
     @property
     @abstractmethod
@@ -49,6 +58,25 @@ class CandidateSource(ABC):
     @abstractmethod
     def arrays(self, profiles: ProfileArrays, scratch: SearchScratch) -> SourceArrays:
         """Return the arrays of the source as kernels take them; they change with messages and edges."""
+
+    @property
+    def keys(self) -> KeyArrays:
+        """The lists by filter key as kernels take them."""
+        lists = self._key_lists
+        return KeyArrays(self._options.arrays, lists.used, lists.known, lists.arrays, self.lists.arrays)
+
+    def prepare(self, subscriptions: SubscriptionBatch) -> None:
+        """List messages by the filter keys that subscriptions need; one thread at a time may call this."""
+        self._key_lists.use(subscriptions.filter_keys.families)
+
+    def insert_keys(self, slots: npt.NDArray[np.int32], subscriptions: SubscriptionBatch) -> None:
+        """Insert the filter keys of subscriptions."""
+        keys = subscriptions.filter_keys
+        self._options.insert(slots[keys.rows], keys.indptr, keys.words)
+
+    def delete_keys(self, slots: npt.NDArray[np.int32]) -> None:
+        """Delete the filter keys of subscriptions."""
+        self._options.delete(slots)
 
     @abstractmethod
     def insert(self, slots: npt.NDArray[np.int32], columns: KeywordColumns) -> None:

@@ -49,5 +49,5 @@ class TermCandidates(CandidateSource):
         lists, window = self._lists.arrays, self._window.store.arrays
         return kernels.TermSource(
             self._params, lists, window, profiles, self._lists.signatures, scratch,
-            self._filters.arrays, self._window.store.rows_for_filters,
+            self._filters.arrays, self._window.store.rows_for_filters, self.keys,
         )  # fmt: skip

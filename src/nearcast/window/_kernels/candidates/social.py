@@ -32,6 +32,7 @@ from nearcast.window._kernels.buffers import begin as begin_buffers
 from nearcast.window._kernels.buffers import publish as publish_buffers
 from nearcast.window._kernels.candidates.source import SourceKernels
 from nearcast.window._kernels.horizon import Horizon, is_dead
+from nearcast.window._kernels.keys import COST, KeyArrays, find_option, note_option
 from nearcast.window._kernels.lists import (
     BASE,
     EDGE_BITS,
@@ -142,6 +143,7 @@ class SocialSource(NamedTuple):
     filters: FilterArrays
     message_rows: MessageRows
     """The messages of the window as filters read them."""
+    keys: KeyArrays
 
 
 class SocialSearch(NamedTuple):
@@ -442,9 +444,13 @@ def _note_all(source: SocialSource, search: SocialSearch, progress: Progress) ->
 @kernel
 def search_social(source: SocialSource, slot: int, now: int, horizon: Horizon) -> tuple[int, float, int]:
     """Find the best messages up to `now`; see `SourceKernels.search`."""
-    params, scratch, slack = source.params, source.scratch, 2.0 * (source.params.margin + ROUNDING)
+    scratch, slack = source.scratch, 2.0 * (source.params.margin + ROUNDING)
     need = _prepare(source, slot)
     search = SocialSearch(slot, now, need, horizon)
+    option, _ = find_option(source.keys, slot, (source.social.state[END] - horizon.first) // COST)
+    if option >= 0:
+        n = note_option(source.keys, option, slot, horizon, source.filters, source.message_rows, scratch)
+        return _choose(source, search, Progress(n, -np.inf, 0))
     progress = _note_places(source, search, CLOSE, np.inf, Progress(0, -np.inf, 0))
     progress = _note_places(source, search, SLACK, CLOSE, progress)
     progress = _note_terms(source, search, progress)
@@ -452,10 +458,17 @@ def search_social(source: SocialSource, slot: int, now: int, horizon: Horizon) -
     progress = _note_places(source, search, max(0.0, progress.floor - 1.0 - slack), SLACK, progress)
     if progress.floor <= 1.0 + slack:
         progress = _note_all(source, search, progress)
-    n_chosen, n_pending = split_noted(scratch, progress.n_noted, progress.floor, now)
+    return _choose(source, search, progress)
+
+
+@kernel
+def _choose(source: SocialSource, search: SocialSearch, progress: Progress) -> tuple[int, float, int]:
+    """Score the noted messages and choose the best; see `SourceKernels.search`."""
+    scratch, slot = source.scratch, search.slot
+    n_chosen, n_pending = split_noted(scratch, progress.n_noted, progress.floor, search.now)
     n_found = _score(source, slot, n_chosen, progress.floor)
     sort_found(scratch.scores, scratch.found, n_found)
-    theta = theta_of(params, int(source.profiles.heads[slot, K]), need, scratch.scores, n_found)
+    theta = theta_of(source.params, int(source.profiles.heads[slot, K]), search.need, scratch.scores, n_found)
     return cut_below(scratch.scores, n_found, theta), theta, n_pending
 
 

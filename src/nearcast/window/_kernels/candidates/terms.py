@@ -30,6 +30,7 @@ from nearcast.window._kernels.buffers import begin as begin_buffers
 from nearcast.window._kernels.buffers import publish as publish_buffers
 from nearcast.window._kernels.candidates.source import SourceKernels
 from nearcast.window._kernels.horizon import Horizon, is_dead
+from nearcast.window._kernels.keys import COST, KeyArrays, find_option, note_option
 from nearcast.window._kernels.lists import (
     BASE,
     EDGE_BITS,
@@ -105,6 +106,7 @@ class TermSource(NamedTuple):
     filters: FilterArrays
     rows: MessageRows
     """The messages of the window as filters read them."""
+    keys: KeyArrays
 
 
 class TermSearch(NamedTuple):
@@ -277,11 +279,10 @@ def _note(source: TermSource, search: TermSearch, query: TermQuery, n_chosen: in
 
 
 @kernel
-def _score(source: TermSource, slot: int, n_chosen: int, floor: float, are_distinct: bool) -> int:
+def _score(source: TermSource, slot: int, n_chosen: int, floor: float) -> int:
     """Score the messages of chosen postings; return how many reach the floor.
 
-    Unless all messages are distinct, a message counts where its posting stands for the first shared term, in the
-    order of the lists.
+    A message counts where its posting stands for the first shared term, in the order of the lists, or for none (-1).
     """
     window, profiles, scratch, n_found = source.window, source.profiles, source.scratch, 0
     xs, ys, term_starts, n_terms = window.xs, window.ys, window.term_starts, window.n_terms
@@ -321,7 +322,7 @@ def _score(source: TermSource, slot: int, n_chosen: int, floor: float, are_disti
                         break
             at += mine <= other
             start += other <= mine
-        if first < 0 or (not are_distinct and first != firsts[i]):
+        if first < 0 or (firsts[i] >= 0 and first != firsts[i]):
             continue
         score = topk_score(px, py, alpha, xs[place], ys[place], total, on_sphere, max_distance)
         if score >= floor:
@@ -337,6 +338,9 @@ def search_terms(source: TermSource, slot: int, now: int, horizon: Horizon) -> t
     k, n_terms = int(profiles.heads[slot, K]), profiles.heads[slot, LENGTH]
     sort_terms(lists, profiles, slot, scratch.order)
     n_postings = count_postings(lists, profiles, slot)
+    option, n_keyed = find_option(source.keys, slot, n_postings // COST)
+    if option >= 0:
+        return _search_option(source, TermSearch(slot, now, target_size(params, k, n_keyed), horizon), option)
     scratch.counts[SCANNED] += n_postings
     need = target_size(params, k, n_postings)
     search = TermSearch(slot, now, need, horizon)
@@ -346,7 +350,7 @@ def search_terms(source: TermSource, slot: int, now: int, horizon: Horizon) -> t
         for turn in range(n_terms - 1, -1, -1):
             n, floor = _read(source, search, turn, floor, n)
         n_chosen, n_pending = split_noted(scratch, n, floor, now)
-        n_found = _score(source, slot, n_chosen, floor, n_terms == 1)
+        n_found = _score(source, slot, n_chosen, floor)
         sort_found(scratch.scores, scratch.found, n_found)
         theta = theta_of(params, k, need, scratch.scores, n_found)
         if theta >= floor:
@@ -357,10 +361,22 @@ def search_terms(source: TermSource, slot: int, now: int, horizon: Horizon) -> t
 
 
 @kernel
+def _search_option(source: TermSource, search: TermSearch, option: int) -> tuple[int, float, int]:
+    """Find the best of the messages that have the filter keys of an option."""
+    scratch, slot = source.scratch, search.slot
+    n = note_option(source.keys, option, slot, search.horizon, source.filters, source.rows, scratch)
+    n_chosen, n_pending = split_noted(scratch, n, -np.inf, search.now)
+    n_found = _score(source, slot, n_chosen, -np.inf)
+    sort_found(scratch.scores, scratch.found, n_found)
+    theta = theta_of(source.params, int(source.profiles.heads[slot, K]), search.need, scratch.scores, n_found)
+    return cut_below(scratch.scores, n_found, theta), theta, n_pending
+
+
+@kernel
 def score_pending_terms(source: TermSource, slot: int, n_pending: int, floor: float, ceiling: float) -> int:
     """Score messages that arrive later; see `SourceKernels.score_pending`."""
     n_chosen = choose_pending(source.scratch, n_pending, floor)
-    return drop_from(source.scratch, _score(source, slot, n_chosen, floor, False), ceiling)
+    return drop_from(source.scratch, _score(source, slot, n_chosen, floor), ceiling)
 
 
 @kernel
