@@ -8,7 +8,7 @@ READY := $(VENV)/ready
 TESTS ?=
 unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes start here, in half the time with bytecode
 
-.PHONY: help setup demo test test-of browser kernels check soak fuzz lint types bench pages windows lock clean
+.PHONY: help setup demo test test-of browser kernels check soak fuzz lint types bench bench-check pages windows lock clean
 
 help:                ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 10
@@ -67,6 +67,9 @@ types: $(READY)      ## mypy
 bench: $(READY)      ## measure all questions of experiments/ and generate docs/benchmarks; an hour
 	@$(BIN)/python -m experiments all
 	@$(BIN)/python -m experiments.pages
+
+bench-check: $(READY)  ## measure the headline again, or NAMES, and compare with the committed data
+	@$(BIN)/python -m experiments.check $(NAMES)
 
 pages: $(READY)      ## generate docs/benchmarks and the figures of the README from experiments/data
 	@$(BIN)/python -m experiments.pages

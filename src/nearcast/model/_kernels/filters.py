@@ -24,10 +24,18 @@ from nearcast.model._kernels.program_layout import (
     SIDE_BY_SIDE,
 )
 from nearcast.model._kernels.slot_words import RUN
-from nearcast.space._kernels.regions import CELL_RUN, EDGES, POINT_RUN, RegionArrays, region_covers
+from nearcast.space._kernels.regions import (
+    RegionArrays,
+    prefetch_cell,
+    prefetch_edges,
+    prefetch_grid,
+    prefetch_points,
+    prefetch_shape,
+    region_covers,
+)
 
 _NULL = -(1 << 63)
-_AHEAD = 16
+_AHEAD = 8
 
 
 class FilterArrays(NamedTuple):
@@ -156,23 +164,35 @@ def passes(filters: FilterArrays, slot: int, messages: MessageRows, number: int)
 
 
 @kernel(inline=True)
-def _prefetch(filters: FilterArrays, slots: NDArray[np.int32], i: int) -> None:
+def _prefetch(
+    filters: FilterArrays, messages: MessageRows, rows: NDArray[np.int64], slots: NDArray[np.int32], i: int
+) -> None:
     """Prefetch what the programs of later pairs read, each step when what leads to it has arrived."""
-    heads, regions = filters.heads, filters.regions
-    at = i + 3 * _AHEAD
-    if at < slots.size and slots[at] < heads.shape[0]:
+    heads, regions, n = filters.heads, filters.regions, slots.size
+    at = i + 6 * _AHEAD
+    if at < n and slots[at] < heads.shape[0]:
         prefetch(heads, slots[at])
-    at = i + 2 * _AHEAD
-    if at < slots.size and slots[at] < heads.shape[0] and heads[slots[at], RUN] >= 0:
+    at = i + 5 * _AHEAD
+    if at < n and slots[at] < heads.shape[0] and heads[slots[at], RUN] >= 0:
         prefetch(filters.words, heads[slots[at], RUN])
-        if slots[at] < regions.kinds.size:
-            prefetch(regions.kinds, slots[at])
-            prefetch(regions.shapes, slots[at])
-            prefetch(regions.runs, slots[at])
+        prefetch_shape(regions, slots[at])
+    if regions.kinds.size == 0:
+        return
+    at = i + 4 * _AHEAD
+    if at < n:
+        prefetch_grid(regions, slots[at])
+    at = i + 3 * _AHEAD
+    if at < n:
+        row = rows[at] & messages.masks[0]
+        prefetch_cell(regions, slots[at], messages.xs[row], messages.ys[row])
+    at = i + 2 * _AHEAD
+    if at < n:
+        row = rows[at] & messages.masks[0]
+        prefetch_edges(regions, slots[at], messages.xs[row], messages.ys[row])
     at = i + _AHEAD
-    if at < slots.size and slots[at] < regions.kinds.size and regions.kinds[slots[at]] == EDGES:
-        prefetch(regions.points, regions.runs[slots[at], POINT_RUN])
-        prefetch(regions.cells, regions.runs[slots[at], CELL_RUN])
+    if at < n:
+        row = rows[at] & messages.masks[0]
+        prefetch_points(regions, slots[at], messages.xs[row], messages.ys[row])
 
 
 @kernel(inline=True)
@@ -186,7 +206,7 @@ def select_passing(
     """Write the positions of the pairs of message and subscription that pass the filters; return how many."""
     n = 0
     for i in range(slots.size):
-        _prefetch(filters, slots, i)
+        _prefetch(filters, messages, rows, slots, i)
         out[n] = i
         n += passes(filters, slots[i], messages, rows[i])
     return n

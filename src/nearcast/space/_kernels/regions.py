@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nearcast._jit import kernel
+from nearcast._jit import kernel, prefetch
 from nearcast.space import metric
 from nearcast.space._kernels.orientation import orientation, shifted_orientation
 from nearcast.space.metric import EARTH_RADIUS_M
@@ -123,6 +123,66 @@ def edges_cover(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
         if crosses_column(ax, ay, bx, by, x0, y0, y):
             is_inside = not is_inside
     return bool(is_inside)
+
+
+@kernel(inline=True)
+def prefetch_shape(regions: RegionArrays, slot: int) -> None:
+    """Prefetch the kind and the shape of a region."""
+    if slot < regions.kinds.size:
+        prefetch(regions.kinds, slot)
+        prefetch(regions.shapes, slot)
+        prefetch(regions.runs, slot)
+
+
+@kernel(inline=True)
+def prefetch_grid(regions: RegionArrays, slot: int) -> None:
+    """Prefetch where polygons say how their grid is divided; their shape has arrived."""
+    if slot < regions.kinds.size and regions.kinds[slot] == EDGES:
+        prefetch(regions.points, regions.runs[slot, POINT_RUN])
+        prefetch(regions.cells, regions.runs[slot, CELL_RUN])
+
+
+@kernel(inline=True)
+def _cell_near(regions: RegionArrays, slot: int, x: float, y: float) -> int:
+    """Return the position of the cell of a point in polygons, up to rounding; -1 for other regions and points."""
+    if slot >= regions.kinds.size or regions.kinds[slot] != EDGES:
+        return -1
+    x, y = x - regions.shapes[slot, 0], y - regions.shapes[slot, 1]
+    if not (x >= 0.0 and y >= 0.0):
+        return -1
+    run, head = int(regions.runs[slot, POINT_RUN]), int(regions.runs[slot, CELL_RUN])
+    n_columns, n_rows = regions.cells[head + N_COLUMNS], regions.cells[head + N_ROWS]
+    column = min(x * regions.points[run + PER_WIDTH], n_columns - 1.0)
+    row = min(y * regions.points[run + PER_HEIGHT], n_rows - 1.0)
+    return head + FIRST_CELL + int(row) * int(n_columns) + int(column)
+
+
+@kernel(inline=True)
+def prefetch_cell(regions: RegionArrays, slot: int, x: float, y: float) -> None:
+    """Prefetch the cell of a point in polygons; their grid has arrived."""
+    cell = _cell_near(regions, slot, x, y)
+    if cell >= 0:
+        prefetch(regions.cells, cell)
+
+
+@kernel(inline=True)
+def prefetch_edges(regions: RegionArrays, slot: int, x: float, y: float) -> None:
+    """Prefetch the edges of the cell of a point in polygons; the cell has arrived."""
+    cell = _cell_near(regions, slot, x, y)
+    if cell >= 0:
+        prefetch(regions.cells, regions.runs[slot, CELL_RUN] + (regions.cells[cell] >> 1))
+
+
+@kernel(inline=True)
+def prefetch_points(regions: RegionArrays, slot: int, x: float, y: float) -> None:
+    """Prefetch the points of the first and the last edge in the cell of a point; its edges have arrived."""
+    cell = _cell_near(regions, slot, x, y)
+    if cell >= 0:
+        head, run = regions.runs[slot, CELL_RUN], regions.runs[slot, POINT_RUN] + FIRST_POINT
+        first, end = regions.cells[cell] >> 1, regions.cells[cell + 1] >> 1
+        if first < end:
+            prefetch(regions.points, run + 2 * regions.cells[head + first])
+            prefetch(regions.points, run + 2 * regions.cells[head + end - 1])
 
 
 @kernel(inline=True)
