@@ -14,6 +14,7 @@ from effort import effort
 from nearcast._jit import Arena
 from nearcast.errors import InvalidInput
 from nearcast.space import Box, Circle, MultiPolygon, Polygon, Space
+from nearcast.space.metric import EARTH_RADIUS_M
 from nearcast.space.polygons_cover import polygons_cover
 from nearcast.space.region_columns import RegionColumns
 from nearcast.space.region_formats import as_region, to_geojson, to_wkb
@@ -155,6 +156,23 @@ def test_circles_on_the_earth_hold_what_their_distance_says(center, radius, poin
     assert all(box.contains(*point) for point, inside in zip(points, expected, strict=True) if inside)
     columns = RegionColumns.of([circle])
     assert columns.bounding_boxes(EARTH).tolist() == [list(box.as_tuple())]
+
+
+@pytest.mark.parametrize("radius", [1.0, 9.9, 10.0, 150.0, 2e4, 5.5e5, 5.6e5, 2e6])
+def test_circles_on_the_earth_are_exact_at_their_edge(radius):
+    """Near the edge the series that decide elsewhere leave a doubt, and the formula itself is asked."""
+    rng = np.random.default_rng(int(radius))
+    centers = [(179.9999, 12.0), (-71.0, -0.0001), (13.4, 52.5), (0.0, 89.9), (100.0, -89.99999)]
+    for center in centers:
+        off = np.concatenate([rng.normal(0, 1e-15, 400), rng.normal(0, 1e-8, 300), rng.normal(0, 0.2, 300)])
+        angle, turn = radius / EARTH_RADIUS_M * (1 + off), rng.uniform(0, 2 * np.pi, 1_000)
+        y = math.radians(center[1])
+        north = np.arcsin(np.sin(y) * np.cos(angle) + np.cos(y) * np.sin(angle) * np.cos(turn))
+        east = np.arctan2(np.sin(turn) * np.sin(angle) * np.cos(y), np.cos(angle) - np.sin(y) * np.sin(north))
+        points = np.column_stack([(center[0] + np.degrees(east) + 180) % 360 - 180, np.degrees(north)])
+        expected = [EARTH.distance(center, point) <= radius for point in points.tolist()]
+        assert 0 < sum(expected) < len(expected)
+        assert covered(stored([Circle(center, radius)], EARTH), 0, points) == expected
 
 
 @settings(max_examples=effort(200, 5_000))

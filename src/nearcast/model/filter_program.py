@@ -155,6 +155,8 @@ def _holds_value(test: Predicate, code: int) -> bool:
 
 def compile_test(test: Predicate) -> list[int]:
     """Return a tree of tests as the words of a program; see `_kernels.program_layout` for their form."""
+    if test == IN_ITS_REGION:
+        return []
     listed: list[tuple[Predicate, int, int]] = []  # last test first; jumps are positions in it
     entry = _emit(test, PASS, FAIL, listed)
     assert entry == len(listed) - 1

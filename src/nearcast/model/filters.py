@@ -52,7 +52,7 @@ class Filters:
         if not self._programs:
             return _no_filters()
         heads, words, state = self._programs.arrays
-        has_regions = f"{_REGIONS}.kinds" in self._arena
+        has_regions = f"{_REGIONS}.lines" in self._arena
         regions = self._regions.arrays if has_regions else _no_filters().regions
         return FilterArrays(heads, words, words.view(np.float64), state, regions)
 
@@ -79,7 +79,7 @@ class Filters:
             heads = self._programs.arrays.heads
             own = slots[slots < len(heads)]
             own = own[heads[own, 0] >= 0]
-            if f"{_REGIONS}.kinds" in self._arena:
+            if f"{_REGIONS}.lines" in self._arena:
                 self._regions.delete(own)
             self._array("counts")[_N_FILTERS] -= self._programs.delete(own)
 

@@ -25,7 +25,7 @@ class SlotWords:
 
     >>> words = SlotWords(Arena(), "example")
     >>> words.insert(np.array([4, 1], np.int32), np.array([0, 2, 3]), np.array([7, 8, 9]))
-    >>> words.arrays.heads.tolist(), words.arrays.words[:3].tolist()
+    >>> words.arrays.heads[:5].tolist(), words.arrays.words[:3].tolist()
     ([[-1, -1], [2, 1], [-1, -1], [-1, -1], [0, 2]], [7, 8, 9])
     """
 
@@ -41,7 +41,7 @@ class SlotWords:
         return self._arena.bundle(self._prefix, SlotWordArrays) if self else _no_words()
 
     def insert(self, slots: npt.NDArray[np.int32], indptr: Longs, words: Longs) -> None:
-        """Insert words of slots that have none, at least one for each."""
+        """Insert words of slots that have none; a run may be empty."""
         if not len(slots):
             return
         if not self:

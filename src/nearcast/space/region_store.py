@@ -1,11 +1,12 @@
 """Regions of subscriptions by slot, for kernels.
 
-A box or a circle takes 41 bytes, and so does a slot without a region. Polygons take 16 more per point, and 4 for each
+A box or a circle takes 64 bytes, and so does a slot without a region. Polygons take 16 more per point, and 4 for each
 cell of a grid and for each edge in it: some 25 per point in all for outlines like those of a map, at most about 4 log
 n more for edges that all reach far. Runs lie in blocks that are reused, of the next power of two in size.
 
-Cost: `region_covers` takes some nanoseconds for a box, 60 for a circle on the earth, and for polygons as long as
-there are edges close to the point, whatever their number. Insertion takes a microsecond for ten points.
+Cost: `region_covers` takes some nanoseconds for a box or a circle, 60 at the edge of a circle on the earth, and for
+polygons as long as there are edges close to the point, whatever their number. Insertion takes a microsecond for ten
+points.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from nearcast.space.space import Space
 
 __all__ = ["RegionArrays", "RegionStore", "filter_by_region", "region_covers"]
 
+_FIELDS = [field for field in RegionArrays._fields if field != "shapes"]  # which are the bytes of `lines`
+
 
 class RegionStore:
     """The regions of one kind of subscriptions; an arena that holds them already is continued.
@@ -37,11 +40,9 @@ class RegionStore:
 
     def __init__(self, arena: Arena, space: Space, prefix: str = "regions") -> None:
         self._arena, self._space, self._prefix = arena, space, prefix
-        if f"{prefix}.kinds" not in arena:
+        if f"{prefix}.lines" not in arena:
             with arena.together():
-                arena.new(f"{prefix}.kinds", np.int8, 0, kernels.FREE)
-                arena.new(f"{prefix}.shapes", np.float64, 0, columns=4)
-                arena.new(f"{prefix}.runs", np.int32, 0, -1, columns=2)
+                arena.new(f"{prefix}.lines", np.int64, 0, kernels.FREE, columns=kernels.LINE)
                 arena.new(f"{prefix}.points", np.float64, 0)
                 arena.new(f"{prefix}.cells", np.int32, 0)
                 arena.new(f"{prefix}.point_state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
@@ -50,12 +51,13 @@ class RegionStore:
     @property
     def arrays(self) -> RegionArrays:
         """The current arrays; growth replaces them."""
-        return self._arena.bundle(self._prefix, RegionArrays)
+        lines, *others = (self._arena[f"{self._prefix}.{field}"] for field in _FIELDS)
+        return RegionArrays(lines, lines.view(np.float64), *others)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(array.nbytes for array in self.arrays)
+        return sum(self._arena[f"{self._prefix}.{field}"].nbytes for field in _FIELDS)
 
     def insert(self, slots: NDArray[np.int32], columns: RegionColumns) -> None:
         """Insert the region of each row into a slot; slots that have one stay as they are."""
@@ -65,7 +67,7 @@ class RegionStore:
             return  # no slot needs a place
         rows = self._rows(columns)
         with_region = slots[columns.codes != NO_REGION]
-        self._grow(("kinds", "shapes", "runs"), int(with_region.max()) + 1)
+        self._grow(("lines",), int(with_region.max()) + 1)
         done = insert_regions(self.arrays, rows, slots, 0)
         while done < slots.size:
             for pool, state in (("points", "point_state"), ("cells", "cell_state")):

@@ -23,14 +23,13 @@ from nearcast.model._kernels.program_layout import (
     OPERANDS,
     SIDE_BY_SIDE,
 )
-from nearcast.model._kernels.slot_words import RUN
+from nearcast.model._kernels.slot_words import LENGTH, RUN
 from nearcast.space._kernels.regions import (
     RegionArrays,
     prefetch_cell,
     prefetch_edges,
-    prefetch_grid,
+    prefetch_line,
     prefetch_points,
-    prefetch_shape,
     region_covers,
 )
 
@@ -42,7 +41,7 @@ class FilterArrays(NamedTuple):
     """All programs, by slot."""
 
     heads: NDArray[np.int64]
-    """int64 (n_slots, 2): start of its program or -1, and number of words; slots beyond the end have none."""
+    """int64 (n_slots, 2): start of its program or -1, and number of words, 0 if the region is all that it tests."""
     words: NDArray[np.int64]
     """int64 (n,): the programs; the next free block in the first word of a free one."""
     values: NDArray[np.float64]
@@ -146,6 +145,8 @@ def passes(filters: FilterArrays, slot: int, messages: MessageRows, number: int)
     if slot >= filters.heads.shape[0] or filters.heads[slot, RUN] < 0:
         return True
     start, words, row = filters.heads[slot, RUN], filters.words, number & messages.masks[0]
+    if filters.heads[slot, LENGTH] == 0:
+        return region_covers(filters.regions, slot, messages.xs[row], messages.ys[row])
     to = 0
     while to >= 0:
         at = start + to
@@ -169,18 +170,16 @@ def _prefetch(
 ) -> None:
     """Prefetch what the programs of later pairs read, each step when what leads to it has arrived."""
     heads, regions, n = filters.heads, filters.regions, slots.size
-    at = i + 6 * _AHEAD
+    at = i + 5 * _AHEAD
     if at < n and slots[at] < heads.shape[0]:
         prefetch(heads, slots[at])
-    at = i + 5 * _AHEAD
-    if at < n and slots[at] < heads.shape[0] and heads[slots[at], RUN] >= 0:
-        prefetch(filters.words, heads[slots[at], RUN])
-        prefetch_shape(regions, slots[at])
-    if regions.kinds.size == 0:
-        return
     at = i + 4 * _AHEAD
-    if at < n:
-        prefetch_grid(regions, slots[at])
+    if at < n and slots[at] < heads.shape[0] and heads[slots[at], RUN] >= 0:
+        if heads[slots[at], LENGTH] > 0:
+            prefetch(filters.words, heads[slots[at], RUN])
+        prefetch_line(regions, slots[at])
+    if regions.lines.shape[0] == 0:
+        return
     at = i + 3 * _AHEAD
     if at < n:
         row = rows[at] & messages.masks[0]

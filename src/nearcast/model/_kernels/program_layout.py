@@ -3,6 +3,8 @@
 word 0       code | attribute << 8 | number of operands << 32
 words 1, 2   where to go on if the test is true, and if it is false: a word of the program, PASS or FAIL
 then         the operands: term ids, ascending codes of values, or none; a phrase has its term ids, then their borders
+
+A program without words tests the region only, as most do: then nothing is read but a line of the region.
 """
 
 HOLDS, SIDE_BY_SIDE, AMONG, NOT_AMONG, LESS, LESS_OR_EQUAL, GREATER, GREATER_OR_EQUAL = range(1, 9)

@@ -18,7 +18,7 @@ class SlotWordArrays(NamedTuple):
     """Words by slot."""
 
     heads: NDArray[np.int64]
-    """int64 (n_slots, 2): start of its words or -1, and how many; slots beyond the end have none."""
+    """int64 (n_slots, 2): start of its words, -1 without any, and how many; slots beyond the end have none."""
     words: NDArray[np.int64]
     """int64 (n,): the words; the next free block in the first word of a free one."""
     state: NDArray[np.int64]
@@ -31,9 +31,10 @@ def insert_words(
 ) -> int:
     """Insert the words of slots from `start` on; return the row at which the pool was full."""
     for row in range(start, slots.size):
-        n = indptr[row + 1] - indptr[row]
-        block_class = class_of(n)
-        run = take_block(held.state, held.words, block_class, size_of(block_class))
+        n, run = indptr[row + 1] - indptr[row], 0
+        if n > 0:
+            block_class = class_of(n)
+            run = take_block(held.state, held.words, block_class, size_of(block_class))
         if run < 0:
             return row
         for i in range(n):
@@ -48,7 +49,8 @@ def delete_words(held: SlotWordArrays, slots: NDArray[np.int32]) -> int:
     n = 0
     for slot in slots:
         if slot < held.heads.shape[0] and held.heads[slot, RUN] >= 0:
-            give_block(held.state, held.words, class_of(held.heads[slot, LENGTH]), held.heads[slot, RUN])
+            if held.heads[slot, LENGTH] > 0:
+                give_block(held.state, held.words, class_of(held.heads[slot, LENGTH]), held.heads[slot, RUN])
             held.heads[slot, RUN] = -1
             n += 1
     return n

@@ -9,7 +9,7 @@ and there are at most n / 2 cells.
 
 from __future__ import annotations
 
-from math import log2, sqrt
+from math import cos, log2, radians, sin, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -19,21 +19,24 @@ from nearcast._jit import kernel
 from nearcast._jit.blocks import class_of, give_block, size_of, take_block
 from nearcast.space._kernels.orientation import shifted_orientation
 from nearcast.space._kernels.regions import (
-    CELL_RUN,
+    COS,
+    EARTH_CIRCLE,
     EDGES,
     FIRST_CELL,
-    FIRST_POINT,
     FREE,
-    HEIGHT,
-    N_COLUMNS,
+    KIND,
     N_POINTS,
-    N_ROWS,
     PER_HEIGHT,
     PER_WIDTH,
-    POINT_RUN,
-    WIDTH,
+    REACH,
+    RUNS,
+    SIN,
     RegionArrays,
     cell_at,
+    grid_of,
+    kind_of,
+    reach_of,
+    runs_of,
 )
 
 _ROUNDING = 1e-14  # of the coordinates of an edge, many times what its crossing with a line may be off
@@ -140,7 +143,7 @@ def fill_cells(
 ) -> None:
     """Write a run of cells; `counts` become places in the run."""
     n_columns, n_cells = int(plan[COLUMNS]), counts.size
-    run[N_COLUMNS], run[N_ROWS], run[N_POINTS] = n_columns, int(plan[ROWS]), ends[-1]
+    run[N_POINTS] = ends[-1]
     place = FIRST_CELL + n_cells + 1
     for cell in range(n_cells):
         run[FIRST_CELL + cell] = 2 * place
@@ -192,7 +195,7 @@ def _insert_edges(regions: RegionArrays, rows: RegionRows, row: int, slot: int) 
     plan_grid(rows.shapes[row], points, ends, plan)
     counts = np.zeros(int(plan[COLUMNS]) * int(plan[ROWS]), np.int64)
     n_cells = FIRST_CELL + counts.size + 1 + count_edges(plan, points, ends, counts)
-    point_class, cell_class = class_of(FIRST_POINT + 2 * len(points)), class_of(n_cells)
+    point_class, cell_class = class_of(2 * len(points)), class_of(n_cells)
     run = take_block(regions.point_state, regions.points, point_class, size_of(point_class))
     if run < 0:
         return False
@@ -201,12 +204,11 @@ def _insert_edges(regions: RegionArrays, rows: RegionRows, row: int, slot: int) 
         give_block(regions.point_state, regions.points, point_class, run)
         return False
     fill_cells(plan, points, ends, counts, regions.cells[head : head + n_cells])
-    regions.points[run + WIDTH], regions.points[run + PER_WIDTH] = plan[W], plan[PER_X]
-    regions.points[run + HEIGHT], regions.points[run + PER_HEIGHT] = plan[H], plan[PER_Y]
     for i in range(len(points)):
-        regions.points[run + FIRST_POINT + 2 * i] = points[i, 0]
-        regions.points[run + FIRST_POINT + 2 * i + 1] = points[i, 1]
-    regions.runs[slot, POINT_RUN], regions.runs[slot, CELL_RUN] = run, head
+        regions.points[run + 2 * i], regions.points[run + 2 * i + 1] = points[i, 0], points[i, 1]
+    regions.shapes[slot, PER_WIDTH], regions.shapes[slot, PER_HEIGHT] = plan[PER_X], plan[PER_Y]
+    regions.lines[slot, RUNS] = run | (head << 32)
+    regions.lines[slot, KIND] = (int(plan[COLUMNS]) << 8) | (int(plan[ROWS]) << 36)
     return True
 
 
@@ -215,13 +217,17 @@ def insert_regions(regions: RegionArrays, rows: RegionRows, slots: NDArray[np.in
     """Insert rows from `start` on, except into slots in use; return the row for which there was no room."""
     for row in range(start, slots.size):
         slot, kind = slots[row], rows.kinds[row]
-        if kind == FREE or regions.kinds[slot] != FREE:
+        if kind == FREE or kind_of(regions, slot) != FREE:
             continue
         if kind == EDGES and not _insert_edges(regions, rows, row, slot):
             return row
         for i in range(4):
             regions.shapes[slot, i] = rows.shapes[row, i]
-        regions.kinds[slot] = kind
+        if kind == EARTH_CIRCLE:
+            latitude = radians(float(rows.shapes[row, 1]))
+            regions.shapes[slot, COS], regions.shapes[slot, SIN] = cos(latitude), sin(latitude)
+            regions.shapes[slot, REACH] = reach_of(float(rows.shapes[row, 2]))
+        regions.lines[slot, KIND] |= kind
     return slots.size
 
 
@@ -229,14 +235,13 @@ def insert_regions(regions: RegionArrays, rows: RegionRows, slots: NDArray[np.in
 def delete_regions(regions: RegionArrays, slots: NDArray[np.int32]) -> None:
     """Delete slots, except for free ones."""
     for slot in slots:
-        if slot >= regions.kinds.size or regions.kinds[slot] == FREE:
+        if slot >= regions.lines.shape[0] or kind_of(regions, slot) == FREE:
             continue
-        if regions.kinds[slot] == EDGES:
-            run, head = regions.runs[slot, POINT_RUN], int(regions.runs[slot, CELL_RUN])
+        if kind_of(regions, slot) == EDGES:
+            run, head = runs_of(regions, slot)
+            n_columns, n_rows = grid_of(regions, slot)
             n_points = int(regions.cells[head + N_POINTS])
-            grid = regions.cells[head + N_COLUMNS] * regions.cells[head + N_ROWS]
-            n_cells = int(regions.cells[head + FIRST_CELL + grid]) >> 1
-            give_block(regions.point_state, regions.points, class_of(FIRST_POINT + 2 * n_points), run)
+            n_cells = int(regions.cells[head + FIRST_CELL + n_columns * n_rows]) >> 1
+            give_block(regions.point_state, regions.points, class_of(2 * n_points), run)
             give_block(regions.cell_state, regions.cells, class_of(n_cells), head)
-            regions.runs[slot, POINT_RUN] = regions.runs[slot, CELL_RUN] = -1
-        regions.kinds[slot] = FREE
+        regions.lines[slot, KIND] = FREE

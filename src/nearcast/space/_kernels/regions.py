@@ -1,10 +1,11 @@
 """Whether a point lies in the region of a slot, and the grid of edges by which polygons decide it.
 
-    kinds      slot -> FREE, PLAIN_BOX, WRAPPING_BOX, PLANE_CIRCLE, EARTH_CIRCLE or EDGES
-    shapes     slot -> sides of a box | center, radius, reach in longitude | extent of polygons
-    runs       slot -> start of its points and start of its cells
-    points     [ w, h, 1/w, 1/h | x0, y0, x1, y1, ... of all rings | the next run ... ]     cells are w wide, h high
-    cells      [ columns, rows, points | start of cell 0, 1, ... and the end | edges of cell 0, edges of cell 1, ... ]
+    lines      slot -> a line of 8 words, which one cache line holds:
+               box         xmin, ymin, xmax, ymax | - | - | - | kind
+               circle      x, y, radius, half its width in degrees | cos, sin of the latitude | reach | kind
+               polygons    the extent, as of a box | 1 / width, 1 / height of a cell | runs | kind, columns and rows
+    points     [ x0, y0, x1, y1, ... of all rings | the next run ... ]
+    cells      [ number of points | start of cell 0, 1, ... and the end | edges of cell 0, edges of cell 1, ... ]
                an edge is the number of the point where it starts; a start is twice a position in the run, plus 1 if
                the corner of the cell is inside
 
@@ -25,6 +26,7 @@ Decisions are exact, because the sides of edges are (see `orientation`).
 
 from __future__ import annotations
 
+from math import nan, sin
 from typing import NamedTuple
 
 import numpy as np
@@ -37,14 +39,24 @@ from nearcast.space.metric import EARTH_RADIUS_M
 
 FREE, PLAIN_BOX, WRAPPING_BOX, PLANE_CIRCLE, EARTH_CIRCLE, EDGES = range(6)
 """What a slot holds."""
-POINT_RUN, CELL_RUN = 0, 1
-"""Columns of `runs`."""
-WIDTH, HEIGHT, PER_WIDTH, PER_HEIGHT, FIRST_POINT = range(5)
-"""Positions in a run of points."""
-N_COLUMNS, N_ROWS, N_POINTS, FIRST_CELL = range(4)
+LINE = 8
+"""Words of a line."""
+PER_WIDTH, PER_HEIGHT, RUNS = 4, 5, 6
+"""Words of polygons; the runs are the start in `points`, and 2^32 times the start in `cells`."""
+COS, SIN, REACH = 4, 5, 6
+"""Words of a circle on the earth; the reach is the square of the sine of half the angle that its radius spans."""
+KIND = 7
+"""The kind, plus 2^8 times the columns and 2^36 times the rows of a grid."""
+N_POINTS, FIRST_CELL = 0, 1
 """Positions in a run of cells."""
+_LOW = (1 << 32) - 1
+_AXIS = (1 << 28) - 1
 _DEGREES_PER_METRE = 57.29577951308232 / EARTH_RADIUS_M
+_RADIANS_PER_DEGREE = 0.017453292519943295
 _DEGREES_OF_SLACK = 1.2e-5  # more than `Space.half_sides` allows for rounding
+_NEAR_DEGREES = 5.0
+_DOUBT = 1e-6  # of the terms of the haversine: a hundred times the error of the series, and of the formula itself
+_LEAST_METRES = 10.0  # below, differences of coordinates are too inexact for `_DOUBT`
 
 euclidean, haversine = kernel(metric.euclidean), kernel(metric.haversine)
 
@@ -52,12 +64,10 @@ euclidean, haversine = kernel(metric.euclidean), kernel(metric.haversine)
 class RegionArrays(NamedTuple):
     """Regions by slot."""
 
-    kinds: NDArray[np.int8]
-    """int8 (n_slots,): FREE for a slot without a region, else its kind."""
+    lines: NDArray[np.int64]
+    """int64 (n_slots, LINE): a region, or FREE as its kind."""
     shapes: NDArray[np.float64]
-    """float64 (n_slots, 4): xmin, ymin, xmax, ymax; of a circle x, y, radius, and half its width in degrees."""
-    runs: NDArray[np.int32]
-    """int32 (n_slots, 2): of polygons, the start of their run in `points` and in `cells`, or -1."""
+    """float64 (n_slots, LINE): the same bytes, to read words as numbers."""
     points: NDArray[np.float64]
     """float64 (n,): runs of points; the next free block in the first item of a free one."""
     cells: NDArray[np.int32]
@@ -66,6 +76,26 @@ class RegionArrays(NamedTuple):
     """int64 (STATE,): the blocks of `points`, see `blocks`."""
     cell_state: NDArray[np.int64]
     """int64 (STATE,): the blocks of `cells`."""
+
+
+@kernel(inline=True)
+def kind_of(regions: RegionArrays, slot: int) -> int:
+    """Return what a slot holds."""
+    return int(regions.lines[slot, KIND]) & 255
+
+
+@kernel(inline=True)
+def grid_of(regions: RegionArrays, slot: int) -> tuple[int, int]:
+    """Return the columns and the rows of the grid of polygons."""
+    word = int(regions.lines[slot, KIND])
+    return (word >> 8) & _AXIS, word >> 36
+
+
+@kernel(inline=True)
+def runs_of(regions: RegionArrays, slot: int) -> tuple[int, int]:
+    """Return where the points and the cells of polygons begin."""
+    word = int(regions.lines[slot, RUNS])
+    return word & _LOW, word >> 32
 
 
 @kernel
@@ -100,18 +130,18 @@ def crosses_column(ax: float, ay: float, bx: float, by: float, x0: float, y0: fl
 @kernel(inline=True)
 def edges_cover(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
     """Return whether a point of the extent lies in the polygons of a slot."""
-    xmin, ymin = regions.shapes[slot, 0], regions.shapes[slot, 1]
-    run, head = int(regions.runs[slot, POINT_RUN]), int(regions.runs[slot, CELL_RUN])
-    points, cells = regions.points, regions.cells
-    width, height = points[run + WIDTH], points[run + HEIGHT]
-    n_columns = cells[head + N_COLUMNS]
-    column = cell_at(x, xmin, width, points[run + PER_WIDTH], n_columns)
-    row = cell_at(y, ymin, height, points[run + PER_HEIGHT], cells[head + N_ROWS])
+    shape, points, cells = regions.shapes[slot], regions.points, regions.cells
+    n_columns, n_rows = grid_of(regions, slot)
+    run, head = runs_of(regions, slot)
+    xmin, ymin = shape[0], shape[1]
+    width, height = (shape[2] - xmin) / n_columns, (shape[3] - ymin) / n_rows
+    column = cell_at(x, xmin, width, shape[PER_WIDTH], n_columns)
+    row = cell_at(y, ymin, height, shape[PER_HEIGHT], n_rows)
     x0, y0 = xmin + column * width, ymin + row * height
     cell = head + FIRST_CELL + row * n_columns + column
     is_inside = (cells[cell] & 1) == 1
     for at in range(head + (cells[cell] >> 1), head + (cells[cell + 1] >> 1)):
-        place = run + FIRST_POINT + 2 * cells[at]
+        place = run + 2 * cells[at]
         ax, ay, bx, by = points[place], points[place + 1], points[place + 2], points[place + 3]
         side = 0
         if (ay <= y or by <= y) and (ay >= y or by >= y):
@@ -126,40 +156,29 @@ def edges_cover(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
 
 
 @kernel(inline=True)
-def prefetch_shape(regions: RegionArrays, slot: int) -> None:
-    """Prefetch the kind and the shape of a region."""
-    if slot < regions.kinds.size:
-        prefetch(regions.kinds, slot)
-        prefetch(regions.shapes, slot)
-        prefetch(regions.runs, slot)
-
-
-@kernel(inline=True)
-def prefetch_grid(regions: RegionArrays, slot: int) -> None:
-    """Prefetch where polygons say how their grid is divided; their shape has arrived."""
-    if slot < regions.kinds.size and regions.kinds[slot] == EDGES:
-        prefetch(regions.points, regions.runs[slot, POINT_RUN])
-        prefetch(regions.cells, regions.runs[slot, CELL_RUN])
-
-
-@kernel(inline=True)
 def _cell_near(regions: RegionArrays, slot: int, x: float, y: float) -> int:
     """Return the position of the cell of a point in polygons, up to rounding; -1 for other regions and points."""
-    if slot >= regions.kinds.size or regions.kinds[slot] != EDGES:
+    if slot >= regions.lines.shape[0] or kind_of(regions, slot) != EDGES:
         return -1
-    x, y = x - regions.shapes[slot, 0], y - regions.shapes[slot, 1]
+    shape = regions.shapes[slot]
+    x, y = x - shape[0], y - shape[1]
     if not (x >= 0.0 and y >= 0.0):
         return -1
-    run, head = int(regions.runs[slot, POINT_RUN]), int(regions.runs[slot, CELL_RUN])
-    n_columns, n_rows = regions.cells[head + N_COLUMNS], regions.cells[head + N_ROWS]
-    column = min(x * regions.points[run + PER_WIDTH], n_columns - 1.0)
-    row = min(y * regions.points[run + PER_HEIGHT], n_rows - 1.0)
-    return head + FIRST_CELL + int(row) * int(n_columns) + int(column)
+    n_columns, n_rows = grid_of(regions, slot)
+    column, row = min(x * shape[PER_WIDTH], n_columns - 1.0), min(y * shape[PER_HEIGHT], n_rows - 1.0)
+    return runs_of(regions, slot)[1] + FIRST_CELL + int(row) * n_columns + int(column)
+
+
+@kernel(inline=True)
+def prefetch_line(regions: RegionArrays, slot: int) -> None:
+    """Prefetch the line of a region."""
+    if slot < regions.lines.shape[0]:
+        prefetch(regions.lines, slot)
 
 
 @kernel(inline=True)
 def prefetch_cell(regions: RegionArrays, slot: int, x: float, y: float) -> None:
-    """Prefetch the cell of a point in polygons; their grid has arrived."""
+    """Prefetch the cell of a point in polygons; their line has arrived."""
     cell = _cell_near(regions, slot, x, y)
     if cell >= 0:
         prefetch(regions.cells, cell)
@@ -170,7 +189,7 @@ def prefetch_edges(regions: RegionArrays, slot: int, x: float, y: float) -> None
     """Prefetch the edges of the cell of a point in polygons; the cell has arrived."""
     cell = _cell_near(regions, slot, x, y)
     if cell >= 0:
-        prefetch(regions.cells, regions.runs[slot, CELL_RUN] + (regions.cells[cell] >> 1))
+        prefetch(regions.cells, runs_of(regions, slot)[1] + (regions.cells[cell] >> 1))
 
 
 @kernel(inline=True)
@@ -178,11 +197,43 @@ def prefetch_points(regions: RegionArrays, slot: int, x: float, y: float) -> Non
     """Prefetch the points of the first and the last edge in the cell of a point; its edges have arrived."""
     cell = _cell_near(regions, slot, x, y)
     if cell >= 0:
-        head, run = regions.runs[slot, CELL_RUN], regions.runs[slot, POINT_RUN] + FIRST_POINT
+        run, head = runs_of(regions, slot)
         first, end = regions.cells[cell] >> 1, regions.cells[cell + 1] >> 1
         if first < end:
             prefetch(regions.points, run + 2 * regions.cells[head + first])
             prefetch(regions.points, run + 2 * regions.cells[head + end - 1])
+
+
+@kernel
+def reach_of(radius: float) -> float:
+    """Return the reach of a circle on the earth, or NaN if `is_near` must not decide about it."""
+    if not (_LEAST_METRES <= radius <= _NEAR_DEGREES / _DEGREES_PER_METRE):
+        return nan
+    half = sin(0.5 * radius / EARTH_RADIUS_M)
+    return half * half
+
+
+@kernel(inline=True)
+def is_near(shape: NDArray[np.float64], north: float, east: float) -> int:
+    """Return whether a point so many degrees from the center lies in a circle on the earth: 1, 0, or -1 in doubt.
+
+    The haversine formula is evaluated by series, which need no sine: sin^2 t is t^2 - t^4 / 3 up to 2 t^6 / 45, and
+    the cosine of the latitude of the point follows from those of the center.
+    """
+    if not (north * north < _NEAR_DEGREES * _NEAR_DEGREES and east * east < _NEAR_DEGREES * _NEAR_DEGREES):
+        return -1
+    up, over = north * _RADIANS_PER_DEGREE, 0.5 * east * _RADIANS_PER_DEGREE
+    up_2, over_2 = up * up, over * over
+    cos_up = 1.0 - up_2 * (0.5 - up_2 * (1.0 / 24.0 - up_2 / 720.0))
+    sin_up = up * (1.0 - up_2 * (1.0 / 6.0 - up_2 / 120.0))
+    half_2 = 0.25 * up_2
+    upright = half_2 * (1.0 - half_2 * (1.0 / 3.0 - half_2 * (2.0 / 45.0)))
+    across = shape[COS] * over_2 * (1.0 - over_2 * (1.0 / 3.0 - over_2 * (2.0 / 45.0)))
+    found = upright + (shape[COS] * cos_up - shape[SIN] * sin_up) * across
+    doubt = _DOUBT * (upright + across)
+    if found + doubt < shape[REACH]:
+        return 1
+    return 0 if found - doubt > shape[REACH] else -1
 
 
 @kernel(inline=True)
@@ -196,15 +247,16 @@ def circle_covers(shape: NDArray[np.float64], on_earth: bool, x: float, y: float
     across = abs(x - center_x)
     if min(across, 360.0 - across) > shape[3]:
         return False
-    return haversine(center_x, center_y, x, y) <= radius
+    decided = is_near(shape, y - center_y, x - center_x)
+    return bool(decided == 1) if decided >= 0 else haversine(center_x, center_y, x, y) <= radius
 
 
 @kernel(inline=True)
 def region_covers(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
     """Return whether a point lies in the region of a slot; a slot without a region covers every point."""
-    if slot >= regions.kinds.size:
+    if slot >= regions.lines.shape[0]:
         return True
-    kind = regions.kinds[slot]
+    kind = kind_of(regions, slot)
     if kind == FREE:
         return True
     x, y = float(x), float(y)
