@@ -17,6 +17,7 @@ from nearcast.model.filter_program import test_of_where as of_where
 from nearcast.model.filters import Filters
 from nearcast.model.where import parse_where
 from nearcast.space import Box, Circle
+from nearcast.space.region_columns import RegionColumns
 from nearcast.testing import strategies
 from nearcast.text import SIMPLE
 
@@ -69,7 +70,8 @@ def test_kernels_decide_as_the_reference(tests, batch):
     filters = Filters(Arena(), SCORING.space)
     slots = np.arange(1, 1 + len(tests), dtype=np.int32)  # slot 0 has no program
     made = FilterPrograms.of(
-        {row: ({"where": tree, "region": tree}, region) for row, (tree, region) in enumerate(tests)}
+        {row: {"where": tree, "region": tree} for row, (tree, _) in enumerate(tests)},
+        RegionColumns.of([region for _, region in tests]),
     )
     filters.insert(slots, made)
     batch.prepare_order()
@@ -80,6 +82,20 @@ def test_kernels_decide_as_the_reference(tests, batch):
         for slot, (tree, region) in zip(slots.tolist(), tests, strict=True):
             expected = holds(tree, document, lambda d, r=region: SCORING.space.covers(r, d.location))
             assert ((row, slot) in passing) == expected
+
+
+@given(st.sampled_from(REGIONS), messages())
+def test_a_program_without_words_tests_the_region(region, batch):
+    programs = FilterPrograms.of({0: {"region": IN_ITS_REGION}}, RegionColumns.of([region]))
+    assert len(programs.words) == 0
+    filters = Filters(Arena(), SCORING.space)
+    for slot in (0, 3):
+        filters.insert(np.array([slot], np.int32), programs)
+    filters.delete(np.array([3], np.int32))
+    found = filters.passing(all_pairs(len(batch), [0]), batch)
+    covers = [SCORING.space.covers(region, document.location) for document in batch.documents]
+    assert found.rows.tolist() == np.flatnonzero(covers).tolist()
+    assert len(filters) == 1 and len(filters.passing(all_pairs(len(batch), [3]), batch).rows) == len(batch)
 
 
 @given(trees())
@@ -102,7 +118,7 @@ def test_programs_are_deleted_and_their_room_is_reused():
     never = {"where": of_where(parse_where("price > 1"), ATTRIBUTES, SCORING.hash_key)}
     for turn in range(200):
         slots = np.array([turn % 3, 3 + turn % 2], np.int32)
-        filters.insert(slots, FilterPrograms.of({0: (never, None), 1: (never, None)}))
+        filters.insert(slots, FilterPrograms.of({0: never, 1: never}, RegionColumns.without(2)))
         assert len(filters) == 2 and len(filters.passing(all_pairs(1, slots.tolist()), batch).slots) == 0
         filters.delete(slots)
         assert len(filters) == 0 and len(filters.passing(all_pairs(1, slots.tolist()), batch).slots) == 2
@@ -112,7 +128,7 @@ def test_programs_are_deleted_and_their_room_is_reused():
 def test_an_arena_without_filters_stays_as_it_is():
     arena = Arena()
     filters = Filters(arena, SCORING.space)
-    filters.insert(np.zeros(1, np.int32), FilterPrograms.of({}))
+    filters.insert(np.zeros(1, np.int32), FilterPrograms.of({}, RegionColumns.without(1)))
     filters.delete(np.zeros(1, np.int32))
     assert not list(arena.names) and not filters.have_phrases
 
@@ -123,7 +139,7 @@ def test_a_phrase_with_repetitions_is_found_where_it_stands(phrase, terms):
     test = of_expression(Expression("PHRASE", phrase=tuple(phrase)), SCORING.vocabulary.term_id)
     batch = MessageBatch.from_messages([Message("m", (0, 0), " ".join(terms))], vocabulary=SCORING.vocabulary)
     filters = Filters(Arena(), SCORING.space)
-    filters.insert(np.zeros(1, np.int32), FilterPrograms.of({0: ({"require": test}, None)}))
+    filters.insert(np.zeros(1, np.int32), FilterPrograms.of({0: {"require": test}}, RegionColumns.without(1)))
     expected = "".join(phrase) in "".join(terms)
     assert len(filters.passing(all_pairs(1, [0]), batch).slots) == expected
     assert holds(test, batch.documents[0]) == (expected if len(phrase) > 1 else phrase[0] in terms)

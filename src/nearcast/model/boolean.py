@@ -23,6 +23,7 @@ from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import Scorer, Subscription, about
 from nearcast.model.subscription_columns import BooleanColumns, SubscriptionColumns
 from nearcast.space import Box, Region
+from nearcast.space.region_columns import BOX, RegionColumns
 from nearcast.text import SIMPLE, Analyzer, Text, find_analyzer
 
 _NO_LIMIT = 1 << 62  # what was checked against the limits of an engine
@@ -180,12 +181,15 @@ class BooleanSubscription(Subscription):
 
     @classmethod
     def rows_with_tests(cls, stored: pa.Table, scoring: ScoringContext) -> npt.NDArray[np.bool_]:
-        """Return the rows whose region is no plain box, and those whose words may need more than terms."""
-        needed: npt.NDArray[np.bool_] = ~(stored["xmin"].to_numpy() <= stored["xmax"].to_numpy())
+        """Return the rows whose words may need more than terms."""
         pattern = '"|NOT' if scoring.vocabulary.analyzer == SIMPLE else '"|NOT|[^ -~]'
         special = pc.fill_null(pc.match_substring_regex(stored["keywords"], pattern), False)
-        needed |= special.to_numpy(zero_copy_only=False) if isinstance(special, pa.Array) else special.to_numpy()
-        return needed
+        return np.array(special.to_numpy(), np.bool_)
+
+    @classmethod
+    def rows_testing_region(cls, regions: RegionColumns) -> npt.NDArray[np.bool_]:
+        """Return the rows whose region is no plain box."""
+        return np.asarray((regions.codes != BOX) | (regions.boxes[:, 0] > regions.boxes[:, 2]))
 
     @classmethod
     def footprints(

@@ -23,11 +23,12 @@ from nearcast.model.limits import Limits
 from nearcast.model.message import check_point, check_text
 from nearcast.model.split_columns import PAIRS
 from nearcast.model.subscription_columns import are_plain
+from nearcast.model.table_regions import SIDES, read_regions
 from nearcast.model.timestamps import FARTHEST_US, to_seconds, to_us
 from nearcast.model.where import parse_where
 from nearcast.model.where_json import where_of_json
 from nearcast.space import Box, Circle
-from nearcast.space.region_formats import as_region, to_geojson
+from nearcast.space.region_formats import MAX_POINTS, as_region, to_geojson
 
 if TYPE_CHECKING:
     from nearcast.model.scoring import ScoringContext
@@ -145,9 +146,6 @@ class LocationField(FieldType):
         return tuple(value) if isinstance(value, list) else value
 
 
-_BOX = ("xmin", "ymin", "xmax", "ymax")
-
-
 @dataclass(frozen=True, kw_only=True)
 class RegionField(FieldType):
     """A region: a box `xmin`, `ymin`, `xmax`, `ymax`, a circle of `radius` around `x, y`, or another in `region`."""
@@ -157,16 +155,16 @@ class RegionField(FieldType):
 
     def columns(self, name: str) -> tuple[pa.Field, ...]:
         """Return the four sides, the region as GeoJSON, WKT or WKB, and the radius."""
-        sides = (pa.field(side, pa.float64()) for side in _BOX)
+        sides = (pa.field(side, pa.float64()) for side in SIDES)
         return (*sides, pa.field(name, pa.string()), pa.field("radius", pa.float64()))
 
     def stored(self, name: str) -> tuple[pa.Field, ...]:
         """Return the four sides; they are NaN where the region is no box, see `subscription_rows`."""
-        return tuple(pa.field(side, pa.float64()) for side in _BOX)
+        return tuple(pa.field(side, pa.float64()) for side in SIDES)
 
     def _forms(self, row: dict[str, Any], name: str) -> list[str]:
         """Return the ways in which a row gives a region."""
-        has_box = any(row.get(side) is not None for side in _BOX)
+        has_box = any(row.get(side) is not None for side in SIDES)
         return ["box"] * has_box + [column for column in (name, "radius") if row.get(column) is not None]
 
     def required_columns(self, name: str, row: dict[str, Any]) -> tuple[str, ...]:
@@ -174,7 +172,7 @@ class RegionField(FieldType):
         forms = self._forms(row, name)
         if name in forms:
             return (name,)
-        return ("x", "y", "radius") if "radius" in forms else _BOX
+        return ("x", "y", "radius") if "radius" in forms else SIDES
 
     def is_given(self, row: dict[str, Any], name: str) -> bool:
         """Return whether a row has a region in any form."""
@@ -190,20 +188,16 @@ class RegionField(FieldType):
         scoring.space.check_region(value, field=name, subject=subject)
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
-        """Return whether all rows are boxes, or none has a region, and no side is greater than its opposite."""
-        if any(_has_values(table, column) for column in (name, "radius")):
+        """Return whether the region of each row can be read with the others, and is valid."""
+        regions = read_regions(table, name, most_points=min(limits.region_points, MAX_POINTS))
+        if regions is None or not (self.is_optional or regions.codes.all()):
             return False
-        if self.is_optional:
-            return not any(_has_values(table, side) for side in _BOX)
-        return all(within(table, side, -_LARGEST, _LARGEST) for side in _BOX) and all(
-            pc.all(pc.less_equal(table[low], table[high])).as_py() is not False
-            for low, high in (("xmin", "xmax"), ("ymin", "ymax"))
-        )
+        return bool(regions.is_allowed(scoring.space).all())
 
     def to_row(self, value: Any, name: str) -> dict[str, Any]:
         """Return the four sides, or the region as GeoJSON."""
         if isinstance(value, Box):
-            return dict(zip(_BOX, value.as_tuple(), strict=True))
+            return dict(zip(SIDES, value.as_tuple(), strict=True))
         return {name: None if value is None else json.dumps(to_geojson(value))}
 
     def from_row(self, row: dict[str, Any], name: str, subject: str) -> Any:
@@ -218,7 +212,7 @@ class RegionField(FieldType):
             return _about(subject, lambda: Circle((row["x"], row["y"]), row["radius"]))
         if forms == [name]:
             return self.from_json(row[name], name, subject)
-        return self.from_json([row.get(side) for side in _BOX], name, subject)
+        return self.from_json([row.get(side) for side in SIDES], name, subject)
 
     def to_json(self, value: Any) -> Any:
         """Return `[xmin, ymin, xmax, ymax]`, or GeoJSON."""
@@ -227,8 +221,8 @@ class RegionField(FieldType):
     def from_json(self, value: Any, name: str, subject: str) -> Any:
         """Return the region that a list of four sides, GeoJSON, WKT, or an object with a geometry stands for."""
         if isinstance(value, (list, tuple)):
-            rule = f"must be a region, or a list of {', '.join(_BOX)}"
-            require(len(value) == len(_BOX), name, rule, value, subject=subject)
+            rule = f"must be a region, or a list of {', '.join(SIDES)}"
+            require(len(value) == len(SIDES), name, rule, value, subject=subject)
             return _about(subject, lambda: Box(*value))
         if isinstance(value, str) and value.lstrip()[:1] == "{":
             try:
@@ -247,9 +241,6 @@ def _about(subject: str, make: Callable[[], Any]) -> Any:
 
 def _has_values(table: pa.Table, name: str) -> bool:
     return name in table.column_names and table[name].null_count < len(table)
-
-
-_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from nearcast.model.filter_program import Predicate, all_of_tests, compile_test, has_phrase
 from nearcast.ragged import starts
-from nearcast.space import Region
 from nearcast.space.region_columns import RegionColumns
 
 Longs = npt.NDArray[np.int64]
@@ -34,19 +33,19 @@ class FilterPrograms:
         return len(self.rows)
 
     @classmethod
-    def of(cls, tests_of_rows: Mapping[int, tuple[Mapping[str, Predicate], Region | None]]) -> FilterPrograms:
-        """Compile the tests of some rows, by field, and their regions; rows without a test are left out."""
-        kept, programs, regions, n_with_phrases = [], [], [], 0
-        for row, (tests, region) in tests_of_rows.items():
+    def of(cls, tests_of_rows: Mapping[int, Mapping[str, Predicate]], regions: RegionColumns) -> FilterPrograms:
+        """Compile the tests of some rows, by field; `regions` has all rows. Rows without a test are left out."""
+        kept, programs, with_region, n_with_phrases = [], [], [], 0
+        for row, tests in tests_of_rows.items():
             if (test := all_of_tests(tests.values())) is not None:
                 kept.append(row)
                 programs.append(compile_test(test))
-                regions.append(region if "region" in tests else None)
+                with_region.append(row if "region" in tests else -1)
                 n_with_phrases += has_phrase(test)
         return cls(
             np.array(kept, np.int64),
             starts([len(words) for words in programs]),
             np.array([word for words in programs for word in words], np.int64),
-            RegionColumns.of(regions),
+            regions.take(with_region),
             n_with_phrases,
         )

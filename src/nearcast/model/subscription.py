@@ -49,6 +49,7 @@ from nearcast.model.subscription_columns import KeywordColumns, SubscriptionColu
 from nearcast.model.timestamps import Timestamp
 from nearcast.model.where import parse_where
 from nearcast.space import Point, Region
+from nearcast.space.region_columns import NO_REGION, RegionColumns
 from nearcast.text import Text, Vocabulary, tokenize
 
 Scorer = Callable[[Document], float | None]
@@ -236,8 +237,13 @@ class Subscription(ABC):
 
     @classmethod
     def rows_with_tests(cls, stored: pa.Table, scoring: ScoringContext) -> npt.NDArray[np.bool_]:
-        """Return which stored subscriptions may have `filter_tests` by their own fields, without filters."""
+        """Return which stored subscriptions may have `filter_tests` by their own fields other than the region."""
         return np.zeros(len(stored), np.bool_)
+
+    @classmethod
+    def rows_testing_region(cls, regions: RegionColumns) -> npt.NDArray[np.bool_]:
+        """Return which subscriptions have the test `region` among their `filter_tests`."""
+        return np.asarray((regions.codes != NO_REGION) & ("region" not in cls.field_types()))
 
     @classmethod
     @abstractmethod

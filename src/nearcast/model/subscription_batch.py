@@ -23,16 +23,17 @@ from nearcast.model.expression import Expression
 from nearcast.model.facet_columns import FacetedRows, FacetOptions
 from nearcast.model.filter_columns import FilterPrograms
 from nearcast.model.filter_keys import FilterKeys
-from nearcast.model.filter_program import Predicate, test_of_where
+from nearcast.model.filter_program import IN_ITS_REGION, Predicate, test_of_where
 from nearcast.model.footprint import Footprints
 from nearcast.model.id_column import IdColumn
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import Scorer, Subscription
-from nearcast.model.subscription_columns import SubscriptionColumns, boxes_around
+from nearcast.model.subscription_columns import SubscriptionColumns
 from nearcast.model.subscription_rows import restore, store
+from nearcast.model.table_regions import SIDES, stored_regions
 from nearcast.model.timestamps import NEVER
 from nearcast.model.where import Condition, parse_where
-from nearcast.space import Region
+from nearcast.space.region_columns import RegionColumns
 
 _MOST_COPIES = 64
 """The most branches with values that a subscription may have for partitioners."""
@@ -99,16 +100,28 @@ class SubscriptionBatch:
         """The filter programs of the subscriptions that have one."""
         attributes, key = self.scoring.attributes, self.scoring.hash_key
         need_objects = self.kind.rows_with_tests(self.stored, self.scoring)
-        need_objects[[row for row, filters in self._filters.items() if filters.keys() != {"where"}]] = True
-        tests: dict[int, tuple[Mapping[str, Predicate], Region | None]] = {
-            row: ({"where": test_of_where(condition, attributes, key)}, None)
+        need_objects[[row for row, filters in self._filters.items() if "require" in filters]] = True
+        tests: dict[int, Mapping[str, Predicate]] = {
+            row: {"where": test_of_where(condition, attributes, key)}
             for row, condition in self._conditions.items()
             if not need_objects[row]
         }
+        for row in np.flatnonzero(self.kind.rows_testing_region(self.regions) & ~need_objects).tolist():
+            tests[row] = {**tests.get(row, {}), "region": IN_ITS_REGION}
         rows = np.flatnonzero(need_objects)
         for row, one in zip(rows.tolist(), self._objects(rows), strict=True):
-            tests[row] = one.filter_tests(self.scoring), one.region
-        return FilterPrograms.of(dict(sorted(tests.items())))
+            tests[row] = one.filter_tests(self.scoring)
+        return FilterPrograms.of(dict(sorted(tests.items())), self.regions)
+
+    @cached_property
+    def regions(self) -> RegionColumns:
+        """The region of each subscription."""
+        filters = {row: filters["region"] for row, filters in self._filters.items() if "region" in filters}
+        if all(side in self.stored.column_names for side in SIDES):
+            sides = np.column_stack([self.stored[side].to_numpy() for side in SIDES])
+        else:
+            sides = np.full((len(self), len(SIDES)), np.nan)
+        return stored_regions(filters, sides)
 
     def _objects(self, rows: npt.NDArray[np.int64]) -> list[Subscription]:
         if "subscriptions" in self.__dict__:
@@ -150,9 +163,9 @@ class SubscriptionBatch:
     @cached_property
     def _boxes_of_regions(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         """The rows with a region, and a box around each."""
-        regions = {row: filters["region"] for row, filters in self._filters.items() if "region" in filters}
-        boxes = boxes_around(list(regions.values()), self.scoring.space) if regions else np.empty((0, 4))
-        return np.fromiter(regions, np.int64, len(regions)), boxes
+        rows = np.array([row for row, filters in self._filters.items() if "region" in filters], np.int64)
+        boxes = self.regions.take(rows).bounding_boxes(self.scoring.space) if len(rows) else np.empty((0, 4))
+        return rows, boxes
 
     def under(self, facets: FacetedRows) -> SubscriptionBatch:
         """Return the subscriptions listed under facet values."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,9 @@ from nearcast.model.expression import Branch, all_of, parse
 from nearcast.model.facet_columns import FacetedRows
 from nearcast.model.identity import Id
 from nearcast.model.split_columns import join
+from nearcast.model.table_regions import SIDES, stored_regions
 from nearcast.ragged import positions, starts
-from nearcast.space import Box, Space
-from nearcast.space.region_columns import RegionColumns
-from nearcast.space.region_formats import as_region
+from nearcast.space import Space
 from nearcast.text import Analyzer, TermRows, Vocabulary
 
 if TYPE_CHECKING:
@@ -167,26 +166,14 @@ class KeywordColumns:
 
 def _boxes(table: pa.Table, space: Space) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the sides of a box around each region."""
-    sides = np.column_stack([_floats(table, name) for name in ("xmin", "ymin", "xmax", "ymax")])
+    sides = np.column_stack([_floats(table, name) for name in SIDES])
     others = np.flatnonzero(~(sides[:, 0] <= sides[:, 2]))
     if len(others):
         filters = [json.loads(one or "{}") for one in table["filters"].take(others).to_pylist()]
-        regions = [one.get("region", side) for one, side in zip(filters, sides[others].tolist(), strict=True)]
-        sides[others] = boxes_around(regions, space)
+        regions = {row: one["region"] for row, one in enumerate(filters) if "region" in one}
+        sides[others] = stored_regions(regions, sides[others]).bounding_boxes(space)
     xmins, ymins, xmaxs, ymaxs = sides.T
     return xmins, ymins, xmaxs, ymaxs
-
-
-def boxes_around(regions: Sequence[Any], space: Space) -> Floats:
-    """Return a box within the bounds around each region, which is given as it is stored; see `subscription_rows`."""
-    are_polygons = np.array([isinstance(region, str) for region in regions], np.bool_)
-    boxes = np.empty((len(regions), 4))
-    polygons = [bytes.fromhex(region) for region in regions if isinstance(region, str)]
-    boxes[are_polygons] = RegionColumns.from_wkb(polygons).bounding_boxes(space)
-    others = [region for region in regions if not isinstance(region, str)]
-    made = [Box(*region) if isinstance(region, list) else as_region(region) for region in others]
-    boxes[~are_polygons] = RegionColumns.of(made).bounding_boxes(space)
-    return boxes
 
 
 SubscriptionColumns = BooleanColumns | KeywordColumns

@@ -22,8 +22,10 @@ import pyarrow.compute as pc
 from nearcast.model.columns import subscriptions_from_table
 from nearcast.model.split_columns import PAIRS, join, split
 from nearcast.model.subscription import FILTERS, Subscription
+from nearcast.model.table_regions import SIDES, read_regions, to_stored
 from nearcast.model.timestamps import to_us
 from nearcast.space import Box, MultiPolygon, Polygon
+from nearcast.space.region_columns import BOX, RegionColumns
 from nearcast.space.region_formats import to_wkb
 
 
@@ -74,41 +76,65 @@ def store(subscriptions: Sequence[Subscription], kind: type[Subscription]) -> pa
 def store_table(table: pa.Table, kind: type[Subscription]) -> pa.Table:
     """Return a table of subscriptions, all of one kind and known to be valid, as a stored table.
 
-    Columns are copied, except that rows with regions or `require` become objects, one by one.
+    Columns are copied, except that rows with `require` or with regions as text become objects, one by one.
     """
-    become_objects = _become_objects(table, kind)
+    regions = _regions_of(table, kind)
+    become_objects = _become_objects(table, kind, also_regions=regions is None)
     if not become_objects.any():
-        return _store_columns(table, kind)
-    chosen = pa.array(become_objects)
-    objects = list(subscriptions_from_table(table.filter(chosen)))
-    stored = pa.concat_tables([_store_columns(table.filter(pc.invert(chosen)), kind), store(objects, kind)])
-    rows = np.concatenate([np.flatnonzero(~become_objects), np.flatnonzero(become_objects)])
-    return stored.take(pa.array(np.argsort(rows)))
+        return _store_columns(table, kind, regions)
+    kept = np.flatnonzero(~become_objects)
+    objects = list(subscriptions_from_table(table.filter(pa.array(become_objects))))
+    others = _store_columns(table.take(pa.array(kept)), kind, regions.take(kept) if regions is not None else None)
+    rows = np.concatenate([kept, np.flatnonzero(become_objects)])
+    return pa.concat_tables([others, store(objects, kind)]).take(pa.array(np.argsort(rows)))
 
 
-def _become_objects(table: pa.Table, kind: type[Subscription]) -> npt.NDArray[np.bool_]:
-    """Return which rows give a filter other than `where` that no column of stored subscriptions holds."""
+def _regions_of(table: pa.Table, kind: type[Subscription]) -> RegionColumns | None:
+    """Return the regions that no column of stored subscriptions holds; None if rows have to be read one by one."""
+    taken = kind.taken_columns()["region"].intersection(table.column_names)
+    regions = read_regions(table.drop_columns(list(taken)), "region")
+    if regions is None or kind.all_field_types()["region"].is_optional:
+        return regions
+    return regions.take(np.where(regions.codes == BOX, -1, np.arange(len(regions))))
+
+
+def _become_objects(table: pa.Table, kind: type[Subscription], *, also_regions: bool) -> npt.NDArray[np.bool_]:
+    """Return which rows give a filter that can only be read row by row and that no column holds."""
     types, stored = kind.all_field_types(), stored_schema(kind).names
-    given = {column.name for name in FILTERS if name in types for column in types[name].columns(name)}
+    names = [name for name in FILTERS if name in types and name != "where" and (also_regions or name != "region")]
+    given = {column.name for name in names for column in types[name].columns(name)}
     found = np.zeros(len(table), np.bool_)
-    for name in given.difference(stored, ["where"]).intersection(table.column_names):
+    for name in given.difference(stored).intersection(table.column_names):
         found |= table[name].is_valid().to_numpy()
     return found
 
 
-def _store_columns(table: pa.Table, kind: type[Subscription]) -> pa.Table:
+def _store_columns(table: pa.Table, kind: type[Subscription], regions: RegionColumns | None) -> pa.Table:
     columns = []
     for field in stored_schema(kind):
-        if field.name == "filters" and "where" in table.column_names:
-            texts = table["where"].to_pylist()
-            columns.append(
-                pa.array([None if text is None else json.dumps({"where": text}) for text in texts], field.type)
-            )
+        if field.name == "filters":
+            columns.append(_store_filters(table, regions, field.type))
         elif field.name not in table.column_names:
             columns.append(pa.nulls(len(table), field.type))
         else:
             columns.append(table[field.name].cast(field.type, safe=not pa.types.is_floating(field.type)))
     return pa.Table.from_arrays(columns, schema=stored_schema(kind))
+
+
+def _store_filters(table: pa.Table, regions: RegionColumns | None, type_: pa.DataType) -> pa.Array:
+    """Return regions and conditions as the JSON of filters."""
+    given = {}
+    if regions is not None and regions.codes.any():
+        given["region"] = to_stored(regions)
+    if "where" in table.column_names:
+        given["where"] = table["where"].to_pylist()
+    if not given:
+        return pa.nulls(len(table), type_)
+    texts: list[str | None] = []
+    for values in zip(*given.values(), strict=True):
+        filters = {name: value for name, value in zip(given, values, strict=True) if value is not None}
+        texts.append(json.dumps(filters) if filters else None)
+    return pa.array(texts, type_)
 
 
 def restore(table: pa.Table, kind: type[Subscription]) -> list[Subscription]:
@@ -124,9 +150,6 @@ def restore(table: pa.Table, kind: type[Subscription]) -> list[Subscription]:
         row |= {name: values[i] for name, values in pairs.items()}
         if row["filters"] is not None:
             filters = json.loads(row["filters"])
-            row |= filters | (dict.fromkeys(_BOX) if "region" in filters else {})
+            row |= filters | (dict.fromkeys(SIDES) if "region" in filters else {})
         made.append(kind.from_row(row, subject=f"subscription {row['id']!r}"))
     return made
-
-
-_BOX = ("xmin", "ymin", "xmax", "ymax")

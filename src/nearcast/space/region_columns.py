@@ -100,6 +100,11 @@ class RegionColumns:
         return cls(codes, boxes, circles, np.array(n_rings, np.int64), n_points, points, np.array(is_shell, np.bool_))
 
     @classmethod
+    def without(cls, n: int) -> RegionColumns:
+        """Return rows without a region."""
+        return cls(np.zeros(n, np.int8), np.zeros((n, 4)), np.zeros((n, 3)), *_no_rings(n))
+
+    @classmethod
     def from_boxes(cls, boxes: Floats) -> RegionColumns:
         """Return boxes, as rows of xmin, ymin, xmax, ymax; rows with a NaN have no region."""
         given = np.array(boxes, np.float64).reshape(-1, 4)
@@ -133,8 +138,11 @@ class RegionColumns:
         *,
         field: str = "region",
         max_points: int | None = None,
+        validate: bool = True,
     ) -> tuple[RegionColumns, dict[int, InvalidInput]]:
         """Return polygons of a column of WKB, and an error for each bad row; such a row has no region.
+
+        What was validated before need not be validated again.
 
         >>> columns, errors = RegionColumns.read_wkb([None, b"junk"])
         >>> columns.codes.tolist(), str(errors[1])
@@ -146,7 +154,8 @@ class RegionColumns:
         for row in np.flatnonzero(faults).tolist():
             too_many = f"must have at most {max_points} points"
             rules[row] = _UNREADABLE.get(int(faults[row]), too_many), cells[row].as_py()
-        rules |= _invalid(rings)
+        if validate:
+            rules |= _invalid(rings)
         codes = np.where(np.diff(rings.ring_indptr) > 0, POLYGONS, NO_REGION).astype(np.int8)
         columns = cls(codes, _extents(rings), np.zeros((len(codes), 3)), *rings)
         if rules:
@@ -173,6 +182,23 @@ class RegionColumns:
                 polygons.append([])
             polygons[-1].append(tuple((x, y) for x, y in self.points[a:b].tolist()))
         return polygons_unchecked(polygons)
+
+    def wkb(self, row: int) -> bytes:
+        """Return the polygons of a row as WKB.
+
+        >>> import shapely
+        >>> wkb = shapely.to_wkb(shapely.from_wkt("POLYGON ((0 0, 4 0, 0 4, 0 0))"))
+        >>> RegionColumns.from_wkb([wkb]).wkb(0) == wkb
+        True
+        """
+        polygons: list[list[bytes]] = []
+        for ring in range(int(self.ring_indptr[row]), int(self.ring_indptr[row + 1])):
+            if self.is_shell[ring]:
+                polygons.append([])
+            points = self.points[self.point_indptr[ring] : self.point_indptr[ring + 1]]
+            polygons[-1].append(len(points).to_bytes(4, "little") + points.astype("<f8").tobytes())
+        made = [_wkb_head(3, len(rings)) + b"".join(rings) for rings in polygons]
+        return made[0] if len(made) == 1 else _wkb_head(6, len(made)) + b"".join(made)
 
     def take(self, rows: npt.ArrayLike) -> RegionColumns:
         """Return some rows, in any order; a negative row gives no region."""
@@ -244,6 +270,10 @@ class RegionColumns:
 
 def _no_rings(n: int) -> _Rings:
     return _Rings(np.zeros(n + 1, np.int64), np.zeros(1, np.int64), np.zeros((0, 2)), np.zeros(0, np.bool_))
+
+
+def _wkb_head(code: int, count: int) -> bytes:
+    return b"\x01" + code.to_bytes(4, "little") + count.to_bytes(4, "little")
 
 
 def _as_binary(column: pa.Array | pa.ChunkedArray | Sequence[bytes | None]) -> pa.Array:

@@ -1,0 +1,120 @@
+"""Tables with regions are read as columns, and become what their rows become one by one."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from nearcast import BooleanSubscription, CountWindow, Engine, InvalidInput, Limits, TopKSubscription
+from nearcast.engine.admission import Admission
+from nearcast.engine.config import EngineConfig
+from nearcast.model import SubscriptionBatch
+from nearcast.model.columns import subscription_columns, subscriptions_from_table
+from nearcast.model.inputs import as_table
+from nearcast.model.subscription_rows import restore, store, store_table
+from nearcast.model.table_regions import read_regions
+from nearcast.space import MultiPolygon, Polygon, Space
+from nearcast.space.region_formats import to_wkb
+
+NOTHING = [None] * 4
+RING = Polygon([(0, 0), (9, 0), (9, 9), (0, 9)], [[(1, 1), (2, 1), (2, 2)]])
+TWO = MultiPolygon([Polygon([(0, 0), (1, 0), (0, 1)]), Polygon([(5, 5), (6, 5), (6, 6)])])
+BIG_ENDIAN = b"\x00" + b"".join(
+    n.to_bytes(4, "big") for n in (3, 1, 4)
+) + np.array([(0, 0), (4, 0), (0, 4), (0, 0)], ">f8").tobytes()  # fmt: skip
+ROWS = [
+    ([0.0, 0.0, 2.0, 1.0], None, None),
+    ([170.0, -10.0, -170.0, 10.0], None, None),
+    (NOTHING, to_wkb(RING), None),
+    (NOTHING, to_wkb(TWO), None),
+    (NOTHING, BIG_ENDIAN, None),
+    (NOTHING, None, 5e5),
+    (NOTHING, None, 0.0),
+]
+CONFIG = EngineConfig.of({"space": Space.earth(), "window": CountWindow(9), "attributes": {"price": float}})
+
+
+def table_of(kind, rows, wkb_type=None, **more):
+    n = len(rows)
+    sides = {
+        name: pa.array([row[0][i] for row in rows], pa.float64())
+        for i, name in enumerate(("xmin", "ymin", "xmax", "ymax"))
+    }
+    columns = {
+        "id": [f"s{i}" for i in range(n)],
+        "kind": [kind] * n,
+        "keywords": ["bike"] * n,
+        **sides,
+        "region": pa.array([row[1] for row in rows], wkb_type or pa.binary()),
+        "x": np.arange(n) / 1.0,
+        "y": np.arange(n) / 2.0,
+        "radius": pa.array([row[2] for row in rows], pa.float64()),
+    }
+    if kind == "topk":
+        columns |= {"k": [3] * n, "alpha": [0.5] * n, "where": [None, "price < 3"] * (n // 2) + [None] * (n % 2)}
+    return pa.table(columns | more)
+
+
+@pytest.mark.parametrize("wkb_type", [pa.binary(), pa.large_binary()])
+@pytest.mark.parametrize("kind", [BooleanSubscription, TopKSubscription])
+def test_a_table_of_regions_is_stored_as_its_rows_are(kind, wkb_type):
+    rows = ROWS if kind is BooleanSubscription else [*ROWS, (NOTHING, None, None)]
+    table = as_table(table_of(kind.kind, rows, wkb_type), subscription_columns)
+    (batch,) = Admission(CONFIG)._by_columns(table)
+    objects = list(subscriptions_from_table(table))
+    by_rows = SubscriptionBatch.of(objects, CONFIG.scoring)
+    assert batch.stored.to_pylist() == store_table(table, kind).to_pylist() == store(objects, kind).to_pylist()
+    assert restore(batch.stored, kind) == objects
+    for name in ("rows", "indptr", "words"):
+        assert getattr(batch.programs, name).tolist() == getattr(by_rows.programs, name).tolist()
+    expected = [batch.subscriptions[row].filter_tests(CONFIG.scoring) for row in batch.programs.rows]
+    has_region = (batch.programs.regions.codes != 0).tolist()
+    assert has_region == ["region" in tests for tests in expected]
+    for region, row in zip(range(len(batch.programs)), batch.programs.rows.tolist(), strict=True):
+        if has_region[region]:
+            assert batch.programs.regions.region(region) == objects[row].region
+    assert np.array_equal(batch.footprints.boxes, by_rows.footprints.boxes)
+
+
+BAD = [
+    ([0.0, 0.0, 2.0, 1.0], to_wkb(RING), None),
+    ([0.0, 0.0, 2.0, 1.0], None, 4.0),
+    ([0.0, None, 2.0, 1.0], None, None),
+    ([0.0, 3.0, 2.0, 1.0], None, None),
+    ([0.0, float("nan"), 2.0, 1.0], None, None),
+    (NOTHING, b"junk", None),
+    (NOTHING, b"", None),
+    (NOTHING, to_wkb(RING)[:-1], None),
+    (NOTHING, None, -1.0),
+    (NOTHING, None, float("inf")),
+    (NOTHING, None, None),
+]
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_one_bad_region_is_named_and_nothing_is_added(bad):
+    engine = Engine(space=Space.earth())
+    with pytest.raises(InvalidInput, match="s7"):
+        engine.subscribe(table_of("boolean", [*ROWS, bad]))
+    assert len(engine) == 0
+    engine.subscribe(table_of("boolean", ROWS))
+    assert len(engine) == len(ROWS)
+
+
+def test_a_region_of_too_many_points_and_one_that_crosses_itself_are_refused():
+    crossing = to_wkb(Polygon([(0, 0), (1, 0), (1, 1), (0, 1)]))
+    swapped = crossing[:29] + crossing[45:61] + crossing[29:45] + crossing[61:]
+    assert len(swapped) == len(crossing)
+    for wkb, rule in ((swapped, "Self-intersection"), (to_wkb(RING), "at most 5 points")):
+        engine = Engine(space=Space.earth(), limits=Limits(region_points=5))
+        with pytest.raises(InvalidInput, match=rule):
+            engine.subscribe(table_of("boolean", [ROWS[0], (NOTHING, wkb, None)]))
+        assert len(engine) == 0
+
+
+def test_text_is_read_row_by_row_with_the_same_result():
+    wkt = ["POLYGON ((0 0, 4 0, 0 4, 0 0))", None, None]
+    rows = [(NOTHING, None, None), ROWS[0], ROWS[5]]
+    table = table_of("boolean", rows).set_column(7, "region", pa.array(wkt))
+    assert read_regions(table, "region") is None
+    stored = store_table(table, BooleanSubscription)
+    assert stored.to_pylist() == store(list(subscriptions_from_table(table)), BooleanSubscription).to_pylist()
