@@ -19,20 +19,23 @@ from nearcast._jit import kernel
 from nearcast._jit.blocks import class_of, give_block, size_of, take_block
 from nearcast.space._kernels.orientation import shifted_orientation
 from nearcast.space._kernels.regions import (
+    COARSE,
     COS,
     EARTH_CIRCLE,
     EDGES,
     FIRST_CELL,
     FREE,
+    INSIDE,
     KIND,
     N_POINTS,
-    PER_HEIGHT,
-    PER_WIDTH,
+    OUTSIDE,
     REACH,
     RUNS,
     SIN,
+    TINY,
     RegionArrays,
     cell_at,
+    cells_per,
     grid_of,
     kind_of,
     reach_of,
@@ -40,11 +43,19 @@ from nearcast.space._kernels.regions import (
 )
 
 _ROUNDING = 1e-14  # of the coordinates of an edge, many times what its crossing with a line may be off
-_TINY = 1e-300
 _CELLS_PER_POINT = 0.5
 PLAN = 8
 X, Y, PER_X, PER_Y, W, H, COLUMNS, ROWS = range(PLAN)
 """Positions in a plan: the corner of the grid, 1 / width and 1 / height of a cell, its sides, and their numbers."""
+
+
+@kernel
+def set_grid(shape: NDArray[np.float64], columns: int, rows: int, plan: NDArray[np.float64]) -> None:
+    """Write the plan of a grid over an extent."""
+    width, height = float(shape[2]) - float(shape[0]), float(shape[3]) - float(shape[1])
+    plan[X], plan[Y], plan[COLUMNS], plan[ROWS] = shape[0], shape[1], columns, rows
+    plan[W], plan[H] = width / columns, height / rows
+    plan[PER_X], plan[PER_Y] = cells_per(columns, width), cells_per(rows, height)
 
 
 @kernel
@@ -67,11 +78,7 @@ def plan_grid(
         shrink = sqrt(most / (columns * rows))
         columns, rows = max(1.0, columns * shrink), max(1.0, rows * shrink)
         columns, rows = min(columns, most / rows), min(rows, most / columns)
-    columns, rows = float(int(columns)), float(int(rows))
-    plan[X], plan[Y], plan[COLUMNS], plan[ROWS] = shape[0], shape[1], columns, rows
-    plan[W], plan[H] = width / columns, height / rows
-    plan[PER_X] = columns / width if width > _TINY else 0.0
-    plan[PER_Y] = rows / height if height > _TINY else 0.0
+    set_grid(shape, int(columns), int(rows), plan)
 
 
 @kernel
@@ -94,7 +101,7 @@ def _columns_touched(
     if ay != by and ax != bx:
         x1 = ax + (low - ay) / (by - ay) * (bx - ax)
         x2 = ax + (high - ay) / (by - ay) * (bx - ax)
-        slack = _ROUNDING * (abs(ax) + abs(bx)) + _TINY
+        slack = _ROUNDING * (abs(ax) + abs(bx)) + TINY
         least, greatest = max(least, min(x1, x2) - slack), min(greatest, max(x1, x2) + slack)
     n = int(plan[COLUMNS])
     first = cell_at(least, plan[X], plan[W], plan[PER_X], n)
@@ -186,6 +193,32 @@ class RegionRows(NamedTuple):
 
 
 @kernel(allocates=True)
+def _write_coarse_grid(
+    regions: RegionArrays,
+    shape: NDArray[np.float64],
+    points: NDArray[np.float64],
+    ends: NDArray[np.int64],
+    slot: int,
+) -> None:
+    """Write which cells of the coarse grid no edge touches, by the side on which they lie."""
+    plan, n_cells = np.empty(PLAN, np.float64), COARSE * COARSE
+    set_grid(shape, COARSE, COARSE, plan)
+    counts = np.zeros(n_cells, np.int64)
+    run = np.empty(FIRST_CELL + n_cells + 1 + count_edges(plan, points, ends, counts), np.int32)
+    fill_cells(plan, points, ends, counts, run)
+    inside = outside = np.int64(0)
+    for cell in range(n_cells):
+        first, end = run[FIRST_CELL + cell], run[FIRST_CELL + cell + 1]
+        if first >> 1 == end >> 1:
+            bit = np.int64(1) << np.int64(cell)
+            if first & 1:
+                inside |= bit
+            else:
+                outside |= bit
+    regions.lines[slot, INSIDE], regions.lines[slot, OUTSIDE] = inside, outside
+
+
+@kernel(allocates=True)
 def _insert_edges(regions: RegionArrays, rows: RegionRows, row: int, slot: int) -> bool:
     """Write the points and the grid of polygons; return False if there is no room."""
     ring_ends = rows.point_indptr[rows.ring_indptr[row] : rows.ring_indptr[row + 1] + 1]
@@ -206,7 +239,7 @@ def _insert_edges(regions: RegionArrays, rows: RegionRows, row: int, slot: int) 
     fill_cells(plan, points, ends, counts, regions.cells[head : head + n_cells])
     for i in range(len(points)):
         regions.points[run + 2 * i], regions.points[run + 2 * i + 1] = points[i, 0], points[i, 1]
-    regions.shapes[slot, PER_WIDTH], regions.shapes[slot, PER_HEIGHT] = plan[PER_X], plan[PER_Y]
+    _write_coarse_grid(regions, rows.shapes[row], points, ends, slot)
     regions.lines[slot, RUNS] = run | (head << 32)
     regions.lines[slot, KIND] = (int(plan[COLUMNS]) << 8) | (int(plan[ROWS]) << 36)
     return True

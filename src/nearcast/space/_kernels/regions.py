@@ -3,15 +3,16 @@
     lines      slot -> a line of 8 words, which one cache line holds:
                box         xmin, ymin, xmax, ymax | - | - | - | kind
                circle      x, y, radius, half its width in degrees | cos, sin of the latitude | reach | kind
-               polygons    the extent, as of a box | 1 / width, 1 / height of a cell | runs | kind, columns and rows
+               polygons    the extent, as of a box | cells inside, cells outside | runs | kind, columns and rows
     points     [ x0, y0, x1, y1, ... of all rings | the next run ... ]
     cells      [ number of points | start of cell 0, 1, ... and the end | edges of cell 0, edges of cell 1, ... ]
                an edge is the number of the point where it starts; a start is twice a position in the run, plus 1 if
                the corner of the cell is inside
 
-The extent of polygons is divided into cells, and each knows the edges that touch it. A cell holds its lower and left
-side, and its lower left corner, shifted by an infinitely small step to the right and a far smaller one up, is inside
-or outside:
+A coarse grid of 8 x 8 cells over the extent says for each whether all of it is inside, or outside, so that the line
+alone decides about most points. For the others, the extent is divided into more cells, and each knows the edges that
+touch it. A cell holds its lower and left side, and its lower left corner, shifted by an infinitely small step to the
+right and a far smaller one up, is inside or outside:
 
      y1 ┌───────────┐
         │   \\       │    From the corner go up to the height of p, then right to p. Each edge crossed changes
@@ -41,14 +42,19 @@ FREE, PLAIN_BOX, WRAPPING_BOX, PLANE_CIRCLE, EARTH_CIRCLE, EDGES = range(6)
 """What a slot holds."""
 LINE = 8
 """Words of a line."""
-PER_WIDTH, PER_HEIGHT, RUNS = 4, 5, 6
-"""Words of polygons; the runs are the start in `points`, and 2^32 times the start in `cells`."""
+INSIDE, OUTSIDE, RUNS = 4, 5, 6
+"""Words of polygons: the cells of the coarse grid as bits; the start in `points`, and 2^32 times that in `cells`."""
+COARSE = 8
+"""Cells of the coarse grid along an axis."""
 COS, SIN, REACH = 4, 5, 6
 """Words of a circle on the earth; the reach is the square of the sine of half the angle that its radius spans."""
 KIND = 7
 """The kind, plus 2^8 times the columns and 2^36 times the rows of a grid."""
 N_POINTS, FIRST_CELL = 0, 1
 """Positions in a run of cells."""
+TINY = 1e-300
+"""Extents that are smaller have no inverse, and all points in their first cell."""
+_MOST_FETCHED = 16
 _LOW = (1 << 32) - 1
 _AXIS = (1 << 28) - 1
 _DEGREES_PER_METRE = 57.29577951308232 / EARTH_RADIUS_M
@@ -128,15 +134,41 @@ def crosses_column(ax: float, ay: float, bx: float, by: float, x0: float, y0: fl
 
 
 @kernel(inline=True)
-def edges_cover(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
+def cells_per(n: int, extent: float) -> float:
+    """Return how many of n cells along an axis there are to a unit."""
+    return n / extent if extent > TINY else 0.0
+
+
+@kernel(inline=True)
+def coarse_cell(shape: NDArray[np.float64], x: float, y: float) -> int:
+    """Return the cell of the coarse grid that holds a point of the extent of polygons."""
+    width, height = float(shape[2]) - float(shape[0]), float(shape[3]) - float(shape[1])
+    column = cell_at(x, shape[0], width / COARSE, cells_per(COARSE, width), COARSE)
+    return cell_at(y, shape[1], height / COARSE, cells_per(COARSE, height), COARSE) * COARSE + column
+
+
+@kernel(inline=True)
+def polygons_cover(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
     """Return whether a point of the extent lies in the polygons of a slot."""
+    cell = coarse_cell(regions.shapes[slot], x, y)
+    if (regions.lines[slot, INSIDE] >> cell) & 1:
+        return True
+    if (regions.lines[slot, OUTSIDE] >> cell) & 1:
+        return False
+    return edges_cover(regions, slot, x, y)
+
+
+@kernel(inline=True)
+def edges_cover(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
+    """Return whether a point of the extent lies in the polygons of a slot, by the edges of its cell."""
     shape, points, cells = regions.shapes[slot], regions.points, regions.cells
     n_columns, n_rows = grid_of(regions, slot)
     run, head = runs_of(regions, slot)
-    xmin, ymin = shape[0], shape[1]
-    width, height = (shape[2] - xmin) / n_columns, (shape[3] - ymin) / n_rows
-    column = cell_at(x, xmin, width, shape[PER_WIDTH], n_columns)
-    row = cell_at(y, ymin, height, shape[PER_HEIGHT], n_rows)
+    xmin, ymin = float(shape[0]), float(shape[1])
+    across, up = float(shape[2]) - xmin, float(shape[3]) - ymin
+    width, height = across / n_columns, up / n_rows
+    column = cell_at(x, xmin, width, cells_per(n_columns, across), n_columns)
+    row = cell_at(y, ymin, height, cells_per(n_rows, up), n_rows)
     x0, y0 = xmin + column * width, ymin + row * height
     cell = head + FIRST_CELL + row * n_columns + column
     is_inside = (cells[cell] & 1) == 1
@@ -157,16 +189,19 @@ def edges_cover(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
 
 @kernel(inline=True)
 def _cell_near(regions: RegionArrays, slot: int, x: float, y: float) -> int:
-    """Return the position of the cell of a point in polygons, up to rounding; -1 for other regions and points."""
+    """Return the cell of a point, up to rounding, if polygons need it to decide; else -1."""
     if slot >= regions.lines.shape[0] or kind_of(regions, slot) != EDGES:
         return -1
     shape = regions.shapes[slot]
-    x, y = x - shape[0], y - shape[1]
-    if not (x >= 0.0 and y >= 0.0):
+    across, up = shape[2] - shape[0], shape[3] - shape[1]
+    x, y = (x - shape[0]) / across, (y - shape[1]) / up
+    if not (0.0 <= x < 1.0 and 0.0 <= y < 1.0):
+        return -1
+    coarse = int(y * COARSE) * COARSE + int(x * COARSE)
+    if ((regions.lines[slot, INSIDE] | regions.lines[slot, OUTSIDE]) >> coarse) & 1:
         return -1
     n_columns, n_rows = grid_of(regions, slot)
-    column, row = min(x * shape[PER_WIDTH], n_columns - 1.0), min(y * shape[PER_HEIGHT], n_rows - 1.0)
-    return runs_of(regions, slot)[1] + FIRST_CELL + int(row) * n_columns + int(column)
+    return runs_of(regions, slot)[1] + FIRST_CELL + int(y * n_rows) * n_columns + int(x * n_columns)
 
 
 @kernel(inline=True)
@@ -194,14 +229,13 @@ def prefetch_edges(regions: RegionArrays, slot: int, x: float, y: float) -> None
 
 @kernel(inline=True)
 def prefetch_points(regions: RegionArrays, slot: int, x: float, y: float) -> None:
-    """Prefetch the points of the first and the last edge in the cell of a point; its edges have arrived."""
+    """Prefetch the points of the edges in the cell of a point; the edges have arrived."""
     cell = _cell_near(regions, slot, x, y)
     if cell >= 0:
         run, head = runs_of(regions, slot)
         first, end = regions.cells[cell] >> 1, regions.cells[cell + 1] >> 1
-        if first < end:
-            prefetch(regions.points, run + 2 * regions.cells[head + first])
-            prefetch(regions.points, run + 2 * regions.cells[head + end - 1])
+        for at in range(head + first, head + min(end, first + _MOST_FETCHED)):
+            prefetch(regions.points, run + 2 * regions.cells[at])
 
 
 @kernel
@@ -269,7 +303,7 @@ def region_covers(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
         return bool(x >= xmin or x <= xmax)
     if x < xmin or x > xmax:
         return False
-    return bool(kind == PLAIN_BOX or edges_cover(regions, slot, x, y))
+    return bool(kind == PLAIN_BOX or polygons_cover(regions, slot, x, y))
 
 
 @kernel
