@@ -210,7 +210,7 @@ class SubscriptionRegistry:
 
     def rows(self, slots: Slots) -> pa.Table:
         """Return the stored rows of slots."""
-        ids, texts = self._read(slots)
+        ids, texts = self._read(slots, self._width)
         columns = unpack_texts(texts, self._kind)
         for name, fields in (("floats", self._floats), ("ints", self._ints)):
             columns |= {field: pa.array(self._array(name)[slots, i]) for i, field in enumerate(fields)}
@@ -219,16 +219,16 @@ class SubscriptionRegistry:
         return pa.Table.from_arrays([columns[field.name] for field in schema], schema=schema)
 
     def ids(self, slots: Slots) -> IdColumn:
-        """Return the ids of slots."""
-        return unpack_ids(self._read(slots)[0])
+        """Return the ids of slots; records are read only for long ones."""
+        return unpack_ids(self._read(slots, 0)[0])
 
-    def _read(self, slots: Slots) -> tuple[kernels.TextColumn, kernels.TextColumn]:
-        """Return the packed ids and texts of slots."""
+    def _read(self, slots: Slots, width: int) -> tuple[kernels.TextColumn, kernels.TextColumn]:
+        """Return the packed ids and the first texts of slots."""
         sizes, n = np.zeros(2, np.int64), len(slots)
-        kernels.size_rows(self._arrays(), slots, self._width, sizes)
+        kernels.size_rows(self._arrays(), slots, width, sizes)
         ids, texts = (
             kernels.TextColumn(np.empty(size, np.uint8), np.zeros(rows + 1, np.int64), np.zeros(rows, np.uint8))
-            for size, rows in zip(sizes.tolist(), (n, n * self._width), strict=True)
+            for size, rows in zip(sizes.tolist(), (n, n * width), strict=True)
         )
         if n:
             kernels.read_rows(self._arrays(), slots, ids, texts)
