@@ -6,7 +6,8 @@
 
 Where messages go to some shards only, a subscription may live in several, and a `ResultMerger` merges the results of
 its replicas. With a window the routing stays fixed, so that the windows of a subscription's shards hold every message
-that a later subscription needs.
+that a later subscription needs. So it does where it is adjusted: an adjustment looks at cells, and not at what was
+placed in them.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ Rows = npt.NDArray[np.int64]
 class Router:
     """Places subscriptions in shards and routes messages to them."""
 
-    def __init__(self, partitioner: str | Routing, n_shards: int, *, has_window: bool) -> None:
+    def __init__(
+        self, partitioner: str | Routing, n_shards: int, *, has_window: bool, is_adjusted: bool = False
+    ) -> None:
         self._partitioner, self._n_shards, self._has_window = partitioner, n_shards, has_window
+        self._is_fixed = has_window or is_adjusted
         self._routing: Routing | None = None
 
     @property
@@ -47,7 +51,22 @@ class Router:
             return
         footprints = Footprints.joined([batch.routing_footprints for batch in batches])
         routing = fit(self._partitioner, Sample(footprints, recent().for_routing), n_shards=self._n_shards)
-        self._routing = routing.fixed() if self._has_window else routing
+        self._routing = routing.fixed() if self._is_fixed else routing
+
+    @property
+    def is_fitted(self) -> bool:
+        """True once there is a routing; a single shard never needs one."""
+        return self._routing is not None
+
+    @property
+    def routing(self) -> Routing:
+        """The routing, once it is fitted."""
+        assert self._routing is not None
+        return self._routing
+
+    def replace(self, routing: Routing) -> None:
+        """Continue with another routing; the caller moves what it places elsewhere."""
+        self._routing = routing
 
     def shard_areas(self, bounds: Box) -> list[ShardArea]:
         """Return the part of space that belongs to each shard; empty before the fit."""

@@ -25,17 +25,20 @@ import pyarrow as pa
 
 from nearcast.engine.config import EngineConfig
 from nearcast.engine.matcher import Longs, Matcher, Slots, Withdrawal
+from nearcast.engine.period_sampler import PeriodSampler
 from nearcast.engine.relocation import ROWS_AT_ONCE, saved
 from nearcast.engine.router import Router
 from nearcast.engine.shard import Shard, ShardTask
 from nearcast.engine.state import SavedSubscriptions
 from nearcast.engine.stats import add_work
+from nearcast.engine.transfer import Placement
 from nearcast.engine.updates import UpdateBatch, UpdateWriter
 from nearcast.errors import UnknownMessage
 from nearcast.index import Work
 from nearcast.model import NEVER, Document, Footprint, Id, IdColumn, MessageBatch, Subscription, SubscriptionBatch
 from nearcast.model.subscription_rows import restore
-from nearcast.partition import Masks, before_it, has_shard, rows_of_shards
+from nearcast.partition import Masks, Routing, before_it, has_shard, rows_of_shards
+from nearcast.partition.balance.period_parts import PeriodPart
 from nearcast.window import Changes, Results, ScoredMessage, SlidingWindow, Steps, Ticks
 
 if TYPE_CHECKING:
@@ -51,7 +54,7 @@ class ShardSet:
     """The shards of an engine."""
 
     def __init__(self, config: EngineConfig, live: pa.Table | None, folder: EngineFolder | None) -> None:
-        self.router = Router(config.partitioner, config.workers, has_window=config.window is not None)
+        self.router = _make_router(config)
         self._config, self._scoring = config, config.scoring
         self._folder = folder
         window = self._make_window(0, live)
@@ -60,6 +63,7 @@ class ShardSet:
         self._mergers: dict[str, ResultMerger] = {}
         self._replica_planners: dict[str, ReplicaPlanner] = {}
         self._pool = _make_pool(config.workers)
+        self._samplers: list[PeriodSampler] = []
 
     def _make_shard(self, number: int, window: SlidingWindow) -> Shard:
         arena = None if self._folder is None else partial(self._folder.arena, number)
@@ -73,7 +77,7 @@ class ShardSet:
         Return False, and change nothing, if some shards do not see every message. Cost: that of the subscriptions
         that move, and a look at those of stateful kinds that stay.
         """
-        router = Router(config.partitioner, config.workers, has_window=config.window is not None)
+        router = _make_router(config)
         router.prepare(self._sample(), self._recent)
         if self._folder is not None or not (self.router.sends_all and router.sends_all):
             return False
@@ -118,6 +122,57 @@ class ShardSet:
                 row_of = np.full(int(slots.max()) + 1, -1, np.int32)
                 row_of[slots[moving]] = np.arange(len(moving))
                 self._set_results(moved, [held.move(row_of)])
+
+    # -- load adjustment ----------------------------------------------------------------------------------------
+
+    @property
+    def is_measured(self) -> bool:
+        """True while there is a period."""
+        return bool(self._samplers)
+
+    def begin_period(self) -> None:
+        """Begin to measure what shards do, if each sees some of the messages only."""
+        if not self.router.is_fitted:
+            return
+        placement = Placement(
+            len(self.shards),
+            self.router.sends_all,
+            lambda batch: self.router.place(batch.routing_footprints),
+            self.router.routing.route,
+        )
+        self._samplers = [
+            PeriodSampler(partial(_matchers_of, shard), self._scoring, placement, shard=shard.number)
+            for shard in self.shards
+        ]
+
+    def end_period(self) -> list[PeriodPart]:
+        """Return what each shard did since the beginning of the period."""
+        parts, self._samplers = [sampler.end() for sampler in self._samplers], []
+        return parts
+
+    def reroute(self, routing: Routing) -> None:
+        """Continue with another routing of the same shards, which have no windows.
+
+        Cost: that of the subscriptions that move, and a look at all others.
+        """
+        moving = list(self._misplaced(routing))
+        self.router.replace(routing)
+        for subscriptions, stored in moving:
+            self.remove(subscriptions.ids)
+            self.restore(subscriptions, stored)
+
+    def _misplaced(self, routing: Routing) -> Iterator[tuple[SubscriptionBatch, SavedSubscriptions]]:
+        """Yield the subscriptions that another routing places in other shards than this one."""
+        for owner in self._owners():
+            own = _own(owner)
+            for start in range(0, len(own), ROWS_AT_ONCE):
+                slots = own[start : start + ROWS_AT_ONCE]
+                subscriptions = SubscriptionBatch(owner.kind, owner.registry.rows(slots), self._scoring)
+                footprints = subscriptions.routing_footprints
+                goes = (self.router.place(footprints) != routing.place(footprints)).any(axis=1)
+                rows = np.flatnonzero(goes)
+                if len(rows):
+                    yield subscriptions.take(rows), saved(owner, slots[rows], None)
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
@@ -408,6 +463,8 @@ class ShardSet:
         steps = [window.admit(part, writer.ticks) for window, part in zip(self._windows, parts, strict=False)]
         for shard, part, rows in zip(self.shards, parts, rows_of, strict=True):
             seen = None if masks is None else masks[rows]
+            if self._samplers:
+                self._samplers[shard.number].add(part, seen)
             jobs += self._jobs(shard, part, seen, steps[shard.number % len(steps)], writer)
         return self._execute(jobs, steps, writer)
 
@@ -616,6 +673,16 @@ class ShardSet:
         """Stop the worker threads."""
         if self._pool is not None:
             self._pool.shutdown()
+
+
+def _make_router(config: EngineConfig) -> Router:
+    is_adjusted = config.balance is not None
+    has_window = config.window is not None
+    return Router(config.partitioner, config.workers, has_window=has_window, is_adjusted=is_adjusted)
+
+
+def _matchers_of(shard: Shard) -> list[Matcher]:
+    return list(shard.matchers.values())
 
 
 def _make_pool(n_threads: int) -> ThreadPoolExecutor | None:
