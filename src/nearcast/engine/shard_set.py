@@ -90,11 +90,16 @@ class ShardSet:
                 if matcher.kind.result_policy.is_stateful:  # the others live in the first shard
                     self._move(matcher, shard.number)
         for shard in before[config.workers :]:
-            for kind, matcher in shard.matchers.items():
-                self._work_before[kind] = add_work(self._work_before.get(kind, Work()), matcher.work)
+            self._drop_matchers(shard)
         self.close()
         self._pool = _make_pool(config.workers)
         return True
+
+    def _drop_matchers(self, shard: Shard) -> None:
+        """Drop the matchers of a shard, which hold no subscriptions, and remember the work that they did."""
+        for kind, matcher in shard.matchers.items():
+            self._work_before[kind] = add_work(self._work_before.get(kind, Work()), matcher.work)
+        shard.matchers = {}
 
     def _sample(self) -> list[SubscriptionBatch]:
         """Return some subscriptions of every kind, for a partitioner to be fitted to."""
@@ -190,6 +195,8 @@ class ShardSet:
         """Give every shard a window of its own if each sees some of the messages only."""
         if self.router.sends_all or len(self._windows) == len(self.shards):
             return
+        for shard in self.shards:  # no subscription is left in them; they would keep the window that all shared
+            self._drop_matchers(shard)
         messages = None if has_windows else self.shards[0].window.table()
         for shard in self.shards[1:]:
             shard.window = self._make_window(shard.number, messages)

@@ -3,7 +3,7 @@
     shards ── parts of a period, every few batches ── adjust ── the next epoch, with the decision beside it
 
 While an epoch waits nothing is decided. A decision is data: it leads from the routing of one epoch to that of the
-next, and `EpochLog.adjustment` returns it by the number of the latter.
+next, and `EpochLog.adjustments` returns all of them.
 """
 
 from __future__ import annotations
