@@ -108,7 +108,7 @@ class ShardSet:
             slots = _own(owner)
             slots = slots[:: max(1, len(slots) // _SAMPLE)]
             if len(slots):
-                found.append(SubscriptionBatch(owner.kind, owner.registry.rows(slots), self._scoring))
+                found.append(self._batch_of(owner, slots))
         return found
 
     def _move(self, matcher: Matcher, number: int) -> None:
@@ -116,13 +116,14 @@ class ShardSet:
         taken, registry = matcher.registry.taken(), matcher.registry
         for start in range(0, len(taken), ROWS_AT_ONCE):
             slots = taken[start : start + ROWS_AT_ONCE]
-            subscriptions = SubscriptionBatch(matcher.kind, registry.rows(slots), self._scoring)
-            moving = np.flatnonzero(~has_shard(self.router.placements(subscriptions), number))
+            subscriptions = self._batch_of(matcher, slots)
+            masks = self.router.placements(subscriptions)
+            moving = np.flatnonzero(~has_shard(masks, number))
             if not len(moving):
                 continue
             sinces, moved = registry.sinces(slots[moving]), subscriptions.take(moving)
             held = matcher.delete(slots[moving])
-            self.insert(moved, sinces)
+            self._insert(moved, sinces, masks[moving])
             if matcher.kind.result_policy.must_be_saved:
                 row_of = np.full(int(slots.max()) + 1, -1, np.int32)
                 row_of[slots[moving]] = np.arange(len(moving))
@@ -172,7 +173,7 @@ class ShardSet:
             own = _own(owner)
             for start in range(0, len(own), ROWS_AT_ONCE):
                 slots = own[start : start + ROWS_AT_ONCE]
-                subscriptions = SubscriptionBatch(owner.kind, owner.registry.rows(slots), self._scoring)
+                subscriptions = self._batch_of(owner, slots)
                 footprints = subscriptions.routing_footprints
                 goes = (self.router.place(footprints) != routing.place(footprints)).any(axis=1)
                 rows = np.flatnonzero(goes)
@@ -216,8 +217,17 @@ class ShardSet:
         """
         if not len(subscriptions):
             return []
+        return self._insert(subscriptions, sinces, self.router.placements(subscriptions), before)
+
+    def _insert(
+        self,
+        subscriptions: SubscriptionBatch,
+        sinces: npt.NDArray[np.int64],
+        masks: Masks,
+        before: Masks | None = None,
+    ) -> list[tuple[SubscriptionRegistry, Results]]:
+        """Add subscriptions to some shards each."""
         kind = subscriptions.kind
-        masks = self.router.placements(subscriptions)
 
         def insert(part: tuple[Shard, npt.NDArray[np.int64]]) -> tuple[Slots, Results]:
             shard, rows = part
@@ -263,17 +273,23 @@ class ShardSet:
             row_of = dict(zip(slots.tolist(), rows.tolist(), strict=True))
             removed.update({ids[row_of[slot]]: found for slot, found in results.by_slot().items()})
 
-        for matcher in self._matchers():
-            rows, slots = _find(matcher.registry, ids)
-            results = matcher.delete(slots) if len(slots) else Results.none()
-            if matcher.kind.kind not in self._mergers:
-                note(results, rows, slots)
+        for shard in self.shards:
+            for matcher in shard.matchers.values():
+                rows, slots = _find(matcher.registry, ids)
+                if self.router.learns and len(slots):
+                    self.router.release(self._batch_of(matcher, slots), shard.number)
+                results = matcher.delete(slots) if len(slots) else Results.none()
+                if matcher.kind.kind not in self._mergers:
+                    note(results, rows, slots)
         for merger in self._mergers.values():
             rows, slots = _find(merger.registry, ids)
             note(merger.forget(slots), rows, slots)
             if (replica_planner := self._replica_planners.get(merger.kind.kind)) is not None:
                 replica_planner.forget(slots)
         return removed
+
+    def _batch_of(self, owner: Matcher | ResultMerger, slots: Slots) -> SubscriptionBatch:
+        return SubscriptionBatch(owner.kind, owner.registry.rows(slots), self._scoring)
 
     @property
     def next_end_us(self) -> int:
