@@ -2,13 +2,14 @@
 
 selections  what the four selections of cells cost and how long they take, on ten thousand cells of a grid
 drift       eight shards, one after the other, on a stream that drifts, with and without adjustments
+churn       twenty shards of `dkm` while subscriptions come and go: later ones by key, or to the least loaded shard
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +21,15 @@ from nearcast.engine import EngineConfig
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.engine.stream_slice import StreamSlice
 from nearcast.engine.transfer import Placement, Rerouting, pack_transfer, unpack_transfer
-from nearcast.model import MessageBatch
-from nearcast.partition import PARTITIONERS, Routing, Sample, before_it, has_shard
+from nearcast.model import Footprints, MessageBatch
+from nearcast.partition import PARTITIONERS, Masks, Routing, Sample, before_it, has_shard
 from nearcast.partition.balance.adjust import adjust
 from nearcast.partition.balance.cells import Period, sizes_of
 from nearcast.partition.balance.selection import SELECTIONS
+from nearcast.partition.candidate_pairs import find_candidate_pairs
+from nearcast.partition.dkm import DkmPartitioner, DkmRouting
 from nearcast.partition.load import CHECK, HANDLE
+from nearcast.partition.serialization import pack, unpack
 from nearcast.social import SocialGraph
 from nearcast.space import Box
 from nearcast.workload import make
@@ -47,6 +51,12 @@ STRIDE = BATCH
 """From the first message of a batch to that of the next, at any scale: the more, the farther hot spots have gone."""
 LOADS = (None, "products", "pairs")
 """No adjustments, adjustments by messages times subscriptions, and by the pairs that an index compares."""
+CHURN_SUBSCRIPTIONS, CHURN_MESSAGES = 200_000, 100_000
+CHURN_SHARDS, CHURN, CHURN_ROUNDS = 20, 0.3, 10
+"""Shards, the share of subscriptions that is replaced in all, and in how many rounds."""
+PLACEMENTS = ("by key", "loads only grow", "least loaded")
+"""Where later subscriptions go: by key, or to the least loaded shard, whose load falls or not when others leave."""
+LEAVING = ("any", "the westernmost")
 _KNOWN = 100_000  # subscriptions that the decisions are based on, at most
 
 
@@ -235,9 +245,86 @@ def _stream(n_subscriptions: int, parts: list[range]) -> Stream:
     )
 
 
+# -- subscriptions that come and go ----------------------------------------------------------------------------------
+
+
+def measure_churn(scale: float) -> list[Row]:
+    """Replace a part of the subscriptions, round by round, and look at the loads of shards."""
+    workload = make("tweets")
+    n = scaled(CHURN_SUBSCRIPTIONS, scale)
+    stream = Stream(
+        workload.name,
+        workload.space(),
+        workload.vocabulary(),
+        SocialGraph(),
+        None,
+        pa.concat_tables(workload.subscriptions("nearest", n + round(n * CHURN))).combine_chunks(),
+        pa.concat_tables(workload.messages(scaled(CHURN_MESSAGES, scale))).combine_chunks(),
+    )
+    footprints, messages = stream.sample
+    fitted_to, seen = messages.slice(0, len(messages) // 2), messages.slice(len(messages) // 2, len(messages))
+    first = DkmPartitioner().fit(Sample(footprints.take(np.arange(n)), fitted_to), n_shards=CHURN_SHARDS)
+    packed, pairs = pack(first), _pairs(footprints, seen)
+    rows = []
+    for leaving in LEAVING:
+        for placement in PLACEMENTS:
+            report_progress(f"churn, {leaving} leave: {placement}")
+            routing = cast(DkmRouting, unpack(packed))
+            rows += list(_churn(routing, footprints, pairs, n=n, leaving=leaving, placement=placement))
+    return rows
+
+
+def _churn(
+    routing: DkmRouting, footprints: Footprints, pairs: Floats, *, n: int, leaving: str, placement: str
+) -> Iterator[Row]:
+    """Yield the loads of shards before and after each round, in which as many subscriptions leave as come."""
+    rng = np.random.default_rng(7)
+    routing = routing.fixed() if placement == "by key" else routing
+    shards, costs = np.full(len(footprints), -1), np.zeros(len(footprints))
+    order = np.arange(n)
+    at = routing.assignment.costs[np.searchsorted(routing.assignment.keys, footprints.keys[:n])]
+    costs[:n], costs[n:] = at, routing.costs(footprints.take(np.arange(n, len(footprints))))
+    shards[:n] = _shards_of(routing.place(footprints.take(order)))
+    order = np.argsort(footprints.xs[:n], kind="stable") if leaving == "the westernmost" else rng.permutation(n)
+    step = round(n * CHURN / CHURN_ROUNDS)
+    for number in range(CHURN_ROUNDS + 1):
+        if number:
+            going = order[(number - 1) * step : number * step]
+            coming = np.arange(n + (number - 1) * step, min(n + number * step, len(footprints)))
+            for shard in range(CHURN_SHARDS if placement == "least loaded" else 0):
+                routing.release(footprints.take(going[shards[going] == shard]), shard)
+            shards[going] = -1
+            shards[coming] = _shards_of(routing.place(footprints.take(coming)))
+        here = np.flatnonzero(shards >= 0)
+        by_cost, by_pairs = (
+            np.bincount(shards[here], weights=each[here], minlength=CHURN_SHARDS) for each in (costs, pairs)
+        )
+        yield {
+            "placement": placement,
+            "leaving": leaving,
+            "replaced": number * step / n,
+            "subscriptions": len(here),
+            "shards": CHURN_SHARDS,
+            "over_mean": float(by_cost.max() / by_cost.mean()),
+            "pairs_over_mean": float(by_pairs.max() / by_pairs.mean()),
+        }
+
+
+def _shards_of(masks: Masks) -> Longs:
+    """Return the shard of each subscription, which has one."""
+    shards: Longs = np.argmax([has_shard(masks, shard) for shard in range(CHURN_SHARDS)], axis=0)
+    return shards
+
+
+def _pairs(footprints: Footprints, messages: MessageBatch) -> Floats:
+    """Return, for each subscription, the number of messages that an index compares it with by their terms."""
+    found = find_candidate_pairs(Sample(footprints, messages))
+    return np.bincount(found.subscriptions, minlength=len(footprints)).astype(np.float64)
+
+
 QUESTION = Question(
     "balance",
     "What does local load adjustment cost and gain?",
-    {"selections": measure_selections, "drift": measure_drift},
+    {"selections": measure_selections, "drift": measure_drift, "churn": measure_churn},
     minutes=5,
 )

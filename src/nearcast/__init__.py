@@ -27,6 +27,7 @@ from nearcast.model import (
     register_kind,
 )
 from nearcast.partition import Partitioner, Routing, ShardArea, register_partitioner
+from nearcast.partition.balance.adjustment import Adjustment
 from nearcast.partition.balance.policy import Balance
 from nearcast.social import SocialGraph
 from nearcast.space import Box, Circle, MultiPolygon, Polygon, Region, Space
@@ -36,6 +37,7 @@ from nearcast.window import CountWindow, TimeWindow, WindowPolicy
 __version__ = "0.1.0"
 
 __all__ = [
+    "Adjustment",
     "Balance",
     "BooleanSubscription",
     "Box",

@@ -86,6 +86,25 @@ def test_a_service_with_tokens_asks_for_one(open_page, run_service):
     expect(page.locator("#list li")).to_have_count(1)  # updates still arrive
 
 
+def test_the_last_adjustment_to_the_load_is_explained(open_page, run_service):
+    city = run_service(SHARDED)
+    shown = city.client.get("/v1/shards").json()
+    last = {
+        "load_ratio_before": 3.14,
+        "load_ratio_after": 1.05,
+        "moved_subscriptions": 2325,
+        "moved_bytes": 1,
+        "steps": 4,
+    }
+    page = open_page(city.address)
+    page.route("**/v1/shards", lambda route: route.fulfill(json={**shown, "adjustments": 2, "last_adjustment": last}))
+    page.locator("[data-layer=shards]").check()
+    expect(page.locator("#shards .adjustment")).to_have_text(
+        "Adjusted to the load 2 times. The last time the busiest shard did 3.1 times the work of the idlest one. "
+        "2,325 subscriptions moved, which makes it 1.1 times."
+    )
+
+
 def test_shards_are_shown_with_their_load(open_page, run_service, screenshot):
     city = run_service(SHARDED)
     city.subscribe(*subscriptions(80))

@@ -66,6 +66,19 @@ def test_updates_do_not_depend_on_the_number_of_workers(partitioner):
     assert rescaled.stats().work["nearest"].matched == alone.stats().work["nearest"].matched
 
 
+def test_an_engine_without_subscriptions_forgets_how_it_shared_the_work():
+    """The first subscriptions after a rescale fit another routing, under which results are merged."""
+    engine, rng = make_engine(1, "keyword"), random.Random(6)
+    engine.subscribe(nc.TopKSubscription("t", location=(0.5, 0.5), keywords="jazz", k=1, alpha=0.5))
+    engine.publish(random_messages(rng, 20, 0))
+    matched = engine.stats().work["topk"].matched
+    engine.unsubscribe(["t"])
+    engine.rescale(2)
+    engine.subscribe(nc.BooleanSubscription("b", region=nc.Box(0, 0, 1, 1), keywords="jazz"))
+    assert engine.publish(nc.Message("m", (0.5, 0.5), "jazz"))
+    assert engine.stats().work["topk"].matched == matched
+
+
 def test_only_subscriptions_that_change_their_shard_are_inserted_again():
     rng = random.Random(5)
     engine = make_engine(2)

@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 
 import nearcast as nc
@@ -109,3 +110,45 @@ def test_a_partitioner_without_its_library_names_the_package(monkeypatch):
     monkeypatch.setattr(fitting._OPTIONAL, "is_installed", lambda: False)
     with pytest.raises(nc.InvalidInput, match=r"got 'text_hypergraph' .*pip install 'nearcast\[hypergraph\]'"):
         nc.Engine(space=strategies.PLANE, workers=2, partitioner="text_hypergraph")
+
+
+@pytest.mark.parametrize("kind", ["nearest", "topk"])
+def test_loads_fall_when_subscriptions_are_removed_replaced_or_expire(kind, tmp_path):
+    """They are those of the subscriptions that are there, also after the engine is loaded."""
+    rng = random.Random(2)
+    window = nc.CountWindow(100) if kind == "topk" else None
+    engine = nc.Engine(space=nc.Space(nc.Box(0, 0, 1, 1)), window=window, workers=4, partitioner="dkm")
+
+    def some(first, n, **more):
+        fields = {"k": 2, **({"alpha": 0.5} if kind == "topk" else {}), **more}
+        make = {"topk": nc.TopKSubscription, "nearest": nc.NearestSubscription}[kind]
+        words = ["coffee", "jazz", "ramen", "park"]
+        return [
+            make(f"s{i}", location=(rng.random(), rng.random()), keywords=" ".join(rng.sample(words, 2)), **fields)
+            for i in range(first, first + n)
+        ]
+
+    engine.publish([nc.Message(i, (rng.random(), rng.random()), "coffee jazz ramen") for i in range(50)])
+    engine.subscribe(some(0, 80))
+    loads = engine._shards.router.routing.loads
+    before = loads.copy()
+    engine.subscribe(some(80, 200, expires_at=100.0))
+    assert loads.sum() > 2 * before.sum() and loads.max() < 1.1 * loads.mean()
+    most = loads.sum()
+    engine.subscribe(some(0, 40))
+    engine.advance(100.0)
+    assert loads.sum() < most / 2
+    engine.save(tmp_path / "engine")
+    again = nc.Engine.load(tmp_path / "engine")
+    assert np.isclose(again._shards.router.routing.loads.sum(), loads.sum())
+    engine.unsubscribe([f"s{i}" for i in range(80)])
+    assert loads.max() < 1e-6 * before.max()
+
+
+def test_later_subscriptions_fill_the_shard_that_others_left():
+    engine = nc.Engine(space=nc.Space(nc.Box(0, 0, 1, 1)), workers=3, partitioner="dkm")
+    engine.subscribe([nc.NearestSubscription(f"s{i}", location=(0.5, 0.5), keywords="jazz", k=1) for i in range(90)])
+    held = [shard.matchers["nearest"].registry for shard in engine._shards.shards]
+    engine.unsubscribe(list(held[1].ids(held[1].taken())))
+    engine.subscribe([nc.NearestSubscription(f"t{i}", location=(0.5, 0.5), keywords="jazz", k=1) for i in range(30)])
+    assert engine.stats().shards == (30, 30, 30)

@@ -7,10 +7,10 @@ import pytest
 from nearcast.jobs.progress import Tally
 
 
-def report(shard, *, messages=4, updates=0, late=0, unknown=0, subscriptions=0, seconds=0.0):
+def report(shard, *, messages=4, updates=0, late=0, unknown=0, subscriptions=0, seconds=0.0, **more):
     return json.dumps(
         {"shard": shard, "messages": messages, "updates": updates, "late": late, "unknown": unknown,
-         "subscriptions": subscriptions, "state_bytes": 100 * (shard + 1), "seconds": seconds}
+         "subscriptions": subscriptions, "state_bytes": 100 * (shard + 1), "seconds": seconds, **more}
     )  # fmt: skip
 
 
@@ -75,3 +75,24 @@ def test_figures_of_progress_are_formatted():
         published["messages"] == "2,000" and published["messages/s"] == "20,000" and published["updates"] == "1,234"
     )
     assert published["last batch"] == "0.10 s" and published["rejected"] == "1"
+
+
+def test_an_adjustment_is_shown_with_what_it_changed_and_how_long_it_took():
+    summary = {
+        "load_ratio_before": 3.1,
+        "load_ratio_after": 1.05,
+        "moved_subscriptions": 2325,
+        "moved_bytes": 324_000,
+        "steps": 41,
+    }
+    last = [report(shard, moving=seconds) for shard, seconds in ((0, 0.25), (1, 0.5))]
+    first = [report(0, epoch=3, moving=0.125), report(1, epoch=3)]
+    tally = Tally()
+    tally.take([batch(0, *last), {**batch(1, *first), "nearcast_adjustment": summary}])
+    figures = tally.figures()
+    assert figures["adjustments"] == 1 and figures["epoch"] == 3
+    assert figures["last_adjustment"] == {"epoch": 3, "seconds": 0.625, **summary}, "of the slowest shards"
+    shown = "epoch 3: 2,325 subscriptions moved in 0.62 s, busiest / idlest 3.10 to 1.05"
+    assert dict(tally.rows())["last adjustment"] == shown
+    tally.take([batch(2, report(0, epoch=4), report(1, epoch=4))])
+    assert (tally.epoch, tally.adjustments) == (4, 1), "a rescale is none"

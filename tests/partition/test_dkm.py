@@ -9,7 +9,9 @@ from nearcast.partition.base import Sample
 from nearcast.partition.density_grid import DensityGrid
 from nearcast.partition.dkm import GAMMA_1, DkmPartitioner, _Division
 from nearcast.partition.knn_keyword import KnnKeywordPartitioner
+from nearcast.partition.knn_space import KnnSpacePartitioner
 from nearcast.partition.masks import as_ints
+from nearcast.partition.serialization import pack, unpack
 from nearcast.partition.term_frequencies import TermFrequencies
 from samples import crowded
 
@@ -68,3 +70,56 @@ def test_an_empty_sample_is_accepted():
     routing = DkmPartitioner().fit(Sample.none(), n_shards=4)
     assignment = as_ints(routing.place(crowded(n=40).footprints))
     assert set(assignment) == {1, 2, 4, 8}
+
+
+@pytest.mark.parametrize(
+    "partitioner", [DkmPartitioner(), KnnKeywordPartitioner(), KnnSpacePartitioner()], ids=lambda one: one.name
+)
+def test_the_load_of_a_shard_falls_when_subscriptions_go(partitioner):
+    """Those of the sample and later ones; who comes again is a later one."""
+    sample = crowded()
+    routing, footprints = partitioner.fit(sample, n_shards=4), sample.footprints
+    first, later = routing.loads.copy(), replace(footprints, keys=footprints.keys + np.uint64(1))
+    shards = shards_of(routing.place(later))
+    release(routing, later, shards)
+    assert np.allclose(routing.loads, first), "as if none had come"
+    some = footprints.take(np.arange(0, len(footprints), 3))
+    release(routing, some, shards_of(routing.place(some)))
+    assert routing.loads.sum() < 0.9 * first.sum()
+    release(routing, some, shards_of(routing.place(some)))
+    rest = footprints.take(np.setdiff1d(np.arange(len(footprints)), np.arange(0, len(footprints), 3)))
+    release(routing, rest, shards_of(routing.place(rest)))
+    assert routing.loads.max() < 1e-6 * first.max(), "nothing is left"
+
+
+def test_shards_stay_even_while_subscriptions_come_and_go():
+    sample, n_shards = crowded(n=2_000), 8
+    routing = DkmPartitioner().fit(sample, n_shards=n_shards)
+    routing.place(sample.footprints)
+    gone = np.flatnonzero(sample.footprints.xs < np.quantile(sample.footprints.xs, 0.3))
+    leaving = sample.footprints.take(gone)
+    release(routing, leaving, shards_of(routing.place(leaving)))
+    coming = sample.footprints.take(np.random.default_rng(1).permutation(len(sample.footprints))[: len(gone)])
+    routing.place(replace(coming, keys=coming.keys + np.uint64(1)))
+    assert routing.loads.max() < 1.05 * routing.loads.mean()
+
+
+def test_a_routing_that_is_placed_again_counts_once():
+    sample = crowded()
+    routing = DkmPartitioner().fit(sample, n_shards=4)
+    later = replace(sample.footprints, keys=sample.footprints.keys + np.uint64(1))
+    routing.place(later)
+    total = routing.loads.sum()
+    again = unpack(pack(routing)).without_later()
+    again.place(sample.footprints)
+    again.place(later)
+    assert np.isclose(again.loads.sum(), total)
+
+
+def shards_of(masks):
+    return np.array([mask.bit_length() - 1 for mask in as_ints(masks)])
+
+
+def release(routing, footprints, shards):
+    for shard in range(routing.n_shards):
+        routing.release(footprints.take(np.flatnonzero(shards == shard)), shard)

@@ -25,7 +25,8 @@ from nearcast.engine import EngineConfig
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.index import INDEXES
 from nearcast.model import KINDS, facets
-from nearcast.partition import PARTITIONERS
+from nearcast.partition import PARTITIONERS, Sample
+from nearcast.partition.balance.cells import has_cells
 from nearcast.space.region_formats import to_geojson
 from nearcast.testing import strategies
 from nearcast.text import TEXT_SIMILARITIES, analyzer_names
@@ -35,6 +36,7 @@ KIND_NAMES = [kind.kind for kind in KINDS]
 GROWING = {kind.kind for kind in KINDS if not kind.result_policy.is_stateful}
 IDS = st.sampled_from(["s1", "s2", "s3", "s4", 5, 6])
 WORKERS = st.sampled_from([1, 2, 3, 5])
+ADJUSTABLE = [one.name for one in PARTITIONERS if has_cells(one.fit(Sample.none(), n_shards=2))]
 STEPS = st.sampled_from([0.0, 0.0, 1.0, 1.0, 2.5, 7.0])
 
 
@@ -53,9 +55,21 @@ class Machine(RuleBasedStateMachine):
         bodies=st.booleans(),
         analyzer=st.sampled_from(["simple", "unicode", "english"]) | st.sampled_from(analyzer_names()),
         is_spelled=st.booleans(),
+        balance=st.none() | st.builds(nc.Balance, sigma=st.just(1.0), every=st.just(1), messages=st.integers(1, 3)),
     )
     def set_up(
-        self, space, window, workers, partitioner, text_similarity, in_folder, hash_key, bodies, analyzer, is_spelled
+        self,
+        space,
+        window,
+        workers,
+        partitioner,
+        text_similarity,
+        in_folder,
+        hash_key,
+        bodies,
+        analyzer,
+        is_spelled,
+        balance,
     ):
         self.spell = strategies.spell if is_spelled else dict
         self.space, self.clock, self.published, self.fields = space, 100.0, 0, []
@@ -70,6 +84,7 @@ class Machine(RuleBasedStateMachine):
             "text_similarity": text_similarity,
             "workers": workers,
             "partitioner": partitioner,
+            "balance": balance if partitioner in ADJUSTABLE else None,
             "index": self.index,
             "hash_key": hash_key,
             "bodies": bodies,

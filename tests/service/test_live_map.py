@@ -3,11 +3,15 @@
 import asyncio
 import json
 import re
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from nearcast import Balance
 from nearcast.model import TopKSubscription, register_kind
+from nearcast.service import config
 from nearcast.service.api.routes.live_map import WEB
 from nearcast.service.config import ServiceConfig
 from service.running_service import SUBSCRIPTIONS, in_process, message, on_network
@@ -85,9 +89,9 @@ async def test_reaches_are_finite_only_where_distance_alone_rules_messages_out(t
 
 async def test_configuration_and_shards(tmp_path):
     async with in_process(tmp_path, SHARDED) as client:
-        config = (await client.get("/v1/config")).json()
-        assert (config["bounds"], config["window_count"]) == ([0, 0, 1, 1], 100)
-        assert (config["terms"], config["users"]) == ([], [])
+        described = (await client.get("/v1/config")).json()
+        assert (described["bounds"], described["window_count"]) == ([0, 0, 1, 1], 100)
+        assert (described["terms"], described["users"]) == ([], [])
         subscriptions = [
             {"id": f"s{i}", **SUBSCRIPTIONS["nearest"], "location": [i % 5 / 5, i // 5 / 5]} for i in range(25)
         ]
@@ -95,6 +99,25 @@ async def test_configuration_and_shards(tmp_path):
         shards = (await client.get("/v1/shards")).json()
         assert [region["shards"] for region in shards["regions"]] == [[0], [1], [2]]
         assert sum(shards["loads"]) == 25
+        assert (shards["adjustments"], shards["last_adjustment"]) == (0, None)
+
+
+async def test_shards_show_the_last_adjustment_to_the_load(tmp_path, monkeypatch):
+    monkeypatch.setattr(config, "Balance", partial(Balance, every=1, messages=20))
+    async with in_process(tmp_path, replace(SHARDED, partitioner="space_kd", balance=1.0)) as client:
+        places = [[0.05 * (i % 7), 0.02 * i] for i in range(40)]
+        subscriptions = [
+            {"id": f"s{i}", "kind": "boolean", "region": [x, y, x + 0.05, y + 0.05], "keywords": "coffee"}
+            for i, (x, y) in enumerate(places)
+        ]
+        assert (await client.post("/v1/subscriptions", json=subscriptions)).is_success
+        messages = [{**message(i), "text": "coffee", "location": [0.01 * (i % 5), 0.3]} for i in range(20)]
+        assert (await client.post("/v1/messages", json=messages)).is_success
+        shards = (await client.get("/v1/shards")).json()
+        assert shards["adjustments"] == 1 and len(shards["loads"]) == 3
+        last = shards["last_adjustment"]
+        assert last["load_ratio_before"] > last["load_ratio_after"] >= 1
+        assert last["steps"] > 0 and last["moved_bytes"] >= last["moved_subscriptions"] > 0
 
 
 async def test_the_feed_streams_messages_and_statistics(tmp_path):

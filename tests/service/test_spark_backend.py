@@ -16,9 +16,11 @@ import nearcast as nc
 from effort import IS_SOAK
 from nearcast.errors import InvalidInput, StateError, UnknownMessage, UnknownSubscription
 from nearcast.jobs.client import JobClient
+from nearcast.jobs.epochs import EpochLog
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.reports import read_batch, write_report
 from nearcast.model.columns import subscriptions_from_table
+from nearcast.partition.balance.adjustment import Adjustment
 from nearcast.service.api.metrics import Metrics
 from nearcast.service.backends.spark_backend import SparkBackend
 from nearcast.service.commands import Publish, Replace, Retract, Subscribe, Unsubscribe
@@ -621,6 +623,22 @@ def test_reports_of_shards_are_counted(job):
     stats = job.store.view.stats()
     assert (stats.shards, stats.subscriptions) == ((1, 11), 12)
     assert (stats.visited, stats.candidates, stats.verified) == (20, 12, 8)
+
+
+def test_adjustments_of_the_routing_that_shards_report_are_known(job):
+    log = EpochLog(str(job.folder / "checkpoint" / "state"))
+    epoch = log.add(shards=2, tasks=2)
+    made = Adjustment((), "gr", 1.2, (3.0, 1.0), (2.0, 2.0), 5, 600)
+    log.add_adjusted(epoch, b"routing", made)
+    job.poll()
+    assert job.store.view.adjustments == [], "the epoch waits"
+    reports = job.folder / "checkpoint" / "state" / "some-query" / "reports"
+    reports.mkdir(parents=True)
+    for shard in range(2):
+        report = {"shard": shard, "messages": 0, "subscriptions": 1, "epoch": 1}
+        (reports / f"00000000.{shard}.json").write_text(json.dumps(report))
+    job.poll()
+    assert job.store.view.adjustments == [made]
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     from nearcast.index import INDEXES
     from nearcast.model import kinds
     from nearcast.partition import partitioner_names
+    from nearcast.partition.balance.policy import SIGMA
     from nearcast.workload import QUERIES, WORKLOADS
 
     add = parser.add_argument
@@ -81,6 +82,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="publish texts, and make terms of them with this analyzer; default: messages come as terms",
     )
     add("--partitioner", choices=partitioner_names(), default="hash", help="how workers share the work")
+    add(
+        "--balance", type=float, nargs="?", const=SIGMA, metavar="RATIO",
+        help="without Spark: move subscriptions when the busiest worker does more than RATIO times the work of the "
+        f"idlest; default: {SIGMA}",
+    )  # fmt: skip
     add("--index", choices=["auto", *(entry.name for entry in INDEXES)], default="auto", help="index to measure")
     add(
         "--baseline",
@@ -174,6 +180,7 @@ class Benchmark:
                 **figures,
                 "build_seconds": round(build_seconds, 3),
                 "peak_rss_mb": _peak_rss_mb(),
+                **({} if options.balance is None else {"adjustments": len(engine.adjustments)}),
             }
 
     def measure_on_spark(self) -> dict[str, Any]:
@@ -269,9 +276,11 @@ class Benchmark:
         return round(float(np.median(seconds)) * 1e3, 3)
 
     def _engine(self, index: str) -> Engine:
-        from nearcast import Engine
+        from nearcast import Balance, Engine
 
-        return Engine(**self._engine_options(index), workers=self._options.workers)
+        sigma = self._options.balance
+        balance = None if sigma is None else Balance(sigma=sigma)
+        return Engine(**self._engine_options(index), workers=self._options.workers, balance=balance)
 
     def _engine_options(self, index: str) -> dict[str, Any]:
         """Return the options of engines and pipelines."""

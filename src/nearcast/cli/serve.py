@@ -25,6 +25,8 @@ _SCOPES = ("publish", "subscribe", "admin")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the service."""
+    from nearcast.partition.balance.policy import SIGMA
+
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="data folder; a new one needs --bounds, --city or --spark"
     )
@@ -64,6 +66,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     config.add_argument("--workers", type=positive, default=1, help="number of threads")
     config.add_argument("--partitioner", default="hash", help="how subscriptions are distributed over threads")
+    config.add_argument(
+        "--balance", type=float, nargs="?", const=SIGMA, metavar="RATIO",
+        help="move subscriptions when the busiest thread does more than RATIO times the work of the idlest, with a "
+        f"partitioner that divides space; default: {SIGMA}",
+    )  # fmt: skip
     network = parser.add_argument_group("network and access")
     network.add_argument("--host", default="127.0.0.1", help="address to bind")
     network.add_argument("--port", type=count, default=8080, help="0 takes any free port")
@@ -238,6 +245,7 @@ def _config(options: argparse.Namespace) -> ServiceConfig | None:
         attributes=options.attributes,
         workers=options.workers,
         partitioner=options.partitioner,
+        balance=options.balance,
     )
 
 

@@ -45,6 +45,7 @@ from nearcast.model import NO_TIME, IdColumn, Limits, Subscription, kinds
 from nearcast.model.split_columns import join, split
 from nearcast.model.subscription_rows import stored_schema
 from nearcast.model.timestamps import FARTHEST_US
+from nearcast.partition.balance.policy import Balance
 from nearcast.partition.masks import from_arrow, to_arrow
 from nearcast.partition.serialization import unpack
 from nearcast.social import SocialGraph
@@ -53,7 +54,7 @@ from nearcast.text import Vocabulary
 from nearcast.window import LIVE, CountWindow, Results, TimeWindow, WindowPolicy
 
 FORMAT = "nearcast-engine"
-VERSION = 7
+VERSION = 8
 MANIFEST = "manifest.json"
 
 _WINDOWS: dict[str, type[CountWindow] | type[TimeWindow]] = {"count": CountWindow, "time": TimeWindow}
@@ -174,6 +175,7 @@ def _write_files(state: EngineState, folder: Path, token: str) -> dict[str, Any]
             "attributes": config.attributes.to_json(),
             "workers": config.workers,
             "partitioner": config.partitioner if isinstance(config.partitioner, str) else _GIVEN,
+            "balance": None if config.balance is None else asdict(config.balance),
             "index": config.index,
             "limits": asdict(config.limits),
             "hash_key": config.hash_key.hex(),
@@ -235,6 +237,7 @@ def _read_state(manifest: dict[str, Any], tables: dict[str, pa.Table]) -> Engine
             space=Space(Box(*space["bounds"]), metric=space["metric"], max_distance=space["max_distance"]),
             window=_make_window(config.pop("window")),
             limits=Limits(**config.pop("limits")),
+            balance=None if (balance := config.pop("balance")) is None else Balance(**balance),
             vocabulary=Vocabulary.from_state(
                 terms=vocabulary["term"].combine_chunks(),
                 idfs=vocabulary["idf"].to_numpy(),

@@ -15,7 +15,8 @@ from nearcast.errors import require
 from nearcast.index import has_index, index_names
 from nearcast.model import NO_ATTRIBUTES, Attributes, Limits, ScoringContext
 from nearcast.partition import MAX_SHARDS, Routing
-from nearcast.partition.fitting import check_partitioner
+from nearcast.partition.balance.policy import Balance
+from nearcast.partition.fitting import check_adjustable, check_partitioner
 from nearcast.social import SocialGraph
 from nearcast.space import Space
 from nearcast.text import (
@@ -51,6 +52,7 @@ class EngineOptions(SharedOptions, total=False):
 
     workers: int
     partitioner: str | Routing
+    balance: Balance | bool | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +84,9 @@ class EngineConfig:
     """Threads."""
     partitioner: str | Routing = "hash"
     """How workers share the work: a name, "auto" for the best on the first subscriptions, or a fitted routing."""
+    balance: Balance | None = None
+    """Measure the load of workers now and then, and move subscriptions from the busiest to the idlest: True, or a
+    `Balance` that says when and how; it needs a partitioner whose work can be divided anew."""
     index: str = "auto"
     """One index for all kinds, such as "scan"; "auto" takes the fastest for each kind."""
     limits: Limits = field(default_factory=Limits)
@@ -99,6 +104,9 @@ class EngineConfig:
         fits = self.workers <= MAX_SHARDS
         require(fits, "workers", f"must be at most {MAX_SHARDS}", self.workers, subject="engine")
         check_partitioner(self.partitioner, n_shards=self.workers, subject="engine")
+        object.__setattr__(self, "balance", Balance.of(self.balance, subject="engine"))
+        if self.balance is not None:
+            check_adjustable(self.partitioner, subject="engine")
         names = [*TEXT_SIMILARITIES]
         known = self.text_similarity in names
         require(known, "text_similarity", f"must be one of {names}", self.text_similarity, subject="engine")

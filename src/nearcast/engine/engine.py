@@ -65,14 +65,18 @@ from nearcast.model.columns import (
     updates_to_table,
 )
 from nearcast.model.inputs import as_table, edges_of, ids_of, messages_of, subscriptions_of
+from nearcast.partition.serialization import pack
 from nearcast.text import TermRows
 from nearcast.window import ScoredMessage, Ticks
 
 if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
+    from nearcast.engine.load_balancer import LoadBalancer
     from nearcast.engine.matcher import Matcher
     from nearcast.engine.result_merger import ResultMerger
     from nearcast.partition import Masks, ShardArea
+    from nearcast.partition.balance.adjust import Adjusted
+    from nearcast.partition.balance.adjustment import Adjustment
 
 
 _PREVIEWED = 20_000  # messages that a preview considers
@@ -85,7 +89,8 @@ class Engine:
     """Keeps the result of every subscription exact while messages stream past.
 
     Options: `space` (required), `vocabulary`, `window`, `social`, `text_similarity`, `analyzer`, `bodies`,
-    `attributes`, `workers`, `partitioner`, `index`, `limits` and `hash_key`; `EngineConfig` describes each.
+    `attributes`, `workers`, `partitioner`, `balance`, `index`, `limits` and `hash_key`;
+    `EngineConfig` describes each.
 
     >>> from nearcast import Box, Engine, Message, Space, TopKSubscription, CountWindow
     >>> engine = Engine(space=Space(Box(0, 0, 1, 1)), window=CountWindow(100))
@@ -99,6 +104,7 @@ class Engine:
 
     _folder: EngineFolder | None = None
     _is_clocked = False
+    _adjustments: tuple[Adjustment, ...] = ()
 
     def __init__(self, **options: Unpack[EngineOptions]) -> None:
         self._set_up(EngineState(EngineConfig.of(options)))
@@ -114,11 +120,21 @@ class Engine:
         self._config = state.config.with_own_graph()
         self._scoring = self._config.scoring
         self._shards = ShardSet(self._config, state.live, self._folder)
+        self._balancer = self._make_balancer()
         self._stream = MessageStream(state, self._shards, self._folder, is_clocked=self._is_clocked)
         self._admission = Admission(self._config)
         self._updates = state.updates
         self._edge_changes = state.edge_changes
         self._work_before = state.work
+
+    def _make_balancer(self) -> LoadBalancer | None:
+        """Return what adjusts the routing, unless the shards are those of a distributed job, which does that."""
+        policy = self._config.balance
+        if policy is None or self._folder is not None:
+            return None
+        from nearcast.engine.load_balancer import LoadBalancer
+
+        return LoadBalancer(policy, self._shards)
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
@@ -278,8 +294,13 @@ class Engine:
         """Publish a batch as the given steps; see `MessageStream.publish`."""
         self._stream.check_times(batch, ticks.ats_us)
         self._before_change()
+        if self._balancer is not None:
+            self._balancer.begin()
         found = self._stream.publish(batch, ticks, form, seen_by=seen_by, replaced=replaced, replaced_in=replaced_in)
-        return self._joined(found, form, conflate=conflate)
+        updates = self._joined(found, form, conflate=conflate)
+        if self._balancer is not None and (made := self._balancer.end(len(batch))) is not None:
+            self._adjust(made)
+        return updates
 
     @overload
     def retract(self, ids: ArrowTable, *, only: Collection[int] | None = ...) -> ArrowTable: ...
@@ -569,9 +590,27 @@ class Engine:
         if self._shards.rescale(config):
             self._config = config
             return
-        state, shards = self._state().rescaled(workers), self._shards
+        self._rebuild(self._state().rescaled(workers))
+
+    def _adjust(self, made: Adjusted) -> None:
+        """Continue with an adjusted routing; with a window the shards are built again, as their windows change."""
+        self._adjustments += (made.adjustment,)
+        if self._config.window is None:
+            self._shards.reroute(made.routing)
+        else:
+            self._rebuild(replace(self._state(), routing=pack(made.routing)))
+
+    def _rebuild(self, state: EngineState) -> None:
+        """Continue with other shards, from the state of the present ones."""
+        shards, late_seqs = self._shards, self._stream.late_seqs
         self._restore(state)
+        self._stream.late_seqs = late_seqs
         shards.close()
+
+    @property
+    def adjustments(self) -> tuple[Adjustment, ...]:
+        """The decisions with which `balance` has adjusted the routing, since the engine was created or loaded."""
+        return self._adjustments
 
     def _restore(self, state: EngineState) -> None:
         self._set_up(state)

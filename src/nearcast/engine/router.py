@@ -5,8 +5,12 @@
     afterwards        the routing decides
 
 Where messages go to some shards only, a subscription may live in several, and a `ResultMerger` merges the results of
-its replicas. With a window the routing stays fixed, so that the windows of a subscription's shards hold every message
-that a later subscription needs.
+its replicas. With a window such a routing stays fixed, so that the windows of a subscription's shards hold every
+message that a later subscription needs. So does one that is adjusted: an adjustment looks at cells, and not at what
+was placed in them.
+
+Where messages go to all shards, a routing may place a subscription in the least loaded one. The router
+also releases those that are removed, so that loads fall again.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch, Subscription, SubscriptionBatch
 from nearcast.partition import Masks, Routing, Sample, ShardArea, are_empty, mask_of, place_by_key, rows_of_shards
+from nearcast.partition.assignment import AssignedRouting
 from nearcast.partition.fitting import fit
 from nearcast.partition.serialization import pack, unpack
 from nearcast.space import Box
@@ -28,8 +33,11 @@ Rows = npt.NDArray[np.int64]
 class Router:
     """Places subscriptions in shards and routes messages to them."""
 
-    def __init__(self, partitioner: str | Routing, n_shards: int, *, has_window: bool) -> None:
+    def __init__(
+        self, partitioner: str | Routing, n_shards: int, *, has_window: bool, is_adjusted: bool = False
+    ) -> None:
         self._partitioner, self._n_shards, self._has_window = partitioner, n_shards, has_window
+        self._is_adjusted = is_adjusted
         self._routing: Routing | None = None
 
     @property
@@ -47,7 +55,23 @@ class Router:
             return
         footprints = Footprints.joined([batch.routing_footprints for batch in batches])
         routing = fit(self._partitioner, Sample(footprints, recent().for_routing), n_shards=self._n_shards)
-        self._routing = routing.fixed() if self._has_window else routing
+        is_fixed = self._is_adjusted or (self._has_window and not routing.sends_all)
+        self._routing = routing.fixed() if is_fixed else routing
+
+    @property
+    def is_fitted(self) -> bool:
+        """True once there is a routing; a single shard never needs one."""
+        return self._routing is not None
+
+    @property
+    def routing(self) -> Routing:
+        """The routing, once it is fitted."""
+        assert self._routing is not None
+        return self._routing
+
+    def replace(self, routing: Routing) -> None:
+        """Continue with another routing; the caller moves what it places elsewhere."""
+        self._routing = routing
 
     def shard_areas(self, bounds: Box) -> list[ShardArea]:
         """Return the part of space that belongs to each shard; empty before the fit."""
@@ -58,8 +82,9 @@ class Router:
         return None if self._routing is None else pack(self._routing)
 
     def resume(self, packed: bytes) -> None:
-        """Continue with a routing from `packed`."""
-        self._routing = unpack(packed)
+        """Continue with a routing from `packed`; all subscriptions are placed again."""
+        routing = unpack(packed)
+        self._routing = routing.without_later() if isinstance(routing, AssignedRouting) else routing
 
     @property
     def narrows(self) -> bool:
@@ -74,6 +99,16 @@ class Router:
         if self._routing.by_key:
             return place_by_key(subscriptions.keys, self._n_shards)
         return self.place(subscriptions.routing_footprints)
+
+    @property
+    def learns(self) -> bool:
+        """True if a placement depends on the loads of shards, which fall when subscriptions are removed."""
+        return isinstance(self._routing, AssignedRouting)
+
+    def release(self, subscriptions: SubscriptionBatch, shard: int) -> None:
+        """Forget subscriptions of a shard, so that later ones may take their place."""
+        if isinstance(self._routing, AssignedRouting) and subscriptions.kind.result_policy.is_stateful:
+            self._routing.release(subscriptions.routing_footprints, shard)
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of subscriptions, by footprint."""

@@ -25,17 +25,20 @@ import pyarrow as pa
 
 from nearcast.engine.config import EngineConfig
 from nearcast.engine.matcher import Longs, Matcher, Slots, Withdrawal
+from nearcast.engine.period_sampler import PeriodSampler
 from nearcast.engine.relocation import ROWS_AT_ONCE, saved
 from nearcast.engine.router import Router
 from nearcast.engine.shard import Shard, ShardTask
 from nearcast.engine.state import SavedSubscriptions
 from nearcast.engine.stats import add_work
+from nearcast.engine.transfer import Placement
 from nearcast.engine.updates import UpdateBatch, UpdateWriter
 from nearcast.errors import UnknownMessage
 from nearcast.index import Work
 from nearcast.model import NEVER, Document, Footprint, Id, IdColumn, MessageBatch, Subscription, SubscriptionBatch
 from nearcast.model.subscription_rows import restore
-from nearcast.partition import Masks, before_it, has_shard, rows_of_shards
+from nearcast.partition import Masks, Routing, before_it, has_shard, rows_of_shards
+from nearcast.partition.balance.period_parts import PeriodPart
 from nearcast.window import Changes, Results, ScoredMessage, SlidingWindow, Steps, Ticks
 
 if TYPE_CHECKING:
@@ -51,7 +54,7 @@ class ShardSet:
     """The shards of an engine."""
 
     def __init__(self, config: EngineConfig, live: pa.Table | None, folder: EngineFolder | None) -> None:
-        self.router = Router(config.partitioner, config.workers, has_window=config.window is not None)
+        self.router = _make_router(config)
         self._config, self._scoring = config, config.scoring
         self._folder = folder
         window = self._make_window(0, live)
@@ -60,6 +63,7 @@ class ShardSet:
         self._mergers: dict[str, ResultMerger] = {}
         self._replica_planners: dict[str, ReplicaPlanner] = {}
         self._pool = _make_pool(config.workers)
+        self._samplers: list[PeriodSampler] = []
 
     def _make_shard(self, number: int, window: SlidingWindow) -> Shard:
         arena = None if self._folder is None else partial(self._folder.arena, number)
@@ -73,7 +77,7 @@ class ShardSet:
         Return False, and change nothing, if some shards do not see every message. Cost: that of the subscriptions
         that move, and a look at those of stateful kinds that stay.
         """
-        router = Router(config.partitioner, config.workers, has_window=config.window is not None)
+        router = _make_router(config)
         router.prepare(self._sample(), self._recent)
         if self._folder is not None or not (self.router.sends_all and router.sends_all):
             return False
@@ -86,11 +90,16 @@ class ShardSet:
                 if matcher.kind.result_policy.is_stateful:  # the others live in the first shard
                     self._move(matcher, shard.number)
         for shard in before[config.workers :]:
-            for kind, matcher in shard.matchers.items():
-                self._work_before[kind] = add_work(self._work_before.get(kind, Work()), matcher.work)
+            self._drop_matchers(shard)
         self.close()
         self._pool = _make_pool(config.workers)
         return True
+
+    def _drop_matchers(self, shard: Shard) -> None:
+        """Drop the matchers of a shard, which hold no subscriptions, and remember the work that they did."""
+        for kind, matcher in shard.matchers.items():
+            self._work_before[kind] = add_work(self._work_before.get(kind, Work()), matcher.work)
+        shard.matchers = {}
 
     def _sample(self) -> list[SubscriptionBatch]:
         """Return some subscriptions of every kind, for a partitioner to be fitted to."""
@@ -99,7 +108,7 @@ class ShardSet:
             slots = _own(owner)
             slots = slots[:: max(1, len(slots) // _SAMPLE)]
             if len(slots):
-                found.append(SubscriptionBatch(owner.kind, owner.registry.rows(slots), self._scoring))
+                found.append(self._batch_of(owner, slots))
         return found
 
     def _move(self, matcher: Matcher, number: int) -> None:
@@ -107,17 +116,69 @@ class ShardSet:
         taken, registry = matcher.registry.taken(), matcher.registry
         for start in range(0, len(taken), ROWS_AT_ONCE):
             slots = taken[start : start + ROWS_AT_ONCE]
-            subscriptions = SubscriptionBatch(matcher.kind, registry.rows(slots), self._scoring)
-            moving = np.flatnonzero(~has_shard(self.router.placements(subscriptions), number))
+            subscriptions = self._batch_of(matcher, slots)
+            masks = self.router.placements(subscriptions)
+            moving = np.flatnonzero(~has_shard(masks, number))
             if not len(moving):
                 continue
             sinces, moved = registry.sinces(slots[moving]), subscriptions.take(moving)
             held = matcher.delete(slots[moving])
-            self.insert(moved, sinces)
+            self._insert(moved, sinces, masks[moving])
             if matcher.kind.result_policy.must_be_saved:
                 row_of = np.full(int(slots.max()) + 1, -1, np.int32)
                 row_of[slots[moving]] = np.arange(len(moving))
                 self._set_results(moved, [held.move(row_of)])
+
+    # -- load adjustment ----------------------------------------------------------------------------------------
+
+    @property
+    def is_measured(self) -> bool:
+        """True while there is a period."""
+        return bool(self._samplers)
+
+    def begin_period(self) -> None:
+        """Begin to measure what shards do, if each sees some of the messages only."""
+        if not self.router.is_fitted:
+            return
+        placement = Placement(
+            len(self.shards),
+            self.router.sends_all,
+            lambda batch: self.router.place(batch.routing_footprints),
+            self.router.routing.route,
+        )
+        self._samplers = [
+            PeriodSampler(partial(_matchers_of, shard), self._scoring, placement, shard=shard.number)
+            for shard in self.shards
+        ]
+
+    def end_period(self) -> list[PeriodPart]:
+        """Return what each shard did since the beginning of the period."""
+        parts, self._samplers = [sampler.end() for sampler in self._samplers], []
+        return parts
+
+    def reroute(self, routing: Routing) -> None:
+        """Continue with another routing of the same shards, which have no windows.
+
+        Cost: that of the subscriptions that move, and a look at all others.
+        """
+        moving = list(self._misplaced(routing))
+        self.router.replace(routing)
+        for subscriptions, stored in moving:
+            self.remove(subscriptions.ids)
+            self.restore(subscriptions, stored)
+
+    def _misplaced(self, routing: Routing) -> Iterator[tuple[SubscriptionBatch, SavedSubscriptions]]:
+        """Yield the subscriptions that another routing places in other shards than this one."""
+        for owner in self._owners():
+            own = _own(owner)
+            for start in range(0, len(own), ROWS_AT_ONCE):
+                slots = own[start : start + ROWS_AT_ONCE]
+                subscriptions = self._batch_of(owner, slots)
+                footprints = subscriptions.routing_footprints
+                goes = (self.router.place(footprints) != routing.place(footprints)).any(axis=1)
+                rows = np.flatnonzero(goes)
+                if len(rows):
+                    yield subscriptions.take(rows), saved(owner, slots[rows], None)
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
@@ -135,6 +196,8 @@ class ShardSet:
         """Give every shard a window of its own if each sees some of the messages only."""
         if self.router.sends_all or len(self._windows) == len(self.shards):
             return
+        for shard in self.shards:  # no subscription is left in them; they would keep the window that all shared
+            self._drop_matchers(shard)
         messages = None if has_windows else self.shards[0].window.table()
         for shard in self.shards[1:]:
             shard.window = self._make_window(shard.number, messages)
@@ -154,8 +217,17 @@ class ShardSet:
         """
         if not len(subscriptions):
             return []
+        return self._insert(subscriptions, sinces, self.router.placements(subscriptions), before)
+
+    def _insert(
+        self,
+        subscriptions: SubscriptionBatch,
+        sinces: npt.NDArray[np.int64],
+        masks: Masks,
+        before: Masks | None = None,
+    ) -> list[tuple[SubscriptionRegistry, Results]]:
+        """Add subscriptions to some shards each."""
         kind = subscriptions.kind
-        masks = self.router.placements(subscriptions)
 
         def insert(part: tuple[Shard, npt.NDArray[np.int64]]) -> tuple[Slots, Results]:
             shard, rows = part
@@ -201,17 +273,23 @@ class ShardSet:
             row_of = dict(zip(slots.tolist(), rows.tolist(), strict=True))
             removed.update({ids[row_of[slot]]: found for slot, found in results.by_slot().items()})
 
-        for matcher in self._matchers():
-            rows, slots = _find(matcher.registry, ids)
-            results = matcher.delete(slots) if len(slots) else Results.none()
-            if matcher.kind.kind not in self._mergers:
-                note(results, rows, slots)
+        for shard in self.shards:
+            for matcher in shard.matchers.values():
+                rows, slots = _find(matcher.registry, ids)
+                if self.router.learns and len(slots):
+                    self.router.release(self._batch_of(matcher, slots), shard.number)
+                results = matcher.delete(slots) if len(slots) else Results.none()
+                if matcher.kind.kind not in self._mergers:
+                    note(results, rows, slots)
         for merger in self._mergers.values():
             rows, slots = _find(merger.registry, ids)
             note(merger.forget(slots), rows, slots)
             if (replica_planner := self._replica_planners.get(merger.kind.kind)) is not None:
                 replica_planner.forget(slots)
         return removed
+
+    def _batch_of(self, owner: Matcher | ResultMerger, slots: Slots) -> SubscriptionBatch:
+        return SubscriptionBatch(owner.kind, owner.registry.rows(slots), self._scoring)
 
     @property
     def next_end_us(self) -> int:
@@ -408,6 +486,8 @@ class ShardSet:
         steps = [window.admit(part, writer.ticks) for window, part in zip(self._windows, parts, strict=False)]
         for shard, part, rows in zip(self.shards, parts, rows_of, strict=True):
             seen = None if masks is None else masks[rows]
+            if self._samplers:
+                self._samplers[shard.number].add(part, seen)
             jobs += self._jobs(shard, part, seen, steps[shard.number % len(steps)], writer)
         return self._execute(jobs, steps, writer)
 
@@ -616,6 +696,16 @@ class ShardSet:
         """Stop the worker threads."""
         if self._pool is not None:
             self._pool.shutdown()
+
+
+def _make_router(config: EngineConfig) -> Router:
+    is_adjusted = config.balance is not None
+    has_window = config.window is not None
+    return Router(config.partitioner, config.workers, has_window=has_window, is_adjusted=is_adjusted)
+
+
+def _matchers_of(shard: Shard) -> list[Matcher]:
+    return list(shard.matchers.values())
 
 
 def _make_pool(n_threads: int) -> ThreadPoolExecutor | None:

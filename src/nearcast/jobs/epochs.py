@@ -63,6 +63,7 @@ class EpochLog:
     def __init__(self, state: str) -> None:
         self._folder = Folder(state)
         self._read: dict[int, Epoch] = {}
+        self._adjustments: dict[int, Adjustment] = {}
 
     def newest_number(self) -> int:
         """Return the number of the newest epoch; -1 if there is none."""
@@ -105,9 +106,16 @@ class EpochLog:
 
     def adjustment(self, number: int) -> Adjustment | None:
         """Return the decision that led to an epoch, if one did."""
-        if self._folder.size(_name(number, _ADJUSTMENT)) is None:
-            return None
-        return Adjustment.from_json(self._folder.read(_name(number, _ADJUSTMENT)))
+        if number not in self._adjustments:
+            if self._folder.size(_name(number, _ADJUSTMENT)) is None:
+                return None
+            self._adjustments[number] = Adjustment.from_json(self._folder.read(_name(number, _ADJUSTMENT)))
+        return self._adjustments[number]
+
+    def adjustments(self) -> dict[int, Adjustment]:
+        """Return all decisions, by the number of the epoch that each led to."""
+        found = {number: self.adjustment(number) for number in range(1, self.newest_number() + 1)}
+        return {number: one for number, one in found.items() if one is not None}
 
     def _write(self, epoch: Epoch) -> Epoch:
         content = asdict(epoch)

@@ -16,7 +16,7 @@ MESSAGES, SUBSCRIPTIONS, EDGES = "nearcast_messages", "nearcast_subscriptions", 
 SHARDS = "nearcast_shards"
 """Names of the observations of rows, and of the reports of shards."""
 ADJUSTMENT = "nearcast_adjustment"
-"""The name of the decision that led to the routing of a batch, if one did, as text."""
+"""The name of the summary of the decision that led to the routing of a batch, if one did."""
 MALFORMED = {
     MESSAGE: "nearcast_malformed_messages",
     SUBSCRIPTION: "nearcast_malformed_subscriptions",
@@ -43,8 +43,10 @@ class Tally:
     """Subscriptions of each shard."""
     adjustments: int = 0
     """Adjustments of the routing that have taken effect."""
-    adjustment: str = ""
-    """The last one."""
+    adjustment: dict[str, float] = field(default_factory=dict)
+    """The last one: its summary, the epoch that it led to, and the seconds for which the slowest shards moved."""
+    moving_seconds: float = 0.0
+    """Seconds for which the slowest shards have moved subscriptions since the last change of the epoch."""
     moved_bytes: int = 0
     """Bytes of subscriptions that moved between shards."""
     state_bytes: dict[int, int] = field(default_factory=dict)
@@ -84,11 +86,14 @@ class Tally:
         retractions = (report.get("retractions", "") for report in reports)  # every shard receives each of them
         self.unknown += sum("1" not in known for known in zip(*retractions, strict=False))
         self.moved_bytes += sum(report.get("moved_bytes", 0) for report in reports)
+        self.moving_seconds += max((report.get("moving", 0.0) for report in reports), default=0.0)
         epoch = epoch_of_reports(reports)
         if epoch > self.epoch:  # shards may have retired; the others report again
             self.epoch, self.subscriptions, self.state_bytes, self.work = epoch, {}, {}, {}
-            if decision := batch.get(ADJUSTMENT):
-                self.adjustments, self.adjustment = self.adjustments + 1, decision
+            if summary := batch.get(ADJUSTMENT):
+                self.adjustments += 1
+                self.adjustment = {"epoch": epoch, "seconds": round(self.moving_seconds, 3), **summary}
+            self.moving_seconds = 0.0
         for report in reports:
             shard = report["shard"]
             self.subscriptions[shard] = report["subscriptions"]
@@ -101,8 +106,8 @@ class Tally:
         total = sum(self.work.values())
         return max(self.work.values()) * len(self.work) / total if total else 1.0
 
-    def figures(self) -> dict[str, float]:
-        """Return the figures as plain values; rates are those of the last batch."""
+    def figures(self) -> dict[str, Any]:
+        """Return the figures as plain values, and the last adjustment; rates are those of the last batch."""
         rate = 1 / self.last_seconds if self.last_seconds else 0.0
         return {
             "batch": self.last_batch,
@@ -121,6 +126,7 @@ class Tally:
             "shards": len(self.work),
             "epoch": self.epoch,
             "adjustments": self.adjustments,
+            "last_adjustment": self.adjustment or None,
             "moved_bytes": self.moved_bytes,
         }
 
@@ -142,8 +148,15 @@ class Tally:
             ("shards", f"{len(self.work)}, epoch {self.epoch}"),
             ("shard balance", f"{self.balance:.2f} busiest / average"),
             *([("moved", f"{self.moved_bytes / 1e6:,.1f} MB")] if self.moved_bytes else []),
-            *([("last adjustment", self.adjustment)] if self.adjustment else []),
+            *([("last adjustment", _described(self.adjustment))] if self.adjustment else []),
         ]
+
+
+def _described(adjustment: Mapping[str, float]) -> str:
+    """Return the figures of an adjustment as a line of text."""
+    before, after = adjustment["load_ratio_before"], adjustment["load_ratio_after"]
+    moved = f"{adjustment['moved_subscriptions']:,} subscriptions moved in {adjustment['seconds']:.2f} s"
+    return f"epoch {adjustment['epoch']}: {moved}, busiest / idlest {before:,.2f} to {after:,.2f}"
 
 
 def epoch_of_reports(reports: Iterable[Mapping[str, Any]]) -> int:

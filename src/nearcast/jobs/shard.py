@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from time import perf_counter
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +83,8 @@ class ShardCounts:
     """Subscriptions that no bound ruled out."""
     verified: int = 0
     """Subscriptions whose score was computed."""
+    moving: float = 0.0
+    """Seconds to take what moves from other shards, and to write what moves to them."""
 
 
 def apply(
@@ -99,7 +102,9 @@ def apply(
     """
     arrived = list(frames)
     if moves := [frame for frame in arrived if frame.source == MOVE]:
+        started = perf_counter()
         apply_moves(engine, moves, shard=shard, job=job)
+        counts.moving += perf_counter() - started
     before = engine.stats()
     time = time_of(arrived)
     latest_us = None if time is None else time.latest_us

@@ -19,6 +19,7 @@ from time import perf_counter, time
 import pyarrow as pa
 
 from nearcast.engine.period_sampler import PeriodSampler
+from nearcast.engine.shard_engine import ShardEngine
 from nearcast.jobs.batch_time import with_time
 from nearcast.jobs.block_files import BlockFiles
 from nearcast.jobs.engine_cache import UNUSED_S, LocalEngineCache, remove_unused
@@ -95,16 +96,7 @@ class ShardRun:
             report.subscriptions = len(engine)
             clock.append(perf_counter())
             after = state.write(before, frames, engine)
-            if self._in_force.is_ending:
-                report.moved_bytes = write_moves(
-                    self._folder,
-                    engine,
-                    shard=shard,
-                    before=job,
-                    after=self._job_of(self._epoch + 1),
-                    number=self._epoch + 1,
-                    batch=self._batch,
-                )
+            self._write_moves(engine)
             clock.append(perf_counter())
             self.manifest = state.close(after._replace(messages=engine.stats().messages), engine, batch=self._batch)
             clock.append(perf_counter())
@@ -154,6 +146,22 @@ class ShardRun:
                 shard=self.report.shard,
                 every=self.job.balance.every,
             )
+
+    def _write_moves(self, engine: ShardEngine) -> None:
+        """Write what moves to other shards if this batch is the last one of an epoch."""
+        if not self._in_force.is_ending:
+            return
+        started = perf_counter()
+        self.report.moved_bytes = write_moves(
+            self._folder,
+            engine,
+            shard=self.report.shard,
+            before=self.job,
+            after=self._job_of(self._epoch + 1),
+            number=self._epoch + 1,
+            batch=self._batch,
+        )
+        self.report.moving += perf_counter() - started
 
     def _remove_retired(self) -> None:
         """Remove the files of shards that do not exist in this epoch, whose first batch is committed."""

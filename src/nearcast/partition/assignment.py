@@ -1,12 +1,14 @@
 """Assignment of subscriptions to shards, by key: as fitted for those of the sample, by least load for later ones.
 
+    keys, shards, costs    subscriptions of the sample, in the order of their keys
+    loads                  the load of each shard: it grows with later subscriptions, and falls with those that go
+
+A subscription of the sample that went and comes again is a later one.
+
 Where several processes place subscriptions, none knows the current loads: later subscriptions then go to the shard of
 their key.
 
-    keys, shards    subscriptions of the sample, in the order of their keys
-    loads           the load of each shard; it grows with later subscriptions
-
-Cost: 12 bytes per subscription of the sample, and one binary search per placement.
+Cost: 21 bytes per subscription of the sample, and one binary search per placement.
 """
 
 from __future__ import annotations
@@ -18,39 +20,48 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from nearcast.model import Footprints
 from nearcast.partition.base import ToAll
 from nearcast.partition.load import assign_greedily
 from nearcast.partition.masks import Masks, mask_of, shards_by_key
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.uint64]
+Costs = Callable[[Longs], Floats]
+"""Returns the costs of rows that are not in the sample."""
 
 
 @dataclass(frozen=True)
 class Assignment:
     """One shard per subscription."""
 
-    keys: npt.NDArray[np.uint64]
-    shards: npt.NDArray[np.int32]
+    keys: Keys
+    shards: Ints
+    costs: Floats
+    """float64 (n,): what each subscription of the sample adds to the load of its shard."""
+    are_gone: npt.NDArray[np.bool_]
+    """bool (n,): those of the sample that were removed."""
     loads: Floats
-    """float64 (n_shards,): grows with each subscription that was not in the sample."""
+    """float64 (n_shards,): of the sample, without those that are gone, and of all that were placed later."""
     is_fixed: bool = False
 
     @classmethod
-    def assigned(cls, keys: npt.NDArray[np.uint64], costs: Floats, n_shards: int) -> Assignment:
+    def assigned(cls, keys: Keys, costs: Floats, n_shards: int) -> Assignment:
         """Assign the subscriptions of a sample, the most expensive first."""
-        shards = assign_greedily(costs, np.zeros(n_shards))
-        return cls.of(keys, shards, np.bincount(shards, weights=costs, minlength=n_shards).astype(np.float64))
+        return cls.of(keys, assign_greedily(costs, np.zeros(n_shards)), costs, n_shards=n_shards)
 
     @classmethod
-    def of(cls, keys: npt.NDArray[np.uint64], shards: npt.NDArray[np.int32], loads: Floats) -> Assignment:
+    def of(cls, keys: Keys, shards: Ints, costs: Floats, *, n_shards: int) -> Assignment:
         """Return an assignment with given shards."""
         order = np.argsort(keys, kind="stable")
-        return cls(keys[order], shards[order], loads)
+        loads = np.bincount(shards, weights=costs, minlength=n_shards).astype(np.float64)
+        return cls(keys[order], shards[order], costs[order], np.zeros(len(keys), np.bool_), loads)
 
-    def place(self, keys: npt.NDArray[np.uint64], costs: Callable[[npt.NDArray[np.int64]], Floats]) -> Masks:
-        """Return the shard of each subscription; `costs` returns the costs of rows that were not in the sample."""
-        at = np.minimum(np.searchsorted(self.keys, keys), max(len(self.keys) - 1, 0))
-        known = self.keys[at] == keys if len(self.keys) else np.zeros(len(keys), np.bool_)
+    def place(self, keys: Keys, costs: Costs) -> Masks:
+        """Return the shard of each subscription, and add later ones to the loads."""
+        at, known = self._find(keys)
         shards = np.zeros(len(keys), np.int32)
         shards[known] = self.shards[at[known]]
         new = np.flatnonzero(~known)
@@ -62,6 +73,27 @@ class Assignment:
             self.loads[:] += np.bincount(shards[new], weights=wanted, minlength=len(self.loads))
         return mask_of(shards, len(self.loads))
 
+    def release(self, keys: Keys, costs: Costs, shard: int) -> None:
+        """Subtract subscriptions that a shard had from its load; `costs` are those with which they were placed."""
+        at, known = self._find(keys)
+        self.are_gone[at[known]] = True
+        new = np.flatnonzero(~known)
+        gone = float(self.costs[at[known]].sum()) + (float(costs(new).sum()) if len(new) else 0.0)
+        self.loads[shard] = max(0.0, self.loads[shard] - gone)
+
+    def without_later(self) -> Assignment:
+        """Return the assignment as if no later subscription had come."""
+        here = ~self.are_gone
+        loads = np.bincount(self.shards[here], weights=self.costs[here], minlength=len(self.loads))
+        return Assignment(self.keys, self.shards, self.costs, self.are_gone, loads.astype(np.float64), self.is_fixed)
+
+    def _find(self, keys: Keys) -> tuple[Longs, npt.NDArray[np.bool_]]:
+        """Return where keys are, and which of them are those of the sample that have not gone."""
+        at = np.minimum(np.searchsorted(self.keys, keys), max(len(self.keys) - 1, 0))
+        if not len(self.keys):
+            return at, np.zeros(len(keys), np.bool_)
+        return at, (self.keys[at] == keys) & ~self.are_gone[at]
+
 
 class AssignedRouting(ToAll):
     """Base class of routings with an assignment of subscriptions."""
@@ -72,6 +104,22 @@ class AssignedRouting(ToAll):
     def loads(self) -> Floats:
         """The cost of the subscriptions of each shard."""
         return self.assignment.loads
+
+    def costs(self, footprints: Footprints) -> Floats:
+        """Return what subscriptions that are not in the sample add to the load of a shard."""
+        raise NotImplementedError
+
+    def place(self, footprints: Footprints) -> Masks:
+        """Return the assigned shard, or the least loaded one."""
+        return self.assignment.place(footprints.keys, lambda rows: self.costs(footprints.take(rows)))
+
+    def release(self, footprints: Footprints, shard: int) -> None:
+        """Forget subscriptions that were placed in a shard, so that its load falls."""
+        self.assignment.release(footprints.keys, lambda rows: self.costs(footprints.take(rows)), shard)
+
+    def without_later(self) -> Self:
+        """Return the routing as if no later subscription had come, to place them again."""
+        return replace(self, assignment=self.assignment.without_later())  # type: ignore[type-var]
 
     def fixed(self) -> Self:
         """Return a routing that places later subscriptions by key."""

@@ -10,7 +10,7 @@ Every shard sees every message. (The paper prints 100,000 and 20 for GAMMA_1 and
 
 A later subscription costs the frequency of its terms times the share of messages in the box of the set that overlaps
 its area most (equation 7): frequencies are taken as equal everywhere, since counts per set would not fit in memory.
-It goes to the least loaded shard.
+It goes to the least loaded shard, whose load falls again when it is removed.
 
 Cost: fitting reads all terms of the sample about ten times per set.
 """
@@ -28,7 +28,7 @@ from nearcast.partition.assignment import AssignedRouting, Assignment
 from nearcast.partition.base import Sample
 from nearcast.partition.density_grid import DensityGrid, around_all, quarters
 from nearcast.partition.load import assign_greedily
-from nearcast.partition.masks import Masks, check_shards
+from nearcast.partition.masks import check_shards
 from nearcast.partition.term_frequencies import TermFrequencies
 
 Floats = npt.NDArray[np.float64]
@@ -50,18 +50,15 @@ class DkmRouting(AssignedRouting):
     """float64 (n_sets, 4): the area of each set, within the extent of the sample."""
     assignment: Assignment
 
-    def place(self, footprints: Footprints) -> Masks:
-        """Return the assigned shard, or the least loaded one."""
-        return self.assignment.place(footprints.keys, lambda rows: self._costs(footprints.take(rows)))
-
-    def _costs(self, footprints: Footprints) -> Floats:
+    def costs(self, footprints: Footprints) -> Floats:
+        """Return what later subscriptions add to the load of a shard."""
         term_costs = self.frequencies.costs(footprints)
         if not len(self.boxes):
             return term_costs
         areas = self.density.within(self.density.dependency_boxes(footprints, term_costs))
         nearest = np.concatenate([self._most_shared(areas[i : i + _AT_ONCE]) for i in range(0, len(areas), _AT_ONCE)])
         costs: Floats = term_costs * self.density.shares_in(self.boxes)[nearest]
-        return costs
+        return np.maximum(costs, self.frequencies.least)
 
     def _most_shared(self, areas: Floats) -> Longs:
         """Return the set whose box overlaps each box most."""
@@ -97,9 +94,9 @@ class DkmPartitioner:
             costs[rows] = own
         shards = np.zeros(len(footprints), np.int32)
         shards[assigned] = assign_greedily(costs[assigned], np.zeros(n_shards), in_order=True)
-        loads = np.bincount(shards, weights=costs, minlength=n_shards).astype(np.float64)
         boxes = density.within(np.array([around_all(parting.areas[rows]) for rows, _ in sets]).reshape(-1, 4))
-        return DkmRouting(n_shards, density, frequencies, boxes, Assignment.of(footprints.keys, shards, loads))
+        assignment = Assignment.of(footprints.keys, shards, costs, n_shards=n_shards)
+        return DkmRouting(n_shards, density, frequencies, boxes, assignment)
 
 
 class _Division:

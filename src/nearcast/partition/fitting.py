@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from nearcast.errors import require
 from nearcast.model import Footprints
+from nearcast.partition.balance.cells import has_cells
 from nearcast.partition.base import Partitioner, Routing, Sample
 from nearcast.partition.registry import AUTO, partitioner_names, partitioners
 from nearcast.partition.text_hypergraph import TextHypergraphPartitioner
@@ -30,6 +31,15 @@ def check_partitioner(partitioner: str | Routing, *, n_shards: int, subject: str
     found = partitioner.n_shards
     rule = f"must be a routing among {n_shards} shards"
     require(found == n_shards, "partitioner", rule, f"one among {found}", subject=subject)
+
+
+def check_adjustable(partitioner: str | Routing, *, subject: str) -> None:
+    """Raise `InvalidInput` for a partitioner, a name or a routing, that cannot be adjusted to its load."""
+    known = [one.name for one in partitioners() if has_cells(one.fit(Sample.none(), n_shards=1))]
+    ok = partitioner in known if isinstance(partitioner, str) else has_cells(partitioner)
+    name = partitioner if isinstance(partitioner, str) else type(partitioner).__name__
+    rule = f"must be one of {known}, whose load can be adjusted, or balance be left out"
+    require(ok, "partitioner", rule, name, subject=subject)
 
 
 def serving(candidates: Sequence[Partitioner], footprints: Footprints, *, in_threads: bool) -> Sequence[Partitioner]:

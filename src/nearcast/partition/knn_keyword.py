@@ -15,7 +15,7 @@ import numpy.typing as npt
 from nearcast.model import Footprints
 from nearcast.partition.assignment import AssignedRouting, Assignment
 from nearcast.partition.base import Sample
-from nearcast.partition.masks import Masks, check_shards
+from nearcast.partition.masks import check_shards
 from nearcast.partition.term_frequencies import TermFrequencies
 
 Floats = npt.NDArray[np.float64]
@@ -30,9 +30,9 @@ class KnnKeywordRouting(AssignedRouting):
     frequencies: TermFrequencies
     assignment: Assignment
 
-    def place(self, footprints: Footprints) -> Masks:
-        """Return the assigned shard, or the least loaded one."""
-        return self.assignment.place(footprints.keys, lambda rows: self.frequencies.costs(footprints.take(rows)))
+    def costs(self, footprints: Footprints) -> Floats:
+        """Return what later subscriptions add to the load of a shard."""
+        return self.frequencies.costs(footprints)
 
 
 class KnnKeywordPartitioner:

@@ -19,7 +19,7 @@ from nearcast.partition.assignment import AssignedRouting, Assignment
 from nearcast.partition.base import Sample, ShardArea
 from nearcast.partition.density_grid import DensityGrid, around_all, quarters
 from nearcast.partition.load import assign_greedily
-from nearcast.partition.masks import Masks, check_shards
+from nearcast.partition.masks import check_shards
 from nearcast.partition.term_frequencies import TermFrequencies
 from nearcast.space import Box
 
@@ -49,12 +49,10 @@ class KnnSpaceRouting(AssignedRouting):
         boxes = np.clip(self.squares, low, high).tolist()
         return [ShardArea((a, b, c, d), 1 << o) for (a, b, c, d), o in zip(boxes, self.owners.tolist(), strict=True)]
 
-    def place(self, footprints: Footprints) -> Masks:
-        """Return the assigned shard, or the least loaded one."""
-        return self.assignment.place(footprints.keys, lambda rows: self._costs(footprints.take(rows)))
-
-    def _costs(self, footprints: Footprints) -> Floats:
-        return self.density.shares_in(self.density.dependency_boxes(footprints, self.frequencies.costs(footprints)))
+    def costs(self, footprints: Footprints) -> Floats:
+        """Return what later subscriptions add to the load of a shard."""
+        boxes = self.density.dependency_boxes(footprints, self.frequencies.costs(footprints))
+        return np.maximum(self.density.shares_in(boxes), self.frequencies.least)
 
 
 class KnnSpacePartitioner:
@@ -92,9 +90,8 @@ class KnnSpacePartitioner:
         made += [(-cost, box, rows) for cost, _, _, box, rows in open_]
         costs, squares = np.array([cost for cost, _, _ in made]), np.array([box for _, box, _ in made])
         owners = assign_greedily(costs, np.zeros(n_shards))
-        shards = np.zeros(len(footprints), np.int32)
-        for owner, (_, _, rows) in zip(owners.tolist(), made, strict=True):
-            shards[rows] = owner
-        loads = np.bincount(owners, weights=costs, minlength=n_shards).astype(np.float64)
-        assignment = Assignment.of(footprints.keys, shards, loads)
+        shards, own = np.zeros(len(footprints), np.int32), np.zeros(len(footprints))
+        for owner, (cost, _, rows) in zip(owners.tolist(), made, strict=True):
+            shards[rows], own[rows] = owner, cost / max(1, len(rows))
+        assignment = Assignment.of(footprints.keys, shards, own, n_shards=n_shards)
         return KnnSpaceRouting(n_shards, density, frequencies, squares, owners, assignment)

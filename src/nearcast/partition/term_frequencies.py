@@ -25,7 +25,7 @@ class TermFrequencies:
     shares: Floats
     """float64 (n_terms,): the share of messages that hold each term."""
     least: float
-    """The cost of a subscription whose terms occur in no message: about one message of the sample."""
+    """The least cost of a subscription, even if its terms occur in no message: about one message of the sample."""
 
     @classmethod
     def of(cls, messages: MessageBatch) -> TermFrequencies:

@@ -17,6 +17,7 @@ from nearcast.jobs.client import JobClient
 from nearcast.jobs.inputs import common_terms, hash_key_of, social_of, vocabulary_of
 from nearcast.jobs.job_file import JobFile, WindowTable, read_job_file
 from nearcast.model import Attributes
+from nearcast.partition.balance.policy import Balance
 from nearcast.space import Box, Space
 from nearcast.text import new_hash_key
 from nearcast.window import CountWindow, TimeWindow, WindowPolicy
@@ -52,6 +53,8 @@ class ServiceConfig:
     """The attributes of messages, by name and type, which `where` may test."""
     workers: int = 1
     partitioner: str = "hash"
+    balance: float | None = None
+    """Adjust the division of the work when the busiest worker does more than so many times the work of the idlest."""
     job: str | None = None
     """The file of a job on Spark that computes the results; it defines all of the above."""
     hash_key: str | None = field(default=None, repr=False)
@@ -129,6 +132,7 @@ class ServiceConfig:
         options: dict[str, Any] = {
             name: getattr(self, name) for name in ("window", "analyzer", "attributes", "workers", "partitioner")
         }
+        options["balance"] = None if self.balance is None else Balance(sigma=self.balance)
         options["hash_key"] = None if self.hash_key is None else bytes.fromhex(self.hash_key)
         if self.city is not None:
             from nearcast.workload.city import City

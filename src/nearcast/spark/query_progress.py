@@ -22,5 +22,5 @@ def batches_of(query: StreamingQuery, state: str, *, after: int = -1) -> list[di
         observed, reports = batch.get("observedMetrics") or {}, read_batch(folder, batch["batchId"])
         batch["observedMetrics"] = observed | {SHARDS: {"reports": reports}}
         adjustment = EpochLog(state).adjustment(epoch_of_reports(map(json.loads, reports)))
-        batch[ADJUSTMENT] = None if adjustment is None else str(adjustment)
+        batch[ADJUSTMENT] = None if adjustment is None else adjustment.summary()
     return batches

@@ -60,7 +60,22 @@ class Adjustment:
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"an adjustment must be JSON with its fields and steps: {error!r}") from None
 
+    def summary(self) -> dict[str, float]:
+        """Return the decision in a few numbers; ratios are those of the busiest to the idlest shard."""
+        return {
+            "load_ratio_before": _ratio(self.loads_before),
+            "load_ratio_after": _ratio(self.loads_after),
+            "moved_subscriptions": self.moved_subscriptions,
+            "moved_bytes": self.moved_bytes,
+            "steps": len(self.steps),
+        }
+
     def __str__(self) -> str:
-        before, after = (max(loads) / max(min(loads), 1e-300) for loads in (self.loads_before, self.loads_after))
+        before, after = _ratio(self.loads_before), _ratio(self.loads_after)
         moved = f"{self.moved_subscriptions:,} subscriptions ({self.moved_bytes:,} bytes) move"
-        return f"busiest over idlest shard: {before:.2f}, after {after:.2f}; {moved} in {len(self.steps)} steps"
+        return f"busiest over idlest shard: {before:,.2f}, after {after:,.2f}; {moved} in {len(self.steps)} steps"
+
+
+def _ratio(loads: tuple[float, ...]) -> float:
+    """Return the load of the busiest shard over that of the idlest one; an idle shard counts as one unit of load."""
+    return round(max(loads) / max(min(loads), 1.0), 3)

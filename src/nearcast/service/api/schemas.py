@@ -473,11 +473,23 @@ class RegionBody(BaseModel):
     shards: list[int]
 
 
+class AdjustmentBody(BaseModel):
+    """A decision that moved subscriptions from busy shards to idle ones."""
+
+    load_ratio_before: float = Field(description="load of the busiest shard over that of the idlest one")
+    load_ratio_after: float = Field(description="the same, had the routing been adjusted before")
+    moved_subscriptions: int
+    moved_bytes: int
+    steps: int = Field(description="cells that were cut, split or moved")
+
+
 class ShardsBody(BaseModel):
     """The regions and loads of all shards."""
 
     regions: list[RegionBody] = Field(description="empty if the partitioner does not divide space")
     loads: list[float] = Field(description="number of subscriptions per shard")
+    adjustments: int = Field(description="how often the routing was adjusted to the load, as far as it is known")
+    last_adjustment: AdjustmentBody | None
 
 
 class PreviewResult(BaseModel):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from nearcast.engine.stats import Stats
 from nearcast.model import Explanation, Id, Message, Preview, Result, Subscription, Update
 from nearcast.partition import ShardArea
+from nearcast.partition.balance.adjustment import Adjustment
 from nearcast.service.commands import CommandChecks, CommandTarget
 from nearcast.window import ScoredMessage
 
@@ -41,6 +42,10 @@ class View(Protocol):
 
     def shard_areas(self) -> list[ShardArea]:
         """Return the parts of space and the shards that own them."""
+
+    @property
+    def adjustments(self) -> Sequence[Adjustment]:
+        """The decisions with which the routing was adjusted to the load, as far as they are known."""
 
 
 Query = Callable[[View], Any]

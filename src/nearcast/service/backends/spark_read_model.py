@@ -19,6 +19,7 @@ from nearcast.jobs.epochs import EpochLog
 from nearcast.jobs.job import Job
 from nearcast.model import Explanation, Id, Message, Preview, Result, Subscription
 from nearcast.partition import ShardArea
+from nearcast.partition.balance.adjustment import Adjustment
 from nearcast.partition.serialization import unpack
 from nearcast.service.config import ServiceConfig
 from nearcast.service.json_bodies import Body, message_from, subscription_from
@@ -39,6 +40,7 @@ class SparkReadModel:
         self._insert(journal.newest_messages(_PREVIEWED))
         self._shards: dict[int, int] = dict.fromkeys(range(config.workers), 0)
         self._epoch = 0
+        self._log = EpochLog(config.job_file.state_folder)
         self._work = Work()
 
     def close(self) -> None:
@@ -145,10 +147,16 @@ class SparkReadModel:
 
     def shard_areas(self) -> list[ShardArea]:
         """Return the parts of space and the shards that own them, if the job has learned its routing."""
-        epoch = EpochLog(self._config.job_file.state_folder).newest()
+        epoch = self._log.newest()
         if epoch is None or epoch.routing is None:
             return []
         return unpack(epoch.routing).shard_areas(self._config.space.bounds)
+
+    @property
+    def adjustments(self) -> Sequence[Adjustment]:
+        """The decisions that led to the routing which the shards report."""
+        found = self._log.adjustments()
+        return [found[number] for number in sorted(found) if number <= self._epoch]
 
     def _subscription(self, engine_id: Id) -> Subscription:
         key = SubscriptionKey.parse(engine_id)

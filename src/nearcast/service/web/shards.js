@@ -23,14 +23,14 @@ export class Shards {
 
   async refresh() {
     try {
-      const { regions, loads } = await api.shards();
-      if (!this.element.hidden) this.draw(regions, loads);
+      const shards = await api.shards();
+      if (!this.element.hidden) this.draw(shards);
     } catch (error) {
       this.element.textContent = `The shards are not available: ${error.message}`;
     }
   }
 
-  draw(regions, loads) {
+  draw({ regions, loads, adjustments, last_adjustment: last }) {
     const maximum = Math.max(...loads, 1), { projection } = this.map;
     this.map.show("shards", regions.map(({ box, shards: [shard = 0] }) =>
       projection.box(box, { colour: colourOf(shard), opacity: 0.08 + 0.22 * (loads[shard] ?? 0) / maximum })));
@@ -38,6 +38,7 @@ export class Shards {
     this.labels = regions.slice(0, MAX_LABELS).map(({ box: [xmin, ymin, xmax, ymax], shards }) =>
       this.map.addLabel(shards.join(" "), [(xmin + xmax) / 2, (ymin + ymax) / 2], { className: "shard" }));
     this.showLoads(loads, maximum, regions.length > 0);
+    if (last) this.element.append(describeAdjustment(adjustments, last));
   }
 
   showLoads(loads, maximum, hasRegions) {
@@ -59,3 +60,14 @@ export class Shards {
     }));
   }
 }
+
+function describeAdjustment(n, { load_ratio_before: before, load_ratio_after: after, moved_subscriptions: moved }) {
+  const note = document.createElement("p");
+  note.className = "muted adjustment";
+  note.textContent = `Adjusted to the load ${n === 1 ? "once" : `${formatInteger(n)} times`}. The last time the busiest shard`
+    + ` did ${formatRatio(before)} times the work of the idlest one. ${formatInteger(moved)}`
+    + ` ${moved === 1 ? "subscription" : "subscriptions"} moved, which makes it ${formatRatio(after)} times.`;
+  return note;
+}
+
+const formatRatio = (ratio) => ratio < 100 ? ratio.toFixed(1) : formatInteger(Math.round(ratio));

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from itertools import count
@@ -19,6 +19,7 @@ from starlette.requests import HTTPConnection
 from nearcast.engine.stats import Stats
 from nearcast.model import Explanation, Preview, kinds
 from nearcast.partition import ShardArea
+from nearcast.partition.balance.adjustment import Adjustment
 from nearcast.service.api.context import (
     Admin,
     Filter,
@@ -87,16 +88,21 @@ async def list_kinds(service: RunningService, caller: Subscriber) -> Any:
 
 
 async def shards(service: RunningService, caller: Subscriber) -> Any:
-    """Return the region of each shard and its number of subscriptions."""
+    """Return the region of each shard, its number of subscriptions, and the last adjustment to the load."""
 
-    def read(view: View) -> tuple[list[ShardArea], Stats]:
-        return view.shard_areas(), view.stats()
+    def read(view: View) -> tuple[list[ShardArea], Stats, Sequence[Adjustment]]:
+        return view.shard_areas(), view.stats(), view.adjustments
 
-    regions, stats = await service.command_loop.read(read, subscriber=caller.subscriber)
+    regions, stats, adjustments = await service.command_loop.read(read, subscriber=caller.subscriber)
     parts = [
         {"box": list(box), "shards": [i for i in range(mask.bit_length()) if mask >> i & 1]} for box, mask in regions
     ]
-    return {"regions": parts, "loads": list(stats.shards)}
+    return {
+        "regions": parts,
+        "loads": list(stats.shards),
+        "adjustments": len(adjustments),
+        "last_adjustment": adjustments[-1].summary() if adjustments else None,
+    }
 
 
 async def preview(body: StrictModel, service: RunningService, caller: Subscriber) -> Any:

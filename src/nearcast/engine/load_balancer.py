@@ -1,0 +1,42 @@
+"""Load adjustment of an engine with several workers: it measures its shards now and then, and decides.
+
+    publish ── every so many messages, a period ── adjust ── a routing, and the decision that led to it
+
+Between two periods it costs an addition per call. A decision looks at a sample, see `period_sampler`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nearcast.partition.balance.adjust import Adjusted, adjust
+from nearcast.partition.balance.period_parts import period_of
+from nearcast.partition.balance.policy import Balance
+
+if TYPE_CHECKING:
+    from nearcast.engine.shard_set import ShardSet
+
+
+class LoadBalancer:
+    """Decides when the routing of some shards is adjusted, and how."""
+
+    def __init__(self, policy: Balance, shards: ShardSet) -> None:
+        self._policy, self._shards = policy, shards
+        self._n_messages = 0
+        """Messages since the last period."""
+
+    def begin(self) -> None:
+        """Begin a period if it is time, before messages are published."""
+        policy = self._policy
+        if self._n_messages >= (policy.every - 1) * policy.messages and not self._shards.is_measured:
+            self._shards.begin_period()
+
+    def end(self, n_messages: int) -> Adjusted | None:
+        """Count messages that were published; decide if a period is over, and return the new routing, if any."""
+        self._n_messages += n_messages
+        policy = self._policy
+        if not self._shards.is_measured or self._n_messages < policy.every * policy.messages:
+            return None
+        self._n_messages = 0
+        period = period_of(self._shards.end_period(), counts_pairs=policy.load == "pairs")
+        return adjust(self._shards.router.routing, period, sigma=policy.sigma, selection=policy.selection)
