@@ -5,13 +5,14 @@ import pyarrow as pa
 import pytest
 
 from nearcast import BooleanSubscription, CountWindow, Engine, InvalidInput, Limits, TopKSubscription
+from nearcast.engine import admission
 from nearcast.engine.admission import Admission
 from nearcast.engine.config import EngineConfig
 from nearcast.model import SubscriptionBatch
 from nearcast.model.columns import subscription_columns, subscriptions_from_table
 from nearcast.model.inputs import as_table
 from nearcast.model.subscription_rows import restore, store, store_table
-from nearcast.model.table_regions import read_regions
+from nearcast.model.table_regions import read_regions, rows_of_text
 from nearcast.space import MultiPolygon, Polygon, Space
 from nearcast.space.region_formats import to_wkb
 
@@ -111,10 +112,52 @@ def test_a_region_of_too_many_points_and_one_that_crosses_itself_are_refused():
         assert len(engine) == 0
 
 
+TEXTS = [
+    "POLYGON ((0 0, 4 0, 0 4, 0 0))",
+    '{"type": "Point", "coordinates": [1, 2], "radius": 5}',
+    to_wkb(RING).hex(),
+]
+PLAIN = ["bike", "bike AND blue", "bike OR blue", "bike blue"]
+OTHERS = ["bike NOT blue", '"blue bike" OR car', "(bike OR car) AND blue"]
+
+
+def odd_table(n_plain, bad=None):
+    """Return expressions and regions of all forms, in turn; two of three rows have to be read one by one."""
+    words = [(PLAIN if i % 3 == 0 else OTHERS)[i % 3] for i in range(3 * n_plain)]
+    regions = [TEXTS[i % 3] if i % 2 else None for i in range(len(words))]
+    table = table_of("boolean", [ROWS[0] if text is None else (NOTHING, None, None) for text in regions])
+    table = table.set_column(table.column_names.index("region"), "region", pa.array(regions, pa.string()))
+    if bad is not None:
+        words[-2] = bad
+    return table.set_column(table.column_names.index("keywords"), "keywords", pa.array(words))
+
+
+def test_rows_that_are_parsed_do_not_slow_down_the_others(monkeypatch):
+    table, read = odd_table(200), []
+    monkeypatch.setattr(
+        admission, "subscriptions_from_table", lambda rows: read.append(len(rows)) or subscriptions_from_table(rows)
+    )
+    (batch,) = Admission(CONFIG)._by_columns(table)
+    assert batch.stored.to_pylist() == store(list(subscriptions_from_table(table)), BooleanSubscription).to_pylist()
+    parsed = [row for row, words in enumerate(table["keywords"].to_pylist()) if words in OTHERS]
+    texts = [row for row, text in enumerate(table["region"].to_pylist()) if text is not None and not text.isalnum()]
+    assert read == [len({*parsed, *texts})] and read[0] < len(table)
+
+
+@pytest.mark.parametrize("bad", ["NOT bike", "bike AND", '"bike', ""])
+def test_a_bad_row_among_parsed_ones_is_named_and_nothing_is_added(bad):
+    engine = Engine(space=Space.earth())
+    with pytest.raises(InvalidInput, match="s28"):
+        engine.subscribe(odd_table(10, bad))
+    assert len(engine) == 0
+    engine.subscribe(odd_table(10))
+    assert len(engine) == 30
+
+
 def test_text_is_read_row_by_row_with_the_same_result():
     wkt = ["POLYGON ((0 0, 4 0, 0 4, 0 0))", None, None]
     rows = [(NOTHING, None, None), ROWS[0], ROWS[5]]
     table = table_of("boolean", rows).set_column(7, "region", pa.array(wkt))
-    assert read_regions(table, "region") is None
+    assert read_regions(table, "region") is None and rows_of_text(table, "region").tolist() == [True, False, False]
     stored = store_table(table, BooleanSubscription)
     assert stored.to_pylist() == store(list(subscriptions_from_table(table)), BooleanSubscription).to_pylist()

@@ -1,7 +1,7 @@
 """Admission of subscriptions: a batch is checked as a whole and grouped by kind.
 
-Tables are checked column by column. If that leaves a doubt, the rows become objects one by one, whose checks raise
-the error.
+Tables are checked column by column, except for rows that have to be parsed, such as expressions with NOT. If that
+leaves a doubt, all rows become objects one by one, whose checks raise the error.
 """
 
 from __future__ import annotations
@@ -58,11 +58,26 @@ class Admission:
         for name in pc.unique(table["kind"]).to_pylist():
             kind = by_name.get(name)
             rows = table.filter(pc.equal(table["kind"], name))
-            if kind is None or not kind.all_valid(rows, self._scoring, self._config.limits):
+            if kind is None:
+                return None
+            alone = kind.rows_alone(rows)
+            others = rows.filter(pa.array(~alone)) if alone.any() else rows
+            if not kind.all_valid(others, self._scoring, self._config.limits):
+                return None
+            if alone.any() and not self._are_valid(rows.filter(pa.array(alone))):
                 return None
             self._check_kind(kind, f"subscription {rows['id'][0].as_py()!r}")
             batches.append(SubscriptionBatch(kind, store_table(rows, kind), self._scoring))
         return batches
+
+    def _are_valid(self, table: pa.Table) -> bool:
+        """Return whether all rows of a table become valid objects."""
+        try:
+            for subscription in subscriptions_from_table(table):
+                subscription.check(self._scoring, self._config.limits)
+        except InvalidInput:
+            return False
+        return True
 
     def _one_by_one(self, subscriptions: Iterable[Any]) -> list[SubscriptionBatch]:
         checked: dict[Any, Subscription] = {}

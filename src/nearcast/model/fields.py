@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,7 +24,7 @@ from nearcast.model.limits import Limits
 from nearcast.model.message import check_point, check_text
 from nearcast.model.split_columns import PAIRS
 from nearcast.model.subscription_columns import are_plain
-from nearcast.model.table_regions import SIDES, read_regions
+from nearcast.model.table_regions import SIDES, is_given, read_regions, rows_of_text
 from nearcast.model.timestamps import FARTHEST_US, to_seconds, to_us
 from nearcast.model.where import parse_where
 from nearcast.model.where_json import where_of_json
@@ -81,6 +82,10 @@ class FieldType(ABC):
     @abstractmethod
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
         """Return whether a whole column certainly passes `validate` and `check`; false means to look at each row."""
+
+    def rows_alone(self, table: pa.Table, name: str) -> npt.NDArray[np.bool_]:
+        """Return the rows of a table that can only be read one by one; `all_valid` is asked about the others."""
+        return np.zeros(len(table), np.bool_)
 
     def to_row(self, value: Any, name: str) -> dict[str, Any]:
         """Return a value as columns of one row."""
@@ -194,6 +199,10 @@ class RegionField(FieldType):
             return False
         return bool(regions.is_allowed(scoring.space).all())
 
+    def rows_alone(self, table: pa.Table, name: str) -> npt.NDArray[np.bool_]:
+        """Return the rows with GeoJSON or WKT."""
+        return rows_of_text(table, name)
+
     def to_row(self, value: Any, name: str) -> dict[str, Any]:
         """Return the four sides, or the region as GeoJSON."""
         if isinstance(value, Box):
@@ -277,12 +286,22 @@ class ExpressionField(KeywordsField):
     """Words and phrases that form an expression with AND, OR, NOT and parentheses."""
 
     def all_valid(self, table: pa.Table, name: str, scoring: ScoringContext, limits: Limits) -> bool:
-        """Return whether every expression uses one operator only and is short; others are parsed one by one."""
+        """Return whether every expression uses one operator only and is short."""
         if self.is_optional:
             return not _has_values(table, name)
         if not (has_strings(table, name) and are_at_most(table, name, limits.keywords_bytes)):
             return False
-        return are_plain(table[name].combine_chunks(), most=min(limits.terms, limits.branches))
+        keywords = table[name].combine_chunks()
+        n_spaces = pc.max(pc.count_substring(keywords, " ")).as_py() or 0
+        return bool(are_plain(keywords).all()) and n_spaces < min(limits.terms, limits.branches)
+
+    def rows_alone(self, table: pa.Table, name: str) -> npt.NDArray[np.bool_]:
+        """Return the rows whose expression has to be parsed: any with parentheses, NOT, phrases or two operators."""
+        if self.is_optional:
+            return is_given(table, name)
+        if not has_strings(table, name):
+            return super().rows_alone(table, name)
+        return ~are_plain(table[name].combine_chunks())
 
     def describe(self) -> dict[str, Any]:
         """Add the operators of the expression."""

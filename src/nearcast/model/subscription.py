@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, get_type_hints
 
@@ -263,6 +263,15 @@ class Subscription(ABC):
             type_.all_valid(table.drop_columns(list(taken.intersection(table.column_names))), name, scoring, limits)
             for (name, type_), taken in zip(cls.all_field_types().items(), cls.taken_columns().values(), strict=True)
         )
+
+    @classmethod
+    def rows_alone(cls, table: pa.Table, names: Collection[str] | None = None) -> npt.NDArray[np.bool_]:
+        """Return the rows of a table, all of this kind, of which one of these fields can only be read by itself."""
+        found = np.zeros(len(table), np.bool_)
+        for (name, type_), taken in zip(cls.all_field_types().items(), cls.taken_columns().values(), strict=True):
+            if names is None or name in names:
+                found |= type_.rows_alone(table.drop_columns(list(taken.intersection(table.column_names))), name)
+        return found
 
     @classmethod
     def depends_on_users(cls) -> bool:

@@ -185,11 +185,9 @@ def _encode_keywords(table: pa.Table, vocabulary: Vocabulary) -> TermRows:
     return vocabulary.encode(join(table, "keywords") if keywords.null_count else keywords.combine_chunks())
 
 
-def are_plain(keywords: pa.Array, *, most: int) -> bool:
-    """Return whether every expression uses one operator only and has at most `most` words."""
-    if not bool((_which(keywords, _ALL) | _which(keywords, _ANY)).all()):
-        return False
-    return int(pc.max(pc.count_substring(keywords, " ")).as_py() or 0) < most
+def are_plain(keywords: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return which expressions use one operator only."""
+    return _which(keywords, _ALL) | _which(keywords, _ANY)
 
 
 Branches = tuple[Longs, Longs, Longs]

@@ -15,7 +15,6 @@ import json
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,7 +24,7 @@ from nearcast.model.subscription import FILTERS, Subscription
 from nearcast.model.table_regions import SIDES, read_regions, to_stored
 from nearcast.model.timestamps import to_us
 from nearcast.space import Box, MultiPolygon, Polygon
-from nearcast.space.region_columns import BOX, RegionColumns
+from nearcast.space.region_columns import BOX
 from nearcast.space.region_formats import to_wkb
 
 
@@ -78,42 +77,20 @@ def store_table(table: pa.Table, kind: type[Subscription]) -> pa.Table:
 
     Columns are copied, except that rows with `require` or with regions as text become objects, one by one.
     """
-    regions = _regions_of(table, kind)
-    become_objects = _become_objects(table, kind, also_regions=regions is None)
+    become_objects = kind.rows_alone(table, FILTERS)
     if not become_objects.any():
-        return _store_columns(table, kind, regions)
-    kept = np.flatnonzero(~become_objects)
+        return _store_columns(table, kind)
     objects = list(subscriptions_from_table(table.filter(pa.array(become_objects))))
-    others = _store_columns(table.take(pa.array(kept)), kind, regions.take(kept) if regions is not None else None)
-    rows = np.concatenate([kept, np.flatnonzero(become_objects)])
+    others = _store_columns(table.filter(pa.array(~become_objects)), kind)
+    rows = np.concatenate([np.flatnonzero(~become_objects), np.flatnonzero(become_objects)])
     return pa.concat_tables([others, store(objects, kind)]).take(pa.array(np.argsort(rows)))
 
 
-def _regions_of(table: pa.Table, kind: type[Subscription]) -> RegionColumns | None:
-    """Return the regions that no column of stored subscriptions holds; None if rows have to be read one by one."""
-    taken = kind.taken_columns()["region"].intersection(table.column_names)
-    regions = read_regions(table.drop_columns(list(taken)), "region")
-    if regions is None or kind.all_field_types()["region"].is_optional:
-        return regions
-    return regions.take(np.where(regions.codes == BOX, -1, np.arange(len(regions))))
-
-
-def _become_objects(table: pa.Table, kind: type[Subscription], *, also_regions: bool) -> npt.NDArray[np.bool_]:
-    """Return which rows give a filter that can only be read row by row and that no column holds."""
-    types, stored = kind.all_field_types(), stored_schema(kind).names
-    names = [name for name in FILTERS if name in types and name != "where" and (also_regions or name != "region")]
-    given = {column.name for name in names for column in types[name].columns(name)}
-    found = np.zeros(len(table), np.bool_)
-    for name in given.difference(stored).intersection(table.column_names):
-        found |= table[name].is_valid().to_numpy()
-    return found
-
-
-def _store_columns(table: pa.Table, kind: type[Subscription], regions: RegionColumns | None) -> pa.Table:
+def _store_columns(table: pa.Table, kind: type[Subscription]) -> pa.Table:
     columns = []
     for field in stored_schema(kind):
         if field.name == "filters":
-            columns.append(_store_filters(table, regions, field.type))
+            columns.append(_store_filters(table, kind, field.type))
         elif field.name not in table.column_names:
             columns.append(pa.nulls(len(table), field.type))
         else:
@@ -121,10 +98,15 @@ def _store_columns(table: pa.Table, kind: type[Subscription], regions: RegionCol
     return pa.Table.from_arrays(columns, schema=stored_schema(kind))
 
 
-def _store_filters(table: pa.Table, regions: RegionColumns | None, type_: pa.DataType) -> pa.Array:
-    """Return regions and conditions as the JSON of filters."""
+def _store_filters(table: pa.Table, kind: type[Subscription], type_: pa.DataType) -> pa.Array:
+    """Return regions and conditions as the JSON of filters; boxes only if no other columns hold them."""
+    taken = kind.taken_columns()["region"].intersection(table.column_names)
+    regions = read_regions(table.drop_columns(list(taken)), "region")
+    assert regions is not None
+    if not kind.all_field_types()["region"].is_optional:
+        regions = regions.take(np.where(regions.codes == BOX, -1, np.arange(len(regions))))
     given = {}
-    if regions is not None and regions.codes.any():
+    if regions.codes.any():
         given["region"] = to_stored(regions)
     if "where" in table.column_names:
         given["where"] = table["where"].to_pylist()

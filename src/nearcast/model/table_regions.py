@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nearcast.space.region_columns import BOX, CIRCLE, NO_REGION, POLYGONS, RegionColumns
 from nearcast.space.region_formats import to_geojson
@@ -44,8 +45,8 @@ def read_regions(table: pa.Table, name: str, *, most_points: int | None = None) 
         return None
     sides = np.column_stack([_numbers(table, side) for side in SIDES])
     circles = np.column_stack([_numbers(table, column) for column in ("x", "y", "radius")])
-    has_box = np.logical_or.reduce([_is_given(table, side) for side in SIDES])
-    is_circle, has_other = _is_given(table, "radius"), _is_given(table, name)
+    has_box = np.logical_or.reduce([is_given(table, side) for side in SIDES])
+    is_circle, has_other = is_given(table, "radius"), is_given(table, name)
     if (has_box.astype(np.int8) + is_circle + has_other > 1).any():
         return None
     if not (np.isfinite(sides[has_box]).all() and np.isfinite(circles[is_circle]).all()):
@@ -61,6 +62,16 @@ def read_regions(table: pa.Table, name: str, *, most_points: int | None = None) 
     codes = np.select([has_box, is_circle], [BOX, CIRCLE], columns.codes).astype(np.int8)
     boxes = np.where(has_box[:, None], sides, columns.boxes)
     return replace(columns, codes=codes, boxes=boxes, circles=np.where(is_circle[:, None], circles, 0.0))
+
+
+def rows_of_text(table: pa.Table, name: str) -> Mask:
+    """Return the rows that give a region as text other than hexadecimal digits."""
+    if not _is_readable(table, name, numbers=False):
+        return is_given(table, name)
+    if name not in table.column_names or table[name].null_count == len(table):
+        return np.zeros(len(table), np.bool_)
+    are_digits = pc.match_substring_regex(table[name], "^[0-9A-Fa-f]+$")
+    return np.asarray(pc.fill_null(pc.invert(are_digits), False).to_numpy(), np.bool_)
 
 
 def stored_regions(regions: Mapping[int, Any], sides: Floats) -> RegionColumns:
@@ -137,7 +148,8 @@ def _wkb_of_digits(column: pa.Array) -> pa.Array | None:
     return pa.Array.from_buffers(pa.large_binary(), n, [is_valid, pa.py_buffer((ends - first) // 2), held])
 
 
-def _is_given(table: pa.Table, name: str) -> Mask:
+def is_given(table: pa.Table, name: str) -> Mask:
+    """Return which rows have a value in a column, which may be missing."""
     if name not in table.column_names:
         return np.zeros(len(table), np.bool_)
     return np.asarray(table[name].is_valid().to_numpy(), np.bool_)
