@@ -12,6 +12,11 @@ from experiments.pages.plots import Plots
 from experiments.question import Row
 
 _AIM_CHURN = 1.05
+_GO_TO = {
+    "by key": "by key",
+    "loads only grow": "to the least loaded, loads only grow",
+    "least loaded": "to the least loaded, loads also fall",
+}
 _AIM_COST, _AIM_TIME, _AIM_GAIN = 1.05, 0.01, 2.0
 
 
@@ -167,9 +172,7 @@ def _on_churn(rows: list[Row]) -> str:
                 [
                     f"{row['subscriptions']:,}",
                     row["leaving"],
-                    {"loads only grow": "to the least loaded, loads only grow"}.get(
-                        row["placement"], row["placement"]
-                    ),
+                    _GO_TO[row["placement"]],
                     f"{row['over_mean']:.3f}",
                     f"{row['pairs_over_mean']:.3f}",
                 ]
