@@ -26,10 +26,10 @@ from nearcast.partition import PARTITIONERS, Masks, Routing, Sample, before_it, 
 from nearcast.partition.balance.adjust import adjust
 from nearcast.partition.balance.cells import Period, sizes_of
 from nearcast.partition.balance.selection import SELECTIONS
-from nearcast.partition.candidate_pairs import find_candidate_pairs
 from nearcast.partition.dkm import DkmPartitioner, DkmRouting
 from nearcast.partition.load import CHECK, HANDLE
 from nearcast.partition.serialization import pack, unpack
+from nearcast.partition.term_frequencies import TermFrequencies
 from nearcast.social import SocialGraph
 from nearcast.space import Box
 from nearcast.workload import make
@@ -51,7 +51,7 @@ STRIDE = BATCH
 """From the first message of a batch to that of the next, at any scale: the more, the farther hot spots have gone."""
 LOADS = (None, "products", "pairs")
 """No adjustments, adjustments by messages times subscriptions, and by the pairs that an index compares."""
-CHURN_SUBSCRIPTIONS, CHURN_MESSAGES = 200_000, 100_000
+CHURN_SUBSCRIPTIONS, CHURN_MESSAGES = (20_000, 200_000), 100_000
 CHURN_SHARDS, CHURN, CHURN_ROUNDS = 20, 0.3, 10
 """Shards, the share of subscriptions that is replaced in all, and in how many rounds."""
 PLACEMENTS = ("by key", "loads only grow", "least loaded")
@@ -250,8 +250,11 @@ def _stream(n_subscriptions: int, parts: list[range]) -> Stream:
 
 def measure_churn(scale: float) -> list[Row]:
     """Replace a part of the subscriptions, round by round, and look at the loads of shards."""
+    return [row for n in CHURN_SUBSCRIPTIONS for row in _churn_of(scaled(n, scale), scaled(CHURN_MESSAGES, scale))]
+
+
+def _churn_of(n: int, n_messages: int) -> Iterator[Row]:
     workload = make("tweets")
-    n = scaled(CHURN_SUBSCRIPTIONS, scale)
     stream = Stream(
         workload.name,
         workload.space(),
@@ -259,19 +262,17 @@ def measure_churn(scale: float) -> list[Row]:
         SocialGraph(),
         None,
         pa.concat_tables(workload.subscriptions("nearest", n + round(n * CHURN))).combine_chunks(),
-        pa.concat_tables(workload.messages(scaled(CHURN_MESSAGES, scale))).combine_chunks(),
+        pa.concat_tables(workload.messages(n_messages)).combine_chunks(),
     )
     footprints, messages = stream.sample
     fitted_to, seen = messages.slice(0, len(messages) // 2), messages.slice(len(messages) // 2, len(messages))
     first = DkmPartitioner().fit(Sample(footprints.take(np.arange(n)), fitted_to), n_shards=CHURN_SHARDS)
-    packed, pairs = pack(first), _pairs(footprints, seen)
-    rows = []
+    packed, pairs = pack(first), TermFrequencies.of(seen).costs(footprints)
     for leaving in LEAVING:
         for placement in PLACEMENTS:
             report_progress(f"churn, {leaving} leave: {placement}")
             routing = cast(DkmRouting, unpack(packed))
-            rows += list(_churn(routing, footprints, pairs, n=n, leaving=leaving, placement=placement))
-    return rows
+            yield from _churn(routing, footprints, pairs, n=n, leaving=leaving, placement=placement)
 
 
 def _churn(
@@ -314,12 +315,6 @@ def _shards_of(masks: Masks) -> Longs:
     """Return the shard of each subscription, which has one."""
     shards: Longs = np.argmax([has_shard(masks, shard) for shard in range(CHURN_SHARDS)], axis=0)
     return shards
-
-
-def _pairs(footprints: Footprints, messages: MessageBatch) -> Floats:
-    """Return, for each subscription, the number of messages that an index compares it with by their terms."""
-    found = find_candidate_pairs(Sample(footprints, messages))
-    return np.bincount(found.subscriptions, minlength=len(footprints)).astype(np.float64)
 
 
 QUESTION = Question(

@@ -11,17 +11,25 @@ from experiments.pages.page import Data, Page
 from experiments.pages.plots import Plots
 from experiments.question import Row
 
+_AIM_CHURN = 1.05
+_GO_TO = {
+    "by key": "by key",
+    "loads only grow": "to the least loaded, loads only grow",
+    "least loaded": "to the least loaded, loads also fall",
+}
 _AIM_COST, _AIM_TIME, _AIM_GAIN = 1.05, 0.01, 2.0
 
 
 def render(data: Data, plots: Plots) -> str:
     """Return the sections."""
-    selections, drift = data["balance/selections"], data["balance/drift"]
+    selections, drift, churn = (data[f"balance/{part}"] for part in ("selections", "drift", "churn"))
     return join(
         _on_selections(selections.rows),
         provenance(selections),
         _on_drift(drift.rows, plots),
         provenance(drift),
+        _on_churn(churn.rows),
+        provenance(churn),
     )
 
 
@@ -143,4 +151,35 @@ def _over_mean(values: Sequence[float]) -> float:
     return max(values) * len(values) / sum(values)
 
 
-PAGE = Page("balance", ("balance/selections", "balance/drift"), "Load adjustment", render)
+def _on_churn(rows: list[Row]) -> str:
+    last = [row for row in rows if row["replaced"] == max(one["replaced"] for one in rows)]
+    reached = max(row["over_mean"] for row in rows if row["placement"] == "least loaded")
+    return join(
+        "## Subscriptions that come and go",
+        paragraph(
+            f"{rows[0]['shards']} shards hold `nearest` subscriptions of the workload `tweets`, assigned by `dkm`"
+            f" (DkM-SKS, section 4.3). In ten rounds {last[0]['replaced']:.0%} of them leave, at random or from the"
+            " west to the east, and as many others come: each goes to the shard of its key, as where several"
+            " processes place subscriptions, or to the least loaded shard (section 4.4), whose load falls or does"
+            " not fall with those that leave. A load is the sum of the costs by which `dkm` placed subscriptions; the"
+            " last column has the pairs of a subscription and a message with its rarest term, for messages that"
+            f" came later. With loads that fall, the busiest shard has at most {reached:.3f} times the mean in every"
+            f" round; the goal, {_AIM_CHURN:.2f}, is {'reached' if reached <= _AIM_CHURN else 'not reached'}."
+        ),
+        table(
+            ["subscriptions", "who leaves", "later ones go", "busiest over mean", "pairs, busiest over mean"],
+            [
+                [
+                    f"{row['subscriptions']:,}",
+                    row["leaving"],
+                    _GO_TO[row["placement"]],
+                    f"{row['over_mean']:.3f}",
+                    f"{row['pairs_over_mean']:.3f}",
+                ]
+                for row in last
+            ],
+        ),
+    )
+
+
+PAGE = Page("balance", ("balance/selections", "balance/drift", "balance/churn"), "Load adjustment", render)

@@ -186,7 +186,9 @@ def unbalanced(partitioner, n_shards, random_fields, rng):
 
 
 def test_some_routings_are_tables_of_cells():
-    assert {p.name for p in ADJUSTABLE} == {"space_grid", "space_kd", "space_rtree", "hybrid"}
+    assert {p.name for p in ADJUSTABLE} == {
+        "location", "space_grid", "space_kd", "space_rtree", "hybrid", "knn_keyword", "knn_space", "dkm",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("partitioner", ADJUSTABLE, ids=lambda one: one.name)
@@ -215,7 +217,7 @@ def test_an_adjusted_routing_keeps_the_rule_of_routings(partitioner, n_shards, r
 def test_an_engine_with_an_adjusted_routing_gives_the_updates_of_one_worker(partitioner, random_fields):
     rng = random.Random(8)
     routing, known, early = unbalanced(partitioner, 3, random_fields, rng)
-    made = adjust(routing, Period.of(early, known)).routing
+    made = adjust(routing, Period.of(early, known), sigma=1).routing
     with engine(strategies.PLANE) as alone, engine(strategies.PLANE, workers=3, partitioner=made) as shared:
         for step in range(4):
             subscriptions = [

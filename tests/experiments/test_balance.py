@@ -27,3 +27,14 @@ def test_shards_that_are_adjusted_report_the_same_updates(monkeypatch):
                 before, after = row["loads"]
                 assert max(after) < max(before)
                 assert row["moved_bytes"] > 100 * row["moved"]
+
+
+def test_shards_stay_even_while_subscriptions_come_and_go(monkeypatch):
+    monkeypatch.setattr(balance, "CHURN_SUBSCRIPTIONS", (20_000,))
+    rows = balance.measure_churn(0.1)
+    assert {row["subscriptions"] for row in rows} == {2_000}, "as many come as leave"
+    worst = {
+        name: max(row["over_mean"] for row in rows if row["placement"] == name and row["replaced"] > 0)
+        for name in balance.PLACEMENTS
+    }
+    assert worst["least loaded"] < 1.05 < worst["by key"]

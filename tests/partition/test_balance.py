@@ -263,7 +263,7 @@ def test_a_leaf_that_is_one_point_is_never_cut():
     routing = SpaceKdPartitioner().fit(Sample.none(), n_shards=2)
     period = Period.of(messages, footprints)
     work = CellWork.of(routing, period)
-    assert even_cut(work, 0, np.array([0])) is None
+    assert even_cut(0, work.points(np.array([0]))) is None
     assert adjust(routing, period) is None, "nothing makes one cell more even"
 
 
@@ -274,7 +274,7 @@ def test_a_cut_divides_the_load_where_it_crosses_fewer_boxes():
     wide = np.concatenate([at - half, at + half], axis=1)
     period = Period.of(messages_of(*[{1}] * 400, at=at), footprints_of(*[[{1}]] * 400, boxes=wide))
     work = CellWork.of(SpaceKdPartitioner().fit(Sample.none(), n_shards=2), period)
-    cut = even_cut(work, 0, np.array([0]))
+    cut = even_cut(0, work.points(np.array([0])))
     assert cut.axis == 1
     after = applied(work, cut).table()
     assert np.allclose(after.counts.messages, 200, atol=20)

@@ -22,8 +22,9 @@ from nearcast.errors import require
 from nearcast.partition import Partitioner, Sample
 from nearcast.partition.balance.adjust import adjust
 from nearcast.partition.balance.adjustment import Adjustment
-from nearcast.partition.balance.cells import CellRouting, Period, has_cells, measure
+from nearcast.partition.balance.cells import CellRouting, Period, has_cells
 from nearcast.partition.balance.policy import Balance
+from nearcast.partition.balance.work import work_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -143,7 +144,7 @@ def try_adjusting(
     for number, part in enumerate(parts[1:], 1):
         watch(f"{partitioner.name}, period {number} of {n_periods}")
         period = Period.of(part, footprints, counts_pairs=balance.load == "pairs")
-        loads = measure(fixed, period).shard_loads, measure(adjusted, period).shard_loads
+        loads = work_of(fixed, period).table().shard_loads, work_of(adjusted, period).table().shard_loads
         made = adjust(adjusted, period, sigma=balance.sigma, selection=balance.selection)
         adjusted = adjusted if made is None else made.routing
         periods.append(DriftPeriod(*loads, None if made is None else made.adjustment))

@@ -593,9 +593,9 @@ class Engine:
         self._rebuild(self._state().rescaled(workers))
 
     def _adjust(self, made: Adjusted) -> None:
-        """Continue with an adjusted routing; with a window the shards are built again, as their windows change."""
+        """Continue with an adjusted routing; shards with windows of their own are built again, as these change."""
         self._adjustments += (made.adjustment,)
-        if self._config.window is None:
+        if self._config.window is None or made.routing.sends_all:
             self._shards.reroute(made.routing)
         else:
             self._rebuild(replace(self._state(), routing=pack(made.routing)))

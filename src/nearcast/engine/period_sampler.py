@@ -65,6 +65,8 @@ class PeriodSampler:
 
     def add(self, batch: MessageBatch, seen_by: Masks | None) -> None:
         """Take some of the messages that the shard publishes; `seen_by` holds the shards of each, None for all."""
+        if seen_by is None and self._shard > 0:
+            return  # all shards see them, and the first one takes them
         hashes = hashes_of(np.arange(self._n_messages, self._n_messages + len(batch)))
         self._n_messages += len(batch)
         chosen = are_chosen(hashes, self._messages.level)

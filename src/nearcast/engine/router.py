@@ -16,6 +16,7 @@ also releases those that are removed, so that loads fall again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -103,12 +104,12 @@ class Router:
     @property
     def learns(self) -> bool:
         """True if a placement depends on the loads of shards, which fall when subscriptions are removed."""
-        return isinstance(self._routing, AssignedRouting)
+        return isinstance(self._routing, AssignedRouting) and self._routing.assignment.cell_shards is None
 
     def release(self, subscriptions: SubscriptionBatch, shard: int) -> None:
         """Forget subscriptions of a shard, so that later ones may take their place."""
-        if isinstance(self._routing, AssignedRouting) and subscriptions.kind.result_policy.is_stateful:
-            self._routing.release(subscriptions.routing_footprints, shard)
+        if self.learns and subscriptions.kind.result_policy.is_stateful:
+            cast(AssignedRouting, self._routing).release(subscriptions.routing_footprints, shard)
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of subscriptions, by footprint."""

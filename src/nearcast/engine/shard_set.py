@@ -137,17 +137,13 @@ class ShardSet:
         return bool(self._samplers)
 
     def begin_period(self) -> None:
-        """Begin to measure what shards do, if each sees some of the messages only."""
+        """Begin to measure what shards do, if there is a routing that could be adjusted."""
         if not self.router.is_fitted:
             return
-        placement = Placement(
-            len(self.shards),
-            self.router.sends_all,
-            lambda batch: self.router.place(batch.routing_footprints),
-            self.router.routing.route,
-        )
+        sends_all = self.router.sends_all
+        placement = Placement(len(self.shards), sends_all, self.router.placements, self.router.routing.route)
         self._samplers = [
-            PeriodSampler(partial(_matchers_of, shard), self._scoring, placement, shard=shard.number)
+            PeriodSampler(partial(_movable, shard, sends_all=sends_all), self._scoring, placement, shard=shard.number)
             for shard in self.shards
         ]
 
@@ -157,7 +153,7 @@ class ShardSet:
         return parts
 
     def reroute(self, routing: Routing) -> None:
-        """Continue with another routing of the same shards, which have no windows.
+        """Continue with another routing of the same shards, which share a window or have none.
 
         Cost: that of the subscriptions that move, and a look at all others.
         """
@@ -170,6 +166,8 @@ class ShardSet:
     def _misplaced(self, routing: Routing) -> Iterator[tuple[SubscriptionBatch, SavedSubscriptions]]:
         """Yield the subscriptions that another routing places in other shards than this one."""
         for owner in self._owners():
+            if routing.sends_all and not owner.kind.result_policy.is_stateful:
+                continue
             own = _own(owner)
             for start in range(0, len(own), ROWS_AT_ONCE):
                 slots = own[start : start + ROWS_AT_ONCE]
@@ -704,8 +702,9 @@ def _make_router(config: EngineConfig) -> Router:
     return Router(config.partitioner, config.workers, has_window=has_window, is_adjusted=is_adjusted)
 
 
-def _matchers_of(shard: Shard) -> list[Matcher]:
-    return list(shard.matchers.values())
+def _movable(shard: Shard, *, sends_all: bool) -> list[Matcher]:
+    """Return the matchers whose subscriptions the routing places: any thread may match stateless kinds."""
+    return [one for one in shard.matchers.values() if one.kind.result_policy.is_stateful or not sends_all]
 
 
 def _make_pool(n_threads: int) -> ThreadPoolExecutor | None:

@@ -5,8 +5,9 @@
 
 A subscription of the sample that went and comes again is a later one.
 
-Where several processes place subscriptions, none knows the current loads: later subscriptions then go to the shard of
-their key.
+Where several processes place subscriptions, none knows the current loads. A fixed assignment does not learn: keys
+divide the subscriptions of each shard of the sample, and all later ones, among cells, which may be assigned to other
+shards, see `nearcast.partition.balance`.
 
 Cost: 21 bytes per subscription of the sample, and one binary search per placement.
 """
@@ -20,8 +21,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Footprints
-from nearcast.partition.base import ToAll
+from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.base import CellPairs, ToAll
 from nearcast.partition.load import assign_greedily
 from nearcast.partition.masks import Masks, mask_of, shards_by_key
 
@@ -31,6 +32,10 @@ Longs = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 Costs = Callable[[Longs], Floats]
 """Returns the costs of rows that are not in the sample."""
+
+CELLS = 32
+"""Cells per shard of a fixed assignment, for subscriptions of the sample, and as many for later ones."""
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,8 @@ class Assignment:
     """bool (n,): those of the sample that were removed."""
     loads: Floats
     """float64 (n_shards,): of the sample, without those that are gone, and of all that were placed later."""
-    is_fixed: bool = False
+    cell_shards: Ints | None = None
+    """int32 (n_cells,): the shard of each cell of a fixed assignment; None for one that learns."""
 
     @classmethod
     def assigned(cls, keys: Keys, costs: Floats, n_shards: int) -> Assignment:
@@ -61,13 +67,13 @@ class Assignment:
 
     def place(self, keys: Keys, costs: Costs) -> Masks:
         """Return the shard of each subscription, and add later ones to the loads."""
+        if self.cell_shards is not None:
+            return mask_of(self.cell_shards[self.cells_of(keys)], len(self.loads))
         at, known = self._find(keys)
         shards = np.zeros(len(keys), np.int32)
         shards[known] = self.shards[at[known]]
         new = np.flatnonzero(~known)
-        if self.is_fixed:
-            shards[new] = shards_by_key(keys[new], len(self.loads))
-        elif len(new):
+        if len(new):
             wanted = costs(new)
             shards[new] = assign_greedily(wanted, self.loads)
             self.loads[:] += np.bincount(shards[new], weights=wanted, minlength=len(self.loads))
@@ -85,7 +91,23 @@ class Assignment:
         """Return the assignment as if no later subscription had come."""
         here = ~self.are_gone
         loads = np.bincount(self.shards[here], weights=self.costs[here], minlength=len(self.loads))
-        return Assignment(self.keys, self.shards, self.costs, self.are_gone, loads.astype(np.float64), self.is_fixed)
+        return replace(self, loads=loads.astype(np.float64))
+
+    def fixed(self) -> Assignment:
+        """Return an assignment that places later subscriptions by key."""
+        if self.cell_shards is not None:
+            return self
+        shards = np.arange(len(self.loads), dtype=np.int32)
+        return replace(self, cell_shards=np.tile(np.repeat(shards, CELLS), 2))
+
+    def cells_of(self, keys: Keys) -> Ints:
+        """Return the cell of each subscription: those of the sample by their shard, then those of all others."""
+        at, known = self._find(keys)
+        n_shards = len(self.loads)
+        groups = n_shards + shards_by_key(keys, n_shards)
+        groups[known] = self.shards[at[known]]
+        cells: Ints = groups * CELLS + ((keys * _SPREAD) >> np.uint64(40)).astype(np.int32) % CELLS
+        return cells
 
     def _find(self, keys: Keys) -> tuple[Longs, npt.NDArray[np.bool_]]:
         """Return where keys are, and which of them are those of the sample that have not gone."""
@@ -123,4 +145,25 @@ class AssignedRouting(ToAll):
 
     def fixed(self) -> Self:
         """Return a routing that places later subscriptions by key."""
-        return replace(self, assignment=replace(self.assignment, is_fixed=True))  # type: ignore[type-var]
+        return replace(self, assignment=self.assignment.fixed())  # type: ignore[type-var]
+
+    # -- cells, see `nearcast.partition.balance` -------------------------------------------------------------------
+
+    @property
+    def cell_shards(self) -> Ints:
+        """The shard of each cell of a fixed routing."""
+        cells = self.assignment.fixed().cell_shards
+        assert cells is not None
+        return cells
+
+    def message_cells(self, batch: MessageBatch) -> CellPairs:
+        """Return no cells: every message goes to every shard."""
+        return CellPairs.joined([])
+
+    def subscription_cells(self, footprints: Footprints) -> CellPairs:
+        """Return the cell of each subscription."""
+        return CellPairs(np.arange(len(footprints)), self.assignment.cells_of(footprints.keys))
+
+    def reassigned(self, shards: Ints) -> Self:
+        """Return the routing with the same cells in other shards; it is fixed."""
+        return replace(self, assignment=replace(self.assignment, cell_shards=shards))  # type: ignore[type-var]

@@ -61,6 +61,17 @@ def count_compared(sample: Sample) -> Longs:
     return np.concatenate(counts)
 
 
+def count_by_subscription(sample: Sample) -> Longs:
+    """Return the number of candidate pairs of each subscription; it looks at each posting that an index visits."""
+    footprints, batch = sample
+    postings, counts = _Postings.of(footprints, TermFrequencies.of(batch)), np.zeros(len(footprints), np.int64)
+    for start in range(0, len(batch), _MESSAGES):
+        some = batch.slice(start, min(start + _MESSAGES, len(batch)))
+        _, owners = postings.pairs(some, *postings.runs(some), footprints)
+        counts += np.bincount(owners, minlength=len(footprints))
+    return counts
+
+
 class _Postings(NamedTuple):
     """Branches by the terms that they are posted under, then those without terms."""
 

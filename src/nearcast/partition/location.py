@@ -9,18 +9,20 @@ Cost: fitting sorts the sample once per level; placing descends the tree. A mess
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.model import Footprints
-from nearcast.partition.base import Sample, ShardArea, ToAll
+from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.base import CellPairs, Sample, ShardArea, ToAll
 from nearcast.partition.masks import Masks, check_shards, mask_of
 from nearcast.partition.tree import Tree, grow
 from nearcast.space import Box
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
 
@@ -30,16 +32,48 @@ class LocationRouting(ToAll):
 
     n_shards: int
     tree: Tree
+    assignment: Ints
+    """int32 (n_leaves,): the shard of each leaf."""
     loads: Floats
     """Equation 15: subscriptions times the share of messages."""
 
     def shard_areas(self, bounds: Box) -> list[ShardArea]:
         """Return the leaves."""
-        return self.tree.shard_areas(bounds)
+        each = zip(self.tree.boxes(bounds.as_tuple()).tolist(), self.assignment.tolist(), strict=True)
+        return [ShardArea((a, b, c, d), 1 << shard) for (a, b, c, d), shard in each]
 
     def place(self, footprints: Footprints) -> Masks:
-        """Return the leaf that a subscription is in."""
-        return mask_of(self.tree.leaves_at(footprints.xs, footprints.ys), self.n_shards)
+        """Return the shard of the leaf that a subscription is in."""
+        return mask_of(self.assignment[self.tree.leaves_at(footprints.xs, footprints.ys)], self.n_shards)
+
+    # -- cells, see `nearcast.partition.balance` -------------------------------------------------------------------
+
+    @property
+    def cell_shards(self) -> Ints:
+        """The shard of each cell: a leaf."""
+        return self.assignment
+
+    @property
+    def cell_leaves(self) -> Ints:
+        """The leaf of each cell."""
+        return np.arange(self.tree.n_leaves, dtype=np.int32)
+
+    def message_cells(self, batch: MessageBatch) -> CellPairs:
+        """Return no cells: every message goes to every shard."""
+        return CellPairs.joined([])
+
+    def subscription_cells(self, footprints: Footprints) -> CellPairs:
+        """Return the cell of each subscription."""
+        return CellPairs(np.arange(len(footprints)), self.tree.leaves_at(footprints.xs, footprints.ys))
+
+    def reassigned(self, shards: Ints) -> Self:
+        """Return the routing with the same cells in other shards."""
+        return replace(self, assignment=shards)
+
+    def cut(self, leaf: int, *, axis: int, value: float) -> Self:
+        """Return the routing with a leaf cut in two, both in its shard."""
+        tree = self.tree.cut(leaf, axis=axis, value=value)
+        return replace(self, tree=tree, assignment=np.append(self.assignment, self.assignment[leaf]))
 
 
 class LocationPartitioner:
@@ -62,7 +96,9 @@ class LocationPartitioner:
 
         tree = grow(n_shards, points, points, messages, cut)
         held, seen = (np.bincount(tree.leaves_at(*at), minlength=n_shards) for at in (points, messages))
-        return LocationRouting(n_shards, tree, held * (seen / max(1, len(sample.messages))))
+        return LocationRouting(
+            n_shards, tree, np.arange(tree.n_leaves, dtype=np.int32), held * (seen / max(1, len(sample.messages)))
+        )
 
 
 def even_cut(points: Floats, messages: Floats, shares: tuple[int, int]) -> float | None:

@@ -24,12 +24,13 @@ import numpy.typing as npt
 
 from nearcast.errors import require
 from nearcast.partition.balance.adjustment import Adjustment
-from nearcast.partition.balance.cells import CellRouting, CellWork, Period, can_cut, has_cells
+from nearcast.partition.balance.cells import CellRouting, Period, can_cut, has_cells
 from nearcast.partition.balance.even_cut import even_cut
 from nearcast.partition.balance.policy import SIGMA
 from nearcast.partition.balance.selection import Selection, selection_named
 from nearcast.partition.balance.steps import Move, RoutingStep
 from nearcast.partition.balance.term_moves import applied, move_terms
+from nearcast.partition.balance.work import Work, work_of
 from nearcast.partition.base import Routing
 from nearcast.partition.masks import count_shards
 
@@ -59,7 +60,7 @@ def adjust(routing: Routing, period: Period, *, sigma: float = SIGMA, selection:
     select = selection_named(selection)
     require(has_cells(routing), "routing", "must be a table of cells and their shards", type(routing).__name__)
     fixed = cast(CellRouting, routing.fixed())
-    work = first = CellWork.of(fixed, period)
+    work = first = work_of(fixed, period)
     steps: list[RoutingStep] = []
     for _ in range(_ROUNDS * fixed.n_shards):
         loads = work.table().shard_loads
@@ -84,7 +85,7 @@ def is_uneven(loads: Floats, *, sigma: float) -> bool:
     return bool(loads.max() > sigma * loads.min())
 
 
-def _move_cells(work: CellWork, source: int, target: int, select: Selection) -> tuple[CellWork, list[RoutingStep]]:
+def _move_cells(work: Work, source: int, target: int, select: Selection) -> tuple[Work, list[RoutingStep]]:
     """Return the work after phase II between two shards, and its steps; none if they would not become more even."""
     loads = work.table().shard_loads
     tau = max(
@@ -105,7 +106,7 @@ def _move_cells(work: CellWork, source: int, target: int, select: Selection) -> 
     return work, []
 
 
-def _cut(work: CellWork, shard: int, most: float) -> tuple[CellWork, list[RoutingStep]]:
+def _cut(work: Work, shard: int, most: float) -> tuple[Work, list[RoutingStep]]:
     """Return the work after cuts of leaves until no cell of a shard has more than a load, if possible."""
     steps: list[RoutingStep] = []
     if not can_cut(work.routing):
@@ -118,7 +119,7 @@ def _cut(work: CellWork, shard: int, most: float) -> tuple[CellWork, list[Routin
         if not chosen or int(leaves.max()) + len(chosen) >= MOST_LEAVES * work.routing.n_shards:
             return work, steps
         for leaf in chosen:
-            cut = even_cut(work, leaf, np.flatnonzero(leaves == leaf))
+            cut = even_cut(leaf, work.points(np.flatnonzero(leaves == leaf)))
             if cut is None:
                 whole.add(leaf)
             else:
@@ -126,9 +127,7 @@ def _cut(work: CellWork, shard: int, most: float) -> tuple[CellWork, list[Routin
                 steps.append(cut)
 
 
-def _described(
-    before: CellWork, after: CellWork, steps: list[RoutingStep], sigma: float, selection: str
-) -> Adjustment:
+def _described(before: Work, after: Work, steps: list[RoutingStep], sigma: float, selection: str) -> Adjustment:
     footprints = before.period.footprints
     old, new = (work.routing.place(footprints) for work in (before, after))
     n_moved = count_shards(new & ~old) * before.period.weight

@@ -174,6 +174,17 @@ class CellTable:
         return loads
 
 
+class Points(NamedTuple):
+    """What a leaf holds, for a cut of it."""
+
+    xs: Floats
+    ys: Floats
+    loads: Floats
+    """float64 (n,): the load of each point."""
+    boxes: Floats
+    """float64 (n_boxes, 4): boxes that live on both sides of a cut which crosses them."""
+
+
 @dataclass(frozen=True)
 class CellWork:
     """The work of a period, divided by a routing; cells can move, be cut and be split without a look at all of it."""
@@ -224,6 +235,17 @@ class CellWork:
         shares = (period.compared * (period.weight * period.message_weight) / np.maximum(n_cells_of, 1))[rows]
         counts: Floats = np.bincount(cells, weights=shares, minlength=n_cells).astype(np.float64)
         return counts
+
+    def points(self, cells: Longs) -> Points:
+        """Return the messages in some cells with their loads, and the boxes of the subscriptions there."""
+        period = self.period
+        seen = np.unique(self.messages.rows[np.isin(self.messages.cells, cells)])
+        held = np.unique(self.subscriptions.rows[np.isin(self.subscriptions.cells, cells)])
+        checked = np.full(len(seen), CHECK * period.weight * len(held))
+        if period.compared is not None:
+            checked = COMPARE * period.weight * period.compared[seen]
+        messages, boxes = period.messages, period.footprints.boxes[held]
+        return Points(messages.xs[seen], messages.ys[seen], HANDLE + checked, boxes)
 
     def moved(self, routing: CellRouting) -> CellWork:
         """Return the work under a routing with the same cells in other shards."""

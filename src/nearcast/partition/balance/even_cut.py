@@ -10,27 +10,19 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.partition.balance.cells import CellWork
+from nearcast.partition.balance.cells import Points
 from nearcast.partition.balance.steps import Cut
-from nearcast.partition.load import CHECK, COMPARE, HANDLE
 
 Floats = npt.NDArray[np.float64]
-Longs = npt.NDArray[np.int64]
 
 _PLACES = 64  # candidate positions per cut
 
 
-def even_cut(work: CellWork, leaf: int, cells: Longs) -> Cut | None:
-    """Return the cut of a leaf, whose cells are given, into two of about the same load; None if it cannot be cut."""
-    seen = np.unique(work.messages.rows[np.isin(work.messages.cells, cells)])
-    held = np.unique(work.subscriptions.rows[np.isin(work.subscriptions.cells, cells)])
-    period, boxes = work.period, work.period.footprints.boxes[held]
-    checked = np.full(len(seen), CHECK * period.weight * len(held))
-    if period.compared is not None:
-        checked = COMPARE * period.weight * period.compared[seen]
+def even_cut(leaf: int, points: Points) -> Cut | None:
+    """Return the cut of a leaf, given what it holds, into two of about the same load; None if it cannot be cut."""
     best: tuple[int, int, float] | None = None  # boxes that the cut crosses, axis, value
-    for axis, points in ((0, period.messages.xs[seen]), (1, period.messages.ys[seen])):
-        found = _even(points, HANDLE + checked, boxes[:, axis], boxes[:, axis + 2])
+    for axis, places in ((0, points.xs), (1, points.ys)):
+        found = _even(places, points.loads, points.boxes[:, axis], points.boxes[:, axis + 2])
         if found is not None and (best is None or found[0] < best[0]):
             best = (found[0], axis, found[1])
     return None if best is None else Cut(leaf, best[1], best[2])

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from nearcast.model import MessageBatch
 from nearcast.partition.balance.cells import CellWork, LeafCellRouting, TermCellRouting, can_split
 from nearcast.partition.balance.steps import Cut, Move, Split
+from nearcast.partition.balance.work import Work
 from nearcast.partition.text_metric import gather
 
 Ints = npt.NDArray[np.int32]
@@ -32,9 +33,7 @@ MOST_CELLS = 4
 """The paper's p: how many of the most loaded cells are looked at."""
 
 
-def move_terms(
-    work: CellWork, *, source: int, target: int, most: int = MOST_CELLS
-) -> tuple[CellWork, list[Split | Move]]:
+def move_terms(work: Work, *, source: int, target: int, most: int = MOST_CELLS) -> tuple[Work, list[Split | Move]]:
     """Return the work after phase I between two shards, and its steps."""
     steps: list[Split | Move] = []
     if not can_split(work.routing):
@@ -43,7 +42,7 @@ def move_terms(
     cells = np.flatnonzero(table.shards == source)
     for cell in cells[np.argsort(-table.loads[cells], kind="stable")][:most].tolist():
         loads = table.shard_loads
-        for _, step in sorted(_candidates(work, cell, source, target), key=lambda one: one[0]):
+        for _, step in sorted(_candidates(cast(CellWork, work), cell, source, target), key=lambda one: one[0]):
             made = applied(work, step)
             after = made.table()
             both, now = loads[[source, target]], after.shard_loads[[source, target]]
@@ -54,7 +53,7 @@ def move_terms(
     return work, steps
 
 
-def applied(work: CellWork, step: Cut | Split | Move) -> CellWork:
+def applied(work: Work, step: Cut | Split | Move) -> Work:
     """Return the work after a step."""
     routing = step.apply(work.routing)
     if isinstance(step, Move):
