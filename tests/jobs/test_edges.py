@@ -21,7 +21,6 @@ from nearcast.testing import strategies
 from spark import inputs
 
 SOCIAL = {"op": "subscribe", "kind": "social", "keywords": "a", "x": 0.0, "y": 0.0, "k": 1, "user": "ann"}
-SENDING_ALL = [name for name in NAMES if inputs.job(partitioner=name).routing.sends_all]
 
 
 def edge(op, user, place, at=None):
@@ -39,12 +38,12 @@ def job(**options):
     )
 
 
-@pytest.mark.parametrize("name", SENDING_ALL)
+@pytest.mark.parametrize("name", NAMES)
 def test_shards_give_the_updates_of_one_engine(name, random_fields):
     """Half of the users are unknown at first; subscriptions of unknown users are rejected."""
     known = strategies.USERS[: len(strategies.USERS) // 2]
     graph, n_rejected, n_updates = nc.SocialGraph([(user, strategies.PLACES[0]) for user in known]), 0, 0
-    first = SENDING_ALL.index(name)
+    first = NAMES.index(name)
     for seed in range(first, first + effort(2, 8)):
         of = job(social=graph, partitioner=name, shards=1 + seed % 3, window=nc.TimeWindow(20))
         given = inputs.batches(

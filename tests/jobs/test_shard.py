@@ -1,6 +1,5 @@
 """Shards with frames of a stream emit the updates of one engine; without Spark, since stages are plain functions."""
 
-import random
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +8,11 @@ import pytest
 
 import nearcast as nc
 from effort import effort, sampled
+from jobs.local_shards import LocalShards
 from nearcast.jobs import shard
 from nearcast.jobs.edge_rows import EDGE_ROWS
-from nearcast.jobs.frame import Frame, pack_frames, unpack_frames
-from nearcast.jobs.merge_partition import MergePartition
-from nearcast.jobs.replica_frames import ReplicaReport
-from nearcast.jobs.shard import ShardCounts, apply
+from nearcast.jobs.frame import Frame
+from nearcast.jobs.shard import ShardCounts
 from nearcast.model import KINDS, Footprints, MessageBatch
 from nearcast.model.id_column import IdColumn
 from nearcast.partition import PARTITIONERS, Sample, serialization, shards_by_key
@@ -22,9 +20,7 @@ from nearcast.partition.fitting import fit
 from nearcast.spark import dispatch
 from nearcast.spark.batch_epoch import BatchEpoch
 from nearcast.spark.job_handle import BroadcastJob
-from nearcast.spark.merge import joined
 from nearcast.spark.shard_keys import keys_of
-from nearcast.spark.worker import addressed
 from nearcast.testing import strategies
 from spark import inputs
 
@@ -61,24 +57,9 @@ def frames_of(batch, of, *, blocks=1, epoch=0, is_ending=False, share=None):
 
 
 def answer(of, given, *, blocks=1, counts=None):
-    engines = [of.new_shard_engine() for _ in range(of.shards)]
-    partitions, updates = [MergePartition.create(of.config) for _ in range(of.n_tasks)], []
+    shards, updates = LocalShards(of), []
     for batch in given:
-        loose, reported = [], [[] for _ in partitions]
-        for number, frames in enumerate(frames_of(batch, of, blocks=blocks)):
-            random.Random(len(updates)).shuffle(frames)  # a shuffle does not keep the order
-            unpacked, report = unpack_frames(pack_frames(frames)), ReplicaReport.new()
-            loose += apply(
-                engines[number], unpacked, shard=number, job=of, counts=counts or ShardCounts(), replicas=report
-            )
-            for partition, frame in report.frames(of, shard=number, epoch=0):
-                reported[partition].append(frame)
-        for partition, frames in zip(partitions, reported, strict=True):
-            random.Random(len(updates)).shuffle(frames)
-            loose += partition.apply(frames)
-        updates += map(
-            nc.ungroup, joined(addressed(one, 0, [0], of.scoring.hash_key) for one in loose) if of.moves else loose
-        )
+        updates += shards.run(frames_of(batch, of, blocks=blocks), counts)
     return inputs.counted(updates)
 
 

@@ -26,7 +26,6 @@ from nearcast.engine.registry import SubscriptionRegistry
 from nearcast.model import (
     Document,
     Explanation,
-    Id,
     IdColumn,
     ScoringContext,
     Subscription,
@@ -184,9 +183,7 @@ class ResultMerger:
                 entering.append((changes.seqs[rows], changes.ids.take(rows)))
             else:
                 entering.append((changes.seqs, changes.ids))
-        self._remember(
-            np.concatenate([seqs for seqs, _ in entering]), IdColumn.joined([ids for _, ids in entering])
-        )
+        self._remember(np.concatenate([seqs for seqs, _ in entering]), IdColumn.joined([ids for _, ids in entering]))
         steps, slots, enters, scores, seqs = (np.concatenate(values) for values in zip(*columns, strict=True))
         order = np.argsort(steps << 33 | slots.astype(np.int64) << 1 | enters, kind="stable")
         return kernels.Deltas(steps[order], slots[order], enters[order], scores[order], seqs[order])

@@ -26,8 +26,8 @@ from nearcast.engine.interleaved import Interleaved, Leaves, Operations
 from nearcast.engine.matcher import Matcher
 from nearcast.engine.message_stream import SeenBy
 from nearcast.engine.period_sampler import PeriodSampler
-from nearcast.engine.replica_log import ReplicaLog
 from nearcast.engine.relocation import moving, release_moved, staying
+from nearcast.engine.replica_log import ReplicaLog
 from nearcast.engine.state import EngineState, SavedSubscriptions
 from nearcast.engine.step_changes import difference
 from nearcast.engine.stream_slice import StreamSlice

@@ -36,9 +36,9 @@ from nearcast.engine.replica_log import BEGIN, END, ENTER, LEAVE, STEPS, Replica
 from nearcast.engine.result_merger import ResultMerger
 from nearcast.jobs.frame import Frame
 from nearcast.jobs.replica_frames import REPLICAS, ReplicaChanges
-from nearcast.model import NO_TIME, IdColumn, Subscription, SubscriptionBatch, find_kind
 from nearcast.model import ENTER as ENTERS
 from nearcast.model import LEAVE as LEAVES
+from nearcast.model import NO_TIME, IdColumn, Subscription, SubscriptionBatch, find_kind
 from nearcast.model.columns import BODY, TIMESTAMP, one_array, updates_schema
 from nearcast.window import Changes, Results, Ticks
 
@@ -211,7 +211,9 @@ class IdsBySeq(NamedTuple):
     def of(self, seqs: Longs) -> IdColumn:
         """Return the ids of messages; any id for one that is not here."""
         rows = np.minimum(np.searchsorted(self.seqs, seqs), max(len(self.seqs) - 1, 0))
-        return IdColumn(self.ids.take(pa.array(rows))) if len(self.seqs) else IdColumn(pa.nulls(len(seqs), pa.string()))
+        return (
+            IdColumn(self.ids.take(pa.array(rows))) if len(self.seqs) else IdColumn(pa.nulls(len(seqs), pa.string()))
+        )
 
 
 class _Versions:

@@ -97,7 +97,9 @@ class ReplicaChanges(NamedTuple):
         rows = self.rows
         at = rows["step"].to_numpy()
         steps = np.column_stack([self.steps[name].to_numpy() for name in STEPS])[at]
-        begins = np.concatenate([[True], (steps[1:] != steps[:-1]).any(axis=1)])[: len(steps)]  # most rows are in order
+        begins = np.concatenate([[True], (steps[1:] != steps[:-1]).any(axis=1)])[
+            : len(steps)
+        ]  # most rows are in order
         once, step = np.unique(steps[begins], axis=0, return_inverse=True)
         step = step.reshape(-1)[np.cumsum(begins) - 1].astype(np.int32)
         rows = rows.set_column(1, _ROWS.field("step"), pa.array(step))
