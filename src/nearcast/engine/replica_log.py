@@ -56,6 +56,8 @@ class ReplicaRows(NamedTuple):
     """Of a message that enters or leaves, its seq; of a subscription that begins, its row in `begun`."""
     begun: pa.Table | None = None
     """The stored subscriptions that begin."""
+    are_parts: bool = False
+    """True if other rows may be of the same steps: a message may enter in one part of a step and leave in another."""
 
 
 class ReplicaMessages(NamedTuple):
@@ -113,13 +115,16 @@ class ReplicaLog:
         """Report replicas that begin, with their results, given the subscription of each message, by row."""
         kind, ids = subscriptions.kind, subscriptions.ids.strings
         n = len(ids)
-        self._add(kind, steps, BEGIN, ids, np.zeros(n), np.arange(n), subscriptions.stored)
+        events = np.full(n, BEGIN, np.int8)
+        self._rows.append(ReplicaRows(kind, steps, events, ids, np.zeros(n), np.arange(n), subscriptions.stored))
         self._add_results(kind, steps[rows], ENTER, ids.take(pa.array(rows)), results)
 
     def end(self, kind: type[Subscription], steps: Longs, ids: IdColumn, *, leaves: bool) -> None:
         """Report replicas that end; with `leaves`, their results leave."""
         n = len(ids)
-        self._add(kind, steps, END if leaves else FORGET, ids.strings, np.zeros(n), np.zeros(n, np.int64))
+        if n:
+            events = np.full(n, END if leaves else FORGET, np.int8)
+            self._rows.append(ReplicaRows(kind, steps, events, ids.strings, np.zeros(n), np.zeros(n, np.int64)))
 
     def replace(
         self,
@@ -133,12 +138,18 @@ class ReplicaLog:
         for results, event in ((before, LEAVE), (after, ENTER)):
             ids = registry.ids(results.slots).strings
             steps = self.here(ids) if ticks is None else self.steps(ticks.seqs[0], ticks.nows_us[0], ids)
-            self._add_results(kind, steps, event, ids, results)
+            self._add_results(kind, steps, event, ids, results, are_parts=True)
 
     def change(
-        self, kind: type[Subscription], registry: SubscriptionRegistry, changes: Changes, ticks: Ticks
+        self,
+        kind: type[Subscription],
+        registry: SubscriptionRegistry,
+        changes: Changes,
+        ticks: Ticks,
+        *,
+        are_parts: bool,
     ) -> None:
-        """Report changes of results."""
+        """Report changes of results; `are_parts` if a step may have others."""
         if not len(changes.steps):
             return
         ids = registry.ids(changes.slots).strings
@@ -146,30 +157,25 @@ class ReplicaLog:
         steps = self.steps(ticks.seqs[changes.steps], ticks.nows_us[changes.steps], ids)
         events = np.where(changes.enters, ENTER, LEAVE).astype(np.int8)
         seqs = changes.seqs[rows]
-        self._rows.append(ReplicaRows(kind, steps, events, ids, changes.scores.copy(), seqs))
+        self._rows.append(ReplicaRows(kind, steps, events, ids, changes.scores.copy(), seqs, None, are_parts))
         entering = np.unique(rows[changes.enters])
         self._mention(changes.seqs[entering], changes.ids.take(entering))
 
     def _add_results(
-        self, kind: type[Subscription], steps: Longs, event: int, ids: pa.Array, results: Results
-    ) -> None:
-        self._add(kind, steps, event, ids, results.scores, results.seqs)
-        if event == ENTER:
-            self._mention(results.seqs, results.ids)
-
-    def _add(
         self,
         kind: type[Subscription],
         steps: Longs,
         event: int,
         ids: pa.Array,
-        scores: npt.NDArray[np.float64],
-        seqs: Longs,
-        begun: pa.Table | None = None,
+        results: Results,
+        *,
+        are_parts: bool = False,
     ) -> None:
         if len(ids):
             events = np.full(len(ids), event, np.int8)
-            self._rows.append(ReplicaRows(kind, steps, events, ids, scores, seqs, begun))
+            self._rows.append(ReplicaRows(kind, steps, events, ids, results.scores, results.seqs, None, are_parts))
+            if event == ENTER:
+                self._mention(results.seqs, results.ids)
 
     def _mention(self, seqs: Longs, ids: IdColumn) -> None:
         """Note messages that enter results."""

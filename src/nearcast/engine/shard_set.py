@@ -30,7 +30,7 @@ from nearcast.engine.router import Router
 from nearcast.engine.shard import Shard, ShardTask
 from nearcast.engine.state import SavedSubscriptions
 from nearcast.engine.stats import add_work
-from nearcast.engine.updates import UpdateBatch, UpdateWriter
+from nearcast.engine.updates import Form, UpdateBatch, UpdateWriter
 from nearcast.errors import UnknownMessage
 from nearcast.index import Work
 from nearcast.model import NEVER, Document, Footprint, Id, IdColumn, MessageBatch, Subscription, SubscriptionBatch
@@ -496,7 +496,8 @@ class ShardSet:
             for matcher, part in done:
                 if isinstance(part, Changes) and self.replica_log is not None:
                     matcher.n_matched += part.n_matched
-                    self.replica_log.change(matcher.kind, matcher.registry, part, writer.ticks)
+                    are_parts = writer.form is Form.CHANGES
+                    self.replica_log.change(matcher.kind, matcher.registry, part, writer.ticks, are_parts=are_parts)
                 elif isinstance(part, Changes):
                     deltas.setdefault(matcher.kind.kind, []).append((number, part))
                 else:

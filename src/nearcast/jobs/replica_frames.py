@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nearcast.engine.replica_log import BEGIN, ENTER, STEPS, ReplicaLog, ReplicaMessages, ReplicaRows
+from nearcast.engine.replica_log import BEGIN, ENTER, LEAVE, STEPS, ReplicaLog, ReplicaMessages, ReplicaRows
 from nearcast.jobs.frame import Frame, pack
 from nearcast.jobs.job import Job
 from nearcast.model import IdColumn
@@ -90,7 +90,9 @@ class ReplicaChanges(NamedTuple):
             first += n
         table = pa.concat_tables(tables).combine_chunks()
         steps = _steps_table(np.concatenate([part.steps for part in rows]))
-        return cls(steps, _messages_table(messages), table, {k: _whole(v) for k, v in begun.items()})._compact()
+        made = cls(steps, _messages_table(messages), table, {k: _whole(v) for k, v in begun.items()})._compact()
+        are_parts = np.repeat([part.are_parts for part in rows], [len(part.events) for part in rows])
+        return made._replace(rows=_net(made.rows, np.flatnonzero(are_parts)))
 
     def _compact(self) -> ReplicaChanges:
         """Return the same with every step and message once, and only those that rows mention."""
@@ -163,6 +165,25 @@ class ReplicaChanges(NamedTuple):
             _whole(tables),
             {kind: _whole(some) for kind, some in begun.items()},
         )._compact()
+
+
+def _net(rows: pa.Table, parts: Longs) -> pa.Table:
+    """Return rows with the net effect of those that are parts of steps.
+
+    Of the rows of one message, result and step, the first counts if the message leaves, and the last if it enters.
+    """
+    if not len(parts):
+        return rows
+    codes = one_array(rows["subscription"]).dictionary_encode().indices.to_numpy()[parts]
+    steps, seqs, events = (rows[name].to_numpy()[parts] for name in ("step", "seq", "event"))
+    order = np.lexsort((seqs, codes, steps))  # stable
+    key = np.stack([seqs, codes, steps])[:, order]
+    differs = (key[:, 1:] != key[:, :-1]).any(axis=0)
+    is_first, is_last = np.concatenate([[True], differs]), np.concatenate([differs, [True]])
+    counts = (is_first & (events[order] == LEAVE)) | (is_last & (events[order] == ENTER))
+    kept = np.ones(len(rows), np.bool_)
+    kept[parts[order[~counts]]] = False
+    return rows.filter(pa.array(kept))
 
 
 def _steps_table(steps: Longs) -> pa.Table:
