@@ -11,6 +11,7 @@ from effort import effort
 from jobs.test_order import expected_of, in_one, leave, message, operation, run
 from jobs.test_shard import NAMES, fitted, frames_of
 from jobs.test_shard_state import another_host, run_batch
+from nearcast.engine.shard_engine import ShardEngine
 from nearcast.jobs.edge_rows import EDGE_ROWS
 from nearcast.jobs.engine_cache import LocalEngineCache
 from nearcast.jobs.folder import Folder
@@ -167,7 +168,7 @@ def test_edges_survive_the_loss_of_an_engine(tmp_path, random_fields):
     given = inputs.with_edges(inputs.batches(5, random_fields, n=5, kinds=("social", "topk")), 5)
     emitted, manifest = [], ShardManifest()
     for one_batch in given:
-        with LocalEngineCache(tmp_path / "local", of.config) as cache:
+        with LocalEngineCache(tmp_path / "local", of.config, ShardEngine) as cache:
             manifest, updates = run_batch((ShardState(of, Folder(str(tmp_path)), cache, 0), of), manifest, one_batch)
         emitted.append(updates)
         another_host(tmp_path)

@@ -11,7 +11,8 @@ import pytest
 
 import nearcast as nc
 from effort import effort
-from jobs.test_shard import MATCHES, NAMES, fitted, frames_of
+from jobs.local_shards import served
+from jobs.test_shard import NAMES, fitted, frames_of
 from nearcast.engine.matcher import Matcher
 from nearcast.errors import FormatError, StateError
 from nearcast.jobs import engine_cache, epochs
@@ -19,8 +20,9 @@ from nearcast.jobs.block_files import BlockFiles
 from nearcast.jobs.epochs import EpochLog, QueryEpochs
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.frame import Frame, epoch_of, unpack_frames
+from nearcast.jobs.merge_run import MergeRun
 from nearcast.jobs.shard_run import ShardRun
-from nearcast.model import KINDS, Footprints
+from nearcast.model import Footprints
 from nearcast.partition.balance.adjust import adjust
 from nearcast.partition.balance.cells import Period, can_cut
 from nearcast.partition.balance.steps import Cut
@@ -40,6 +42,8 @@ class Cluster:
         self.log = EpochLog(self.of.state)
         self.log.add(shards=of.shards, tasks=2, routing=self.of.fitted)
         self.manifests, self.batch = {}, 0
+        self.merged = {}
+        """The manifests of the merge stage."""
         self.epochs = []
         """The epoch of each batch."""
 
@@ -90,22 +94,35 @@ class Cluster:
         frames_of_shards = frames_of(
             batch, job, blocks=2, epoch=in_force.number, is_ending=in_force.is_ending, share=share
         )
-        manifests, loose = dict(self.manifests), []
+        manifests, loose, reported = dict(self.manifests), [], {}
         for shard, frames in enumerate(frames_of_shards):
             if not frames:
                 continue
             run = ShardRun(self.of, shard, frames, query="q", batch=self.batch, local=self.folder / "local")
             loose += run.updates(manifests.get(shard))
             manifests[shard] = run.manifest
+            for partition, frame in run.replicas.frames(job, shard=shard, epoch=in_force.number):
+                reported.setdefault(partition, []).append(frame)
             n_runs = None if n_runs is None else n_runs - 1
             if n_runs == 0:
                 break
+        merged, groups = self.merge(reported)
         if n_runs is not None:
             return None
-        self.manifests, self.batch = manifests, self.batch + 1
+        loose += groups
+        self.manifests, self.merged, self.batch = manifests, merged, self.batch + 1
         self.epochs.append(in_force.number)
         groups = joined(addressed(one, 0, [0], job.scoring.hash_key) for one in loose) if job.moves else loose
         return inputs.counted(map(nc.ungroup, groups))
+
+    def merge(self, reported):
+        """Merge what shards report in a batch; return the next manifests, and the updates."""
+        merged, groups = dict(self.merged), []
+        for partition, frames in reported.items():
+            run = MergeRun(self.of, partition, frames, query="q", batch=self.batch, local=self.folder / "local")
+            groups += run.updates(merged.get(partition))
+            merged[partition] = run.manifest
+        return merged, groups
 
 
 def everything(seed, random_fields, *, kinds, n):
@@ -131,8 +148,7 @@ def test_updates_do_not_depend_on_moves(name, window, random_fields, tmp_path, m
         rng, folder = random.Random(seed), tmp_path / str(seed)
         of = inputs.job(window=window, shards=rng.randint(1, 3), partitioner=name, bodies=True, has_edges=True,
                         batches_per_snapshot=3)  # fmt: skip
-        kinds = tuple(kind.kind for kind in KINDS) if of.routing.sends_all else MATCHES
-        given = everything(seed, random_fields, n=effort(9, 16), kinds=kinds)
+        given = everything(seed, random_fields, n=effort(9, 16), kinds=served(of))
         cluster, updates = Cluster(folder, of, given), Counter()
         for batch in given:
             if rng.random() < 0.5:
@@ -162,7 +178,7 @@ def test_updates_do_not_depend_on_adjustments(name, window, random_fields, tmp_p
     for seed in range(effort(1, 6)):
         rng, folder = random.Random(seed), tmp_path / str(seed)
         of = inputs.job(window=window, shards=3, partitioner=name, bodies=True, batches_per_snapshot=3)
-        given = everything(seed, random_fields, n=effort(9, 16), kinds=MATCHES)
+        given = everything(seed, random_fields, n=effort(9, 16), kinds=served(of))
         cluster, updates = Cluster(folder, of, given), Counter()
         for batch in given:
             if rng.random() < 0.6:
@@ -312,7 +328,7 @@ def test_a_broken_transfer_is_refused(stream):
 
 
 def test_an_engine_may_have_more_shards_than_a_word_has_bits(tmp_path, random_fields):
-    given = inputs.batches(1, random_fields, n=6, kinds=MATCHES)
+    given = inputs.batches(1, random_fields, n=6)
     of = inputs.job(shards=2, partitioner="hybrid", window=nc.CountWindow(5))
     cluster, updates = Cluster(tmp_path, of, given), Counter()
     for batch, shards in zip(given, (None, 70, None, 3, None, None), strict=True):

@@ -112,7 +112,7 @@ def test_updates_are_the_same_after_any_loss_and_replay(tmp_path, random_fields,
     given = inputs.batches(8, random_fields, n=effort(5, 14), timed=True, withdrawn=0.2, kinds=kinds)
     given = inputs.with_ends(given, 8)
     manifest, emitted = ShardManifest(), Counter()
-    with LocalEngineCache(tmp_path / "local", of.config) as local:
+    with LocalEngineCache(tmp_path / "local", of.config, ShardEngine) as local:
         state = ShardState(of, Folder(str(tmp_path)), local, 0)
         for batch in given:
             lose(tmp_path)

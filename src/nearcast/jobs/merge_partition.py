@@ -89,7 +89,8 @@ class MergePartition:
     ) -> MergePartition:
         """Return a saved partition that continues in memory or in a folder, whose content is replaced."""
         partition = cls.create(config, folder=folder)
-        partition._fill(ReplicaChanges.unpack((Path(path) / _FILE).read_bytes()))
+        if packed := (Path(path) / _FILE).read_bytes():
+            partition._fill(ReplicaChanges.unpack(packed))
         return partition
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -29,6 +29,7 @@ from nearcast.jobs.job import Job
 from nearcast.jobs.moves import ReadMoves, read_moves, remove_moves, write_moves
 from nearcast.jobs.periods import remove_parts, write_part
 from nearcast.jobs.rejections import write_rejections
+from nearcast.jobs.replica_frames import ReplicaReport
 from nearcast.jobs.reports import write_report
 from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.jobs.shard_state import ShardManifest, ShardState
@@ -71,6 +72,8 @@ class ShardRun:
         self.report = ShardReport(shard=shard, epoch=self._epoch)
         self.manifest = ShardManifest()
         """The state of the shard after the batch, once all updates have been taken."""
+        self.replicas = ReplicaReport.new()
+        """What is to be merged, then."""
 
     def updates(self, stored: ShardManifest | None) -> Iterator[pa.Table]:
         """Apply the frames to the engine of a manifest, yield groups of updates, and leave the next manifest."""
@@ -90,7 +93,9 @@ class ShardRun:
             clock.append(perf_counter())
             sampler = engine.begin_period(job.placement, shard=shard) if self._is_measured(before) else None
             arrived = map(blocks.read, frames)
-            yield from apply(engine, arrived, shard=shard, job=job, counts=report, sampler=sampler)
+            yield from apply(
+                engine, arrived, shard=shard, job=job, counts=report, sampler=sampler, replicas=self.replicas
+            )
             self._write_part(sampler)
             report.subscriptions = len(engine)
             clock.append(perf_counter())
