@@ -14,8 +14,8 @@ from nearcast.spark.worker import addressed
 
 def served(of, *, withdrawing=True):
     """Return the kinds that a job serves, by default one whose messages may be retracted, replaced or expire."""
-    beyond = (kind.kind for kind in KINDS if of.merges and withdrawing and kind.result_policy.must_be_saved)
-    return tuple(kind.kind for kind in KINDS if kind.kind not in set(beyond))
+    are_refused = of.merges and withdrawing
+    return tuple(kind.kind for kind in KINDS if not (are_refused and kind.result_policy.must_be_saved))
 
 
 class LocalShards:

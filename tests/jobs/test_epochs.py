@@ -21,6 +21,7 @@ from nearcast.jobs.epochs import EpochLog, QueryEpochs
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.frame import Frame, epoch_of, unpack_frames
 from nearcast.jobs.merge_run import MergeRun
+from nearcast.jobs.replica_frames import ReplicaReport
 from nearcast.jobs.shard_run import ShardRun
 from nearcast.model import Footprints
 from nearcast.partition.balance.adjust import adjust
@@ -99,9 +100,10 @@ class Cluster:
             if not frames:
                 continue
             run = ShardRun(self.of, shard, frames, query="q", batch=self.batch, local=self.folder / "local")
-            loose += run.updates(manifests.get(shard))
+            report = ReplicaReport.new()
+            loose += run.updates(manifests.get(shard), report)
             manifests[shard] = run.manifest
-            for partition, frame in run.replicas.frames(job, shard=shard, epoch=in_force.number):
+            for partition, frame in report.frames(job, shard=shard, epoch=in_force.number):
                 reported.setdefault(partition, []).append(frame)
             n_runs = None if n_runs is None else n_runs - 1
             if n_runs == 0:
@@ -178,7 +180,7 @@ def test_updates_do_not_depend_on_adjustments(name, window, random_fields, tmp_p
     for seed in range(effort(1, 6)):
         rng, folder = random.Random(seed), tmp_path / str(seed)
         of = inputs.job(window=window, shards=3, partitioner=name, bodies=True, batches_per_snapshot=3)
-        given = everything(seed, random_fields, n=effort(9, 16), kinds=served(of))
+        given = everything(seed, random_fields, n=effort(6, 16), kinds=served(of))
         cluster, updates = Cluster(folder, of, given), Counter()
         for batch in given:
             if rng.random() < 0.6:

@@ -52,7 +52,7 @@ def test_every_partitioner_gives_the_updates_of_one_engine(name, shards, random_
     for seed in range(first, first + effort(1, 8)):
         window = nc.CountWindow(30) if seed % 2 else nc.TimeWindow(25)
         of = inputs.job(window=window, shards=shards, partitioner=name, bodies=True)
-        given = inputs.batches(seed, random_fields, n=effort(7, 12), timed=True, withdrawn=0.2, kinds=served(of))
+        given = inputs.batches(seed, random_fields, n=effort(9, 12), timed=True, withdrawn=0.2, kinds=served(of))
         given = inputs.with_ends(mixed(given, seed, messages_too=seed % 2), seed)
         of = fitted(of, [inputs.Batch(published(given), pa.concat_tables(b.subscriptions for b in given))])
         for arranged in (given, in_one(given)):

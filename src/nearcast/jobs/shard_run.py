@@ -72,11 +72,12 @@ class ShardRun:
         self.report = ShardReport(shard=shard, epoch=self._epoch)
         self.manifest = ShardManifest()
         """The state of the shard after the batch, once all updates have been taken."""
-        self.replicas = ReplicaReport.new()
-        """What is to be merged, then."""
 
-    def updates(self, stored: ShardManifest | None) -> Iterator[pa.Table]:
-        """Apply the frames to the engine of a manifest, yield groups of updates, and leave the next manifest."""
+    def updates(self, stored: ShardManifest | None, replicas: ReplicaReport | None = None) -> Iterator[pa.Table]:
+        """Apply the frames to the engine of a manifest, yield groups of updates, and leave the next manifest.
+
+        Where results are merged, `replicas` takes what is to be merged.
+        """
         job, report, shard = self.job, self.report, self.report.shard
         place = self._local / self._query / job.fingerprint / str(shard)
         with LocalEngineCache(place, job.config, job.shard_engine) as engine_cache:
@@ -93,9 +94,7 @@ class ShardRun:
             clock.append(perf_counter())
             sampler = engine.begin_period(job.placement, shard=shard) if self._is_measured(before) else None
             arrived = map(blocks.read, frames)
-            yield from apply(
-                engine, arrived, shard=shard, job=job, counts=report, sampler=sampler, replicas=self.replicas
-            )
+            yield from apply(engine, arrived, shard=shard, job=job, counts=report, sampler=sampler, replicas=replicas)
             self._write_part(sampler)
             report.subscriptions = len(engine)
             clock.append(perf_counter())
