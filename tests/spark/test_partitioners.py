@@ -72,7 +72,7 @@ def test_a_fitted_routing_is_used_unchanged(spark, shards, random_fields):
 
 
 def test_results_that_cannot_be_merged_after_a_retraction_are_rejected_with_the_reason(spark, random_fields):
-    of = inputs.job(window=nc.CountWindow(9), shards=2)
+    of = inputs.job(window=nc.CountWindow(9), shards=2)  # one of them is replaced in its batch by a `topk`
     batch = whole(inputs.batches(4, random_fields, n=4, kinds=("nearest", "topk"), timed=True, withdrawn=0.2))
     matched = match(*static(spark, batch), **options(of), partitioner="space_kd")
     reasons = [row["reason"] for row in matched.rejected.collect()]

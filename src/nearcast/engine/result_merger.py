@@ -6,8 +6,8 @@
 
 Each replica keeps the k best of the messages that its shard sees, and together the shards see all messages that
 matter. Every message among the k best of all is therefore held by some replica. Replicas report what enters and
-leaves, step by step; a message counts as long as one of them holds it. An engine saves nothing of this: it follows from
-what the replicas hold. A merge stage, whose replicas live elsewhere, has it in an arena of its own.
+leaves, step by step; a message counts as long as one of them holds it. An engine saves nothing of this: it follows
+from what the replicas hold. A merge stage, whose replicas live elsewhere, has it in an arena of its own.
 
 Cost: 18 bytes per result and replica, and a few hundred nanoseconds per change of a replica.
 """

@@ -54,6 +54,9 @@ class Cached(Protocol):
     def attach(cls, folder: str | PathLike[str], mark: str, config: EngineConfig) -> Self:
         """Return the one that was sealed with a mark."""
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write all that is needed to load it."""
+
     def seal(self, mark: str) -> None:
         """Leave it to the process that attaches it next."""
 

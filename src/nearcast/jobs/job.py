@@ -163,7 +163,7 @@ class Job:
 
     @property
     def merges(self) -> bool:
-        """True if subscriptions may live in several shards, so that the results of their replicas have to be merged."""
+        """True if a subscription may live in several shards, so that results of its replicas have to be merged."""
         return not self.routing.sends_all
 
     def check_kind(self, kind: type[Subscription], subject: str) -> None:

@@ -5,9 +5,9 @@
     shard n ── ...                                            ┘
 
 Shards agree on the steps, so the changes of all replicas at one step are applied together, and the difference that
-they make is what one engine reports at that step. A subscription that is replaced within a batch has several versions,
-each with a slot of its own; changes belong to the version that is in force at their step. The version that ends leaves
-with the result that it then has, and what it shares with the result of the next one is left out.
+they make is what one engine reports at that step. A subscription that is replaced within a batch has several
+versions, each with a slot of its own; changes belong to the version that is in force at their step. The version that
+ends leaves with the result that it then has, and what it shares with the result of the next one is left out.
 
 When an epoch begins, all replicas report what they hold, which replaces what was known of them. Merged results do not
 depend on how replicas share the messages; those that do not follow from a window are kept here.

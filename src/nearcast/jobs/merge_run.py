@@ -20,7 +20,6 @@ from nearcast.jobs.engine_cache import LocalEngineCache
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.frame import Frame
 from nearcast.jobs.job import Job
-from nearcast.jobs.merge_partition import MergePartition
 from nearcast.jobs.reports import write_merge_report
 from nearcast.jobs.shard_state import MergeState, ShardManifest
 
@@ -40,6 +39,8 @@ class MergeRun:
         """Merge what replicas report, yield groups of updates, and leave the next manifest."""
         if not self._frames:
             return
+        from nearcast.jobs.merge_partition import MergePartition  # loads the kernels, so not before the first merge
+
         begun, n_updates, before = perf_counter(), 0, stored or ShardManifest()
         with LocalEngineCache(self._local, self._job.config, MergePartition) as cache:
             state = MergeState(self._job, self._folder, cache, self._partition)

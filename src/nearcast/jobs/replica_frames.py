@@ -1,6 +1,6 @@
 """What shards send to the partitions of the merge stage, as frames: what replicas hold, and how that changes.
 
-    source     "replicas": what all replicas of a shard hold when an epoch begins; a snapshot of a partition is one, too
+    source     "replicas": what all replicas of a shard hold when an epoch begins; so is a snapshot of a partition
                "changes": what happened to replicas in a batch, see `nearcast.engine.replica_log`
     part       the shard
     payload    three Arrow streams: steps, messages that enter, rows; then one per kind with subscriptions that begin

@@ -23,8 +23,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from os import PathLike
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 import xxhash
@@ -32,14 +31,16 @@ import xxhash
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.errors import StateError
 from nearcast.jobs.block_files import BlockFiles
-from nearcast.jobs.engine_cache import LocalEngineCache
+from nearcast.jobs.engine_cache import Cached, LocalEngineCache
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.frame import Frame, epoch_of, pack_frames, unpack_frames
 from nearcast.jobs.job import Job
-from nearcast.jobs.merge_partition import MergePartition
 from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.jobs.temporary_folder import temporary_folder
 from nearcast.model import kinds
+
+if TYPE_CHECKING:
+    from nearcast.jobs.merge_partition import MergePartition
 
 MANIFEST = (
     "version long, stamp string, messages long, log_bytes long, frames array<string>, "
@@ -83,24 +84,17 @@ class ShardManifest(NamedTuple):
         return self.version - len(self.frames)
 
 
-class Replayed(Protocol):
-    """What frames change: the engine of a shard, or a partition of the merge stage."""
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write all that is needed to load it."""
+C = TypeVar("C", bound=Cached)
 
 
-R = TypeVar("R", bound=Replayed)
-
-
-class LoggedState(Generic[R]):
+class LoggedState(Generic[C]):
     """The state of one part of one query: what its frames lead to at a version, and its files."""
 
-    def __init__(self, job: Job, folder: Folder, cache: LocalEngineCache[R], place: str) -> None:
+    def __init__(self, job: Job, folder: Folder, cache: LocalEngineCache[C], place: str) -> None:
         """`place` is the folder of the files within that of the query."""
         self._job, self._folder, self._engine_cache, self._place = job, folder, cache, place
 
-    def open(self, manifest: ShardManifest) -> R:
+    def open(self, manifest: ShardManifest) -> C:
         """Return what a manifest stands for."""
         cached = self._engine_cache.open(manifest.stamp)
         return self._rebuild(manifest) if cached is None else cached
@@ -118,7 +112,7 @@ class LoggedState(Generic[R]):
             frames=[*manifest.frames, name],
         )
 
-    def close(self, manifest: ShardManifest, owner: R, *, batch: int = 0) -> ShardManifest:
+    def close(self, manifest: ShardManifest, owner: C, *, batch: int = 0) -> ShardManifest:
         """Cache what a batch led to; return the manifest, with a snapshot if one was due."""
         due = manifest.log_bytes >= max(MAX_TIMES * manifest.snapshot_bytes, MIN_BYTES)
         if due or len(manifest.frames) >= self._job.batches_per_snapshot:
@@ -126,7 +120,7 @@ class LoggedState(Generic[R]):
         self._engine_cache.seal(owner, manifest.stamp)
         return manifest
 
-    def _save(self, manifest: ShardManifest, owner: R, batch: int) -> ShardManifest:
+    def _save(self, manifest: ShardManifest, owner: C, batch: int) -> ShardManifest:
         name = _new_name(manifest.version, "engine")
         with temporary_folder() as local:
             owner.save(local / "engine")
@@ -150,7 +144,7 @@ class LoggedState(Generic[R]):
             if version < last or (version == last and what == "frames"):
                 self._folder.remove([self._at(name)])
 
-    def _rebuild(self, manifest: ShardManifest) -> R:
+    def _rebuild(self, manifest: ShardManifest) -> C:
         self._folder.claim(self._job.fixed_settings)
         stamp = manifest.snapshot_stamp
         if manifest.snapshot:
@@ -171,10 +165,10 @@ class LoggedState(Generic[R]):
             )
         return owner
 
-    def _replay(self, owner: R, frames: Sequence[Frame]) -> Iterable[pa.Table]:
+    def _replay(self, owner: C, frames: Sequence[Frame]) -> Iterable[pa.Table]:
         raise NotImplementedError
 
-    def _agrees(self, owner: R, manifest: ShardManifest) -> bool:
+    def _agrees(self, owner: C, manifest: ShardManifest) -> bool:
         """Return whether what was rebuilt has the counts of a manifest."""
         return True
 
@@ -227,7 +221,7 @@ class ShardState(LoggedState[ShardEngine]):
         return owner.stats().messages == manifest.messages
 
 
-class MergeState(LoggedState[MergePartition]):
+class MergeState(LoggedState["MergePartition"]):
     """The state of one partition of the merge stage of one query."""
 
     def __init__(self, job: Job, folder: Folder, cache: LocalEngineCache[MergePartition], partition: int) -> None:

@@ -1,7 +1,7 @@
 """The stateful operator that merges results of replicas, as Spark sends it: one key per task, and a manifest of each.
 
-As with `shard_operator`, Spark unpickles the operator in a new process whenever a query starts, so this module imports
-little.
+Spark unpickles the operator in a new process whenever a query starts, as that of `shard_operator`, so this module
+imports little.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MergeOperator(StatefulProcessor):
-    """The partitions of the merge stage of one query; `manifest` is the schema of what the state store holds of each."""
+    """The partitions of the merge stage of one query; `manifest` is the schema of the state of each."""
 
     def __init__(self, handle: JobHandle, *, manifest: str, is_packed: bool = False) -> None:
         self._handle, self._schema, self._is_packed = handle, manifest, is_packed

@@ -26,7 +26,7 @@ from nearcast.jobs.rejections import rejections_folder
 from nearcast.partition import Routing
 from nearcast.partition.balance.policy import Balance
 from nearcast.spark.clock_source import read_clock
-from nearcast.spark.decode import PAYLOAD, REJECTED, decode_edges, decode_messages, decode_subscriptions
+from nearcast.spark.decode import REJECTED, decode_edges, decode_messages, decode_subscriptions, payload_of
 from nearcast.spark.dispatch import dispatch_clock, dispatch_edges, dispatch_messages, dispatch_subscriptions
 from nearcast.spark.job_handle import send_job
 from nearcast.spark.learn import fit_job, rescale_job
@@ -187,7 +187,7 @@ def match_config(
         clock=clock,
         max_ahead_s=max_ahead,
         has_edges=edges is not None,
-        may_withdraw=bool({"op", "expires_at", PAYLOAD} & set(messages.columns)),
+        may_withdraw=payload_of(messages) is not None or bool({"op", "expires_at"} & set(messages.columns)),
         balance=Balance.of(balance),
     )
     if job.is_clocked and folder is None:

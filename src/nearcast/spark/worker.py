@@ -29,7 +29,6 @@ from nearcast.jobs.frame import (
     unpack,
 )
 from nearcast.jobs.job import Job
-from nearcast.jobs.merge_partition import MergePartition
 from nearcast.jobs.merge_run import MergeRun
 from nearcast.jobs.replica_frames import ReplicaReport
 from nearcast.jobs.shard import ShardCounts, apply
@@ -152,6 +151,8 @@ def merge_frames(
                 else:
                     frames.append(Frame(source, int(part), int(block), int(n), None, payload, epoch=int(epoch)))
         if job.state is None:
+            from nearcast.jobs.merge_partition import MergePartition  # loads the kernels
+
             yield from MergePartition.create(job.config).apply(frames)
             return
         query, batch = query_and_batch()
