@@ -163,6 +163,22 @@ def test_updates_do_not_depend_on_moves(name, window, random_fields, tmp_path, m
         assert len(set(cluster.epochs)) > 2, "epochs have begun"
 
 
+@pytest.mark.parametrize("name", ["keyword", pytest.param("space_kd", marks=pytest.mark.soak)])
+def test_merged_results_beyond_the_window_outlast_moves(name, random_fields, tmp_path):
+    """A replica that moves takes only its own messages along, so the merge stage keeps the results."""
+    for seed in range(effort(1, 6)):
+        rng, of = random.Random(seed), inputs.job(shards=3, partitioner=name, batches_per_snapshot=2)
+        given = inputs.batches(seed, random_fields, n=effort(8, 14), kinds=("nearest", "nearest", "topk"))
+        cluster, updates = Cluster(tmp_path / str(seed), of, given), Counter()
+        for number, batch in enumerate(given):
+            if number % 2:
+                cluster.rescale(rng.randint(1, 4))
+            rng.choice([cluster.restart, cluster.lose_host])()
+            updates += cluster.run(batch)
+        assert updates == inputs.embedded(cluster.of, given), f"seed {seed}"
+        assert len(set(cluster.epochs)) > 2, "epochs have begun"
+
+
 ADJUSTABLE = (
     "hybrid",
     "space_grid",

@@ -139,7 +139,7 @@ class MergePartition:
         for kind in pc.unique(changes.rows["kind"]).to_pylist():
             merger = self._merger(find_kind(kind))
             rows = changes.rows.filter(pc.equal(changes.rows["kind"], kind)).combine_chunks()
-            versions = _Versions(merger, rows, changes.begun.get(kind), steps["seq"], self._config)
+            versions = _BatchVersions(merger, rows, changes.begun.get(kind), steps["seq"], self._config)
             found.append(_flat(merger, merger.merge_slots([versions.changes(ids)], ticks)))
             found.append(versions.leaves())
             ended.append((merger, versions.ended))
@@ -217,7 +217,7 @@ class IdsBySeq(NamedTuple):
         )
 
 
-class _Versions:
+class _BatchVersions:
     """The subscriptions of one kind in one batch: those that were there, and one version for each that begins."""
 
     def __init__(
