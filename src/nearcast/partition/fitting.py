@@ -35,7 +35,8 @@ def check_partitioner(partitioner: str | Routing, *, n_shards: int, subject: str
 def serving(candidates: Sequence[Partitioner], footprints: Footprints, *, in_threads: bool) -> Sequence[Partitioner]:
     """Return the partitioners that can serve subscriptions; raise `InvalidInput` if none can.
 
-    Processes cannot merge the results of replicas: stateful kinds need a partitioner that sends all messages to all.
+    Processes merge the results of replicas in a stage of its own, which costs more than it saves as a rule: for stateful
+    kinds only partitioners that send all messages to all are chosen.
     """
     if in_threads or not (footprints.ks > 0).any():
         return candidates
