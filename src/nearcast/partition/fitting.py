@@ -35,7 +35,7 @@ def check_partitioner(partitioner: str | Routing, *, n_shards: int, subject: str
 def serving(candidates: Sequence[Partitioner], footprints: Footprints, *, in_threads: bool) -> Sequence[Partitioner]:
     """Return the partitioners that can serve subscriptions; raise `InvalidInput` if none can.
 
-    Processes merge the results of replicas in a stage of its own, which costs more than it saves as a rule: for stateful
+    Processes need a further stage to merge the results of replicas. The estimates know nothing of it, so for stateful
     kinds only partitioners that send all messages to all are chosen.
     """
     if in_threads or not (footprints.ks > 0).any():
