@@ -143,7 +143,7 @@ class MergePartition:
             found.append(_flat(merger, merger.merge_slots([versions.changes(ids)], ticks)))
             found.append(versions.leaves())
             ended.append((merger, versions.ended))
-        updates = _net(pa.concat_tables(found).combine_chunks())
+        updates = _net(pa.concat_tables(found).combine_chunks(), steps["position"] >= 0)
         for start in range(0, len(updates), _UPDATES_PER_TABLE):
             yield group(self._written(updates.slice(start, _UPDATES_PER_TABLE), ticks))
         for merger, slots in ended:
@@ -301,20 +301,24 @@ def _flat(merger: ResultMerger, changes: Changes) -> pa.Table:
     )
 
 
-def _net(flat: pa.Table) -> pa.Table:
+def _net(flat: pa.Table, are_between: npt.NDArray[np.bool_]) -> pa.Table:
     """Return changes without those that cancel out, by step, leaves first, and those of one message together.
 
-    A message that leaves and enters the result of a subscription at one step does neither.
+    A message that leaves and enters the result of a subscription at one step does neither. That happens only between
+    two messages, where a subscription is replaced or the scores of its result change.
     """
     steps, seqs, enters = (flat[name].to_numpy() for name in ("step", "of", "enters"))
-    _, codes = _codes(flat["subscription"])
-    order = np.lexsort((seqs, codes, steps))
-    same = np.concatenate([[False], (steps[order][1:] == steps[order][:-1]) & (codes[order][1:] == codes[order][:-1])
-                           & (seqs[order][1:] == seqs[order][:-1])])[: len(order)]  # fmt: skip
-    pairs = same | np.concatenate([same[1:], [False]])[: len(order)]
-    chosen = order[~pairs]
-    chosen = chosen[np.lexsort((codes[chosen], seqs[chosen], enters[chosen], steps[chosen]))]
-    return flat.take(pa.array(chosen))
+    rows = np.flatnonzero(are_between[steps])
+    cancels = np.zeros(len(flat), np.bool_)
+    if len(rows):
+        _, codes = _codes(flat["subscription"].take(pa.array(rows)))
+        order = np.lexsort((seqs[rows], codes, steps[rows]))
+        key = np.stack([seqs[rows], codes, steps[rows]])[:, order]
+        same = (key[:, 1:] == key[:, :-1]).all(axis=0)
+        cancels[rows[order[1:][same]]] = cancels[rows[order[:-1][same]]] = True
+    chosen = np.flatnonzero(~cancels)
+    order = np.lexsort((seqs[chosen], steps[chosen] * 2 + enters[chosen]))
+    return flat.take(pa.array(chosen[order]))
 
 
 def _report(
