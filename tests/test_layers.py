@@ -64,7 +64,7 @@ LOADED_LATE = {
     "engine/registry.py", "engine/folder.py", "engine/expiry_heap.py", "engine/result_merger.py", "engine/replica_planner.py", "window/buffered.py", "window/lists.py", "window/key_lists.py", "window/heaps.py",
     "window/held_messages.py", "window/candidates/source.py", "window/candidates/terms.py",
     "window/candidates/social.py", "model/profiles.py", "model/facets.py", "model/filters.py", "model/slot_words.py",
-    "space/region_store.py",
+    "space/region_store.py", "jobs/merge_partition.py",
 }  # fmt: skip
 """Modules that, like the indexes, are imported with the first subscription and not before."""
 

@@ -129,7 +129,7 @@ def test_ids_of_messages_outside_all_results_are_forgotten():
         rows = [(0, 0, False, 1.0 / (seq - 1), seq - 1)] if seq > 1 else []
         moment = np.array([seq], np.int64)
         merger.merge([(0, changes([*rows, (0, 0, True, 1.0 / seq, seq)]))], Ticks(moment, moment, moment))
-    assert len(merger._ids) < 12
+    assert len(merger._messages) < 12
     assert merger.results(0, list)[0].message == "m29"
 
 

@@ -7,17 +7,16 @@ import pytest
 
 import nearcast as nc
 from effort import effort, sampled
+from jobs.local_shards import LocalShards, served
 from jobs.test_order import TOPK, operation, timed
-from jobs.test_shard import MATCHES, NAMES, fitted, frames_of
+from jobs.test_shard import NAMES, fitted, frames_of
 from jobs.test_withdrawal import published, row, rows
 from nearcast.engine.clocked_engine import ClockedEngine
 from nearcast.jobs.batch_time import CLOCK, BatchTime, time_of, with_time
-from nearcast.jobs.frame import Frame, pack_frames, unpack_frames
+from nearcast.jobs.frame import Frame
 from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.model.columns import updates_to_table
 from nearcast.spark import dispatch
-from nearcast.spark.merge import joined
-from nearcast.spark.worker import addressed
 from spark import inputs
 
 S = 1_000_000
@@ -30,20 +29,13 @@ def clock_frame(now_s, of):
 
 def run(of, given, nows, *, counts=None):
     """Return the updates of all shards, given the time of each batch; None if the clock has not moved."""
-    engines = [of.new_shard_engine() for _ in range(of.shards)]
-    counts = [ShardCounts() for _ in engines] if counts is None else counts
-    updates = []
+    shards, updates = LocalShards(of), []
     for one, now in zip(given, nows, strict=True):
-        groups = []
-        for number, frames in enumerate(frames_of(one, of, blocks=2)):
+        frames_of_shards = frames_of(one, of, blocks=2)
+        for number, frames in enumerate(frames_of_shards):
             frames += [] if now is None else [clock_frame(now, of)]
-            frames = with_time(frames, engines[number].now_us, max_ahead_s=of.ahead_s)
-            groups += apply(
-                engines[number], unpack_frames(pack_frames(frames)), shard=number, job=of, counts=counts[number]
-            )
-        if of.moves:
-            groups = joined(addressed(one, 0, [0], of.scoring.hash_key) for one in groups)
-        updates += map(nc.ungroup, groups)
+            frames_of_shards[number] = with_time(frames, shards.engines[number].now_us, max_ahead_s=of.ahead_s)
+        updates += shards.run(frames_of_shards, counts)
     return timed(updates)
 
 
@@ -61,8 +53,7 @@ def expected_of(of, given, nows):
 def test_shards_give_the_updates_of_one_engine_that_the_clock_moves(name, shards, random_fields):
     for seed in range(NAMES.index(name), NAMES.index(name) + effort(1, 6)):
         of = inputs.job(window=nc.TimeWindow(9), shards=shards, partitioner=name, clock="wall")
-        kinds = {} if of.routing.sends_all else {"kinds": MATCHES}
-        given = inputs.batches(seed, random_fields, n=8, timed=True, withdrawn=0.2, **kinds)
+        given = inputs.batches(seed, random_fields, n=8, timed=True, withdrawn=0.2, kinds=served(of))
         of = fitted(of, [inputs.Batch(published(given), inputs.pa.concat_tables(b.subscriptions for b in given))])
         nows = [None if step % 3 == 2 else step * 6 for step in range(len(given))]
         expected = expected_of(of, given, nows)

@@ -11,6 +11,7 @@ from effort import effort
 from jobs.test_order import expected_of, in_one, leave, message, operation, run
 from jobs.test_shard import NAMES, fitted, frames_of
 from jobs.test_shard_state import another_host, run_batch
+from nearcast.engine.shard_engine import ShardEngine
 from nearcast.jobs.edge_rows import EDGE_ROWS
 from nearcast.jobs.engine_cache import LocalEngineCache
 from nearcast.jobs.folder import Folder
@@ -21,7 +22,6 @@ from nearcast.testing import strategies
 from spark import inputs
 
 SOCIAL = {"op": "subscribe", "kind": "social", "keywords": "a", "x": 0.0, "y": 0.0, "k": 1, "user": "ann"}
-SENDING_ALL = [name for name in NAMES if inputs.job(partitioner=name).routing.sends_all]
 
 
 def edge(op, user, place, at=None):
@@ -39,12 +39,12 @@ def job(**options):
     )
 
 
-@pytest.mark.parametrize("name", SENDING_ALL)
+@pytest.mark.parametrize("name", NAMES)
 def test_shards_give_the_updates_of_one_engine(name, random_fields):
     """Half of the users are unknown at first; subscriptions of unknown users are rejected."""
     known = strategies.USERS[: len(strategies.USERS) // 2]
     graph, n_rejected, n_updates = nc.SocialGraph([(user, strategies.PLACES[0]) for user in known]), 0, 0
-    first = SENDING_ALL.index(name)
+    first = NAMES.index(name)
     for seed in range(first, first + effort(2, 8)):
         of = job(social=graph, partitioner=name, shards=1 + seed % 3, window=nc.TimeWindow(20))
         given = inputs.batches(
@@ -168,7 +168,7 @@ def test_edges_survive_the_loss_of_an_engine(tmp_path, random_fields):
     given = inputs.with_edges(inputs.batches(5, random_fields, n=5, kinds=("social", "topk")), 5)
     emitted, manifest = [], ShardManifest()
     for one_batch in given:
-        with LocalEngineCache(tmp_path / "local", of.config) as cache:
+        with LocalEngineCache(tmp_path / "local", of.config, ShardEngine) as cache:
             manifest, updates = run_batch((ShardState(of, Folder(str(tmp_path)), cache, 0), of), manifest, one_batch)
         emitted.append(updates)
         another_host(tmp_path)

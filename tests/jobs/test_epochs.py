@@ -11,7 +11,8 @@ import pytest
 
 import nearcast as nc
 from effort import effort
-from jobs.test_shard import MATCHES, NAMES, fitted, frames_of
+from jobs.local_shards import served
+from jobs.test_shard import NAMES, fitted, frames_of
 from nearcast.engine.matcher import Matcher
 from nearcast.errors import FormatError, StateError
 from nearcast.jobs import engine_cache, epochs
@@ -19,8 +20,10 @@ from nearcast.jobs.block_files import BlockFiles
 from nearcast.jobs.epochs import EpochLog, QueryEpochs
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.frame import Frame, epoch_of, unpack_frames
+from nearcast.jobs.merge_run import MergeRun
+from nearcast.jobs.replica_frames import ReplicaReport
 from nearcast.jobs.shard_run import ShardRun
-from nearcast.model import KINDS, Footprints
+from nearcast.model import Footprints
 from nearcast.partition.balance.adjust import adjust
 from nearcast.partition.balance.cells import Period, can_cut
 from nearcast.partition.balance.steps import Cut
@@ -40,6 +43,8 @@ class Cluster:
         self.log = EpochLog(self.of.state)
         self.log.add(shards=of.shards, tasks=2, routing=self.of.fitted)
         self.manifests, self.batch = {}, 0
+        self.merged = {}
+        """The manifests of the merge stage."""
         self.epochs = []
         """The epoch of each batch."""
 
@@ -90,22 +95,36 @@ class Cluster:
         frames_of_shards = frames_of(
             batch, job, blocks=2, epoch=in_force.number, is_ending=in_force.is_ending, share=share
         )
-        manifests, loose = dict(self.manifests), []
+        manifests, loose, reported = dict(self.manifests), [], {}
         for shard, frames in enumerate(frames_of_shards):
             if not frames:
                 continue
             run = ShardRun(self.of, shard, frames, query="q", batch=self.batch, local=self.folder / "local")
-            loose += run.updates(manifests.get(shard))
+            report = ReplicaReport.new()
+            loose += run.updates(manifests.get(shard), report)
             manifests[shard] = run.manifest
+            for partition, frame in report.frames(job, shard=shard, epoch=in_force.number):
+                reported.setdefault(partition, []).append(frame)
             n_runs = None if n_runs is None else n_runs - 1
             if n_runs == 0:
                 break
+        merged, groups = self.merge(reported)
         if n_runs is not None:
             return None
-        self.manifests, self.batch = manifests, self.batch + 1
+        loose += groups
+        self.manifests, self.merged, self.batch = manifests, merged, self.batch + 1
         self.epochs.append(in_force.number)
         groups = joined(addressed(one, 0, [0], job.scoring.hash_key) for one in loose) if job.moves else loose
         return inputs.counted(map(nc.ungroup, groups))
+
+    def merge(self, reported):
+        """Merge what shards report in a batch; return the next manifests, and the updates."""
+        merged, groups = dict(self.merged), []
+        for partition, frames in reported.items():
+            run = MergeRun(self.of, partition, frames, query="q", batch=self.batch, local=self.folder / "local")
+            groups += run.updates(merged.get(partition))
+            merged[partition] = run.manifest
+        return merged, groups
 
 
 def everything(seed, random_fields, *, kinds, n):
@@ -131,8 +150,7 @@ def test_updates_do_not_depend_on_moves(name, window, random_fields, tmp_path, m
         rng, folder = random.Random(seed), tmp_path / str(seed)
         of = inputs.job(window=window, shards=rng.randint(1, 3), partitioner=name, bodies=True, has_edges=True,
                         batches_per_snapshot=3)  # fmt: skip
-        kinds = tuple(kind.kind for kind in KINDS) if of.routing.sends_all else MATCHES
-        given = everything(seed, random_fields, n=effort(9, 16), kinds=kinds)
+        given = everything(seed, random_fields, n=effort(9, 16), kinds=served(of))
         cluster, updates = Cluster(folder, of, given), Counter()
         for batch in given:
             if rng.random() < 0.5:
@@ -140,6 +158,22 @@ def test_updates_do_not_depend_on_moves(name, window, random_fields, tmp_path, m
             if rng.random() < 0.3:
                 cluster.run(batch, n_runs=rng.randint(1, 5))
             rng.choice([cluster.restart, cluster.lose_host, lambda: None])()
+            updates += cluster.run(batch)
+        assert updates == inputs.embedded(cluster.of, given), f"seed {seed}"
+        assert len(set(cluster.epochs)) > 2, "epochs have begun"
+
+
+@pytest.mark.parametrize("name", ["keyword", pytest.param("space_kd", marks=pytest.mark.soak)])
+def test_merged_results_beyond_the_window_outlast_moves(name, random_fields, tmp_path):
+    """A replica that moves takes only its own messages along, so the merge stage keeps the results."""
+    for seed in range(effort(1, 6)):
+        rng, of = random.Random(seed), inputs.job(shards=3, partitioner=name, batches_per_snapshot=2)
+        given = inputs.batches(seed, random_fields, n=effort(8, 14), kinds=("nearest", "nearest", "topk"))
+        cluster, updates = Cluster(tmp_path / str(seed), of, given), Counter()
+        for number, batch in enumerate(given):
+            if number % 2:
+                cluster.rescale(rng.randint(1, 4))
+            rng.choice([cluster.restart, cluster.lose_host])()
             updates += cluster.run(batch)
         assert updates == inputs.embedded(cluster.of, given), f"seed {seed}"
         assert len(set(cluster.epochs)) > 2, "epochs have begun"
@@ -162,7 +196,7 @@ def test_updates_do_not_depend_on_adjustments(name, window, random_fields, tmp_p
     for seed in range(effort(1, 6)):
         rng, folder = random.Random(seed), tmp_path / str(seed)
         of = inputs.job(window=window, shards=3, partitioner=name, bodies=True, batches_per_snapshot=3)
-        given = everything(seed, random_fields, n=effort(9, 16), kinds=MATCHES)
+        given = everything(seed, random_fields, n=effort(6, 16), kinds=served(of))
         cluster, updates = Cluster(folder, of, given), Counter()
         for batch in given:
             if rng.random() < 0.6:
@@ -312,7 +346,7 @@ def test_a_broken_transfer_is_refused(stream):
 
 
 def test_an_engine_may_have_more_shards_than_a_word_has_bits(tmp_path, random_fields):
-    given = inputs.batches(1, random_fields, n=6, kinds=MATCHES)
+    given = inputs.batches(1, random_fields, n=6)
     of = inputs.job(shards=2, partitioner="hybrid", window=nc.CountWindow(5))
     cluster, updates = Cluster(tmp_path, of, given), Counter()
     for batch, shards in zip(given, (None, 70, None, 3, None, None), strict=True):

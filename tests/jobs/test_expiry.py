@@ -10,8 +10,9 @@ import pytest
 import nearcast as nc
 from effort import effort, sampled
 from jobs import test_batch_time
+from jobs.local_shards import served
 from jobs.test_order import BOOLEAN, NEAREST, TOPK, in_one, leave, mixed, operation, run, timed
-from jobs.test_shard import MATCHES, NAMES, fitted, frames_of
+from jobs.test_shard import NAMES, fitted, frames_of
 from jobs.test_shard_state import another_host, another_worker, keep_all, run_batch
 from jobs.test_withdrawal import published, row, rows
 from nearcast.engine.shard_engine import ShardEngine
@@ -51,8 +52,7 @@ def test_every_partitioner_gives_the_updates_of_one_engine(name, shards, random_
     for seed in range(first, first + effort(1, 8)):
         window = nc.CountWindow(30) if seed % 2 else nc.TimeWindow(25)
         of = inputs.job(window=window, shards=shards, partitioner=name, bodies=True)
-        kinds = {} if of.routing.sends_all else {"kinds": MATCHES}
-        given = inputs.batches(seed, random_fields, n=effort(7, 12), timed=True, withdrawn=0.2, **kinds)
+        given = inputs.batches(seed, random_fields, n=effort(9, 12), timed=True, withdrawn=0.2, kinds=served(of))
         given = inputs.with_ends(mixed(given, seed, messages_too=seed % 2), seed)
         of = fitted(of, [inputs.Batch(published(given), pa.concat_tables(b.subscriptions for b in given))])
         for arranged in (given, in_one(given)):
@@ -94,8 +94,7 @@ def test_edges_return_the_bodies_of_messages_that_enter_again(random_fields):
 def test_shards_whose_clock_moves_give_the_updates_of_one_engine(name, random_fields):
     for seed in range(effort(1, 6)):
         of = inputs.job(window=nc.CountWindow(30), shards=3, partitioner=name, clock="wall", bodies=True)
-        kinds = {} if of.routing.sends_all else {"kinds": MATCHES}
-        given = inputs.batches(seed, random_fields, n=8, timed=True, withdrawn=0.2, **kinds)
+        given = inputs.batches(seed, random_fields, n=8, timed=True, withdrawn=0.2, kinds=served(of))
         given = inputs.with_ends(given, seed)
         of = fitted(of, [inputs.Batch(published(given), pa.concat_tables(b.subscriptions for b in given))])
         nows = [None if step % 3 == 2 else step * 6 for step in range(len(given))]
@@ -113,7 +112,7 @@ def test_updates_are_the_same_after_any_loss_and_replay(tmp_path, random_fields,
     given = inputs.batches(8, random_fields, n=effort(5, 14), timed=True, withdrawn=0.2, kinds=kinds)
     given = inputs.with_ends(given, 8)
     manifest, emitted = ShardManifest(), Counter()
-    with LocalEngineCache(tmp_path / "local", of.config) as local:
+    with LocalEngineCache(tmp_path / "local", of.config, ShardEngine) as local:
         state = ShardState(of, Folder(str(tmp_path)), local, 0)
         for batch in given:
             lose(tmp_path)
@@ -188,8 +187,7 @@ def test_a_static_run_rejects_what_shards_reject(name, random_fields):
     n_rejected = 0
     for seed in range(effort(2, 8)):
         of = inputs.job(window=nc.CountWindow(30), shards=3, partitioner=name, has_edges=True)
-        kinds = {} if of.routing.sends_all else {"kinds": MATCHES}
-        given = inputs.batches(seed, random_fields, n=8, timed=True, withdrawn=0.3, **kinds)
+        given = inputs.batches(seed, random_fields, n=8, timed=True, withdrawn=0.3, kinds=served(of))
         given = inputs.with_ends(inputs.with_edges(given, seed, timed=True), seed)
         given = inputs.Batch(
             *(pa.concat_tables(getattr(b, n) for b in given) for n in ("messages", "subscriptions", "edges"))

@@ -8,15 +8,13 @@ import pytest
 
 import nearcast as nc
 from effort import effort, sampled
+from jobs.local_shards import LocalShards
 from jobs.test_shard import MATCHES, NAMES, fitted, frames_of
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.jobs import operations, shard
-from nearcast.jobs.frame import pack_frames, unpack_frames
 from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.model import KINDS
 from nearcast.model.columns import TIMESTAMP
-from nearcast.spark.merge import joined
-from nearcast.spark.worker import addressed
 from spark import inputs
 
 BOX = {"xmin": 0.0, "ymin": 0.0, "xmax": 8.0, "ymax": 8.0}
@@ -43,18 +41,10 @@ def batch(messages, requests):
 
 def run(of, given, *, counts=None, engines=None, blocks=3):
     """Return the updates of all shards, with their times; `counts` is for all shards, or a list of one for each."""
-    engines = [of.new_shard_engine() for _ in range(of.shards)] if engines is None else engines
-    updates = []
-    for nth, one in enumerate(given):
-        groups = []
-        for number, frames in enumerate(frames_of(one, of, blocks=blocks)):
-            random.Random(nth).shuffle(frames)  # a shuffle does not keep the order
-            frames = unpack_frames(pack_frames(frames))
-            own = counts[number] if isinstance(counts, list) else counts or ShardCounts()
-            groups += apply(engines[number], frames, shard=number, job=of, counts=own)
-        if of.moves:
-            groups = joined(addressed(one, 0, [0], of.scoring.hash_key) for one in groups)
-        updates += map(nc.ungroup, groups)
+    shards, updates = LocalShards(of), []
+    shards.engines = shards.engines if engines is None else engines
+    for one in given:
+        updates += shards.run(frames_of(one, of, blocks=blocks), counts)
     return timed(updates)
 
 
@@ -93,9 +83,7 @@ def check_random(name, shards, random_fields, *, seeds):
     for seed in seeds:
         window = nc.CountWindow(7) if seed % 2 else nc.TimeWindow(9)
         of = inputs.job(window=window, shards=shards, partitioner=name)
-        given = inputs.batches(
-            seed, random_fields, n=6, timed=True, **({} if of.routing.sends_all else {"kinds": MATCHES})
-        )
+        given = inputs.batches(seed, random_fields, n=6, timed=True)
         given = mixed(given, seed, messages_too=seed % 2)
         of = fitted(of, given)
         for arranged in (given, in_one(given)):

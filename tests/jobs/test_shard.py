@@ -1,6 +1,5 @@
 """Shards with frames of a stream emit the updates of one engine; without Spark, since stages are plain functions."""
 
-import random
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +8,11 @@ import pytest
 
 import nearcast as nc
 from effort import effort, sampled
+from jobs.local_shards import LocalShards
 from nearcast.jobs import shard
 from nearcast.jobs.edge_rows import EDGE_ROWS
-from nearcast.jobs.frame import Frame, pack_frames, unpack_frames
-from nearcast.jobs.shard import ShardCounts, apply
+from nearcast.jobs.frame import Frame
+from nearcast.jobs.shard import ShardCounts
 from nearcast.model import KINDS, Footprints, MessageBatch
 from nearcast.model.id_column import IdColumn
 from nearcast.partition import PARTITIONERS, Sample, serialization, shards_by_key
@@ -20,9 +20,7 @@ from nearcast.partition.fitting import fit
 from nearcast.spark import dispatch
 from nearcast.spark.batch_epoch import BatchEpoch
 from nearcast.spark.job_handle import BroadcastJob
-from nearcast.spark.merge import joined
 from nearcast.spark.shard_keys import keys_of
-from nearcast.spark.worker import addressed
 from nearcast.testing import strategies
 from spark import inputs
 
@@ -59,17 +57,9 @@ def frames_of(batch, of, *, blocks=1, epoch=0, is_ending=False, share=None):
 
 
 def answer(of, given, *, blocks=1, counts=None):
-    engines = [of.new_shard_engine() for _ in range(of.shards)]
-    updates = []
+    shards, updates = LocalShards(of), []
     for batch in given:
-        loose = []
-        for number, frames in enumerate(frames_of(batch, of, blocks=blocks)):
-            random.Random(len(updates)).shuffle(frames)  # a shuffle does not keep the order
-            unpacked = unpack_frames(pack_frames(frames))
-            loose += apply(engines[number], unpacked, shard=number, job=of, counts=counts or ShardCounts())
-        updates += map(
-            nc.ungroup, joined(addressed(one, 0, [0], of.scoring.hash_key) for one in loose) if of.moves else loose
-        )
+        updates += shards.run(frames_of(batch, of, blocks=blocks), counts)
     return inputs.counted(updates)
 
 
@@ -94,8 +84,7 @@ MATCHES = tuple(kind.kind for kind in KINDS if not kind.result_policy.is_statefu
 def test_shards_with_any_partitioner_emit_the_updates_of_one_engine(name, shards, random_fields):
     for seed in range(effort(1, 3)):
         of = inputs.job(window=nc.CountWindow(7), shards=shards, partitioner=name)
-        serves_all = of.routing.sends_all
-        given = inputs.batches(seed, random_fields, n=6, **({} if serves_all else {"kinds": MATCHES}))
+        given = inputs.batches(seed, random_fields, n=6)
         of = fitted(of, given)
         expected = inputs.embedded(of, given)
         assert answer(of, given, blocks=3) == expected, f"seed {seed}"
@@ -104,8 +93,7 @@ def test_shards_with_any_partitioner_emit_the_updates_of_one_engine(name, shards
 @pytest.mark.parametrize("name", ["hash", "knn_keyword", "space_kd", "text_frequency", "keyword_first"])
 def test_more_shards_than_a_word_has_bits_emit_the_updates_of_one_engine(name, random_fields):
     of = inputs.job(window=nc.CountWindow(7), shards=70, partitioner=name)
-    kinds = {} if of.routing.sends_all else {"kinds": MATCHES}
-    given = inputs.batches(1, random_fields, n=4, **kinds)
+    given = inputs.batches(1, random_fields, n=4)
     of = fitted(of, given)
     expected = inputs.embedded(of, given)
     assert expected
@@ -113,15 +101,16 @@ def test_more_shards_than_a_word_has_bits_emit_the_updates_of_one_engine(name, r
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_kinds_that_shards_would_have_to_merge_are_refused(name):
-    of = inputs.job(partitioner=name, shards=2)
-    for kind in KINDS:
-        if of.routing.sends_all or kind.kind in MATCHES:
-            of.check_kind(kind, "subscription 's'")
-            continue
-        rule = f"partitioner must send every message to all shards for kind '{kind.kind}'.*'{name}'.*'s'"
-        with pytest.raises(nc.InvalidInput, match=rule):
-            of.check_kind(kind, "subscription 's'")
+def test_results_that_no_window_fills_up_cannot_be_merged_where_messages_are_withdrawn(name):
+    for may_withdraw in (False, True):
+        of = inputs.job(partitioner=name, shards=2, may_withdraw=may_withdraw)
+        for kind in KINDS:
+            if of.routing.sends_all or not may_withdraw or kind.kind != "nearest":
+                of.check_kind(kind, "subscription 's'")
+                continue
+            rule = f"partitioner must send every message to all shards for kind 'nearest'.*'{name}'.*'s'"
+            with pytest.raises(nc.InvalidInput, match=rule):
+                of.check_kind(kind, "subscription 's'")
 
 
 def test_unknown_ids_are_counted_once_across_shards():

@@ -12,6 +12,7 @@ from effort import effort, sampled
 from jobs.test_order import fitted
 from jobs.test_shard import frames_of
 from nearcast.engine import Engine
+from nearcast.engine.shard_engine import ShardEngine
 from nearcast.errors import InvalidInput, StateError
 from nearcast.jobs import engine_cache, shard_state
 from nearcast.jobs.engine_cache import LocalEngineCache
@@ -25,7 +26,7 @@ from spark import inputs
 @pytest.fixture
 def shard(tmp_path):
     of = inputs.job(shards=1, batches_per_snapshot=3)
-    with LocalEngineCache(tmp_path / "local", of.config) as at_home:
+    with LocalEngineCache(tmp_path / "local", of.config, ShardEngine) as at_home:
         yield ShardState(of, Folder(str(tmp_path)), at_home, 0), of
     engine_cache._MAPPED.clear()
 
@@ -80,7 +81,7 @@ def test_snapshots_of_shards_keep_all_their_replicas(tmp_path, random_fields, pa
     for i, batch in enumerate(given):
         another_host(tmp_path)
         for number, frames in enumerate(frames_of(batch, of)):
-            with LocalEngineCache(tmp_path / "local" / f"{i}.{number}", of.config) as at_home:
+            with LocalEngineCache(tmp_path / "local" / f"{i}.{number}", of.config, ShardEngine) as at_home:
                 shard, counts = ShardState(of, Folder(str(tmp_path)), at_home, number), ShardCounts()
                 engine = shard.open(manifests[number])
                 groups = apply(engine, frames, shard=number, job=of, counts=counts)
@@ -117,7 +118,7 @@ def test_messages_are_logged_only_for_stateful_kinds_or_windows(tmp_path, random
     of = replace(of, config=replace(of.config, window=None))
     given = inputs.batches(8, random_fields, n=effort(5, 14), kinds=kinds, timed=True)
     manifest, emitted = ShardManifest(), []
-    with LocalEngineCache(tmp_path / "local", of.config) as at_home:
+    with LocalEngineCache(tmp_path / "local", of.config, ShardEngine) as at_home:
         kept = ShardState(of, Folder(str(tmp_path)), at_home, 0), of
         for batch in given:
             another_host(tmp_path)
@@ -141,7 +142,7 @@ def test_state_may_be_on_any_file_system(scheme, tmp_path, random_fields):
     given = inputs.batches(8, random_fields, n=8)
     manifest, emitted = ShardManifest(), []
     for i, batch in enumerate(given):
-        with LocalEngineCache(tmp_path / str(i), of.config) as at_home:
+        with LocalEngineCache(tmp_path / str(i), of.config, ShardEngine) as at_home:
             for _ in range(2):  # the first time it was not committed
                 after, updates = run_batch((ShardState(of, Folder(uri), at_home, 0), of), manifest, batch)
         engine_cache._MAPPED.clear()
@@ -179,7 +180,7 @@ def test_an_engine_with_a_failed_batch_is_not_used_again(shard, random_fields):
 def test_a_locked_shard_uses_an_engine_in_memory(shard, random_fields, tmp_path):
     first, second = inputs.batches(8, random_fields, n=2)
     manifest, _ = run_batch(shard, ShardManifest(), first)
-    with LocalEngineCache(tmp_path / "local", shard[1].config) as elsewhere:
+    with LocalEngineCache(tmp_path / "local", shard[1].config, ShardEngine) as elsewhere:
         beside = ShardState(shard[1], Folder(str(tmp_path)), elsewhere, 0), shard[1]
         (own, updates), (other, same) = run_batch(shard, manifest, second), run_batch(beside, manifest, second)
         assert (own.stamp, updates) == (other.stamp, same)
@@ -210,7 +211,7 @@ def test_old_files_are_removed_but_the_last_batch_can_be_run_again(shard, random
 def test_frames_that_outgrow_the_snapshot_make_a_new_one(shard, random_fields, monkeypatch, tmp_path):
     monkeypatch.setattr(shard_state, "MIN_BYTES", 1)
     of, manifest = shard[1], ShardManifest()
-    with LocalEngineCache(tmp_path / "other", of.config) as at_home:
+    with LocalEngineCache(tmp_path / "other", of.config, ShardEngine) as at_home:
         state_ = ShardState(replace(of, batches_per_snapshot=1_000), Folder(str(tmp_path / "r")), at_home, 0)
         for batch in inputs.batches(3, random_fields, n=12):
             manifest, _ = run_batch((state_, of), manifest, batch)
@@ -280,7 +281,7 @@ def test_a_job_may_continue_with_another_index_or_smaller_limits(shard, random_f
     shard[0]._engine_cache.__exit__()
     for i, batch in enumerate(given):
         job = (of, changed)[i in (1, 3)]  # before the first snapshot, and after it
-        with LocalEngineCache(tmp_path / "local", job.config) as local:
+        with LocalEngineCache(tmp_path / "local", job.config, ShardEngine) as local:
             state = ShardState(job, Folder(str(tmp_path)), local, 0)
             manifest, updates = run_batch((state, of), manifest, batch)
         emitted.append(updates)
@@ -340,7 +341,7 @@ def test_engines_that_no_query_uses_are_removed(tmp_path):
     for folder in (old, used, new):
         folder.mkdir(parents=True)
         os.utime(folder, (1_000, 1_000 if folder is not new else 3_000))
-    with LocalEngineCache(used, inputs.job().config):
+    with LocalEngineCache(used, inputs.job().config, ShardEngine):
         engine_cache.remove_unused(tmp_path / "local", before=2_000)
     assert [path.name for path in sorted((tmp_path / "local").iterdir())] == ["new", "used"]
     engine_cache.remove_unused(tmp_path / "local", before=2_000)

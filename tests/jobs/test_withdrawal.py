@@ -7,8 +7,9 @@ import pytest
 
 import nearcast as nc
 from effort import effort, sampled
+from jobs.local_shards import served
 from jobs.test_order import BOOLEAN, NEAREST, TOPK, batch, expected_of, in_one, leave, mixed, operation, run
-from jobs.test_shard import MATCHES, NAMES, fitted, frames_of
+from jobs.test_shard import NAMES, fitted, frames_of
 from nearcast.jobs import shard
 from nearcast.jobs.block import open_block, pack_messages
 from nearcast.jobs.progress import Tally
@@ -33,8 +34,7 @@ def test_every_partitioner_gives_the_updates_of_one_engine(name, shards, random_
     for seed in range(first, first + effort(1, 6)):
         window = nc.CountWindow(30) if seed % 2 else nc.TimeWindow(25)
         of = inputs.job(window=window, shards=shards, partitioner=name)
-        kinds = {} if of.routing.sends_all else {"kinds": MATCHES}
-        given = inputs.batches(seed, random_fields, n=effort(7, 12), timed=True, withdrawn=0.4, **kinds)
+        given = inputs.batches(seed, random_fields, n=effort(7, 12), timed=True, withdrawn=0.4, kinds=served(of))
         given = mixed(given, seed, messages_too=seed % 2)
         of = fitted(of, [inputs.Batch(published(given), pa.concat_tables(b.subscriptions for b in given))])
         for arranged in (given, in_one(given)):
@@ -51,7 +51,7 @@ def test_messages_leave_the_subscriptions_that_were_placed_by_values_of_attribut
     monkeypatch.setattr(inputs, "CONDITIONS", demanding)
     of, n_leaves = inputs.job(window=nc.CountWindow(60), shards=4, partitioner=name), 0
     for seed in (3, 6, 7):
-        given = inputs.batches(seed, random_fields, n=8, timed=True, withdrawn=0.5, kinds=MATCHES, filtered=0.95)
+        given = inputs.batches(seed, random_fields, n=8, timed=True, withdrawn=0.5, kinds=served(of), filtered=0.95)
         job = fitted(of, [inputs.Batch(published(given), pa.concat_tables(b.subscriptions for b in given))])
         expected = expected_of(job, given)
         assert run(job, given) == expected, f"seed {seed}"

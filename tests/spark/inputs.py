@@ -56,6 +56,7 @@ JOB_OPTIONS = (
     "clock",
     "max_ahead_s",
     "has_edges",
+    "may_withdraw",
     "balance",
 )
 

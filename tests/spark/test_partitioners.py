@@ -4,20 +4,11 @@ import pyarrow as pa
 import pytest
 
 import nearcast as nc
-from nearcast.model import KINDS
 from nearcast.partition import Sample
 from nearcast.partition.fitting import fit
 from nearcast.spark import match
 from spark import inputs
 from spark.test_pipeline import counted, options, run, static, streams
-
-MATCHES = tuple(kind.kind for kind in KINDS if not kind.result_policy.is_stateful)
-
-
-def kinds_of(name):
-    """Return the kinds that a partitioner serves on Spark."""
-    sends_all = fit(name, Sample.none(), n_shards=2).sends_all
-    return tuple(kind.kind for kind in KINDS) if sends_all else MATCHES
 
 
 def whole(given):
@@ -39,7 +30,7 @@ def whole(given):
 def test_a_routing_is_fitted_to_static_frames(spark, random_fields, name):
     """One partitioner for each way to place and route; `test_shard` covers all of them without Spark."""
     of = inputs.job(window=nc.CountWindow(30), shards=2)
-    batch = whole(inputs.batches(3, random_fields, n=12, kinds=kinds_of(name)))
+    batch = whole(inputs.batches(3, random_fields, n=12))
     matched = match(*static(spark, batch), **options(of), partitioner=name)
     expected = inputs.embedded(of, [batch])
     assert counted(matched.updates.collect()) == expected
@@ -72,7 +63,7 @@ def test_updates_are_packed_for_partitioners_that_move_subscriptions(spark, rand
 def test_a_fitted_routing_is_used_unchanged(spark, shards, random_fields):
     shards(3)
     of = inputs.job(window=nc.CountWindow(9), shards=3)
-    batch = whole(inputs.batches(4, random_fields, n=4, kinds=MATCHES))
+    batch = whole(inputs.batches(4, random_fields, n=4))
     given = fit("space_kd", Sample.none(), n_shards=3)
     matched = match(*static(spark, batch), **options(of), partitioner=given)
     assert counted(matched.updates.collect()) == inputs.embedded(of, [batch])
@@ -80,14 +71,34 @@ def test_a_fitted_routing_is_used_unchanged(spark, shards, random_fields):
         match(*static(spark, batch), **options(of), partitioner=fit("space_kd", Sample.none(), n_shards=2))
 
 
-def test_kinds_that_would_have_to_be_merged_are_rejected_with_the_reason(spark, random_fields):
-    of = inputs.job(window=nc.CountWindow(9), shards=2)
-    batch = whole(inputs.batches(4, random_fields, n=4, kinds=("topk", "boolean")))
+def test_results_that_cannot_be_merged_after_a_retraction_are_rejected_with_the_reason(spark, random_fields):
+    of = inputs.job(window=nc.CountWindow(9), shards=2)  # one of them is replaced in its batch by a `topk`
+    batch = whole(inputs.batches(4, random_fields, n=4, kinds=("nearest", "topk"), timed=True, withdrawn=0.2))
     matched = match(*static(spark, batch), **options(of), partitioner="space_kd")
     reasons = [row["reason"] for row in matched.rejected.collect()]
-    n_topk = sum(kind == "topk" for kind in batch.subscriptions["kind"].to_pylist())
-    assert len(reasons) == n_topk > 0
-    assert all("partitioner must send every message to all shards for kind 'topk'" in reason for reason in reasons)
+    n_nearest = sum(kind == "nearest" for kind in batch.subscriptions["kind"].to_pylist())
+    assert len(reasons) == n_nearest > 0
+    assert all("partitioner must send every message to all shards for kind 'nearest'" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("name", ["keyword", pytest.param("space_kd", marks=pytest.mark.soak)])
+def test_a_stream_with_merged_results_continues_after_a_restart(
+    spark, shards, write_stream, tmp_path, random_fields, name
+):
+    shards(3)
+    of = inputs.job(window=nc.CountWindow(7), shards=3)
+    given = inputs.batches(5, random_fields, n=6)
+    folders, learned = write_stream(given[:3]), static(spark, whole(given))
+    state = {"state": str(tmp_path / "state"), "partitioner": name}
+    first = match(*streams(spark, folders), **options(of), **state, sample=tuple(learned))
+    run(first.updates, tmp_path)
+    write_stream(given)  # the other files
+    again = match(*streams(spark, folders), **options(of), **state)
+    rows, _ = run(again.updates, tmp_path)
+    expected = inputs.embedded(of, given)
+    assert counted(rows) == expected
+    kind_of = {row["id"]: row["kind"] for row in whole(given).subscriptions.to_pylist() if row["kind"]}
+    assert {"topk", "nearest", "social"} <= {kind_of[update[1]] for update in expected}
 
 
 def test_a_stream_without_a_sample_to_fit_to_is_refused(spark, write_stream, tmp_path, random_fields):

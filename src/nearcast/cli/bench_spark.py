@@ -182,9 +182,10 @@ def _figures(batches: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the durations of batches of messages, by stage."""
     import json
 
-    reports = [
+    every = [
         [json.loads(report) for report in batch["observedMetrics"]["nearcast_shards"]["reports"]] for batch in batches
     ]
+    reports = [[report for report in some if "shard" in report] for some in every]
 
     def mean(of_batch: Callable[[dict[str, Any]], float]) -> float:
         return round(statistics.mean(map(of_batch, batches)), 3)
@@ -201,7 +202,7 @@ def _figures(batches: list[dict[str, Any]]) -> dict[str, Any]:
     parts = {part: slowest(part) for part in ("opening", "logging", "sealing")}
     return {
         "messages_per_second": round(n / seconds, 1),
-        "updates": sum(report["updates"] for shards in reports for report in shards),
+        "updates": sum(report["updates"] for some in every for report in some),
         "batches": len(batches),
         "batch_s": mean(_seconds),
         "planning_s": mean(lambda batch: ms(batch, "queryPlanning", "getBatch", "latestOffset")),

@@ -205,7 +205,7 @@ class Engine:
         table = as_table(ids, lambda: ID_COLUMNS)
         leaving = self._existing(ids_of(ids) if table is None else ids_from_table(table).objects)
         self._before_change()
-        self._shards.remove(leaving)
+        self._shards.remove(leaving, leaves=False)
 
     def _existing(self, ids: Any) -> IdColumn:
         """Return ids without duplicates, all of which exist."""

@@ -30,10 +30,11 @@ from nearcast.model import IdColumn, ScoringContext, Subscription, SubscriptionB
 from nearcast.model.columns import updates_schema
 from nearcast.model.subscription_rows import store_table
 from nearcast.partition import are_empty
-from nearcast.window import Changes, Ticks
+from nearcast.window import Changes, Results, Ticks
 
 if TYPE_CHECKING:
     from nearcast.engine.message_bodies import MessageBodies
+    from nearcast.engine.replica_log import ReplicaLog
     from nearcast.partition import Masks
 
 Flags = npt.NDArray[np.bool_]
@@ -55,6 +56,8 @@ class Operations(NamedTuple):
     """int64 (n_messages,): the time of every message among which the operations are; NO_TIME where there is none."""
     before: Masks | None
     """The engines before this one that hold an added subscription too, as masks; None if no other does."""
+    places: Rows | None = None
+    """int64 (n, 4): the place of each operation, see `replica_log`; None unless replicas are logged."""
 
 
 class Leaves(NamedTuple):
@@ -87,9 +90,10 @@ class Interleaved:
         seq: int,
         nows_us: Rows,
         bodies: MessageBodies | None = None,
+        log: ReplicaLog | None = None,
     ) -> None:
         """Prepare operations; `seq` is that of the last message before them, `nows_us` the times of its steps."""
-        self._operations, self._scoring, self._bodies = operations, scoring, bodies
+        self._operations, self._scoring, self._bodies, self._log = operations, scoring, bodies, log
         self._ids = IdColumn(operations.subscriptions["id"].combine_chunks())
         self._previous, self._next = _neighbours(self._ids)
         self._seqs = seq + operations.positions
@@ -126,6 +130,8 @@ class Interleaved:
             slots, _ = shard.matcher(batch.kind).insert(
                 batch, self._seqs[rows], None if before is None else before[rows]
             )
+            if self._log is not None and batch.kind.result_policy.is_stateful:  # no result begins with the window
+                self._log.begin(batch, self._steps(rows), Results.none(), np.zeros(0, np.int64))
             self._versions.append(_Versions(batch.kind, slots, self._seqs[rows], self._next[rows]))
         counts = np.where(self._previous < 0, are_first, (self._operations.are_added & is_first)[self._previous])
         self.removed = counts & ~self._operations.are_added
@@ -155,7 +161,9 @@ class Interleaved:
             matcher = shard.matcher(kind)
             matcher.lifetimes.clear()
             ended, ends = slots[nexts >= 0], nexts[nexts >= 0]
-            if kind.result_policy.is_stateful:
+            if kind.result_policy.is_stateful and self._log is not None:
+                self._end_replicas(matcher, ended, ends)
+            elif kind.result_policy.is_stateful:
                 is_reported = (self._operations.are_added | self._operations.are_released)[ends]
                 leaves += self._leaves(matcher, ended[is_reported], ends[is_reported])
             if len(ended):
@@ -164,6 +172,20 @@ class Interleaved:
         order = np.argsort(rows, kind="stable")
         updates = pa.concat_tables([part.updates for part in leaves])
         return Leaves(updates.take(pa.array(order)) if len(rows) else updates, rows[order])
+
+    def _steps(self, rows: Rows) -> Rows:
+        """Return the steps of operations for a log of replicas."""
+        assert self._operations.places is not None
+        return np.column_stack([self._seqs[rows], self._operations.places[rows], self._nows_us[rows]])
+
+    def _end_replicas(self, matcher: Matcher, slots: Slots, ends: Rows) -> None:
+        """Report the versions that do not stay to a log of replicas."""
+        assert self._log is not None
+        is_reported = (self._operations.are_added | self._operations.are_released)[ends]
+        for leaves in (False, True):
+            rows = np.flatnonzero(is_reported == leaves)
+            ids = matcher.registry.ids(slots[rows])
+            self._log.end(matcher.kind, self._steps(ends[rows]), ids, leaves=leaves)
 
     def _leaves(self, matcher: Matcher, slots: Slots, ends: Rows) -> Iterator[Leaves]:
         """Yield the results of versions as updates of the operations that replaced them."""

@@ -100,8 +100,7 @@ class Matcher:
     ) -> tuple[Slots, Results]:
         """Add subscriptions and return slots and initial results; `before` holds earlier shards with a replica."""
         slots = self.registry.allocate(subscriptions, sinces)
-        if not self.kind.result_policy.is_stateful:
-            self.replicas.set(slots, before)
+        self.replicas.set(slots, before)
         self._filters.insert(slots, subscriptions.programs)
         self._list(slots, subscriptions)
         results = self._result_store.insert(slots, subscriptions)
@@ -250,7 +249,9 @@ class Matcher:
 
         def find(start: int, stop: int) -> Matches:
             self._set_thresholds()  # those that moved since the last call
-            found = self.replicas.report(self._find(batch, start, stop), seen_by)
+            found = self._find(batch, start, stop)
+            if not self.kind.result_policy.is_stateful:  # otherwise every replica has to be up to date
+                found = self.replicas.report(found, seen_by)
             return self.lifetimes.report(found, batch.seqs)
 
         changes = self._result_store.publish(batch, steps, find)

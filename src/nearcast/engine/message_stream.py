@@ -193,7 +193,7 @@ class MessageStream:
         self._store_expiries(in_time)
         writer = UpdateWriter(ticks, form, self.bodies)
         if replaced is not None:
-            self._shards.forget_expired(self.now_us)
+            self._shards.forget_expired(ticks)
             expired = self._expired(ticks, 0)
             left = self.taken_back(replaced, replaced_in)
             arrived = self._step(in_time, ticks, seen_by, withdrawn=np.union1d(expired, replaced))
@@ -206,7 +206,7 @@ class MessageStream:
         """Advance the clock without a message; an earlier time changes nothing."""
         self.now_us = max(self.now_us, now_us)
         writer = UpdateWriter(self.now_ticks(), form, self.bodies)
-        self._shards.forget_expired(self.now_us)
+        self._shards.forget_expired(writer.ticks)
         expired = self._expired(writer.ticks, self.seq + 1)
         if len(expired):
             return [writer.write_step(0, net_changes(self._step(None, writer.ticks, withdrawn=expired)))]
@@ -245,7 +245,7 @@ class MessageStream:
                     yield found._replace(steps=found.steps + start)
             start = step
             if step < len(ticks.seqs):
-                self._shards.forget_expired(int(ticks.nows_us[step]))
+                self._shards.forget_expired(ticks, step)
             if len(expired):
                 rows, own, seen = part(step + 1)
                 yield writer.write_step(step, net_changes(self._step(rows, own, seen, withdrawn=expired)))

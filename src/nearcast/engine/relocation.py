@@ -81,8 +81,7 @@ def release_moved(matchers: Iterable[Matcher], scoring: ScoringContext, shard: i
             stay = has_shard(masks, shard)
             if not stay.all():
                 matcher.delete(slots[~stay])
-            if not matcher.kind.result_policy.is_stateful:
-                matcher.replicas.set(slots[stay], before_it(masks[stay], shard))
+            matcher.replicas.set(slots[stay], before_it(masks[stay], shard))
 
 
 def _placed(matcher: Matcher, scoring: ScoringContext, by: Placement) -> Iterator[tuple[Slots, Masks]]:

@@ -6,10 +6,10 @@
 
 Each replica keeps the k best of the messages that its shard sees, and together the shards see all messages that
 matter. Every message among the k best of all is therefore held by some replica. Replicas report what enters and
-leaves, step by step; a message counts as long as one of them holds it. Nothing of this is saved: it follows from what
-the replicas hold.
+leaves, step by step; a message counts as long as one of them holds it. An engine saves nothing of this: it follows
+from what the replicas hold. A merge stage, whose replicas live elsewhere, has it in an arena of its own.
 
-Cost: 17 bytes per result and replica, and a few hundred nanoseconds per change of a replica.
+Cost: 18 bytes per result and replica, and a few hundred nanoseconds per change of a replica.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from nearcast.engine.registry import SubscriptionRegistry
 from nearcast.model import (
     Document,
     Explanation,
-    Id,
     IdColumn,
     ScoringContext,
     Subscription,
@@ -34,6 +33,7 @@ from nearcast.model import (
 )
 from nearcast.model._kernels import blocks
 from nearcast.window import Changes, Results, ScoredMessage, Ticks
+from nearcast.window.held_messages import HeldMessages
 
 Slots = npt.NDArray[np.int32]
 
@@ -46,21 +46,29 @@ class ResultMerger:
     """The merged results of one kind."""
 
     def __init__(
-        self, kind: type[Subscription], scoring: ScoringContext, n_shards: int, *, least: int = _LEAST
+        self,
+        kind: type[Subscription],
+        scoring: ScoringContext,
+        n_shards: int,
+        *,
+        arena: Arena | None = None,
+        least: int = _LEAST,
     ) -> None:
+        """Create a merger without subscriptions, or continue with an arena that holds one."""
         self.kind, self._scoring, self._least = kind, scoring, least
-        self.registry = SubscriptionRegistry(kind, hash_key=scoring.hash_key)
+        self._arena = Arena() if arena is None else arena
+        self.registry = SubscriptionRegistry(kind, self._arena, hash_key=scoring.hash_key)
         self.n_matched = 0
         """Number of messages that changed a result on arrival."""
         self._sign = kind.result_policy.sign
-        self._arena = Arena()
-        self._arena.new(f"{_PREFIX}.heads", np.int32, 0, columns=5)
-        for name, dtype in zip(_BLOCKS, (np.float64, np.int64, np.uint8), strict=True):
-            self._arena.new(name, dtype, 0)
-        self._arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
+        if f"{_PREFIX}.state" not in self._arena:
+            with self._arena.together():
+                self._arena.new(f"{_PREFIX}.heads", np.int32, 0, columns=5)
+                for name, dtype in zip(_BLOCKS, (np.float64, np.int64, np.uint16), strict=True):
+                    self._arena.new(name, dtype, 0)
+                self._arena.new(f"{_PREFIX}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
         self._slots = [np.zeros(0, np.int32) for _ in range(n_shards)]  # slot in a shard -> slot here
-        self._ids: dict[int, Id] = {}  # ids of held messages, by seq
-        self._n_ids_before = least
+        self._messages = HeldMessages(self._arena)
 
     def __len__(self) -> int:
         return len(self.registry)
@@ -79,22 +87,30 @@ class ResultMerger:
         if len(own) < top:
             own = self._slots[shard] = np.concatenate([own, np.zeros(max(top, len(own)), np.int32)])
         own[replicas] = slots
+        self.make_room(slots, ks, 1)
+        self.fill(shard, initial)
+
+    def make_room(self, slots: Slots, ks: npt.NDArray[np.int32], n_replicas: npt.NDArray[np.int64] | int) -> None:
+        """Make room for so many more replicas of subscriptions, each of which is given once."""
         ks = column(ks, np.int32)
         heads = self._arena[f"{_PREFIX}.heads"]
-        heads[slots, kernels.REPLICAS] += 1
+        heads[slots, kernels.REPLICAS] += n_replicas
         rooms = heads[slots, kernels.REPLICAS] * ks
         while kernels.reserve(self._arrays, column(slots, np.int32), ks, rooms) < len(slots):
             state = self._arena[f"{_PREFIX}.state"]
             self._arena.grow_all(_BLOCKS, int(state[blocks.USED] + state[blocks.NEEDED]))
-        self.fill(shard, initial)
 
     def fill(self, shard: int, results: Results) -> None:
         """Add messages that replicas of a shard hold."""
+        self.hold(results._replace(slots=self._slots[shard][results.slots]))
+
+    def hold(self, results: Results) -> None:
+        """Add messages that replicas hold, by the slots of their subscriptions."""
         self._remember(results.seqs, results.ids)
         kernels.fill(
             self._arrays,
             self._sign,
-            column(self._slots[shard][results.slots], np.int32),
+            column(results.slots, np.int32),
             column(results.scores, np.float64),
             column(results.seqs, np.int64),
         )
@@ -136,7 +152,13 @@ class ResultMerger:
 
     def merge(self, by_shard: Sequence[tuple[int, Changes]], ticks: Ticks) -> Changes:
         """Apply the changes of replicas, by shard, and return the changes of merged results."""
-        deltas = self._deltas(by_shard, int(ticks.seqs[0]))
+        return self.merge_slots(
+            [changes._replace(slots=self._slots[shard][changes.slots]) for shard, changes in by_shard], ticks
+        )
+
+    def merge_slots(self, parts: Sequence[Changes], ticks: Ticks) -> Changes:
+        """Do the same with changes by the slots of their subscriptions."""
+        deltas = self._deltas(parts)
         n = len(deltas.slots)
         out = kernels.Deltas(*(np.empty(2 * n, values.dtype) for values in deltas))
         most = int(self._arena[f"{_PREFIX}.heads"][:, kernels.K].max(initial=0))
@@ -144,52 +166,78 @@ class ResultMerger:
         steps, seqs, enters = out.steps[:n], out.seqs[:n], out.enters[:n]
         n_matched = int(np.sum(enters & (seqs == ticks.seqs[steps])))
         mentioned, rows = np.unique(seqs, return_inverse=True)
-        named = IdColumn.of([self._ids[seq] for seq in mentioned.tolist()])
-        self._forget_ids()
+        named = self._ids(mentioned)
+        self._forget_messages()
         return Changes(
             steps, out.slots[:n], enters, out.scores[:n], named, mentioned, rows.astype(np.int64), n_matched
         )
 
-    def _deltas(self, by_shard: Sequence[tuple[int, Changes]], first_seq: int) -> kernels.Deltas:
-        """Return the changes of replicas by step and slot, leaves first, and remember the ids of messages."""
-        parts = []
-        for shard, changes in by_shard:
-            rows = np.flatnonzero(changes.enters) if changes.rows is None else np.arange(len(changes.seqs))
-            self._remember_rows(changes.seqs, changes.ids, rows, first_seq)
+    def _deltas(self, parts: Sequence[Changes]) -> kernels.Deltas:
+        """Return the changes of replicas by step and slot, leaves first, and remember the messages that enter."""
+        columns, entering = [], []
+        for changes in parts:
             seqs = changes.seqs if changes.rows is None else changes.seqs[changes.rows]
-            slots = self._slots[shard][changes.slots]
-            parts.append((changes.steps, slots, changes.enters, changes.scores, seqs))
-        steps, slots, enters, scores, seqs = (np.concatenate(values) for values in zip(*parts, strict=True))
+            columns.append((changes.steps, changes.slots, changes.enters, changes.scores, seqs))
+            if changes.rows is None:
+                rows = np.flatnonzero(changes.enters)
+                entering.append((changes.seqs[rows], changes.ids.take(rows)))
+            else:
+                entering.append((changes.seqs, changes.ids))
+        self._remember(np.concatenate([seqs for seqs, _ in entering]), IdColumn.joined([ids for _, ids in entering]))
+        steps, slots, enters, scores, seqs = (np.concatenate(values) for values in zip(*columns, strict=True))
         order = np.argsort(steps << 33 | slots.astype(np.int64) << 1 | enters, kind="stable")
         return kernels.Deltas(steps[order], slots[order], enters[order], scores[order], seqs[order])
-
-    def _remember_rows(
-        self, seqs: npt.NDArray[np.int64], ids: IdColumn, rows: npt.NDArray[np.int64], first_seq: int
-    ) -> None:
-        """Remember the ids of some rows; most are newer than `first_seq` and need no sort."""
-        is_new = seqs[rows] >= first_seq
-        new, old = rows[is_new], rows[~is_new]
-        of_seq = np.full(int(seqs.max(initial=first_seq)) - first_seq + 1, -1, np.int64)
-        of_seq[seqs[new] - first_seq] = new
-        once = np.flatnonzero(of_seq >= 0)
-        self._ids |= zip((once + first_seq).tolist(), ids.take(of_seq[once]), strict=True)
-        self._remember(seqs[old], ids.take(old))
 
     def _remember(self, seqs: npt.NDArray[np.int64], ids: IdColumn) -> None:
         """Remember the ids of messages."""
         once, rows = np.unique(seqs, return_index=True)
-        new = np.array([seq not in self._ids for seq in once.tolist()], np.bool_)
-        self._ids |= zip(once[new].tolist(), ids.take(rows[new]), strict=True)
-
-    def _forget_ids(self) -> None:
-        """Forget the ids of messages that no result holds, if there may be many."""
-        if len(self._ids) < 2 * self._n_ids_before:
+        known = self._messages.seqs
+        new = ~np.isin(once, known, assume_unique=True)
+        if not new.any():
             return
-        known = np.sort(np.fromiter(self._ids, np.int64))
-        in_use = np.zeros(len(known), np.bool_)
-        kernels.mark(self._arrays, known, in_use)
-        self._ids = {seq: self._ids[seq] for seq in known[in_use].tolist()}
-        self._n_ids_before = max(self._least, len(self._ids))
+        once, ids = once[new], ids.take(rows[new])
+        if len(known) and once[0] < known[-1]:
+            self._messages.merge(once, ids)
+        else:
+            self._messages.append(once, ids)
+
+    def _ids(self, seqs: npt.NDArray[np.int64]) -> IdColumn:
+        """Return the ids of messages that are remembered."""
+        return self._messages.ids(np.searchsorted(self._messages.seqs, seqs).astype(np.int32))
+
+    def _forget_messages(self) -> None:
+        """Forget the messages that no replica holds, if there may be many."""
+        if len(self._messages) >= self._least and self._messages.has_doubled:
+            self._messages.keep(np.isin(self._messages.seqs, self.held_seqs(), assume_unique=True))
+
+    def held_seqs(self) -> npt.NDArray[np.int64]:
+        """Return the seqs of all messages that replicas hold, ascending: one pass over all of them."""
+        known = self._messages.seqs
+        marks = np.zeros(len(known), np.bool_)
+        kernels.mark(self._arrays, known, marks)
+        return known[marks]
+
+    def reset(self) -> None:
+        """Forget what replicas hold, before all of them report it again.
+
+        Results that do not follow from the window stay, as those of one more replica.
+        """
+        slots, heads = self.registry.taken(), self._arena[f"{_PREFIX}.heads"]
+        kept = self._read(slots)
+        heads[slots, kernels.SIZE] = heads[slots, kernels.REPLICAS] = 0
+        if self.kind.result_policy.must_be_saved:
+            heads[slots, kernels.REPLICAS] = 1
+            self.hold(kept)
+
+    def held_by_replicas(self, slots: Slots) -> tuple[npt.NDArray[np.int64], Results]:
+        """Return the number of replicas of some slots, and what these hold: each message as often as it is held."""
+        heads = self._arena[f"{_PREFIX}.heads"][slots]
+        at, lengths = _places(heads, heads[:, kernels.SIZE].astype(np.int64))
+        times = self._arena[f"{_PREFIX}.holders"][at]
+        at, of_slots = np.repeat(at, times), np.repeat(np.repeat(slots, lengths), times)
+        seqs = self._arena[f"{_PREFIX}.seqs"][at]
+        results = Results(of_slots, seqs, self._arena[f"{_PREFIX}.scores"][at], self._ids(seqs))
+        return heads[:, kernels.REPLICAS].astype(np.int64), results
 
     def held(self, slots: Slots) -> list[Results]:
         """Return the results of slots."""
@@ -197,12 +245,9 @@ class ResultMerger:
 
     def _read(self, slots: Slots) -> Results:
         heads = self._arena[f"{_PREFIX}.heads"][slots]
-        lengths = np.minimum(heads[:, kernels.SIZE], heads[:, kernels.K]).astype(np.int64)
-        ends = np.cumsum(lengths)
-        at = np.repeat(heads[:, kernels.START] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+        at, lengths = _places(heads, np.minimum(heads[:, kernels.SIZE], heads[:, kernels.K]).astype(np.int64))
         seqs = self._arena[f"{_PREFIX}.seqs"][at]
-        ids = IdColumn.of([self._ids[seq] for seq in seqs.tolist()])
-        return Results(np.repeat(slots, lengths), seqs, self._arena[f"{_PREFIX}.scores"][at], ids)
+        return Results(np.repeat(slots, lengths), seqs, self._arena[f"{_PREFIX}.scores"][at], self._ids(seqs))
 
     def results(self, slot: int, _touching: Callable[..., Iterable[Document]]) -> list[ScoredMessage]:
         """Return a result, best first."""
@@ -228,3 +273,12 @@ class ResultMerger:
     @property
     def _arrays(self) -> kernels.MergerArrays:
         return self._arena.bundle(_PREFIX, kernels.MergerArrays)
+
+
+def _places(
+    heads: npt.NDArray[np.int32], lengths: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the places of the first messages of some slots, given how many of each, and these lengths."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(heads[:, kernels.START] - (ends - lengths), lengths) + np.arange(total), lengths

@@ -8,6 +8,7 @@ and expire messages as all others do.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from os import PathLike
 from typing import Any
@@ -26,6 +27,7 @@ from nearcast.engine.matcher import Matcher
 from nearcast.engine.message_stream import SeenBy
 from nearcast.engine.period_sampler import PeriodSampler
 from nearcast.engine.relocation import moving, release_moved, staying
+from nearcast.engine.replica_log import ReplicaLog
 from nearcast.engine.state import EngineState, SavedSubscriptions
 from nearcast.engine.step_changes import difference
 from nearcast.engine.stream_slice import StreamSlice
@@ -155,6 +157,28 @@ class ShardEngine(Engine):
         """Return a sampler of what this engine does from now on as a shard of a routing."""
         return PeriodSampler(lambda: self._matchers, self._scoring, placement, shard=shard)
 
+    # -- replicas whose results are merged elsewhere ----------------------------------------------------------------
+
+    @property
+    def replica_log(self) -> ReplicaLog | None:
+        """Where the results of stateful kinds are reported, instead of as updates, if others merge them."""
+        return self._shards.replica_log
+
+    @replica_log.setter
+    def replica_log(self, log: ReplicaLog | None) -> None:
+        self._shards.replica_log = log
+        if log is not None:
+            log.bodies = self._stream.bodies
+
+    def log_replicas(self) -> None:
+        """Report all replicas with what they hold to the log."""
+        self._shards.log_replicas()
+
+    def at_place(self, place: Longs, ids: pa.Array | None = None) -> AbstractContextManager[None]:
+        """Log what happens after the last message at a place, or at one for each of some subscriptions."""
+        log = self.replica_log
+        return nullcontext() if log is None else log.at(self._stream.seq, self._stream.now_us, place, ids)
+
     # -- a change of the routing ----------------------------------------------------------------------------------
 
     def transfers(self, change: Rerouting) -> Iterator[tuple[int, EngineState]]:
@@ -256,18 +280,21 @@ class ShardEngine(Engine):
         """The users that the social graph knows."""
         return self._scoring.social.users.keys()
 
-    def change_edges(self, edges: Sequence[Edge], are_added: Sequence[bool]) -> tuple[pa.Table, int]:
+    def change_edges(
+        self, edges: Sequence[Edge], are_added: Sequence[bool], places: Longs | None = None
+    ) -> tuple[pa.Table, int]:
         """Add and remove edges one by one, and return the updates, and the number of removed ones that are not there.
 
-        If no result depends on users, many edges cost about as much as one.
+        If no result depends on users, many edges cost about as much as one. A log of replicas needs their places.
         """
         graph, net, n_unknown = self._scoring.social, dict[Edge, bool](), 0
         updates: list[Update] = []
-        for edge, is_added in zip(edges, are_added, strict=True):
+        for row, (edge, is_added) in enumerate(zip(edges, are_added, strict=True)):
             n_unknown += not (is_added or net.get(edge, edge in graph))
             net[edge] = is_added
             if self._has_users:
-                updates += self._apply_edges([edge] if is_added else [], net)
+                with nullcontext() if places is None else self.at_place(places[row]):
+                    updates += self._apply_edges([edge] if is_added else [], net)
                 net.clear()
         added = [edge for edge, is_added in zip(edges, are_added, strict=True) if is_added]
         updates += self._apply_edges(added if net else [], net)
@@ -311,7 +338,12 @@ class ShardEngine(Engine):
         """
         nows_us = self._stream.ticks(operations.ats_us).nows_us
         interleaved = Interleaved(
-            operations, self._scoring, seq=self._stream.seq, nows_us=nows_us, bodies=self._stream.bodies
+            operations,
+            self._scoring,
+            seq=self._stream.seq,
+            nows_us=nows_us,
+            bodies=self._stream.bodies,
+            log=self.replica_log,
         )
         self._before_change()
         interleaved.begin(self._shards.shards[0])

@@ -32,7 +32,7 @@ from nearcast.engine.shard import Shard, ShardTask
 from nearcast.engine.state import SavedSubscriptions
 from nearcast.engine.stats import add_work
 from nearcast.engine.transfer import Placement
-from nearcast.engine.updates import UpdateBatch, UpdateWriter
+from nearcast.engine.updates import Form, UpdateBatch, UpdateWriter
 from nearcast.errors import UnknownMessage
 from nearcast.index import Work
 from nearcast.model import NEVER, Document, Footprint, Id, IdColumn, MessageBatch, Subscription, SubscriptionBatch
@@ -44,6 +44,7 @@ from nearcast.window import Changes, Results, ScoredMessage, SlidingWindow, Step
 if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
     from nearcast.engine.registry import SubscriptionRegistry
+    from nearcast.engine.replica_log import ReplicaLog
     from nearcast.engine.replica_planner import ReplicaPlanner
     from nearcast.engine.result_merger import ResultMerger
 
@@ -62,6 +63,8 @@ class ShardSet:
         self._work_before: dict[str, Work] = {}
         self._mergers: dict[str, ResultMerger] = {}
         self._replica_planners: dict[str, ReplicaPlanner] = {}
+        self.replica_log: ReplicaLog | None = None
+        """Where a single shard reports the results of its replicas, instead of as updates, if others merge them."""
         self._pool = _make_pool(config.workers)
         self._samplers: list[PeriodSampler] = []
 
@@ -230,6 +233,8 @@ class ShardSet:
         def insert(part: tuple[Shard, npt.NDArray[np.int64]]) -> tuple[Slots, Results]:
             shard, rows = part
             own = subscriptions if len(rows) == len(subscriptions) else subscriptions.take(rows)
+            if self.router.merges(kind):
+                return shard.matcher(kind).insert(own, sinces[rows], None)
             others = before_it(masks[rows], shard.number) if before is None else before[rows]
             return shard.matcher(kind).insert(own, sinces[rows], others)
 
@@ -239,6 +244,10 @@ class ShardSet:
             shard.matcher(kind).prepare(subscriptions)  # creates lists of the window, which one thread must do
         self._catch_up()
         inserted = list(self._run(insert, placed))
+        if (log := self._log_of(kind)) is not None:
+            ((slots, results),) = inserted
+            log.begin(subscriptions, log.here(subscriptions.ids.strings), results, positions(results.slots, slots))
+            return []
         if not self.router.merges(kind):
             each = zip(placed, inserted, strict=True)
             return [(shard.matcher(kind).registry, results) for (shard, _), (_, results) in each]
@@ -249,6 +258,22 @@ class ShardSet:
         if self.router.narrows:
             self._replica_planners[kind.kind].narrow(subscriptions, slots, masks)
         return [(merger.registry, results) for results in merger.held(slots)]
+
+    def _log_of(self, kind: type[Subscription]) -> ReplicaLog | None:
+        """Return the log of the replicas of a kind, if others merge their results."""
+        return self.replica_log if kind.result_policy.is_stateful else None
+
+    def log_replicas(self) -> None:
+        """Report all replicas with what they hold, to those who merge them."""
+        for matcher in self._matchers():
+            if (log := self._log_of(matcher.kind)) is None:
+                continue
+            taken = matcher.registry.taken()
+            for start in range(0, len(taken), ROWS_AT_ONCE):
+                slots = taken[start : start + ROWS_AT_ONCE]
+                subscriptions = SubscriptionBatch(matcher.kind, matcher.registry.rows(slots), self._scoring)
+                held = Results.joined(matcher.held(slots))
+                log.begin(subscriptions, log.here(subscriptions.ids.strings), held, positions(held.slots, slots))
 
     def _merger(self, kind: type[Subscription]) -> ResultMerger:
         if kind.kind not in self._mergers:
@@ -263,8 +288,13 @@ class ShardSet:
                 self._replica_planners[kind.kind] = ReplicaPlanner(merger, self.shards, self.router, self._scoring)
         return self._mergers[kind.kind]
 
-    def remove(self, ids: IdColumn) -> dict[Id, list[ScoredMessage]]:
-        """Remove those of the given subscriptions that exist; return their non-empty results."""
+    def remove(
+        self, ids: IdColumn, *, leaves: bool = True, tick: tuple[int, int] | None = None
+    ) -> dict[Id, list[ScoredMessage]]:
+        """Remove those of the given subscriptions that exist; return their non-empty results.
+
+        A log of replicas gets the end of each, at a tick if one is given: `leaves` says whether the results leave.
+        """
         removed: dict[Id, list[ScoredMessage]] = {}
 
         def note(results: Results, rows: npt.NDArray[np.int64], slots: Slots) -> None:
@@ -277,7 +307,11 @@ class ShardSet:
                 if self.router.learns and len(slots):
                     self.router.release(self._batch_of(matcher, slots), shard.number)
                 results = matcher.delete(slots) if len(slots) else Results.none()
-                if matcher.kind.kind not in self._mergers:
+                if (log := self._log_of(matcher.kind)) is not None:
+                    ended = ids.take(rows)
+                    steps = log.here(ended.strings) if tick is None else log.steps(*tick, ended.strings)
+                    log.end(matcher.kind, steps, ended, leaves=leaves)
+                elif matcher.kind.kind not in self._mergers:
                     note(results, rows, slots)
         for merger in self._mergers.values():
             rows, slots = _find(merger.registry, ids)
@@ -294,14 +328,15 @@ class ShardSet:
         """The next time at which a subscription may expire."""
         return min((registry.next_end_us for registry in self._registries()), default=NEVER)
 
-    def forget_expired(self, now_us: int) -> None:
-        """Remove the subscriptions that have expired by now."""
+    def forget_expired(self, ticks: Ticks, step: int = 0) -> None:
+        """Remove the subscriptions that have expired by a step."""
+        seq, now_us = int(ticks.seqs[step]), int(ticks.nows_us[step])
         expired: dict[Id, None] = {}
         for registry in self._registries():
             if registry.next_end_us <= now_us:
                 expired |= dict.fromkeys(registry.ids(registry.take_expired(now_us)))
         if expired:
-            self.remove(IdColumn.of(list(expired)))
+            self.remove(IdColumn.of(list(expired)), leaves=False, tick=(seq, now_us))
 
     def _registries(self) -> Iterator[SubscriptionRegistry]:
         yield from (matcher.registry for matcher in self._matchers())
@@ -351,7 +386,11 @@ class ShardSet:
             ]
             if (merger := self._mergers.get(kind.kind)) is None:
                 for number, (before, after) in refreshed:
-                    yield self.shards[number].matchers[kind.kind].registry, before.by_slot(), after.by_slot()
+                    registry = self.shards[number].matchers[kind.kind].registry
+                    if (log := self._log_of(kind)) is None:
+                        yield registry, before.by_slot(), after.by_slot()
+                    else:
+                        log.replace(kind, registry, before, after)
                 continue
             deltas = [(number, _difference(before, after)) for number, (before, after) in refreshed]
             now = np.array([seq], np.int64)
@@ -393,7 +432,9 @@ class ShardSet:
         deltas: dict[str, list[tuple[int, Changes]]] = {}
         for shard, matcher, withdrawal in begun:
             after = matcher.end_withdrawal(withdrawal, seqs, shard.window)
-            if matcher.kind.kind in self._mergers:
+            if (log := self._log_of(matcher.kind)) is not None:
+                log.replace(matcher.kind, matcher.registry, withdrawal.before, after, ticks)
+            elif matcher.kind.kind in self._mergers:
                 deltas.setdefault(matcher.kind.kind, []).append((shard.number, _difference(withdrawal.before, after)))
             else:
                 yield matcher.registry, withdrawal.before.by_slot(), after.by_slot()
@@ -506,7 +547,7 @@ class ShardSet:
         self, shard: Shard, batch: MessageBatch, seen_by: Masks | None, steps: Steps, writer: UpdateWriter
     ) -> list[tuple[int, ShardTask]]:
         """Return the jobs of a shard, with its number."""
-        cuts, writes = self._cuts(len(batch)), self.router.sends_all
+        cuts, writes = self._cuts(len(batch)), self.router.sends_all and self.replica_log is None
         made = shard.publish(batch, seen_by, steps, writer, cuts=cuts, writes_updates=writes)
         return [(shard.number, job) for job in made]
 
@@ -531,7 +572,11 @@ class ShardSet:
         deltas: dict[str, list[tuple[int, Changes]]] = {}
         for number, done in self._run(lambda job: (job[0], job[1]()), jobs):
             for matcher, part in done:
-                if isinstance(part, Changes):
+                if isinstance(part, Changes) and self.replica_log is not None:
+                    matcher.n_matched += part.n_matched
+                    are_parts = writer.form is Form.CHANGES
+                    self.replica_log.change(matcher.kind, matcher.registry, part, writer.ticks, are_parts=are_parts)
+                elif isinstance(part, Changes):
                     deltas.setdefault(matcher.kind.kind, []).append((number, part))
                 else:
                     matcher.n_matched += part.n_matched
@@ -709,6 +754,13 @@ def _movable(shard: Shard, *, sends_all: bool) -> list[Matcher]:
 
 def _make_pool(n_threads: int) -> ThreadPoolExecutor | None:
     return ThreadPoolExecutor(n_threads, "nearcast") if n_threads > 1 else None
+
+
+def positions(slots: Slots, among: Slots) -> Longs:
+    """Return where each slot is among others, all different, which hold it."""
+    place = np.zeros(int(among.max(initial=-1)) + 1, np.int64)
+    place[among] = np.arange(len(among))
+    return place[slots]
 
 
 def _find(registry: SubscriptionRegistry, ids: IdColumn) -> tuple[npt.NDArray[np.int64], Slots]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nearcast.engine.replica_log import EDGE_STEP, places_of
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.errors import InvalidInput
 from nearcast.jobs.edge_rows import ADD
@@ -72,7 +73,8 @@ class EdgeOperations:
         if until_us is not None:
             stop = min(stop, int(np.searchsorted(self._ats_us, until_us, side="right")))
         self._n_applied = stop
-        updates, n_unknown = engine.change_edges(self._edges[start:stop], self._are_added[start:stop])
+        places = places_of(self._positions[start:stop], self._ats_us[start:stop], EDGE_STEP, np.arange(start, stop))
+        updates, n_unknown = engine.change_edges(self._edges[start:stop], self._are_added[start:stop], places)
         self.n_unknown += n_unknown
         return updates
 

@@ -19,28 +19,58 @@ import logging
 import shutil
 from contextlib import suppress
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
-from typing import Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from filelock import FileLock, Timeout
 
 from nearcast.engine import EngineConfig
-from nearcast.engine.shard_engine import ShardEngine
 from nearcast.errors import StateError
 from nearcast.model import Limits
 
 UNUSED_S = 7 * 24 * 3600.0
 """How long an engine stays that no batch uses."""
 
-_MAPPED: dict[Path, ShardEngine] = {}
+_MAPPED: dict[Path, Any] = {}
 """Engines that this process has mapped, by folder."""
 _log = logging.getLogger(__name__)
 
 
-class LocalEngineCache:
-    """The engine of one shard on this host."""
+class Cached(Protocol):
+    """What lies in a folder between batches: the engine of a shard, or a partition of the merge stage."""
 
-    def __init__(self, folder: Path, config: EngineConfig, engine: type[ShardEngine] = ShardEngine) -> None:
+    @classmethod
+    def create(cls, config: EngineConfig, *, folder: str | PathLike[str] | None = None) -> Self:
+        """Return an empty one."""
+
+    @classmethod
+    def load(
+        cls, path: str | PathLike[str], *, config: EngineConfig, folder: str | PathLike[str] | None = None
+    ) -> Self:
+        """Return a saved one."""
+
+    @classmethod
+    def attach(cls, folder: str | PathLike[str], mark: str, config: EngineConfig) -> Self:
+        """Return the one that was sealed with a mark."""
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write all that is needed to load it."""
+
+    def seal(self, mark: str) -> None:
+        """Leave it to the process that attaches it next."""
+
+    def is_sealed(self, mark: str) -> bool:
+        """Return whether it is as it was when it was sealed with a mark."""
+
+
+C = TypeVar("C", bound=Cached)
+
+
+class LocalEngineCache(Generic[C]):
+    """The engine of one shard on this host, or whatever else is cached as one."""
+
+    def __init__(self, folder: Path, config: EngineConfig, engine: type[C]) -> None:
         self._folder, self._config, self._engine = folder, replace(config, limits=Limits.greatest()), engine
         self._lock = FileLock(_lock_file(folder), blocking=False)
 
@@ -58,11 +88,12 @@ class LocalEngineCache:
         """The folder for an engine, or None for memory."""
         return self._folder if self._lock.is_locked else None
 
-    def open(self, stamp: str) -> ShardEngine | None:
+    def open(self, stamp: str) -> C | None:
         """Return the engine that was sealed with a stamp; None if there is none that can be used."""
         if self._place is None:
             return None
-        engine, mark = _MAPPED.pop(self._folder, None), self._mark(stamp)
+        engine: C | None = _MAPPED.pop(self._folder, None)
+        mark = self._mark(stamp)
         if engine is not None and engine.is_sealed(mark):
             return engine
         try:
@@ -73,15 +104,15 @@ class LocalEngineCache:
             _log.warning("the engine in %s is damaged and will be rebuilt: %r", self._folder, error)
             return None
 
-    def new(self) -> ShardEngine:
+    def new(self) -> C:
         """Return an engine without subscriptions."""
         return self._engine.create(self._config, folder=self._place)
 
-    def load(self, saved: Path) -> ShardEngine:
+    def load(self, saved: Path) -> C:
         """Return a saved engine."""
         return self._engine.load(saved, config=self._config, folder=self._place)
 
-    def seal(self, engine: ShardEngine, stamp: str) -> None:
+    def seal(self, engine: C, stamp: str) -> None:
         """Seal the engine of a batch that succeeded, for the next batch."""
         if self._place is not None:
             engine.seal(self._mark(stamp))

@@ -70,6 +70,12 @@ def loose_updates(*, bodies: bool) -> str:
     return f"{shard_updates(bodies=bodies)}, key int, {OP} long"
 
 
+REPORTED = "key int, source string, part int, block int, rows long, payload binary, epoch int"
+"""The columns of the output of a shard whose results are merged: frames for the merge stage, see `replica_frames`."""
+
+UPDATES = "updates"
+"""The source of a frame with groups of updates that need no merge; `block` is the number of updates."""
+
 PACKED = "seq long, updates long, payload binary"
 """The same in blocks: the first seq, the number of updates, and their groups as an Arrow stream."""
 

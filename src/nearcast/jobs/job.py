@@ -63,6 +63,8 @@ class Job:
 
     has_edges: bool = False
     """True if edges are a source, which may make users known."""
+    may_withdraw: bool = False
+    """True if messages may be retracted, replaced, or expire by a time of their own."""
     balance: Balance | None = None
     """When the routing of a stream is adjusted to its load; None for never."""
 
@@ -159,11 +161,17 @@ class Job:
         """True if a replaced subscription of a stateful kind may move to another shard."""
         return self.routing.sends_all and not self.routing.by_key
 
+    @property
+    def merges(self) -> bool:
+        """True if a subscription may live in several shards, so that results of its replicas have to be merged."""
+        return not self.routing.sends_all
+
     def check_kind(self, kind: type[Subscription], subject: str) -> None:
-        """Raise `InvalidInput` for a stateful kind whose results several shards would have to share."""
-        ok = self.routing.sends_all or not kind.result_policy.is_stateful
+        """Raise `InvalidInput` for a kind whose merged results could not be filled up after a retraction."""
+        ok = not (self.merges and self.may_withdraw and kind.result_policy.must_be_saved)
         rule = (
-            f"must send every message to all shards for kind {kind.kind!r}: no stage merges the results of replicas"
+            f"must send every message to all shards for kind {kind.kind!r} where messages may be retracted, replaced "
+            "or expire by a time of their own: have no columns 'op' and 'expires_at', and no packed messages"
         )
         require(ok, "partitioner", rule, self.partitioner, subject=subject)
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from nearcast.engine.groups import group
 from nearcast.engine.interleaved import Interleaved, Operations
+from nearcast.engine.replica_log import OPERATION_STEP, places_of
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.jobs.frame import ELSEWHERE, OP, PLACEMENTS, masks_from_arrow
 from nearcast.jobs.job import Job
@@ -28,7 +29,7 @@ from nearcast.jobs.order import SourceRows, positions_of
 from nearcast.jobs.rejections import Rejection
 from nearcast.jobs.validate import SUBSCRIBE, UNSUBSCRIBE
 from nearcast.model import NEVER, kinds
-from nearcast.model.columns import BODY, groups_schema, subscriptions_schema
+from nearcast.model.columns import BODY, groups_schema, subscriptions_schema, updates_schema
 from nearcast.model.id_column import IdColumn
 from nearcast.partition import before_it, shards_by_key
 
@@ -114,20 +115,28 @@ class SubscriptionOperations:
             if len(rows) < stop - start:
                 part = part.take(pa.array(rows - start))
             op = self._ops[rows[0]]
-            if op == UNSUBSCRIBE:
-                ids = part["id"].to_pylist()
-                n_before = len(engine)
-                engine.unsubscribe([id_ for id_ in ids if id_ in engine])
-                self.n_unknown += self._n_counted(rows) - (n_before - len(engine))
-                continue
-            if op == ELSEWHERE:
-                updates = engine.release(part.select(["id"]))
-            else:
-                before = None if self._before is None else self._before[rows]
-                updates = engine.subscribe_replicas(part.select(subscriptions_schema().names), before)
+            with engine.at_place(self._places_of(rows), part["id"].combine_chunks()):
+                updates = self._apply_round(op, part, rows)
             if len(updates):
                 at = pc.index_in(updates["subscription"], value_set=part["id"].combine_chunks()).to_numpy()
                 yield self._grouped(updates, self._places[rows[at]])
+
+    def _apply_round(self, op: str, part: pa.Table, rows: Rows) -> pa.Table:
+        """Apply operations of one kind on distinct ids, and return the updates."""
+        engine = self._engine
+        if op == ELSEWHERE:
+            return engine.release(part.select(["id"]))
+        if op != UNSUBSCRIBE:
+            before = None if self._before is None else self._before[rows]
+            return engine.subscribe_replicas(part.select(subscriptions_schema().names), before)
+        n_before = len(engine)
+        engine.unsubscribe([id_ for id_ in part["id"].to_pylist() if id_ in engine])
+        self.n_unknown += self._n_counted(rows) - (n_before - len(engine))
+        return updates_schema(bodies=self._job.config.bodies).empty_table()
+
+    def _places_of(self, rows: Rows) -> Rows:
+        """Return the places of operations for a log of replicas."""
+        return places_of(self._positions[rows], self._ats_us[rows], OPERATION_STEP, self._places[rows])
 
     def _reject_expired(self, start: int, stop: int) -> Rows:
         """Reject the operations of a range whose subscriptions have expired by now, and return them."""
@@ -177,6 +186,7 @@ class SubscriptionOperations:
                 self._positions[first:last] - start,
                 self._message_ats_us[start:stop],
                 None if self._before is None else self._before[first:last],
+                None if self._engine.replica_log is None else self._places_of(np.arange(first, last)),
             )
         )
         unsubscribes = np.flatnonzero(ops == UNSUBSCRIBE)

@@ -51,6 +51,8 @@ class Tally:
     """Bytes of subscriptions that moved between shards."""
     state_bytes: dict[int, int] = field(default_factory=dict)
     """Bytes of the state of each shard."""
+    merge_bytes: dict[int, int] = field(default_factory=dict)
+    """Bytes of the state of each partition of the merge stage, if there is one."""
     work: dict[int, float] = field(default_factory=dict)
     """Seconds of work of each shard."""
     last_batch: int = -1
@@ -70,13 +72,14 @@ class Tally:
     def _add(self, batch: Mapping[str, Any]) -> None:
         observed = batch.get("observedMetrics") or {}
         rows = observed.get(MESSAGES) or {}
-        reports = [json.loads(report) for report in (observed.get(SHARDS) or {}).get("reports") or ()]
+        every = [json.loads(report) for report in (observed.get(SHARDS) or {}).get("reports") or ()]
+        reports, merges = ([one for one in every if what in one] for what in ("shard", "merge"))
         self.batches += 1
         self.last_batch = batch["batchId"]
         self.last_seconds = (batch.get("durationMs") or {}).get("triggerExecution", 0) / 1e3
         n_good = (rows.get("rows") or 0) - (rows.get("rejected") or 0)
         self.last_messages = max((report["messages"] for report in reports), default=n_good)  # each counts them all
-        self.last_updates = sum(report["updates"] for report in reports)
+        self.last_updates = sum(report["updates"] for report in every)
         self.messages += self.last_messages
         self.updates += self.last_updates
         self.rejected += sum((observed.get(name) or {}).get("rejected") or 0 for name in _MAY_REJECT)
@@ -99,6 +102,7 @@ class Tally:
             self.subscriptions[shard] = report["subscriptions"]
             self.state_bytes[shard] = report["state_bytes"]
             self.work[shard] = self.work.get(shard, 0.0) + report["seconds"]
+        self.merge_bytes |= {report["merge"]: report["state_bytes"] for report in merges}
 
     @property
     def balance(self) -> float:
@@ -121,7 +125,7 @@ class Tally:
             "late": self.late,
             "unknown": self.unknown,
             "subscriptions": sum(self.subscriptions.values()),
-            "state_bytes": sum(self.state_bytes.values()),
+            "state_bytes": sum(self.state_bytes.values()) + sum(self.merge_bytes.values()),
             "shard_balance": round(self.balance, 3),
             "shards": len(self.work),
             "epoch": self.epoch,

@@ -25,6 +25,12 @@ def write_report(folder: Folder, batch: int, shard: int, report: Mapping[str, An
     folder.remove([_name(batch - _KEPT, shard)])
 
 
+def write_merge_report(folder: Folder, batch: int, partition: int, report: Mapping[str, Any]) -> None:
+    """Do the same with the report of a partition of the merge stage, which has the key "merge" instead of "shard"."""
+    folder.write(_merge_name(batch, partition), json.dumps(report).encode())
+    folder.remove([_merge_name(batch - _KEPT, partition)])
+
+
 class Reports:
     """Reads the reports of a job that runs here or elsewhere."""
 
@@ -71,3 +77,7 @@ def _names(folder: Folder, within: str) -> list[str]:
 
 def _name(batch: int, shard: int) -> str:
     return f"reports/{batch:08d}.{shard}.json"
+
+
+def _merge_name(batch: int, partition: int) -> str:
+    return f"reports/{batch:08d}.merge-{partition}.json"

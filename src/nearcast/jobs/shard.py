@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from nearcast.engine.groups import count_updates, group
 from nearcast.engine.period_sampler import PeriodSampler
+from nearcast.engine.replica_log import MESSAGE_STEP, RETRACTION_STEP
 from nearcast.engine.shard_engine import ShardEngine
 from nearcast.engine.stream_slice import StreamSlice
 from nearcast.errors import InvalidInput
@@ -50,6 +51,7 @@ from nearcast.jobs.moves import apply_moves
 from nearcast.jobs.operations import SubscriptionOperations
 from nearcast.jobs.order import ends_in_order, in_order
 from nearcast.jobs.rejections import Rejection
+from nearcast.jobs.replica_frames import ReplicaReport
 from nearcast.jobs.validate import to_json
 from nearcast.model import Id, IdColumn, MessageBatch
 from nearcast.partition import has_shard
@@ -61,6 +63,7 @@ CHUNK = 8192
 UPDATES_PER_ROW = 1 << 18
 """The number of updates that a chunk of messages should have; they are in memory at once."""
 
+_LAST = np.iinfo(np.int64).max
 _FIRST = 64  # messages of the first chunk, whose updates show the right size
 
 
@@ -95,15 +98,23 @@ def apply(
     job: Job,
     counts: ShardCounts,
     sampler: PeriodSampler | None = None,
+    replicas: ReplicaReport | None = None,
 ) -> Iterator[pa.Table]:
     """Apply the frames of one micro-batch, yield groups of updates, and count.
 
-    Where subscriptions may move, groups have a column `OP`, see `frame`. A sampler takes some of the messages.
+    Where subscriptions may move, groups have a column `OP`, see `frame`. A sampler takes some of the messages. Where
+    results of replicas are merged, `replicas` takes what is to be merged, and groups are those of stateless kinds.
     """
     arrived = list(frames)
+    report = (replicas or ReplicaReport.new()) if job.merges else None
+    engine.replica_log = None
     if moves := [frame for frame in arrived if frame.source == MOVE]:
         started = perf_counter()
         apply_moves(engine, moves, shard=shard, job=job)
+        if report is not None:
+            engine.replica_log = report.held
+            engine.log_replicas()
+    engine.replica_log = None if report is None else report.changes
         counts.moving += perf_counter() - started
     before = engine.stats()
     time = time_of(arrived)
@@ -123,7 +134,7 @@ def apply(
             counts.rejections += rejected
         subscriptions = SubscriptionOperations(rows, messages.ats_us, engine, shard=shard, job=job)
     operations = BatchOperations(engine, job, edges, subscriptions)
-    expired = () if time is None else (uncaused(group(engine.advance_to(time.now_us)), job),)
+    expired = () if time is None else (_advanced(engine, time, job),)
     for updates in _gathered(chain(expired, _interleave(engine, operations, messages, job, counts, sampler))):
         counts.updates += count_updates(updates)
         yield updates
@@ -135,6 +146,12 @@ def apply(
     after = engine.stats()
     for name in ("late", "visited", "candidates", "verified"):
         setattr(counts, name, getattr(counts, name) + getattr(after, name) - getattr(before, name))
+
+
+def _advanced(engine: ShardEngine, time: BatchTime, job: Job) -> pa.Table:
+    """Advance the clock of an engine before all else, and return the updates as groups."""
+    with engine.at_place(np.array([-1, 0, MESSAGE_STEP, 0])):
+        return uncaused(group(engine.advance_to(time.now_us)), job)
 
 
 def _interleave(
@@ -156,7 +173,8 @@ def _interleave(
         if op != PUBLISH:
             end = operations.first_position(end)
             if op == RETRACT:
-                updates = engine.retract_slice(messages.ids(start, end)[0], seen_by)
+                with engine.at_place(np.array([start, _LAST, RETRACTION_STEP, 0])):
+                    updates = engine.retract_slice(messages.ids(start, end)[0], seen_by)
                 counts.retractions += "0" if updates is None else "1"
             else:
                 updates = engine.replace_slice(messages.ids(start, end), *messages.slice(start, end), seen_by)

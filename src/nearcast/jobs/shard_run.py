@@ -30,6 +30,7 @@ from nearcast.jobs.job import Job
 from nearcast.jobs.moves import ReadMoves, read_moves, remove_moves, write_moves
 from nearcast.jobs.periods import remove_parts, write_part
 from nearcast.jobs.rejections import write_rejections
+from nearcast.jobs.replica_frames import ReplicaReport
 from nearcast.jobs.reports import write_report
 from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.jobs.shard_state import ShardManifest, ShardState
@@ -73,8 +74,11 @@ class ShardRun:
         self.manifest = ShardManifest()
         """The state of the shard after the batch, once all updates have been taken."""
 
-    def updates(self, stored: ShardManifest | None) -> Iterator[pa.Table]:
-        """Apply the frames to the engine of a manifest, yield groups of updates, and leave the next manifest."""
+    def updates(self, stored: ShardManifest | None, replicas: ReplicaReport | None = None) -> Iterator[pa.Table]:
+        """Apply the frames to the engine of a manifest, yield groups of updates, and leave the next manifest.
+
+        Where results are merged, `replicas` takes what is to be merged.
+        """
         job, report, shard = self.job, self.report, self.report.shard
         place = self._local / self._query / job.fingerprint / str(shard)
         with LocalEngineCache(place, job.config, job.shard_engine) as engine_cache:
@@ -91,7 +95,7 @@ class ShardRun:
             clock.append(perf_counter())
             sampler = engine.begin_period(job.placement, shard=shard) if self._is_measured(before) else None
             arrived = map(blocks.read, frames)
-            yield from apply(engine, arrived, shard=shard, job=job, counts=report, sampler=sampler)
+            yield from apply(engine, arrived, shard=shard, job=job, counts=report, sampler=sampler, replicas=replicas)
             self._write_part(sampler)
             report.subscriptions = len(engine)
             clock.append(perf_counter())

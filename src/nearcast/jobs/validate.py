@@ -24,7 +24,7 @@ from nearcast.errors import InvalidInput, NearcastError
 from nearcast.jobs.edge_rows import check_edges
 from nearcast.jobs.job import Job
 from nearcast.jobs.message_rows import MESSAGE_ROWS, RETRACT, are, attribute_columns, check_op, has_ops, readable
-from nearcast.model import NO_ATTRIBUTES, NO_TIME, Attributes, Message
+from nearcast.model import NO_ATTRIBUTES, NO_TIME, Attributes, Message, find_kind
 from nearcast.model.columns import ids_from_table
 
 SUBSCRIBE, UNSUBSCRIBE = "subscribe", "unsubscribe"
@@ -169,8 +169,9 @@ def _check_subscriptions(table: pa.Table, job: Job) -> None:
         raise InvalidInput("op", rule, op, subject=f"subscription {id_!r}")
     ids_from_table(table)
     comes = table if ops == {SUBSCRIBE} else table.filter(pc.equal(table["op"], SUBSCRIBE))
-    for batch in job.admit(comes.select([name for name in comes.column_names if name not in ("row", "broken")])):
-        job.check_kind(batch.kind, f"subscription {batch.ids[0]!r}")
+    job.admit(comes.select([name for name in comes.column_names if name not in ("row", "broken")]))
+    for name in pc.unique(comes["kind"]).to_pylist():  # not only of those that no later row replaces
+        job.check_kind(find_kind(name), f"subscription {comes['id'][comes['kind'].index(name).as_py()].as_py()!r}")
 
 
 def _refuse_broken(row: dict[str, Any], subject: str, names: Mapping[str, str] = MappingProxyType({})) -> None:

@@ -157,7 +157,7 @@ def plain_region(frame: DataFrame) -> DataFrame:
 
 def decode_messages(messages: DataFrame, handle: JobHandle) -> Decoded:
     """Separate good messages from rejected ones; packed ones stay packed, and dispatch skips the bad ones."""
-    payload = _payload_of(messages)
+    payload = payload_of(messages)
     if payload is not None:
         return Decoded(messages.select(F.col(payload).alias(PAYLOAD)), _reject_packed(messages, payload, handle))
     attributes = handle.job.config.attributes
@@ -208,7 +208,7 @@ def _fitting(field: StructField) -> Column:
     return F.col(field.name)
 
 
-def _payload_of(messages: DataFrame) -> str | None:
+def payload_of(messages: DataFrame) -> str | None:
     """Return the column of packed messages, if there is one."""
     found = {field.name: field.dataType for field in messages.schema}
     if all(name in found for name in _REQUIRED):

@@ -26,7 +26,7 @@ from nearcast.jobs.rejections import rejections_folder
 from nearcast.partition import Routing
 from nearcast.partition.balance.policy import Balance
 from nearcast.spark.clock_source import read_clock
-from nearcast.spark.decode import REJECTED, decode_edges, decode_messages, decode_subscriptions
+from nearcast.spark.decode import REJECTED, decode_edges, decode_messages, decode_subscriptions, payload_of
 from nearcast.spark.dispatch import dispatch_clock, dispatch_edges, dispatch_messages, dispatch_subscriptions
 from nearcast.spark.job_handle import send_job
 from nearcast.spark.learn import fit_job, rescale_job
@@ -34,7 +34,7 @@ from nearcast.spark.merge import join, merge
 from nearcast.spark.plugins import pack_plugins
 from nearcast.spark.settings import BATCHES_PER_SNAPSHOT, LOCAL, check_session
 from nearcast.spark.static_subscriptions import StaticSubscriptions
-from nearcast.spark.worker import reject_operations, work
+from nearcast.spark.worker import merge_replicas, reject_operations, work
 
 CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
@@ -187,6 +187,7 @@ def match_config(
         clock=clock,
         max_ahead_s=max_ahead,
         has_edges=edges is not None,
+        may_withdraw=payload_of(messages) is not None or bool({"op", "expires_at"} & set(messages.columns)),
         balance=Balance.of(balance),
     )
     if job.is_clocked and folder is None:
@@ -213,7 +214,12 @@ def match_config(
     if folder is not None and (handle.job.is_clocked or handle.job.has_edges or have_ends):
         rejected = rejected.union(spark.readStream.schema(REJECTED).json(rejections_folder(folder)))
     updates, packed = (work(frames, handle, is_packed=is_packed) for is_packed in (False, True))
-    if handle.job.moves:
+    if handle.job.merges:
+        updates, packed = (
+            merge_replicas(reported, handle, is_packed=is_packed)
+            for reported, is_packed in ((updates, False), (packed, True))
+        )
+    elif handle.job.moves:
         updates, packed = join(updates, tasks=tasks), join(packed, tasks=tasks, is_packed=True)
     balancer = None if job.balance is None or folder is None else Balancer(job, job.balance)
     return Matched(merge(updates), rejected, packed, static, job, balancer)

@@ -14,8 +14,23 @@ from pyspark import SparkFiles
 from pyspark.sql import DataFrame
 
 from nearcast.engine.groups import count_updates
-from nearcast.jobs.frame import OP, PACKED, SUBSCRIPTION, Frame, loose_updates, pack_buffer, shard_updates
+from nearcast.jobs.frame import (
+    OP,
+    PACKED,
+    REPORTED,
+    SUBSCRIPTION,
+    UPDATES,
+    Frame,
+    epoch_of,
+    loose_updates,
+    pack,
+    pack_buffer,
+    shard_updates,
+    unpack,
+)
 from nearcast.jobs.job import Job
+from nearcast.jobs.merge_run import MergeRun
+from nearcast.jobs.replica_frames import ReplicaReport
 from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.jobs.shard_run import ShardRun
 from nearcast.jobs.shard_state import MANIFEST, ShardManifest
@@ -26,6 +41,7 @@ from nearcast.spark.batch_epoch import query_and_batch
 from nearcast.spark.decode import REJECTED, rejected_rows
 from nearcast.spark.freeze_gc import freezing_gc
 from nearcast.spark.job_handle import JobHandle
+from nearcast.spark.merge_operator import MergeOperator
 from nearcast.spark.shard_keys import keys_of, shard_of
 from nearcast.spark.shard_operator import ShardOperator
 from nearcast.text import HashKey
@@ -43,6 +59,8 @@ def work(frames: DataFrame, handle: JobHandle, *, is_packed: bool = False) -> Da
 
 def _output(job: Job, *, is_packed: bool) -> str:
     """Return the columns of the output of shards."""
+    if job.merges:
+        return REPORTED
     if job.moves:
         return loose_updates(bodies=job.config.bodies)
     return PACKED if is_packed else shard_updates(bodies=job.config.bodies)
@@ -65,29 +83,88 @@ def apply_frames(
     job: Job, number: int, rows: Iterable[pd.DataFrame], manifest: Any, *, is_packed: bool
 ) -> Iterator[pd.DataFrame]:
     """Apply the frames of a shard, given its key, in one micro-batch; `manifest` is its value in the state store."""
-    frames = [frame for some in rows for frame in _frames(some)]
+    frames, replicas = [frame for some in rows for frame in _frames(some)], ReplicaReport.new()
+    shard = shard_of(number, job.n_tasks)
     if job.state is None:  # a static run is a single batch without state
-        shard, engine = keys_of(job.shards, job.n_tasks).index(number), job.new_shard_engine()
-        updates = apply(engine, frames, shard=shard, job=job, counts=ShardCounts())
+        engine = job.new_shard_engine()
+        updates = apply(engine, frames, shard=shard, job=job, counts=ShardCounts(), replicas=replicas)
     else:
-        updates = _streamed(job, number, frames, manifest)
+        updates = _streamed(job, shard, frames, manifest, replicas)
     for groups in freezing_gc(updates):
         if not len(groups):
             continue
-        if job.moves:
+        if job.merges:
+            yield _reported(job, shard % job.n_tasks, Frame(UPDATES, shard, 0, len(groups), None, pack(groups)))
+        elif job.moves:
             yield _columns(addressed(groups, number, keys_of(job.n_tasks, job.n_tasks), job.scoring.hash_key))
         else:
             yield packed_row(groups) if is_packed else _columns(groups)
+    for partition, frame in replicas.frames(job, shard=shard, epoch=epoch_of(frames)):
+        yield _reported(job, partition, frame)
 
 
-def _streamed(job: Job, number: int, frames: list[Frame], manifest: Any) -> Iterator[pa.Table]:
-    """Continue a shard of a stream, by its key."""
+def _streamed(
+    job: Job, shard: int, frames: list[Frame], manifest: Any, replicas: ReplicaReport
+) -> Iterator[pa.Table]:
+    """Continue a shard of a stream."""
     query, batch = query_and_batch()
-    local = Path(job.local or SparkFiles.getRootDirectory()) / "nearcast"
-    run = ShardRun(job, shard_of(number, job.n_tasks), frames, query=query, batch=batch, local=local)
+    run = ShardRun(job, shard, frames, query=query, batch=batch, local=_local(job))
     stored = manifest.get()
-    yield from run.updates(None if stored is None else ShardManifest(*stored))
+    yield from run.updates(None if stored is None else ShardManifest(*stored), replicas)
     manifest.update(run.manifest)
+
+
+def _local(job: Job) -> Path:
+    """Return the folder of engines on this host."""
+    return Path(job.local or SparkFiles.getRootDirectory()) / "nearcast"
+
+
+def _reported(job: Job, partition: int, frame: Frame) -> pd.DataFrame:
+    """Return a frame for a partition of the merge stage."""
+    key = keys_of(job.n_tasks, job.n_tasks)[partition]
+    row = (key, frame.source, frame.part, frame.block, frame.rows, frame.payload, frame.epoch)
+    return pd.DataFrame([row], columns=["key", "source", "part", "block", "rows", "payload", "epoch"])
+
+
+def merge_replicas(reported: DataFrame, handle: JobHandle, *, is_packed: bool = False) -> DataFrame:
+    """Merge what the replicas of all shards report, and return all updates, in rows or packed."""
+    bodies = handle.job.config.bodies
+    return reported.groupBy("key").transformWithStateInPandas(
+        statefulProcessor=MergeOperator(handle, manifest=MANIFEST, is_packed=is_packed),
+        outputStructType=PACKED if is_packed else shard_updates(bodies=bodies),
+        outputMode="Append",
+        timeMode="none",
+    )
+
+
+def merge_frames(
+    job: Job, key: int, rows: Iterable[pd.DataFrame], manifest: Any, *, is_packed: bool
+) -> Iterator[pd.DataFrame]:
+    """Merge the frames of a partition of the merge stage, given its key, in one micro-batch."""
+    form, frames = packed_row if is_packed else _columns, list[Frame]()
+
+    def merged() -> Iterator[pa.Table]:
+        for some in rows:
+            for _, source, part, block, n, payload, epoch in some.itertuples(index=False):
+                if source == UPDATES:
+                    yield unpack(payload)
+                else:
+                    frames.append(Frame(source, int(part), int(block), int(n), None, payload, epoch=int(epoch)))
+        if job.state is None:
+            from nearcast.jobs.merge_partition import MergePartition  # loads the kernels
+
+            yield from MergePartition.create(job.config).apply(frames)
+            return
+        query, batch = query_and_batch()
+        partition = keys_of(job.n_tasks, job.n_tasks).index(key)
+        run, stored = MergeRun(job, partition, frames, query=query, batch=batch, local=_local(job)), manifest.get()
+        yield from run.updates(None if stored is None else ShardManifest(*stored))
+        if run.manifest is not None:
+            manifest.update(run.manifest)
+
+    for groups in freezing_gc(merged()):
+        if len(groups):
+            yield form(groups)
 
 
 def _frames(rows: pd.DataFrame) -> list[Frame]:

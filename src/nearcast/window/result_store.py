@@ -44,6 +44,14 @@ class Results(NamedTuple):
         """Return empty results."""
         return cls.of({})
 
+    @classmethod
+    def joined(cls, parts: Sequence[Results]) -> Results:
+        """Concatenate results of different slots."""
+        if not parts:
+            return cls.none()
+        slots, seqs, scores = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        return cls(slots, seqs, scores, IdColumn.joined([part.ids for part in parts]))
+
     def move(self, slots: npt.NDArray[np.int32]) -> Results:
         """Return the results under other slots, given by the old slot; those whose new slot is -1 are dropped."""
         to = slots[self.slots]

@@ -30,8 +30,8 @@ class MergerArrays(NamedTuple):
     """int32 (n_slots, 5): see the columns."""
     scores: NDArray[np.float64]
     seqs: NDArray[np.int64]
-    holders: NDArray[np.uint8]
-    """float64, int64, uint8 (capacity,): blocks."""
+    holders: NDArray[np.uint16]
+    """float64, int64, uint16 (capacity,): blocks."""
     state: NDArray[np.int64]
     """int64 (STATE,): see `blocks`."""
 

@@ -215,7 +215,8 @@ class SparkBackend:
         reports = self._client.reports.new()
         self.view.add_reports(reports)
         self.is_reporting = self.is_reporting or bool(reports)
-        n_reported = sum(report["messages"] for report in reports if report["shard"] == 0)  # each shard counts all
+        firsts = (report for report in reports if report.get("shard") == 0)  # each shard counts all
+        n_reported = sum(report["messages"] for report in firsts)
         self._unreported = max(self._unreported - n_reported, 0)
         self._metrics.job_lag.set(self._unreported)
 

@@ -87,7 +87,7 @@ class SparkReadModel:
 
     def add_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
         """Add reports of the shards to the counts."""
-        for report in reports:
+        for report in (report for report in reports if "shard" in report):
             epoch = report.get("epoch", 0)
             if epoch > self._epoch:  # shards may have retired; the others report again
                 self._epoch, self._shards = epoch, {}
