@@ -114,8 +114,8 @@ def apply(
         if report is not None:
             engine.replica_log = report.held
             engine.log_replicas()
-    engine.replica_log = None if report is None else report.changes
         counts.moving += perf_counter() - started
+    engine.replica_log = None if report is None else report.changes
     before = engine.stats()
     time = time_of(arrived)
     latest_us = None if time is None else time.latest_us
