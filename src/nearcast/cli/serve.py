@@ -69,7 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     config.add_argument(
         "--balance", type=float, nargs="?", const=SIGMA, metavar="RATIO",
         help="move subscriptions when the busiest thread does more than RATIO times the work of the idlest, with a "
-        f"partitioner that divides space; default: {SIGMA}",
+        f"partitioner such as hybrid or location; default: {SIGMA}",
     )  # fmt: skip
     network = parser.add_argument_group("network and access")
     network.add_argument("--host", default="127.0.0.1", help="address to bind")

@@ -30,14 +30,15 @@ from nearcast.partition.balance.policy import SIGMA
 from nearcast.partition.balance.selection import Selection, selection_named
 from nearcast.partition.balance.steps import Move, RoutingStep
 from nearcast.partition.balance.term_moves import applied, move_terms
-from nearcast.partition.balance.work import Work, work_of
+from nearcast.partition.balance.work import DividedWork, work_of
 from nearcast.partition.base import Routing
 from nearcast.partition.masks import count_shards
 
 Floats = npt.NDArray[np.float64]
 
-PIECES = 4
-"""A cell that can be cut has at most this part of tau."""
+PIECES = 16
+"""A cell that can be cut has at most this part of tau. A hot spot that is spread over shards in many cells may
+wander: the busiest shard has 1.54 times the mean load of the next batch with 4, and 1.37 times with 16."""
 MOST_LEAVES = 256
 """The most leaves per shard: beyond, none is cut."""
 _ROUNDS = 4  # per shard, at most
@@ -85,7 +86,9 @@ def is_uneven(loads: Floats, *, sigma: float) -> bool:
     return bool(loads.max() > sigma * loads.min())
 
 
-def _move_cells(work: Work, source: int, target: int, select: Selection) -> tuple[Work, list[RoutingStep]]:
+def _move_cells(
+    work: DividedWork, source: int, target: int, select: Selection
+) -> tuple[DividedWork, list[RoutingStep]]:
     """Return the work after phase II between two shards, and its steps; none if they would not become more even."""
     loads = work.table().shard_loads
     tau = max(
@@ -106,7 +109,7 @@ def _move_cells(work: Work, source: int, target: int, select: Selection) -> tupl
     return work, []
 
 
-def _cut(work: Work, shard: int, most: float) -> tuple[Work, list[RoutingStep]]:
+def _cut(work: DividedWork, shard: int, most: float) -> tuple[DividedWork, list[RoutingStep]]:
     """Return the work after cuts of leaves until no cell of a shard has more than a load, if possible."""
     steps: list[RoutingStep] = []
     if not can_cut(work.routing):
@@ -127,7 +130,9 @@ def _cut(work: Work, shard: int, most: float) -> tuple[Work, list[RoutingStep]]:
                 steps.append(cut)
 
 
-def _described(before: Work, after: Work, steps: list[RoutingStep], sigma: float, selection: str) -> Adjustment:
+def _described(
+    before: DividedWork, after: DividedWork, steps: list[RoutingStep], sigma: float, selection: str
+) -> Adjustment:
     footprints = before.period.footprints
     old, new = (work.routing.place(footprints) for work in (before, after))
     n_moved = count_shards(new & ~old) * before.period.weight

@@ -174,7 +174,7 @@ class CellTable:
         return loads
 
 
-class Points(NamedTuple):
+class LeafPoints(NamedTuple):
     """What a leaf holds, for a cut of it."""
 
     xs: Floats
@@ -236,16 +236,16 @@ class CellWork:
         counts: Floats = np.bincount(cells, weights=shares, minlength=n_cells).astype(np.float64)
         return counts
 
-    def points(self, cells: Longs) -> Points:
+    def points(self, cells: Longs) -> LeafPoints:
         """Return the messages in some cells with their loads, and the boxes of the subscriptions there."""
         period = self.period
         seen = np.unique(self.messages.rows[np.isin(self.messages.cells, cells)])
         held = np.unique(self.subscriptions.rows[np.isin(self.subscriptions.cells, cells)])
-        checked = np.full(len(seen), CHECK * period.weight * len(held))
+        checked = np.full(len(seen), CHECK * (period.weight * len(held)))
         if period.compared is not None:
-            checked = COMPARE * period.weight * period.compared[seen]
+            checked = COMPARE * (period.weight * period.compared[seen])
         messages, boxes = period.messages, period.footprints.boxes[held]
-        return Points(messages.xs[seen], messages.ys[seen], HANDLE + checked, boxes)
+        return LeafPoints(messages.xs[seen], messages.ys[seen], HANDLE + checked, boxes)
 
     def moved(self, routing: CellRouting) -> CellWork:
         """Return the work under a routing with the same cells in other shards."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.partition.balance.cells import Points
+from nearcast.partition.balance.cells import LeafPoints
 from nearcast.partition.balance.steps import Cut
 
 Floats = npt.NDArray[np.float64]
@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 _PLACES = 64  # candidate positions per cut
 
 
-def even_cut(leaf: int, points: Points) -> Cut | None:
+def even_cut(leaf: int, points: LeafPoints) -> Cut | None:
     """Return the cut of a leaf, given what it holds, into two of about the same load; None if it cannot be cut."""
     best: tuple[int, int, float] | None = None  # boxes that the cut crosses, axis, value
     for axis, places in ((0, points.xs), (1, points.ys)):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.partition.balance.cells import CellRouting, Period, Points
+from nearcast.partition.balance.cells import CellRouting, LeafPoints, Period
 from nearcast.partition.base import Sample
 from nearcast.partition.candidate_pairs import count_by_subscription
 from nearcast.partition.load import CHECK, COMPARE, DELETE, HANDLE, INSERT
@@ -71,11 +71,11 @@ class SubscriptionWork:
         of_shards = np.bincount(shards, weights=loads, minlength=n_shards).astype(np.float64)
         return SubscriptionTable(shards, sizes, loads, of_shards + everywhere)
 
-    def points(self, cells: Longs) -> Points:
+    def points(self, cells: Longs) -> LeafPoints:
         """Return the places of subscriptions: none of them is in two leaves."""
         rows = np.flatnonzero(np.isin(self.cells, cells))
         footprints = self.period.footprints
-        return Points(footprints.xs[rows], footprints.ys[rows], self.costs[rows], np.zeros((0, 4)))
+        return LeafPoints(footprints.xs[rows], footprints.ys[rows], self.costs[rows], np.zeros((0, 4)))
 
     def moved(self, routing: CellRouting) -> SubscriptionWork:
         """Return the work under a routing with the same cells in other shards."""

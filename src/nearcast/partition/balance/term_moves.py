@@ -23,7 +23,7 @@ import numpy.typing as npt
 from nearcast.model import MessageBatch
 from nearcast.partition.balance.cells import CellWork, LeafCellRouting, TermCellRouting, can_split
 from nearcast.partition.balance.steps import Cut, Move, Split
-from nearcast.partition.balance.work import Work
+from nearcast.partition.balance.work import DividedWork
 from nearcast.partition.text_metric import gather
 
 Ints = npt.NDArray[np.int32]
@@ -33,7 +33,9 @@ MOST_CELLS = 4
 """The paper's p: how many of the most loaded cells are looked at."""
 
 
-def move_terms(work: Work, *, source: int, target: int, most: int = MOST_CELLS) -> tuple[Work, list[Split | Move]]:
+def move_terms(
+    work: DividedWork, *, source: int, target: int, most: int = MOST_CELLS
+) -> tuple[DividedWork, list[Split | Move]]:
     """Return the work after phase I between two shards, and its steps."""
     steps: list[Split | Move] = []
     if not can_split(work.routing):
@@ -53,7 +55,7 @@ def move_terms(work: Work, *, source: int, target: int, most: int = MOST_CELLS) 
     return work, steps
 
 
-def applied(work: Work, step: Cut | Split | Move) -> Work:
+def applied(work: DividedWork, step: Cut | Split | Move) -> DividedWork:
     """Return the work after a step."""
     routing = step.apply(work.routing)
     if isinstance(step, Move):

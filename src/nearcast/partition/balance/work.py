@@ -7,7 +7,7 @@ from typing import Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from nearcast.partition.balance.cells import CellRouting, CellWork, Period, Points
+from nearcast.partition.balance.cells import CellRouting, CellWork, LeafPoints, Period
 from nearcast.partition.balance.subscription_work import SubscriptionWork
 
 Floats = npt.NDArray[np.float64]
@@ -35,7 +35,7 @@ class LoadTable(Protocol):
         """float64 (n_shards,): the load of each shard."""
 
 
-class Work(Protocol):
+class DividedWork(Protocol):
     """The work of a period, divided by a routing."""
 
     @property
@@ -49,7 +49,7 @@ class Work(Protocol):
     def table(self) -> LoadTable:
         """Return the cells with their loads."""
 
-    def points(self, cells: Longs) -> Points:
+    def points(self, cells: Longs) -> LeafPoints:
         """Return the points by which the leaf of some cells may be cut."""
 
     def moved(self, routing: CellRouting) -> Self:
@@ -59,7 +59,7 @@ class Work(Protocol):
         """Return the work under a routing that divides some cells of this one, and leaves all others."""
 
 
-def work_of(routing: CellRouting, period: Period) -> Work:
+def work_of(routing: CellRouting, period: Period) -> DividedWork:
     """Divide the work of a period by a routing."""
     if routing.sends_all:
         return SubscriptionWork.of(routing, period)
