@@ -210,6 +210,21 @@ def test_updates_do_not_depend_on_adjustments(name, window, random_fields, tmp_p
     assert n_adjusted, "some routing was adjusted to its load"
 
 
+def test_a_batch_that_was_merged_and_not_committed_gives_the_same_updates_again(tmp_path, random_fields):
+    given = inputs.batches(7, random_fields, n=7, kinds=("topk", "nearest", "social"))
+    of = inputs.job(window=nc.CountWindow(5), shards=3, partitioner="space_grid", batches_per_snapshot=2)
+    cluster, updates = Cluster(tmp_path, of, given), Counter()
+    for batch in given:
+        before = dict(cluster.manifests), dict(cluster.merged), cluster.batch
+        first = cluster.run(batch)
+        cluster.manifests, cluster.merged, cluster.batch = before
+        cluster.lose_host()
+        assert cluster.run(batch) == first
+        updates += first
+    assert updates == inputs.embedded(cluster.of, given)
+    assert any(manifest.snapshot for manifest in cluster.merged.values()), "some were restored from a snapshot"
+
+
 @pytest.fixture
 def stream(tmp_path, random_fields):
     """A cluster of two shards, and batches that reach every shard."""

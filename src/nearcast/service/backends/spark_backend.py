@@ -15,6 +15,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby, takewhile
 
 from nearcast.errors import StateError, UnknownMessage, UnknownSubscription
@@ -99,7 +100,7 @@ class SparkBackend:
     def __init__(self, folder: DataFolder, *, metrics: Metrics) -> None:
         self._config, self._journal, self._metrics = folder.config, folder.journal, metrics
         self._job_file = self._config.job_file
-        self._job = self._job_file.job()
+        self._job = replace(self._job_file.job(), may_withdraw=True)  # clients may retract messages
         self._client = JobClient(self._job_file)
         self._client.open()
         self._read_model: SparkReadModel | None = None
