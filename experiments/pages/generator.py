@@ -17,26 +17,13 @@ from experiments.pages import (
     social,
     topk,
     topk_windows,
-    workers,
 )
 from experiments.pages.page import Data
 from experiments.pages.plots import Plots
 
 PAGES = {
     module.PAGE.name: module.PAGE
-    for module in (
-        index,
-        topk,
-        topk_windows,
-        nearest,
-        social,
-        partitioners,
-        many_shards,
-        rescaling,
-        balance,
-        filters,
-        workers,
-    )
+    for module in (index, topk, topk_windows, nearest, social, partitioners, many_shards, rescaling, balance, filters)
 }
 FIGURES = "figures"
 """The name of the block in the README of the project."""

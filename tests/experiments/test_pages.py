@@ -24,7 +24,6 @@ from experiments import (
     topk_alternatives,
     topk_sweeps,
     topk_tuning,
-    workers,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +59,7 @@ def topk_rows(*settings):
 @pytest.fixture
 def data(monkeypatch, tmp_path):
     """Measure every question with made-up figures into a folder."""
-    for module in (baselines, growth, headline, nearest_k, social_windows, spark_batches, workers):
+    for module in (baselines, growth, headline, nearest_k, social_windows, spark_batches):
         monkeypatch.setattr(module, "bench", bench_row)
     for module in (topk_tuning, topk_alternatives, topk_sweeps):
         for name, fake in (
