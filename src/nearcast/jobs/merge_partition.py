@@ -34,6 +34,7 @@ from nearcast.engine.groups import group
 from nearcast.engine.message_bodies import MessageBodies
 from nearcast.engine.replica_log import BEGIN, END, ENTER, LEAVE, STEPS, ReplicaMessages, ReplicaRows
 from nearcast.engine.result_merger import ResultMerger
+from nearcast.errors import StateError
 from nearcast.jobs.frame import Frame
 from nearcast.jobs.replica_frames import REPLICAS, ReplicaChanges
 from nearcast.model import ENTER as ENTERS
@@ -262,6 +263,9 @@ class _BatchVersions:
         """Return what enters and leaves the results of replicas."""
         rows = np.flatnonzero(self._events >= LEAVE)
         slots, seqs = self._in_force(rows), self._seqs[rows]
+        if (slots < 0).any():
+            unknown = self._names[int(self._codes[rows[int(np.argmax(slots < 0))]])]
+            raise StateError(f"replicas must report subscriptions that have begun; got {unknown.as_py()!r}")
         enters = self._events[rows] == ENTER
         return Changes(self._steps[rows], slots, enters, self._scores[rows], ids.of(seqs), seqs, None, 0)
 
