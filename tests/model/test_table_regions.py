@@ -154,6 +154,16 @@ def test_a_bad_row_among_parsed_ones_is_named_and_nothing_is_added(bad):
     assert len(engine) == 30
 
 
+def test_the_other_columns_of_parsed_rows_are_checked_too():
+    table = odd_table(1).slice(1, 1).append_column("expires_at", pa.array([2e9]))
+    engine = Engine(space=Space.earth())
+    engine.subscribe(table)
+    assert [one.expires_at for one in engine.subscriptions()] == [2e9]
+    late = table.set_column(table.column_names.index("expires_at"), "expires_at", pa.array([1e300]))
+    with pytest.raises(InvalidInput, match="expires_at"):
+        engine.subscribe(late)
+
+
 def test_text_is_read_row_by_row_with_the_same_result():
     wkt = ["POLYGON ((0 0, 4 0, 0 4, 0 0))", None, None]
     rows = [(NOTHING, None, None), ROWS[0], ROWS[5]]

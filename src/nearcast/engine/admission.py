@@ -58,12 +58,9 @@ class Admission:
         for name in pc.unique(table["kind"]).to_pylist():
             kind = by_name.get(name)
             rows = table.filter(pc.equal(table["kind"], name))
-            if kind is None:
+            if kind is None or not kind.all_valid(rows, self._scoring, self._config.limits):
                 return None
             alone = kind.rows_alone(rows)
-            others = rows.filter(pa.array(~alone)) if alone.any() else rows
-            if not kind.all_valid(others, self._scoring, self._config.limits):
-                return None
             if alone.any() and not self._are_valid(rows.filter(pa.array(alone))):
                 return None
             self._check_kind(kind, f"subscription {rows['id'][0].as_py()!r}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, get_type_hints
 
@@ -254,24 +254,33 @@ class Subscription(ABC):
 
     @classmethod
     def all_valid(cls, table: pa.Table, scoring: ScoringContext, limits: Limits) -> bool:
-        """Return whether all rows of a table, all of this kind, are certainly valid.
+        """Return whether all rows of a table, all of this kind, are certainly valid, apart from what is read alone.
 
         False sends the rows one by one through the constructor and `check`, which raise the error.
         """
-        are_short = has_strings(table, "id") and are_at_most(table, "id", limits.id_bytes)
-        return are_short and all(
-            type_.all_valid(table.drop_columns(list(taken.intersection(table.column_names))), name, scoring, limits)
-            for (name, type_), taken in zip(cls.all_field_types().items(), cls.taken_columns().values(), strict=True)
-        )
+        if not (has_strings(table, "id") and are_at_most(table, "id", limits.id_bytes)):
+            return False
+        for name, type_, own in cls._fields_of(table):
+            alone = type_.rows_alone(own, name)
+            others = own.filter(pa.array(~alone)) if alone.any() else own
+            if not type_.all_valid(others, name, scoring, limits):
+                return False
+        return True
 
     @classmethod
     def rows_alone(cls, table: pa.Table, names: Collection[str] | None = None) -> npt.NDArray[np.bool_]:
         """Return the rows of a table, all of this kind, of which one of these fields can only be read by itself."""
         found = np.zeros(len(table), np.bool_)
-        for (name, type_), taken in zip(cls.all_field_types().items(), cls.taken_columns().values(), strict=True):
+        for name, type_, own in cls._fields_of(table):
             if names is None or name in names:
-                found |= type_.rows_alone(table.drop_columns(list(taken.intersection(table.column_names))), name)
+                found |= type_.rows_alone(own, name)
         return found
+
+    @classmethod
+    def _fields_of(cls, table: pa.Table) -> Iterator[tuple[str, FieldType, pa.Table]]:
+        """Yield each field with the columns of a table that it may read."""
+        for (name, type_), taken in zip(cls.all_field_types().items(), cls.taken_columns().values(), strict=True):
+            yield name, type_, table.drop_columns(list(taken.intersection(table.column_names)))
 
     @classmethod
     def depends_on_users(cls) -> bool:
