@@ -135,6 +135,20 @@ def test_a_period_is_measured_once_in_so_many_messages():
     assert measured == ([False] * 31 + [True] * 9) * 2
 
 
+def test_a_period_of_other_workers_is_dropped():
+    """Workers that share a window are rescaled in place, also while they are measured."""
+    rng = random.Random(5)
+    engine = make_engine(2, window=nc.CountWindow(50), partitioner="knn_space", balance=EAGER)
+    alone = make_engine(1, window=nc.CountWindow(50))
+    subscriptions = random_subscriptions(rng, 40)
+    for one in (engine, alone):
+        one.subscribe(subscriptions)
+    for start, workers in ((0, 2), (50, 2), (60, 5), (70, 3), (80, 1)):
+        engine.rescale(workers)
+        messages = random_messages(rng, 50 if start == 0 else 10, start)
+        assert changes(engine.publish(messages)) == changes(alone.publish(messages))
+
+
 def test_nothing_is_adjusted_without_a_second_worker_or_subscriptions():
     rng = random.Random(7)
     for workers, n in ((1, 20), (3, 0)):

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import nearcast as nc
-from effort import effort
+from effort import effort, sampled
 from jobs.test_order import expected_of, in_one, leave, message, operation, run
 from jobs.test_shard import NAMES, fitted, frames_of
 from jobs.test_shard_state import another_host, run_batch
@@ -39,7 +39,7 @@ def job(**options):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name",), sampled(NAMES, part=(0, 4)))
 def test_shards_give_the_updates_of_one_engine(name, random_fields):
     """Half of the users are unknown at first; subscriptions of unknown users are rejected."""
     known = strategies.USERS[: len(strategies.USERS) // 2]

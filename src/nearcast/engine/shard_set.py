@@ -86,6 +86,7 @@ class ShardSet:
             return False
         before, window = self.shards, self.shards[0].window
         self.router, self._config = router, config
+        self._samplers = []  # a period of other shards tells nothing; the next call begins another one
         self.shards = before[: config.workers]
         self.shards += [self._make_shard(number, window) for number in range(len(before), config.workers)]
         for shard in before:
