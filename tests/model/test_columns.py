@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nearcast as nc
+from nearcast.engine.admission import Admission
+from nearcast.engine.config import EngineConfig
 from nearcast.model import KINDS, Limits, SubscriptionBatch, id_key
 from nearcast.model.columns import subscriptions_from_table, subscriptions_schema
 from nearcast.model.subscription_columns import BooleanColumns
@@ -49,14 +51,17 @@ def test_a_table_is_accepted_only_if_every_row_is_valid(kind, data):
     table = pa.Table.from_pylist(
         [{**row, "id": f"s{i}"} for i, row in enumerate(drawn)], schema=subscriptions_schema()
     )
-    scoring = strategies.scoring(strategies.PLANE)
-    if not KIND_OF[kind].all_valid(table, scoring, Limits()):
+    known = strategies.scoring(strategies.PLANE)
+    config = EngineConfig(
+        space=known.space, vocabulary=known.vocabulary, social=known.social, window=nc.CountWindow(9)
+    )  # fmt: skip
+    batches = Admission(config)._by_columns(table)
+    if batches is None:
         return
     objects = list(subscriptions_from_table(table))  # must not raise
     for subscription in objects:
-        subscription.check(scoring, Limits())
-    batch = SubscriptionBatch(KIND_OF[kind], store_table(table, KIND_OF[kind]), scoring)
-    assert batch.subscriptions == objects
+        subscription.check(config.scoring, Limits())
+    assert [batch.subscriptions for batch in batches] == [objects]
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
