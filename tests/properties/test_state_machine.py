@@ -287,7 +287,7 @@ class Machine(RuleBasedStateMachine):
     def rescale(self, workers):
         before, stats = self.results(), self.engine.stats()
         self.engine.rescale(workers)
-        assert len(self.engine.stats().shards) == workers
+        assert self.engine.workers == workers
         self.check_same(before, stats)
 
     @precondition(lambda self: self.folder is not None)

@@ -64,7 +64,7 @@ def subscription_of(kind, name, filters):
 def scanned(engine, kind):
     """Return how many postings and messages searches have read."""
     stores = [shard.matchers[kind]._result_store for shard in engine._shards.shards if kind in shard.matchers]
-    return sum(int(store._scratch.counts[SCANNED]) for store in stores)
+    return sum(int(part._scratch.counts[SCANNED]) for store in stores for part in store._parts)
 
 
 @pytest.mark.parametrize("kind", ["topk", "social"])

@@ -76,7 +76,8 @@ def test_a_step_without_a_message_changes_no_result(entry):
     result_store.insert(np.zeros(1, np.int32), make_subscriptions(3))
     no_matches = Matches(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0))
     steps = Steps.without_window(2, np.zeros(0, np.int64))
-    assert len(result_store.publish(MessageBatch.empty(), steps, lambda start, stop: no_matches).steps) == 0
+    (changes,) = result_store.publish(MessageBatch.empty(), steps, lambda start, stop: no_matches)
+    assert len(changes.steps) == 0
     assert result_store.results(0) == []
 
 

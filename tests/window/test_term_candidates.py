@@ -25,7 +25,8 @@ def random_point(rng):
 
 
 def counts_of(engine):
-    return engine._shards.shards[0].matchers["topk"]._result_store._scratch.counts
+    (part,) = engine._shards.shards[0].matchers["topk"]._result_store._parts
+    return part._scratch.counts
 
 
 def colliding_terms():

@@ -13,6 +13,7 @@ replaced in one step: it never names more than the files hold, and changes made 
 not at all. Writes of kernels are visible at once; a caller that must know which version a crash left keeps a version
 elsewhere.
 
+Several threads may grow arrays at once, each its own; a thread waits while another one's changes are under way.
 One process writes at a time. Other processes see writes at once, and growth after they attach again.
 
 Cost: a small array on the heap grows by half and is copied. One of more than a mebibyte has its own range of
@@ -26,6 +27,7 @@ import mmap
 import os
 import re
 import secrets
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,6 +77,7 @@ class Arena:
         self._entries: dict[str, _Entry] = {}
         self._bundles: dict[tuple[str, type], Any] = {}  # since the last change of an entry
         self._files: set[str] = set()  # all files of this arena in the folder
+        self._lock = threading.RLock()  # held while arrays change
         self._changing = False
         self._closed = False
         self._folder = None if folder is None else Path(folder)
@@ -189,23 +192,24 @@ class Arena:
         >>> arena.names
         ()
         """
-        if self._changing:  # a nested block: the outer one commits
-            yield
-            return
-        self._check_open()
-        before = dict(self._entries)
-        self._changing = True
-        try:
-            yield
-            if self._folder is not None:
-                write_manifest(self._folder, {name: entry.spec for name, entry in self._entries.items()})
-        except BaseException:
-            self._entries = before
-            self._bundles.clear()
-            raise
-        finally:
-            self._changing = False
-            self._sweep()
+        with self._lock:
+            if self._changing:  # a nested block: the outer one commits
+                yield
+                return
+            self._check_open()
+            before = dict(self._entries)
+            self._changing = True
+            try:
+                yield
+                if self._folder is not None:
+                    write_manifest(self._folder, {name: entry.spec for name, entry in self._entries.items()})
+            except BaseException:
+                self._entries = before
+                self._bundles.clear()
+                raise
+            finally:
+                self._changing = False
+                self._sweep()
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write all arrays to a folder; an arena that was saved there is replaced in one step.

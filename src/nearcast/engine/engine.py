@@ -575,13 +575,13 @@ class Engine:
     def rescale(self, workers: int) -> None:
         """Continue with another number of workers; no update depends on it.
 
-        Subscriptions move with all that they hold. If all workers see every message, as with `hash`, the cost is that
-        of the subscriptions that move. With other partitioners the shards are built again.
+        If all workers see every message, as with `hash`, they share everything but results, and the cost is a copy of
+        these. With other partitioners the shards are built again.
 
         >>> from nearcast import Box, Engine, Space
         >>> engine = Engine(space=Space(Box(0, 0, 1, 1)))
         >>> engine.rescale(4)
-        >>> len(engine.stats().shards)
+        >>> engine.workers
         4
         """
         if workers == self._config.workers:
@@ -592,10 +592,15 @@ class Engine:
             return
         self._rebuild(self._state().rescaled(workers))
 
+    @property
+    def workers(self) -> int:
+        """The number of threads that share the work."""
+        return self._config.workers
+
     def _adjust(self, made: Adjusted) -> None:
         """Continue with an adjusted routing; shards with windows of their own are built again, as these change."""
         self._adjustments += (made.adjustment,)
-        if self._config.window is None or made.routing.sends_all:
+        if self._config.window is None:
             self._shards.reroute(made.routing)
         else:
             self._rebuild(replace(self._state(), routing=pack(made.routing)))

@@ -33,6 +33,7 @@ from nearcast.model import (
 )
 from nearcast.model.split_columns import join
 from nearcast.window import Changes, Results, ResultStore, ScoredMessage, SlidingWindow, Steps
+from nearcast.worker_pool import SERIAL, WorkerPool
 
 if TYPE_CHECKING:
     from nearcast.engine.registry import SubscriptionRegistry
@@ -80,11 +81,17 @@ class Matcher:
         """The messages for which some subscriptions are in force, see `interleaved`; mostly empty."""
         self.n_matched = 0
         """Number of messages that changed a result on arrival."""
+        self._pool = SERIAL
         self._index = index
         self._result_store = result_store
         self._scoring = scoring
         self._filters = filters
         self._facets = facets
+
+    def use(self, pool: WorkerPool) -> None:
+        """Use the threads of a pool from now on."""
+        self._pool = pool
+        self._result_store.use(pool)
 
     @property
     def work(self) -> Work:
@@ -92,7 +99,7 @@ class Matcher:
         return replace(self._index.work, matched=self.n_matched)
 
     def prepare(self, subscriptions: SubscriptionBatch) -> None:
-        """Make what subscriptions need of a window that shards share; one thread does this before they are added."""
+        """Make what subscriptions need of the window, before they are added."""
         self._result_store.prepare(subscriptions)
 
     def insert(
@@ -104,7 +111,7 @@ class Matcher:
         self._filters.insert(slots, subscriptions.programs)
         self._list(slots, subscriptions)
         results = self._result_store.insert(slots, subscriptions)
-        self._set_thresholds()
+        self.set_thresholds()
         return slots, results
 
     def _list(self, slots: Slots, subscriptions: SubscriptionBatch) -> None:
@@ -130,7 +137,7 @@ class Matcher:
         subscriptions = SubscriptionBatch(self.kind, stored.take(pa.array(chosen)), self._scoring)
         before = self._result_store.delete(slots[chosen])
         after = self._result_store.insert(slots[chosen], subscriptions)
-        self._set_thresholds()
+        self.set_thresholds()
         return before, after
 
     def matches(self, batch: MessageBatch, seen_by: Masks | None) -> Results:
@@ -171,7 +178,7 @@ class Matcher:
         if self.kind.result_policy.must_be_saved:
             after = self._refilled(withdrawal, seqs, subscriptions, window)
             self._result_store.restore([after])
-        self._set_thresholds()
+        self.set_thresholds()
         return after
 
     def _refilled(
@@ -193,7 +200,7 @@ class Matcher:
         return Results.of(filled)
 
     def _match(self, batch: MessageBatch) -> Matches:
-        self._set_thresholds()
+        self.set_thresholds()
         return self._find(batch, 0, len(batch))
 
     def _find(self, batch: MessageBatch, start: int, stop: int) -> Matches:
@@ -218,12 +225,12 @@ class Matcher:
             self._result_store.insert(slots, subscriptions)
             if results:
                 self._result_store.restore(results)
-        self._set_thresholds()
+        self.set_thresholds()
 
     def restore(self, results: Sequence[Results]) -> None:
         """Set the results that were saved."""
         self._result_store.restore(results)
-        self._set_thresholds()
+        self.set_thresholds()
 
     def held(self, slots: Slots) -> list[Results]:
         """Return the stored results of some slots, in pieces short enough for a column of strings."""
@@ -238,30 +245,55 @@ class Matcher:
         return self._result_store.held_seqs(self.registry.taken())
 
     def publish(self, batch: MessageBatch, seen_by: Masks | None, steps: Steps, writer: UpdateWriter) -> UpdateBatch:
-        """Match a batch and return the updates; stateless kinds may do so on several threads at once.
+        """Match messages and return the updates of a stateless kind; several threads may do so at once.
 
         `seen_by` holds the shards that see each message; None if all do.
         """
-        return writer.write(self.registry, self.changes(batch, seen_by, steps))
-
-    def changes(self, batch: MessageBatch, seen_by: Masks | None, steps: Steps) -> Changes:
-        """Match a batch and return the changes of results."""
 
         def find(start: int, stop: int) -> Matches:
-            self._set_thresholds()  # those that moved since the last call
-            found = self._find(batch, start, stop)
-            if not self.kind.result_policy.is_stateful:  # otherwise every replica has to be up to date
-                found = self.replicas.report(found, seen_by)
+            found = self.replicas.report(self._find(batch, start, stop), seen_by)
             return self.lifetimes.report(found, batch.seqs)
 
+        return writer.write(self.registry, Changes.merged(self._result_store.publish(batch, steps, find)))
+
+    @property
+    def matches_whole_batches(self) -> bool:
+        """True if a batch is matched at once, against the thresholds that there are before it."""
+        return self._result_store.matches_whole_batches
+
+    def match(self, batch: MessageBatch) -> Matches:
+        """Return the matches of messages for results, against the present thresholds; several threads may do so."""
+        return self.lifetimes.report(self._find(batch, 0, len(batch)), batch.seqs)
+
+    def changes(self, batch: MessageBatch, steps: Steps, found: Matches | None = None) -> list[Changes]:
+        """Publish a batch, whose matches may be known, and return the changes of results, see `ResultStore.publish`.
+
+        Every replica has to be up to date, so it does not matter which shards see a message.
+        """
+
+        def find(start: int, stop: int) -> Matches:
+            if found is not None:
+                return found
+            self.set_thresholds()  # those that moved since the last call
+            cuts = [start + cut for cut in self._pool.cuts(stop - start)]
+            parts = [batch] if len(cuts) == 2 and stop - start == len(batch) else map(batch.slice, cuts, cuts[1:])
+            return joined_matches(self._pool.map(self.match, parts), cuts)
+
         changes = self._result_store.publish(batch, steps, find)
-        self._set_thresholds()
+        self.set_thresholds()
         return changes
 
-    def _set_thresholds(self) -> None:
+    def write(self, changes: Sequence[Changes], writer: UpdateWriter) -> list[UpdateBatch]:
+        """Return changes as updates; each thread writes those of some steps."""
+        pool = self._pool.for_rows(sum(len(part.steps) for part in changes))
+        pieces = Changes.divided(changes, pool.n_threads)
+        return pool.map(lambda piece: writer.write(self.registry, Changes.merged(piece)), pieces)
+
+    def set_thresholds(self) -> None:
+        """Give the index the thresholds that have moved."""
         moved = self._result_store.take_threshold_changes()
         if len(moved.slots):
-            self._index.set_thresholds(*moved)
+            self._index.set_thresholds(*moved, self._pool)
 
     def results(self, slot: int, touching: Callable[..., Iterable[Document]]) -> list[ScoredMessage]:
         """Return a result, best first; matches of stateless kinds are looked up in the window."""
@@ -277,3 +309,11 @@ class Matcher:
     def explain(self, slot: int, document: Document) -> Explanation:
         """Explain the score of a message for a subscription, given the other messages of its result."""
         return explain(self.registry, slot, document, self._scoring, self._result_store)
+
+
+def joined_matches(parts: Sequence[Matches], starts: Sequence[int]) -> Matches:
+    """Return the matches of consecutive ranges of rows, given where each begins, as those of all rows."""
+    if len(parts) == 1 and starts[0] == 0:
+        return parts[0]
+    rows = np.concatenate([part.rows + start for part, start in zip(parts, starts, strict=False)])
+    return Matches(rows, *(np.concatenate([part[i] for part in parts]) for i in (1, 2)))

@@ -9,21 +9,19 @@ its replicas. With a window such a routing stays fixed, so that the windows of a
 message that a later subscription needs. So does one that is adjusted: an adjustment looks at cells, and not at what
 was placed in them.
 
-Where messages go to all shards, a routing may place a subscription in the least loaded one. The router
-also releases those that are removed, so that loads fall again.
+Where a routing sends every message to all shards, threads need none: they share one index and divide the messages.
+Such a routing is for processes; in an engine there is one shard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch, Subscription, SubscriptionBatch
-from nearcast.partition import Masks, Routing, Sample, ShardArea, are_empty, mask_of, place_by_key, rows_of_shards
-from nearcast.partition.assignment import AssignedRouting
+from nearcast.partition import Masks, Routing, Sample, ShardArea, are_empty, mask_of, rows_of_shards
 from nearcast.partition.fitting import fit
 from nearcast.partition.serialization import pack, unpack
 from nearcast.space import Box
@@ -43,7 +41,7 @@ class Router:
 
     @property
     def sends_all(self) -> bool:
-        """True if every message goes to every shard."""
+        """True if every message goes to every shard, so that there is one."""
         return self._routing is None or self._routing.sends_all
 
     def merges(self, kind: type[Subscription]) -> bool:
@@ -83,9 +81,8 @@ class Router:
         return None if self._routing is None else pack(self._routing)
 
     def resume(self, packed: bytes) -> None:
-        """Continue with a routing from `packed`; all subscriptions are placed again."""
-        routing = unpack(packed)
-        self._routing = routing.without_later() if isinstance(routing, AssignedRouting) else routing
+        """Continue with a routing from `packed`."""
+        self._routing = unpack(packed)
 
     @property
     def narrows(self) -> bool:
@@ -93,23 +90,10 @@ class Router:
         return self._routing is not None and self._routing.narrows
 
     def placements(self, subscriptions: SubscriptionBatch) -> Masks:
-        """Return the shards of subscriptions; stateless ones share the first where threads divide the messages."""
-        if self._n_shards == 1 or (self.sends_all and not subscriptions.kind.result_policy.is_stateful):
+        """Return the shards of subscriptions."""
+        if self.sends_all:
             return mask_of(np.zeros(len(subscriptions), np.int64), self._n_shards)
-        assert self._routing is not None
-        if self._routing.by_key:
-            return place_by_key(subscriptions.keys, self._n_shards)
         return self.place(subscriptions.routing_footprints)
-
-    @property
-    def learns(self) -> bool:
-        """True if a placement depends on the loads of shards, which fall when subscriptions are removed."""
-        return isinstance(self._routing, AssignedRouting) and self._routing.assignment.cell_shards is None
-
-    def release(self, subscriptions: SubscriptionBatch, shard: int) -> None:
-        """Forget subscriptions of a shard, so that later ones may take their place."""
-        if self.learns and subscriptions.kind.result_policy.is_stateful:
-            cast(AssignedRouting, self._routing).release(subscriptions.routing_footprints, shard)
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of subscriptions, by footprint."""
@@ -117,10 +101,10 @@ class Router:
         return self._routing.place(footprints)
 
     def route(self, batch: MessageBatch) -> tuple[Masks | None, list[Rows]]:
-        """Return the shards of each message, None if each goes to all, and the rows that each shard sees."""
+        """Return the shards of each message, None if there is one shard, and the rows that each shard sees."""
         if self.sends_all:
             rows = np.arange(len(batch), dtype=np.int64)
-            return None, [rows] * self._n_shards
+            return None, [rows]
         assert self._routing is not None
         masks = self._routing.route(batch.for_routing)
         if self._has_window:  # the window also holds messages that touch no subscription

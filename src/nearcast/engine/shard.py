@@ -1,30 +1,33 @@
-"""A shard: some of the subscriptions of every kind, and a window, which it may share with other shards.
+"""A shard: some of the subscriptions of every kind, and the window of the messages that it sees.
 
-Stateless kinds do not depend on the order of messages, so several threads may match parts of a batch against the same
-subscriptions. A shard therefore returns the work of a batch as jobs: one for its stateful kinds, and as many as asked
-for the stateless ones.
+    batch ─┬─ admitted to the window ──────────┬─ results, a part per thread ── updates, some steps per thread
+           └─ matched, some rows per thread ───┘
+
+The threads of a shard share its indexes and its window. Matching only reads an index, so each thread takes some of
+the messages, against all subscriptions. Results are then updated step by step, each part by one thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from nearcast.engine.matcher import Matcher
+from nearcast.engine.matcher import Matcher, joined_matches
 from nearcast.engine.updates import UpdateBatch, UpdateWriter
 from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
 from nearcast.model import MessageBatch, ScoringContext, Subscription, find_kind, kinds
 from nearcast.window import Changes, Results, SlidingWindow, Steps, find_result_store
+from nearcast.worker_pool import SERIAL, WorkerPool
 
 if TYPE_CHECKING:
     from nearcast._jit import Arena
     from nearcast.partition import Masks
 
 ShardUpdates = list[tuple[Matcher, UpdateBatch | Changes]]
-ShardTask = Callable[[], ShardUpdates]
-"""Work for one thread: advance matchers, and return the updates or the changes of each."""
+"""The updates or the changes of each matcher; of some several times."""
 
 
 class Shard:
@@ -42,14 +45,21 @@ class Shard:
         """Create a shard without subscriptions; `arena` makes the arena of a kind, by default in memory."""
         self.number = number
         self.window = window
-        """The messages that the shard sees; to be replaced only while there are no matchers."""
+        """The messages that the shard sees."""
         self.matchers: dict[str, Matcher] = {}
+        self._pool = SERIAL
         self._scoring = scoring
         self._index = index
         self._arena = arena
 
     def __len__(self) -> int:
         return sum(len(matcher.registry) for matcher in self.matchers.values())
+
+    def use(self, pool: WorkerPool) -> None:
+        """Use the threads of a pool from now on."""
+        self._pool = pool
+        for matcher in self.matchers.values():
+            matcher.use(pool)
 
     def matcher(self, kind: type[Subscription]) -> Matcher:
         """Return the matcher of a kind; it is created with the first subscription of that kind."""
@@ -70,6 +80,7 @@ class Shard:
             self.matchers[kind.kind] = Matcher(
                 kind, registry, index, result_store, self._scoring, replicas, filters, facets
             )
+            self.matchers[kind.kind].use(self._pool)
             names = [known.kind for known in kinds() if known.kind in self.matchers]
             self.matchers = {name: self.matchers[name] for name in names}
         return self.matchers[kind.kind]
@@ -93,34 +104,48 @@ class Shard:
         self,
         batch: MessageBatch,
         seen_by: Masks | None,
-        steps: Steps,
+        admit: Callable[[], Steps],
         writer: UpdateWriter,
         *,
-        cuts: Sequence[int],
         writes_updates: bool,
-    ) -> list[ShardTask]:
-        """Return the jobs that match messages, which the window has admitted.
+    ) -> ShardUpdates:
+        """Match messages, which `admit` adds to the window, and return what they cause.
 
-        `seen_by` holds the shards that see each message, None if all do; `cuts` are the rows at which threads divide
-        the batch. Jobs of stateful kinds write updates if `writes_updates`; otherwise they return changes for a
-        merger.
+        `seen_by` holds the shards that see each message, None if all do. Stateful kinds return updates if
+        `writes_updates`; otherwise they return changes for a merger.
         """
-
-        def writing(matchers: Sequence[Matcher], rows: MessageBatch, seen: Masks | None, at: Steps) -> ShardTask:
-            return lambda: [(m, m.publish(rows, seen, at, writer)) for m in matchers]
-
         stateless = [m for m in self.matchers.values() if not m.kind.result_policy.is_stateful]
         stateful = [m for m in self.matchers.values() if m.kind.result_policy.is_stateful]
-        jobs = []
-        if stateless:
-            for start, stop in pairwise(cuts):
-                seen = None if seen_by is None else seen_by[start:stop]
-                jobs.append(writing(stateless, batch.slice(start, stop), seen, steps.slice(start, stop)))
-        if stateful and writes_updates:
-            jobs.append(writing(stateful, batch, seen_by, steps))
-        elif stateful:
-            jobs.append(lambda: [(m, m.changes(batch, seen_by, steps)) for m in stateful])
-        return jobs
+        cuts = self._pool.cuts(len(batch))
+        if self.window.policy is not None or stateful:
+            parts = batch.divided(self._pool, ordered=self.window.policy is not None)
+        else:
+            parts = [batch.slice(start, stop) for start, stop in pairwise(cuts)]
+        ahead = [m for m in stateful if m.matches_whole_batches] if len(parts) > 1 else []
+        for matcher in ahead:
+            matcher.set_thresholds()
+        matches: list[Callable[[], Any]] = [partial(m.match, part) for m in ahead for part in parts]
+        steps, *found = self._pool.map(lambda task: task(), [admit, *matches])
+        matches_of = {
+            matcher: joined_matches(found[i * len(parts) : (i + 1) * len(parts)], cuts)
+            for i, matcher in enumerate(ahead)
+        }
+
+        def publish(task: tuple[Matcher, MessageBatch, int, int]) -> tuple[Matcher, UpdateBatch]:
+            matcher, part, start, stop = task
+            seen = None if seen_by is None else seen_by[start:stop]
+            return matcher, matcher.publish(part, seen, steps.slice(start, stop), writer)
+
+        ranges = [(part, *ends) for part, ends in zip(parts, pairwise(cuts), strict=True)]
+        updates: ShardUpdates = [*self._pool.map(publish, [(m, *rows) for m in stateless for rows in ranges])]
+        for matcher in stateful:
+            changes = matcher.changes(batch, steps, matches_of.get(matcher))
+            if writes_updates:
+                updates += [(matcher, written) for written in matcher.write(changes, writer)]
+            else:
+                updates.append((matcher, Changes.merged(changes)))
+        self.window.release(steps)
+        return updates
 
 
 def choose_index(name: str, kind: str) -> IndexEntry:

@@ -4,8 +4,9 @@
     messages ─────── route ──┤    ...    ├── concatenated or merged ── updates
                              └─ shard n ─┘
 
-Shards that see every message share one window: its messages and their lists are written once, and read by all. Where
-messages go to some shards only, each has a window of its own.
+Where a routing sends messages to some shards only, there is a shard per worker, each with a thread, indexes and a
+window of its own. Otherwise there is one shard, and all threads work in it: its indexes, its window and the lists of
+its messages exist once.
 
 The result of a subscription has one owner. A subscription that lives in one shard belongs to the matcher there, and
 so does one of a stateless kind: only one of its replicas reports a match. A stateful subscription that may live in
@@ -15,7 +16,6 @@ several shards belongs to the `ResultMerger` of its kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from nearcast.engine.matcher import Longs, Matcher, Slots, Withdrawal
 from nearcast.engine.period_sampler import PeriodSampler
 from nearcast.engine.relocation import ROWS_AT_ONCE, saved
 from nearcast.engine.router import Router
-from nearcast.engine.shard import Shard, ShardTask
+from nearcast.engine.shard import Shard, ShardUpdates
 from nearcast.engine.state import SavedSubscriptions
 from nearcast.engine.stats import add_work
 from nearcast.engine.transfer import Placement
@@ -37,9 +37,10 @@ from nearcast.errors import UnknownMessage
 from nearcast.index import Work
 from nearcast.model import NEVER, Document, Footprint, Id, IdColumn, MessageBatch, Subscription, SubscriptionBatch
 from nearcast.model.subscription_rows import restore
-from nearcast.partition import Masks, Routing, before_it, has_shard, rows_of_shards
+from nearcast.partition import Masks, Routing, before_it, rows_of_shards
 from nearcast.partition.balance.period_parts import PeriodPart
 from nearcast.window import Changes, Results, ScoredMessage, SlidingWindow, Steps, Ticks
+from nearcast.worker_pool import SERIAL, WorkerPool
 
 if TYPE_CHECKING:
     from nearcast.engine.folder import EngineFolder
@@ -58,14 +59,14 @@ class ShardSet:
         self.router = _make_router(config)
         self._config, self._scoring = config, config.scoring
         self._folder = folder
-        window = self._make_window(0, live)
-        self.shards = [self._make_shard(number, window) for number in range(config.workers)]
+        self.shards = [self._make_shard(0, self._make_window(0, live))]
         self._work_before: dict[str, Work] = {}
         self._mergers: dict[str, ResultMerger] = {}
         self._replica_planners: dict[str, ReplicaPlanner] = {}
         self.replica_log: ReplicaLog | None = None
         """Where a single shard reports the results of its replicas, instead of as updates, if others merge them."""
-        self._pool = _make_pool(config.workers)
+        self._pool = WorkerPool(config.workers)
+        self.shards[0].use(self._pool)
         self._samplers: list[PeriodSampler] = []
 
     def _make_shard(self, number: int, window: SlidingWindow) -> Shard:
@@ -75,28 +76,19 @@ class ShardSet:
     # -- another number of shards -------------------------------------------------------------------------------
 
     def rescale(self, config: EngineConfig) -> bool:
-        """Move subscriptions to another number of shards that share the window, with all that they hold.
+        """Continue with another number of threads in one shard; what they keep of results is divided again.
 
-        Return False, and change nothing, if some shards do not see every message. Cost: that of the subscriptions
-        that move, and a look at those of stateful kinds that stay.
+        Return False, and change nothing, if there are several shards, or would be. Cost: a copy of all results.
         """
         router = _make_router(config)
         router.prepare(self._sample(), self._recent)
-        if self._folder is not None or not (self.router.sends_all and router.sends_all):
+        if not (self.router.sends_all and router.sends_all):
             return False
-        before, window = self.shards, self.shards[0].window
         self.router, self._config = router, config
-        self._samplers = []  # a period of other shards tells nothing; the next call begins another one
-        self.shards = before[: config.workers]
-        self.shards += [self._make_shard(number, window) for number in range(len(before), config.workers)]
-        for shard in before:
-            for matcher in shard.matchers.values():
-                if matcher.kind.result_policy.is_stateful:  # the others live in the first shard
-                    self._move(matcher, shard.number)
-        for shard in before[config.workers :]:
-            self._drop_matchers(shard)
-        self.close()
-        self._pool = _make_pool(config.workers)
+        self._samplers = []
+        self._pool.close()
+        self._pool = WorkerPool(config.workers)
+        self.shards[0].use(self._pool)
         return True
 
     def _drop_matchers(self, shard: Shard) -> None:
@@ -115,24 +107,6 @@ class ShardSet:
                 found.append(self._batch_of(owner, slots))
         return found
 
-    def _move(self, matcher: Matcher, number: int) -> None:
-        """Move those subscriptions of a matcher that the routing places in other shards than the given one."""
-        taken, registry = matcher.registry.taken(), matcher.registry
-        for start in range(0, len(taken), ROWS_AT_ONCE):
-            slots = taken[start : start + ROWS_AT_ONCE]
-            subscriptions = self._batch_of(matcher, slots)
-            masks = self.router.placements(subscriptions)
-            moving = np.flatnonzero(~has_shard(masks, number))
-            if not len(moving):
-                continue
-            sinces, moved = registry.sinces(slots[moving]), subscriptions.take(moving)
-            held = matcher.delete(slots[moving])
-            self._insert(moved, sinces, masks[moving])
-            if matcher.kind.result_policy.must_be_saved:
-                row_of = np.full(int(slots.max()) + 1, -1, np.int32)
-                row_of[slots[moving]] = np.arange(len(moving))
-                self._set_results(moved, [held.move(row_of)])
-
     # -- load adjustment ----------------------------------------------------------------------------------------
 
     @property
@@ -142,12 +116,11 @@ class ShardSet:
 
     def begin_period(self) -> None:
         """Begin to measure what shards do, if there is a routing that could be adjusted."""
-        if not self.router.is_fitted:
+        if self.router.sends_all:
             return
-        sends_all = self.router.sends_all
-        placement = Placement(len(self.shards), sends_all, self.router.placements, self.router.routing.route)
+        placement = Placement(len(self.shards), False, self.router.placements, self.router.routing.route)
         self._samplers = [
-            PeriodSampler(partial(_movable, shard, sends_all=sends_all), self._scoring, placement, shard=shard.number)
+            PeriodSampler(partial(_matchers_of, shard), self._scoring, placement, shard=shard.number)
             for shard in self.shards
         ]
 
@@ -157,7 +130,7 @@ class ShardSet:
         return parts
 
     def reroute(self, routing: Routing) -> None:
-        """Continue with another routing of the same shards, which share a window or have none.
+        """Continue with another routing of the same shards, which have no window.
 
         Cost: that of the subscriptions that move, and a look at all others.
         """
@@ -170,8 +143,6 @@ class ShardSet:
     def _misplaced(self, routing: Routing) -> Iterator[tuple[SubscriptionBatch, SavedSubscriptions]]:
         """Yield the subscriptions that another routing places in other shards than this one."""
         for owner in self._owners():
-            if routing.sends_all and not owner.kind.result_policy.is_stateful:
-                continue
             own = _own(owner)
             for start in range(0, len(own), ROWS_AT_ONCE):
                 slots = own[start : start + ROWS_AT_ONCE]
@@ -195,14 +166,16 @@ class ShardSet:
         self._divide_window(has_windows=has_windows)
 
     def _divide_window(self, *, has_windows: bool = False) -> None:
-        """Give every shard a window of its own if each sees some of the messages only."""
-        if self.router.sends_all or len(self._windows) == len(self.shards):
+        """Make a shard per worker, each with a window of its own, if each sees some of the messages only."""
+        if self.router.sends_all or len(self.shards) > 1:
             return
-        for shard in self.shards:  # no subscription is left in them; they would keep the window that all shared
-            self._drop_matchers(shard)
-        messages = None if has_windows else self.shards[0].window.table()
-        for shard in self.shards[1:]:
-            shard.window = self._make_window(shard.number, messages)
+        (first,) = self.shards
+        self._drop_matchers(first)  # no subscription is left in them
+        first.use(SERIAL)
+        messages = None if has_windows else first.window.table()
+        self.shards += [
+            self._make_shard(number, self._make_window(number, messages)) for number in range(1, self._config.workers)
+        ]
 
     def _make_window(self, number: int, live: pa.Table | None) -> SlidingWindow:
         """Return a window with some messages, in the folder of the engine if it has one."""
@@ -242,9 +215,9 @@ class ShardSet:
         rows_of = rows_of_shards(masks, len(self.shards))
         placed = [(shard, rows) for shard, rows in zip(self.shards, rows_of, strict=True) if len(rows)]
         for shard, _ in placed:
-            shard.matcher(kind).prepare(subscriptions)  # creates lists of the window, which one thread must do
+            shard.matcher(kind).prepare(subscriptions)
         self._catch_up()
-        inserted = list(self._run(insert, placed))
+        inserted = self._pool.map(insert, placed) if len(placed) > 1 else [insert(part) for part in placed]
         if (log := self._log_of(kind)) is not None:
             ((slots, results),) = inserted
             log.begin(subscriptions, log.here(subscriptions.ids.strings), results, positions(results.slots, slots))
@@ -305,8 +278,6 @@ class ShardSet:
         for shard in self.shards:
             for matcher in shard.matchers.values():
                 rows, slots = _find(matcher.registry, ids)
-                if self.router.learns and len(slots):
-                    self.router.release(self._batch_of(matcher, slots), shard.number)
                 results = matcher.delete(slots) if len(slots) else Results.none()
                 if (log := self._log_of(matcher.kind)) is not None:
                     ended = ids.take(rows)
@@ -519,38 +490,62 @@ class ShardSet:
         `seen_by` holds the shards that see each message, for a single shard that is one of many.
         """
         self._widen(writer.ticks)
-        jobs: list[tuple[int, ShardTask]] = []
         masks, rows_of = self.router.route(batch)
         masks = masks if seen_by is None else seen_by
         parts = [batch if len(rows) == len(batch) else batch.take(rows) for rows in rows_of]
-        steps = [window.admit(part, writer.ticks) for window, part in zip(self._windows, parts, strict=False)]
-        for shard, part, rows in zip(self.shards, parts, rows_of, strict=True):
-            seen = None if masks is None else masks[rows]
-            if self._samplers:
-                self._samplers[shard.number].add(part, seen)
-            jobs += self._jobs(shard, part, seen, steps[shard.number % len(steps)], writer)
-        return self._execute(jobs, steps, writer)
+        seen = [None if masks is None else masks[rows] for rows in rows_of]
+        for sampler, part, own in zip(self._samplers, parts, seen, strict=False):
+            sampler.add(part, own)
+        return self._publish(parts, seen, writer, lambda shard, part: shard.window.admit(part, writer.ticks))
 
     def advance(self, writer: UpdateWriter) -> list[UpdateBatch]:
         """Advance the clock without a message."""
-        ticks = writer.ticks
-        self._widen(ticks)
-        empty = MessageBatch.empty()
-        steps = [window.advance(int(ticks.seqs[-1]), int(ticks.nows_us[-1])) for window in self._windows]
-        jobs = [
-            job
-            for shard in self.shards
-            for job in self._jobs(shard, empty, None, steps[shard.number % len(steps)], writer)
-        ]
-        return self._execute(jobs, steps, writer)
+        seq, now_us = int(writer.ticks.seqs[-1]), int(writer.ticks.nows_us[-1])
+        self._widen(writer.ticks)
+        n_shards = len(self.shards)
+        none: list[Masks | None] = [None] * n_shards
+        return self._publish(
+            [MessageBatch.empty()] * n_shards, none, writer, lambda shard, _: shard.window.advance(seq, now_us)
+        )
 
-    def _jobs(
-        self, shard: Shard, batch: MessageBatch, seen_by: Masks | None, steps: Steps, writer: UpdateWriter
-    ) -> list[tuple[int, ShardTask]]:
-        """Return the jobs of a shard, with its number."""
-        cuts, writes = self._cuts(len(batch)), self.router.sends_all and self.replica_log is None
-        made = shard.publish(batch, seen_by, steps, writer, cuts=cuts, writes_updates=writes)
-        return [(shard.number, job) for job in made]
+    def _publish(
+        self,
+        parts: Sequence[MessageBatch],
+        seen: Sequence[Masks | None],
+        writer: UpdateWriter,
+        admit: Callable[[Shard, MessageBatch], Steps],
+    ) -> list[UpdateBatch]:
+        """Publish to each shard its part of a batch and return all updates."""
+        writes = self.router.sends_all and self.replica_log is None
+
+        def publish(task: tuple[Shard, MessageBatch, Masks | None]) -> tuple[int, ShardUpdates]:
+            shard, part, seen_by = task
+            steps = partial(admit, shard, part)
+            return shard.number, shard.publish(part, seen_by, steps, writer, writes_updates=writes)
+
+        tasks = list(zip(self.shards, parts, seen, strict=True))
+        published = self._pool.map(publish, tasks) if len(tasks) > 1 else [publish(task) for task in tasks]
+        has_arrivals = any(len(part) for part in parts)
+        updates: list[UpdateBatch] = []
+        deltas: dict[str, list[tuple[int, Changes]]] = {}
+        for number, done in published:
+            for matcher, part in done:
+                if isinstance(part, Changes) and self.replica_log is not None:
+                    matcher.n_matched += part.n_matched
+                    are_parts = writer.form is Form.CHANGES
+                    self.replica_log.change(matcher.kind, matcher.registry, part, writer.ticks, are_parts=are_parts)
+                elif isinstance(part, Changes):
+                    deltas.setdefault(matcher.kind.kind, []).append((number, part))
+                else:
+                    matcher.n_matched += part.n_matched
+                    updates.append(part)
+        for kind, replicas in deltas.items():
+            merger = self._mergers[kind]
+            changes = merger.merge(replicas, writer.ticks)
+            if has_arrivals:  # while the clock advances, the last message may enter a result, but it does not arrive
+                merger.n_matched += changes.n_matched
+            updates.append(writer.write(merger.registry, changes))
+        return updates
 
     def _widen(self, ticks: Ticks) -> None:
         """Add the replicas that subscriptions need when messages leave at these steps."""
@@ -564,43 +559,12 @@ class ShardSet:
         n_parts = len(self.shards) if self.router.sends_all else 1
         return [n_messages * i // n_parts for i in range(n_parts + 1)]
 
-    def _execute(
-        self, jobs: Sequence[tuple[int, ShardTask]], steps: Sequence[Steps], writer: UpdateWriter
-    ) -> list[UpdateBatch]:
-        """Run jobs on the worker threads and return all updates."""
-        has_arrivals = any(len(some.row_steps) for some in steps)
-        parts: list[UpdateBatch] = []
-        deltas: dict[str, list[tuple[int, Changes]]] = {}
-        for number, done in self._run(lambda job: (job[0], job[1]()), jobs):
-            for matcher, part in done:
-                if isinstance(part, Changes) and self.replica_log is not None:
-                    matcher.n_matched += part.n_matched
-                    are_parts = writer.form is Form.CHANGES
-                    self.replica_log.change(matcher.kind, matcher.registry, part, writer.ticks, are_parts=are_parts)
-                elif isinstance(part, Changes):
-                    deltas.setdefault(matcher.kind.kind, []).append((number, part))
-                else:
-                    matcher.n_matched += part.n_matched
-                    parts.append(part)
-        for kind, replicas in deltas.items():
-            merger = self._mergers[kind]
-            changes = merger.merge(replicas, writer.ticks)
-            if has_arrivals:  # while the clock advances, the last message may enter a result, but it does not arrive
-                merger.n_matched += changes.n_matched
-            parts.append(writer.write(merger.registry, changes))
-        for window, done_steps in zip(self._windows, steps, strict=True):
-            window.release(done_steps)
-        return parts
-
-    def _run(self, work: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
-        return (map if self._pool is None or len(pieces) == 1 else self._pool.map)(work, pieces)
-
     # -- the window; several shards may hold the same message -------------------------------------------------------
 
     @property
     def _windows(self) -> list[SlidingWindow]:
-        """The windows, in the order of shards: one that all share, or one of each."""
-        return list({id(shard.window): shard.window for shard in self.shards}.values())
+        """The windows, in the order of shards."""
+        return [shard.window for shard in self.shards]
 
     def _catch_up(self) -> None:
         """Bring the lists of all windows up to date, before threads read them."""
@@ -738,8 +702,7 @@ class ShardSet:
 
     def close(self) -> None:
         """Stop the worker threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._pool.close()
 
 
 def _make_router(config: EngineConfig) -> Router:
@@ -748,13 +711,8 @@ def _make_router(config: EngineConfig) -> Router:
     return Router(config.partitioner, config.workers, has_window=has_window, is_adjusted=is_adjusted)
 
 
-def _movable(shard: Shard, *, sends_all: bool) -> list[Matcher]:
-    """Return the matchers whose subscriptions the routing places: any thread may match stateless kinds."""
-    return [one for one in shard.matchers.values() if one.kind.result_policy.is_stateful or not sends_all]
-
-
-def _make_pool(n_threads: int) -> ThreadPoolExecutor | None:
-    return ThreadPoolExecutor(n_threads, "nearcast") if n_threads > 1 else None
+def _matchers_of(shard: Shard) -> list[Matcher]:
+    return list(shard.matchers.values())
 
 
 def positions(slots: Slots, among: Slots) -> Longs:

@@ -9,7 +9,7 @@
     codes        1 .   2 .    . .                   one column per attribute of the engine
 
 A batch is checked as a whole before anything else happens to it; one message is a batch of one. Terms and weights are
-computed on demand: threads that divide a batch compute their own.
+computed on demand: threads that divide a batch compute those of their rows.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ from nearcast.text import TermOrder, TermRows, Text, Vocabulary, add_up, to_unit
 
 if TYPE_CHECKING:
     from nearcast.model._kernels.filters import MessageRows
+    from nearcast.worker_pool import WorkerPool
+
+_WEIGHTS = ("idfs", "units")
 
 
 @dataclass(frozen=True)
@@ -216,7 +219,33 @@ class MessageBatch:
         )
         if "terms" in self.__dict__:
             made.__dict__["terms"] = self.terms.slice(start, stop)
+            first, last = self.term_indptr[[start, stop]].tolist()
+            made.__dict__.update(
+                {name: self.__dict__[name][first:last] for name in _WEIGHTS if name in self.__dict__}
+            )
         return made
+
+    def divided(self, pool: WorkerPool, *, ordered: bool) -> list[MessageBatch]:
+        """Return ranges of the rows, whose terms and weights the threads of a pool have computed.
+
+        This batch has them, too, afterwards, with the order of terms if it is wanted.
+        """
+        parts = [self.slice(start, stop) for start, stop in pairwise(pool.cuts(len(self)))]
+        if len(parts) == 1:
+            return [self]
+
+        def weigh(part: MessageBatch) -> None:
+            if ordered:
+                part.prepare_order()
+            assert len(part.units) == len(part.term_ids)
+
+        pool.map(weigh, parts)
+        if not isinstance(self.texts, TermRows):
+            self.__dict__["terms"] = TermRows.joined([part.terms for part in parts])
+        for name in _WEIGHTS:
+            if name not in self.__dict__:
+                self.__dict__[name] = np.concatenate([part.__dict__[name] for part in parts])
+        return parts
 
     @cached_property
     def for_routing(self) -> MessageBatch:

@@ -48,6 +48,8 @@ class IdColumn(Sequence[Id]):
         >>> list(IdColumn.joined([IdColumn.of(["a"]), IdColumn.of([7])]))
         ['a', 7]
         """
+        if all(part._numbers is None for part in parts):
+            return cls(pa.concat_arrays([part._names for part in parts]))
         names, numbers = (pa.concat_arrays([p.columns[name] for p in parts]) for name in ("id", "id_int"))
         return cls(names, numbers)
 

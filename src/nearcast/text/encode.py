@@ -76,6 +76,22 @@ class TermRows(NamedTuple):
         order = None if self.order is None else self.order.slice(start, stop)
         return TermRows(self.indptr[start : stop + 1] - first, self.ids[first:last], self.counts[first:last], order)
 
+    @classmethod
+    def joined(cls, parts: Sequence[TermRows]) -> TermRows:
+        """Concatenate rows; they have an order if all parts have one.
+
+        >>> first, second = encode_texts(["a b"], ordered=True), encode_texts(["c", "b a"], ordered=True)
+        >>> TermRows.joined([first, second]).order.indptr.tolist()
+        [0, 2, 3, 5]
+        """
+        ids, counts = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
+        orders = [part.order for part in parts if part.order is not None]
+        order = None
+        if len(orders) == len(parts):
+            ranks = np.concatenate([each.ranks for each in orders])
+            order = TermOrder(ragged.starts(np.concatenate([np.diff(each.indptr) for each in orders])), ranks)
+        return cls(ragged.starts(np.concatenate([np.diff(part.indptr) for part in parts])), ids, counts, order)
+
 
 def encode_texts(
     texts: Sequence[Text], hash_key: HashKey = DEFAULT_HASH_KEY, *, analyzer: Analyzer = SIMPLE, ordered: bool = False

@@ -10,12 +10,18 @@ import numpy.typing as npt
 
 from nearcast.model import Document, ResultPolicy, SubscriptionBatch
 from nearcast.window.result_store import Results, ScoredMessage
+from nearcast.worker_pool import WorkerPool
 
 
 class BestResults(ABC):
     """The k best messages of each subscription; `ResultPolicy` determines what is better and what enters."""
 
     policy: ClassVar[ResultPolicy]
+    matches_whole_batches: ClassVar[bool] = False
+
+    def use(self, pool: WorkerPool) -> None:
+        """Do nothing: one thread has all results."""
+        return
 
     def prepare(self, subscriptions: SubscriptionBatch) -> None:
         """Do nothing: searches need nothing but the window."""

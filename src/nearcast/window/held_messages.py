@@ -25,7 +25,6 @@ from nearcast.window._kernels.heaps import copy_texts
 
 Handles = npt.NDArray[np.int32]
 
-_PREFIX = "held"
 _COUNT, _CLOSED = 0, 1  # positions in the state: messages, and messages when gaps were last closed
 _ROWS: dict[str, Any] = {"seqs": np.int64, "starts": np.int64, "are_numbers": np.bool_}
 
@@ -41,17 +40,23 @@ class HeldMessages:
     ([-1, 0], 1)
     """
 
-    def __init__(self, arena: Arena) -> None:
-        self._arena = arena
-        if f"{_PREFIX}.state" not in arena:
+    def __init__(self, arena: Arena, prefix: str = "held") -> None:
+        self._arena, self._prefix = arena, prefix
+        if f"{prefix}.state" not in arena:
             with arena.together():
                 for name, kind in _ROWS.items():
-                    arena.new(f"{_PREFIX}.{name}", kind, 1)
-                arena.new(f"{_PREFIX}.bytes", np.uint8, 0)
-                arena.new(f"{_PREFIX}.state", np.int64, 2)
+                    arena.new(f"{self._prefix}.{name}", kind, 1)
+                arena.new(f"{self._prefix}.bytes", np.uint8, 0)
+                arena.new(f"{self._prefix}.state", np.int64, 2)
 
     def __len__(self) -> int:
         return int(self._array("state")[_COUNT])
+
+    def drop(self) -> None:
+        """Remove the messages from the arena."""
+        with self._arena.together():
+            for name in (*_ROWS, "bytes", "state"):
+                self._arena.drop(f"{self._prefix}.{name}")
 
     @property
     def has_doubled(self) -> bool:
@@ -69,8 +74,8 @@ class HeldMessages:
         n, more = len(self), len(seqs)
         data, offsets = bytes_of(ids.strings)
         start, size = int(self._array("starts")[n]), int(offsets[-1] - offsets[0])
-        self._arena.grow_all([f"{_PREFIX}.{name}" for name in _ROWS], n + more + 1)
-        self._arena.grow(f"{_PREFIX}.bytes", start + size)
+        self._arena.grow_all([f"{self._prefix}.{name}" for name in _ROWS], n + more + 1)
+        self._arena.grow(f"{self._prefix}.bytes", start + size)
         self._array("seqs")[n : n + more] = seqs
         self._array("are_numbers")[n : n + more] = ids.are_numbers
         self._array("starts")[n + 1 : n + more + 1] = start + offsets[1:] - offsets[0]
@@ -114,4 +119,4 @@ class HeldMessages:
         self._array("state")[_COUNT] = 0
 
     def _array(self, name: str) -> npt.NDArray[Any]:
-        return self._arena[f"{_PREFIX}.{name}"]
+        return self._arena[f"{self._prefix}.{name}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +11,16 @@ import numpy.typing as npt
 from nearcast.model import Document, MessageBatch, SubscriptionBatch
 from nearcast.window.result_store import Changes, Find, Results, ScoredMessage, ThresholdChanges
 from nearcast.window.sliding import Steps
+from nearcast.worker_pool import WorkerPool
 
 
 class PassThrough:
     """Reports every match and stores nothing."""
+
+    matches_whole_batches: ClassVar[bool] = True
+
+    def use(self, pool: WorkerPool) -> None:
+        """Do nothing: there are no results to divide."""
 
     def prepare(self, subscriptions: SubscriptionBatch) -> None:
         """Do nothing: no window is searched."""
@@ -32,11 +39,11 @@ class PassThrough:
     def withdraw(self, seqs: npt.NDArray[np.int64]) -> None:
         """Do nothing."""
 
-    def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
+    def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> list[Changes]:
         """Report each match as an enter."""
         rows, slots, scores = find(0, len(batch))
         enters = np.broadcast_to(True, len(rows))
-        return Changes(steps.row_steps[rows], slots, enters, scores, batch.ids, batch.seqs, rows, len(rows))
+        return [Changes(steps.row_steps[rows], slots, enters, scores, batch.ids, batch.seqs, rows, len(rows))]
 
     def take_threshold_changes(self) -> ThresholdChanges:
         """Return no changes: there are no thresholds."""

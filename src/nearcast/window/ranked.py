@@ -40,7 +40,7 @@ class RankedResults(BestResults):
     def step(self, step: Step, found: Found) -> list[Change]:
         """Apply one step and return the changes: for each subscription, leaves before enters."""
 
-    def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
+    def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> list[Changes]:
         """Apply the steps of a batch one by one."""
         changes: list[tuple[int, Change]] = []
         n_matched = 0
@@ -53,7 +53,7 @@ class RankedResults(BestResults):
             for change in self.step(step, found):
                 changes.append((step.number, change))
                 n_matched += change.enter and step.arrival is not None and change.scored.seq == step.arrival.seq
-        return Changes(
+        made = Changes(
             np.array([number for number, _ in changes], dtype=np.int64),
             np.array([change.slot for _, change in changes], dtype=np.int32),
             np.array([change.enter for _, change in changes], dtype=bool),
@@ -63,6 +63,7 @@ class RankedResults(BestResults):
             np.arange(len(changes)),
             n_matched,
         )
+        return [made]
 
     def insert(self, slots: npt.NDArray[np.int32], subscriptions: SubscriptionBatch) -> Results:
         """Insert subscriptions and return their first results."""

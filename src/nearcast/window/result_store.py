@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Document, Id, IdColumn, Matches, MessageBatch, SubscriptionBatch
 from nearcast.window.sliding import Steps
+from nearcast.worker_pool import WorkerPool
 
 
 class ScoredMessage(NamedTuple):
@@ -93,6 +94,49 @@ class Changes(NamedTuple):
     n_matched: int
     """The number of arrivals that changed a result, counted per subscription."""
 
+    def slice(self, start: int, stop: int) -> Changes:
+        """Return a range of the changes, without the count of arrivals."""
+        ids, seqs, rows = self.ids, self.seqs, self.rows
+        if rows is None:
+            ids, seqs = ids.slice(start, stop), seqs[start:stop]
+        else:
+            rows = rows[start:stop]
+        steps, slots, enters, scores = (column[start:stop] for column in self[:4])
+        return Changes(steps, slots, enters, scores, ids, seqs, rows, 0)
+
+    @classmethod
+    def merged(cls, parts: Sequence[Changes]) -> Changes:
+        """Return the changes of different subscriptions in the order of the steps."""
+        if len(parts) == 1:
+            return parts[0]
+        firsts = np.cumsum([0, *(len(part.seqs) for part in parts)])
+        rows = [
+            first + (np.arange(len(part.steps)) if part.rows is None else part.rows)
+            for first, part in zip(firsts.tolist(), parts, strict=False)
+        ]
+        order = np.argsort(np.concatenate([part.steps for part in parts]), kind="stable")
+        steps, slots, enters, scores = (np.concatenate([part[i] for part in parts])[order] for i in range(4))
+        seqs, n_matched = np.concatenate([part.seqs for part in parts]), sum(part.n_matched for part in parts)
+        ids = IdColumn.joined([part.ids for part in parts])
+        return cls(steps, slots, enters, scores, ids, seqs, np.concatenate(rows)[order], n_matched)
+
+    @classmethod
+    def divided(cls, parts: Sequence[Changes], n_pieces: int) -> list[list[Changes]]:
+        """Cut the changes of different subscriptions at the same steps into pieces of about the same size.
+
+        The counts of arrivals are in the first piece.
+        """
+        longest = max(parts, key=lambda part: len(part.steps))
+        if n_pieces == 1 or not len(longest.steps):
+            return [list(parts)]
+        firsts = longest.steps[[len(longest.steps) * i // n_pieces for i in range(1, n_pieces)]]
+        cuts = [[0, *np.searchsorted(part.steps, firsts).tolist(), len(part.steps)] for part in parts]
+        pieces = [
+            [part.slice(at[i], at[i + 1]) for part, at in zip(parts, cuts, strict=True)] for i in range(n_pieces)
+        ]
+        pieces[0] = [own._replace(n_matched=part.n_matched) for own, part in zip(pieces[0], parts, strict=True)]
+        return pieces
+
 
 Find = Callable[[int, int], Matches]
 """Match a range of rows of the batch with the index, against the thresholds that it has."""
@@ -101,8 +145,14 @@ Find = Callable[[int, int], Matches]
 class ResultStore(Protocol):
     """The results of the subscriptions of one kind."""
 
+    matches_whole_batches: ClassVar[bool]
+    """True if `publish` calls `find` once, for all rows."""
+
+    def use(self, pool: WorkerPool) -> None:
+        """Use the threads of a pool from now on; a store may divide its subscriptions among them."""
+
     def prepare(self, subscriptions: SubscriptionBatch) -> None:
-        """Make what subscriptions need of a window that several stores share; one thread at a time calls this."""
+        """Make what subscriptions need of a window; one thread at a time calls this."""
 
     def insert(self, slots: npt.NDArray[np.int32], subscriptions: SubscriptionBatch) -> Results:
         """Insert subscriptions and return their first results."""
@@ -116,8 +166,11 @@ class ResultStore(Protocol):
     def withdraw(self, seqs: npt.NDArray[np.int64]) -> None:
         """Forget messages that are withdrawn; subscriptions whose results may hold one were deleted before."""
 
-    def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
-        """Publish a batch and return the changes: within a step and subscription, leaves before enters."""
+    def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> list[Changes]:
+        """Publish a batch and return the changes, in parts of different subscriptions.
+
+        Each part is in the order of the steps, and has leaves before enters within a step and subscription.
+        """
 
     def take_threshold_changes(self) -> ThresholdChanges:
         """Return the thresholds that changed since the last call; a threshold that was never set is open."""

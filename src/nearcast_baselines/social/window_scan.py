@@ -191,7 +191,7 @@ class WindowScan(RecomputedResults):
         self._touched.add(slot)
         return super().change(slot, best)
 
-    def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> Changes:
+    def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> list[Changes]:
         """Process a batch step by step."""
         self._steps = steps
         self._note_places(steps.before)

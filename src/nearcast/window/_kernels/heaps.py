@@ -7,7 +7,7 @@ block    scores  [ 9.1 | 4.0 8.8 | 3.9 1.2 ... ]        the farthest first, of e
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,8 @@ class ResultHeapArrays(NamedTuple):
     """float64, int32 (room,): blocks of k entries."""
     state: NDArray[np.int64]
     """int64 (STATE,): see `blocks`."""
+    part: NDArray[np.int64]
+    """int64 (2,): the number of the part that these are, of how many; the heads are those of all."""
 
 
 class HeapMatches(NamedTuple):
@@ -62,6 +64,11 @@ class HeapChanges(NamedTuple):
     """int32: the handles of the messages of all changes, each once."""
 
 
+def part_of(slots: Any, n_parts: int) -> Any:
+    """Return the part of some slots, or of one: neighbours, whose heads share a cache line, have the same."""
+    return (slots >> 2) % n_parts
+
+
 @kernel
 def begin(heaps: ResultHeapArrays, slots: NDArray[np.int32], ks: NDArray[np.int32], start: int) -> int:
     """Allocate empty heaps for slots from `start` on; return where the pool was full."""
@@ -83,6 +90,31 @@ def end(heaps: ResultHeapArrays, slots: NDArray[np.int32]) -> None:
     for slot in slots:
         give_block(heaps.state, heaps.handles, class_of(heads[slot, K]), heads[slot, START])
         heads[slot, SIZE] = heads[slot, K] = heads[slot, MOVED] = 0
+
+
+@kernel
+def move_heaps(
+    heaps: ResultHeapArrays,
+    before: ResultHeapArrays,
+    slots: NDArray[np.int32],
+    numbers: NDArray[np.int32],
+    start: int,
+) -> int:
+    """Take heaps over from the arrays of another part, from row `start` on; return where the pool was full.
+
+    `numbers` holds the new handle of each message, in the same order.
+    """
+    heads = heaps.heads
+    for i in range(start, slots.size):
+        slot = slots[i]
+        block_class, block = class_of(heads[slot, K]), int(before.heads[slot, START])
+        to = take_block(heaps.state, heaps.handles, block_class, size_of(block_class))
+        if to < 0:
+            return i
+        for j in range(before.heads[slot, SIZE]):
+            heaps.scores[to + j], heaps.handles[to + j] = before.scores[block + j], numbers[before.handles[block + j]]
+        heads[slot, START], heads[slot, SIZE] = to, before.heads[slot, SIZE]
+    return slots.size
 
 
 @kernel
@@ -238,6 +270,8 @@ def mark(heaps: ResultHeapArrays, marks: NDArray[np.bool_]) -> None:
     """Mark the messages that some result holds."""
     heads, handles = heaps.heads, heaps.handles
     for slot in range(heads.shape[0]):
+        if part_of(slot, heaps.part[1]) != heaps.part[0]:
+            continue
         for i in range(heads[slot, START], heads[slot, START] + heads[slot, SIZE]):
             marks[handles[i]] = True
 
@@ -247,6 +281,8 @@ def find_holders(heaps: ResultHeapArrays, wanted: NDArray[np.bool_], found: NDAr
     """Mark the slots whose heaps hold a wanted message."""
     heads, handles = heaps.heads, heaps.handles
     for slot in range(heads.shape[0]):
+        if part_of(slot, heaps.part[1]) != heaps.part[0]:
+            continue
         for i in range(heads[slot, START], heads[slot, START] + heads[slot, SIZE]):
             if wanted[handles[i]]:
                 found[slot] = True
@@ -258,6 +294,8 @@ def renumber(heaps: ResultHeapArrays, numbers: NDArray[np.int32]) -> None:
     """Replace the handles of messages by others in the same order."""
     heads, handles = heaps.heads, heaps.handles
     for slot in range(heads.shape[0]):
+        if part_of(slot, heaps.part[1]) != heaps.part[0]:
+            continue
         for i in range(heads[slot, START], heads[slot, START] + heads[slot, SIZE]):
             handles[i] = numbers[handles[i]]
 

@@ -44,8 +44,9 @@ from nearcast.window._kernels.buffers.layout import (
     PendingArrivals,
     capacity_of,
     class_for,
+    part_of,
 )
-from nearcast.window._kernels.buffers.lifecycle import begin, end, move_numbers
+from nearcast.window._kernels.buffers.lifecycle import begin, end, move_buffers, move_numbers
 from nearcast.window._kernels.buffers.publish import publish
 
 __all__ = [
@@ -77,6 +78,8 @@ __all__ = [
     "capacity_of",
     "class_for",
     "end",
+    "move_buffers",
     "move_numbers",
+    "part_of",
     "publish",
 ]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel
-from nearcast.model._kernels.blocks import give_block
+from nearcast.model._kernels.blocks import give_block, take_block
 from nearcast.model._kernels.profiles import K as PROFILE_K
 from nearcast.window._kernels.buffers.blocks import write_buffer
 from nearcast.window._kernels.buffers.layout import (
@@ -25,6 +25,8 @@ from nearcast.window._kernels.buffers.layout import (
     BufferArrays,
     BufferContext,
     ChangeBuffer,
+    capacity_of,
+    part_of,
     write_change,
 )
 from nearcast.window._kernels.buffers.queues import drop_dominated, leave_queue, requeue
@@ -79,10 +81,31 @@ def end(buffers: BufferArrays, base: int, slots: NDArray[np.int32]) -> None:
 
 
 @kernel
-def move_numbers(buffers: BufferArrays, by: int) -> None:
-    """Subtract from all numbers, since the base moves; messages that expired long ago get numbers below 0."""
+def move_buffers(context: BufferContext, before: BufferArrays, slots: NDArray[np.int32], start: int) -> int:
+    """Take buffers over from the arrays of another part, from row `start` on; return where the pool was full."""
+    buffers, heads = context.buffers, context.buffers.heads
+    for i in range(start, slots.size):
+        slot = slots[i]
+        block_class, block, size = heads[slot, CLASS], heads[slot, START], heads[slot, SIZE]
+        if block_class >= 0:
+            to = take_block(buffers.state, buffers.numbers, block_class, capacity_of(block_class))
+            if to < 0:
+                return i
+            for j in range(size):
+                buffers.scores[to + j], buffers.numbers[to + j] = before.scores[block + j], before.numbers[block + j]
+            heads[slot, START] = to
+        heads[slot, QUEUE] = NONE
+        requeue(context, slot)
+    return slots.size
+
+
+@kernel
+def move_numbers(buffers: BufferArrays, by: int, part: int, n_parts: int) -> None:
+    """Subtract from all numbers of a part, since the base moves; messages that expired long ago get some below 0."""
     heads = buffers.heads
     for slot in range(heads.shape[0]):
+        if part_of(slot, n_parts) != part:
+            continue
         if heads[slot, CLASS] >= 0:
             for i in range(heads[slot, START], heads[slot, START] + heads[slot, SIZE]):
                 buffers.numbers[i] = max(-1, buffers.numbers[i] - by)
