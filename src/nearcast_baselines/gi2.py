@@ -24,7 +24,6 @@ from nearcast._jit import PostingArrays, column, kernel, postings_first, posting
 from nearcast.index._kernels.shared.output import CANDIDATES, VERIFIED, VISITED, MatchOutput
 from nearcast.model import ScoringContext, SubscriptionBatch
 from nearcast.model.subscription_columns import BooleanColumns
-from nearcast.worker_pool import SERIAL, WorkerPool
 from nearcast_baselines.cell_lists import (
     CELLS,
     LOW,
@@ -236,9 +235,7 @@ class GI2(CellListIndex):
         self._clean()
         _mark(self._arena["subscriptions.dead"], self._places[slots])
 
-    def set_thresholds(
-        self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64], pool: WorkerPool = SERIAL
-    ) -> None:
+    def set_thresholds(self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64]) -> None:
         """Do nothing: this kind has no thresholds."""
 
     def compact(self) -> None:

@@ -41,7 +41,6 @@ from nearcast.model._kernels.profiles import LENGTH, RUN, ProfileArrays, X, Y, e
 from nearcast.model.profiles import Profiles
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.space.metric import EARTH_RADIUS_M
-from nearcast.worker_pool import SERIAL, WorkerPool
 from nearcast_baselines.cell_lists import (
     CELLS,
     LOW,
@@ -333,9 +332,7 @@ class Grid(CellListIndex):
         self._arena["balls.thresholds"][held] = np.nan
         self._profiles.delete(held)
 
-    def set_thresholds(
-        self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64], pool: WorkerPool = SERIAL
-    ) -> None:
+    def set_thresholds(self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64]) -> None:
         """Set the radius of balls; those that overlap far fewer cells are posted again."""
         self._clean()
         moved = np.empty(len(slots), np.int32)

@@ -25,7 +25,6 @@ from nearcast.model._kernels import blocks
 from nearcast.model._kernels.profiles import ALPHA, LENGTH, RUN, ProfileArrays, X, Y, topk_score
 from nearcast.model.profiles import Profiles
 from nearcast.model.subscription_columns import KeywordColumns
-from nearcast.worker_pool import SERIAL, WorkerPool
 from nearcast_baselines.dense_numbers import number_keys
 
 MARGIN = 1e-5
@@ -266,9 +265,7 @@ class BaselineIndex(ABC):
             self._arena["context.thresholds"][slots] = np.nan
             self._profiles.delete(slots)
 
-    def set_thresholds(
-        self, slots: NDArray[np.int32], thresholds: NDArray[np.float64], pool: WorkerPool = SERIAL
-    ) -> None:
+    def set_thresholds(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
         """Set the scores that messages must reach."""
         slots, thresholds = column(slots, np.int32), column(thresholds, np.float64)
         held = ~np.isnan(self._arena["context.thresholds"][slots])

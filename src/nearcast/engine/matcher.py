@@ -293,7 +293,7 @@ class Matcher:
         """Give the index the thresholds that have moved."""
         moved = self._result_store.take_threshold_changes()
         if len(moved.slots):
-            self._index.set_thresholds(*moved, self._pool)
+            self._index.set_thresholds(*moved)
 
     def results(self, slot: int, touching: Callable[..., Iterable[Document]]) -> list[ScoredMessage]:
         """Return a result, best first; matches of stateless kinds are looked up in the window."""

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast.model import Matches, MessageBatch, SubscriptionBatch
-from nearcast.worker_pool import SERIAL, WorkerPool
 
 __all__ = ["Index", "Matches", "Work"]
 
@@ -48,10 +47,8 @@ class Index(Protocol):
     def delete(self, slots: npt.NDArray[np.int32]) -> None:
         """Delete the subscriptions of some slots."""
 
-    def set_thresholds(
-        self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64], pool: WorkerPool = SERIAL
-    ) -> None:
-        """Set the thresholds of some slots; the threads of the pool may share the work."""
+    def set_thresholds(self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64]) -> None:
+        """Set the thresholds of some slots."""
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return the matches of rows `start` to `stop`, in arrays that the caller owns."""

@@ -45,7 +45,6 @@ from nearcast.index.scratch_pool import OutputWorkspace
 from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model.subscription_columns import BooleanColumns
 from nearcast.space import Box
-from nearcast.worker_pool import SERIAL, WorkerPool
 
 _ENTRIES_PER_TERM = 64  # of the hash set of a message: so sparse that terms rarely collide
 _MIN_ENTRIES = 1024
@@ -179,9 +178,7 @@ class BooleanIndex(ArenaIndex[BooleanWorkspace]):
         if len(slots):
             kernels.delete_slots(self._forest, column(slots, np.int32), self._targets)
 
-    def set_thresholds(
-        self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64], pool: WorkerPool = SERIAL
-    ) -> None:
+    def set_thresholds(self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64]) -> None:
         """Do nothing: this kind has no thresholds."""
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:

@@ -36,7 +36,6 @@ from nearcast.index.scratch_pool import OutputWorkspace
 from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels import blocks
 from nearcast.model.subscription_columns import KeywordColumns
-from nearcast.worker_pool import SERIAL, WorkerPool
 
 _CANDIDATES = 1 << 10  # verified at a time
 _ROOM = 1 << 12  # matches
@@ -136,19 +135,10 @@ class NearestIndex(GroupedIndex[NearestWorkspace]):
         if len(slots):
             kernels.delete_slots(self._state(), column(slots, np.int32))
 
-    def set_thresholds(
-        self, slots: NDArray[np.int32], thresholds: NDArray[np.float64], pool: WorkerPool = SERIAL
-    ) -> None:
-        """Set the distances that messages must stay below; infinity or NaN opens a subscription again.
-
-        Each thread of the pool takes the lists of some terms.
-        """
-        if not len(slots):
-            return
-        state, slots, thresholds = self._state(), column(slots, np.int32), column(thresholds, np.float64)
-        pool, n_parts = pool.for_rows(len(slots)), pool.for_rows(len(slots)).n_threads
-        pool.map(lambda part: kernels.move_thresholds(state, slots, thresholds, part, n_parts), range(n_parts))
-        kernels.set_thresholds(state, slots, thresholds)
+    def set_thresholds(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
+        """Set the distances that messages must stay below; infinity or NaN opens a subscription again."""
+        if len(slots):
+            kernels.set_thresholds(self._state(), column(slots, np.int32), column(thresholds, np.float64))
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return the pairs that share a term and are nearer than the threshold."""

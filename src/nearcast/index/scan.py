@@ -14,7 +14,6 @@ import numpy.typing as npt
 from nearcast.index.base import Work
 from nearcast.index.scratch_pool import ScratchPool, Workspace
 from nearcast.model import Matches, MessageBatch, Scorer, ScoringContext, SubscriptionBatch
-from nearcast.worker_pool import SERIAL, WorkerPool
 
 
 class Scan:
@@ -38,9 +37,7 @@ class Scan:
         for slot in slots.tolist():
             del self._scorers[slot]
 
-    def set_thresholds(
-        self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64], pool: WorkerPool = SERIAL
-    ) -> None:
+    def set_thresholds(self, slots: npt.NDArray[np.int32], thresholds: npt.NDArray[np.float64]) -> None:
         """Do nothing: every subscription is scored in any case."""
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:

@@ -49,7 +49,6 @@ from nearcast.model._kernels import blocks
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.space.metric import EARTH_RADIUS_M
 from nearcast.text import TEXT_SIMILARITIES
-from nearcast.worker_pool import SERIAL, WorkerPool
 
 FILTERS = frozenset({"reach", "cells", "others"})
 """`reach`: the reach of a posting and of a list; `cells`: the grid; `others`: fingerprints of the other terms."""
@@ -172,9 +171,7 @@ class SimilarityIndex(ArenaIndex[SimilarityWorkspace]):
         if len(slots):
             kernels.delete_slots(self._state(), column(slots, np.int32))
 
-    def set_thresholds(
-        self, slots: NDArray[np.int32], thresholds: NDArray[np.float64], pool: WorkerPool = SERIAL
-    ) -> None:
+    def set_thresholds(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
         """Do nothing: this kind has no thresholds beside its tau."""
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:

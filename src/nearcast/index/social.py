@@ -40,7 +40,6 @@ from nearcast.model import Id, MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels.profiles import LENGTH, RUN
 from nearcast.model.profiles import Profiles
 from nearcast.model.subscription_columns import KeywordColumns
-from nearcast.worker_pool import SERIAL, WorkerPool
 
 _ROOM = 1 << 12  # matches
 _TERMS_PER_CHUNK, _SLOTS_PER_CHUNK = 16, 2
@@ -141,9 +140,7 @@ class SocialIndex(ArenaIndex[SocialWorkspace]):
         kernels.set_thresholds(self._state(), slots, np.full(slots.size, np.nan))
         self._profiles.delete(slots)
 
-    def set_thresholds(
-        self, slots: NDArray[np.int32], thresholds: NDArray[np.float64], pool: WorkerPool = SERIAL
-    ) -> None:
+    def set_thresholds(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
         """Set the scores that messages must reach."""
         if len(slots):
             kernels.set_thresholds(self._state(), column(slots, np.int32), column(thresholds, np.float64))

@@ -45,7 +45,6 @@ from nearcast.index.scratch_pool import OutputWorkspace
 from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model.profiles import Profiles
 from nearcast.model.subscription_columns import KeywordColumns
-from nearcast.worker_pool import SERIAL, WorkerPool
 
 _CANDIDATES = 1 << 10  # verified at a time
 _ROOM = 1 << 12  # matches
@@ -170,9 +169,7 @@ class TopKIndex(GroupedIndex[TopKWorkspace]):
             kernels.delete_slots(self._state(), slots)
             self._profiles.delete(slots)
 
-    def set_thresholds(
-        self, slots: NDArray[np.int32], thresholds: NDArray[np.float64], pool: WorkerPool = SERIAL
-    ) -> None:
+    def set_thresholds(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
         """Set the scores that messages must reach."""
         if len(slots):
             kernels.set_thresholds(self._state(), column(slots, np.int32), column(thresholds, np.float64))

@@ -49,7 +49,7 @@ class HeapPart:
         self._row_handles = np.zeros(0, np.int32)
 
     def drop(self) -> tuple[kernels.ResultHeapArrays, Longs, IdColumn]:
-        """Remove the part from the arena; return its arrays with a copy of the heads, and seqs and ids of its messages."""
+        """Remove the part from the arena; return its arrays, with a copy of the heads, and its messages."""
         heads = self._arena[f"{PREFIX}.heads"]
         arrays, seqs = self._heaps._replace(heads=heads.copy()), self._messages.seqs.copy()
         ids = self._messages.ids(np.arange(len(seqs), dtype=np.int32))
@@ -84,7 +84,6 @@ class HeapPart:
             done = int(kernels.move_heaps(self._heaps, before, slots, handles, done))
             if done < len(slots):
                 self._grow()
-        self._note_moved(slots)
 
     def restore(self, saved: Sequence[Results]) -> None:
         """Set those saved results that are for this part; messages are merged in the order of arrival."""
@@ -219,7 +218,8 @@ class HeapPart:
     @property
     def _heaps(self) -> kernels.ResultHeapArrays:
         scores, handles, state = (self._arena[f"{self._prefix}.{name}"] for name in ("scores", "handles", "state"))
-        return kernels.ResultHeapArrays(self._arena[f"{PREFIX}.heads"], scores, handles, state, self._part)
+        heads, reported = self._arena[f"{PREFIX}.heads"], self._arena[f"{PREFIX}.reported"]
+        return kernels.ResultHeapArrays(heads, reported, scores, handles, state, self._part)
 
 
 def _make_changes(n: int) -> kernels.HeapChanges:

@@ -47,7 +47,9 @@ class HeapResults(BestResults):
     def __init__(self, arena: Arena, *, least: int = _LEAST) -> None:
         self._arena, self._least, self._pool = arena, least, SERIAL
         if f"{PREFIX}.heads" not in arena:
-            arena.new(f"{PREFIX}.heads", np.int32, 0, columns=4)
+            with arena.together():
+                arena.new(f"{PREFIX}.heads", np.int32, 0, columns=4)
+                arena.new(f"{PREFIX}.reported", np.float32, 0)
         n_parts = sum(re.fullmatch(rf"{PREFIX}\.\d+\.state", name) is not None for name in arena.names)
         self._parts = self._make_parts(max(n_parts, 1))
         self._n_rows = _FIRST_ROWS
@@ -75,7 +77,7 @@ class HeapResults(BestResults):
             columns = subscriptions.columns
             assert isinstance(columns, KeywordColumns)
             slots, ks = column(slots, np.int32), column(columns.ks, np.int32)
-            self._arena.grow(f"{PREFIX}.heads", int(slots.max()) + 1)
+            self._arena.grow_all([f"{PREFIX}.{name}" for name in ("heads", "reported")], int(slots.max()) + 1)
             for part in self._parts:
                 rows = part.select(slots)
                 part.begin(slots[rows], ks[rows])

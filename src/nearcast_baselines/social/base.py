@@ -42,7 +42,6 @@ from nearcast.model._kernels.profiles import Y as PROFILE_Y
 from nearcast.model.profiles import Profiles
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.social._kernels.graph import GraphArrays
-from nearcast.worker_pool import SERIAL, WorkerPool
 
 PREFIX = "baseline"
 """Prefix of the names in the arena, which a result store may look up."""
@@ -212,9 +211,7 @@ class BaselineIndex(ABC):
         self._sites[slots, THRESHOLD] = np.nan
         self._profiles.delete(slots)
 
-    def set_thresholds(
-        self, slots: NDArray[np.int32], thresholds: NDArray[np.float64], pool: WorkerPool = SERIAL
-    ) -> None:
+    def set_thresholds(self, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
         """Set the scores that messages must reach."""
         slots, thresholds = column(slots, np.int32), column(thresholds, np.float64)
         held = ~np.isnan(self._sites[slots, THRESHOLD])

@@ -22,6 +22,7 @@ N_CHANGES, N_MOVED, N_MESSAGES, N_ENTERED, NEXT = 0, 1, 2, 3, 4
 """Positions in the counts: changes, moved thresholds, messages of changes, arrivals that entered, the next handle."""
 
 NONE = -1
+_CLOSER = 0.9  # a threshold that is closer than this share of the last one is reported
 _AHEAD = 32  # matches whose heads are prefetched; their blocks follow at half the distance
 
 
@@ -30,6 +31,8 @@ class ResultHeapArrays(NamedTuple):
 
     heads: NDArray[np.int32]
     """int32 (n_slots, 4): see the columns."""
+    reported: NDArray[np.float32]
+    """float32 (n_slots,): the threshold that was reported last."""
     scores: NDArray[np.float64]
     handles: NDArray[np.int32]
     """float64, int32 (room,): blocks of k entries."""
@@ -80,6 +83,7 @@ def begin(heaps: ResultHeapArrays, slots: NDArray[np.int32], ks: NDArray[np.int3
             return i
         heads[slots[i], START], heads[slots[i], SIZE] = block, 0
         heads[slots[i], K], heads[slots[i], MOVED] = ks[i], 0
+        heaps.reported[slots[i]] = np.inf
     return slots.size
 
 
@@ -223,15 +227,24 @@ def push(
 
 @kernel
 def take_thresholds(heaps: ResultHeapArrays, moved: NDArray[np.int32], thresholds: NDArray[np.float64]) -> int:
-    """Write the thresholds of full heaps, and their slots to the front of `moved`; return how many there are."""
-    heads, n = heaps.heads, 0
+    """Write the thresholds of full heaps, and their slots to the front of `moved`; return how many there are.
+
+    A threshold that is hardly closer than the last one is left out: the index finds some more, and moves less.
+    """
+    heads, reported, n = heaps.heads, heaps.reported, 0
     for i in range(moved.size):
         slot = moved[i]
-        prefetch(heads, moved[min(i + _AHEAD, moved.size - 1)])
+        following = moved[min(i + _AHEAD, moved.size - 1)]
+        prefetch(heads, following)
+        prefetch(reported, following)
         if 0 < heads[slot, K] == heads[slot, SIZE]:
             heads[slot, MOVED] = 0
+            threshold = heaps.scores[heads[slot, START]]
+            if threshold > _CLOSER * reported[slot]:
+                continue
+            reported[slot] = threshold
             moved[n] = slot
-            thresholds[n] = heaps.scores[heads[slot, START]]
+            thresholds[n] = threshold
             n += 1
     return n
 

@@ -1,12 +1,12 @@
 """Kernels of `nearcast.index.nearest`: insert subscriptions, move their thresholds, match a batch of messages.
 
-    insert_rows, delete_slots, move_thresholds ──> lists, groups    match_rows ──> for each message
-    sort_list ───────────────────────────────────> sorted lists         scan the lists of its terms, verify
+    insert_rows, delete_slots, set_thresholds ──> lists, groups     match_rows ──> for each message
+    sort_list ──────────────────────────────────> sorted lists          scan the lists of its terms, verify
 
 All kernels work on one NamedTuple, `NearestState`.
 """
 
-from nearcast.index._kernels.nearest.change import delete_slots, insert_rows, move_thresholds, set_thresholds
+from nearcast.index._kernels.nearest.change import delete_slots, insert_rows, set_thresholds
 from nearcast.index._kernels.nearest.layout import (
     LIST,
     N_BOUNDS,
@@ -29,6 +29,5 @@ __all__ = [
     "delete_slots",
     "insert_rows",
     "match_rows",
-    "move_thresholds",
     "set_thresholds",
 ]

@@ -228,8 +228,8 @@ def delete_slots(state: NearestState, slots: NDArray[np.int32]) -> None:
 
 
 @kernel
-def prefetch_thresholds(state: NearestState, slots: NDArray[np.int32], part: int, n_parts: int) -> None:
-    """Prefetch the postings of some subscriptions on the lists of a part of the terms."""
+def prefetch_thresholds(state: NearestState, slots: NDArray[np.int32]) -> None:
+    """Prefetch the postings of some subscriptions."""
     sites, heads, runs, lists = state.sites, state.heads, state.runs, state.lists
     bodies, tiles = state.postings.bodies, state.postings.tiles
     for slot in slots:
@@ -239,52 +239,31 @@ def prefetch_thresholds(state: NearestState, slots: NDArray[np.int32], part: int
     for slot in slots:
         if not isnan(sites[slot, THRESHOLD]):
             for i in range(heads[slot, RUN], heads[slot, RUN_END]):
-                term = runs[i] >> TERM_BITS
-                if n_parts > 1 and term % n_parts != part:
-                    continue
-                at = lists[term, START] + (runs[i] & PLACE_MASK)
+                at = lists[runs[i] >> TERM_BITS, START] + (runs[i] & PLACE_MASK)
                 group = at >> LANE_BITS
                 prefetch(bodies[group], AT_REACH + (at & (LANES - 1)))
                 prefetch(tiles[group >> TILE_BITS], GREATEST)
 
 
 @kernel
-def move_thresholds(
-    state: NearestState, slots: NDArray[np.int32], thresholds: NDArray[np.float64], part: int, n_parts: int
-) -> None:
-    """Move the postings of subscriptions, on the lists of a part of the terms, to what their thresholds will be.
-
-    Infinity or NaN opens one again; free slots are skipped. Several parts may run at once: a list is in one of them,
-    and so are the places of its postings in the runs.
-    """
+def set_thresholds(state: NearestState, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
+    """Set the thresholds of subscriptions; infinity or NaN opens one again. Free slots are skipped."""
     sites, heads, runs, lists = state.sites, state.heads, state.runs, state.lists
     for i in range(slots.size):
         if i % AHEAD == 0:
-            prefetch_thresholds(state, slots[i : i + AHEAD], part, n_parts)
+            prefetch_thresholds(state, slots[i : i + AHEAD])
         slot, threshold = slots[i], thresholds[i] if thresholds[i] < inf else inf
         before = sites[slot, THRESHOLD]
         if isnan(before) or before == threshold:
             continue
+        sites[slot, THRESHOLD] = threshold
         reach = np.float32(squared_reach(state.projection, threshold))
         for j in range(heads[slot, RUN], heads[slot, RUN_END]):
-            term = runs[j] >> TERM_BITS
-            if n_parts > 1 and term % n_parts != part:
-                continue
             if threshold == inf:
-                open_posting(state, term, runs[j] & PLACE_MASK)
+                open_posting(state, runs[j] >> TERM_BITS, runs[j] & PLACE_MASK)
             elif before == inf:
-                close_posting(state, term, runs[j] & PLACE_MASK, reach)
+                close_posting(state, runs[j] >> TERM_BITS, runs[j] & PLACE_MASK, reach)
             else:
                 set_reach(lists, state.postings, runs[j], reach)
-            if needs_sorting(lists, term):
-                sort_list(state, term)
-
-
-@kernel
-def set_thresholds(state: NearestState, slots: NDArray[np.int32], thresholds: NDArray[np.float64]) -> None:
-    """Set the thresholds of subscriptions whose postings have been moved; free slots are skipped."""
-    sites = state.sites
-    for i in range(slots.size):
-        prefetch(sites, slots[min(i + AHEAD, slots.size - 1)])
-        if not isnan(sites[slots[i], THRESHOLD]):
-            sites[slots[i], THRESHOLD] = thresholds[i] if thresholds[i] < inf else inf
+            if needs_sorting(lists, runs[j] >> TERM_BITS):
+                sort_list(state, runs[j] >> TERM_BITS)
