@@ -83,7 +83,7 @@ MATCHES = tuple(kind.kind for kind in KINDS if not kind.result_policy.is_statefu
 @pytest.mark.parametrize(("name", "shards"), sampled(NAMES, [2, 5]))
 def test_shards_with_any_partitioner_emit_the_updates_of_one_engine(name, shards, random_fields):
     for seed in range(effort(1, 3)):
-        of = inputs.job(window=nc.CountWindow(7), shards=shards, partitioner=name)
+        of = inputs.job(window=nc.CountWindow(7), shards=shards, partitioner=name, threads=shards - 1)
         given = inputs.batches(seed, random_fields, n=6)
         of = fitted(of, given)
         expected = inputs.embedded(of, given)
@@ -130,7 +130,7 @@ def test_unknown_ids_are_counted_once_across_shards():
 @pytest.mark.parametrize("space", strategies.SPACES, ids=lambda s: s.metric)
 def test_shards_emit_the_updates_of_one_engine(space, shards, timed, random_fields):
     window = nc.TimeWindow(9) if timed else nc.CountWindow(7)
-    of = inputs.job(space=space, window=window, shards=shards)
+    of = inputs.job(space=space, window=window, shards=shards, threads=1 + shards % 3)
     updates = 0
     n_seeds = effort(2, 8)
     for seed in range(n_seeds):

@@ -26,7 +26,7 @@ from spark import inputs
 @pytest.fixture
 def shard(tmp_path):
     of = inputs.job(shards=1, batches_per_snapshot=3)
-    with LocalEngineCache(tmp_path / "local", of.config, ShardEngine) as at_home:
+    with LocalEngineCache(tmp_path / "local", of.shard_config, ShardEngine) as at_home:
         yield ShardState(of, Folder(str(tmp_path)), at_home, 0), of
     engine_cache._MAPPED.clear()
 
@@ -81,7 +81,7 @@ def test_snapshots_of_shards_keep_all_their_replicas(tmp_path, random_fields, pa
     for i, batch in enumerate(given):
         another_host(tmp_path)
         for number, frames in enumerate(frames_of(batch, of)):
-            with LocalEngineCache(tmp_path / "local" / f"{i}.{number}", of.config, ShardEngine) as at_home:
+            with LocalEngineCache(tmp_path / "local" / f"{i}.{number}", of.shard_config, ShardEngine) as at_home:
                 shard, counts = ShardState(of, Folder(str(tmp_path)), at_home, number), ShardCounts()
                 engine = shard.open(manifests[number])
                 groups = apply(engine, frames, shard=number, job=of, counts=counts)
@@ -118,7 +118,7 @@ def test_messages_are_logged_only_for_stateful_kinds_or_windows(tmp_path, random
     of = replace(of, config=replace(of.config, window=None))
     given = inputs.batches(8, random_fields, n=effort(5, 14), kinds=kinds, timed=True)
     manifest, emitted = ShardManifest(), []
-    with LocalEngineCache(tmp_path / "local", of.config, ShardEngine) as at_home:
+    with LocalEngineCache(tmp_path / "local", of.shard_config, ShardEngine) as at_home:
         kept = ShardState(of, Folder(str(tmp_path)), at_home, 0), of
         for batch in given:
             another_host(tmp_path)
@@ -142,7 +142,7 @@ def test_state_may_be_on_any_file_system(scheme, tmp_path, random_fields):
     given = inputs.batches(8, random_fields, n=8)
     manifest, emitted = ShardManifest(), []
     for i, batch in enumerate(given):
-        with LocalEngineCache(tmp_path / str(i), of.config, ShardEngine) as at_home:
+        with LocalEngineCache(tmp_path / str(i), of.shard_config, ShardEngine) as at_home:
             for _ in range(2):  # the first time it was not committed
                 after, updates = run_batch((ShardState(of, Folder(uri), at_home, 0), of), manifest, batch)
         engine_cache._MAPPED.clear()
@@ -211,7 +211,7 @@ def test_old_files_are_removed_but_the_last_batch_can_be_run_again(shard, random
 def test_frames_that_outgrow_the_snapshot_make_a_new_one(shard, random_fields, monkeypatch, tmp_path):
     monkeypatch.setattr(shard_state, "MIN_BYTES", 1)
     of, manifest = shard[1], ShardManifest()
-    with LocalEngineCache(tmp_path / "other", of.config, ShardEngine) as at_home:
+    with LocalEngineCache(tmp_path / "other", of.shard_config, ShardEngine) as at_home:
         state_ = ShardState(replace(of, batches_per_snapshot=1_000), Folder(str(tmp_path / "r")), at_home, 0)
         for batch in inputs.batches(3, random_fields, n=12):
             manifest, _ = run_batch((state_, of), manifest, batch)
@@ -270,18 +270,21 @@ SMALLEST = nc.Limits(**{limit.name: 1 for limit in fields(nc.Limits)})
 
 
 @pytest.mark.parametrize("lose", [another_host, another_worker, keep_all])
-@pytest.mark.parametrize("options", [{"index": "scan"}, {"limits": SMALLEST}], ids=["index", "limits"])
-def test_a_job_may_continue_with_another_index_or_smaller_limits(shard, random_fields, tmp_path, options, lose):
+@pytest.mark.parametrize(
+    "options", [{"index": "scan"}, {"limits": SMALLEST}, {"threads": 3}], ids=["index", "limits", "threads"]
+)
+def test_a_job_may_continue_with_another_index_smaller_limits_or_more_threads(shard, random_fields, tmp_path, options, lose):
     """Whether or not a snapshot lies behind; frames that were written before were checked before."""
     of = shard[1]
     given = inputs.batches(8, random_fields, n=5)
-    changed = replace(of, config=replace(of.config, **options))
+    of_engine = {name: value for name, value in options.items() if name != "threads"}
+    changed = replace(of, config=replace(of.config, **of_engine), threads=options.get("threads", of.threads))
     assert changed.fixed_settings == of.fixed_settings
     manifest, emitted = ShardManifest(), []
     shard[0]._engine_cache.__exit__()
     for i, batch in enumerate(given):
         job = (of, changed)[i in (1, 3)]  # before the first snapshot, and after it
-        with LocalEngineCache(tmp_path / "local", job.config, ShardEngine) as local:
+        with LocalEngineCache(tmp_path / "local", job.shard_config, ShardEngine) as local:
             state = ShardState(job, Folder(str(tmp_path)), local, 0)
             manifest, updates = run_batch((state, of), manifest, batch)
         emitted.append(updates)

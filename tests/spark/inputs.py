@@ -53,6 +53,7 @@ JOB_OPTIONS = (
     "local",
     "batches_per_snapshot",
     "fitted",
+    "threads",
     "clock",
     "max_ahead_s",
     "has_edges",

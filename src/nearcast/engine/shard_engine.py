@@ -64,13 +64,14 @@ class ShardEngine(Engine):
     ) -> ShardEngine:
         """Return a saved engine that continues in memory or in a folder, whose content is replaced.
 
-        It continues with the index and the limits of `config`, if it is given; no result depends on them.
+        It continues with workers, index and limits of `config`, if it is given; no result depends on them.
         """
         state = archive.read(path)
         if workers is not None:
             state = state.rescaled(workers)
         if config is not None:
-            state = replace(state, config=replace(state.config, index=config.index, limits=config.limits))
+            given = {"workers": config.workers, "index": config.index, "limits": config.limits}
+            state = replace(state, config=replace(state.config, **given))
         engine = cls._in(folder)
         with archive.as_format_errors(path):
             engine._restore(state)
@@ -220,7 +221,8 @@ class ShardEngine(Engine):
         self._before_change()
         if self._folder is not None:
             self._folder.clear()
-        self._restore(joined_transfers(states))
+        state = joined_transfers(states)
+        self._restore(replace(state, config=replace(state.config, workers=self._config.workers)))
 
     def _has_other_masks(self, after: Placement) -> bool:
         """Return whether sets of shards are stored that have another size than those of a routing."""

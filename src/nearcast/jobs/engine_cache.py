@@ -1,6 +1,6 @@
 """The cache of shard engines on a host: a folder per shard that any Python worker of the host can map.
 
-    <local>/<query>/<settings>/<shard>/       the engine, sealed with the stamp of its state and the name of its index
+    <local>/<query>/<settings>/<shard>/       the engine, sealed with the stamp of its state, its index and threads
     <local>/<query>/<settings>/<shard>.lock   held by the worker that uses it
 
 The shard manifest and its files (see `shard_state`) are authoritative; the cache may be lost at any time. An engine
@@ -119,8 +119,8 @@ class LocalEngineCache(Generic[C]):
             _MAPPED[self._folder] = engine
 
     def _mark(self, stamp: str) -> str:
-        """Return the mark of a stamp: another index has other arrays."""
-        return f"{stamp} {self._config.index}"
+        """Return the mark of a stamp: another index has other arrays, and so have other numbers of threads."""
+        return f"{stamp} {self._config.index} {self._config.workers}"
 
 
 def remove_unused(root: Path, *, before: float) -> None:

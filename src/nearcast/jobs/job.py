@@ -41,9 +41,11 @@ class Job:
     """
 
     config: EngineConfig
-    """The engine of each shard; it has one worker."""
+    """The options that the engines of all shards have."""
     partitioner: str = "hash"
     shards: int = 1
+    threads: int = 1
+    """The number of threads of each shard, which share its window and its indexes."""
     tasks: int | None = None
     """The number of Spark tasks that shards are divided among; None for one task per shard."""
     state: str | None = None
@@ -69,7 +71,7 @@ class Job:
     """When the routing of a stream is adjusted to its load; None for never."""
 
     def __post_init__(self) -> None:
-        for name in ("shards", "batches_per_snapshot"):
+        for name in ("shards", "threads", "batches_per_snapshot"):
             value = getattr(self, name)
             ok = isinstance(value, int) and not isinstance(value, bool) and value >= 1
             require(ok, name, "must be an integer of 1 or more", value, subject="job")
@@ -77,6 +79,7 @@ class Job:
             ok = isinstance(self.tasks, int) and not isinstance(self.tasks, bool) and self.tasks >= 1
             require(ok, "max_shards", "must be an integer of 1 or more", self.tasks, subject="job")
         require(self.shards <= MAX_SHARDS, "shards", f"must be at most {MAX_SHARDS}", self.shards, subject="job")
+        require(self.threads <= MAX_SHARDS, "threads", f"must be at most {MAX_SHARDS}", self.threads, subject="job")
         require(self.clock in CLOCKS, "clock", f"must be one of {sorted(CLOCKS)}", self.clock, subject="job")
         ahead = self.max_ahead_s
         if ahead is not None:
@@ -194,16 +197,22 @@ class Job:
         """Return an engine without subscriptions, for checks."""
         return Engine.from_config(self.config)
 
+    @property
+    def shard_config(self) -> EngineConfig:
+        """The options of the engine of a shard, whose threads all see what the shard sees."""
+        return replace(self.config, workers=self.threads, partitioner="hash")
+
     def new_shard_engine(self) -> ShardEngine:
         """Return the engine of a shard before its first batch, in memory."""
-        return self.shard_engine.create(self.config)
+        return self.shard_engine.create(self.shard_config)
 
     @cached_property
     def fixed_settings(self) -> dict[str, Any]:
         """The values that must not change when a stopped run continues, by name.
 
-        The number of shards and the routing may change, see `epochs`. So may `index` and `limits`: all indexes find
-        the same results, and limits apply to rows that arrive, not to those that shards have; see `engine_cache`.
+        The number of shards and the routing may change, see `epochs`. So may `threads`, `index` and `limits`: all
+        indexes find the same results, and limits apply to rows that arrive, not to those that shards have; see
+        `engine_cache`.
         """
         vocabulary, edges = self.scoring.vocabulary, sorted(map(repr, self.scoring.social.edges()))
         weights = (vocabulary.ids.tobytes(), vocabulary.idfs.tobytes(), repr(vocabulary.default).encode())

@@ -106,6 +106,8 @@ class MatchTable:
 
     shards: int = 2
     """The number of shards; a start with another number, or `nearcast rescale`, moves subscriptions."""
+    threads: int = 1
+    """The number of threads of each shard, which share its window."""
     max_shards: int | None = None
     """The number of Spark tasks that shards are divided among, by default `shards`; it never changes."""
     partitioner: str = "hash"
@@ -265,6 +267,7 @@ class JobFile:
             config,
             self.match.partitioner,
             self.match.shards,
+            threads=self.match.threads,
             tasks=self.tasks,
             clock=self.clock,
             max_ahead_s=run.max_ahead,

@@ -81,7 +81,7 @@ class ShardRun:
         """
         job, report, shard = self.job, self.report, self.report.shard
         place = self._local / self._query / job.fingerprint / str(shard)
-        with LocalEngineCache(place, job.config, job.shard_engine) as engine_cache:
+        with LocalEngineCache(place, job.shard_config, job.shard_engine) as engine_cache:
             state = ShardState(job, self._folder, engine_cache, shard, self._job_of)
             blocks = BlockFiles(self._folder)
             clock = [perf_counter()]

@@ -95,6 +95,7 @@ def match(
     *,
     partitioner: str | Routing = "hash",
     shards: int | None = None,
+    threads: int = 1,
     max_shards: int | None = None,
     state: str | None = None,
     sample: tuple[DataFrame, DataFrame] | None = None,
@@ -110,9 +111,11 @@ def match(
     `payload`, each a block from `pack_messages`. `shards` is the number of parallel parts; by default the session's
     number of shuffle partitions, which is the number of tasks that shards are divided among. A stream may continue
     with another number of shards, also while it runs (`Matched.rescale`); its number of tasks, `max_shards`, by
-    default that of its first shards, stays as it is. `state` is a folder that all executors can write, for the state
-    of streaming queries; by default it lies in the session's checkpoint folder. A partitioner that needs a sample is
-    fitted to `sample`, static frames of messages and subscriptions; static frames are their own sample.
+    default that of its first shards, stays as it is. The `threads` of a shard share its window and its indexes: with
+    one shard per host and as many threads as cores, each host has one window. `state` is a folder that all executors
+    can write, for the state of streaming queries; by default it lies in the session's checkpoint folder. A
+    partitioner that needs a sample is fitted to `sample`, static frames of messages and subscriptions; static frames
+    are their own sample.
 
     Static subscriptions beside a stream of messages are read when this is called, and again by `Matched.refresh`.
     `edges` adds edges of the social graph and removes them, with the columns `op, user, place` and optionally `at`.
@@ -133,6 +136,7 @@ def match(
         EngineConfig.of(options),
         partitioner=partitioner,
         shards=shards,
+        threads=threads,
         max_shards=max_shards,
         state=state,
         sample=sample,
@@ -150,6 +154,7 @@ def match_config(
     *,
     partitioner: str | Routing = "hash",
     shards: int | None = None,
+    threads: int = 1,
     max_shards: int | None = None,
     state: str | None = None,
     sample: tuple[DataFrame, DataFrame] | None = None,
@@ -179,6 +184,7 @@ def match_config(
         config,
         partitioner if isinstance(partitioner, str) else "hash",
         shards,
+        threads=threads,
         tasks=tasks,
         state=folder,
         local=spark.conf.get(LOCAL, None),

@@ -106,6 +106,7 @@ def start_run(spark: SparkSession, job_file: JobFile) -> Run:
             job.config,
             partitioner=job.partitioner if routing is None else routing,
             shards=job.shards,
+            threads=job.threads,
             max_shards=job_file.match.max_shards,
             state=state,
             sample=read_samples(spark, job_file) if learns else None,
