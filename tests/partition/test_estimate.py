@@ -76,7 +76,7 @@ def test_a_branch_without_terms_pairs_with_every_message_in_its_box_and_many_pai
 def test_estimates_agree_with_the_routing(kind, in_threads):
     sample = town(kind=kind)
     for estimate in estimate_partitioners(sample, n_shards=4, in_threads=in_threads):
-        is_shared = estimate.routing.sends_all and kind == "boolean" and in_threads
+        is_shared = estimate.routing.sends_all and in_threads
         assert estimate.seen.sum() == pytest.approx(estimate.reach * len(sample.messages))
         assert estimate.held.sum() == pytest.approx(
             (4 if is_shared else estimate.replication) * len(sample.footprints), rel=0.01

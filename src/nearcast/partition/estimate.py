@@ -14,9 +14,8 @@ are accurate to about a tenth, so the first partitioner within a tenth of the be
 which begins with the simplest. The time of a fit does not count, so two runs with the same constants recommend the
 same. Without messages, or with one shard, all partitioners are equal, and the first is recommended.
 
-Two cases differ. Threads of one engine divide the messages of stateless kinds, not the subscriptions, if the routing
-sends all messages to all shards: nothing is replicated, and each thread handles its share. Processes, as on Spark, do
-not. And results of replicas have to be merged: with stateful subscriptions, where messages go to some shards only,
+Two cases differ. Threads of one engine divide the messages, not the subscriptions, if the routing sends all messages
+to all shards: nothing is replicated, and each thread handles its share. Processes, as on Spark, do not. And results of replicas have to be merged: with stateful subscriptions, where messages go to some shards only,
 all work takes as many times longer as there are replicas per subscription. For `narrows` the estimate is that of the
 beginning, when every branch is still needed.
 
@@ -209,9 +208,7 @@ def _estimate(
     assignment, place_seconds = _timed(lambda: routing.place(footprints))
     goals, route_seconds = _timed(lambda: routing.route(batch))
     keeps = footprints.ks > 0
-    is_shared = (
-        np.full(len(footprints), routing.sends_all and scales.in_threads) & ~keeps
-    )  # divided by messages, not by shards
+    is_shared = np.full(len(footprints), routing.sends_all and scales.in_threads)  # divided by messages
     n, n_shared = len(batch), int(is_shared.sum())
     apart = np.where(is_shared[:, None], np.uint64(0), assignment)
     seen = np.full(n_shards, float(n)) if routing.sends_all else count_rows(goals, n_shards).astype(np.float64)
