@@ -18,12 +18,14 @@ from experiments import (
     topk_sweeps,
     topk_tuning,
     topk_windows,
+    workers,
 )
 
 QUESTIONS = {
     module.QUESTION.name: module.QUESTION
     for module in (
         headline, growth, baselines, spark_batches, topk_tuning, topk_alternatives, topk_sweeps, nearest_k,
-        social_windows, partitioners, many_shards, rescaling, balance, filters, topk_windows,
+        social_windows, partitioners, many_shards, rescaling, balance, filters, workers,
+        topk_windows,
     )
 }  # fmt: skip

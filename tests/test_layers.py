@@ -10,7 +10,7 @@ import nearcast
 ROOT = Path(nearcast.__file__).parent
 LAYERS = [
     {"errors"},
-    {"ragged"},
+    {"ragged", "worker_pool"},
     {"_jit"},
     {"space", "social", "text"},
     {"model"},
@@ -24,7 +24,9 @@ LAYERS = [
     {"cli"},
 ]
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
-FILES = sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.name in ("errors.py", "ragged.py"))
+FILES = sorted(
+    p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.name in ("errors.py", "ragged.py", "worker_pool.py")
+)
 
 
 def package_of(path):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from time import perf_counter
 from typing import TypeVar
 
 Piece = TypeVar("Piece")
 Done = TypeVar("Done")
 
-_LEAST_ROWS = 64  # a piece with fewer rows costs more to hand over than to do
-_PIECES_PER_THREAD = 2  # so that a thread that is done early takes one from another
+LEAST_S = 0.0005
+"""Seconds of work that are worth a piece of their own: handing one over takes a tenth of that."""
+_MANY_S = 0.004  # seconds of work from which on there are two pieces per thread: the first to be done takes another
 
 
 class WorkerPool:
@@ -55,19 +58,18 @@ class WorkerPool:
             raise errors[0]
         return [done[number] for number in range(len(given))]
 
-    def for_rows(self, n_rows: int) -> WorkerPool:
-        """Return the pool for work on some rows: this one, or the calling thread alone if they are few."""
-        return self if n_rows >= _LEAST_ROWS else SERIAL
+    def for_work(self, seconds: float) -> WorkerPool:
+        """Return the pool for so much work: this one, or the calling thread alone if it is little."""
+        return self if seconds >= 2 * LEAST_S else SERIAL
 
-    def cuts(self, n_rows: int) -> list[int]:
-        """Return where rows are cut into pieces: the first row of each, and the end.
+    def cuts(self, n_rows: int, seconds: float) -> list[int]:
+        """Return where rows that take so long are cut into pieces: the first row of each, and the end.
 
-        >>> WorkerPool(1).cuts(1000), WorkerPool(2).cuts(100), WorkerPool(2).cuts(1000)
-        ([0, 1000], [0, 100], [0, 250, 500, 750, 1000])
+        >>> WorkerPool(1).cuts(900, 1.0), WorkerPool(2).cuts(900, 0.0), WorkerPool(2).cuts(900, 0.001)
+        ([0, 900], [0, 900], [0, 450, 900])
         """
-        n_pieces = 1
-        if self.n_threads > 1:
-            n_pieces = max(1, min(_PIECES_PER_THREAD * self.n_threads, n_rows // _LEAST_ROWS))
+        most = self.n_threads if seconds < _MANY_S * self.n_threads else 2 * self.n_threads
+        n_pieces = 1 if self.n_threads == 1 else max(1, min(most, n_rows, int(seconds / LEAST_S)))
         return [n_rows * i // n_pieces for i in range(n_pieces + 1)]
 
     def close(self) -> None:
@@ -80,6 +82,25 @@ class WorkerPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class WorkMeter:
+    """Measures how long a row takes, to tell how long others will; only how work is divided depends on it."""
+
+    def __init__(self) -> None:
+        self._row_s = 0.0
+
+    def estimate(self, n_rows: int) -> float:
+        """Return the seconds that rows will take one thread; 0 before the first measurement."""
+        return n_rows * self._row_s
+
+    @contextmanager
+    def measure(self, n_rows: int, n_threads: int) -> Iterator[None]:
+        """Measure work on some rows by several threads."""
+        began = perf_counter()
+        yield
+        if n_rows:
+            self._row_s = (self._row_s + (perf_counter() - began) * n_threads / n_rows) / 2
 
 
 SERIAL = WorkerPool(1)

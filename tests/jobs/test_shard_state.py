@@ -273,7 +273,9 @@ SMALLEST = nc.Limits(**{limit.name: 1 for limit in fields(nc.Limits)})
 @pytest.mark.parametrize(
     "options", [{"index": "scan"}, {"limits": SMALLEST}, {"threads": 3}], ids=["index", "limits", "threads"]
 )
-def test_a_job_may_continue_with_another_index_smaller_limits_or_more_threads(shard, random_fields, tmp_path, options, lose):
+def test_a_job_may_continue_with_another_index_smaller_limits_or_more_threads(
+    shard, random_fields, tmp_path, options, lose
+):
     """Whether or not a snapshot lies behind; frames that were written before were checked before."""
     of = shard[1]
     given = inputs.batches(8, random_fields, n=5)

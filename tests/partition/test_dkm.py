@@ -11,7 +11,6 @@ from nearcast.partition.dkm import GAMMA_1, DkmPartitioner, _Division
 from nearcast.partition.knn_keyword import KnnKeywordPartitioner
 from nearcast.partition.knn_space import KnnSpacePartitioner
 from nearcast.partition.masks import as_ints
-from nearcast.partition.serialization import pack, unpack
 from nearcast.partition.term_frequencies import TermFrequencies
 from samples import crowded
 
@@ -102,18 +101,6 @@ def test_shards_stay_even_while_subscriptions_come_and_go():
     coming = sample.footprints.take(np.random.default_rng(1).permutation(len(sample.footprints))[: len(gone)])
     routing.place(replace(coming, keys=coming.keys + np.uint64(1)))
     assert routing.loads.max() < 1.05 * routing.loads.mean()
-
-
-def test_a_routing_that_is_placed_again_counts_once():
-    sample = crowded()
-    routing = DkmPartitioner().fit(sample, n_shards=4)
-    later = replace(sample.footprints, keys=sample.footprints.keys + np.uint64(1))
-    routing.place(later)
-    total = routing.loads.sum()
-    again = unpack(pack(routing)).without_later()
-    again.place(sample.footprints)
-    again.place(later)
-    assert np.isclose(again.loads.sum(), total)
 
 
 def shards_of(masks):

@@ -7,4 +7,4 @@ from nearcast import worker_pool
 
 @pytest.fixture(autouse=True)
 def divide_small_batches(monkeypatch):
-    monkeypatch.setattr(worker_pool, "_LEAST_ROWS", 1)
+    monkeypatch.setattr(worker_pool, "LEAST_S", 1e-12)

@@ -33,7 +33,7 @@ from nearcast.model import (
 )
 from nearcast.model.split_columns import join
 from nearcast.window import Changes, Results, ResultStore, ScoredMessage, SlidingWindow, Steps
-from nearcast.worker_pool import SERIAL, WorkerPool
+from nearcast.worker_pool import SERIAL, WorkerPool, WorkMeter
 
 if TYPE_CHECKING:
     from nearcast.engine.registry import SubscriptionRegistry
@@ -58,6 +58,7 @@ class Withdrawal(NamedTuple):
 
 
 _PIECE = 1 << 18
+_WRITE_S = 5e-8  # seconds to write a change as an update
 
 
 class Matcher:
@@ -81,7 +82,7 @@ class Matcher:
         """The messages for which some subscriptions are in force, see `interleaved`; mostly empty."""
         self.n_matched = 0
         """Number of messages that changed a result on arrival."""
-        self._pool = SERIAL
+        self._pool, self._meter = SERIAL, WorkMeter()
         self._index = index
         self._result_store = result_store
         self._scoring = scoring
@@ -275,19 +276,20 @@ class Matcher:
             if found is not None:
                 return found
             self.set_thresholds()  # those that moved since the last call
-            cuts = [start + cut for cut in self._pool.cuts(stop - start)]
-            parts = [batch] if len(cuts) == 2 and stop - start == len(batch) else map(batch.slice, cuts, cuts[1:])
-            return joined_matches(self._pool.map(self.match, parts), cuts)
+            n_rows = stop - start
+            cuts = [start + cut for cut in self._pool.cuts(n_rows, self._meter.estimate(n_rows))]
+            parts = [batch] if n_rows == len(batch) and len(cuts) == 2 else map(batch.slice, cuts, cuts[1:])
+            with self._meter.measure(n_rows, min(len(cuts) - 1, self._pool.n_threads)):
+                return joined_matches(self._pool.map(self.match, parts), cuts)
 
         changes = self._result_store.publish(batch, steps, find)
         self.set_thresholds()
         return changes
 
-    def write(self, changes: Sequence[Changes], writer: UpdateWriter) -> list[UpdateBatch]:
-        """Return changes as updates; each thread writes those of some steps."""
-        pool = self._pool.for_rows(sum(len(part.steps) for part in changes))
-        pieces = Changes.divided(changes, pool.n_threads)
-        return pool.map(lambda piece: writer.write(self.registry, Changes.merged(piece)), pieces)
+    def divided(self, changes: Sequence[Changes]) -> list[list[Changes]]:
+        """Return changes in pieces of consecutive steps, each of which a thread may write."""
+        n_pieces = self._pool.for_work(_WRITE_S * sum(len(part.steps) for part in changes)).n_threads
+        return Changes.divided(changes, n_pieces)
 
     def set_thresholds(self) -> None:
         """Give the index the thresholds that have moved."""

@@ -20,7 +20,7 @@ from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
 from nearcast.model import MessageBatch, ScoringContext, Subscription, find_kind, kinds
 from nearcast.window import Changes, Results, SlidingWindow, Steps, find_result_store
-from nearcast.worker_pool import SERIAL, WorkerPool
+from nearcast.worker_pool import SERIAL, WorkerPool, WorkMeter
 
 if TYPE_CHECKING:
     from nearcast._jit import Arena
@@ -47,7 +47,7 @@ class Shard:
         self.window = window
         """The messages that the shard sees."""
         self.matchers: dict[str, Matcher] = {}
-        self._pool = SERIAL
+        self._pool, self._meter = SERIAL, WorkMeter()
         self._scoring = scoring
         self._index = index
         self._arena = arena
@@ -114,11 +114,25 @@ class Shard:
         `seen_by` holds the shards that see each message, None if all do. Stateful kinds return updates if
         `writes_updates`; otherwise they return changes for a merger.
         """
+        cuts = self._pool.cuts(len(batch), self._meter.estimate(len(batch)))
+        with self._meter.measure(len(batch), min(len(cuts) - 1, self._pool.n_threads)):
+            return self._publish(batch, cuts, seen_by, admit, writer, writes_updates=writes_updates)
+
+    def _publish(
+        self,
+        batch: MessageBatch,
+        cuts: Sequence[int],
+        seen_by: Masks | None,
+        admit: Callable[[], Steps],
+        writer: UpdateWriter,
+        *,
+        writes_updates: bool,
+    ) -> ShardUpdates:
+        """Do so, with the rows between two cuts matched by one thread each."""
         stateless = [m for m in self.matchers.values() if not m.kind.result_policy.is_stateful]
         stateful = [m for m in self.matchers.values() if m.kind.result_policy.is_stateful]
-        cuts = self._pool.cuts(len(batch))
         if self.window.policy is not None or stateful:
-            parts = batch.divided(self._pool, ordered=self.window.policy is not None)
+            parts = batch.divided(cuts, self._pool, ordered=self.window.policy is not None)
         else:
             parts = [batch.slice(start, stop) for start, stop in pairwise(cuts)]
         ahead = [m for m in stateful if m.matches_whole_batches] if len(parts) > 1 else []
@@ -138,14 +152,28 @@ class Shard:
 
         ranges = [(part, *ends) for part, ends in zip(parts, pairwise(cuts), strict=True)]
         updates: ShardUpdates = [*self._pool.map(publish, [(m, *rows) for m in stateless for rows in ranges])]
-        for matcher in stateful:
-            changes = matcher.changes(batch, steps, matches_of.get(matcher))
+        changed = [(matcher, matcher.changes(batch, steps, matches_of.get(matcher))) for matcher in stateful]
+        writing: list[Callable[[], tuple[Matcher, UpdateBatch | Changes]]] = []
+        for matcher, changes in changed:
             if writes_updates:
-                updates += [(matcher, written) for written in matcher.write(changes, writer)]
+                writing += [partial(_written, matcher, piece, writer) for piece in matcher.divided(changes)]
             else:
-                updates.append((matcher, Changes.merged(changes)))
-        self.window.release(steps)
+                writing.append(partial(_merged, matcher, changes))
+        if len(parts) == 1:
+            updates += [written() for written in writing]
+            self.window.release(steps)
+        else:  # lists of the window are read no more
+            tasks: list[Callable[[], Any]] = [*writing, partial(self.window.release, steps)]
+            updates += self._pool.map(lambda task: task(), tasks)[:-1]
         return updates
+
+
+def _written(matcher: Matcher, piece: Sequence[Changes], writer: UpdateWriter) -> tuple[Matcher, UpdateBatch]:
+    return matcher, writer.write(matcher.registry, Changes.merged(piece))
+
+
+def _merged(matcher: Matcher, changes: Sequence[Changes]) -> tuple[Matcher, Changes]:
+    return matcher, Changes.merged(changes)
 
 
 def choose_index(name: str, kind: str) -> IndexEntry:

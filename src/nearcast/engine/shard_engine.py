@@ -70,8 +70,8 @@ class ShardEngine(Engine):
         if workers is not None:
             state = state.rescaled(workers)
         if config is not None:
-            given = {"workers": config.workers, "index": config.index, "limits": config.limits}
-            state = replace(state, config=replace(state.config, **given))
+            workers, index, limits = config.workers, config.index, config.limits
+            state = replace(state, config=replace(state.config, workers=workers, index=index, limits=limits))
         engine = cls._in(folder)
         with archive.as_format_errors(path):
             engine._restore(state)

@@ -225,14 +225,14 @@ class MessageBatch:
             )
         return made
 
-    def divided(self, pool: WorkerPool, *, ordered: bool) -> list[MessageBatch]:
-        """Return ranges of the rows, whose terms and weights the threads of a pool have computed.
+    def divided(self, cuts: Sequence[int], pool: WorkerPool, *, ordered: bool) -> list[MessageBatch]:
+        """Return the rows between some cuts, whose terms and weights the threads of a pool have computed.
 
         This batch has them, too, afterwards, with the order of terms if it is wanted.
         """
-        parts = [self.slice(start, stop) for start, stop in pairwise(pool.cuts(len(self)))]
-        if len(parts) == 1:
+        if len(cuts) == 2:
             return [self]
+        parts = [self.slice(start, stop) for start, stop in pairwise(cuts)]
 
         def weigh(part: MessageBatch) -> None:
             if ordered:

@@ -87,12 +87,6 @@ class Assignment:
         gone = float(self.costs[at[known]].sum()) + (float(costs(new).sum()) if len(new) else 0.0)
         self.loads[shard] = max(0.0, self.loads[shard] - gone)
 
-    def without_later(self) -> Assignment:
-        """Return the assignment as if no later subscription had come."""
-        here = ~self.are_gone
-        loads = np.bincount(self.shards[here], weights=self.costs[here], minlength=len(self.loads))
-        return replace(self, loads=loads.astype(np.float64))
-
     def fixed(self) -> Assignment:
         """Return an assignment that places later subscriptions by key."""
         if self.cell_shards is not None:
@@ -138,10 +132,6 @@ class AssignedRouting(ToAll):
     def release(self, footprints: Footprints, shard: int) -> None:
         """Forget subscriptions that were placed in a shard, so that its load falls."""
         self.assignment.release(footprints.keys, lambda rows: self.costs(footprints.take(rows)), shard)
-
-    def without_later(self) -> Self:
-        """Return the routing as if no later subscription had come, to place them again."""
-        return replace(self, assignment=self.assignment.without_later())  # type: ignore[type-var]
 
     def fixed(self) -> Self:
         """Return a routing that places later subscriptions by key."""

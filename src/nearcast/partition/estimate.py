@@ -15,9 +15,10 @@ which begins with the simplest. The time of a fit does not count, so two runs wi
 same. Without messages, or with one shard, all partitioners are equal, and the first is recommended.
 
 Two cases differ. Threads of one engine divide the messages, not the subscriptions, if the routing sends all messages
-to all shards: nothing is replicated, and each thread handles its share. Processes, as on Spark, do not. And results of replicas have to be merged: with stateful subscriptions, where messages go to some shards only,
-all work takes as many times longer as there are replicas per subscription. For `narrows` the estimate is that of the
-beginning, when every branch is still needed.
+to all shards: nothing is replicated, and each thread handles its share. Processes, as on Spark, do not. And results
+of replicas have to be merged: with stateful subscriptions, where messages go to some shards only, all work takes as
+many times longer as there are replicas per subscription. For `narrows` the estimate is that of the beginning, when
+every branch is still needed.
 
 Cost: one fit per partitioner, and a million candidate pairs that all of them share.
 """

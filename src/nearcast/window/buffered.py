@@ -65,6 +65,7 @@ POLICIES = {
 """Name to policy: theta is chosen by cost, is a factor of the k-th score, or holds a factor of k messages."""
 
 _EPSILON = 2.0**-20  # more than rounding to 32 bits changes a score
+_SEARCH_S, _MATCH_S = 2e-5, 3e-7  # seconds to search the window for a subscription, and to publish a match
 _N_LINES = 33  # lines of longitude and of latitude that measure the bounds
 
 
@@ -153,7 +154,9 @@ class BufferedResults(BestResults):
             return work(self._parts[0], slots)
         pieces = [(part, slots[part.select(slots)]) for part in self._parts]
         return Results.joined(
-            self._pool.for_rows(len(slots)).map(lambda piece: work(*piece), [p for p in pieces if len(p[1])])
+            self._pool.for_work(_SEARCH_S * len(slots)).map(
+                lambda piece: work(*piece), [p for p in pieces if len(p[1])]
+            )
         )
 
     def delete(self, slots: Slots) -> Results:
@@ -172,7 +175,7 @@ class BufferedResults(BestResults):
         """Publish a batch, which the lists of the window hold: call the index, and update buffers step by step."""
         self._follow_base()
         found = find(0, len(batch))
-        return self._pool.for_rows(len(found.slots)).map(
+        return self._pool.for_work(_MATCH_S * len(found.slots)).map(
             lambda part: part.publish(len(batch), steps, found), self._parts
         )
 

@@ -44,6 +44,7 @@ class HeapPart:
         self._messages = HeldMessages(arena, f"{self._prefix}.held")
         self._moved = np.zeros(0, np.int32)
         self._counts = np.zeros(5, np.int64)
+        self._thresholds: list[ThresholdChanges] = []
         self._change_arrays = _make_changes(0)
         self._message_rows = np.zeros(0, np.int32)
         self._row_handles = np.zeros(0, np.int32)
@@ -74,6 +75,9 @@ class HeapPart:
     def end(self, slots: Slots) -> None:
         """Free heaps."""
         kernels.end(self._heaps, slots)
+        for i, changes in enumerate(self._thresholds):
+            stays = ~np.isin(changes.slots, slots)
+            self._thresholds[i] = ThresholdChanges(changes.slots[stays], changes.thresholds[stays])
 
     def move(self, slots: Slots, before: kernels.ResultHeapArrays, seqs: Longs, ids: IdColumn) -> None:
         """Take heaps over from the arrays of another part, with its messages; those of no heap go with the gaps."""
@@ -132,6 +136,7 @@ class HeapPart:
         self._fit_moved(len(found.slots))
         matches = kernels.HeapMatches(*found, steps.row_steps, self._row_handles)
         kernels.push(self._heaps, matches, self._change_arrays, self._message_rows, self._moved, counts)
+        self._take_moved()
         return int(counts[kernels.N_ENTERED]) - before
 
     def end_batch(self, batch: MessageBatch) -> Changes:
@@ -155,13 +160,20 @@ class HeapPart:
             int(self._counts[kernels.N_ENTERED]),
         )
 
-    def take_threshold_changes(self) -> ThresholdChanges:
-        """Return the thresholds that have changed since the last call."""
+    def _take_moved(self) -> None:
+        """Collect the thresholds of the heaps that moved."""
         moved = self._moved[: self._counts[kernels.N_MOVED]]
-        thresholds = np.empty(len(moved))
-        n = int(kernels.take_thresholds(self._heaps, moved, thresholds)) if len(moved) else 0
-        self._counts[kernels.N_MOVED] = 0
-        return ThresholdChanges(moved[:n].copy(), thresholds[:n])
+        if len(moved):
+            thresholds = np.empty(len(moved))
+            n = int(kernels.take_thresholds(self._heaps, moved, thresholds))
+            self._thresholds.append(ThresholdChanges(moved[:n].copy(), thresholds[:n]))
+            self._counts[kernels.N_MOVED] = 0
+
+    def take_threshold_changes(self) -> list[ThresholdChanges]:
+        """Return the thresholds that have changed since the last call; a later one counts."""
+        self._take_moved()
+        taken, self._thresholds = self._thresholds, []
+        return taken
 
     def held(self, slots: Slots) -> Results:
         """Return the results of some subscriptions of this part."""

@@ -36,6 +36,7 @@ from nearcast.window.sliding import Steps
 from nearcast.worker_pool import SERIAL, WorkerPool
 
 _LEAST = 1 << 10  # messages from which gaps are closed
+_MATCH_S, _MESSAGE_S = 1e-7, 1e-6  # seconds to publish a match, and to store a message
 _FIRST_ROWS = 32  # messages that the index matches in the first call
 
 
@@ -105,17 +106,23 @@ class HeapResults(BestResults):
             found = find(row, stop)
             n_found, n_rows = len(found.slots), stop - row
             n_entered = sum(
-                self._pool.for_rows(n_found).map(partial(HeapPart.push, found=found, steps=steps), self._parts)
+                self._pool.for_work(_MATCH_S * n_found).map(
+                    partial(HeapPart.push, found=found, steps=steps), self._parts
+                )
             )
             n_next = self._n_rows // 2 if 2 * n_entered < n_found else 2 * n_rows
             self._n_rows = max(1, min(n_next, MAX_FOUND * n_rows // max(n_found, 1)))
             row = stop
-        return self._pool.for_rows(len(batch)).map(lambda part: part.end_batch(batch), self._parts)
+        return self._pool.for_work(_MESSAGE_S * len(batch)).map(lambda part: part.end_batch(batch), self._parts)
 
     def take_threshold_changes(self) -> ThresholdChanges:
         """Return the thresholds that have changed since the last call."""
-        taken = [part.take_threshold_changes() for part in self._parts]
-        return ThresholdChanges(*(np.concatenate(columns) for columns in zip(*taken, strict=True)))
+        taken = [changes for part in self._parts for changes in part.take_threshold_changes()]
+        if not taken:
+            return ThresholdChanges(np.zeros(0, np.int32), np.zeros(0))
+        slots, thresholds = (np.concatenate(columns) for columns in zip(*taken, strict=True))
+        in_use = self._heads[slots, kernels.K] > 0
+        return ThresholdChanges(slots[in_use], thresholds[in_use])
 
     def result_size(self, slot: int) -> int:
         """Return k of a subscription."""

@@ -96,29 +96,26 @@ class Changes(NamedTuple):
 
     def slice(self, start: int, stop: int) -> Changes:
         """Return a range of the changes, without the count of arrivals."""
-        ids, seqs, rows = self.ids, self.seqs, self.rows
+        ids, seqs, rows, own = self.ids, self.seqs, self.rows, slice(start, stop)
         if rows is None:
-            ids, seqs = ids.slice(start, stop), seqs[start:stop]
+            ids, seqs = ids.slice(start, stop), seqs[own]
         else:
-            rows = rows[start:stop]
-        steps, slots, enters, scores = (column[start:stop] for column in self[:4])
-        return Changes(steps, slots, enters, scores, ids, seqs, rows, 0)
+            rows = rows[own]
+        return Changes(
+            self.steps[own], self.slots[own], self.enters[own], self.scores[own], ids, seqs, rows, n_matched=0
+        )
 
     @classmethod
     def merged(cls, parts: Sequence[Changes]) -> Changes:
         """Return the changes of different subscriptions in the order of the steps."""
         if len(parts) == 1:
             return parts[0]
-        firsts = np.cumsum([0, *(len(part.seqs) for part in parts)])
-        rows = [
-            first + (np.arange(len(part.steps)) if part.rows is None else part.rows)
-            for first, part in zip(firsts.tolist(), parts, strict=False)
-        ]
+        parts = with_common_ids(parts)
         order = np.argsort(np.concatenate([part.steps for part in parts]), kind="stable")
         steps, slots, enters, scores = (np.concatenate([part[i] for part in parts])[order] for i in range(4))
-        seqs, n_matched = np.concatenate([part.seqs for part in parts]), sum(part.n_matched for part in parts)
-        ids = IdColumn.joined([part.ids for part in parts])
-        return cls(steps, slots, enters, scores, ids, seqs, np.concatenate(rows)[order], n_matched)
+        rows = np.concatenate([part.rows for part in parts if part.rows is not None])[order]
+        n_matched = sum(part.n_matched for part in parts)
+        return cls(steps, slots, enters, scores, parts[0].ids, parts[0].seqs, rows, n_matched)
 
     @classmethod
     def divided(cls, parts: Sequence[Changes], n_pieces: int) -> list[list[Changes]]:
@@ -129,6 +126,8 @@ class Changes(NamedTuple):
         longest = max(parts, key=lambda part: len(part.steps))
         if n_pieces == 1 or not len(longest.steps):
             return [list(parts)]
+        if parts[0].rows is not None:
+            parts = with_common_ids(parts)  # once for all pieces
         firsts = longest.steps[[len(longest.steps) * i // n_pieces for i in range(1, n_pieces)]]
         cuts = [[0, *np.searchsorted(part.steps, firsts).tolist(), len(part.steps)] for part in parts]
         pieces = [
@@ -136,6 +135,20 @@ class Changes(NamedTuple):
         ]
         pieces[0] = [own._replace(n_matched=part.n_matched) for own, part in zip(pieces[0], parts, strict=True)]
         return pieces
+
+
+def with_common_ids(parts: Sequence[Changes]) -> Sequence[Changes]:
+    """Return changes whose rows are those of the same ids and seqs."""
+    if all(part.rows is not None and part.ids is parts[0].ids for part in parts):
+        return parts
+    ids, seqs = IdColumn.joined([part.ids for part in parts]), np.concatenate([part.seqs for part in parts])
+    firsts = np.cumsum([0, *(len(part.seqs) for part in parts)]).tolist()
+    return [
+        part._replace(
+            ids=ids, seqs=seqs, rows=first + (np.arange(len(part.seqs)) if part.rows is None else part.rows)
+        )
+        for first, part in zip(firsts, parts, strict=False)
+    ]
 
 
 Find = Callable[[int, int], Matches]
