@@ -37,6 +37,7 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from nearcast._jit.column import apart
 from nearcast._jit.manifest import MANIFEST, ArraySpec, read_manifest, write_manifest
 from nearcast._jit.reservation import Reservation, reserve
 from nearcast.errors import StateError, require
@@ -348,7 +349,9 @@ def _on_heap(spec: ArraySpec, *, keep: int) -> _Entry:
     if reservation is not None:
         return _Entry(spec, reservation.array(spec, keep=keep), reservation=reservation)
     # Zeros are left to the system, which allocates pages on first use.
-    array = np.full(spec.shape, spec.fill) if any(spec.fill.tobytes()) else np.zeros(spec.shape, spec.dtype)
+    array = apart(int(np.prod(spec.shape)), spec.dtype).reshape(spec.shape)
+    if any(spec.fill.tobytes()):
+        array[...] = spec.fill
     return _Entry(spec, array)
 
 

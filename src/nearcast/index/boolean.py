@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nearcast._jit import Arena, Table, column
+from nearcast._jit import Arena, Table, apart, column
 from nearcast.index._kernels import boolean as kernels
 from nearcast.index._kernels.shared.output import MatchOutput
 from nearcast.index.arena_index import ArenaIndex, ArrayLayout
@@ -102,7 +102,7 @@ class BooleanWorkspace(OutputWorkspace):
 
     def _new_output(self, n_rows: int) -> MatchOutput:
         room = self._room_for(n_rows)
-        return MatchOutput(np.empty(room, np.int32), np.empty(0), np.zeros(n_rows, np.int64), np.zeros(4, np.int64))
+        return MatchOutput(np.empty(room, np.int32), np.empty(0), np.zeros(n_rows, np.int64), apart(4, np.int64))
 
     def _matches(self, rows: npt.NDArray[np.int64], out: MatchOutput, n: int) -> Matches:
         out.slots.resize(n, refcheck=False)

@@ -18,17 +18,20 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from nearcast._jit import apart
 from nearcast.index._kernels.shared.output import MatchOutput
 from nearcast.index.base import Matches, Work
 
 __all__ = ["OutputWorkspace", "ScratchPool", "Workspace"]
+
+_SHORT = 4096  # bytes
 
 
 class Workspace:
     """Counters of the work of one match at a time; indexes that need scratch arrays add them."""
 
     def __init__(self) -> None:
-        self.done = np.zeros(4, np.int64)
+        self.done = apart(4, np.int64)
 
     def count(self, *, visited: int, candidates: int, verified: int, matched: int) -> None:
         """Add to the work done here."""
@@ -48,7 +51,7 @@ class OutputWorkspace(Workspace):
 
     def __init__(self, scratch: Any, room: int) -> None:
         super().__init__()
-        self.scratch = scratch
+        self.scratch = scratch._make(_apart(array) for array in scratch)
         self._room = max(room, 1)
         self._matches_per_row = 0.0
 
@@ -95,15 +98,22 @@ class OutputWorkspace(Workspace):
 
     def _new_output(self, n_rows: int) -> MatchOutput:
         room = self._room_for(n_rows)
-        return MatchOutput(
-            np.empty(room, np.int32), np.empty(room), np.zeros(n_rows, np.int64), np.zeros(4, np.int64)
-        )
+        return MatchOutput(np.empty(room, np.int32), np.empty(room), np.zeros(n_rows, np.int64), apart(4, np.int64))
 
     def _matches(self, rows: np.ndarray[Any, np.dtype[np.int64]], out: MatchOutput, n: int) -> Matches:
         """Return the first `n` matches; the output is not used again."""
         for array in (out.slots, out.scores):
             array.resize(n, refcheck=False)  # in place: saves a copy of what may be hundreds of megabytes
         return Matches(rows, out.slots, out.scores)
+
+
+def _apart(array: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return a copy of a short array that shares no cache line with those of other workspaces."""
+    if array.ndim != 1 or array.nbytes > _SHORT:
+        return array
+    copy = apart(array.size, array.dtype)
+    copy[:] = array
+    return copy
 
 
 AnyWorkspace = TypeVar("AnyWorkspace", bound=Workspace)

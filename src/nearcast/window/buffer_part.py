@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nearcast._jit import Arena
+from nearcast._jit import Arena, apart
 from nearcast.model import Matches
 from nearcast.model._kernels import blocks
 from nearcast.model.profiles import Profiles
@@ -260,17 +260,17 @@ def _make_scratch(n: int) -> search.SearchScratch:
         bounds=np.zeros(n, np.float32),
         numbers=np.zeros(n, np.int64),
         firsts=np.zeros(n, np.int16),
-        bins=np.zeros(search.N_BINS, np.int32),
-        query=np.zeros(16, np.float32),
-        values=np.zeros(search.PIECE, np.float32),
+        bins=apart(search.N_BINS, np.int32),
+        query=apart(16, np.float32),
+        values=apart(search.PIECE, np.float32),
         scores=np.zeros(n + 1),
         found=np.zeros(n + 1, np.int64),
         pending=np.zeros(n, np.int64),
         chosen=np.zeros(n, np.int64),
         order=np.zeros(16, np.int64),
         bits=np.zeros(16, np.int64),
-        queued=np.zeros(_N_QUEUED, np.int32),
-        counts=np.zeros(8, np.int64),
+        queued=apart(_N_QUEUED, np.int32),
+        counts=apart(8, np.int64),
     )
 
 
@@ -281,7 +281,7 @@ def _make_changes(n: int, before: kernels.ChangeBuffer | None = None) -> kernels
         np.zeros(n, np.bool_),
         np.zeros(n),
         np.zeros(n, np.int64),
-        np.zeros(kernels.CURSOR, np.int64) if before is None else before.cursor,
+        apart(kernels.CURSOR, np.int64) if before is None else before.cursor,
     )
     if before is not None:
         for name in ("steps", "slots", "enters", "scores", "numbers"):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nearcast._jit import Arena, column
+from nearcast._jit import Arena, apart, column
 from nearcast.model import IdColumn, Matches, MessageBatch
 from nearcast.model._kernels import blocks
 from nearcast.window._kernels import heaps as kernels
@@ -43,7 +43,7 @@ class HeapPart:
         self._part = np.array([number, n_parts])
         self._messages = HeldMessages(arena, f"{self._prefix}.held")
         self._moved = np.zeros(0, np.int32)
-        self._counts = np.zeros(5, np.int64)
+        self._counts = apart(5, np.int64)
         self._thresholds: list[ThresholdChanges] = []
         self._change_arrays = _make_changes(0)
         self._message_rows = np.zeros(0, np.int32)
