@@ -85,14 +85,14 @@ class Facets:
         each = np.tile(facets, len(batch))
         values = value_ids(cells_of(codes, facets.tolist()).ravel(), each, scoring.hash_key)
         is_known = self._values.get_many(values) >= 0
-        own = np.insert(np.where(is_known, values, 0).reshape(len(batch), len(facets)), 0, 0, axis=1)
+        own = np.insert(values.reshape(len(batch), len(facets)), 0, 0, axis=1).ravel()
         is_looked_up = np.insert(is_known.reshape(len(batch), len(facets)), 0, True, axis=1)
         lengths = np.where(is_looked_up, np.diff(terms.indptr)[:, None], 0).ravel()
         indptr = starts(lengths)
         rows = np.repeat(np.arange(len(batch)), 1 + len(facets))
         at = np.repeat(terms.indptr[rows] - indptr[:-1], lengths) + np.arange(indptr[-1])
-        combined = TermRows(indptr, terms.ids[at] ^ np.repeat(own.ravel(), lengths), terms.counts[at])
-        return batch.with_terms(combined, rows, weights=(batch.idfs[at], batch.units[at]))
+        combined = TermRows(indptr, terms.ids[at] ^ np.repeat(own, lengths), terms.counts[at])
+        return batch.with_terms(combined, rows, weights=(batch.idfs[at], batch.units[at]), facet_values=own)
 
     @cached_property
     def _values(self) -> Table:
