@@ -60,7 +60,7 @@ class FacetNumbers:
         return numbers
 
     def of_rows(self, batch: MessageBatch, start: int, stop: int) -> Longs:
-        """Return the numbers of rows `start` to `stop`, in an array of all; -1 where no subscription has the value."""
+        """Return the numbers of rows `start` to `stop`, in an array of all; -1 where no subscription has a value."""
         numbers = np.zeros(len(batch), np.int64)
         if batch.facet_values is not None:
             numbers[start:stop] = self._table.get_many(batch.facet_values[start:stop])
