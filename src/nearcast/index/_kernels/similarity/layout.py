@@ -175,7 +175,7 @@ class SimilarityState(NamedTuple):
     records: SimilarityRecords
     terms: SimilarityTerms
     cell_table: TableArrays
-    """Level and position of a cell -> its number; facet and number of a cell -> the number of the facet's own cell."""
+    """Level and position of a cell -> its number; facet and number of a cell -> the cell of the facet there."""
     level_cells: NDArray[np.int64]
     """int64 (MAX_LEVELS,): number of cells of each level, those of facets aside."""
     cell_lists: TableArrays
