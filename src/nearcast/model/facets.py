@@ -5,7 +5,8 @@
 
 An index gets one row per message and facet in use beside the row of the message itself, and its matches are mapped
 back. One that finds subscriptions by terms alone needs to know no more; one that also has lists by place or by user
-keeps these apart by value (`nearcast.index.facet_numbers`). A subscription is listed under one facet or none, so that no message finds it twice.
+keeps these apart by value (`nearcast.index.facet_numbers`). A subscription is listed under one facet or none, so that
+no message finds it twice.
 
 A facet must divide the messages: it is used where at least 4 times as many values are known as a subscription needs.
 Of several the one with the most is used. Which one is used changes the work, never the answer: the filters of

@@ -43,7 +43,7 @@ from nearcast.space._kernels.regions import (
 )
 
 _ROUNDING = 1e-14  # of the coordinates of an edge, many times what its crossing with a line may be off
-_CELLS_PER_POINT = 0.5
+_CELLS_PER_POINT = 2.0
 PLAN = 8
 X, Y, PER_X, PER_Y, W, H, COLUMNS, ROWS = range(PLAN)
 """Positions in a plan: the corner of the grid, 1 / width and 1 / height of a cell, its sides, and their numbers."""
