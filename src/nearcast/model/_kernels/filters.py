@@ -37,6 +37,7 @@ from nearcast.space._kernels.regions import (
 
 _NULL = -(1 << 63)
 _AHEAD = 8
+_FEW_TERMS = 32
 _BLOCK = 256
 """Pairs that are decided together."""
 
@@ -107,6 +108,18 @@ def _find_term(messages: MessageRows, row: int, term: int) -> int:
 
 
 @kernel(inline=True)
+def _holds_term(messages: MessageRows, row: int, term: int) -> bool:
+    """Return whether a message holds a term; the few terms of most messages are compared without a branch."""
+    n, start = messages.n_terms[row], messages.term_starts[row] & messages.masks[1]
+    if n > _FEW_TERMS:
+        return bool(_find(messages.term_ids, start, start + n, term) >= 0)
+    is_held = False
+    for i in range(start, start + n):
+        is_held |= messages.term_ids[i] == term
+    return is_held
+
+
+@kernel(inline=True)
 def _holds_phrase(filters: FilterArrays, at: int, n: int, messages: MessageRows, row: int) -> bool:
     """Return whether the message has the terms of a phrase side by side; `n` counts its terms and their borders."""
     words, ranks, n_terms = filters.words, messages.ranks, n // 2
@@ -163,7 +176,7 @@ def passes(filters: FilterArrays, slot: int, messages: MessageRows, number: int)
         head = words[at]
         test, n, operand = head & 255, head >> 32, at + OPERANDS
         if test == HOLDS:
-            is_true = _find_term(messages, row, words[operand]) >= 0
+            is_true = _holds_term(messages, row, words[operand])
         elif test == SIDE_BY_SIDE:
             is_true = _holds_phrase(filters, operand, n, messages, row)
         elif test == IN_REGION:
