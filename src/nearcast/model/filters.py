@@ -91,18 +91,14 @@ class Filters:
             self._array("forms")[own] = 0
 
     def passing(self, found: Matches, batch: MessageBatch) -> Matches:
-        """Return the matches of a batch that pass the filters."""
+        """Return the matches of a batch that pass the filters, in the given arrays where these allow it."""
         if not len(self) or not len(found.slots):
             return found
         messages = batch.ordered_rows_for_filters if self.have_phrases else batch.rows_for_filters
-        kept = np.empty(len(found.slots), np.int64)
-        n = kernels.select_passing(
-            self.arrays, messages, column(found.rows, np.int64), column(found.slots, np.int32), kept
-        )
-        if n == len(kept):
-            return found
-        kept = kept[:n]
-        return Matches(found.rows[kept], found.slots[kept], found.scores[kept])
+        rows, slots = column(found.rows, np.int64), column(found.slots, np.int32)
+        scores = column(found.scores, np.float64)
+        n = kernels.keep_passing(self.arrays, messages, rows, slots, scores)
+        return Matches(rows[:n], slots[:n], scores[:n])
 
     def _array(self, name: str) -> npt.NDArray[Any]:
         return self._arena[f"{_PREFIX}.{name}"]

@@ -263,14 +263,14 @@ def _decide_pending(
 
 
 @kernel(allocates=True)
-def select_passing(
+def keep_passing(
     filters: FilterArrays,
     messages: MessageRows,
     rows: NDArray[np.int64],
     slots: NDArray[np.int32],
-    out: NDArray[np.int64],
+    scores: NDArray[np.float64],
 ) -> int:
-    """Write the positions of the pairs of message and subscription that pass the filters; return how many.
+    """Move the pairs of message and subscription that pass the filters to the front; return how many there are.
 
     Pairs are decided in blocks: by their lines first, then by programs and edges, which have arrived by then.
     """
@@ -282,6 +282,6 @@ def select_passing(
         left = _Pending(pending.pairs[:n_open], pending.cells[:n_open])
         _decide_pending(filters, messages, rows, slots, first, passed, left)
         for i in range(first, last):
-            out[n] = i
+            rows[n], slots[n], scores[n] = rows[i], slots[i], scores[i]
             n += passed[i - first]
     return n
