@@ -3,6 +3,8 @@
     regions      boxes, circles and polygons of 8 to 200 points, a third each, against boxes of the same areas
     attributes   saved searches with a category of 200 and a range of prices, against the same words and boxes
                  whose updates are filtered afterwards
+    places       kinds that also find subscriptions without a word, with a category of 200, against the same where the
+                 index does not know it
     topk         a category that one message in 10, 1,000 or 10,000 has, against no filter
     expressions  one subscription in five with NOT or a phrase, against none
 
@@ -23,9 +25,10 @@ import shapely
 
 import nearcast as nc
 from experiments.question import Question, Row, report_progress, scaled
+from nearcast.index import find_index, has_index, register
 from nearcast.workload import Workload, make
 
-_BATCH = 1_000
+_BATCH, _SMALL_BATCH = 1_000, 100
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _METRES_PER_DEGREE = 111_195.0
 _WORKLOAD_SEED = 1
@@ -67,8 +70,8 @@ def _in_turns(variants: dict[str, Variant], batches: list[pa.Table], **facts: An
     return rows
 
 
-def _batches(tables: Iterator[pa.Table]) -> list[pa.Table]:
-    return [table.slice(i, _BATCH) for table in tables for i in range(0, len(table), _BATCH)]
+def _batches(tables: Iterator[pa.Table], size: int = _BATCH) -> list[pa.Table]:
+    return [table.slice(i, size) for table in tables for i in range(0, len(table), size)]
 
 
 def _subscribed(engine: nc.Engine, tables: list[pa.Table], what: str) -> nc.Engine:
@@ -216,6 +219,57 @@ class _Afterwards:
         return updates.filter(pa.array(fits & (prices <= self._highs[rows])))
 
 
+# -- kinds that find subscriptions by place and by user
+
+_BY_PLACE: dict[str, dict[str, int]] = {
+    "similarity": {"subscriptions": 1_000_000, "messages": 4_000, "window": 1_000},
+    "social": {"subscriptions": 100_000, "messages": 2_000, "window": 100_000},
+}
+
+
+def measure_places(scale: float) -> list[Row]:
+    """Compare conditions by which an index finds subscriptions with those that are tested afterwards."""
+    rows = []
+    for kind, sizes in _BY_PLACE.items():
+        workload = make("tweets", seed=_WORKLOAD_SEED)
+        n, size = (scaled(sizes[name], scale) for name in ("subscriptions", "window"))
+        n_messages = scaled(sizes["messages"], scale, least=500)
+        community = workload.social(n) if kind == "social" else None
+        rng = np.random.default_rng(19)
+        tables = [
+            _with_column(table, "where", pa.array([f"category = 'c{c}'" for c in rng.integers(0, 200, len(table))]))
+            for table in _tables(workload, kind, n, k=10, community=community)
+        ]
+        options: dict[str, Any] = {
+            "space": workload.space(max_distance=500_000.0),
+            "vocabulary": workload.vocabulary(),
+            "window": nc.CountWindow(size),
+            "attributes": _ATTRIBUTES,
+            "social": community.graph if community else None,
+        }
+        before = [_with_attributes(table, rng) for table in workload.messages(size, community=community)]
+        variants: dict[str, Variant] = {}
+        for name, index in (("afterwards", _without_facets(kind)), ("where", kind)):
+            engine = nc.Engine(**options, index=index)
+            for table in before:
+                engine.publish(table)
+            variants[f"{kind}, {name}"] = _subscribed(engine, tables, name), _all_updates
+        later = workload.messages(n_messages + 5 * _SMALL_BATCH, start=size, community=community)
+        batches = [_with_attributes(batch, rng) for batch in _batches(later, _SMALL_BATCH)]
+        rows += _in_turns(variants, _warmed(variants, batches), subscriptions=n, window=size, kind=kind)
+    return rows
+
+
+def _without_facets(kind: str) -> str:
+    """Return the name of the index of a kind that lists no subscription by its attributes."""
+    name = f"{kind} without facets"
+    if not has_index(name):
+        entry = find_index(kind, kind)
+        assert entry is not None
+        register(entry._replace(name=name, most_facet_values=0))
+    return name
+
+
 # -- top-k
 
 
@@ -291,8 +345,9 @@ QUESTION = Question(
     {
         "regions": measure_regions,
         "attributes": measure_attributes,
+        "places": measure_places,
         "topk": measure_topk,
         "expressions": measure_expressions,
     },
-    minutes=12,
+    minutes=15,
 )

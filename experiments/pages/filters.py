@@ -20,6 +20,7 @@ def render(data: Data, plots: Plots) -> str:
         ),
         _on_regions(data),
         _on_attributes(data),
+        _on_places(data),
         _on_topk(data),
         _on_expressions(data),
     )
@@ -50,6 +51,26 @@ def _on_attributes(data: Data) -> str:
             " categories and a range of prices, against the same without `where`, whose updates a"
             " program filters afterwards.",
             _verdict(where["cost_ratio"], at_most=1 / 3),
+        ),
+        _table(record.rows),
+        provenance(record),
+    )
+
+
+def _on_places(data: Data) -> str:
+    record = data["filters/places"]
+    pairs = [(record.rows[i], record.rows[i + 1]) for i in range(0, len(record.rows), 2)]
+    return join(
+        "## Attributes of kinds that need no word",
+        paragraph(
+            "Subscriptions of kinds `similarity` and `social` match by place or by user, too. Each has one of 200"
+            " categories. An index that finds them by their category stands against the same one that does not know"
+            " it, whose matches the filters test afterwards.",
+            *(
+                f"{where['subscriptions']:,} of kind `{where['kind']}`: "
+                + _verdict(where["cost_ratio"], at_most=None)
+                for _, where in pairs
+            ),
         ),
         _table(record.rows),
         provenance(record),
@@ -120,7 +141,7 @@ def _table(rows: list[Row]) -> str:
 
 PAGE = Page(
     "filters",
-    tuple(f"filters/{part}" for part in ("regions", "attributes", "topk", "expressions")),
+    tuple(f"filters/{part}" for part in ("regions", "attributes", "places", "topk", "expressions")),
     "Filters",
     render,
 )

@@ -2,6 +2,7 @@
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from threading import Barrier
 
@@ -14,7 +15,9 @@ from nearcast._jit import Arena
 from nearcast.index import INDEXES
 from nearcast.index.scan import Scan
 from nearcast.model import KINDS, MessageBatch, ScoringContext, SubscriptionBatch
+from nearcast.model.attributes import Attributes
 from nearcast.model.columns import messages_from_table, subscriptions_from_table
+from nearcast.model.facets import Facets
 from nearcast.model.limits import Limits
 from nearcast.social import SocialGraph
 from nearcast.space import Space
@@ -146,6 +149,49 @@ def test_an_index_rules_out_most_pairs_without_scoring_them(kind, entry, tweets)
     assert set(zip(matches.rows.tolist(), matches.slots.tolist(), strict=True)) == expected != set()
     share = (index.work.candidates - before) / (scan.work.visited - n_scanned)
     assert share <= MAX_CANDIDATES[entry.name]
+
+
+N_CATEGORIES = 50
+MAX_SHARE_UNDER_FACETS = 1.5 / N_CATEGORIES
+"""Greatest share of the entries visited without facets that may be visited with one category each."""
+FACETED_PAIRS = [(kind, entry) for kind, entry in FAST_PAIRS if entry.most_facet_values > 0]
+
+
+def with_categories(subscriptions, batch, wanted, held):
+    """Return subscriptions that want a category each, and messages that have one."""
+    attributes = Attributes.of({"category": str})
+    scoring = replace(subscriptions.scoring, attributes=attributes)
+    names = zip(subscriptions.subscriptions, wanted.tolist(), strict=True)
+    filtered = [replace(one, where=f"category = 'c{category}'") for one, category in names]
+    codes = [attributes.encode({"category": f"c{category}"}, scoring.hash_key) for category in held.tolist()]
+    return SubscriptionBatch.of(filtered, scoring), replace(batch, codes=np.array(codes, np.int64))
+
+
+@pytest.mark.parametrize(("kind", "entry"), FACETED_PAIRS, ids=name_of)
+def test_facets_rule_out_most_entries_and_change_no_score(kind, entry, tweets):
+    plain, batch = tweets(kind.kind)
+    slots, rng = np.arange(len(plain), dtype=np.int32), np.random.default_rng(3)
+    without, under = entry.make(plain.scoring, Arena()), entry.make(plain.scoring, Arena())
+    without.insert(slots, plain)
+    thresholds = np.full(len(plain), -np.inf)
+    if kind.result_policy.is_stateful:
+        scan = Scan(plain.scoring)
+        scan.insert(slots, plain)
+        thresholds = thresholds_after(scan.match(batch, 0, N_PAST), len(plain), kind.result_policy)
+        without.set_thresholds(slots, thresholds)
+    every = without.match(batch, 0, len(batch))
+    wanted, held = (rng.integers(0, N_CATEGORIES, n) for n in (len(plain), len(batch)))
+    held[every.rows[0]] = wanted[every.slots[0]]  # at least one match passes
+    filtered, batch = with_categories(plain, batch, wanted, held)
+    facets = Facets(Arena(), filtered.scoring, most_values=entry.most_facet_values)
+    under.insert(slots, facets.choose(filtered))
+    if kind.result_policy.is_stateful:
+        under.set_thresholds(slots, thresholds)
+    matches = facets.of_messages(under.match(facets.rows_of(batch), 0, len(batch) * facets.n_rows))
+    passes = wanted[every.slots] == held[every.rows]
+    expected = sorted(zip(*(column[passes].tolist() for column in every), strict=True))
+    assert sorted(zip(*in_columns(matches), strict=True)) == expected != []
+    assert under.work.visited <= MAX_SHARE_UNDER_FACETS * without.work.visited
 
 
 def in_columns(matches):

@@ -8,7 +8,6 @@ import pytest
 
 from modes import MODES, check_passes
 from nearcast._jit import Arena
-from nearcast.index._kernels.social.layout import N_OPEN
 from nearcast.index.social import SocialIndex
 from nearcast.model import Message, MessageBatch, ScoringContext, SocialSubscription, SubscriptionBatch
 from nearcast.model.profiles import Profiles
@@ -100,7 +99,7 @@ def test_deletion_frees_all_memory_for_reuse():
     index = twin.index
     assert index.match(twin.batch(), 0, M).slots.size == 0
     assert index._terms.arrays.lengths.sum() == index._users.arrays.lengths.sum() == 0
-    assert index._array("counts")[N_OPEN] == 0
+    assert index._open.arrays.lengths.sum() == 0
     size = index._arena.nbytes
     twin.insert(range(N // 2))
     assert index._arena.nbytes == size

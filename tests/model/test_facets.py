@@ -207,7 +207,7 @@ def test_many_filtered_subscriptions_get_what_scan_finds(kind, tmp_path):
         fast = nc.Engine.load(tmp_path / f"{kind}{turn}")
 
 
-@pytest.mark.parametrize("kind", ["boolean", "topk", "nearest"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_message_visits_the_subscriptions_of_its_category_only(kind):
     rng, visited = random.Random(6), {}
     published = [message(i, rng) for i in range(100)]

@@ -1,7 +1,7 @@
 """Compiled filter programs decide as the reference does, for every form of test."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from effort import effort
@@ -16,7 +16,7 @@ from nearcast.model.filter_program import test_of_expression as of_expression
 from nearcast.model.filter_program import test_of_where as of_where
 from nearcast.model.filters import Filters
 from nearcast.model.where import parse_where
-from nearcast.space import Box, Circle
+from nearcast.space import Box, Circle, Polygon
 from nearcast.space.region_columns import RegionColumns
 from nearcast.testing import strategies
 from nearcast.text import SIMPLE
@@ -96,6 +96,58 @@ def test_a_program_without_words_tests_the_region(region, batch):
     covers = [SCORING.space.covers(region, document.location) for document in batch.documents]
     assert found.rows.tolist() == np.flatnonzero(covers).tolist()
     assert len(filters) == 1 and len(filters.passing(all_pairs(len(batch), [3]), batch).rows) == len(batch)
+
+
+@settings(max_examples=effort(150, 10_000))
+@given(strategies.rich_expressions(), messages())
+def test_the_terms_of_a_branch_and_what_is_beyond_them_decide_an_expression(text, batch):
+    term_id, expression = SCORING.vocabulary.term_id, parse(text, analyzer=SIMPLE)
+    assume(not expression.is_plain)
+    beyond, whole = (of_expression(one, term_id) for one in (expression.beyond_terms(), expression))
+    branches = [set(map(term_id, branch)) for branch in expression.branches(limit=1000)]
+    assert len(compile_test(beyond)) <= len(compile_test(whole))
+    batch.prepare_order()
+    for document in batch.documents:
+        has_branch = any(branch <= document.units.keys() for branch in branches)
+        assert (has_branch and holds(beyond, document)) == holds(whole, document)
+
+
+def star(rng, n):
+    """Return a jagged polygon around (2, 2)."""
+    angles = np.sort(rng.uniform(0, 2 * np.pi, n))
+    radii = rng.uniform(0.5, 2.0, n)
+    return Polygon(
+        list(zip((2 + radii * np.cos(angles)).tolist(), (2 + radii * np.sin(angles)).tolist(), strict=True))
+    )
+
+
+def test_pairs_of_several_blocks_pass_as_each_does_alone():
+    rng = np.random.default_rng(4)
+    regions = [[star(rng, 60), Circle((2, 2), 1.2), None][i % 3] for i in range(40)]
+    excludes = of_expression(parse("NOT a", analyzer=SIMPLE), SCORING.vocabulary.term_id)
+    tests = {}
+    for row, region in enumerate(regions):
+        inside = {"region": IN_ITS_REGION} if region else {}
+        tests[row] = inside | ({"require": excludes} if row % 4 == 0 else {})
+    tests = {row: own for row, own in tests.items() if own}
+    filters = Filters(Arena(), SCORING.space)
+    filters.insert(np.arange(len(regions), dtype=np.int32), FilterPrograms.of(tests, RegionColumns.of(regions)))
+    points = rng.uniform(0, 4, (100, 2)).tolist()
+    texts = rng.choice(["a b", "b c", "a"], len(points)).tolist()
+    batch = MessageBatch.from_messages(
+        [Message(i, (x, y), text) for i, ((x, y), text) in enumerate(zip(points, texts, strict=True))],
+        vocabulary=SCORING.vocabulary,
+    )
+    found = filters.passing(all_pairs(len(batch), range(len(regions))), batch)
+    expected = [
+        (row, slot)
+        for row, document in enumerate(batch.documents)
+        for slot, region in enumerate(regions)
+        if (region is None or SCORING.space.covers(region, document.location))
+        and (slot % 4 or holds(excludes, document))
+    ]
+    assert list(zip(found.rows.tolist(), found.slots.tolist(), strict=True)) == expected
+    assert 0 < len(expected) < len(batch) * len(regions)
 
 
 @given(trees())

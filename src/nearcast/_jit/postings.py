@@ -253,6 +253,11 @@ class Postings:
             postings_copy(self.arrays, row, items)
         return items
 
+    @property
+    def n_chunks(self) -> int:
+        """The chunks ever allocated, free ones included."""
+        return int(self.arrays.state[_USED])
+
     def append(self, row: int, item: int) -> None:
         """Append an item to a list."""
         self.append_many([row], [item])
@@ -286,7 +291,7 @@ class Postings:
 
     def reserve_chunks(self, n_chunks: int) -> None:
         """Reserve the given number of chunks beyond those ever allocated."""
-        self._grow(("items", "nexts", "prevs"), int(self.arrays.state[_USED]) + n_chunks)
+        self._grow(("items", "nexts", "prevs"), self.n_chunks + n_chunks)
 
     def compact(self) -> None:
         """Move the chunks of each list together and free the unused ones."""

@@ -80,10 +80,10 @@ def _social(scoring: ScoringContext, arena: Arena) -> Index:
 INDEXES: tuple[IndexEntry, ...] = (
     IndexEntry("scan", None, lambda scoring, arena: Scan(scoring), in_arena=False),
     IndexEntry("boolean", frozenset({"boolean"}), _boolean, most_facet_values=16),
-    IndexEntry("similarity", frozenset({"similarity"}), _similarity),
+    IndexEntry("similarity", frozenset({"similarity"}), _similarity, most_facet_values=1),
     IndexEntry("topk", frozenset({"topk"}), _topk, result_store="cskyband", most_facet_values=1),
     IndexEntry("nearest", frozenset({"nearest"}), _nearest, result_store="heaps", most_facet_values=1),
-    IndexEntry("social", frozenset({"social"}), _social, result_store="cskyband"),
+    IndexEntry("social", frozenset({"social"}), _social, result_store="cskyband", most_facet_values=1),
 )
 """Every index, the slowest first: "auto" takes the last one that serves a kind. Choosing one loads its kernels."""
 

@@ -22,6 +22,9 @@ outside a region. The further prefixes (SIG+k) are fingerprints in the posting i
 nothing is chosen by cost. A match is reported on the list of its first shared term, so nothing is merged. For the
 bounds of the other text functions, the best message that shares some terms has no other ones.
 
+*Facets.* A subscription with a facet is posted under its terms combined with the value, and by nearness in cells of
+the facet, which lie where those of the grid do; so only messages with the value read its postings.
+
 Decisions are those of the reference: fast formulas decide outside a margin of 1e-9, the metric of the space within
 it.
 
@@ -43,6 +46,7 @@ from nearcast.index._kernels.shared.projection import project
 from nearcast.index._kernels.shared.term_numbers import number_terms
 from nearcast.index.arena_index import ArenaIndex, ArrayLayout
 from nearcast.index.base import Matches
+from nearcast.index.facet_numbers import FacetNumbers
 from nearcast.index.scratch_pool import OutputWorkspace
 from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels import blocks
@@ -139,6 +143,7 @@ class SimilarityIndex(ArenaIndex[SimilarityWorkspace]):
                 self._tables = self._open_tables()
                 self._clear_states()
         self._tables = self._open_tables()
+        self._facets = FacetNumbers(self._arena, f"{self.prefix}.facets")
         self._reserve(lists=0, cells=0)
         self._need_plan(int(self._array("records.heads")[:, kernels.LENGTH].max(initial=0)))
 
@@ -149,18 +154,15 @@ class SimilarityIndex(ArenaIndex[SimilarityWorkspace]):
 
     def insert(self, slots: NDArray[np.int32], subscriptions: SubscriptionBatch) -> None:
         """Insert subscriptions under free slots."""
-        columns = subscriptions.columns
+        columns, facets = subscriptions.columns, subscriptions.facets
         assert isinstance(columns, KeywordColumns)
-        self.insert_columns(slots, columns)
-
-    def insert_columns(self, slots: NDArray[np.int32], columns: KeywordColumns) -> None:
-        """Insert subscriptions under free slots."""
         rows = kernels.SimilarityColumns(
             column(columns.xs, np.float64),
             column(columns.ys, np.float64),
             column(columns.term_indptr, np.int64),
-            column(columns.term_ids, np.int64),
+            column(columns.terms_under(facets), np.int64),
             column(columns.idfs, np.float64),
+            self._facets.add(facets, len(slots)),
             column(columns.deltas, np.float64),
             column(columns.taus, np.float64),
         )
@@ -176,9 +178,9 @@ class SimilarityIndex(ArenaIndex[SimilarityWorkspace]):
 
     def match(self, batch: MessageBatch, start: int, stop: int) -> Matches:
         """Return the pairs whose score reaches tau."""
-        none = np.empty(0)
+        none, facets = np.empty(0), self._facets.of_rows(batch, start, stop)
         rows = kernels.SimilarityColumns(
-            batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, none, none
+            batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, facets, none, none
         )
         with self._scratch_pool.take() as workspace:
             if start < stop:
@@ -235,6 +237,7 @@ class SimilarityIndex(ArenaIndex[SimilarityWorkspace]):
                 rows.indptr[first : last + 1] - low,
                 rows.term_ids[low:high],
                 rows.idfs[low:high],
+                rows.facets[first:last],
                 rows.deltas[first:last],
                 rows.taus[first:last],
             )
@@ -243,7 +246,7 @@ class SimilarityIndex(ArenaIndex[SimilarityWorkspace]):
     def _insert_slice(self, slots: NDArray[np.int32], part: kernels.SimilarityColumns) -> None:
         n_terms = part.term_ids.size
         numbers = self._number(part.term_ids, part.idfs)
-        self._reserve(lists=n_terms, cells=n_terms + slots.size)
+        self._reserve(lists=n_terms, cells=n_terms + 2 * slots.size)
         self._need_plan(int(np.diff(part.indptr).max()))
         self._changes.need(n_terms, "queue")
         split_at = _SPLIT_AT if self._params.by_cells else -1
@@ -350,6 +353,7 @@ class SimilarityIndex(ArenaIndex[SimilarityWorkspace]):
             indptr,
             self._array("terms.ids")[numbers],
             self._array("terms.idfs")[numbers],
+            heads[slots, kernels.FACET].astype(np.int64),
             floats[slots, kernels.DELTA],
             floats[slots, kernels.TAU],
         )

@@ -10,6 +10,9 @@ none of them finds is out of reach:
 
     sites          slot -> point, threshold, number of terms, user      64 bytes: one cache line per bound
 
+A subscription with a facet stands on lists of the facet: of the user and the value, of its terms combined with the
+value, and among the open ones with the value. Only messages with the value read these.
+
 Terms have a common order, rising frequency: a subscription found by a term shares none before it, so an entry of a
 list decides alone. A mark ensures that each candidate is found once; it is scored as the reference scores it. Below
 SLACK the graph is searched for the pair, and only where that can decide.
@@ -35,6 +38,7 @@ from nearcast.index._kernels import social as kernels
 from nearcast.index._kernels.shared.projection import project
 from nearcast.index.arena_index import ArenaIndex, ArrayLayout
 from nearcast.index.base import Matches
+from nearcast.index.facet_numbers import FacetNumbers
 from nearcast.index.scratch_pool import OutputWorkspace
 from nearcast.model import Id, MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model._kernels.profiles import LENGTH, RUN
@@ -46,8 +50,7 @@ _TERMS_PER_CHUNK, _SLOTS_PER_CHUNK = 16, 2
 
 _ARRAYS = {
     "sites": ArrayLayout(np.float64, kernels.SITE, np.nan),
-    "open_slots": ArrayLayout(np.int32),
-    "open_rows": ArrayLayout(np.float32, 4 * kernels.LANES),
+    "open_lanes": ArrayLayout(np.float32, 4 * kernels.LANES),
 }
 
 
@@ -100,13 +103,16 @@ class SocialIndex(ArenaIndex[SocialWorkspace]):
         super().__init__(arena, lambda: SocialWorkspace(room))
         self._scoring, self._projection = scoring, project(scoring.space)
         self._profiles = Profiles(self._arena)
-        if self._is_new("counts"):
+        if self._is_new("sites"):
             with self._arena.together():
                 self._new_arrays(_ARRAYS)
-                self._arena.new(f"{self.prefix}.counts", np.int64, 1)
+        self._facets = FacetNumbers(self._arena, f"{self.prefix}.facets")
+        self._open = Postings(self._arena, f"{self.prefix}.open", chunk_size=kernels.LANES, dtype=np.int32, rows=1)
         self._table = Table(self._arena, f"{self.prefix}.table")
+        self._facet_table = Table(self._arena, f"{self.prefix}.facet_table")
         self._terms = Postings(self._arena, f"{self.prefix}.terms", chunk_size=_TERMS_PER_CHUNK)
         self._users = Postings(self._arena, f"{self.prefix}.users", chunk_size=_SLOTS_PER_CHUNK)
+        self._facet_users = Postings(self._arena, f"{self.prefix}.facet_users", chunk_size=_SLOTS_PER_CHUNK)
 
     @property
     def nbytes(self) -> int:
@@ -121,13 +127,18 @@ class SocialIndex(ArenaIndex[SocialWorkspace]):
             return
         known = self._scoring.social.users
         users = np.array([known[user] for user in columns.users if user is not None], np.int64)
+        facets = self._facets.add(subscriptions.facets, len(slots))
         self._profiles.insert(slots, columns)
-        self._grow(int(slots.max()) + 1, "sites", "open_slots")
-        self._grow((int(slots.max()) >> kernels.LANE_BITS) + 1, "open_rows")
-        kernels.write_sites(self._state(), slots, users)
-        self._number(columns.term_ids)
+        self._grow(int(slots.max()) + 1, "sites")
+        self._make_room_to_open()
+        kernels.write_sites(self._state(), slots, users, facets)
+        _number(self._table, columns.terms_under(subscriptions.facets))
+        self._terms.reserve_rows(len(self._table))
         self._terms.append_many(*self._postings(slots))
-        self._users.append_many(users, slots.astype(np.int64))
+        has_facet = facets > 0
+        _number(self._facet_table, _user_keys(facets[has_facet], users[has_facet]))
+        for lists, which in ((self._users, ~has_facet), (self._facet_users, has_facet)):
+            lists.append_many(self._user_rows(facets[which], users[which]), slots[which].astype(np.int64))
 
     def delete(self, slots: NDArray[np.int32]) -> None:
         """Delete the subscriptions of some slots; their profiles must still exist."""
@@ -135,8 +146,11 @@ class SocialIndex(ArenaIndex[SocialWorkspace]):
         if slots.size == 0:
             return
         kernels.remove_items(self._terms.arrays, *self._postings(slots))
-        users = self._array("sites")[slots, kernels.USER].astype(np.int64)
-        kernels.remove_items(self._users.arrays, users, slots.astype(np.int64))
+        sites = self._array("sites")[slots]
+        users, facets = sites[:, kernels.USER].astype(np.int64), sites[:, kernels.FACET].astype(np.int64)
+        for lists, which in ((self._users, facets == 0), (self._facet_users, facets > 0)):
+            rows = self._user_rows(facets[which], users[which])
+            kernels.remove_items(lists.arrays, rows, slots[which].astype(np.int64))
         kernels.set_thresholds(self._state(), slots, np.full(slots.size, np.nan))
         self._profiles.delete(slots)
 
@@ -149,7 +163,10 @@ class SocialIndex(ArenaIndex[SocialWorkspace]):
         """Return the pairs that reach the threshold."""
         graph, places = self._scoring.social, np.full(len(batch), -1, np.int32)
         places[start:stop] = graph.number_places(_listed(batch.places[start:stop]))
-        rows = kernels.SocialColumns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, places)
+        facets = self._facets.of_rows(batch, start, stop)
+        rows = kernels.SocialColumns(
+            batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, places, facets
+        )
         state = self._state()
         with self._scratch_pool.take() as workspace:
             if start < stop:
@@ -165,13 +182,16 @@ class SocialIndex(ArenaIndex[SocialWorkspace]):
                 stop,
             )
 
-    def _number(self, term_ids: NDArray[np.int64]) -> None:
-        """Give new terms the next dense numbers."""
-        ids = np.unique(term_ids)
-        new = ids[self._table.get_many(ids) < 0]
-        first = len(self._table)
-        self._table.put_many(new, np.arange(first, first + new.size))
-        self._terms.reserve_rows(len(self._table))
+    def _make_room_to_open(self) -> None:
+        """Make room for all subscriptions among the open ones, whose lists have one unfilled chunk each."""
+        self._open.reserve_rows(len(self._facets))
+        n_chunks = self._array("sites").shape[0] // kernels.LANES + len(self._facets) + 1
+        self._open.reserve_chunks(max(0, n_chunks - self._open.n_chunks))
+        self._grow(len(self._open.arrays.nexts), "open_lanes")
+
+    def _user_rows(self, facets: NDArray[np.int64], users: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the lists of users, which either all have a facet or none."""
+        return self._facet_table.get_many(_user_keys(facets, users)) if facets.any() else users
 
     def _postings(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the lists of the terms of subscriptions, and their items there."""
@@ -180,11 +200,13 @@ class SocialIndex(ArenaIndex[SocialWorkspace]):
         ends = np.cumsum(lengths)
         at = np.repeat(profiles.heads[slots, RUN] - (ends - lengths), lengths) + np.arange(ends[-1])
         ids = profiles.run_terms[at]
+        facets = self._array("sites")[slots, kernels.FACET].astype(np.int64)
+        combined = ids ^ np.repeat(self._facets.values[facets], lengths)
         rows = np.repeat(np.arange(slots.size), lengths)
         order = np.lexsort((ids, -self._scoring.vocabulary.idfs_of(ids), rows))
         rests = np.repeat(ends, lengths) - np.arange(ends[-1])
         items = (slots[rows].astype(np.int64) << kernels.REST_BITS) | rests
-        return self._table.get_many(ids[order]), items
+        return self._table.get_many(combined[order]), items
 
     def _state(self) -> kernels.SocialState:
         return kernels.SocialState(
@@ -192,13 +214,30 @@ class SocialIndex(ArenaIndex[SocialWorkspace]):
             self._profiles.arrays,
             self._scoring.social.arrays,
             self._array("sites"),
-            self._array("open_slots"),
-            self._array("open_rows"),
+            self._open.arrays,
+            self._array("open_lanes"),
             self._table.arrays,
             self._terms.arrays,
             self._users.arrays,
-            self._array("counts"),
+            self._facet_table.arrays,
+            self._facet_users.arrays,
+            self._facets.values,
         )
+
+
+def _number(table: Table, keys: NDArray[np.int64]) -> None:
+    """Give new keys the next dense numbers."""
+    distinct = np.unique(keys)
+    new = distinct[table.get_many(distinct) < 0]
+    first = len(table)
+    table.put_many(new, np.arange(first, first + new.size))
+
+
+def _user_keys(facets: NDArray[np.int64], users: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the keys of the lists of users and facets."""
+    keys = np.empty(users.size, np.int64)
+    kernels.facet_user_keys(facets, users, keys)
+    return keys
 
 
 def _listed(places: Sequence[Id | None] | pa.Array) -> Sequence[Id | None]:

@@ -63,6 +63,8 @@ class MessageBatch:
     """The bodies, null where there is none; None if no message has one."""
     codes: npt.NDArray[np.int64] | None = None
     """int64 (n, n_attributes): the values of the engine's attributes, see `Attributes`; None if it has none."""
+    facet_values: npt.NDArray[np.int64] | None = None
+    """int64 (n,): the value with which the terms of a row are combined, 0 for none, see `Facets`; None for all 0."""
     faceted: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Other forms of the batch, kept by `Facets` that made them."""
 
@@ -261,11 +263,12 @@ class MessageBatch:
         rows: npt.NDArray[np.int64],
         *,
         weights: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None,
+        facet_values: npt.NDArray[np.int64] | None = None,
     ) -> MessageBatch:
-        """Return the given rows with other terms, and maybe with their idfs and units."""
+        """Return the given rows with other terms, and maybe with their idfs, units and facet values."""
         made = MessageBatch(
             self.seqs[rows], self.ids.take(rows), self.xs[rows], self.ys[rows], self.ats_us[rows],
-            self._places(rows), terms, self.vocabulary,
+            self._places(rows), terms, self.vocabulary, facet_values=facet_values,
         )  # fmt: skip
         if weights is not None:
             made.__dict__.update(zip(("idfs", "units"), weights, strict=True))

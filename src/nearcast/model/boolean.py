@@ -112,11 +112,14 @@ class BooleanSubscription(Subscription):
         return score
 
     def filter_tests(self, scoring: ScoringContext) -> dict[str, Predicate]:
-        """Return also what the index cannot decide: a region that is no plain box, NOT and phrases."""
+        """Return also what the index cannot decide: a region that is no plain box, NOT and phrases.
+
+        A message that the index found holds the terms of a branch, so these are not tested again.
+        """
         tests = super().filter_tests(scoring)
         expression = self._analyzed(scoring.vocabulary.analyzer)
         if not expression.is_plain:
-            tests["keywords"] = test_of_expression(expression, scoring.vocabulary.term_id)
+            tests["keywords"] = test_of_expression(expression.beyond_terms(), scoring.vocabulary.term_id)
         if not isinstance(self.region, Box) or self.region.wraps:
             tests["region"] = IN_ITS_REGION
         return tests

@@ -115,6 +115,19 @@ class Expression(NamedTuple):
             raise _too_many(f"more than {_SLACK * limit}", limit)
         return tuple(sorted(_minimal(_joined(distinct._expand(limit)), limit), key=sorted))
 
+    def beyond_terms(self) -> Expression:
+        """Return what is left to test of a message that holds the terms of one of the `branches`.
+
+        Each branch fulfils all parts of an AND that are plain. The expression must not be plain itself.
+
+        >>> left = parse("(a OR b) c NOT d").beyond_terms()
+        >>> left.operator, left.parts[0].phrase
+        ('NOT', ('d',))
+        """
+        if self.operator != "AND":
+            return self
+        return _join("AND", [part.beyond_terms() for part in self.parts if not part.is_plain])
+
     def _without_not(self, *, negate: bool = False) -> Expression:
         """Return the expression with NOT at terms and phrases only."""
         if self.operator == "NOT":

@@ -3,8 +3,10 @@
     subscription  bike, road    category = 'bike'       is listed under  bike ^ c1, road ^ c1
     message       red bike      category = 'bike'       is looked up as  red, bike      and as  red ^ c1, bike ^ c1
 
-An index does not know facets. It gets one row per message and facet in use beside the row of the message itself, and
-its matches are mapped back. A subscription is listed under one facet or none, so that no message finds it twice.
+An index gets one row per message and facet in use beside the row of the message itself, and its matches are mapped
+back. One that finds subscriptions by terms alone needs to know no more; one that also has lists by place or by user
+keeps these apart by value (`nearcast.index.facet_numbers`). A subscription is listed under one facet or none, so that
+no message finds it twice.
 
 A facet must divide the messages: it is used where at least 4 times as many values are known as a subscription needs.
 Of several the one with the most is used. Which one is used changes the work, never the answer: the filters of
@@ -85,14 +87,14 @@ class Facets:
         each = np.tile(facets, len(batch))
         values = value_ids(cells_of(codes, facets.tolist()).ravel(), each, scoring.hash_key)
         is_known = self._values.get_many(values) >= 0
-        own = np.insert(np.where(is_known, values, 0).reshape(len(batch), len(facets)), 0, 0, axis=1)
+        own = np.insert(values.reshape(len(batch), len(facets)), 0, 0, axis=1).ravel()
         is_looked_up = np.insert(is_known.reshape(len(batch), len(facets)), 0, True, axis=1)
         lengths = np.where(is_looked_up, np.diff(terms.indptr)[:, None], 0).ravel()
         indptr = starts(lengths)
         rows = np.repeat(np.arange(len(batch)), 1 + len(facets))
         at = np.repeat(terms.indptr[rows] - indptr[:-1], lengths) + np.arange(indptr[-1])
-        combined = TermRows(indptr, terms.ids[at] ^ np.repeat(own.ravel(), lengths), terms.counts[at])
-        return batch.with_terms(combined, rows, weights=(batch.idfs[at], batch.units[at]))
+        combined = TermRows(indptr, terms.ids[at] ^ np.repeat(own, lengths), terms.counts[at])
+        return batch.with_terms(combined, rows, weights=(batch.idfs[at], batch.units[at]), facet_values=own)
 
     @cached_property
     def _values(self) -> Table:

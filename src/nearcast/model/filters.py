@@ -1,12 +1,13 @@
 """Filters of subscriptions by slot: programs in an arena, and the pairs of message and subscription that pass them.
 
+    forms     slot -> whether it has a region and a program, one byte
     heads     slot -> its program             words     programs, in blocks that are reused
-    regions   slot -> the region that its program tests
+    regions   slot -> its region
 
 A slot without a program passes every message, and costs nothing as long as no slot has one. Indexes know no filters:
 what they find is filtered afterwards, and searches of the window evaluate the same programs.
 
-Cost: a few nanoseconds per test that is evaluated; 24 bytes and more per subscription with filters.
+Cost: a few nanoseconds per test that is evaluated; 25 bytes and more per subscription with filters.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from nearcast.model.filter_columns import FilterPrograms
 from nearcast.model.matches import Matches
 from nearcast.model.slot_words import SlotWords
 from nearcast.space import Box, Space
+from nearcast.space.region_columns import NO_REGION
 from nearcast.space.region_store import RegionStore
 
 _PREFIX, _REGIONS = "filters", "filters.regions"
@@ -54,7 +56,7 @@ class Filters:
         heads, words, state = self._programs.arrays
         has_regions = f"{_REGIONS}.lines" in self._arena
         regions = self._regions.arrays if has_regions else _no_filters().regions
-        return FilterArrays(heads, words, words.view(np.float64), state, regions)
+        return FilterArrays(self._array("forms"), heads, words, words.view(np.float64), state, regions)
 
     @cached_property
     def _regions(self) -> RegionStore:
@@ -66,10 +68,14 @@ class Filters:
             return
         if f"{_PREFIX}.counts" not in self._arena:
             self._arena.new(f"{_PREFIX}.counts", np.int64, 8)
+            self._arena.new(f"{_PREFIX}.forms", np.uint8, 0)
         own = column(slots[programs.rows], np.int32)
         if programs.regions.codes.any():
             self._regions.insert(own, programs.regions)
         self._programs.insert(own, programs.indptr, programs.words)
+        self._arena.grow(f"{_PREFIX}.forms", int(own.max()) + 1)
+        has_region, has_program = programs.regions.codes != NO_REGION, np.diff(programs.indptr) > 0
+        self._array("forms")[own] = has_region * kernels.HAS_REGION + has_program * kernels.HAS_PROGRAM
         self._array("counts")[[_N_FILTERS, _N_PHRASES]] += (len(own), programs.n_with_phrases)
 
     def delete(self, slots: npt.NDArray[np.int32]) -> None:
@@ -82,20 +88,17 @@ class Filters:
             if f"{_REGIONS}.lines" in self._arena:
                 self._regions.delete(own)
             self._array("counts")[_N_FILTERS] -= self._programs.delete(own)
+            self._array("forms")[own] = 0
 
     def passing(self, found: Matches, batch: MessageBatch) -> Matches:
-        """Return the matches of a batch that pass the filters."""
+        """Return the matches of a batch that pass the filters, in the given arrays where these allow it."""
         if not len(self) or not len(found.slots):
             return found
         messages = batch.ordered_rows_for_filters if self.have_phrases else batch.rows_for_filters
-        kept = np.empty(len(found.slots), np.int64)
-        n = kernels.select_passing(
-            self.arrays, messages, column(found.rows, np.int64), column(found.slots, np.int32), kept
-        )
-        if n == len(kept):
-            return found
-        kept = kept[:n]
-        return Matches(found.rows[kept], found.slots[kept], found.scores[kept])
+        rows, slots = column(found.rows, np.int64), column(found.slots, np.int32)
+        scores = column(found.scores, np.float64)
+        n = kernels.keep_passing(self.arrays, messages, rows, slots, scores)
+        return Matches(rows[:n], slots[:n], scores[:n])
 
     def _array(self, name: str) -> npt.NDArray[Any]:
         return self._arena[f"{_PREFIX}.{name}"]
@@ -105,6 +108,7 @@ class Filters:
 def _no_filters() -> FilterArrays:
     """Return the arrays where no subscription has a filter."""
     return FilterArrays(
-        np.zeros((0, 2), np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(blocks.STATE, np.int64),
+        np.zeros(0, np.uint8), np.zeros((0, 2), np.int64), np.zeros(0, np.int64), np.zeros(0),
+        np.zeros(blocks.STATE, np.int64),
         RegionStore(Arena(), Space(Box(0, 0, 1, 1))).arrays,
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """Regions of subscriptions by slot, for kernels.
 
 A box or a circle takes 64 bytes, and so does a slot without a region. Polygons take 16 more per point, and 4 for each
-cell of a grid and for each edge in it: some 25 per point in all for outlines like those of a map, at most about 4 log
+cell of a grid and for each edge in it: some 30 per point in all for outlines like those of a map, at most about 4 log
 n more for edges that all reach far. Runs lie in blocks that are reused, of the next power of two in size.
 
 Cost: `region_covers` takes some nanoseconds for a box or a circle, 60 at the edge of a circle on the earth, and for

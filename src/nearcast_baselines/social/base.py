@@ -148,7 +148,7 @@ def verify(
             prefetch(run_terms, heads[found[i + _AHEAD // 2], RUN])
         slot = found[i]
         run, n_own = heads[slot, RUN], heads[slot, LENGTH]
-        text = 2.0 * n_shared_terms(run_terms, run, run + n_own, term_ids, start, stop) / (n_own + n_terms)
+        text = 2.0 * n_shared_terms(run_terms, run, run + n_own, term_ids, start, stop, 0) / (n_own + n_terms)
         nearness = near(points[slot, PROFILE_X], points[slot, PROFILE_Y], x, y, on_sphere, max_distance)
         score = nearness + text + socials[int(sites[slot, USER])]
         if score >= sites[slot, THRESHOLD]:
@@ -227,7 +227,8 @@ class BaselineIndex(ABC):
         places[start:stop] = self._scoring.social.number_places(
             given.to_pylist() if isinstance(given, pa.Array) else given
         )
-        columns = SocialColumns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, places)
+        facets = np.zeros(len(batch), np.int64)
+        columns = SocialColumns(batch.xs, batch.ys, batch.term_indptr, batch.term_ids, batch.idfs, places, facets)
         with self._scratch_pool.take() as workspace:
             if start < stop:
                 workspace.need(len(self._scoring.social.users), *UserScores._fields)

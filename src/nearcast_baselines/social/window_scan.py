@@ -108,7 +108,7 @@ def _scan(context: IndexContext, view: View, slot: int, way: int, n_own_places: 
         if keys[at] <= view.horizon:
             continue
         start = term_starts[at] & lane
-        shared = n_shared_terms(profiles.run_terms, run, run + n_own, term_ids, start, start + n_terms[at])
+        shared = n_shared_terms(profiles.run_terms, run, run + n_own, term_ids, start, start + n_terms[at], 0)
         score = near(x, y, xs[at], ys[at], on_sphere, max_distance) + 2.0 * shared / (n_own + n_terms[at])
         place = places[at]
         if way != BY_PAIR:

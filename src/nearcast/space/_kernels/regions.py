@@ -140,68 +140,52 @@ def cells_per(n: int, extent: float) -> float:
 
 
 @kernel(inline=True)
-def coarse_cell(shape: NDArray[np.float64], x: float, y: float) -> int:
-    """Return the cell of the coarse grid that holds a point of the extent of polygons."""
+def side_by_coarse_grid(regions: RegionArrays, slot: int, x: float, y: float) -> int:
+    """Return whether a point of the extent lies in the polygons of a slot: 1, 0, or -1 if edges must decide."""
+    shape = regions.shapes[slot]
     width, height = float(shape[2]) - float(shape[0]), float(shape[3]) - float(shape[1])
     column = cell_at(x, shape[0], width / COARSE, cells_per(COARSE, width), COARSE)
-    return cell_at(y, shape[1], height / COARSE, cells_per(COARSE, height), COARSE) * COARSE + column
+    cell = cell_at(y, shape[1], height / COARSE, cells_per(COARSE, height), COARSE) * COARSE + column
+    return int(2 * ((regions.lines[slot, INSIDE] >> cell) & 1) + ((regions.lines[slot, OUTSIDE] >> cell) & 1) - 1)
 
 
 @kernel(inline=True)
-def polygons_cover(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
-    """Return whether a point of the extent lies in the polygons of a slot."""
-    cell = coarse_cell(regions.shapes[slot], x, y)
-    if (regions.lines[slot, INSIDE] >> cell) & 1:
-        return True
-    if (regions.lines[slot, OUTSIDE] >> cell) & 1:
-        return False
-    return edges_cover(regions, slot, x, y)
+def cell_of_point(regions: RegionArrays, slot: int, x: float, y: float) -> int:
+    """Return where the cell of a point of the extent stands in `cells`, given the slot of polygons."""
+    shape = regions.shapes[slot]
+    n_columns, n_rows = grid_of(regions, slot)
+    across, up = float(shape[2]) - float(shape[0]), float(shape[3]) - float(shape[1])
+    column = cell_at(x, shape[0], across / n_columns, cells_per(n_columns, across), n_columns)
+    row = cell_at(y, shape[1], up / n_rows, cells_per(n_rows, up), n_rows)
+    return runs_of(regions, slot)[1] + FIRST_CELL + row * n_columns + column
 
 
 @kernel(inline=True)
-def edges_cover(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
-    """Return whether a point of the extent lies in the polygons of a slot, by the edges of its cell."""
+def edges_cover(regions: RegionArrays, slot: int, cell: int, x: float, y: float) -> bool:
+    """Return whether a point lies in the polygons of a slot, by the edges of its cell, see `cell_of_point`."""
     shape, points, cells = regions.shapes[slot], regions.points, regions.cells
     n_columns, n_rows = grid_of(regions, slot)
     run, head = runs_of(regions, slot)
     xmin, ymin = float(shape[0]), float(shape[1])
-    across, up = float(shape[2]) - xmin, float(shape[3]) - ymin
-    width, height = across / n_columns, up / n_rows
-    column = cell_at(x, xmin, width, cells_per(n_columns, across), n_columns)
-    row = cell_at(y, ymin, height, cells_per(n_rows, up), n_rows)
-    x0, y0 = xmin + column * width, ymin + row * height
-    cell = head + FIRST_CELL + row * n_columns + column
+    row = (cell - head - FIRST_CELL) // n_columns
+    column = cell - head - FIRST_CELL - row * n_columns
+    x0 = xmin + column * ((float(shape[2]) - xmin) / n_columns)
+    y0 = ymin + row * ((float(shape[3]) - ymin) / n_rows)
     is_inside = (cells[cell] & 1) == 1
     for at in range(head + (cells[cell] >> 1), head + (cells[cell + 1] >> 1)):
         place = run + 2 * cells[at]
         ax, ay, bx, by = points[place], points[place + 1], points[place + 2], points[place + 3]
-        side = 0
-        if (ay <= y or by <= y) and (ay >= y or by >= y):
+        if (ax > x and bx > x) or (ay > y and by > y):  # the path ends before it
+            continue
+        if ay >= y or by >= y:
             side = orientation(ax, ay, bx, by, x, y)
-            if side == 0 and (ax <= x or bx <= x) and (ax >= x or bx >= x):
+            if side == 0 and (ax >= x or bx >= x):
                 return True
             if crosses_row(ax, ay, bx, by, x, y, x0, side):
                 is_inside = not is_inside
         if crosses_column(ax, ay, bx, by, x0, y0, y):
             is_inside = not is_inside
     return bool(is_inside)
-
-
-@kernel(inline=True)
-def _cell_near(regions: RegionArrays, slot: int, x: float, y: float) -> int:
-    """Return the cell of a point, up to rounding, if polygons need it to decide; else -1."""
-    if slot >= regions.lines.shape[0] or kind_of(regions, slot) != EDGES:
-        return -1
-    shape = regions.shapes[slot]
-    across, up = shape[2] - shape[0], shape[3] - shape[1]
-    x, y = (x - shape[0]) / across, (y - shape[1]) / up
-    if not (0.0 <= x < 1.0 and 0.0 <= y < 1.0):
-        return -1
-    coarse = int(y * COARSE) * COARSE + int(x * COARSE)
-    if ((regions.lines[slot, INSIDE] | regions.lines[slot, OUTSIDE]) >> coarse) & 1:
-        return -1
-    n_columns, n_rows = grid_of(regions, slot)
-    return runs_of(regions, slot)[1] + FIRST_CELL + int(y * n_rows) * n_columns + int(x * n_columns)
 
 
 @kernel(inline=True)
@@ -212,30 +196,18 @@ def prefetch_line(regions: RegionArrays, slot: int) -> None:
 
 
 @kernel(inline=True)
-def prefetch_cell(regions: RegionArrays, slot: int, x: float, y: float) -> None:
-    """Prefetch the cell of a point in polygons; their line has arrived."""
-    cell = _cell_near(regions, slot, x, y)
-    if cell >= 0:
-        prefetch(regions.cells, cell)
+def prefetch_edges(regions: RegionArrays, slot: int, cell: int) -> None:
+    """Prefetch the edges of a cell of polygons; the cell has arrived."""
+    prefetch(regions.cells, runs_of(regions, slot)[1] + (regions.cells[cell] >> 1))
 
 
 @kernel(inline=True)
-def prefetch_edges(regions: RegionArrays, slot: int, x: float, y: float) -> None:
-    """Prefetch the edges of the cell of a point in polygons; the cell has arrived."""
-    cell = _cell_near(regions, slot, x, y)
-    if cell >= 0:
-        prefetch(regions.cells, runs_of(regions, slot)[1] + (regions.cells[cell] >> 1))
-
-
-@kernel(inline=True)
-def prefetch_points(regions: RegionArrays, slot: int, x: float, y: float) -> None:
-    """Prefetch the points of the edges in the cell of a point; the edges have arrived."""
-    cell = _cell_near(regions, slot, x, y)
-    if cell >= 0:
-        run, head = runs_of(regions, slot)
-        first, end = regions.cells[cell] >> 1, regions.cells[cell + 1] >> 1
-        for at in range(head + first, head + min(end, first + _MOST_FETCHED)):
-            prefetch(regions.points, run + 2 * regions.cells[at])
+def prefetch_points(regions: RegionArrays, slot: int, cell: int) -> None:
+    """Prefetch the points of the edges of a cell of polygons; the edges have arrived."""
+    run, head = runs_of(regions, slot)
+    first, end = regions.cells[cell] >> 1, regions.cells[cell + 1] >> 1
+    for at in range(head + first, head + min(end, first + _MOST_FETCHED)):
+        prefetch(regions.points, run + 2 * regions.cells[at])
 
 
 @kernel
@@ -286,24 +258,37 @@ def circle_covers(shape: NDArray[np.float64], on_earth: bool, x: float, y: float
 
 
 @kernel(inline=True)
-def region_covers(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
-    """Return whether a point lies in the region of a slot; a slot without a region covers every point."""
+def side_by_line(regions: RegionArrays, slot: int, x: float, y: float) -> int:
+    """Return whether a point lies in the region of a slot, by its line: 1, 0, or -1 if edges must decide.
+
+    A slot without a region covers every point.
+    """
     if slot >= regions.lines.shape[0]:
-        return True
+        return 1
     kind = kind_of(regions, slot)
     if kind == FREE:
-        return True
+        return 1
     x, y = float(x), float(y)
     if kind in (PLANE_CIRCLE, EARTH_CIRCLE):
-        return circle_covers(regions.shapes[slot], kind == EARTH_CIRCLE, x, y)
+        return int(circle_covers(regions.shapes[slot], kind == EARTH_CIRCLE, x, y))
     xmin, xmax = regions.shapes[slot, 0], regions.shapes[slot, 2]
     if y < regions.shapes[slot, 1] or y > regions.shapes[slot, 3]:
-        return False
+        return 0
     if kind == WRAPPING_BOX:
-        return bool(x >= xmin or x <= xmax)
+        return int(x >= xmin or x <= xmax)
     if x < xmin or x > xmax:
-        return False
-    return bool(kind == PLAIN_BOX or polygons_cover(regions, slot, x, y))
+        return 0
+    return 1 if kind == PLAIN_BOX else side_by_coarse_grid(regions, slot, x, y)
+
+
+@kernel(inline=True)
+def region_covers(regions: RegionArrays, slot: int, x: float, y: float) -> bool:
+    """Return whether a point lies in the region of a slot; a slot without a region covers every point."""
+    side = side_by_line(regions, slot, x, y)
+    if side >= 0:
+        return side == 1
+    x, y = float(x), float(y)
+    return edges_cover(regions, slot, cell_of_point(regions, slot, x, y), x, y)
 
 
 @kernel

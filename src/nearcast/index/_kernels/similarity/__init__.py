@@ -9,6 +9,7 @@ All kernels work on one nested NamedTuple, `SimilarityState`; its parts document
 from nearcast.index._kernels.similarity.change import delete_slots, describe_terms, insert_rows, split_term
 from nearcast.index._kernels.similarity.layout import (
     DELTA,
+    FACET,
     FREE_LIST,
     LENGTH,
     LONGEST,
@@ -32,6 +33,7 @@ from nearcast.index._kernels.similarity.scores import reach_of_nearness
 
 __all__ = [
     "DELTA",
+    "FACET",
     "FREE_LIST",
     "LENGTH",
     "LONGEST",

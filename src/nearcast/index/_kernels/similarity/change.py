@@ -10,6 +10,7 @@ from nearcast.index._kernels.shared.size_class import class_of_size
 from nearcast.index._kernels.similarity.layout import (
     AHEAD,
     DELTA,
+    FACET,
     FREE_LIST,
     LENGTH,
     NEAR_PLACE,
@@ -99,6 +100,7 @@ def write_record(
     records.heads[slot, RUN] = run
     records.heads[slot, LENGTH] = stop - first
     records.heads[slot, NEAR_PLACE] = -1
+    records.heads[slot, FACET] = columns.facets[row]
     return True
 
 

@@ -31,7 +31,7 @@ DELTA, TAU, WEIGHT = 5, 6, 7
 
 
 # Columns of a head.
-RUN, LENGTH, NEAR_PLACE = 0, 1, 2
+RUN, LENGTH, NEAR_PLACE, FACET = 0, 1, 2, 3
 
 
 class SimilarityParams(NamedTuple):
@@ -66,7 +66,7 @@ class SimilarityRecords(NamedTuple):
     floats: NDArray[np.float64]
     """float64 (n_slots, 8): point (unit vector, or x, y, 0), x, y, delta, tau, weight of all terms: a cache line."""
     heads: NDArray[np.int32]
-    """int32 (n_slots, 4): start of its run or -1, number of terms, position on its list by nearness or -1, 0."""
+    """int32 (n_slots, 4): start of its run or -1, number of terms, position on its list by nearness or -1, facet."""
     run_terms: NDArray[np.int32]
     """int32 (n,): dense terms of each run, by ascending term id."""
     run_places: NDArray[np.int32]
@@ -175,9 +175,9 @@ class SimilarityState(NamedTuple):
     records: SimilarityRecords
     terms: SimilarityTerms
     cell_table: TableArrays
-    """Level and position of a cell -> its number."""
+    """Level and position of a cell -> its number; facet and number of a cell -> the cell of the facet there."""
     level_cells: NDArray[np.int64]
-    """int64 (MAX_LEVELS,): number of cells of each level."""
+    """int64 (MAX_LEVELS,): number of cells of each level, those of facets aside."""
     cell_lists: TableArrays
     """Dense term and cell -> list."""
     near_lists: SimilarityLists
@@ -196,7 +196,10 @@ class SimilarityColumns(NamedTuple):
     ys: NDArray[np.float64]
     indptr: NDArray[np.int64]
     term_ids: NDArray[np.int64]
+    """int64 (n_terms,): ids combined with the facet value of the row, see `nearcast.model.facets`."""
     idfs: NDArray[np.float64]
+    facets: NDArray[np.int64]
+    """int64 (n,): the number of the facet value of each row, 0 without one, -1 where no subscription has it."""
     deltas: NDArray[np.float64]
     taus: NDArray[np.float64]
     """The last two are empty in a batch."""

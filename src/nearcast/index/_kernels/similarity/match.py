@@ -23,7 +23,7 @@ from nearcast.index._kernels.similarity.layout import (
     SimilarityState,
 )
 from nearcast.index._kernels.similarity.lists import cell_list_key
-from nearcast.index._kernels.similarity.plans import cell_along, cell_key
+from nearcast.index._kernels.similarity.plans import cell_along, cell_key, cell_of_facet
 from nearcast.index._kernels.similarity.scores import (
     exact_near,
     fast_near,
@@ -90,17 +90,27 @@ def may_hold_unit_vector(params: SimilarityParams, x: int, y: int, z: int, side:
 
 
 @kernel
-def gather_cells(state: SimilarityState) -> tuple[int, int]:
+def add_near_cell(state: SimilarityState, facet: int, cell: int, gap: float, n: int) -> int:
+    """Append a cell for postings by nearness to the first `n`, if the facet has it; return their number."""
+    scratch = state.scratch
+    own = cell_of_facet(state, facet, cell)
+    if own >= 0:
+        scratch.cells[n] = own
+        scratch.cell_gaps[n] = gap
+        n += 1
+    return n
+
+
+@kernel
+def gather_cells(state: SimilarityState, facet: int) -> tuple[int, int]:
     """Write the cells from which a posting may reach the message, the global cell first.
 
-    Return how many there are for postings by nearness, and how many for postings by term.
+    Return how many there are for postings by nearness, which are those of a facet, and how many for postings by term.
     """
     params, scratch, frame = state.params, state.scratch, state.scratch.frame
-    scratch.cells[0] = GLOBAL_CELL
-    scratch.cell_gaps[0] = 0.0
     scratch.term_cells[0] = GLOBAL_CELL
     scratch.term_gaps[0] = 0.0
-    n, n_term = 1, 1
+    n, n_term = add_near_cell(state, facet, GLOBAL_CELL, 0.0, 0), 1
     side = params.side
     for level in range(params.levels):
         if state.level_cells[level] > 0:
@@ -121,9 +131,7 @@ def gather_cells(state: SimilarityState) -> tuple[int, int]:
                             key = cell_key(level, x, y, z)
                             cell = table_get(state.cell_table, key, -1)
                             if cell >= 0:
-                                scratch.cells[n] = cell
-                                scratch.cell_gaps[n] = gap
-                                n += 1
+                                n = add_near_cell(state, facet, cell, gap, n)
                                 if gap <= term_reach * abs(term_reach):
                                     scratch.term_cells[n_term] = cell
                                     scratch.term_gaps[n_term] = gap
@@ -324,9 +332,12 @@ def match_rows(
     total = int(out.ends[start - first - 1]) if start > first else 0
     before = np.empty(4, np.int64)
     for row in range(start, stop):
+        if batch.facets[row] < 0:
+            out.ends[row - first] = total
+            continue
         before[:] = out.work
         n_terms = load_message(state, batch, row)
-        n_cells, n_term_cells = gather_cells(state)
+        n_cells, n_term_cells = gather_cells(state, batch.facets[row])
         total = match_by_nearness(state, n_cells, out, total)
         if total >= 0:
             total = match_by_terms(state, n_terms, n_term_cells, out, total)

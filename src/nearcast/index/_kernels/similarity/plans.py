@@ -8,6 +8,7 @@ from nearcast._jit import kernel, table_get, table_put
 from nearcast.index._kernels.shared.term_order import order_by_weight
 from nearcast.index._kernels.similarity.layout import (
     DELTA,
+    FACET,
     GLOBAL_CELL,
     LENGTH,
     MANY,
@@ -98,16 +99,38 @@ def cell_of(state: SimilarityState, slot: int, reach: float, spread: float, leve
     key = cell_key(level, x, y, z)
     cell = table_get(state.cell_table, key, -1)
     if cell < 0:
-        cell = int(state.cell_table.n_taken[0]) + 1
-        table_put(state.cell_table, key, cell)
+        cell = add_cell(state, key)
         state.level_cells[level] += 1
     return cell
 
 
 @kernel
+def add_cell(state: SimilarityState, key: int) -> int:
+    """Return the number of a new cell. There must be room for it."""
+    cell = int(state.cell_table.n_taken[0]) + 1
+    table_put(state.cell_table, key, cell)
+    return cell
+
+
+@kernel
+def cell_of_facet(state: SimilarityState, facet: int, cell: int) -> int:
+    """Return the cell of a facet at the place of a cell, or -1; without a facet it is the cell itself."""
+    return cell if facet == 0 else table_get(state.cell_table, facet_cell_key(facet, cell), -1)
+
+
+@kernel
+def facet_cell_key(facet: int, cell: int) -> int:
+    """Return the key of the cell of a facet: negative, where keys of places are not."""
+    return -((int(facet) << 32) | int(cell))
+
+
+@kernel
 def near_cell(state: SimilarityState, slot: int, reach: float) -> int:
-    """Return the cell of a posting by nearness; a missing one is added. There must be room for it."""
-    return cell_of(state, slot, reach, state.params.near_spread, state.params.levels)
+    """Return the cell of a posting by nearness; a missing one is added. There must be room for two."""
+    facet = state.records.heads[slot, FACET]
+    place = cell_of(state, slot, reach, state.params.near_spread, state.params.levels)
+    cell = cell_of_facet(state, facet, place)
+    return add_cell(state, facet_cell_key(facet, place)) if cell < 0 else cell
 
 
 @kernel

@@ -4,11 +4,10 @@ write_sites, set_thresholds, remove_items ──> sites, lists     match_rows �
                                                                    collect by graph, terms and nearness; verify
 """
 
-from nearcast.index._kernels.social.change import remove_items, set_thresholds, write_sites
+from nearcast.index._kernels.social.change import facet_user_keys, remove_items, set_thresholds, write_sites
 from nearcast.index._kernels.social.layout import (
-    LANE_BITS,
+    FACET,
     LANES,
-    N_OPEN,
     REST_BITS,
     SITE,
     THRESHOLD,
@@ -20,9 +19,8 @@ from nearcast.index._kernels.social.layout import (
 from nearcast.index._kernels.social.match import match_rows
 
 __all__ = [
+    "FACET",
     "LANES",
-    "LANE_BITS",
-    "N_OPEN",
     "REST_BITS",
     "SITE",
     "THRESHOLD",
@@ -30,6 +28,7 @@ __all__ = [
     "SocialColumns",
     "SocialScratch",
     "SocialState",
+    "facet_user_keys",
     "match_rows",
     "remove_items",
     "set_thresholds",

@@ -12,17 +12,15 @@ from nearcast.index._kernels.shared.projection import Projection
 from nearcast.model.profiles import ProfileArrays
 from nearcast.social._kernels.graph import GraphArrays
 
-# Columns of a site: point in the frame, threshold, number of terms, user, and its position among the open ones or -1.
-X, Y, Z, THRESHOLD, N_TERMS, USER, OPEN = 0, 1, 2, 3, 4, 5, 6
+# Columns of a site: point in the frame, threshold, number of terms, user, its lane among the open ones or -1, and the
+# number of its facet value.
+X, Y, Z, THRESHOLD, N_TERMS, USER, OPEN, FACET = 0, 1, 2, 3, 4, 5, 6, 7
 SITE = 8
 """64 bytes: all that a bound needs of a subscription is one cache line."""
 
 REST_BITS = 20
 REST_MASK = (1 << REST_BITS) - 1
 """An item of a term's list: the slot in the high bits; in the low ones the subscription's terms from this one on."""
-
-N_OPEN = 0
-"""Position in `counts`: the number of open subscriptions."""
 
 LANE_BITS = 4
 LANES = 1 << LANE_BITS
@@ -44,18 +42,22 @@ class SocialState(NamedTuple):
     graph: GraphArrays
     sites: NDArray[np.float64]
     """float64 (n_slots, SITE): subscriptions; the threshold is NaN for a free slot."""
-    open_slots: NDArray[np.int32]
-    """int32 (n_slots,): slots whose threshold nearness alone may reach."""
-    open_rows: NDArray[np.float32]
-    """float32 (n_slots / LANES, 4 * LANES): their points and thresholds, LANES of each field side by side."""
+    open_slots: PostingArrays
+    """Facet -> slots whose threshold nearness alone may reach, int32, LANES in a chunk."""
+    open_lanes: NDArray[np.float32]
+    """float32 (n_chunks, 4 * LANES): points and thresholds of each chunk, LANES of each field side by side."""
     table: TableArrays
     """Term id -> dense number."""
     terms: PostingArrays
     """Dense number -> slots with the term."""
     users: PostingArrays
-    """User -> slots."""
-    counts: NDArray[np.int64]
-    """int64 (1,): see the position above."""
+    """User -> slots without a facet."""
+    facet_table: TableArrays
+    """Facet and user, see `facet_user_key` -> dense number."""
+    facet_users: PostingArrays
+    """Dense number -> slots of the user with the facet."""
+    facet_values: NDArray[np.int64]
+    """int64 (n_facets,): the value of each facet, with which terms are combined; 0 for none."""
 
 
 class SocialColumns(NamedTuple):
@@ -65,9 +67,12 @@ class SocialColumns(NamedTuple):
     ys: NDArray[np.float64]
     indptr: NDArray[np.int64]
     term_ids: NDArray[np.int64]
+    """int64 (n_terms,): ids combined with the facet value of the row."""
     idfs: NDArray[np.float64]
     places: NDArray[np.int32]
     """int32 (n,): numbers in the graph, or -1."""
+    facets: NDArray[np.int64]
+    """int64 (n,): the number of the facet value of each row, 0 without one, -1 where no subscription has it."""
 
 
 class SocialScratch(NamedTuple):

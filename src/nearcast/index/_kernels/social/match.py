@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nearcast._jit import kernel, postings_first, postings_next, prefetch, table_get
+from nearcast._jit import PostingArrays, kernel, postings_first, postings_next, prefetch, table_get
 from nearcast.index._kernels.shared.output import CANDIDATES, VERIFIED, VISITED, MatchOutput
 from nearcast.index._kernels.shared.projection import (
     BEND,
@@ -23,11 +23,10 @@ from nearcast.index._kernels.shared.projection import (
     upper_bound_near_f32,
 )
 from nearcast.index._kernels.shared.term_order import order_by_weight
+from nearcast.index._kernels.social.change import facet_user_key
 from nearcast.index._kernels.social.layout import (
     AHEAD,
-    LANE_BITS,
     LANES,
-    N_OPEN,
     N_TERMS,
     QUERY_SOCIAL,
     QUERY_TERMS,
@@ -82,35 +81,58 @@ def near_site(bound: SiteBound, sites: NDArray[np.float64], slot: int) -> float:
 @kernel
 def collect_by_graph(state: SocialState, scratch: SocialScratch, n_users: int, work: NDArray[np.int64]) -> int:
     """Find subscriptions of the users near the message's place in the graph; return the number of candidates."""
-    sites, users = state.sites, state.users
-    marks, found, near_users, socials = scratch.marks, scratch.found, scratch.near_users, scratch.socials
-    heads, lengths, items = users.heads, users.lengths, users.items
-    bound, stamp, n_terms, n = (
-        site_bound(state.projection, scratch.query),
-        scratch.stamp[0],
-        scratch.query[QUERY_TERMS],
-        0,
-    )
+    users, near_users, socials, n = state.users, scratch.near_users, scratch.socials, 0
+    heads, lengths, items, sites = users.heads, users.lengths, users.items, state.sites
     for i in range(n_users):
         if i + 2 * AHEAD < n_users and near_users[i + 2 * AHEAD] < heads.size:
             prefetch(items, heads[near_users[i + 2 * AHEAD]])
         if i + AHEAD < n_users and near_users[i + AHEAD] < heads.size and lengths[near_users[i + AHEAD]] > 0:
             prefetch(sites, items[heads[near_users[i + AHEAD]], 0])
         user = near_users[i]
-        if user >= heads.size:
-            continue
-        chunk, n_items = postings_first(users, user)
-        while n_items > 0:
-            work[VISITED] += n_items
-            for place in range(n_items):
-                slot = items[chunk, place]
-                own = sites[slot, N_TERMS]
-                text = 2.0 * min(own, n_terms) / (own + n_terms)
-                if near_site(bound, sites, slot) + text + socials[user] >= sites[slot, THRESHOLD]:
-                    marks[slot] = stamp
-                    found[n] = slot
-                    n += 1
-            chunk, n_items = postings_next(users, user, chunk)
+        if user < heads.size:
+            n = collect_of_user(state, users, user, scratch, socials[user], work, n)
+    return n
+
+
+@kernel
+def collect_by_graph_and_facet(
+    state: SocialState, scratch: SocialScratch, n_users: int, facet: int, work: NDArray[np.int64]
+) -> int:
+    """Find subscriptions with a facet, as `collect_by_graph` does those without; return the number of candidates."""
+    n = 0
+    for i in range(n_users):
+        user = scratch.near_users[i]
+        row = table_get(state.facet_table, facet_user_key(facet, user), -1)
+        if row >= 0:
+            n = collect_of_user(state, state.facet_users, row, scratch, scratch.socials[user], work, n)
+    return n
+
+
+@kernel
+def collect_of_user(
+    state: SocialState,
+    users: PostingArrays,
+    row: int,
+    scratch: SocialScratch,
+    social: float,
+    work: NDArray[np.int64],
+    n: int,
+) -> int:
+    """Append subscriptions of a user with a social score to the `n` candidates; return their number."""
+    sites, marks, found, stamp = state.sites, scratch.marks, scratch.found, scratch.stamp[0]
+    bound, n_terms = site_bound(state.projection, scratch.query), scratch.query[QUERY_TERMS]
+    chunk, n_items = postings_first(users, row)
+    while n_items > 0:
+        work[VISITED] += n_items
+        for place in range(n_items):
+            slot = users.items[chunk, place]
+            own = sites[slot, N_TERMS]
+            text = 2.0 * min(own, n_terms) / (own + n_terms)
+            if near_site(bound, sites, slot) + text + social >= sites[slot, THRESHOLD]:
+                marks[slot] = stamp
+                found[n] = slot
+                n += 1
+        chunk, n_items = postings_next(users, row, chunk)
     return n
 
 
@@ -158,43 +180,54 @@ def collect_by_terms(
 
 
 @kernel(allocates=True)
-def collect_by_nearness(state: SocialState, scratch: SocialScratch, n: int) -> int:
+def collect_by_nearness(
+    state: SocialState, scratch: SocialScratch, facet: int, work: NDArray[np.int64], n: int
+) -> int:
     """Append open subscriptions that nearness alone may reach to the `n` candidates; return their number.
 
     LANES of them are bounded at once, without branches, in float32; those that pass are bounded again in float64.
     """
-    sites, open_slots, open_rows = state.sites, state.open_slots, state.open_rows
-    marks, found, stamp, n_open = scratch.marks, scratch.found, scratch.stamp[0], state.counts[N_OPEN]
+    sites, open_slots, open_lanes = state.sites, state.open_slots, state.open_lanes
+    marks, found, stamp = scratch.marks, scratch.found, scratch.stamp[0]
     bound, social = site_bound(state.projection, scratch.query), scratch.query[QUERY_SOCIAL]
     x, y, z = np.float32(bound.x), np.float32(bound.y), np.float32(bound.z)
     unit, bend = np.float32(bound.unit), np.float32(bound.bend)
     bend_more = np.float32(BEND_MORE if state.projection.on_sphere else 0.0)
     extra = np.float32(social + bound.margin + _ERROR_F32 * (1.0 + bound.unit))
     values = np.empty(LANES, np.float32)
-    for row in range((n_open + LANES - 1) >> LANE_BITS):
-        lanes = open_rows[row]
+    work[VISITED] += open_slots.lengths[facet]
+    chunk, n_items = postings_first(open_slots, facet)
+    while n_items > 0:
+        lanes = open_lanes[chunk]
         for i in range(LANES):
             dx, dy, dz = lanes[i] - x, lanes[LANES + i] - y, lanes[2 * LANES + i] - z
             most_near = upper_bound_near_f32(dx * dx + dy * dy + dz * dz, unit, bend, bend_more)
             values[i] = most_near + extra - lanes[3 * LANES + i]
-        for i in range(LANES):
-            if values[i] >= _ZERO and (row << LANE_BITS) + i < n_open:
-                slot = open_slots[(row << LANE_BITS) + i]
+        for i in range(n_items):
+            if values[i] >= _ZERO:
+                slot = open_slots.items[chunk, i]
                 if near_site(bound, sites, slot) + social >= sites[slot, THRESHOLD] and marks[slot] != stamp:
                     marks[slot] = stamp
                     found[n] = slot
                     n += 1
+        chunk, n_items = postings_next(open_slots, facet, chunk)
     return n
 
 
 @kernel
 def n_shared_terms(
-    run_terms: NDArray[np.int64], run: int, run_stop: int, term_ids: NDArray[np.int64], start: int, stop: int
+    run_terms: NDArray[np.int64],
+    run: int,
+    run_stop: int,
+    term_ids: NDArray[np.int64],
+    start: int,
+    stop: int,
+    value: int,
 ) -> int:
-    """Return how many terms two ascending runs share."""
+    """Return how many terms two ascending runs share, of which the second is combined with a facet value."""
     n = 0
     while run < run_stop and start < stop:
-        one, other = run_terms[run], term_ids[start]
+        one, other = run_terms[run], term_ids[start] ^ value
         n += one == other
         run += one <= other
         start += other <= one
@@ -221,7 +254,7 @@ def verify(
     start, stop, x, y = batch.indptr[row], batch.indptr[row + 1], batch.xs[row], batch.ys[row]
     stamps, stamp, counts, others = scratch.stamps, scratch.stamp[0], scratch.counts, scratch.others
     on_sphere, max_distance, margin = projection.on_sphere, projection.max_distance, projection.margin
-    verified, is_reached = 0, False
+    value, verified, is_reached = state.facet_values[batch.facets[row]], 0, False
     for i in range(n_found):
         if i + AHEAD < n_found:
             prefetch(heads, found[i + AHEAD])
@@ -230,7 +263,7 @@ def verify(
             prefetch(run_terms, heads[found[i + AHEAD // 2], RUN])
         slot = found[i]
         run, length = heads[slot, RUN], heads[slot, LENGTH]
-        n_shared = n_shared_terms(run_terms, run, run + length, batch.term_ids, start, stop)
+        n_shared = n_shared_terms(run_terms, run, run + length, batch.term_ids, start, stop, value)
         text = 2.0 * n_shared / (length + stop - start)
         nearness = near(points[slot, PROFILE_X], points[slot, PROFILE_Y], x, y, on_sphere, max_distance)
         user, threshold = int(sites[slot, USER]), sites[slot, THRESHOLD]
@@ -286,12 +319,18 @@ def match_rows(
     total = int(out.ends[start - first - 1]) if start > first else 0
     before = np.empty(4, np.int64)
     for row in range(start, stop):
+        facet = batch.facets[row]
+        if facet < 0:
+            out.ends[row - first] = total
+            continue
         before[:] = out.work
         n_terms, n_users = load_message(state, batch, row, scratch)
-        n = collect_by_graph(state, scratch, n_users, out.work)
+        if facet == 0:
+            n = collect_by_graph(state, scratch, n_users, out.work)
+        else:
+            n = collect_by_graph_and_facet(state, scratch, n_users, facet, out.work)
         n = collect_by_terms(state, batch, scratch, scratch.order[:n_terms], out.work, n)
-        out.work[VISITED] += state.counts[N_OPEN]
-        n = collect_by_nearness(state, scratch, n)
+        n = collect_by_nearness(state, scratch, facet, out.work, n)
         fits = total + n <= out.slots.size
         if fits:
             total = verify(state, batch, row, scratch, n, out, total)
