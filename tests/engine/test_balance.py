@@ -47,7 +47,7 @@ def in_places(rng, n):
     ("partitioner", "window"),
     [
         *((name, None) for name in ADJUSTABLE),
-        *((name, nc.CountWindow(50)) for name in ("hybrid", "space_grid", "location", "dkm")),
+        *((name, nc.CountWindow(50)) for name in ("hybrid", "space_grid")),
     ],
     ids=str,
 )
