@@ -30,6 +30,7 @@ from nearcast.partition.dkm import DkmPartitioner, DkmRouting
 from nearcast.partition.load import CHECK, HANDLE
 from nearcast.partition.serialization import pack, unpack
 from nearcast.partition.term_frequencies import TermFrequencies
+from nearcast.partition.transition import place_added
 from nearcast.social import SocialGraph
 from nearcast.space import Box
 from nearcast.workload import make
@@ -226,7 +227,9 @@ def _run(stream: Stream, routing: Routing, *, n_batch: int, load: str | None) ->
 
 
 def _placement(routing: Routing) -> Placement:
-    return Placement(routing.n_shards, False, lambda batch: routing.place(batch.footprints), routing.route)
+    return Placement(
+        routing.n_shards, False, lambda batch, sinces: place_added(routing, batch.footprints, sinces), routing.route
+    )
 
 
 def _stream(n_subscriptions: int, parts: list[range]) -> Stream:

@@ -45,7 +45,7 @@ def moving(
             if change.before.sends_all:  # each lives in one shard, this one
                 leave, held = np.flatnonzero(~has_shard(after, change.shard)), None
             else:
-                held = change.before.place(_batch(matcher, slots, scoring))
+                held = change.before.place(_batch(matcher, slots, scoring), matcher.registry.sinces(slots))
                 leave = np.flatnonzero(are_empty(before_it(held, change.shard)))
             for to in range(change.after.n_shards) if len(leave) else ():
                 goes = has_shard(after[leave], to)
@@ -91,7 +91,7 @@ def _placed(matcher: Matcher, scoring: ScoringContext, by: Placement) -> Iterato
     for start in range(0, len(taken), at_once):
         slots = taken[start : start + at_once]
         if by.place_ids is None:
-            yield slots, by.place(_batch(matcher, slots, scoring))
+            yield slots, by.place(_batch(matcher, slots, scoring), matcher.registry.sinces(slots))
         else:
             yield slots, by.place_ids(matcher.registry.ids(slots))
 

@@ -26,6 +26,7 @@ from nearcast.partition import Masks, Routing, Sample, ShardArea, are_empty, mas
 from nearcast.partition.assignment import AssignedRouting
 from nearcast.partition.fitting import fit
 from nearcast.partition.serialization import pack, unpack
+from nearcast.partition.transition import place_added
 from nearcast.space import Box
 
 Rows = npt.NDArray[np.int64]
@@ -92,14 +93,17 @@ class Router:
         """True if the placement of a subscription depends on the threshold of its result."""
         return self._routing is not None and self._routing.narrows
 
-    def placements(self, subscriptions: SubscriptionBatch) -> Masks:
-        """Return the shards of subscriptions; stateless ones share the first where threads divide the messages."""
+    def placements(self, subscriptions: SubscriptionBatch, sinces: Rows) -> Masks:
+        """Return the shards of subscriptions, given the step at which each was added.
+
+        Stateless ones share the first shard where threads divide the messages.
+        """
         if self._n_shards == 1 or (self.sends_all and not subscriptions.kind.result_policy.is_stateful):
             return mask_of(np.zeros(len(subscriptions), np.int64), self._n_shards)
         assert self._routing is not None
         if self._routing.by_key:
             return place_by_key(subscriptions.keys, self._n_shards)
-        return self.place(subscriptions.routing_footprints)
+        return place_added(self._routing, subscriptions.routing_footprints, sinces)
 
     @property
     def learns(self) -> bool:

@@ -39,6 +39,7 @@ from nearcast.model import NEVER, Document, Footprint, Id, IdColumn, MessageBatc
 from nearcast.model.subscription_rows import restore
 from nearcast.partition import Masks, Routing, before_it, has_shard, rows_of_shards
 from nearcast.partition.balance.period_parts import PeriodPart
+from nearcast.partition.transition import are_old, place_added
 from nearcast.window import Changes, Results, ScoredMessage, SlidingWindow, Steps, Ticks
 
 if TYPE_CHECKING:
@@ -121,13 +122,14 @@ class ShardSet:
         for start in range(0, len(taken), ROWS_AT_ONCE):
             slots = taken[start : start + ROWS_AT_ONCE]
             subscriptions = self._batch_of(matcher, slots)
-            masks = self.router.placements(subscriptions)
+            sinces = registry.sinces(slots)
+            masks = self.router.placements(subscriptions, sinces)
             moving = np.flatnonzero(~has_shard(masks, number))
             if not len(moving):
                 continue
-            sinces, moved = registry.sinces(slots[moving]), subscriptions.take(moving)
+            moved = subscriptions.take(moving)
             held = matcher.delete(slots[moving])
-            self._insert(moved, sinces, masks[moving])
+            self._insert(moved, sinces[moving], masks[moving])
             if matcher.kind.result_policy.must_be_saved:
                 row_of = np.full(int(slots.max()) + 1, -1, np.int32)
                 row_of[slots[moving]] = np.arange(len(moving))
@@ -144,8 +146,14 @@ class ShardSet:
         """Begin to measure what shards do, if there is a routing that could be adjusted."""
         if not self.router.is_fitted:
             return
-        sends_all = self.router.sends_all
-        placement = Placement(len(self.shards), sends_all, self.router.placements, self.router.routing.route)
+        sends_all, routing = self.router.sends_all, self.router.routing
+        placement = Placement(
+            len(self.shards),
+            sends_all,
+            self.router.placements,
+            routing.route,
+            are_old=partial(are_old, routing),
+        )
         self._samplers = [
             PeriodSampler(partial(_movable, shard, sends_all=sends_all), self._scoring, placement, shard=shard.number)
             for shard in self.shards
@@ -176,8 +184,9 @@ class ShardSet:
             for start in range(0, len(own), ROWS_AT_ONCE):
                 slots = own[start : start + ROWS_AT_ONCE]
                 subscriptions = self._batch_of(owner, slots)
-                footprints = subscriptions.routing_footprints
-                goes = (self.router.place(footprints) != routing.place(footprints)).any(axis=1)
+                footprints, sinces = subscriptions.routing_footprints, owner.registry.sinces(slots)
+                held, wanted = (place_added(one, footprints, sinces) for one in (self.router.routing, routing))
+                goes = (held != wanted).any(axis=1)
                 rows = np.flatnonzero(goes)
                 if len(rows):
                     yield subscriptions.take(rows), saved(owner, slots[rows], None)
@@ -219,7 +228,7 @@ class ShardSet:
         """
         if not len(subscriptions):
             return []
-        return self._insert(subscriptions, sinces, self.router.placements(subscriptions), before)
+        return self._insert(subscriptions, sinces, self.router.placements(subscriptions, sinces), before)
 
     def _insert(
         self,

@@ -145,6 +145,7 @@ class QueryEpochs:
         self._folder = Folder(f"{state}/{query}")
         self._exported: list[int] = [-1]
         """The batch after which each epoch began, as far as it has."""
+        self._seqs: dict[int, int] = {0: 0}
 
     def in_force(self, batch: int) -> InForce:
         """Return the epoch of a batch, given that all batches before it are committed."""
@@ -158,6 +159,13 @@ class QueryEpochs:
         while number and self._exported[number] >= batch:  # a replay of the batch that wrote what moves
             number -= 1
         return InForce(number, self._exported[number], is_ending=number < newest)
+
+    def began(self, number: int) -> int:
+        """Return the number of messages of the stream when an epoch began; all shards count the same."""
+        if number not in self._seqs:
+            done = self._folder.read(done_name(number, self._exported[number], 0))
+            self._seqs[number] = int(json.loads(done)["seq"])
+        return self._seqs[number]
 
     def _complete(self, number: int, *, before: int) -> int | None:
         """Return the first batch at whose end all shards of the epoch before have written what moves to an epoch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +26,11 @@ from nearcast.partition import MAX_SHARDS, Routing, Sample, place_by_key
 from nearcast.partition.balance.policy import Balance
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.serialization import unpack
+from nearcast.partition.transition import TransitionRouting, are_old, place_added
 from nearcast.social import SocialGraph
+
+GIVEN = "given"
+"""What stands for the name of the partitioner where a fitted routing was given."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class Job:
     """True if messages may be retracted, replaced, or expire by a time of their own."""
     balance: Balance | None = None
     """When the routing of a stream is adjusted to its load; None for never."""
+    since: int = 0
+    """The number of messages at which the transition of the epoch began, for the shards of one query."""
 
     def __post_init__(self) -> None:
         for name in ("shards", "batches_per_snapshot"):
@@ -119,18 +125,23 @@ class Job:
     def routing(self) -> Routing:
         """The placement of subscriptions and the routing of messages."""
         if self.fitted is not None:
-            return unpack(self.fitted)
+            found = unpack(self.fitted)
+            return found.beginning(self.since) if isinstance(found, TransitionRouting) else found
         return fit(self.partitioner, Sample.none(), n_shards=self.shards, in_threads=False).fixed()
 
     @cached_property
-    def _by_epoch(self) -> dict[int, Job]:
+    def _by_epoch(self) -> dict[tuple[int, int], Job]:
         return {}
 
-    def at(self, epoch: Epoch) -> Job:
-        """Return the job with the shards and the routing of an epoch; the same object every time."""
-        if epoch.number not in self._by_epoch:
-            self._by_epoch[epoch.number] = replace(self, shards=epoch.shards, fitted=epoch.routing)
-        return self._by_epoch[epoch.number]
+    def at(self, epoch: Epoch, *, since: int = 0) -> Job:
+        """Return the job with the shards and the routing of an epoch; the same object every time.
+
+        Shards need the number of messages at which it began: a transition decides by it which subscriptions are old.
+        """
+        known = epoch.number, since
+        if known not in self._by_epoch:
+            self._by_epoch[known] = replace(self, shards=epoch.shards, fitted=epoch.routing, since=since)
+        return self._by_epoch[known]
 
     @property
     def n_tasks(self) -> int:
@@ -145,15 +156,16 @@ class Job:
             return Placement(
                 shards,
                 routing.sends_all,
-                lambda subscriptions: place_by_key(subscriptions.keys, shards),
+                lambda subscriptions, _: place_by_key(subscriptions.keys, shards),
                 lambda messages: routing.route(messages.for_routing),
                 lambda ids: place_by_key(ids.keys(hash_key), shards),
             )
         return Placement(
             shards,
             routing.sends_all,
-            lambda subscriptions: routing.place(subscriptions.routing_footprints),
+            lambda subscriptions, sinces: place_added(routing, subscriptions.routing_footprints, sinces),
             lambda messages: routing.route(messages.for_routing),
+            are_old=partial(are_old, routing),
         )
 
     @property

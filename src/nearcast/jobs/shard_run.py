@@ -112,7 +112,8 @@ class ShardRun:
         self._write_report()
 
     def _job_of(self, epoch: int) -> Job:
-        return self._base.at(self._epochs.log.read(epoch))
+        """Return the job in an epoch that has begun."""
+        return self._base.at(self._epochs.log.read(epoch), since=self._epochs.began(epoch))
 
     def _begin(self, stored: ShardManifest | None) -> tuple[ShardManifest, ReadMoves]:
         """Return the manifest to begin with, and what moves to the shard if an epoch begins."""
@@ -161,7 +162,7 @@ class ShardRun:
             engine,
             shard=self.report.shard,
             before=self.job,
-            after=self._job_of(self._epoch + 1),
+            after=self._base.at(self._epochs.log.read(self._epoch + 1), since=engine.seq),
             number=self._epoch + 1,
             batch=self._batch,
         )
