@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearcast.engine.matcher import Matcher, Slots
 from nearcast.engine.state import SavedSubscriptions
-from nearcast.engine.transfer import Placement, Rerouting
+from nearcast.engine.transfer import Flags, Longs, Placement, Rerouting
 from nearcast.model import ScoringContext, SubscriptionBatch
 from nearcast.partition import Masks, are_empty, before_it, has_shard
 
@@ -41,7 +41,7 @@ def moving(
     found: dict[int, list[SavedSubscriptions]] = {}
     for matcher in matchers:
         parts: dict[int, list[tuple[Slots, Masks]]] = {}
-        for slots, after in _placed(matcher, scoring, change.after):
+        for slots, after in _placed(matcher, scoring, change.after, may_move=change.after.may_move):
             if change.before.sends_all:  # each lives in one shard, this one
                 leave, held = np.flatnonzero(~has_shard(after, change.shard)), None
             else:
@@ -77,16 +77,23 @@ def staying(
 def release_moved(matchers: Iterable[Matcher], scoring: ScoringContext, shard: int, after: Placement) -> None:
     """Remove the subscriptions that a shard does not keep, and set the earlier replicas of the others."""
     for matcher in matchers:
-        for slots, masks in _placed(matcher, scoring, after):
+        for slots, masks in _placed(matcher, scoring, after, may_move=after.may_move):
             stay = has_shard(masks, shard)
             if not stay.all():
                 matcher.delete(slots[~stay])
             matcher.replicas.set(slots[stay], before_it(masks[stay], shard))
 
 
-def _placed(matcher: Matcher, scoring: ScoringContext, by: Placement) -> Iterator[tuple[Slots, Masks]]:
-    """Yield the subscriptions of a matcher with the shards in which a routing places them, in pieces."""
+def _placed(
+    matcher: Matcher, scoring: ScoringContext, by: Placement, *, may_move: Callable[[Longs], Flags] | None = None
+) -> Iterator[tuple[Slots, Masks]]:
+    """Yield the subscriptions of a matcher with the shards in which a routing places them, in pieces.
+
+    With `may_move` those are left out that stay where they are.
+    """
     taken = matcher.registry.taken()
+    if may_move is not None:
+        taken = taken[may_move(matcher.registry.sinces(taken))]
     at_once = ROWS_AT_ONCE if by.place_ids is None else _IDS_AT_ONCE
     for start in range(0, len(taken), at_once):
         slots = taken[start : start + at_once]

@@ -31,7 +31,7 @@ from nearcast.engine.router import Router
 from nearcast.engine.shard import Shard, ShardTask
 from nearcast.engine.state import SavedSubscriptions
 from nearcast.engine.stats import add_work
-from nearcast.engine.transfer import Placement
+from nearcast.engine.transfer import Flags, Placement
 from nearcast.engine.updates import Form, UpdateBatch, UpdateWriter
 from nearcast.errors import UnknownMessage
 from nearcast.index import Work
@@ -39,7 +39,7 @@ from nearcast.model import NEVER, Document, Footprint, Id, IdColumn, MessageBatc
 from nearcast.model.subscription_rows import restore
 from nearcast.partition import Masks, Routing, before_it, has_shard, rows_of_shards
 from nearcast.partition.balance.period_parts import PeriodPart
-from nearcast.partition.transition import are_old, place_added
+from nearcast.partition.transition import TransitionRouting, are_old, may_move, place_added
 from nearcast.window import Changes, Results, ScoredMessage, SlidingWindow, Steps, Ticks
 
 if TYPE_CHECKING:
@@ -167,20 +167,34 @@ class ShardSet:
     def reroute(self, routing: Routing) -> None:
         """Continue with another routing of the same shards, which share a window or have none.
 
-        Cost: that of the subscriptions that move, and a look at all others.
+        Cost: that of the subscriptions that move, and a look at all others; where a transition begins or ends, at
+        those that may move.
         """
-        moving = list(self._misplaced(routing))
+        moving = list(self._misplaced(routing, self._may_move_to(routing)))
         self.router.replace(routing)
         for subscriptions, stored in moving:
             self.remove(subscriptions.ids)
             self.restore(subscriptions, stored)
 
-    def _misplaced(self, routing: Routing) -> Iterator[tuple[SubscriptionBatch, SavedSubscriptions]]:
+    def _may_move_to(self, routing: Routing) -> Callable[[Longs], Flags] | None:
+        """Return what says which subscriptions may move to another routing; None if all."""
+        before = self.router.routing
+        if isinstance(routing, TransitionRouting):
+            return may_move(begins=True, since=routing.since)
+        if isinstance(before, TransitionRouting) and before.new is routing:
+            return may_move(begins=False, since=before.since)
+        return None
+
+    def _misplaced(
+        self, routing: Routing, may_move: Callable[[Longs], Flags] | None
+    ) -> Iterator[tuple[SubscriptionBatch, SavedSubscriptions]]:
         """Yield the subscriptions that another routing places in other shards than this one."""
         for owner in self._owners():
             if routing.sends_all and not owner.kind.result_policy.is_stateful:
                 continue
             own = _own(owner)
+            if may_move is not None:
+                own = own[may_move(owner.registry.sinces(own))]
             for start in range(0, len(own), ROWS_AT_ONCE):
                 slots = own[start : start + ROWS_AT_ONCE]
                 subscriptions = self._batch_of(owner, slots)

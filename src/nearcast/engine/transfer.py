@@ -45,6 +45,8 @@ class Placement(NamedTuple):
     """Places subscriptions by their ids alone, if that is enough: their other columns are then not read."""
     are_old: Callable[[Longs], Flags] = lambda sinces: np.zeros(len(sinces), np.bool_)
     """Returns which subscriptions stay where an old routing placed them, given the step at which each was added."""
+    may_move: Callable[[Longs], Flags] | None = None
+    """Returns which subscriptions the routing before may have placed elsewhere; None if all."""
 
 
 class Rerouting(NamedTuple):

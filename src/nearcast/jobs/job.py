@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -15,7 +16,7 @@ from nearcast.engine.admission import Admission
 from nearcast.engine.clock import CLOCKS, MAX_AHEAD_S, WALL, ClockName
 from nearcast.engine.clocked_engine import ClockedShardEngine
 from nearcast.engine.shard_engine import ShardEngine
-from nearcast.engine.transfer import Placement
+from nearcast.engine.transfer import Flags, Longs, Placement
 from nearcast.errors import require
 from nearcast.jobs.epochs import Epoch
 from nearcast.jobs.message_rows import attribute_columns
@@ -24,9 +25,10 @@ from nearcast.model import MessageBatch, ScoringContext, Subscription, Subscript
 from nearcast.model.columns import messages_from_table
 from nearcast.partition import MAX_SHARDS, Routing, Sample, place_by_key
 from nearcast.partition.balance.policy import Balance
+from nearcast.partition.balance.steps import Refit, Retire
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.serialization import unpack
-from nearcast.partition.transition import TransitionRouting, are_old, place_added
+from nearcast.partition.transition import TransitionRouting, are_old, may_move, place_added
 from nearcast.social import SocialGraph
 
 GIVEN = "given"
@@ -72,7 +74,9 @@ class Job:
     balance: Balance | None = None
     """When the routing of a stream is adjusted to its load; None for never."""
     since: int = 0
-    """The number of messages at which the transition of the epoch began, for the shards of one query."""
+    """The step that divides old from new subscriptions in the epoch, see `QueryEpochs.since`."""
+    action: str = ""
+    """What led to the epoch, see `Epoch.action`."""
 
     def __post_init__(self) -> None:
         for name in ("shards", "batches_per_snapshot"):
@@ -136,11 +140,13 @@ class Job:
     def at(self, epoch: Epoch, *, since: int = 0) -> Job:
         """Return the job with the shards and the routing of an epoch; the same object every time.
 
-        Shards need the number of messages at which it began: a transition decides by it which subscriptions are old.
+        Shards need the step by which a transition decides which subscriptions are old.
         """
         known = epoch.number, since
         if known not in self._by_epoch:
-            self._by_epoch[known] = replace(self, shards=epoch.shards, fitted=epoch.routing, since=since)
+            self._by_epoch[known] = replace(
+                self, shards=epoch.shards, fitted=epoch.routing, since=since, action=epoch.action
+            )
         return self._by_epoch[known]
 
     @property
@@ -166,7 +172,14 @@ class Job:
             lambda subscriptions, sinces: place_added(routing, subscriptions.routing_footprints, sinces),
             lambda messages: routing.route(messages.for_routing),
             are_old=partial(are_old, routing),
+            may_move=self._may_move,
         )
+
+    @property
+    def _may_move(self) -> Callable[[Longs], Flags] | None:
+        if self.action not in (Refit.name, Retire.name):
+            return None
+        return may_move(begins=self.action == Refit.name, since=self.since)
 
     @property
     def moves(self) -> bool:

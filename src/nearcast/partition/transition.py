@@ -11,6 +11,7 @@ the new routing places them, and it goes on alone; see `balance.refit`. Cost: th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -93,6 +94,16 @@ def place_added(routing: Routing, footprints: Footprints, sinces: Longs) -> Mask
     if isinstance(routing, TransitionRouting):
         return routing.place_mixed(footprints, routing.are_old(sinces))
     return routing.place(footprints)
+
+
+def may_move(*, begins: bool, since: int) -> Callable[[Longs], Flags]:
+    """Return a function that says which subscriptions a transition may move when it begins, or when it ends.
+
+    It begins at a step, at which new subscriptions may already be there, and when it ends the old ones are left.
+    """
+    if begins:
+        return lambda sinces: sinces >= since
+    return lambda sinces: sinces < since
 
 
 def are_old(routing: Routing, sinces: Longs) -> Flags:
