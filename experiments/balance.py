@@ -1,7 +1,9 @@
-"""Question: what does local load adjustment cost and gain?
+"""Question: what does load adjustment cost and gain?
 
 selections  what the four selections of cells cost and how long they take, on ten thousand cells of a grid
 drift       eight shards, one after the other, on a stream that drifts, with and without adjustments
+global      eight shards while subscriptions of one mix make way for those of another: the routing stays, or a fresh
+            one takes over
 churn       twenty shards of `dkm` while subscriptions come and go: later ones by key, or to the least loaded shard
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -22,18 +25,20 @@ from nearcast.engine.shard_engine import ShardEngine
 from nearcast.engine.stream_slice import StreamSlice
 from nearcast.engine.transfer import Placement, Rerouting, pack_transfer, unpack_transfer
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition import PARTITIONERS, Masks, Routing, Sample, before_it, has_shard
+from nearcast.partition import PARTITIONERS, Masks, Partitioner, Routing, Sample, before_it, has_shard
 from nearcast.partition.balance.adjust import adjust
 from nearcast.partition.balance.cells import Period, sizes_of
+from nearcast.partition.balance.policy import Balance
+from nearcast.partition.balance.refit import decide
 from nearcast.partition.balance.selection import SELECTIONS
 from nearcast.partition.dkm import DkmPartitioner, DkmRouting
 from nearcast.partition.load import CHECK, HANDLE
 from nearcast.partition.serialization import pack, unpack
 from nearcast.partition.term_frequencies import TermFrequencies
-from nearcast.partition.transition import place_added
+from nearcast.partition.transition import TransitionRouting, are_old, may_move, place_added
 from nearcast.social import SocialGraph
 from nearcast.space import Box
-from nearcast.workload import make
+from nearcast.workload import Workload, make
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -52,6 +57,14 @@ STRIDE = BATCH
 """From the first message of a batch to that of the next, at any scale: the more, the farther hot spots have gone."""
 LOADS = (None, "products", "pairs")
 """No adjustments, adjustments by messages times subscriptions, and by the pairs that an index compares."""
+MIX_HELD, MIX_BATCH, MIX_BATCHES = 1_000_000, 100_000, 34
+"""Subscriptions, messages of a batch, and batches."""
+MIX_STEADY, MIX_STEPS = 4, 20
+"""Batches before the mix changes, and those in which it does."""
+MIX_RETIRE = 0.02
+"""An old routing retires when this share of the subscriptions is left of it."""
+MIX_WAYS = ("stays", "local", "global")
+"""What happens to the routing: nothing, moves of cells, or these and fresh routings."""
 CHURN_SUBSCRIPTIONS, CHURN_MESSAGES = (20_000, 200_000), 100_000
 CHURN_SHARDS, CHURN, CHURN_ROUNDS = 20, 0.3, 10
 """Shards, the share of subscriptions that is replaced in all, and in how many rounds."""
@@ -131,13 +144,25 @@ def _covered(lows: tuple[Longs, Longs], highs: tuple[Longs, Longs], by: Longs) -
 class _Shards:
     """The shards of a job, which run one after the other in this process."""
 
-    def __init__(self, stream: Stream, routing: Routing) -> None:
+    def __init__(self, stream: Stream, routing: Routing, stored: Longs | None = None) -> None:
+        """Create shards with some of the subscriptions of a stream, or with all."""
         self.config, self.routing = EngineConfig(**stream.engine_options), routing
         self.engines = [ShardEngine.create(self.config) for _ in range(routing.n_shards)]
-        placed = routing.place(stream.sample.footprints)
+        everything = np.arange(len(stream.sample.footprints))
+        self.exchange(stream, everything[:0], everything if stored is None else stored)
+
+    def exchange(self, stream: Stream, going: Longs, coming: Longs) -> list[float]:
+        """Remove some subscriptions of a stream and add others; return the processor time of each shard."""
+        placed, seconds = self.routing.place(stream.sample.footprints.take(coming)), []
+        ids = stream.subscriptions.select(["id"]).take(going)
         for shard, engine in enumerate(self.engines):
             rows = np.flatnonzero(has_shard(placed, shard))
-            engine.subscribe_replicas(stream.subscriptions.take(rows), before_it(placed[rows], shard))
+            own, before = stream.subscriptions.take(coming[rows]), before_it(placed[rows], shard)
+            started = time.process_time()
+            engine.release(ids)
+            engine.subscribe_replicas(own, before)
+            seconds.append(time.process_time() - started)
+        return seconds
 
     def publish(self, batch: MessageBatch) -> list[float]:
         """Publish a batch, and return the processor time of each shard."""
@@ -150,16 +175,30 @@ class _Shards:
             seconds.append(time.process_time() - started)
         return seconds
 
-    def reroute(self, routing: Routing) -> None:
-        """Continue with another routing: what moves goes from shard to shard as transfers."""
-        before, after = _placement(self.routing), _placement(routing)
+    def reroute(self, routing: Routing) -> list[float]:
+        """Continue with another routing, and return the processor time of each shard.
+
+        What moves goes from shard to shard as transfers.
+        """
+        before, after = _placement(self.routing), _placement(routing, before=self.routing)
         arriving: list[list[bytes]] = [[] for _ in self.engines]
+        seconds = [0.0] * len(self.engines)
         for shard, engine in enumerate(self.engines):
+            started = time.process_time()
             for to, state in engine.transfers(Rerouting(shard, before, after)):
                 arriving[to].append(pack_transfer(state, has_graph=False))
+            seconds[shard] += time.process_time() - started
         for shard, (engine, packed) in enumerate(zip(self.engines, arriving, strict=True)):
+            started = time.process_time()
             engine.reroute(shard, after, [unpack_transfer(data, self.config) for data in packed])
+            seconds[shard] += time.process_time() - started
         self.routing = routing
+        return seconds
+
+    @property
+    def seq(self) -> int:
+        """The number of messages so far."""
+        return self.engines[0].seq
 
     @property
     def updates(self) -> int:
@@ -226,26 +265,142 @@ def _run(stream: Stream, routing: Routing, *, n_batch: int, load: str | None) ->
     shards.close()
 
 
-def _placement(routing: Routing) -> Placement:
+def _placement(routing: Routing, *, before: Routing | None = None) -> Placement:
+    """Return where a routing places subscriptions, given the one before it if a transition begins or ends."""
+    moves = None
+    if isinstance(routing, TransitionRouting):
+        moves = may_move(begins=True, since=routing.since)
+    elif isinstance(before, TransitionRouting):
+        moves = may_move(begins=False, since=before.since)
     return Placement(
-        routing.n_shards, False, lambda batch, sinces: place_added(routing, batch.footprints, sinces), routing.route
+        routing.n_shards,
+        routing.sends_all,
+        lambda batch, sinces: place_added(routing, batch.footprints, sinces),
+        routing.route,
+        may_move=moves,
     )
 
 
 def _stream(n_subscriptions: int, parts: list[range]) -> Stream:
     """Return subscriptions and some parts of the messages of the workload that drifts."""
     workload = make("drift")
+    return _boolean_stream(
+        workload,
+        pa.concat_tables(workload.subscriptions("boolean", n_subscriptions, queries="q3")),
+        pa.concat_tables([table for part in parts for table in workload.messages(len(part), start=part.start)]),
+    )
+
+
+def _boolean_stream(workload: Workload, subscriptions: pa.Table, messages: pa.Table) -> Stream:
     return Stream(
         workload.name,
         workload.space(),
         workload.vocabulary(),
         SocialGraph(),
         None,
-        pa.concat_tables(workload.subscriptions("boolean", n_subscriptions, queries="q3")).combine_chunks(),
-        pa.concat_tables(
-            [table for part in parts for table in workload.messages(len(part), start=part.start)]
-        ).combine_chunks(),
+        subscriptions.combine_chunks(),
+        messages.combine_chunks(),
     )
+
+
+# -- another mix of queries ------------------------------------------------------------------------------------------
+
+
+class _Mix:
+    """Subscriptions of q1 that make way for those of q3, and the messages of a stream, batch by batch."""
+
+    def __init__(self, n: int, n_batch: int) -> None:
+        workload = make("tweets")
+        self.n_batch = n_batch
+        tables = [
+            pa.concat_tables(workload.subscriptions("boolean", n, queries=queries)).combine_chunks()
+            for queries in ("q1", "q3")
+        ]
+        later = pa.array([f"later {i}" for i in range(n)])
+        tables[1] = tables[1].set_column(tables[1].schema.get_field_index("id"), "id", later)
+        messages = pa.concat_tables(workload.messages(MIX_BATCHES * n_batch)).combine_chunks()
+        self.stream = _boolean_stream(workload, pa.concat_tables(tables), messages)
+        self._step = -(-n // MIX_STEPS)
+        self.n = n
+
+    def stored(self, number: int) -> Longs:
+        """Return the rows of the subscriptions that are stored in a batch: a part of q1, and then as many of q3."""
+        gone = min(self.n, self._step * max(0, min(number - MIX_STEADY, MIX_STEPS)))
+        return np.arange(gone, self.n + gone)
+
+    def sample(self, number: int) -> Sample:
+        """Return the subscriptions that are stored in a batch, and its messages."""
+        return Sample(self.stream.sample.footprints.take(self.stored(number)), self.batch(number))
+
+    def batch(self, number: int) -> MessageBatch:
+        """Return the messages of a batch."""
+        return self.stream.sample.messages.slice(number * self.n_batch, (number + 1) * self.n_batch)
+
+
+def measure_global(scale: float) -> list[Row]:
+    """Replace all subscriptions by those of another mix: the routing stays, moves cells, or is fitted anew."""
+    mix = _Mix(scaled(MIX_HELD, scale), scaled(MIX_BATCH, scale))
+    (partitioner,) = (one for one in PARTITIONERS if one.name == "hybrid")
+    first, last = (
+        partitioner.fit(mix.sample(number), n_shards=SHARDS).fixed() for number in (0, MIX_BATCHES - 1)
+    )
+    rows = [row for how in MIX_WAYS for row in _run_mix(mix, first, partitioner, how=how)]
+    return rows + list(_run_mix(mix, last, partitioner, how="fresh"))
+
+
+def _run_mix(mix: _Mix, routing: Routing, partitioner: Partitioner, *, how: str) -> Iterator[Row]:
+    """Yield a row per batch; with `fresh` only the batches after the change, under a routing fitted to them."""
+    start = MIX_STEADY + MIX_STEPS if how == "fresh" else 0
+    shards = _Shards(mix.stream, routing, mix.stored(start))
+    shards.publish(mix.batch(start))  # compiles, and warms caches
+    moving, weight = [0.0] * SHARDS, -(-mix.n // _KNOWN)
+    policy = Balance(refit_every=int(how == "global"), retire_below=MIX_RETIRE)
+    sinces = np.zeros(len(mix.stream.sample.footprints), np.int64)
+    for number in range(start, MIX_BATCHES):
+        report_progress(f"batch {number + 1} of {MIX_BATCHES}: {how}")
+        before, stored = mix.stored(max(number - 1, start)), mix.stored(number)
+        coming = np.setdiff1d(stored, before)
+        sinces[coming] = shards.seq
+        exchanging = shards.exchange(mix.stream, np.setdiff1d(before, stored), coming)
+        batch, updates = mix.batch(number), shards.updates
+        publishing = shards.publish(batch)
+        seconds = [sum(one) for one in zip(exchanging, publishing, moving, strict=True)]
+        row: dict[str, Any] = {
+            "routing": how,
+            "batch": number,
+            "replaced": int(stored[0]) / mix.n,
+            "messages": len(batch),
+            "subscriptions": len(stored),
+            "shards": SHARDS,
+            "publishing": [round(one, 5) for one in publishing],
+            "seconds": [round(one, 5) for one in seconds],
+            "busiest_per_second": len(batch) / max(publishing),
+            "updates": shards.updates - updates,
+            "action": None,
+            "decide_s": 0.0,
+            "moved": 0,
+            "old": float(are_old(shards.routing, sinces[stored]).mean()),
+        }
+        moving = [0.0] * SHARDS
+        if how in ("local", "global"):
+            started = time.process_time()
+            known = stored[::weight]
+            period = Period.of(
+                batch,
+                mix.stream.sample.footprints.take(known),
+                are_new=np.isin(known, coming),
+                are_old=are_old(shards.routing, sinces[known]),
+                weight=weight,
+                counts_pairs=True,
+            )
+            fit = partial(partitioner.fit, n_shards=SHARDS)
+            made = decide(shards.routing, period, policy, fit=fit if policy.refit_every else None, since=shards.seq)
+            row["decide_s"] = time.process_time() - started
+            if made is not None:
+                moving = shards.reroute(made.routing)
+                row |= {"action": made.adjustment.action, "moved": made.adjustment.moved_subscriptions}
+        yield row
+    shards.close()
 
 
 # -- subscriptions that come and go ----------------------------------------------------------------------------------
@@ -322,7 +477,7 @@ def _shards_of(masks: Masks) -> Longs:
 
 QUESTION = Question(
     "balance",
-    "What does local load adjustment cost and gain?",
-    {"selections": measure_selections, "drift": measure_drift, "churn": measure_churn},
+    "What does load adjustment cost and gain?",
+    {"selections": measure_selections, "drift": measure_drift, "global": measure_global, "churn": measure_churn},
     minutes=5,
 )
