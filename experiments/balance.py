@@ -341,9 +341,7 @@ def measure_global(scale: float) -> list[Row]:
     """Replace all subscriptions by those of another mix: the routing stays, moves cells, or is fitted anew."""
     mix = _Mix(scaled(MIX_HELD, scale), scaled(MIX_BATCH, scale))
     (partitioner,) = (one for one in PARTITIONERS if one.name == "hybrid")
-    first, last = (
-        partitioner.fit(mix.sample(number), n_shards=SHARDS).fixed() for number in (0, MIX_BATCHES - 1)
-    )
+    first, last = (partitioner.fit(mix.sample(number), n_shards=SHARDS).fixed() for number in (0, MIX_BATCHES - 1))
     rows = [row for how in MIX_WAYS for row in _run_mix(mix, first, partitioner, how=how)]
     return rows + list(_run_mix(mix, last, partitioner, how="fresh"))
 
