@@ -57,14 +57,17 @@ STRIDE = BATCH
 """From the first message of a batch to that of the next, at any scale: the more, the farther hot spots have gone."""
 LOADS = (None, "products", "pairs")
 """No adjustments, adjustments by messages times subscriptions, and by the pairs that an index compares."""
-MIX_HELD, MIX_BATCH, MIX_BATCHES = 1_000_000, 100_000, 34
+MIRRORED = "mirrored"
+CHANGES = ("q1 to q3", MIRRORED)
+"""What changes: the mix of queries, or where all queries and messages are, from the west to the east."""
+CHANGE_HELD, CHANGE_BATCH, CHANGE_BATCHES = 500_000, 100_000, 44
 """Subscriptions, messages of a batch, and batches."""
-MIX_STEADY, MIX_STEPS = 4, 20
-"""Batches before the mix changes, and those in which it does."""
-MIX_RETIRE = 0.02
+CHANGE_STEADY, CHANGE_STEPS, CHANGE_LAST = 3, 15, 8
+"""Batches before the change, batches in which all subscriptions are replaced once, and those compared at the end."""
+CHANGE_RETIRE = 0.02
 """An old routing retires when this share of the subscriptions is left of it."""
-MIX_WAYS = ("stays", "local", "global")
-"""What happens to the routing: nothing, moves of cells, or these and fresh routings."""
+ROUTINGS = ("stays", "local", "global", "fresh")
+"""What happens to the routing: nothing, moves of cells, or fresh ones too; and one fitted to the last batch."""
 CHURN_SUBSCRIPTIONS, CHURN_MESSAGES = (20_000, 200_000), 100_000
 CHURN_SHARDS, CHURN, CHURN_ROUNDS = 20, 0.3, 10
 """Shards, the share of subscriptions that is replaced in all, and in how many rounds."""
@@ -303,30 +306,40 @@ def _boolean_stream(workload: Workload, subscriptions: pa.Table, messages: pa.Ta
     )
 
 
-# -- another mix of queries ------------------------------------------------------------------------------------------
+# -- another stream ------------------------------------------------------------------------------------------------
 
 
-class _Mix:
-    """Subscriptions of q1 that make way for those of q3, and the messages of a stream, batch by batch."""
+class _Change:
+    """A stream whose subscriptions come and go; from some batch on those that come, or all places, are others."""
 
-    def __init__(self, n: int, n_batch: int) -> None:
+    def __init__(self, what: str, n: int, n_batch: int) -> None:
+        self.what, self.n, self._n_batch = what, n, n_batch
+        self._step, n_before = -(-n // CHANGE_STEPS), n + CHANGE_STEADY * -(-n // CHANGE_STEPS)
         workload = make("tweets")
-        self.n_batch = n_batch
+        xs = workload.space().bounds.xmin + workload.space().bounds.xmax
+        queries = ("q1", "q1" if what == MIRRORED else "q3")
         tables = [
-            pa.concat_tables(workload.subscriptions("boolean", n, queries=queries)).combine_chunks()
-            for queries in ("q1", "q3")
+            pa.concat_tables(workload.subscriptions("boolean", count, queries=name)).combine_chunks()
+            for count, name in zip((n_before, CHANGE_BATCHES * self._step), queries, strict=True)
         ]
-        later = pa.array([f"later {i}" for i in range(n)])
-        tables[1] = tables[1].set_column(tables[1].schema.get_field_index("id"), "id", later)
-        messages = pa.concat_tables(workload.messages(MIX_BATCHES * n_batch)).combine_chunks()
+        ids = pa.array([f"later {row}" for row in range(len(tables[1]))])
+        tables[1] = _with(tables[1], id=ids)
+        messages = pa.concat_tables(workload.messages(CHANGE_BATCHES * n_batch)).combine_chunks()
+        if what == MIRRORED:
+            xmin, xmax = (xs - tables[1][name].to_numpy() for name in ("xmax", "xmin"))
+            tables[1] = _with(tables[1], xmin=xmin, xmax=xmax)
+            shares = np.repeat([self.share(number) for number in range(CHANGE_BATCHES)], n_batch)
+            goes = np.arange(len(messages)) * 0.6180339887498949 % 1 < shares
+            messages = _with(messages, x=np.where(goes, xs - messages["x"].to_numpy(), messages["x"].to_numpy()))
         self.stream = _boolean_stream(workload, pa.concat_tables(tables), messages)
-        self._step = -(-n // MIX_STEPS)
-        self.n = n
+
+    def share(self, number: int) -> float:
+        """Return the share of the subscriptions of a batch that came after the change."""
+        return min(1.0, max(0, number - CHANGE_STEADY) / CHANGE_STEPS)
 
     def stored(self, number: int) -> Longs:
-        """Return the rows of the subscriptions that are stored in a batch: a part of q1, and then as many of q3."""
-        gone = min(self.n, self._step * max(0, min(number - MIX_STEADY, MIX_STEPS)))
-        return np.arange(gone, self.n + gone)
+        """Return the rows of the subscriptions that are stored in a batch."""
+        return np.arange(number * self._step, number * self._step + self.n)
 
     def sample(self, number: int) -> Sample:
         """Return the subscriptions that are stored in a batch, and its messages."""
@@ -334,71 +347,88 @@ class _Mix:
 
     def batch(self, number: int) -> MessageBatch:
         """Return the messages of a batch."""
-        return self.stream.sample.messages.slice(number * self.n_batch, (number + 1) * self.n_batch)
+        return self.stream.sample.messages.slice(number * self._n_batch, (number + 1) * self._n_batch)
 
 
 def measure_global(scale: float) -> list[Row]:
-    """Replace all subscriptions by those of another mix: the routing stays, moves cells, or is fitted anew."""
-    mix = _Mix(scaled(MIX_HELD, scale), scaled(MIX_BATCH, scale))
+    """Let all subscriptions make way for others: the routing stays, cells move, or a fresh one takes over."""
     (partitioner,) = (one for one in PARTITIONERS if one.name == "hybrid")
-    first, last = (partitioner.fit(mix.sample(number), n_shards=SHARDS).fixed() for number in (0, MIX_BATCHES - 1))
-    rows = [row for how in MIX_WAYS for row in _run_mix(mix, first, partitioner, how=how)]
-    return rows + list(_run_mix(mix, last, partitioner, how="fresh"))
+    rows: list[Row] = []
+    for what in CHANGES:
+        change = _Change(what, scaled(CHANGE_HELD, scale), scaled(CHANGE_BATCH, scale))
+        first, last = (
+            partitioner.fit(change.sample(number), n_shards=SHARDS).fixed() for number in (0, CHANGE_BATCHES - 1)
+        )
+        for how in ROUTINGS:
+            rows += _run_change(change, last if how == "fresh" else first, partitioner, how=how)
+    return rows
 
 
-def _run_mix(mix: _Mix, routing: Routing, partitioner: Partitioner, *, how: str) -> Iterator[Row]:
-    """Yield a row per batch; with `fresh` only the batches after the change, under a routing fitted to them."""
-    start = MIX_STEADY + MIX_STEPS if how == "fresh" else 0
-    shards = _Shards(mix.stream, routing, mix.stored(start))
-    shards.publish(mix.batch(start))  # compiles, and warms caches
-    moving, weight = [0.0] * SHARDS, -(-mix.n // _KNOWN)
-    policy = Balance(refit_every=int(how == "global"), retire_below=MIX_RETIRE)
-    sinces = np.zeros(len(mix.stream.sample.footprints), np.int64)
-    for number in range(start, MIX_BATCHES):
-        report_progress(f"batch {number + 1} of {MIX_BATCHES}: {how}")
-        before, stored = mix.stored(max(number - 1, start)), mix.stored(number)
-        coming = np.setdiff1d(stored, before)
+def _run_change(change: _Change, routing: Routing, partitioner: Partitioner, *, how: str) -> Iterator[Row]:
+    """Yield a row per batch; with `fresh` the last ones only, under a routing that is fitted to the last."""
+    start, stream = CHANGE_BATCHES - CHANGE_LAST if how == "fresh" else 0, change.stream
+    shards = _Shards(stream, routing, change.stored(start))
+    one = change.stored(start)[:1]
+    shards.exchange(stream, one, one)  # compiles, and warms caches
+    shards.publish(change.batch(start))
+    shards.reroute(routing)
+    moving, weight = [0.0] * SHARDS, -(-change.n // _KNOWN)
+    policy = Balance(refit_every=int(how == "global"), retire_below=CHANGE_RETIRE)
+    fit = partial(partitioner.fit, n_shards=SHARDS)
+    sinces = np.zeros(len(stream.subscriptions), np.int64)
+    for number in range(start, CHANGE_BATCHES):
+        report_progress(f"{change.what}, {how}, batch {number + 1} of {CHANGE_BATCHES}")
+        stored, before = change.stored(number), change.stored(max(number - 1, start))
+        coming, batch, updates = np.setdiff1d(stored, before), change.batch(number), shards.updates
         sinces[coming] = shards.seq
-        exchanging = shards.exchange(mix.stream, np.setdiff1d(before, stored), coming)
-        batch, updates = mix.batch(number), shards.updates
+        exchanging = shards.exchange(stream, np.setdiff1d(before, stored), coming)
         publishing = shards.publish(batch)
-        seconds = [sum(one) for one in zip(exchanging, publishing, moving, strict=True)]
+        seconds = [sum(parts) for parts in zip(exchanging, publishing, moving, strict=True)]
         row: dict[str, Any] = {
+            "change": change.what,
             "routing": how,
             "batch": number,
-            "replaced": int(stored[0]) / mix.n,
+            "share": change.share(number),
             "messages": len(batch),
             "subscriptions": len(stored),
+            "came": len(coming),
             "shards": SHARDS,
-            "publishing": [round(one, 5) for one in publishing],
             "seconds": [round(one, 5) for one in seconds],
+            "moving_s": round(max(moving), 5),
             "busiest_per_second": len(batch) / max(publishing),
             "updates": shards.updates - updates,
-            "action": None,
-            "decide_s": 0.0,
-            "moved": 0,
             "old": float(are_old(shards.routing, sinces[stored]).mean()),
+            "action": None,
+            "moved": 0,
+            "decide_s": 0.0,
         }
         moving = [0.0] * SHARDS
         if how in ("local", "global"):
-            started = time.process_time()
-            known = stored[::weight]
+            known, started = stored[::weight], time.process_time()
             period = Period.of(
                 batch,
-                mix.stream.sample.footprints.take(known),
+                stream.sample.footprints.take(known),
                 are_new=np.isin(known, coming),
                 are_old=are_old(shards.routing, sinces[known]),
                 weight=weight,
                 counts_pairs=True,
             )
-            fit = partial(partitioner.fit, n_shards=SHARDS)
-            made = decide(shards.routing, period, policy, fit=fit if policy.refit_every else None, since=shards.seq)
+            tries = policy.tries_fresh(number + 1)
+            made = decide(shards.routing, period, policy, fit=fit if tries else None, since=shards.seq)
             row["decide_s"] = time.process_time() - started
             if made is not None:
                 moving = shards.reroute(made.routing)
                 row |= {"action": made.adjustment.action, "moved": made.adjustment.moved_subscriptions}
         yield row
     shards.close()
+
+
+def _with(table: pa.Table, **columns: Any) -> pa.Table:
+    """Return a table with other values in some columns."""
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(at), pa.array(values))
+    return table
 
 
 # -- subscriptions that come and go ----------------------------------------------------------------------------------
