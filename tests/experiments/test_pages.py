@@ -28,7 +28,7 @@ from experiments import (
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "docs" / "benchmarks"
-RECORDED = ("balance", "filters", "many-shards", "partitioners", "rescaling", "topk-windows")
+RECORDED = ("balance", "filters", "many-shards", "merge-stage", "partitioners", "rescaling", "topk-windows")
 """Questions whose committed data stands in for a measurement, which takes too long here."""
 MEASURED = Data(FOLDER)
 HAVE_DATA = [name for name, page in PAGES.items() if all(map(MEASURED.has, page.needs))]
