@@ -17,8 +17,8 @@ def render(data: Data, plots: Plots) -> str:
         paragraph(
             "A partitioner that sends a message to some shards only puts replicas of a subscription into all shards"
             " that may see a match, and a second stage merges their results"
-            " ([decision 047](../decisions/047-merge-stage.md)). `hash` needs no such stage, as every shard sees every"
-            " message."
+            " ([decision 047](../decisions/047-merge-stage.md)). `hash` needs no such stage, as every shard sees"
+            " every message."
         ),
         _on_pairs(pairs.rows),
         provenance(pairs),
