@@ -166,7 +166,7 @@ def test_a_period_is_measured_once_in_so_many_messages():
     engine.subscribe(random_subscriptions(rng, 20)[:2])
     measured = []
     for i in range(80):
-        measured.append(engine._shards.is_measured)
+        measured.append(engine._shards.load_meter.is_running)
         engine.publish(random_messages(rng, 1, i))
     assert measured == ([False] * 31 + [True] * 9) * 2
 

@@ -33,8 +33,8 @@ class LoadBalancer:
     def begin(self) -> None:
         """Begin a period if it is time, before messages are published."""
         policy = self._policy
-        if self._n_messages >= (policy.every - 1) * policy.messages and not self._shards.is_measured:
-            self._shards.begin_period()
+        if self._n_messages >= (policy.every - 1) * policy.messages and not self._shards.load_meter.is_running:
+            self._shards.load_meter.begin(self._shards.shards, self._shards.router)
 
     def end(self, n_messages: int, *, seq: int) -> Adjusted | None:
         """Count messages that were published; decide if a period is over, and return the new routing, if any.
@@ -43,10 +43,10 @@ class LoadBalancer:
         """
         self._n_messages += n_messages
         policy = self._policy
-        if not self._shards.is_measured or self._n_messages < policy.every * policy.messages:
+        if not self._shards.load_meter.is_running or self._n_messages < policy.every * policy.messages:
             return None
         self._n_messages = 0
         self.n_periods += 1
-        period = period_of(self._shards.end_period(), counts_pairs=policy.load == "pairs")
+        period = period_of(self._shards.load_meter.end(), counts_pairs=policy.load == "pairs")
         fit = self._fit if policy.tries_fresh(self.n_periods) else None
         return decide(self._shards.router.routing, period, policy, fit=fit, since=seq)

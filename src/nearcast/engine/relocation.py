@@ -1,4 +1,4 @@
-"""Subscriptions of one shard whose place a new routing changes: those that move, those that stay, and the release."""
+"""Subscriptions whose place a new routing changes: those that move, those that stay, and the release."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from nearcast.engine.matcher import Matcher, Slots
 from nearcast.engine.state import SavedSubscriptions
 from nearcast.engine.transfer import Flags, Longs, Placement, Rerouting
 from nearcast.model import ScoringContext, SubscriptionBatch
-from nearcast.partition import Masks, are_empty, before_it, has_shard
+from nearcast.partition import Masks, Routing, are_empty, before_it, has_shard
+from nearcast.partition.transition import TransitionRouting, may_move, place_added
 
 if TYPE_CHECKING:
     from nearcast.engine.result_merger import ResultMerger
@@ -110,3 +111,39 @@ def _batch(matcher: Matcher, slots: Slots, scoring: ScoringContext) -> Subscript
 def _joined(matcher: Matcher, pieces: Sequence[tuple[Slots, Masks]]) -> SavedSubscriptions:
     slots, before = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     return saved(matcher, slots, before)
+
+
+def counted(owner: Matcher | ResultMerger) -> Slots:
+    """Return the slots that an owner counts: of replicas of a stateless kind, only the first counts."""
+    slots = owner.registry.taken()
+    return slots[owner.replicas.are_first(slots)] if isinstance(owner, Matcher) else slots
+
+
+def misplaced(
+    owners: Iterable[Matcher | ResultMerger], scoring: ScoringContext, before: Routing, after: Routing
+) -> Iterator[tuple[SubscriptionBatch, SavedSubscriptions]]:
+    """Yield the subscriptions that another routing of the same shards places in other ones."""
+    may_move = _may_move(before, after)
+    for owner in owners:
+        if after.sends_all and not owner.kind.result_policy.is_stateful:
+            continue
+        own = counted(owner)
+        if may_move is not None:
+            own = own[may_move(owner.registry.sinces(own))]
+        for start in range(0, len(own), ROWS_AT_ONCE):
+            slots = own[start : start + ROWS_AT_ONCE]
+            subscriptions = SubscriptionBatch(owner.kind, owner.registry.rows(slots), scoring)
+            footprints, sinces = subscriptions.routing_footprints, owner.registry.sinces(slots)
+            held, wanted = (place_added(routing, footprints, sinces) for routing in (before, after))
+            rows = np.flatnonzero((held != wanted).any(axis=1))
+            if len(rows):
+                yield subscriptions.take(rows), saved(owner, slots[rows], None)
+
+
+def _may_move(before: Routing, after: Routing) -> Callable[[Longs], Flags] | None:
+    """Return what says which subscriptions may move from one routing to the next; None if all."""
+    if isinstance(after, TransitionRouting):
+        return may_move(begins=True, since=after.since)
+    if isinstance(before, TransitionRouting) and before.new is after:
+        return may_move(begins=False, since=before.since)
+    return None

@@ -24,22 +24,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.engine.config import EngineConfig
+from nearcast.engine.load_meter import LoadMeter
 from nearcast.engine.matcher import Longs, Matcher, Slots, Withdrawal
-from nearcast.engine.period_sampler import PeriodSampler
-from nearcast.engine.relocation import ROWS_AT_ONCE, saved
+from nearcast.engine.relocation import ROWS_AT_ONCE, counted, misplaced, saved
+from nearcast.engine.result_changes import changes_between, changes_by_slot
 from nearcast.engine.router import Router
 from nearcast.engine.shard import Shard, ShardTask
 from nearcast.engine.state import SavedSubscriptions
 from nearcast.engine.stats import add_work
-from nearcast.engine.transfer import Flags, Placement
 from nearcast.engine.updates import Form, UpdateBatch, UpdateWriter
 from nearcast.errors import UnknownMessage
 from nearcast.index import Work
 from nearcast.model import NEVER, Document, Footprint, Id, IdColumn, MessageBatch, Subscription, SubscriptionBatch
 from nearcast.model.subscription_rows import restore
 from nearcast.partition import Masks, Routing, before_it, has_shard, rows_of_shards
-from nearcast.partition.balance.period_parts import PeriodPart
-from nearcast.partition.transition import TransitionRouting, are_old, may_move, place_added
 from nearcast.window import Changes, Results, ScoredMessage, SlidingWindow, Steps, Ticks
 
 if TYPE_CHECKING:
@@ -67,7 +65,7 @@ class ShardSet:
         self.replica_log: ReplicaLog | None = None
         """Where a single shard reports the results of its replicas, instead of as updates, if others merge them."""
         self._pool = _make_pool(config.workers)
-        self._samplers: list[PeriodSampler] = []
+        self.load_meter = LoadMeter(self._scoring)
 
     def _make_shard(self, number: int, window: SlidingWindow) -> Shard:
         arena = None if self._folder is None else partial(self._folder.arena, number)
@@ -87,7 +85,7 @@ class ShardSet:
             return False
         before, window = self.shards, self.shards[0].window
         self.router, self._config = router, config
-        self._samplers = []  # a period of other shards tells nothing; the next call begins another one
+        self.load_meter.drop()  # the next call begins another period
         self.shards = before[: config.workers]
         self.shards += [self._make_shard(number, window) for number in range(len(before), config.workers)]
         for shard in before:
@@ -110,7 +108,7 @@ class ShardSet:
         """Return some subscriptions of every kind, for a partitioner to be fitted to."""
         found = []
         for owner in self._owners():
-            slots = _own(owner)
+            slots = counted(owner)
             slots = slots[:: max(1, len(slots) // _SAMPLE)]
             if len(slots):
                 found.append(self._batch_of(owner, slots))
@@ -137,73 +135,17 @@ class ShardSet:
 
     # -- load adjustment ----------------------------------------------------------------------------------------
 
-    @property
-    def is_measured(self) -> bool:
-        """True while there is a period."""
-        return bool(self._samplers)
-
-    def begin_period(self) -> None:
-        """Begin to measure what shards do, if there is a routing that could be adjusted."""
-        if not self.router.is_fitted:
-            return
-        sends_all, routing = self.router.sends_all, self.router.routing
-        placement = Placement(
-            len(self.shards),
-            sends_all,
-            self.router.placements,
-            routing.route,
-            are_old=partial(are_old, routing),
-        )
-        self._samplers = [
-            PeriodSampler(partial(_movable, shard, sends_all=sends_all), self._scoring, placement, shard=shard.number)
-            for shard in self.shards
-        ]
-
-    def end_period(self) -> list[PeriodPart]:
-        """Return what each shard did since the beginning of the period."""
-        parts, self._samplers = [sampler.end() for sampler in self._samplers], []
-        return parts
-
     def reroute(self, routing: Routing) -> None:
         """Continue with another routing of the same shards, which share a window or have none.
 
         Cost: that of the subscriptions that move, and a look at all others; where a transition begins or ends, at
         those that may move.
         """
-        moving = list(self._misplaced(routing, self._may_move_to(routing)))
+        moving = list(misplaced(self._owners(), self._scoring, self.router.routing, routing))
         self.router.replace(routing)
         for subscriptions, stored in moving:
             self.remove(subscriptions.ids)
             self.restore(subscriptions, stored)
-
-    def _may_move_to(self, routing: Routing) -> Callable[[Longs], Flags] | None:
-        """Return what says which subscriptions may move to another routing; None if all."""
-        before = self.router.routing
-        if isinstance(routing, TransitionRouting):
-            return may_move(begins=True, since=routing.since)
-        if isinstance(before, TransitionRouting) and before.new is routing:
-            return may_move(begins=False, since=before.since)
-        return None
-
-    def _misplaced(
-        self, routing: Routing, may_move: Callable[[Longs], Flags] | None
-    ) -> Iterator[tuple[SubscriptionBatch, SavedSubscriptions]]:
-        """Yield the subscriptions that another routing places in other shards than this one."""
-        for owner in self._owners():
-            if routing.sends_all and not owner.kind.result_policy.is_stateful:
-                continue
-            own = _own(owner)
-            if may_move is not None:
-                own = own[may_move(owner.registry.sinces(own))]
-            for start in range(0, len(own), ROWS_AT_ONCE):
-                slots = own[start : start + ROWS_AT_ONCE]
-                subscriptions = self._batch_of(owner, slots)
-                footprints, sinces = subscriptions.routing_footprints, owner.registry.sinces(slots)
-                held, wanted = (place_added(one, footprints, sinces) for one in (self.router.routing, routing))
-                goes = (held != wanted).any(axis=1)
-                rows = np.flatnonzero(goes)
-                if len(rows):
-                    yield subscriptions.take(rows), saved(owner, slots[rows], None)
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
@@ -416,10 +358,10 @@ class ShardSet:
                     else:
                         log.replace(kind, registry, before, after)
                 continue
-            deltas = [(number, _difference(before, after)) for number, (before, after) in refreshed]
+            deltas = [(number, changes_between(before, after)) for number, (before, after) in refreshed]
             now = np.array([seq], np.int64)
             changes = merger.merge(deltas, Ticks(now, now, now))
-            yield merger.registry, _by_slot(changes, enters=False), _by_slot(changes, enters=True)
+            yield merger.registry, changes_by_slot(changes, enters=False), changes_by_slot(changes, enters=True)
 
     def matches(
         self, seqs: Longs, seen_by: Callable[[MessageBatch], Masks] | None = None
@@ -459,12 +401,19 @@ class ShardSet:
             if (log := self._log_of(matcher.kind)) is not None:
                 log.replace(matcher.kind, matcher.registry, withdrawal.before, after, ticks)
             elif matcher.kind.kind in self._mergers:
-                deltas.setdefault(matcher.kind.kind, []).append((shard.number, _difference(withdrawal.before, after)))
+                deltas.setdefault(matcher.kind.kind, []).append(
+                    (shard.number, changes_between(withdrawal.before, after))
+                )
             else:
                 yield matcher.registry, withdrawal.before.by_slot(), after.by_slot()
         for kind, replicas in deltas.items():
-            changes = self._mergers[kind].merge(replicas, ticks)
-            yield self._mergers[kind].registry, _by_slot(changes, enters=False), _by_slot(changes, enters=True)
+            merger = self._mergers[kind]
+            changes = merger.merge(replicas, ticks)
+            yield (
+                merger.registry,
+                changes_by_slot(changes, enters=False),
+                changes_by_slot(changes, enters=True),
+            )
 
     def _holders(self, seqs: Longs, step: int) -> list[tuple[Shard, Matcher, Slots]]:
         """Return all matchers of stateful kinds, each with the subscriptions whose results may hold some messages.
@@ -549,8 +498,7 @@ class ShardSet:
         steps = [window.admit(part, writer.ticks) for window, part in zip(self._windows, parts, strict=False)]
         for shard, part, rows in zip(self.shards, parts, rows_of, strict=True):
             seen = None if masks is None else masks[rows]
-            if self._samplers:
-                self._samplers[shard.number].add(part, seen)
+            self.load_meter.add(shard.number, part, seen)
             jobs += self._jobs(shard, part, seen, steps[shard.number % len(steps)], writer)
         return self._execute(jobs, steps, writer)
 
@@ -686,7 +634,7 @@ class ShardSet:
         """Return the number of subscriptions of each kind."""
         counts: dict[str, int] = {}
         for owner in self._owners():
-            counts[owner.kind.kind] = counts.get(owner.kind.kind, 0) + len(_own(owner))
+            counts[owner.kind.kind] = counts.get(owner.kind.kind, 0) + len(counted(owner))
         return counts
 
     def work(self) -> dict[str, Work]:
@@ -701,14 +649,14 @@ class ShardSet:
     def subscriptions(self) -> Iterator[Subscription]:
         """Yield all subscriptions as objects, a few thousand at a time."""
         for owner in self._owners():
-            slots = _own(owner)
+            slots = counted(owner)
             for start in range(0, len(slots), ROWS_AT_ONCE):
                 yield from restore(owner.registry.rows(slots[start : start + ROWS_AT_ONCE]), owner.kind)
 
     def saved(self) -> Iterator[SavedSubscriptions]:
         """Yield all subscriptions in the form in which they are saved."""
         for owner in self._owners():
-            slots, before = _own(owner), None
+            slots, before = counted(owner), None
             if isinstance(owner, Matcher) and len(self.shards) == 1:
                 # It may be one of many engines, each of which saves its own replicas.
                 slots = owner.registry.taken()
@@ -771,11 +719,6 @@ def _make_router(config: EngineConfig) -> Router:
     return Router(config.partitioner, config.workers, has_window=has_window, is_adjusted=is_adjusted)
 
 
-def _movable(shard: Shard, *, sends_all: bool) -> list[Matcher]:
-    """Return the matchers whose subscriptions the routing places: any thread may match stateless kinds."""
-    return [one for one in shard.matchers.values() if one.kind.result_policy.is_stateful or not sends_all]
-
-
 def _make_pool(n_threads: int) -> ThreadPoolExecutor | None:
     return ThreadPoolExecutor(n_threads, "nearcast") if n_threads > 1 else None
 
@@ -799,34 +742,3 @@ def _rows_of(results: Results, ids: IdColumn) -> tuple[Longs, Longs]:
     rows = results.ids.positions_in(ids)
     here = np.flatnonzero(rows >= 0)
     return rows[here], results.seqs[here]
-
-
-def _own(owner: Matcher | ResultMerger) -> Slots:
-    """Return the slots that an owner counts: of replicas of a stateless kind, only the first counts."""
-    slots = owner.registry.taken()
-    return slots[owner.replicas.are_first(slots)] if isinstance(owner, Matcher) else slots
-
-
-def _difference(before: Results, after: Results) -> Changes:
-    """Return the changes that turn one set of results into another."""
-    n_before, n_after = len(before.slots), len(after.slots)
-    return Changes(
-        np.zeros(n_before + n_after, np.int64),
-        np.concatenate([before.slots, after.slots]),
-        np.repeat([False, True], [n_before, n_after]),
-        np.concatenate([before.scores, after.scores]),
-        IdColumn.joined([before.ids, after.ids]),
-        np.concatenate([before.seqs, after.seqs]),
-        None,
-        0,
-    )
-
-
-def _by_slot(changes: Changes, *, enters: bool) -> dict[int, list[ScoredMessage]]:
-    """Return the messages that entered, or that left, by slot."""
-    found: dict[int, list[ScoredMessage]] = {}
-    for row in np.flatnonzero(changes.enters == enters).tolist():
-        at = row if changes.rows is None else int(changes.rows[row])
-        scored = ScoredMessage(int(changes.seqs[at]), changes.ids[at], float(changes.scores[row]))
-        found.setdefault(int(changes.slots[row]), []).append(scored)
-    return found
