@@ -118,7 +118,11 @@ class Refit:
 
     def apply(self, routing: Routing) -> Routing:
         """Return the transition to the fresh routing."""
-        fresh = unpack(base64.b64decode(self.routing))
+        try:
+            packed = base64.b64decode(self.routing, validate=True)
+        except ValueError as error:
+            raise FormatError(f"routing must be bytes in base 64: {error}") from None
+        fresh = unpack(packed)
         rule = f"must be among {fresh.n_shards} shards, and no transition"
         ok = fresh.n_shards == routing.n_shards and not isinstance(routing, TransitionRouting)
         require(ok, "routing", rule, type(routing).__name__)
